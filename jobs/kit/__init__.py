@@ -1,0 +1,1 @@
+"""What the jobs share; nothing in here knows a job."""
