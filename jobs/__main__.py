@@ -1,0 +1,48 @@
+"""The command `chores`: the list of jobs, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from jobs import __version__
+
+# The command's name, and the module that has it as `command`. A module is imported when its command is wanted.
+COMMANDS = {
+    "sync-copies": "jobs.sync_copies",
+    "install-crds": "jobs.install_crds",
+    "demo": "jobs.demo",
+    "completion": "jobs.completion",
+}
+
+
+class _Lazy(click.Group):
+    def list_commands(self, _context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        found: click.Command = import_module(COMMANDS[name]).command
+        return found
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="chores")
+def chores() -> None:
+    """Scheduled chores for a Kubernetes cluster.
+
+    Each command looks at the cluster, works out what should change, changes it, reports and exits. Run it as a
+    CronJob, by hand, or from a laptop as a dry run.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line."""
+    chores.main(args=arguments, prog_name="chores")
+
+
+if __name__ == "__main__":
+    main()

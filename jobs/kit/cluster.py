@@ -1,0 +1,148 @@
+"""The Kubernetes API's verbs on top of the transport: paged lists, many gets, writes; and its errors as exceptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+from msgspec import Struct
+
+from jobs.kit.errors import ApiError
+from jobs.kit.model import Action
+from jobs.kit.objects import PartialObject, Resource
+from jobs.kit.transport import Answer, Request, Transport
+
+# Fewer round trips than client-go's 500; a page of metadata is about 1 MB and is reduced before the next is asked for.
+PAGE_SIZE = 1000
+_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_LIST_ATTEMPTS = 3
+
+Item = TypeVar("Item")
+Reduced = TypeVar("Reduced")
+
+
+class _ListMetadata(Struct, rename={"token": "continue"}):
+    token: str = ""
+
+
+class _Cause(Struct):
+    reason: str = ""
+
+
+class _Details(Struct):
+    causes: list[_Cause] | None = None
+
+
+class _Status(Struct):
+    message: str = ""
+    reason: str = ""
+    details: _Details | None = None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One API server. `manager` is the field manager of every write."""
+
+    transport: Transport
+    manager: str
+    page_size: int = PAGE_SIZE
+
+    def pages(
+        self,
+        resource: Resource,
+        item: type[Item],
+        *,
+        namespace: str = "",
+        selector: str = "",
+        metadata_only: bool = False,
+    ) -> Iterator[list[Item]]:
+        """Yield the pages of a list, each as decoded `item`s. A page may be empty and not be the last.
+
+        Raises:
+            ApiError: also in the middle, with status 410 when the list expired; what was yielded is then no whole view.
+        """
+        decoder = _list_decoder(item)
+        token = ""
+        while True:
+            query = {"limit": str(self.page_size), "labelSelector": selector, "continue": token}
+            path = f"{resource.path(namespace)}?{urlencode({k: v for k, v in query.items() if v})}"
+            accept = _METADATA_LIST if metadata_only else "application/json"
+            page = decoder.decode(_checked(self.transport.send(Request("GET", path, accept=accept))))
+            yield page.items or []
+            token = page.metadata.token
+            if not token:
+                return
+
+    def read(self, wanted: Iterable[tuple[Resource, str, str, bool]]) -> Iterator[Answer]:
+        """GET many objects, given as (resource, namespace, name, in full); yield raw answers tagged with each."""
+        return self.transport.stream(
+            Request(
+                "GET", each[0].path(each[1], each[2]), accept="application/json" if each[3] else _METADATA, tag=each
+            )
+            for each in wanted
+        )
+
+    def write(self, writes: Iterable[tuple[Action, str, bytes, Any]], *, dry_run: bool) -> Iterator[Answer]:
+        """Send writes, given as (action, path of the object, body, tag), and yield raw answers in no order.
+
+        With `dry_run` the server checks each and keeps none.
+        """
+        query = urlencode({"fieldManager": self.manager, **({"dryRun": "All"} if dry_run else {})})
+        return self.transport.stream(_write_request(*write, query) for write in writes)
+
+
+def _write_request(action: Action, path: str, body: bytes, tag: Any, query: str) -> Request:
+    if action is Action.CREATE:
+        # Not repeated blindly: a create whose answer was lost is followed by a look.
+        return Request("POST", f"{path.rpartition('/')[0]}?{query}", body, repeatable=False, tag=tag)
+    return Request("PUT", f"{path}?{query}", body, tag=tag)
+
+
+def whole(read: Callable[[], Reduced]) -> Reduced:
+    """Return what `read` makes of a list, starting over when the list expires half-way: half a list is no list."""
+    for attempt in range(_LIST_ATTEMPTS):
+        try:
+            return read()
+        except ApiError as error:
+            if error.status != 410 or attempt == _LIST_ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def error_of(answer: Answer) -> ApiError | None:
+    """Return what went wrong with a request, or None."""
+    if 200 <= answer.status < 300:
+        return None
+    if not answer.status:
+        return ApiError(0, answer.error)
+    try:
+        status = msgspec.json.decode(answer.body, type=_Status)
+    except msgspec.DecodeError:
+        text = answer.body[:200].decode(errors="replace").strip()
+        return ApiError(
+            answer.status, f"HTTP {answer.status} for {answer.request.method} {answer.request.path}: {text}"
+        )
+    causes = [cause.reason for cause in (status.details and status.details.causes) or []]
+    return ApiError(answer.status, status.message or f"HTTP {answer.status}", status.reason, causes)
+
+
+def _checked(answer: Answer) -> bytes:
+    error = error_of(answer)
+    if error:
+        raise error
+    return answer.body
+
+
+def _list_decoder(item: type[Any]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(_list_type(item))
+
+
+def _list_type(item: type[Any]) -> type[Any]:
+    return msgspec.defstruct("List", [("metadata", _ListMetadata), ("items", list[item] | None, None)])  # type: ignore[valid-type]
+
+
+__all__ = ["PAGE_SIZE", "Cluster", "PartialObject", "error_of", "whole"]

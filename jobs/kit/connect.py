@@ -1,0 +1,129 @@
+"""Which API server to talk to, and as whom: kubeconfig with its contexts and plugins, or the service account of a pod.
+
+The only importer of `kubernetes`, which takes a third of a second and is therefore imported where it is used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from jobs.kit.errors import ConfigurationError
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An API server and how to reach it. `authorization` returns the header's value, fresh for each request."""
+
+    server: str
+    authorization: Callable[[], str]
+    ca_file: str | None = None
+    verify: bool = True
+    cert_file: str | None = None
+    key_file: str | None = None
+    connect_to: str | None = None
+    proxy: str | None = None
+    no_proxy: str | None = None
+
+
+@dataclass(frozen=True)
+class Connection:
+    """An endpoint, the namespace that goes with it, and where it was found (`in_pod`, or a kubeconfig's `context`)."""
+
+    endpoint: Endpoint
+    namespace: str
+    context: str = ""
+    in_pod: bool = False
+
+
+def connect(
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    service_account: Path = SERVICE_ACCOUNT,
+) -> Connection:
+    """Find the cluster as kubectl does: the named kubeconfig, else $KUBECONFIG or ~/.kube/config, else the pod's.
+
+    Raises:
+        ConfigurationError: there is none, or it cannot be used.
+    """
+    home = Path(environ.get("HOME", "~")).expanduser() / ".kube" / "config"
+    named = kubeconfig or environ.get("KUBECONFIG")
+    if named or context or home.is_file():
+        return _from_kubeconfig(named or str(home), context)
+    if environ.get("KUBERNETES_SERVICE_HOST"):
+        return _from_pod(environ, service_account)
+    raise ConfigurationError("no cluster: not in a pod, and no kubeconfig found; use --kubeconfig or set KUBECONFIG")
+
+
+def _from_kubeconfig(path: str, context: str | None) -> Connection:
+    from kubernetes import config
+    from kubernetes.client import Configuration
+
+    configuration = Configuration()
+    try:
+        contexts, active = config.list_kube_config_contexts(path)
+        chosen = next((c for c in contexts if c["name"] == context), None) if context else active
+        if chosen is None:
+            names = ", ".join(sorted(c["name"] for c in contexts)) or "none"
+            raise ConfigurationError(f"context {context!r} is not in {path}; it has: {names}")
+        config.load_kube_config(path, context=chosen["name"], client_configuration=configuration)
+    except (config.ConfigException, OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(f"kubeconfig {path} cannot be used: {error}") from error
+    namespace = chosen["context"].get("namespace") or "default"
+    return Connection(_endpoint(configuration), namespace, chosen["name"])
+
+
+def _from_pod(environ: Mapping[str, str], service_account: Path) -> Connection:
+    from kubernetes.client import Configuration
+    from kubernetes.config import ConfigException
+    from kubernetes.config.incluster_config import InClusterConfigLoader
+
+    configuration = Configuration()
+    token, ca = service_account / "token", service_account / "ca.crt"
+    try:
+        InClusterConfigLoader(str(token), str(ca), environ=environ).load_and_set(configuration)
+        namespace = (service_account / "namespace").read_text().strip()
+    except (ConfigException, OSError) as error:
+        raise ConfigurationError(f"the pod's service account cannot be used: {error}") from error
+    return Connection(_endpoint(configuration), namespace, in_pod=True)
+
+
+def _endpoint(configuration: Any) -> Endpoint:
+    def authorization() -> str:
+        # Refreshes what has expired: a projected token is read again, an exec plugin is asked again.
+        token = configuration.get_api_key_with_prefix("authorization", alias="BearerToken")
+        if token:
+            return str(token)
+        return str(configuration.get_basic_auth_token()) if configuration.username else ""
+
+    server, connect_to = _under_its_tls_name(configuration.host.rstrip("/"), configuration.tls_server_name)
+    return Endpoint(
+        server,
+        authorization,
+        ca_file=configuration.ssl_ca_cert,
+        verify=bool(configuration.verify_ssl),
+        cert_file=configuration.cert_file,
+        key_file=configuration.key_file,
+        connect_to=connect_to,
+        proxy=configuration.proxy,
+        no_proxy=configuration.no_proxy,
+    )
+
+
+def _under_its_tls_name(server: str, tls_server_name: str | None) -> tuple[str, str | None]:
+    """Return the URL that TLS is to verify, and libcurl's rule for where to connect instead (CURLOPT_CONNECT_TO)."""
+    if not tls_server_name:
+        return server, None
+    parts = urlsplit(server)
+    port = parts.port or 443
+    named = urlunsplit(parts._replace(netloc=f"{tls_server_name}:{port}"))
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return named, f"{tls_server_name}:{port}:{host}:{port}"

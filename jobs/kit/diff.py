@@ -1,0 +1,36 @@
+"""Actual against desired content, field by field, in a stable order. Values of Secrets do not come out of here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jobs.kit.model import Change
+from jobs.kit.objects import Content
+
+HIDDEN = "***"
+
+
+def changes(actual: Content | None, desired: Content, *, secret: bool) -> tuple[Change, ...]:
+    """Return what differs. `actual` None is an object that does not exist. With `secret` every value reads `***`."""
+    before, after = dict(_flat(actual or Content())), dict(_flat(desired))
+    found = []
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name), after.get(name)
+        if old == new:
+            continue
+        hidden = secret and name.startswith("data.")
+        found.append(Change(name, _shown(old, hidden), _shown(new, hidden)))
+    return tuple(found)
+
+
+def _flat(content: Content) -> Iterator[tuple[str, str]]:
+    if content.type:
+        yield "type", content.type
+    if content.immutable:
+        yield "immutable", "true"
+    yield from ((f"data.{key}", value) for key, value in content.data.items())
+    yield from ((f"binaryData.{key}", value) for key, value in content.binary_data.items())
+
+
+def _shown(value: str | None, hidden: bool) -> str | None:
+    return HIDDEN if hidden and value is not None else value

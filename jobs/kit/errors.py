@@ -1,0 +1,59 @@
+"""The errors that end or narrow a run, and what each means for the exit code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from jobs.kit.model import ExitCode
+
+# The authorizer's sentence; a 403 of quota, admission or a terminating namespace reads otherwise.
+# https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/responsewriters/errors.go
+_AUTHORIZER = re.compile(r'is forbidden: User "[^"]*" cannot ')
+
+
+class ChoresError(Exception):
+    """A failure that is told in a sentence, without a traceback."""
+
+    exit_code = ExitCode.FAILED
+
+
+class ConfigurationError(ChoresError):
+    """What the user set cannot work; holds all problems, each naming the object, the field and the remedy."""
+
+    exit_code = ExitCode.REFUSED
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__(*problems)
+        self.problems: Sequence[str] = problems
+
+    def __str__(self) -> str:
+        if len(self.problems) == 1:
+            return self.problems[0]
+        return f"{len(self.problems)} problems:\n" + "\n".join(f"  {problem}" for problem in self.problems)
+
+
+class ApiError(ChoresError):
+    """The API server said no, or nothing (`status` 0). `causes` are the reasons in the details of its answer."""
+
+    def __init__(self, status: int, message: str, reason: str = "", causes: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.reason = reason
+        self.causes = tuple(causes)
+
+    @property
+    def is_permission(self) -> bool:
+        """Whether the credentials or the authorizer are why: a retry is useless until a person changes the rights."""
+        return self.status == 401 or (self.status == 403 and bool(_AUTHORIZER.search(self.message)))
+
+    @property
+    def is_terminating_namespace(self) -> bool:
+        """Whether the write met a namespace that is going away (a 403 with this cause)."""
+        return self.status == 403 and "NamespaceTerminating" in self.causes
+
+    @property
+    def exit_code(self) -> ExitCode:  # type: ignore[override]
+        """2 where the rights are missing, 1 otherwise."""
+        return ExitCode.REFUSED if self.is_permission else ExitCode.FAILED

@@ -1,0 +1,135 @@
+"""What a run knows and decides, as plain values: keys, findings, fixes, plans, results.
+
+Pure and frozen. The same input gives the same plan to the byte, whatever the order of what was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import NamedTuple, Protocol
+
+
+class ObjectKey(NamedTuple):
+    """Names one object; sorts by kind, name, namespace. `namespace` is empty for cluster-scoped kinds."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        where = f" in namespace {self.namespace}" if self.namespace else ""
+        return f"{self.kind.lower()}/{self.name}{where}"
+
+
+class Severity(str, Enum):
+    """How much a finding matters. INFO is shown with -v only, and is not a finding to `--check`."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class ExitCode(IntEnum):
+    """What a run tells its caller; the podFailurePolicy of the CronJobs reads these."""
+
+    DONE = 0
+    FAILED = 1
+    REFUSED = 2
+    FINDINGS = 3
+    BRAKE = 4
+    STOPPED = 143
+
+
+class Action(str, Enum):
+    """A write. The values are the words kubectl prints for it."""
+
+    CREATE = "created"
+    REPLACE = "configured"
+
+
+class Body(Protocol):
+    """What a write sends. Encoded only when it is sent, so that a plan of 10,000 writes stays small."""
+
+    def encode(self) -> bytes:
+        """Return the object as JSON."""
+
+    def unlike(self, answer: bytes) -> tuple[str, ...]:
+        """Return the fields in which the server's answer to the write differs from what was sent."""
+
+
+class Change(NamedTuple):
+    """One field whose actual value is not the desired one; None is absent. Values of Secrets are never in here."""
+
+    field: str
+    actual: str | None
+    desired: str | None
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A write that removes a finding."""
+
+    action: Action
+    body: Body
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is not as it should be, or worth telling.
+
+    `subjects` are the names of the custom resources that the finding is about, sorted. `exit_code` is what the run
+    ends with on account of this finding alone, before any write was tried.
+    """
+
+    code: str
+    severity: Severity
+    object: ObjectKey
+    reason: str
+    fix: Fix | None = None
+    changes: tuple[Change, ...] = ()
+    subjects: tuple[str, ...] = ()
+    exit_code: ExitCode = ExitCode.DONE
+
+
+class Need(NamedTuple):
+    """An object that must be read before more can be said; `full` says whether its metadata alone would not do."""
+
+    key: ObjectKey
+    full: bool = True
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a job found, in a stable order. While `needs` is not empty the findings are not final.
+
+    `facts` are the numbers of the summary line by plural noun, in its order; `note` is said where nothing is to do.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    unchanged: int = 0
+    needs: tuple[Need, ...] = ()
+    facts: Mapping[str, int] = field(default_factory=dict)
+    note: str = ""
+
+
+class Outcome(str, Enum):
+    """What became of a finding."""
+
+    TOLD = "told"  # nothing to write
+    PLANNED = "planned"  # a dry run
+    DONE = "done"
+    SKIPPED = "skipped"  # the write lost its point: its namespace is terminating
+    CONTESTED = "contested"  # somebody else wrote it first, or the answer was lost: look before believing either
+    FAILED = "failed"
+    STOPPED = "stopped"  # the run ended before this write was tried
+
+
+class Result(NamedTuple):
+    """A finding and what became of it; `message` says why where the outcome alone does not."""
+
+    finding: Finding
+    outcome: Outcome
+    message: str = ""
+    exit_code: ExitCode = ExitCode.DONE

@@ -1,0 +1,92 @@
+"""The click options that all jobs have, folded into one decorator and one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeVar
+
+import click
+
+from jobs.kit.apply import DryRun
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How to run, whatever the job."""
+
+    dry_run: DryRun = DryRun.NONE
+    diff: bool = False
+    check: bool = False
+    output: str = "text"
+    verbose: bool = False
+    log_format: str = "text"
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+def option(*names: str, env: tuple[str, ...] = (), **settings: Any) -> Callable[[F], F]:
+    """Return click.option with an environment variable CHORES_NAME, and `env` beside it, shown in --help."""
+    long = next(name for name in names if name.startswith("--"))
+    variable = "CHORES_" + long.lstrip("-").replace("-", "_").upper()
+    return click.option(*names, envvar=[variable, *env], show_envvar=True, **settings)
+
+
+def namespace_option(help_text: str) -> Callable[[F], F]:
+    """Return the option -n/--namespace with what it means to this job."""
+    return option("--namespace", "-n", env=("NAMESPACE",), metavar="NAME", help=help_text)
+
+
+def run_options(command: F) -> F:
+    """Add the shared options to a command and hand them to it as `options`, a RunOptions."""
+
+    @wraps(command)
+    def with_options(**given: Any) -> Any:
+        shared = {name: given.pop(name) for name in RunOptions.__dataclass_fields__}
+        dry_run = DryRun(shared.pop("dry_run"))
+        if shared["check"] and dry_run is DryRun.NONE:
+            dry_run = DryRun.CLIENT
+        return command(options=RunOptions(dry_run=dry_run, **shared), **given)
+
+    for add in reversed(_SHARED):
+        with_options = add(with_options)
+    return with_options  # type: ignore[return-value]
+
+
+_SHARED: tuple[Callable[[Any], Any], ...] = (
+    option(
+        "--dry-run",
+        is_flag=False,
+        flag_value=DryRun.CLIENT.value,
+        default=DryRun.NONE.value,
+        type=click.Choice([mode.value for mode in DryRun]),
+        help="Change nothing: client (or no value) needs read rights only, server has the API server check each write.",
+    ),
+    option("--diff", is_flag=True, help="Show what changes, field by field; values of Secrets stay hidden."),
+    option("--check", is_flag=True, help="Dry run that exits 3 if anything is not as it should be."),
+    option(
+        "--output",
+        "-o",
+        default="text",
+        show_default=True,
+        type=click.Choice(["text", "json", "yaml"]),
+        help="Format of the report on stdout.",
+    ),
+    option("--verbose", "-v", is_flag=True, help="Also show what is unchanged, and what is skipped and why."),
+    option(
+        "--log-format",
+        default="text",
+        show_default=True,
+        type=click.Choice(["text", "json"]),
+        help="Format of the messages on stderr.",
+    ),
+    option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="Kubeconfig to use; default as kubectl: $KUBECONFIG, ~/.kube/config, the pod's.",
+    ),
+    option("--context", metavar="NAME", help="Context of the kubeconfig to use."),
+)

@@ -1,0 +1,178 @@
+"""What a run says of itself: rows and a summary line as text, or the whole as JSON or YAML."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import shutil
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from jobs import __version__
+from jobs.kit.apply import DryRun
+from jobs.kit.diff import HIDDEN
+from jobs.kit.model import Change, ExitCode, Outcome, Plan, Result, Severity
+from jobs.kit.options import RunOptions
+from jobs.kit.transport import Traffic
+
+_DRY = {DryRun.NONE: "", DryRun.CLIENT: " (dry run)", DryRun.SERVER: " (server dry run)"}
+_ORDER = ("created", "configured", "unchanged", "skipped", "conflict", "failed", "stopped")
+_COLORS = {"created": "green", "configured": "yellow", "failed": "red", "conflict": "magenta", "error": "red"}
+_LONGEST_VALUE = 60
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that a run has to tell."""
+
+    job: str
+    options: RunOptions
+    plan: Plan
+    results: Sequence[Result]
+    traffic: Traffic
+    exit_code: ExitCode
+
+
+def write(report: Report) -> None:
+    """Print the report to stdout in the format that was asked for."""
+    if report.options.output == "text":
+        for line in _text(report):
+            click.echo(line)
+        return
+    document = as_document(report)
+    if report.options.output == "json":
+        click.echo(json.dumps(document, indent=2))
+    else:
+        import yaml
+
+        click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
+
+
+def as_document(report: Report) -> dict[str, Any]:
+    """Return the report as plain data, the shape of `-o json` (docs/report.md)."""
+    return {
+        "job": report.job,
+        "version": __version__,
+        "dryRun": report.options.dry_run.value,
+        "exitCode": int(report.exit_code),
+        "summary": _counts(report),
+        "facts": dict(report.plan.facts),
+        "note": report.plan.note,
+        "results": [_result_document(result) for result in report.results],
+        "traffic": {
+            "requests": dict(sorted(report.traffic.requests.items())),
+            "retries": report.traffic.retries,
+            "bytesReceived": report.traffic.bytes_received,
+            "bytesSent": report.traffic.bytes_sent,
+        },
+    }
+
+
+def _result_document(result: Result) -> dict[str, Any]:
+    finding = result.finding
+    document = {
+        "object": {key: value for key, value in finding.object._asdict().items() if value},
+        "code": finding.code,
+        "severity": finding.severity.value,
+        "action": finding.fix.action.value if finding.fix else None,
+        "outcome": result.outcome.value,
+        "reason": finding.reason,
+        "message": result.message,
+        "subjects": list(finding.subjects),
+        "changes": [change._asdict() for change in finding.changes],
+    }
+    return {key: value for key, value in document.items() if value not in (None, "", [])}
+
+
+def word(result: Result) -> str:
+    """Return the one word for what became of a finding: kubectl's for writes."""
+    if result.outcome in (Outcome.DONE, Outcome.PLANNED) and result.finding.fix:
+        return result.finding.fix.action.value
+    return result.finding.code if result.outcome is Outcome.TOLD else result.outcome.value
+
+
+def _counts(report: Report) -> dict[str, int]:
+    counted = Counter(word(result) for result in report.results if result.finding.code != "unchanged")
+    counted["unchanged"] += report.plan.unchanged
+    order = [name for name in _ORDER if name in counted] + sorted(counted.keys() - set(_ORDER))
+    return {name: counted[name] for name in order if counted[name]}
+
+
+def _text(report: Report) -> Iterator[str]:
+    dry = _DRY[report.options.dry_run]
+    shown = [r for r in report.results if r.finding.severity is not Severity.INFO or report.options.verbose]
+    rows = [_row(result, dry) for result in shown]
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+    for row, result in zip(rows, shown, strict=True):
+        yield from _wrapped(row, widths, word(result))
+        if report.options.diff:
+            yield from (f"    {line}" for change in result.finding.changes for line in _diff(change))
+    counts = ", ".join(f"{number} {name}" for name, number in _counts(report).items())
+    facts = ", ".join(_fact(name, number) for name, number in report.plan.facts.items())
+    yield f"{report.job}{dry}: {counts or report.plan.note or 'nothing to do'} ({facts})"
+
+
+def _row(result: Result, dry: str) -> tuple[str, str, str, str]:
+    finding = result.finding
+    written = finding.fix and result.outcome in (Outcome.DONE, Outcome.PLANNED)
+    why = "; ".join(text for text in (finding.reason, result.message) if text)
+    name = f"{finding.object.kind.lower()}/{finding.object.name}"
+    return name, finding.object.namespace, word(result) + (dry if written else ""), why
+
+
+def _wrapped(row: tuple[str, str, str, str], widths: Sequence[int], verb: str) -> Iterator[str]:
+    """Yield the row in columns; on a terminal too narrow for the reason, that goes to lines of its own."""
+    cells = [cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)]
+    plain = "  ".join(cells)
+    cells[2] = click.style(cells[2], fg=_COLORS.get(verb))
+    head, reason = "  ".join(cells), row[3]
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    if len(plain) + 2 + len(reason) <= columns:
+        yield f"{head}  {reason}".rstrip()
+        return
+    yield head.rstrip()
+    yield from textwrap.wrap(reason, max(columns, 40), initial_indent="    ", subsequent_indent="    ")
+
+
+def _diff(change: Change) -> Iterator[str]:
+    if change.actual is None or change.desired is None:
+        sign, value = ("+", change.desired) if change.actual is None else ("-", change.actual)
+        yield f"{sign} {change.field}: {_brief(value or '')}"
+        return
+    if change.desired == HIDDEN or not {"\n"} & set(change.actual + change.desired):
+        yield f"~ {change.field}: {_brief(change.actual)} -> {_brief(change.desired)}"
+        return
+    yield f"~ {change.field}:"
+    lines = difflib.unified_diff(change.actual.splitlines(), change.desired.splitlines(), lineterm="", n=1)
+    yield from (f"    {line}" for line in list(lines)[2:])
+
+
+def _brief(value: str) -> str:
+    if value == HIDDEN:
+        return value
+    return json.dumps(value if len(value) <= _LONGEST_VALUE else value[: _LONGEST_VALUE - 1] + "…", ensure_ascii=False)
+
+
+def _fact(name: str, number: int) -> str:
+    return f"{number} {name[:-1] if number == 1 else name}"
+
+
+@contextmanager
+def progress(job: str, writes: int, options: RunOptions) -> Iterator[Callable[[int], None]]:
+    """Yield what shows on a terminal how many of the writes are done; quiet in a pipe and for small runs."""
+    visible = writes > 100 and sys.stderr.isatty() and options.dry_run is not DryRun.CLIENT
+
+    def show(done: int) -> None:
+        if visible and (done % 50 == 0 or done == writes):
+            click.echo(f"\r{job}: {done} of {writes} written", nl=False, err=True)
+
+    yield show
+    if visible:
+        click.echo("\r\x1b[K", nl=False, err=True)

@@ -1,0 +1,162 @@
+"""One run of a job, the same for all of them: observe -> plan -> apply -> look again where contested -> report."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from types import FrameType
+from typing import Generic, Protocol, TypeVar
+
+from jobs import __version__
+from jobs.kit import log, report
+from jobs.kit.apply import DryRun, apply
+from jobs.kit.cluster import Cluster, error_of
+from jobs.kit.connect import Connection, connect
+from jobs.kit.errors import ApiError, ChoresError
+from jobs.kit.model import ExitCode, Finding, Need, Outcome, Plan, Result, Severity
+from jobs.kit.objects import Resource
+from jobs.kit.options import RunOptions
+from jobs.kit.stamps import MANAGER
+from jobs.kit.transport import Transport
+
+# Whoever looks after a lost race may lose the next one; after three the next run looks.
+_LOOKS = 3
+# If several apply, the run ends with the first of these.
+_PRECEDENCE = (ExitCode.STOPPED, ExitCode.FAILED, ExitCode.BRAKE, ExitCode.REFUSED, ExitCode.FINDINGS)
+
+
+@dataclass(frozen=True)
+class Document:
+    """What reading a needed object gave: its JSON, or why there is none. An error with status 404 is an absence."""
+
+    body: bytes = b""
+    error: ApiError | None = None
+
+
+class Observed(Protocol):
+    """What a job saw."""
+
+    def looked_up(self: Seen, documents: Mapping[Need, Document]) -> Seen:
+        """Return the same, knowing `documents` too."""
+        ...
+
+
+Seen = TypeVar("Seen", bound=Observed)
+Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True)
+class Job(Generic[Settings, Seen]):
+    """A job: its name, where the API serves each kind that it names in findings, and its functions.
+
+    `observe` only reads; `plan` is pure: no cluster, no clock, no environment.
+    """
+
+    name: str
+    resources: Mapping[str, Resource]
+    settings: Callable[[Connection], Settings]
+    observe: Callable[[Cluster, Settings], Seen]
+    plan: Callable[[Seen, Settings, datetime], Plan]
+
+
+def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
+    """Run `job` once and return the exit code. The report goes to stdout, everything else to stderr."""
+    log.configure(options.log_format)
+    with _stopped_by_sigterm() as stopping:
+        try:
+            connection = connect(options.kubeconfig, options.context)
+            settings = job.settings(connection)
+            _announce(job.name, connection, options)
+            transport = Transport(connection.endpoint, f"kube-chores/{__version__} ({job.name})", stopping=stopping)
+            plan, results = _Run(job, Cluster(transport, MANAGER), settings, options).go()
+        except ChoresError as error:
+            log.log.error(error)
+            return ExitCode.STOPPED if stopping() else error.exit_code
+        code = _exit_code(results, options, stopped=stopping())
+        report.write(report.Report(job.name, options, plan, results, transport.traffic, code))
+        return code
+
+
+class _Run(Generic[Settings, Seen]):
+    def __init__(self, job: Job[Settings, Seen], cluster: Cluster, settings: Settings, options: RunOptions) -> None:
+        self.job, self.cluster, self.settings, self.options = job, cluster, settings, options
+        self.now = datetime.now(timezone.utc)
+
+    def go(self) -> tuple[Plan, Sequence[Result]]:
+        """Return the plan and what became of each of its findings, in the plan's order."""
+        plan, seen = self._settle(self.job.observe(self.cluster, self.settings))
+        results, contested = self._apply(plan.findings)
+        for _ in range(_LOOKS):
+            if not contested:
+                break
+            keys = {result.finding.object: result for result in contested}
+            again, seen = self._settle(self._look_up(seen, [Need(key) for key in sorted(keys)]))
+            findings = [finding for finding in again.findings if finding.object in keys]
+            results += [_found_done(keys[key]) for key in keys.keys() - {finding.object for finding in findings}]
+            done, contested = self._apply(findings)
+            results += done
+        results += [result._replace(outcome=Outcome.FAILED) for result in contested]
+        return plan, sorted(results, key=lambda result: (result.finding.object, result.finding.code))
+
+    def _settle(self, seen: Seen) -> tuple[Plan, Seen]:
+        """Plan, read what the plan needs, plan again, until it needs nothing."""
+        plan = self.job.plan(seen, self.settings, self.now)
+        while plan.needs:
+            seen = self._look_up(seen, plan.needs)
+            plan = self.job.plan(seen, self.settings, self.now)
+        return plan, seen
+
+    def _look_up(self, seen: Seen, needs: Sequence[Need]) -> Seen:
+        wanted = {(self.job.resources[n.key.kind], n.key.namespace, n.key.name, n.full): n for n in needs}
+        answers = {wanted[answer.request.tag]: answer for answer in self.cluster.read(wanted)}
+        stopped = Document(error=ApiError(0, "not read: the run was stopped"))
+        return seen.looked_up(
+            {n: Document(answers[n].body, error_of(answers[n])) if n in answers else stopped for n in needs}
+        )
+
+    def _apply(self, findings: Sequence[Finding]) -> tuple[list[Result], list[Result]]:
+        """Return the results, and apart those that nobody can be sure of before looking."""
+        writes = sum(1 for finding in findings if finding.fix)
+        with report.progress(self.job.name, writes, self.options) as progress:
+            results = list(apply(self.cluster, findings, self.job.resources, self.options.dry_run, progress))
+        contested = [result for result in results if result.outcome is Outcome.CONTESTED]
+        return [result for result in results if result.outcome is not Outcome.CONTESTED], contested
+
+
+def _found_done(result: Result) -> Result:
+    message = "found as wanted: another run wrote it, or the answer to this write was lost"
+    return result._replace(outcome=Outcome.DONE, message=message, exit_code=ExitCode.DONE)
+
+
+def _exit_code(results: Sequence[Result], options: RunOptions, *, stopped: bool) -> ExitCode:
+    codes = {result.exit_code for result in results}
+    if stopped:
+        codes.add(ExitCode.STOPPED)
+    if options.check and any(result.finding.severity is not Severity.INFO for result in results):
+        codes.add(ExitCode.FINDINGS)
+    return next((code for code in _PRECEDENCE if code in codes), ExitCode.DONE)
+
+
+def _announce(name: str, connection: Connection, options: RunOptions) -> None:
+    if options.dry_run is DryRun.NONE and not connection.in_pod:
+        where = f"context {connection.context}, server {connection.endpoint.server}"
+        log.log.info("%s writes to %s; --dry-run shows what would change", name, where)
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[Callable[[], bool]]:
+    """Turn SIGTERM into a question that the transport asks before each request."""
+    stopped = False
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal stopped
+        stopped = True
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield lambda: stopped
+    finally:
+        signal.signal(signal.SIGTERM, before)

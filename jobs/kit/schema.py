@@ -1,0 +1,44 @@
+"""What a document says against the schema of its CRD: all problems at once, as the API server would find them.
+
+CEL rules are not evaluated here; the job that owns the kind checks in code what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.resources import files
+from typing import Any
+
+import jsonschema
+import yaml
+
+
+def crd(plural: str) -> dict[str, Any]:
+    """Return the shipped CustomResourceDefinition of this plural name."""
+    text = (files("cronjobs") / "crds" / f"{plural}.yaml").read_text()
+    document: dict[str, Any] = yaml.safe_load(text)
+    return document
+
+
+def schema_problems(document: object, plural: str) -> list[str]:
+    """Return what is wrong with a custom resource, each problem as `field: what`, in the order of the fields."""
+    schema = crd(plural)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    errors = jsonschema.Draft202012Validator(_closed(schema)).iter_errors(document)
+    return sorted(f"{_field(error.absolute_path)}: {error.message}" for error in errors)
+
+
+def _closed(schema: Any) -> Any:
+    """Return the schema refusing unknown fields, as the API does with fieldValidation=Strict."""
+    if isinstance(schema, list):
+        return [_closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: _closed(value) for key, value in schema.items()}
+    if isinstance(closed.get("properties"), dict) and "additionalProperties" not in closed:
+        closed["additionalProperties"] = False
+    return closed
+
+
+def _field(path: Iterable[str | int]) -> str:
+    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path]
+    return "".join(steps).lstrip(".") or "the document"

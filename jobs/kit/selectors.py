@@ -1,0 +1,98 @@
+"""Label selectors and name globs: parsing, what is wrong with them, matching, and the API's spelling of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct, field
+
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_WANT_VALUES = ("In", "NotIn")
+
+
+class Expression(Struct, frozen=True):
+    """One matchExpressions entry of a LabelSelector."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(Struct, frozen=True, rename="camel"):
+    """A LabelSelector; empty selects everything.
+
+    https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/label-selector/
+    """
+
+    match_labels: Mapping[str, str] = field(default_factory=dict)
+    match_expressions: tuple[Expression, ...] = ()
+
+    def query(self) -> str:
+        """Return the selector as the API's `labelSelector` parameter, always in the same order."""
+        terms = [f"{key}={value}" for key, value in self.match_labels.items()]
+        for expression in self.match_expressions:
+            values = ",".join(sorted(expression.values))
+            terms.append(
+                {
+                    "In": f"{expression.key} in ({values})",
+                    "NotIn": f"{expression.key} notin ({values})",
+                    "Exists": expression.key,
+                    "DoesNotExist": f"!{expression.key}",
+                }[expression.operator]
+            )
+        return ",".join(sorted(terms))
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels is selected; the API evaluates `query()` alike."""
+        if any(labels.get(key) != value for key, value in self.match_labels.items()):
+            return False
+        return all(_holds(expression, labels) for expression in self.match_expressions)
+
+    def names_a_label(self) -> bool:
+        """Whether it selects only objects that carry some label: an empty one selects everything."""
+        return bool(self.match_labels) or any(e.operator in ("In", "Exists") for e in self.match_expressions)
+
+
+def _holds(expression: Expression, labels: Mapping[str, str]) -> bool:
+    value = labels.get(expression.key)
+    if expression.operator == "In":
+        return value in expression.values
+    if expression.operator == "NotIn":
+        return value not in expression.values
+    return (value is not None) == (expression.operator == "Exists")
+
+
+def selector_problems(selector: LabelSelector, path: str) -> Iterator[str]:
+    """Yield what the API would refuse in a selector, each problem with its field."""
+    for key, value in selector.match_labels.items():
+        yield from key_problems(key, f"{path}.matchLabels")
+        yield from value_problems(value, f"{path}.matchLabels[{key}]")
+    for number, expression in enumerate(selector.match_expressions):
+        where = f"{path}.matchExpressions[{number}]"
+        yield from key_problems(expression.key, f"{where}.key")
+        if (expression.operator in _WANT_VALUES) != bool(expression.values):
+            yield f"{where}.values: In and NotIn need values, Exists and DoesNotExist take none"
+        for value in expression.values:
+            yield from value_problems(value, f"{where}.values")
+
+
+def key_problems(key: str, path: str) -> Iterator[str]:
+    """Yield what is wrong with a label or annotation key."""
+    prefix, slash, name = key.rpartition("/")
+    if not _NAME.fullmatch(name) or (slash and not (len(prefix) <= 253 and _PREFIX.fullmatch(prefix))):
+        yield f"{path}: {key!r} is no valid key; use up to 63 of A-Z a-z 0-9 - _ . after an optional PREFIX/"
+
+
+def value_problems(value: str, path: str) -> Iterator[str]:
+    """Yield what is wrong with a label's value."""
+    if value and not _NAME.fullmatch(value):
+        yield f"{path}: {value!r} is no valid label value; use up to 63 of A-Z a-z 0-9 - _ . between alphanumerics"
+
+
+def glob_matcher(patterns: Sequence[str]) -> re.Pattern[str]:
+    """Return what matches a whole name against any of the globs; `*` is any run of characters, `?` any one."""
+    parts = [re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".") for pattern in patterns]
+    return re.compile("|".join(f"(?:{part})" for part in parts) if parts else r"(?!)")

@@ -1,0 +1,265 @@
+"""Bytes to and from one API server: connections, time limits, retries, many requests in flight on one thread.
+
+The only importer of the HTTP stack (libcurl). One HTTP/2 connection carries all requests; against a server without
+HTTP/2 there are as many HTTP/1.1 connections as requests in flight.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from io import BytesIO
+from itertools import count
+from typing import Any
+
+import certifi
+import pycurl
+
+from jobs.kit.connect import Endpoint
+
+IN_FLIGHT = 16  # more gains little (docs/decisions/0003)
+CONNECT_SECONDS = 10
+REQUEST_SECONDS = 60
+RETRY_SECONDS = 90  # how long after its first attempt a request may be tried again
+LONGEST_PAUSE_SECONDS = 10.0
+MAX_BODY_BYTES = 256 << 20
+
+_RETRIED = frozenset({429, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True)
+class Request:
+    """One HTTP request. `repeatable`: twice does no more than once, so a lost answer may be retried."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    accept: str = "application/json"
+    content_type: str = "application/json"
+    repeatable: bool = True
+    tag: Any = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back. `status` is 0 where no whole answer came; `error` then says why. `attempts` counts from 1."""
+
+    request: Request
+    status: int
+    body: bytes = b""
+    error: str = ""
+    attempts: int = 1
+
+
+@dataclass
+class Traffic:
+    """What a run cost: requests by method (retries included), bytes of bodies received and sent."""
+
+    requests: Counter[str] = field(default_factory=Counter)
+    retries: int = 0
+    bytes_received: int = 0
+    bytes_sent: int = 0
+
+
+@dataclass(order=True)
+class _Attempt:
+    due: float
+    order: int
+    request: Request = field(compare=False)
+    number: int = field(compare=False, default=1)
+    deadline: float = field(compare=False, default=0.0)
+    buffer: BytesIO = field(compare=False, default_factory=BytesIO)
+
+
+class Transport:
+    """A connection to `endpoint`. Not for use from several threads.
+
+    `stopping` is asked before each new request: once it says yes, requests in flight are finished and no new ones sent.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        user_agent: str,
+        *,
+        stopping: Callable[[], bool] = lambda: False,
+        request_seconds: float = REQUEST_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        self.traffic = Traffic()
+        self._endpoint = endpoint
+        self._user_agent = user_agent
+        self._stopping = stopping
+        self._request_seconds = request_seconds
+        self._retry_seconds = retry_seconds
+        self._multi = pycurl.CurlMulti()
+        self._multi.setopt(pycurl.M_MAX_HOST_CONNECTIONS, IN_FLIGHT)
+        self._idle: list[Any] = []
+        self._order = count()
+
+    def send(self, request: Request) -> Answer:
+        """Send one request and return its answer."""
+        for answer in self.stream([request]):
+            return answer
+        return Answer(request, 0, error="not sent: the run is stopping")
+
+    def stream(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        """Send requests, a bounded number at a time, and yield answers as they come, in no order.
+
+        `requests` is consumed lazily. After `stopping` the rest of it is left alone and has no answer.
+        """
+        source = iter(requests)
+        waiting: list[_Attempt] = []
+        flying: dict[Any, _Attempt] = {}
+        exhausted = False
+        try:
+            while True:
+                exhausted = self._launch(source, waiting, flying, exhausted)
+                if not flying and (not waiting or self._stopping()):
+                    return
+                for handle, error in self._finished(self._pause(waiting, flying)):
+                    attempt = flying.pop(handle)
+                    answer, retry_in = self._judge(attempt, handle, error)
+                    self._release(handle)
+                    if retry_in is None:
+                        yield answer
+                    else:
+                        self._retry(waiting, attempt, retry_in)
+        finally:
+            for handle in flying:
+                self._release(handle)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for handle in self._idle:
+            handle.close()
+        self._idle.clear()
+        self._multi.close()
+
+    def _launch(
+        self, source: Iterator[Request], waiting: list[_Attempt], flying: dict[Any, _Attempt], exhausted: bool
+    ) -> bool:
+        while len(flying) < IN_FLIGHT and not self._stopping():
+            now = time.monotonic()
+            if waiting and waiting[0].due <= now:
+                attempt = heapq.heappop(waiting)
+            elif exhausted:
+                break
+            else:
+                request = next(source, None)
+                if request is None:
+                    exhausted = True
+                    continue
+                attempt = _Attempt(now, next(self._order), request, deadline=now + self._retry_seconds)
+            handle = self._handle(attempt)
+            flying[handle] = attempt
+            self._multi.add_handle(handle)
+        return exhausted
+
+    def _pause(self, waiting: list[_Attempt], flying: dict[Any, _Attempt]) -> float:
+        """Return for how long there is nothing to do unless an answer comes, in seconds."""
+        if waiting and len(flying) < IN_FLIGHT:
+            return min(max(waiting[0].due - time.monotonic(), 0.001), 0.2)
+        return 0.2
+
+    def _finished(self, pause: float) -> list[tuple[Any, tuple[int, str] | None]]:
+        self._multi.perform()
+        done = self._completed()
+        if not done:
+            # select() comes back at once while there is no socket to wait for: a name is looked up, or all is waiting.
+            if self._multi.select(pause) == -1:
+                time.sleep(min(pause, 0.01))
+            self._multi.perform()
+            done = self._completed()
+        return done
+
+    def _completed(self) -> list[tuple[Any, tuple[int, str] | None]]:
+        done: list[tuple[Any, tuple[int, str] | None]] = []
+        more = 1
+        while more:
+            more, succeeded, failed = self._multi.info_read()
+            done += [(handle, None) for handle in succeeded]
+            done += [(handle, (number, text)) for handle, number, text in failed]
+        return done
+
+    def _judge(self, attempt: _Attempt, handle: Any, error: tuple[int, str] | None) -> tuple[Answer, float | None]:
+        """Return the answer, and in how many seconds to try again (None: it stands)."""
+        request = attempt.request
+        body = attempt.buffer.getvalue()
+        status = 0 if error else int(handle.getinfo(pycurl.RESPONSE_CODE))
+        self.traffic.requests[request.method] += 1
+        self.traffic.bytes_received += len(body)
+        self.traffic.bytes_sent += len(request.body or b"")
+        answer = Answer(request, status, b"" if error else body, self._explain(error), attempt.number)
+        if status and status not in _RETRIED:
+            return answer, None
+        # A 429 was turned away before it was looked at; of everything else, only the repeatable is safe to repeat.
+        if not (request.repeatable or status == 429):
+            return answer, None
+        pause = random.uniform(0, min(LONGEST_PAUSE_SECONDS, 0.25 * 2**attempt.number))  # noqa: S311 - jitter
+        pause += float(handle.getinfo(pycurl.RETRY_AFTER)) if status else 0.0
+        return answer, pause if time.monotonic() + pause < attempt.deadline else None
+
+    def _explain(self, error: tuple[int, str] | None) -> str:
+        if error is None:
+            return ""
+        number, text = error
+        if number == pycurl.E_OPERATION_TIMEDOUT:
+            return f"no answer from {self._endpoint.server} within {self._request_seconds:g} seconds"
+        return f"{self._endpoint.server}: {text or 'connection failed'}"
+
+    def _retry(self, waiting: list[_Attempt], attempt: _Attempt, pause: float) -> None:
+        self.traffic.retries += 1
+        again = _Attempt(
+            time.monotonic() + pause, next(self._order), attempt.request, attempt.number + 1, attempt.deadline
+        )
+        heapq.heappush(waiting, again)
+
+    def _release(self, handle: Any) -> None:
+        self._multi.remove_handle(handle)
+        handle.reset()
+        self._idle.append(handle)
+
+    def _handle(self, attempt: _Attempt) -> Any:
+        handle = self._idle.pop() if self._idle else pycurl.Curl()
+        request, endpoint = attempt.request, self._endpoint
+        handle.setopt(pycurl.URL, endpoint.server + request.path)
+        if endpoint.connect_to:
+            handle.setopt(pycurl.CONNECT_TO, [endpoint.connect_to])
+        handle.setopt(pycurl.HTTPHEADER, self._headers(request))
+        handle.setopt(pycurl.WRITEFUNCTION, attempt.buffer.write)
+        handle.setopt(pycurl.NOSIGNAL, 1)
+        handle.setopt(pycurl.CONNECTTIMEOUT_MS, CONNECT_SECONDS * 1000)
+        handle.setopt(pycurl.TIMEOUT_MS, int(self._request_seconds * 1000))
+        handle.setopt(pycurl.MAXFILESIZE, MAX_BODY_BYTES)
+        handle.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
+        handle.setopt(pycurl.PIPEWAIT, 1)
+        if request.body is not None:
+            handle.setopt(pycurl.POSTFIELDS, request.body)
+        handle.setopt(pycurl.CUSTOMREQUEST, request.method)
+        _secure(handle, endpoint)
+        return handle
+
+    def _headers(self, request: Request) -> list[str]:
+        headers = [f"Accept: {request.accept}", f"User-Agent: {self._user_agent}", "Expect:"]
+        if request.body is not None:
+            headers.append(f"Content-Type: {request.content_type}")
+        authorization = self._endpoint.authorization()
+        return [*headers, f"Authorization: {authorization}"] if authorization else headers
+
+
+def _secure(handle: Any, endpoint: Endpoint) -> None:
+    handle.setopt(pycurl.CAINFO, endpoint.ca_file or certifi.where())
+    if endpoint.cert_file:
+        handle.setopt(pycurl.SSLCERT, endpoint.cert_file)
+        handle.setopt(pycurl.SSLKEY, endpoint.key_file or endpoint.cert_file)
+    if not endpoint.verify:
+        handle.setopt(pycurl.SSL_VERIFYPEER, 0)
+        handle.setopt(pycurl.SSL_VERIFYHOST, 0)
+    # Set even when empty: libcurl would otherwise read the environment once more, by rules of its own.
+    handle.setopt(pycurl.PROXY, endpoint.proxy or "")
+    handle.setopt(pycurl.NOPROXY, endpoint.no_proxy or "")
