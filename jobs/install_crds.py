@@ -1,19 +1,104 @@
-"""install-crds: the CustomResourceDefinitions, registered through the API instead of `kubectl apply -k cronjobs/crds`."""
+"""install-crds: our CustomResourceDefinitions, applied through the API instead of with kubectl."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from importlib.resources import files
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
 
 import click
 import msgspec
-import yaml
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from jobs.kit import options
 from jobs.kit.cluster import Cluster
 from jobs.kit.connect import Connection
 from jobs.kit.model import Action, Finding, Fix, Need, ObjectKey, Plan, Severity
-from jobs.kit.objects import Metadata, Resource
+from jobs.kit.objects import Resource
 from jobs.kit.runner import Document, Job, run
+from jobs.kit.schema import crd, crd_names
+
+NAME = "install-crds"
+CRDS = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)
+
+
+class Definition(Struct, frozen=True):
+    """A CRD as shipped, to be applied."""
+
+    document: Mapping[str, Any]
+
+    def encode(self) -> bytes:
+        """Return the CRD as JSON."""
+        return msgspec.json.encode(self.document)
+
+    def unlike(self, _answer: bytes) -> tuple[str, ...]:
+        """Return nothing: what the server defaults in a CRD is its own business."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The definitions as they are in the cluster, by what was needed."""
+
+    documents: Mapping[Need, Document] = field(default_factory=dict)
+
+    def looked_up(self, documents: Mapping[Need, Document]) -> Seen:
+        """Return the same, knowing `documents` too."""
+        return replace(self, documents={**self.documents, **documents})
+
+
+def plan(seen: Seen, _settings: None, _now: datetime) -> Plan:
+    """Apply what is missing or differs; each definition is read first."""
+    findings, needs, unchanged = [], [], 0
+    for plural in crd_names():
+        definition = crd(plural)
+        need = Need(ObjectKey(CRDS.kind, definition["metadata"]["name"]))
+        document = seen.documents.get(need)
+        if document is None:
+            needs.append(need)
+        elif document.error and document.error.status != 404:
+            error = document.error
+            findings.append(Finding("unreadable", Severity.ERROR, need.key, error.message, exit_code=error.exit_code))
+        elif document.error or not _is_installed(definition, msgspec.json.decode(document.body)):
+            fix = Fix(Action.APPLY, Definition(definition))
+            findings.append(Finding("missing" if document.error else "drifted", Severity.WARNING, need.key, "", fix))
+        else:
+            unchanged += 1
+    return Plan(tuple(findings), unchanged, tuple(needs), {"definitions": len(crd_names())})
+
+
+def _is_installed(desired: Mapping[str, Any], actual: Mapping[str, Any]) -> bool:
+    """Whether all that we set is so, and nothing else in the schemas, to which the server adds nothing."""
+    schemas = [[version["schema"] for version in each["spec"]["versions"]] for each in (desired, actual)]
+    return _covers(desired, actual) and schemas[0] == schemas[1]
+
+
+def _covers(desired: Any, actual: Any) -> bool:
+    if isinstance(desired, dict):
+        return isinstance(actual, dict) and all(key in actual and _covers(desired[key], actual[key]) for key in desired)
+    if isinstance(desired, list):
+        same = isinstance(actual, list) and len(desired) == len(actual)
+        return same and all(_covers(*pair) for pair in zip(desired, actual, strict=True))
+    return bool(desired == actual)
+
+
+@click.command(NAME)
+@options.run_options
+@click.pass_context
+def command(context: click.Context, options: options.RunOptions) -> None:
+    """Register the CustomResourceDefinitions of the jobs in the cluster.
+
+    The same as 'kubectl apply --server-side -k cronjobs/crds', for where these files are not at hand. Needs the rights
+    get and patch on customresourcedefinitions, which the jobs themselves do not have.
+    """
+    job = Job(NAME, {CRDS.kind: CRDS}, _no_settings, _observe, plan)
+    context.exit(run(job, options))
+
+
+def _no_settings(_connection: Connection) -> None:
+    return None
+
+
+def _observe(_cluster: Cluster, _settings: None) -> Seen:
+    return Seen()

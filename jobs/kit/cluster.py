@@ -19,6 +19,7 @@ from jobs.kit.transport import Answer, Request, Transport
 PAGE_SIZE = 1000
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_APPLY = "application/apply-patch+yaml"
 _LIST_ATTEMPTS = 3
 
 Item = TypeVar("Item")
@@ -99,6 +100,9 @@ def _write_request(action: Action, path: str, body: bytes, tag: Any, query: str)
     if action is Action.CREATE:
         # Not repeated blindly: a create whose answer was lost is followed by a look.
         return Request("POST", f"{path.rpartition('/')[0]}?{query}", body, repeatable=False, tag=tag)
+    if action is Action.APPLY:
+        # What we apply is ours: https://kubernetes.io/docs/reference/using-api/server-side-apply/#using-server-side-apply-in-a-controller
+        return Request("PATCH", f"{path}?{query}&force=true", body, content_type=_APPLY, tag=tag)
     return Request("PUT", f"{path}?{query}", body, tag=tag)
 
 

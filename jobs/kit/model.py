@@ -47,6 +47,7 @@ class Action(str, Enum):
 
     CREATE = "created"
     REPLACE = "configured"
+    APPLY = "serverside-applied"
 
 
 class Body(Protocol):

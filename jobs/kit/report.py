@@ -146,7 +146,10 @@ def _diff(change: Change) -> Iterator[str]:
         sign, value = ("+", change.desired) if change.actual is None else ("-", change.actual)
         yield f"{sign} {change.field}: {_brief(value or '')}"
         return
-    if change.desired == HIDDEN or not {"\n"} & set(change.actual + change.desired):
+    if change.desired == HIDDEN:
+        yield f"~ {change.field}: {HIDDEN} (changed)"
+        return
+    if "\n" not in change.actual + change.desired:
         yield f"~ {change.field}: {_brief(change.actual)} -> {_brief(change.desired)}"
         return
     yield f"~ {change.field}:"

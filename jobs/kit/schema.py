@@ -20,6 +20,12 @@ def crd(plural: str) -> dict[str, Any]:
     return document
 
 
+def crd_names() -> list[str]:
+    """Return the plural names of the shipped CustomResourceDefinitions, sorted."""
+    names = (file.name.partition(".")[0] for file in (files("cronjobs") / "crds").iterdir() if file.is_file())
+    return sorted(name for name in names if name != "kustomization")
+
+
 def schema_problems(document: object, plural: str) -> list[str]:
     """Return what is wrong with a custom resource, each problem as `field: what`, in the order of the fields."""
     schema = crd(plural)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
