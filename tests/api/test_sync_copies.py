@@ -1,0 +1,378 @@
+"""sync-copies with the rights of its ServiceAccount: what its users do, on both API servers."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.api.conftest import Run
+from tests.apis import Api, wait_for
+from tests.canary import canary
+from tests.worlds import at, configmap, content, encoded, rule, secret
+
+STAMP = {
+    "app.kubernetes.io/managed-by": "kube-chores",
+    "kubechores.dev/job": "sync-copies",
+    "kubechores.dev/rule-namespace": "kube-chores",
+}
+
+
+def test_a_first_sweep_makes_one_copy_in_each_target_and_none_of_itself(api: Api, sync: Run) -> None:
+    home, team_a, team_b = api.namespace("home"), api.namespace("team-a"), api.namespace("team-b")
+    source = api.create(secret(home))
+    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
+    before = api.get(at(home, source))
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"created": 2})
+    for namespace in (team_a, team_b):
+        copy = api.get(at(namespace, source))
+        assert copy and content(copy) == content(source)
+        assert copy["metadata"]["labels"].items() >= STAMP.items()
+        assert "copyrator" not in copy["metadata"]["labels"]
+        assert copy["metadata"]["annotations"]["kubechores.dev/source"] == f"{home}/login"
+        assert copy["metadata"]["annotations"]["kubechores.dev/rule"] == "kube-chores/logins"
+    assert api.get(at(home, source)) == before
+
+
+def test_a_converged_sweep_writes_nothing_also_after_a_change_of_metadata_alone(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(configmap(home))
+    api.create(rule("settings", home, f"*-{api.token}"))
+    sync()
+    api.patch(source, {"metadata": {"annotations": {"note": "new"}}})
+    api.patch(at(team, source), {"metadata": {"labels": {"seen-by": "somebody"}}})
+    api.mark()
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary, ran.results) == (0, {"unchanged": 1}, [])
+    assert api.writes() == []
+
+
+def test_changed_sources_reach_all_their_copies(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    settings, login = api.create(configmap(home)), api.create(secret(home))
+    api.create(rule("settings", home, f"*-{api.token}"))
+    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
+    sync()
+    api.patch(settings, {"data": {"a": "changed", "b": None, "c": "new"}})
+    api.patch(login, {"data": {"password": encoded(canary())}})
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"configured": 2})
+    assert [result["reason"] for result in ran.results] == [
+        f"the source {home}/settings changed",
+        f"the source {home}/login changed",
+    ]
+    for source in (settings, login):
+        assert content(api.get(at(team, source))) == content(api.get(source))
+
+
+def test_a_new_namespace_gets_its_copies_and_the_others_are_left_alone(api: Api, sync: Run) -> None:
+    home = api.namespace("home")
+    api.namespace("team-a")
+    source = api.create(configmap(home))
+    api.create(rule("settings", home, f"*-{api.token}"))
+    sync()
+    added = api.namespace("team-b")
+    api.mark()
+
+    ran = sync()
+
+    assert ran.summary == {"created": 1, "unchanged": 1}
+    assert [write.path for write in api.writes()] == [f"/api/v1/namespaces/{added}/configmaps"]
+    assert content(api.get(at(added, source))) == content(source)
+
+
+def test_a_hand_edited_copy_is_repaired_and_says_who_did_it(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(configmap(home))
+    api.create(rule("settings", home, f"*-{api.token}"))
+    sync()
+    api.patch(at(team, source), {"data": {"a": "by hand"}})
+
+    ran = sync()
+
+    assert ran.summary == {"configured": 1}
+    assert ran.results[0]["reason"] == "data.a changed by tests"
+    assert content(api.get(at(team, source))) == content(source)
+
+
+def test_an_extra_key_goes_and_labels_of_others_stay(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(configmap(home))
+    api.create(rule("settings", home, f"*-{api.token}"))
+    sync()
+    theirs = {"labels": {"team": "blue"}, "annotations": {"note": "keep"}, "finalizers": ["example.com/keep"]}
+    api.patch(at(team, source), {"metadata": theirs, "data": {"extra": "x"}})
+
+    ran = sync()
+
+    copy = api.get(at(team, source))
+    assert ran.summary == {"configured": 1}
+    assert copy and content(copy) == content(source)
+    assert copy["metadata"]["labels"]["team"] == "blue"
+    assert copy["metadata"]["annotations"]["note"] == "keep"
+    assert copy["metadata"]["finalizers"] == ["example.com/keep"]
+    api.patch(at(team, source), {"metadata": {"finalizers": None}})
+
+
+def test_a_deleted_copy_is_made_again(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(secret(home))
+    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
+    sync()
+    api.delete(at(team, source))
+
+    assert sync().summary == {"created": 1}
+    assert content(api.get(at(team, source))) == content(source)
+
+
+def test_binary_data_arrives_as_it_is(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    binary = base64.b64encode(bytes(range(256))).decode()
+    source = api.create(configmap(home, binaryData={"all-bytes": binary}, data={"text": "ünïcödé\n\u2028"}))
+    api.create(rule("settings", home, f"*-{api.token}"))
+
+    assert sync().summary == {"created": 1}
+    assert content(api.get(at(team, source))) == content(source)
+    assert sync().summary == {"unchanged": 1}
+
+
+def test_a_tls_secret_keeps_its_type(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    data = {"tls.crt": encoded(canary()), "tls.key": encoded(canary())}
+    source = api.create(secret(home, "cert", type="kubernetes.io/tls", data=data))
+    api.create(rule("certs", home, f"*-{api.token}", ruleType="secret"))
+
+    assert sync().summary == {"created": 1}
+    copy = api.get(at(team, source))
+    assert copy and copy["type"] == "kubernetes.io/tls"
+    assert content(copy) == content(source)
+    assert sync().summary == {"unchanged": 1}
+
+
+def test_a_configmap_near_the_limit_of_1_mib_is_copied(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(configmap(home, data={"big": "x" * ((1 << 20) - 100)}))
+    api.create(rule("settings", home, f"*-{api.token}"))
+
+    assert sync().summary == {"created": 1}
+    assert content(api.get(at(team, source))) == content(source)
+    assert sync().summary == {"unchanged": 1}
+
+
+def test_globs_and_the_namespace_selector_narrow_the_targets(api: Api, sync: Run) -> None:
+    home = api.namespace("home")
+    chosen = api.namespace("team-a", labels={"tier": "web"})
+    api.namespace("team-b")
+    api.namespace("team-x", labels={"tier": "web"})
+    api.namespace("other", labels={"tier": "web"})
+    source = api.create(configmap(home))
+    targets = {
+        "include": [f"team-?-{api.token}"],
+        "exclude": ["team-x*"],
+        "namespaceSelector": {"matchLabels": {"tier": "web"}},
+    }
+    api.create(rule("settings", home, "", targets=targets))
+
+    ran = sync()
+
+    assert [result["object"]["namespace"] for result in ran.results] == [chosen]
+    assert content(api.get(at(chosen, source))) == content(source)
+
+
+def test_kube_namespaces_are_targets_by_their_literal_name_only(api: Api, sync: Run) -> None:
+    home = api.namespace("home")
+    api.create(configmap(home, f"settings-{api.token}"))
+    api.create(rule("globbed", home, ["kube-*", "kube-publi?"]))
+    assert sync().summary == {}
+
+    api.patch(rule("globbed", home, ""), {"spec": {"targets": {"include": ["kube-public"]}}})
+    assert [result["object"]["namespace"] for result in sync().results] == ["kube-public"]
+
+
+def test_the_default_target_is_every_active_namespace_except_kube(api: Api, sync: Run) -> None:
+    home = api.namespace("home")
+    source = api.create(configmap(home, f"settings-{api.token}"))
+    without_targets = rule("everywhere", home, "")
+    del without_targets["spec"]["targets"]
+    api.create(without_targets)
+
+    ran = sync("--dry-run")
+
+    namespaces = api.items("v1", "Namespace")
+    expected = {
+        each["metadata"]["name"]
+        for each in namespaces
+        if each["status"]["phase"] == "Active" and not each["metadata"]["name"].startswith("kube-")
+    } - {source["metadata"]["namespace"]}
+    assert {result["object"]["namespace"] for result in ran.results} == expected
+
+
+def test_a_namespace_that_opts_out_gets_no_copy(api: Api, sync: Run) -> None:
+    home = api.namespace("home")
+    willing = api.namespace("willing")
+    api.namespace("unwilling", annotations={"kubechores.dev/copies": "false"})
+    api.create(configmap(home))
+    api.create(rule("settings", home, f"*-{api.token}"))
+
+    assert [result["object"]["namespace"] for result in sync().results] == [willing]
+
+
+def test_match_expressions_select_sources(api: Api, sync: Run) -> None:
+    home = api.namespace("home")
+    api.namespace("team")
+    for name, labels in {"in": {"stage": "prod"}, "not": {"stage": "prod", "skip": ""}, "out": {"stage": "dev"}}.items():
+        api.create(configmap(home, name, labels=labels))
+    expressions = [
+        {"key": "stage", "operator": "In", "values": ["prod", "canary"]},
+        {"key": "skip", "operator": "DoesNotExist"},
+        {"key": "stage", "operator": "NotIn", "values": ["dev"]},
+        {"key": "stage", "operator": "Exists"},
+    ]
+    api.create(rule("settings", home, f"*-{api.token}", selector={"matchExpressions": expressions}))
+
+    assert [result["object"]["name"] for result in sync().results] == ["in"]
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {},
+        {"matchLabels": {}},
+        {"matchExpressions": []},
+        {"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]},
+        {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["x"]}]},
+    ],
+    ids=json.dumps,
+)
+def test_a_selector_that_names_no_label_is_refused_by_schema_and_by_code(
+    api: Api, sync: Run, tmp_path: Path, selector: object
+) -> None:
+    home = api.namespace("home")
+    api.create(secret(home, labels={}))
+    empty = rule("everything", home, f"*-{api.token}", ruleType="secret", selector=selector)
+
+    status, _, body = api.request("POST", api.path(empty, named=False), empty)
+    assert status == 422
+    assert "must name at least one label" in json.loads(body)["message"]
+
+    file = tmp_path / "rule.yaml"
+    file.write_text(yaml.safe_dump(empty))
+    ran = sync("-f", str(file))
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert "everything: spec.selector: must name at least one label" in ran.stderr
+
+
+def test_a_file_in_the_shape_of_the_blog_is_answered_with_the_same_rule_in_the_new_form(
+    api: Api, sync: Run, tmp_path: Path
+) -> None:
+    home = api.namespace("home")
+    api.namespace("team")
+    api.create(configmap(home))
+    file = tmp_path / "old.yaml"
+    file.write_text(
+        "apiVersion: example.com/v1\nkind: CopyratorRule\nmetadata:\n  name: main-rule\n  labels: {module: copyrator}\n"
+        f"ruleType: configmap\nselector:\n  copyrator: 'true'\nnamespace: {home}\n"
+    )
+
+    ran = sync("-f", str(file), "-n", "kube-chores")
+
+    assert ran.exit_code == 2
+    assert "main-rule: has no spec" in ran.stderr
+    new_form = ran.stderr.partition("\n\n")[2]
+    assert yaml.safe_load(new_form) == {
+        "apiVersion": "kubechores.dev/v1",
+        "kind": "CopyratorRule",
+        "metadata": {"name": "main-rule", "labels": {"module": "copyrator"}},
+        "spec": {"ruleType": "configmap", "namespaces": [home], "selector": {"matchLabels": {"copyrator": "true"}}},
+    }
+    file.write_text(new_form)
+    assert sync("-f", str(file)).summary["created"] >= 1
+
+
+def test_a_missing_crd_says_how_to_install_it_and_a_file_needs_none(api: Api, sync: Run, tmp_path: Path) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    api.create(configmap(home))
+    crd = yaml.safe_load(Path("cronjobs/crds/copyrators.yaml").read_text())
+    api.delete(crd)
+    wait_for(lambda: api.get(crd) is None, "the CRD to be gone")
+    wait_for(lambda: api.request("GET", "/apis/kubechores.dev/v1/copyrators")[0] == 404, "the API to forget it")
+
+    ran = sync()
+    assert ran.exit_code == 2
+    assert "chores install-crds" in ran.stderr
+    assert "kubectl apply -k cronjobs/crds" in ran.stderr
+
+    file = tmp_path / "rule.yaml"
+    file.write_text(yaml.safe_dump(rule("settings", home, f"*-{api.token}")))
+    ran = sync("-f", str(file))
+    assert (ran.exit_code, ran.report["dryRun"], ran.summary) == (0, "client", {"created": 1})
+    assert api.get(at(team, configmap(home))) is None
+
+
+@pytest.mark.parametrize(
+    ("binding", "missing"),
+    [
+        ("ClusterRoleBinding/kube-chores-sync-copies-secrets", 'cannot list resource "secrets"'),
+        ("ClusterRoleBinding/kube-chores-sync-copies", 'cannot list resource "namespaces"'),
+        ("RoleBinding/kube-chores-sync-copies", 'cannot list resource "copyrators"'),
+    ],
+)
+def test_a_missing_right_is_named_and_a_retry_is_not_asked_for(
+    api: Api, sync: Run, binding: str, missing: str
+) -> None:
+    home = api.namespace("home")
+    api.namespace("team")
+    api.create(secret(home))
+    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
+    kind, _, name = binding.partition("/")
+    api.delete(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": kind,
+            "metadata": {"name": name, "namespace": "kube-chores"},
+        }
+    )
+    wait_for(lambda: sync().exit_code == 2, "the authorizer to notice")
+    denied = sync()
+
+    assert denied.exit_code == 2
+    assert missing in denied.stdout.replace('\\"', '"') + denied.stderr
+    assert api.writes() == []
+
+
+def test_one_denied_source_namespace_does_not_stop_the_other_rules(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(configmap(home))
+    api.create(secret(home))
+    api.create(rule("settings", home, f"*-{api.token}"))
+    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
+    binding = {"name": "kube-chores-sync-copies-secrets"}
+    api.delete({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": binding})
+    wait_for(lambda: sync("--dry-run").exit_code == 2, "the authorizer to notice")
+
+    ran = sync()
+
+    assert ran.exit_code == 2
+    assert content(api.get(at(team, source))) == content(source)
+    assert [result["code"] for result in ran.results if result["severity"] == "error"] == ["unreadable"]
+
+
+def test_kubectl_sees_what_the_rule_is(api: Api, sync: Run) -> None:
+    sync()
+    table = api.request(
+        "GET",
+        "/apis/kubechores.dev/v1/namespaces/kube-chores/copyrators",
+        headers={"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"},
+    )
+    columns = [column["name"] for column in json.loads(table[2])["columnDefinitions"]]
+    assert columns[:3] == ["Name", "Type", "From"]

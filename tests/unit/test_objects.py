@@ -1,0 +1,123 @@
+"""What metadata tells of an object's content, and content that shows no value."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from jobs.kit.diff import changes
+from jobs.kit.manifests import Manifest
+from jobs.kit.model import Change, ObjectKey
+from jobs.kit.objects import SECRETS, Content, DataObject, Header, PartialObject, header
+from tests.canary import canary
+
+
+def _header(*managed_fields: tuple[str, dict[str, Any]]) -> Header:
+    entries = [{"manager": manager, "operation": "Update", "fieldsV1": fields} for manager, fields in managed_fields]
+    raw = json.dumps({"metadata": {"name": "x", "namespace": "n", "managedFields": entries}})
+    return header(msgspec.json.decode(raw, type=PartialObject).metadata, "kube-chores")
+
+
+OURS = {"f:data": {".": {}, "f:a": {}, "f:b.c": {}}, "f:type": {}}
+
+
+@pytest.mark.parametrize(
+    ("managed_fields", "ours", "theirs"),
+    [
+        ([("kube-chores", OURS)], {"data.a", "data.b.c", "type"}, {}),
+        ([("kube-chores", {"f:data": {".": {}}})], set(), {}),
+        ([("kube-chores", {"f:data": {}})], {"data"}, {}),
+        ([("kube-chores", OURS), ("them", {"f:metadata": {"f:labels": {"f:x": {}}}})], {"data.a", "data.b.c", "type"}, {}),
+        ([("them", {"f:data": {"f:a": {}}, "f:immutable": {}})], set(), {"them": {"data.a", "immutable"}}),
+        ([("them", {"f:stringData": {"f:a": {}}})], set(), {"them": {"stringData.a"}}),
+        ([], set(), {}),
+    ],
+)
+def test_ownership_is_read_from_managed_fields(
+    managed_fields: list[tuple[str, dict[str, Any]]], ours: set[str], theirs: dict[str, set[str]]
+) -> None:
+    ownership = _header(*managed_fields).ownership
+
+    assert ownership.ours == ours
+    assert ownership.theirs == theirs
+
+
+def test_headers_of_copies_share_what_is_the_same() -> None:
+    first, second = _header(("kube-chores", OURS)), _header(("kube-chores", OURS))
+
+    assert first.ownership is second.ownership
+    assert first.labels is second.labels
+
+
+def test_no_repr_shows_a_value() -> None:
+    value = canary()
+    content = Content("Opaque", {"password": value})
+    key = ObjectKey("Secret", "x", "n")
+    read = msgspec.json.decode(json.dumps({"metadata": {"name": "x"}, "data": {"password": value}}), type=DataObject)
+    manifest = Manifest(SECRETS, key, {}, {}, content)
+
+    assert value not in repr(content) + repr(manifest) + repr(read)
+    assert "data.password" in repr(content)
+
+
+def test_null_values_are_empty_ones() -> None:
+    raw = b'{"metadata": {"name": "x"}, "data": {"a": null}, "immutable": null}'
+
+    assert msgspec.json.decode(raw, type=DataObject).content == Content(data={"a": ""})
+
+
+def test_changes_name_every_field_and_hide_the_values_of_secrets() -> None:
+    actual = Content("Opaque", {"a": canary(), "gone": canary()}, immutable=True)
+    desired = Content("kubernetes.io/tls", {"a": canary(), "new": canary()})
+
+    assert changes(actual, desired, secret=True) == (
+        Change("data.a", "***", "***"),
+        Change("data.gone", "***", None),
+        Change("data.new", None, "***"),
+        Change("immutable", "true", None),
+        Change("type", "Opaque", "kubernetes.io/tls"),
+    )
+    assert changes(desired, desired, secret=True) == ()
+    assert changes(Content(data={"a": "1"}), Content(data={"a": "2"}), secret=False) == (Change("data.a", "1", "2"),)
+
+
+def test_a_manifest_keeps_what_others_put_on_the_object() -> None:
+    manifest = Manifest(
+        SECRETS,
+        ObjectKey("Secret", "x", "n"),
+        {"l": "1"},
+        {"a": "2"},
+        Content("Opaque", {"k": "dg=="}),
+        uid="u",
+        resource_version="7",
+        owner_references=b'[{"name":"o"}]',
+        finalizers=b'["f"]',
+    )
+
+    assert json.loads(manifest.encode()) == {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": "x",
+            "namespace": "n",
+            "labels": {"l": "1"},
+            "annotations": {"a": "2"},
+            "uid": "u",
+            "resourceVersion": "7",
+            "ownerReferences": [{"name": "o"}],
+            "finalizers": ["f"],
+        },
+        "type": "Opaque",
+        "data": {"k": "dg=="},
+    }
+
+
+def test_an_answer_unlike_what_was_sent_names_the_fields() -> None:
+    manifest = Manifest(SECRETS, ObjectKey("Secret", "x", "n"), {}, {}, Content("Opaque", {"k": "dg=="}))
+    answer = b'{"metadata": {"name": "x"}, "type": "Opaque", "data": {"k": "eA==", "injected": "eA=="}}'
+
+    assert manifest.unlike(answer) == ("data.injected", "data.k")
+    assert manifest.unlike(manifest.encode()) == ()

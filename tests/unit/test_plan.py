@@ -1,0 +1,227 @@
+"""sync-copies' plan: a pure function of what was seen."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import datetime, timezone
+
+import pytest
+
+from jobs.copyrator_rules import CopyMetadata, Rule, SourceQuery, Spec, Targets
+from jobs.kit import stamps
+from jobs.kit.errors import ApiError
+from jobs.kit.model import Action, ExitCode, Finding, Need, ObjectKey, Plan, Severity
+from jobs.kit.objects import Content, Header, Ownership
+from jobs.kit.runner import Document
+from jobs.kit.selectors import LabelSelector
+from jobs.sync_copies import Namespace, Object, Seen, Settings, plan
+
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+SETTINGS = Settings("kube-chores")
+CONTENT = Content(data={"a": "1", "b": "2"})
+SELECTOR = LabelSelector({"copyrator": "true"})
+
+
+def rule(name: str = "rule", source: str = "home", **fields: object) -> Rule:
+    return Rule("kube-chores", name, Spec("configmap", SELECTOR, (source,), **fields))  # type: ignore[arg-type]
+
+
+def source(namespace: str = "home", content: Content = CONTENT, uid: str = "", **labels: str) -> Object:
+    nobody = Ownership(frozenset(), {}, frozenset(), frozenset())
+    return Object(Header(namespace, "settings", uid or f"uid-{namespace}", "1", False, labels, {}, nobody), content)
+
+
+def copy(namespace: str, of: Object, by: Rule, **theirs: frozenset[str]) -> Object:
+    """What a metadata-only list shows of a copy that was made for this rule from this source."""
+    assert of.content
+    name = f"{of.header.namespace}/{of.header.name}"
+    stamp = stamps.stamp("sync-copies", "kube-chores", by.name, name, stamps.fingerprint(of.content, of.header.uid))
+    ownership = Ownership(of.content.fields(), theirs, frozenset(stamp.labels), frozenset(stamp.annotations))
+    return Object(Header(namespace, "settings", "copy-uid", "5", False, stamp.labels, stamp.annotations, ownership))
+
+
+def seen(rules: list[Rule], sources: list[Object], copies: list[Object], *namespaces: str) -> Seen:
+    names = {"home", *namespaces}
+    return Seen(
+        tuple(rules),
+        tuple(Namespace(name, {}, True, False) for name in sorted(names)),
+        {q: tuple(s for s in sources if s.header.namespace == q.namespace) for r in rules for q in r.queries()},
+        {"configmap": {"settings": {each.header.namespace: each for each in copies}} if copies else {}},
+    )
+
+
+def only(made: Plan) -> Finding:
+    assert len(made.findings) == 1, made.findings
+    return made.findings[0]
+
+
+def test_a_missing_copy_is_created() -> None:
+    finding = only(plan(seen([rule()], [source()], [], "team"), SETTINGS, NOW))
+
+    assert (finding.code, finding.object) == ("missing", ObjectKey("ConfigMap", "settings", "team"))
+    assert finding.fix
+    assert finding.fix.action is Action.CREATE
+
+
+def test_a_right_copy_is_unchanged_and_needs_no_reading() -> None:
+    made = plan(seen([rule()], [source()], [copy("team", source(), rule())], "team"), SETTINGS, NOW)
+
+    assert (made.findings, made.needs, made.unchanged) == ((), (), 1)
+
+
+def test_a_copy_of_which_somebody_owns_a_field_is_read_before_it_is_judged() -> None:
+    suspect = copy("team", source(), rule(), kubectl=frozenset({"data.a"}))
+    world = seen([rule()], [source()], [suspect], "team")
+
+    assert plan(world, SETTINGS, NOW).needs == (Need(ObjectKey("ConfigMap", "settings", "team")),)
+
+
+def test_a_copy_that_lost_or_gained_one_of_our_fields_is_read() -> None:
+    whole = copy("team", source(), rule())
+    ownership = whole.header.ownership
+    for ours in (frozenset({"data.a"}), frozenset({"data.a", "data.b", "data.c"}), frozenset[str]()):
+        header = Header(
+            **{
+                **{name: getattr(whole.header, name) for name in whole.header.__struct_fields__},
+                "ownership": Ownership(ours, {}, ownership.labels, ownership.annotations),
+            }
+        )
+        world = seen([rule()], [source()], [Object(header)], "team")
+        assert plan(world, SETTINGS, NOW).needs == (Need(ObjectKey("ConfigMap", "settings", "team")),)
+
+
+def test_a_changed_source_replaces_without_reading_and_for_that_very_version() -> None:
+    changed = source(content=Content(data={"a": "new"}))
+
+    finding = only(plan(seen([rule()], [changed], [copy("team", source(), rule())], "team"), SETTINGS, NOW))
+
+    assert finding.fix
+    assert (finding.code, finding.fix.action) == ("outdated", Action.REPLACE)
+    assert b'"resourceVersion":"5"' in finding.fix.body.encode()
+    assert b'"uid":"copy-uid"' in finding.fix.body.encode()
+
+
+def test_a_source_made_anew_with_the_same_content_restamps() -> None:
+    anew = source(uid="another")
+
+    finding = only(plan(seen([rule()], [anew], [copy("team", source(), rule())], "team"), SETTINGS, NOW))
+
+    assert finding.fix
+    assert finding.fix.action is Action.REPLACE
+
+
+def test_two_rules_that_want_the_same_source_make_one_copy() -> None:
+    rules = [rule("b"), rule("a")]
+
+    finding = only(plan(seen(rules, [source()], [], "team"), SETTINGS, NOW))
+
+    assert finding.subjects == ("a", "b")
+    assert b'"kubechores.dev/rule":"kube-chores/a"' in (finding.fix and finding.fix.body.encode() or b"")
+
+
+def test_two_sources_for_one_place_are_reported_and_neither_is_written() -> None:
+    rules = [rule("a", "home"), rule("b", "other")]
+    existing = copy("team", source("home"), rules[0])
+    world = seen(rules, [source("home"), source("other")], [existing], "team")
+
+    made = plan(world, SETTINGS, NOW)
+
+    collisions = [finding for finding in made.findings if finding.object.namespace == "team"]
+    assert [(f.code, f.fix, f.exit_code) for f in collisions] == [("collision", None, ExitCode.REFUSED)]
+    assert collisions[0].subjects == ("a", "b")
+
+
+def test_a_copy_is_never_a_source() -> None:
+    made_by_us = source(**{stamps.MANAGED_BY: stamps.MANAGER, stamps.JOB: "sync-copies"})
+
+    quiet = plan(seen([rule()], [made_by_us], [], "team"), SETTINGS, NOW)
+    told = plan(seen([rule()], [made_by_us], [], "team"), replace(SETTINGS, verbose=True), NOW)
+
+    assert quiet.findings == ()
+    assert only(told).severity is Severity.INFO
+    assert "never a source" in only(told).reason
+
+
+@pytest.mark.parametrize("kind", ["kubernetes.io/service-account-token", "helm.sh/release.v1"])
+def test_secrets_that_belong_to_one_namespace_or_tool_are_no_sources(kind: str) -> None:
+    spec = Spec("secret", SELECTOR, ("home",))
+    query = SourceQuery("secret", "home", SELECTOR.query())
+    namespaces = (Namespace("team", {}, True, False),)
+    world = Seen((Rule("kube-chores", "r", spec),), namespaces, {query: (source(content=Content(kind)),)}, {"secret": {}})
+
+    assert plan(world, SETTINGS, NOW).findings == ()
+
+
+def test_an_orphan_is_reported_by_a_run_that_saw_every_rule_and_by_no_other() -> None:
+    orphan = copy("team", source(), rule())
+    world = seen([rule("another", targets=Targets(exclude=("*",)))], [source()], [orphan], "team")
+    blind = replace(world, failures=(Finding("unreadable", Severity.ERROR, ObjectKey("CopyratorRule", "x"), ""),))
+
+    assert only(plan(world, SETTINGS, NOW)).code == "orphan"
+    assert only(plan(blind, SETTINGS, NOW)).code == "unreadable"
+    assert plan(world, replace(SETTINGS, rule_name="another"), NOW).findings == ()
+    assert plan(world, replace(SETTINGS, rules=world.rules), NOW).findings == ()
+
+
+def test_a_namespace_that_is_going_away_is_left_alone() -> None:
+    world = seen([rule()], [source()], [copy("team", source(), rule("gone"))], "team")
+    going = replace(world, namespaces=(Namespace("team", {}, False, False),))
+
+    assert plan(going, SETTINGS, NOW).findings == ()
+
+
+def test_a_dry_run_looks_at_every_missing_place_and_tells_what_is_in_the_way() -> None:
+    world = seen([rule()], [source()], [], "team-a", "team-b")
+    settings = replace(SETTINGS, dry_run=True)
+    needs = plan(world, settings, NOW).needs
+    absent = Document(error=ApiError(404, "not found"))
+    foreign = Document(b'{"metadata": {"name": "settings", "namespace": "team-b"}}')
+    looked = world.looked_up(dict(zip(needs, (absent, foreign), strict=True)))
+
+    made = plan(looked, settings, NOW)
+
+    assert [need.full for need in needs] == [False, False]
+    assert [(f.code, f.object.namespace) for f in made.findings] == [("missing", "team-a"), ("conflict", "team-b")]
+
+
+def test_metadata_of_the_rule_is_set_and_taken_back_and_that_of_others_is_kept() -> None:
+    before = rule(metadata=CopyMetadata(labels={"ours": "1"}))
+    listed = copy("team", source(), before)
+    header = Header(
+        **{
+            **{name: getattr(listed.header, name) for name in listed.header.__struct_fields__},
+            "labels": {**listed.header.labels, "ours": "1", "theirs": "2"},
+            "ownership": Ownership(
+                CONTENT.fields(), {}, frozenset({*listed.header.labels, "ours"}), listed.header.ownership.annotations
+            ),
+        }
+    )
+    now_without = rule(metadata=CopyMetadata(copy_labels=("team",)))
+
+    finding = only(plan(seen([now_without], [source(team="blue")], [Object(header)], "team"), SETTINGS, NOW))
+
+    assert finding.reason == "label ours, label team changed"
+    body = finding.fix.body.encode() if finding.fix else b""
+    assert b'"ours"' not in body
+    assert b'"theirs":"2"' in body
+    assert b'"team":"blue"' in body
+
+
+def test_the_plan_does_not_depend_on_the_order_of_what_was_read() -> None:
+    namespaces = [f"team-{number}" for number in range(20)]
+    rules = [rule("c"), rule("a"), rule("b", "other")]
+    world = seen(rules, [source("home"), source("other")], [copy(n, source(), rule()) for n in namespaces[::3]], *namespaces)
+    shuffle = random.Random(7)
+
+    def shuffled() -> Seen:
+        copies = list(world.copies["configmap"]["settings"].items())
+        spaces, given = list(world.namespaces), list(world.rules)
+        for each in (copies, spaces, given):
+            shuffle.shuffle(each)  # type: ignore[arg-type]
+        return replace(world, rules=tuple(given), namespaces=tuple(spaces), copies={"configmap": {"settings": dict(copies)}})
+
+    def text(made: Plan) -> str:
+        return "\n".join(f"{f.object} {f.code} {f.reason} {f.fix and f.fix.body.encode()}" for f in made.findings)
+
+    assert len({text(plan(shuffled(), SETTINGS, NOW)) for _ in range(10)}) == 1

@@ -1,0 +1,78 @@
+"""Label selectors and globs."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.kit.selectors import Expression, LabelSelector, glob_matcher, selector_problems
+
+LABELS = {"app": "web", "tier": "front"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "query", "matches"),
+    [
+        (LabelSelector(), "", True),
+        (LabelSelector({"app": "web"}), "app=web", True),
+        (LabelSelector({"tier": "front", "app": "api"}), "app=api,tier=front", False),
+        (LabelSelector(match_expressions=(Expression("app", "In", ("web", "api")),)), "app in (api,web)", True),
+        (LabelSelector(match_expressions=(Expression("app", "NotIn", ("web",)),)), "app notin (web)", False),
+        (LabelSelector(match_expressions=(Expression("gone", "NotIn", ("web",)),)), "gone notin (web)", True),
+        (LabelSelector(match_expressions=(Expression("app", "Exists"),)), "app", True),
+        (LabelSelector(match_expressions=(Expression("app", "DoesNotExist"),)), "!app", False),
+        (LabelSelector({"app": "web"}, (Expression("gone", "Exists"),)), "app=web,gone", False),
+    ],
+)
+def test_a_selector_matches_as_its_query_says(selector: LabelSelector, query: str, matches: bool) -> None:
+    assert selector.query() == query
+    assert selector.matches(LABELS) is matches
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        (LabelSelector(), False),
+        (LabelSelector(match_expressions=(Expression("a", "DoesNotExist"),)), False),
+        (LabelSelector(match_expressions=(Expression("a", "NotIn", ("x",)),)), False),
+        (LabelSelector(match_expressions=(Expression("a", "Exists"),)), True),
+        (LabelSelector(match_expressions=(Expression("a", "In", ("x",)),)), True),
+        (LabelSelector({"a": ""}), True),
+    ],
+)
+def test_a_selector_names_a_label_when_only_labelled_objects_match(selector: LabelSelector, names: bool) -> None:
+    assert selector.names_a_label() is names
+    assert selector.matches({}) is not names or not names
+
+
+def test_all_problems_of_a_selector_are_told_with_their_fields() -> None:
+    selector = LabelSelector(
+        {"bad key": "v", "ok": "bad value!", "a/b/c": "", "x" * 64: ""},
+        (Expression("k", "In"), Expression("k", "Exists", ("v",))),
+    )
+
+    problems = list(selector_problems(selector, "spec.selector"))
+
+    assert [problem.partition(":")[0] for problem in problems] == [
+        "spec.selector.matchLabels",
+        "spec.selector.matchLabels[ok]",
+        "spec.selector.matchLabels",
+        "spec.selector.matchLabels",
+        "spec.selector.matchExpressions[0].values",
+        "spec.selector.matchExpressions[1].values",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "name", "matches"),
+    [
+        (["*"], "anything", True),
+        (["team-?"], "team-a", True),
+        (["team-?"], "team-ab", False),
+        (["prod"], "prod-x", False),
+        (["a", "prod*"], "prod-x", True),
+        (["a|b"], "a", False),
+        ([], "a", False),
+    ],
+)
+def test_a_glob_matches_the_whole_name(patterns: list[str], name: str, matches: bool) -> None:
+    assert bool(glob_matcher(patterns).fullmatch(name)) is matches

@@ -1,0 +1,49 @@
+"""Stamps and fingerprints."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from jobs.kit import stamps
+from jobs.kit.objects import Content
+
+SECRET = Content("Opaque", {"a": "MQ==", "b": "Mg=="})
+
+
+def test_the_fingerprint_depends_on_content_and_source_and_on_nothing_else() -> None:
+    reordered = Content("Opaque", {"b": "Mg==", "a": "MQ=="})
+    others = [
+        Content("kubernetes.io/tls", SECRET.data),
+        Content("Opaque", {"a": "MQ==", "b": "Mw=="}),
+        Content("Opaque", {"a": "MQ=="}),
+        Content("Opaque", {}, SECRET.data),
+        Content("Opaque", SECRET.data, immutable=True),
+    ]
+    prints = {stamps.fingerprint(content, "uid") for content in others} | {stamps.fingerprint(SECRET, "other uid")}
+
+    assert stamps.fingerprint(reordered, "uid") == stamps.fingerprint(SECRET, "uid")
+    assert len(prints - {stamps.fingerprint(SECRET, "uid")}) == 6
+
+
+def test_the_fingerprint_is_no_plain_hash_of_the_content() -> None:
+    assert hashlib.sha256(SECRET.canonical()).hexdigest() not in stamps.fingerprint(SECRET, "uid")
+
+
+def test_label_values_are_valid_whatever_the_rule_is_called() -> None:
+    stamp = stamps.stamp("sync-copies", "n" * 63, "r" * 253, "namespace/name", "v1:x")
+
+    assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", value) for value in stamp.labels.values())
+    assert stamp.annotations[stamps.RULE] == f"{'n' * 63}/{'r' * 253}"
+
+
+def test_ours_is_this_job_and_this_rule_namespace() -> None:
+    labels = stamps.stamp("sync-copies", "kube-chores", "rule", "a/b", "v1:x").labels
+
+    assert stamps.is_ours(labels, "sync-copies", "kube-chores")
+    assert not stamps.is_ours(labels, "sync-copies", "another-install")
+    assert not stamps.is_ours(labels, "fetch-rates", "kube-chores")
+    assert not stamps.is_ours({**labels, stamps.MANAGED_BY: "Helm"}, "sync-copies", "kube-chores")
+    assert stamps.selector("sync-copies", "kube-chores") == ",".join(
+        f"{key}={labels[key]}" for key in (stamps.MANAGED_BY, stamps.JOB, stamps.RULE_NAMESPACE)
+    )
