@@ -1,0 +1,352 @@
+"""One face for both API servers of the tests: the embedded one and a real control plane."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import itertools
+import json
+import secrets
+import ssl
+import time
+import urllib.parse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tests import canary
+from tests.control_plane import ControlPlane, audit_events, write_kubeconfig
+
+if TYPE_CHECKING:
+    from kubesandbox import Sandbox
+
+Object = dict[str, Any]
+Answer = tuple[int, Mapping[str, str], bytes]
+OURS = "app.kubernetes.io/managed-by=kube-chores"
+GIVE_UP_SECONDS = 20.0
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request that a server answered."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    status: int
+    user: str
+    user_agent: str
+
+
+class ApiError(Exception):
+    """The server said no to one of the helpers."""
+
+    def __init__(self, method: str, path: str, status: int, body: bytes) -> None:
+        super().__init__(f"{method} {path}: {status} {body.decode(errors='replace')}")
+        self.status = status
+
+
+@dataclass
+class Api:
+    """An API server with helpers for small test worlds of plain dicts."""
+
+    kind: Literal["sandbox", "real"]
+    url: str
+    admin_token: str
+    ca_file: Path | None
+    kubeconfig: Path
+    folder: Path
+    log_position: Callable[[], int]
+    log_since: Callable[[int], list[Request]]
+    token: str = field(default_factory=lambda: secrets.token_hex(3))
+
+    def __post_init__(self) -> None:
+        self._made: list[str] = []
+        self._resources: dict[tuple[str, str], tuple[str, bool]] = {}
+        self.mark()
+        self._old_events = {event["metadata"]["uid"] for event in self._all_events()}
+
+    # requests
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        token: str | None = None,
+    ) -> Answer:
+        """Send one request, as admin or with a token, and read the whole answer."""
+        sent = {
+            "Authorization": f"Bearer {token or self.admin_token}",
+            "User-Agent": "tests",
+            "Accept": "application/json",
+        }
+        content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        if content is not None:
+            sent["Content-Type"] = "application/json"
+        connection = self._connection()
+        try:
+            connection.request(method, path, content, {**sent, **(headers or {})})
+            answer = connection.getresponse()
+            return answer.status, dict(answer.headers), answer.read()
+        finally:
+            connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        scheme, _, host = self.url.partition("://")
+        if scheme == "http":
+            return http.client.HTTPConnection(host, timeout=30)
+        return http.client.HTTPSConnection(host, timeout=30, context=self._tls)
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self.ca_file))
+
+    def call(self, method: str, path: str, body: object = None, **options: Any) -> Object:
+        """Send a request that must succeed."""
+        status, _, content = self.request(method, path, body, **options)
+        if status >= 300:
+            raise ApiError(method, path, status, content)
+        decoded: Object = json.loads(content)
+        return decoded
+
+    # objects
+
+    def path(self, obj: Object, *, named: bool = True) -> str:
+        """Where an object lives, by the server's own discovery."""
+        version = obj["apiVersion"]
+        base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        plural, namespaced = self._resource(base, obj["kind"])
+        place = f"/namespaces/{obj['metadata'].get('namespace', 'default')}" if namespaced else ""
+        name = "/" + urllib.parse.quote(obj["metadata"]["name"]) if named else ""
+        return f"{base}{place}/{plural}{name}"
+
+    def _resource(self, base: str, kind: str) -> tuple[str, bool]:
+        if (base, kind) not in self._resources:
+            for resource in self.call("GET", base)["resources"]:
+                if "/" not in resource["name"]:
+                    self._resources[base, resource["kind"]] = (resource["name"], resource["namespaced"])
+        return self._resources[base, kind]
+
+    def create(self, obj: Object) -> Object:
+        """Create an object; it is deleted after the test."""
+        _look_for_canaries(obj)
+        made = self.call("POST", self.path(obj, named=False), obj)
+        self._made.append(self.path(made))
+        if obj["kind"] == "CustomResourceDefinition":
+            self._wait_until_served(obj)
+        return made
+
+    def get(self, obj: Object) -> Object | None:
+        """The object as it is now, or None."""
+        path = self.path(obj)
+        status, _, body = self.request("GET", path)
+        if status == 404:
+            return None
+        if status != 200:
+            raise ApiError("GET", path, status, body)
+        found: Object = json.loads(body)
+        return found
+
+    def items(self, api_version: str, kind: str, namespace: str | None = None, **query: str) -> list[Object]:
+        """The objects of a kind, everywhere or in one namespace, with query parameters such as labelSelector."""
+        obj = {"apiVersion": api_version, "kind": kind, "metadata": {"namespace": namespace or "-"}}
+        path = self.path(obj, named=False)
+        path = path if namespace else path.replace("/namespaces/-/", "/")
+        found: list[Object] = self.call("GET", f"{path}?{urllib.parse.urlencode(query)}")["items"]
+        return found
+
+    def replace(self, obj: Object) -> Object:
+        """PUT the object over whatever is there."""
+        _look_for_canaries(obj)
+        current = self.get(obj)
+        assert current, f"nothing to replace at {self.path(obj)}"
+        version = current["metadata"]["resourceVersion"]
+        return self.call("PUT", self.path(obj), obj | {"metadata": obj["metadata"] | {"resourceVersion": version}})
+
+    def patch(self, obj: Object, patch: Object) -> Object:
+        """JSON merge patch."""
+        return self.call("PATCH", self.path(obj), patch, headers={"Content-Type": "application/merge-patch+json"})
+
+    def delete(self, obj: Object) -> None:
+        """Delete the object; it must be there."""
+        self.call("DELETE", self.path(obj))
+
+    def put(self, obj: Object) -> Object:
+        """Create the object or replace it, as `kubectl apply` would; it stays after the test."""
+        path = self.path(obj, named=False)
+        status, _, body = self.request("POST", path, obj)
+        if status == 409:
+            return self.replace(obj)
+        if status >= 300:
+            raise ApiError("POST", path, status, body)
+        if obj["kind"] == "CustomResourceDefinition":
+            self._wait_until_served(obj)
+        made: Object = json.loads(body)
+        return made
+
+    def namespace(self, name: str, **metadata: Any) -> str:
+        """Create a namespace `NAME-TOKEN` (labels=..., annotations=...) that no other test has; gives its name."""
+        unique = f"{name}-{self.token}"
+        metadata = {"name": unique, **metadata}
+        self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        return unique
+
+    def _wait_until_served(self, crd: Object) -> None:
+        spec = crd["spec"]
+        path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+        wait_for(lambda: self.request("GET", path)[0] == 200, f"{path} to be served")
+
+    def clean(self) -> None:
+        """Delete what the test and its jobs made, rules first, without waiting for namespaces to go."""
+        rules = [path for path in self._made if "/kubechores.dev/" in path]
+        for path in rules + self._made[::-1]:
+            self.request("DELETE", path)
+        for plural in ("configmaps", "secrets"):
+            query = urllib.parse.urlencode({"labelSelector": OURS})
+            # An empty metadata-only list has `items: null`.
+            for obj in self.call("GET", f"/api/v1/{plural}?{query}", headers=METADATA_ONLY)["items"] or []:
+                place = obj["metadata"]
+                self.request("DELETE", f"/api/v1/namespaces/{place['namespace']}/{plural}/{place['name']}")
+
+    # identities
+
+    def service_account_kubeconfig(self, namespace: str, name: str, default_namespace: str | None = None) -> Path:
+        """A kubeconfig with a fresh token of a ServiceAccount; its context's namespace is its own unless told."""
+        path = self.folder / f"{namespace}-{name}-{next(_numbers)}.kubeconfig"
+        token = self.service_account_token(namespace, name)
+        return write_kubeconfig(path, self.url, token, self.ca_file, default_namespace or namespace)
+
+    def service_account_token(self, namespace: str, name: str) -> str:
+        """A token of a ServiceAccount, from the TokenRequest API."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+        return str(self.call("POST", path, body)["status"]["token"])
+
+    # what happened
+
+    def mark(self) -> None:
+        """Forget the requests so far."""
+        self._start = self.log_position()
+
+    def requests(self, user_agent_prefix: str = "kube-chores") -> list[Request]:
+        """The requests since the test began or since `mark()`, in the order they were completed."""
+        return [one for one in self.log_since(self._start) if one.user_agent.startswith(user_agent_prefix)]
+
+    def writes(self, user_agent_prefix: str = "kube-chores") -> list[Request]:
+        """Those requests that are not reads."""
+        return [one for one in self.requests(user_agent_prefix) if one.method not in ("GET", "HEAD", "OPTIONS")]
+
+    def events(self) -> list[Object]:
+        """Events written since the test began."""
+        return [event for event in self._all_events() if event["metadata"]["uid"] not in self._old_events]
+
+    def _all_events(self) -> list[Object]:
+        status, _, body = self.request("GET", "/api/v1/events")
+        items: list[Object] = json.loads(body)["items"] if status == 200 else []
+        return items
+
+    def public(self) -> dict[str, str]:
+        """What many may read and no Secret value may be in: Events, rules with their status, our copies' metadata."""
+        query = urllib.parse.urlencode({"labelSelector": OURS})
+        paths = {
+            "a rule": "/apis/kubechores.dev/v1/copyrators",
+            "the metadata of a ConfigMap copy": f"/api/v1/configmaps?{query}",
+            "the metadata of a Secret copy": f"/api/v1/secrets?{query}",
+        }
+        texts = {"an Event": json.dumps(self.events())}
+        for where, path in paths.items():
+            status, _, body = self.request("GET", path, headers=METADATA_ONLY if "metadata" in where else None)
+            texts[where] = body.decode() if status == 200 else ""
+        return texts
+
+
+METADATA_ONLY = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
+
+
+def wait_for(condition: Callable[[], object], what: str, seconds: float = GIVE_UP_SECONDS) -> None:
+    """Wait until the condition holds; fail with `what` when it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds:.0f} s for {what}")
+        time.sleep(0.05)
+
+
+def _look_for_canaries(obj: Object) -> None:
+    """Every Secret value must be a canary, or its leak would go unseen."""
+    if obj["kind"] != "Secret":
+        return
+    values = [base64.b64decode(value) for value in (obj.get("data") or {}).values()]
+    values += [value.encode() for value in (obj.get("stringData") or {}).values()]
+    for value in values:
+        if canary.TOKEN.encode() not in value:
+            raise ValueError(f"Secret {obj['metadata']['name']}: use canary() in every value")
+        canary.remember(value)
+
+
+# servers
+
+
+def real_api(plane: ControlPlane, folder: Path) -> Api:
+    """A test's view of the control plane."""
+
+    def position() -> int:
+        return plane.audit_log.stat().st_size
+
+    def since(start: int) -> list[Request]:
+        return _audited(plane.audit_log, start)
+
+    return Api("real", plane.url, plane.admin_token, plane.ca_file, plane.kubeconfig, folder, position, since)
+
+
+def _audited(log: Path, start: int) -> list[Request]:
+    """Requests that began after a position of the audit log, once each is completed."""
+    done: dict[str, Object] = {}
+
+    def completed() -> bool:
+        events = [event for event in audit_events(log, start) if event["verb"] != "watch"]
+        received = {event["auditID"] for event in events if event["stage"] == "RequestReceived"}
+        ended = (event for event in events if event["stage"] != "RequestReceived")
+        done.update((event["auditID"], event) for event in ended if event["auditID"] in received)
+        return len(done) == len(received)
+
+    wait_for(completed, "the audit log to be complete")
+    return [_audited_request(event) for event in done.values()]
+
+
+METHODS = {"list": "GET", "create": "POST", "update": "PUT", "deletecollection": "DELETE"}
+
+
+def _audited_request(event: Object) -> Request:
+    url = urllib.parse.urlsplit(event["requestURI"])
+    return Request(
+        method=METHODS.get(event["verb"], event["verb"].upper()),
+        path=url.path,
+        query=dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True)),
+        status=event.get("responseStatus", {}).get("code", 0),
+        user=event["user"]["username"],
+        user_agent=event.get("userAgent", ""),
+    )
+
+
+def sandbox_api(sandbox: Sandbox, folder: Path) -> Api:
+    """A test's view of its own embedded API server."""
+
+    def position() -> int:
+        return len(sandbox.requests)
+
+    def since(start: int) -> list[Request]:
+        return [
+            Request(one.method, one.path, dict(one.query), one.status, one.user, one.user_agent)
+            for one in sandbox.requests[start:]
+        ]
+
+    kubeconfig = folder / "admin.kubeconfig"
+    sandbox.kubeconfig(kubeconfig)
+    return Api("sandbox", sandbox.url, sandbox.admin_token, None, kubeconfig, folder, position, since)

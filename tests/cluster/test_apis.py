@@ -1,0 +1,116 @@
+"""What every other test on an API server leans on."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.apis import Api, Object, wait_for
+from tests.canary import canary
+from tests.control_plane import missing, programs
+
+UA = {"User-Agent": "kube-chores/test"}
+
+
+def config_map(namespace: str, name: str = "colours") -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace},
+        "data": {"sky": "blue"},
+    }
+
+
+def test_requests_are_counted_exactly_with_their_answers(api: Api) -> None:
+    namespace = api.namespace("team-a")
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    for number in range(20):
+        api.request("POST", path, config_map(namespace, f"c{number % 19}"), headers=UA)
+    api.request("GET", f"{path}?limit=5", headers=UA)
+    api.request("GET", f"{path}/none", headers=UA)
+    seen = api.requests()
+    assert [(one.method, one.status) for one in seen] == [("POST", 201)] * 19 + [
+        ("POST", 409),
+        ("GET", 200),
+        ("GET", 404),
+    ]
+    assert seen[-2].query == {"limit": "5"}
+    assert len(api.writes()) == 20
+    api.mark()
+    assert api.requests() == []
+
+
+def test_objects_are_created_replaced_patched_and_deleted(api: Api) -> None:
+    obj = config_map(api.namespace("team-a"))
+    api.create(obj)
+    api.replace(obj | {"data": {"sky": "grey"}})
+    api.patch(obj, {"data": {"sea": "green"}})
+    found = api.get(obj)
+    assert found
+    assert found["data"] == {"sky": "grey", "sea": "green"}
+    assert len(api.items("v1", "ConfigMap", obj["metadata"]["namespace"], fieldSelector="metadata.name=colours")) == 1
+    api.delete(obj)
+    assert api.get(obj) is None
+
+
+def test_a_service_account_token_is_who_it_says(api: Api) -> None:
+    namespace = api.namespace("team-a")
+    api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "worker", "namespace": namespace}})
+    token = api.service_account_token(namespace, "worker")
+    api.request("GET", f"/api/v1/namespaces/{namespace}/configmaps", headers=UA, token=token)
+    (seen,) = api.requests()
+    assert (seen.user, seen.status) == (f"system:serviceaccount:{namespace}:worker", 403 if api.kind == "real" else 200)
+
+
+def test_a_secret_without_a_canary_is_refused(api: Api) -> None:
+    namespace = api.namespace("team-a")
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key", "namespace": namespace}}
+    api.create(secret | {"stringData": {"password": canary()}})
+    with pytest.raises(ValueError, match="use canary"):
+        api.create(secret | {"stringData": {"password": "hunter2"}})
+
+
+def test_an_event_that_shows_a_canary_is_seen(api: Api) -> None:
+    namespace = api.namespace("team-a")
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "talk", "namespace": namespace},
+        "involvedObject": {"kind": "ConfigMap", "namespace": namespace, "name": "colours"},
+        "message": (shown := canary()),
+    }
+    made = api.create(event)
+    assert shown in api.public()["an Event"]
+    api.delete(made)
+
+
+def test_what_a_test_made_is_gone_after_it(api: Api) -> None:
+    obj = config_map("default", f"left-{api.token}")
+    api.create(obj)
+    copy = config_map("default", f"copy-{api.token}")
+    copy["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "kube-chores"}
+    api.call("POST", api.path(copy, named=False), copy)
+    api.clean()
+    assert api.get(obj) is None
+    assert api.get(copy) is None
+
+
+@pytest.mark.skipif(bool(missing()), reason="needs the built kubectl")
+def test_the_kubeconfig_works_with_kubectl(api: Api, tmp_path: Path) -> None:
+    obj = config_map(api.namespace("team-a"))
+    api.create(obj)
+    kubectl = [str(programs() / "kubectl"), "--kubeconfig", str(api.kubeconfig), "--cache-dir", str(tmp_path)]
+    words = ["get", "configmap", "colours", "-n", obj["metadata"]["namespace"], "-o", "jsonpath={.data.sky}"]
+    done = subprocess.run([*kubectl, *words], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("blue", "")
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("api", ["real"], indirect=True)
+def test_namespaces_go_away_soon(api: Api) -> None:
+    name = api.namespace("team-a")
+    obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    api.delete(obj)
+    wait_for(lambda: api.get(obj) is None, f"namespace {name} to go", seconds=15)

@@ -1,0 +1,119 @@
+"""Fixtures, and two checks of every test: nothing shows a Secret value, and CI skips no cluster test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+
+from tests import canary
+from tests.apis import Api, real_api, sandbox_api
+from tests.control_plane import ControlPlane, control_plane, missing
+from tests.manifests import ROOT, load
+
+Chores = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[ControlPlane]:
+    """The real control plane, one for the whole session."""
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    with control_plane() as started:
+        yield started
+
+
+@pytest.fixture(params=["sandbox", pytest.param("real", marks=pytest.mark.cluster)])
+def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
+    """An API server: the embedded one, fresh, and then the real one, shared by all tests."""
+    if request.param == "sandbox":
+        from kubesandbox import Sandbox
+
+        with Sandbox(port=0) as sandbox:
+            yield sandbox_api(sandbox, tmp_path)
+        return
+    api = real_api(request.getfixturevalue("plane"), tmp_path)
+    yield api
+    api.clean()
+
+
+@pytest.fixture
+def installed(api: Api) -> Path:
+    """The manifests of cronjobs/ are installed; gives the kubeconfig of the sync-copies job."""
+    for obj in load(ROOT / "cronjobs"):
+        api.put(obj)
+    api.mark()
+    return api.service_account_kubeconfig("kube-chores", "sync-copies")
+
+
+@pytest.fixture
+def chores() -> Chores:
+    """Run the program in a process of its own; what it says is searched for Secret values when the test ends."""
+
+    def run(*args: str, kubeconfig: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "jobs", *args]
+        added = {"KUBECONFIG": str(kubeconfig)} if kubeconfig else {}
+        done = subprocess.run(
+            command, env={**os.environ, **added, **env}, capture_output=True, text=True, timeout=120, check=False
+        )
+        canary.seen("its stdout", done.stdout)
+        canary.seen("its stderr", done.stderr)
+        return done
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _outputs_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test takes out of CliRunner and of pytest's capture is searched as well."""
+    canary.take_seen()
+    invoke, readouterr = click.testing.CliRunner.invoke, pytest.CaptureFixture.readouterr
+
+    def seen_invoke(self: click.testing.CliRunner, *args: Any, **options: Any) -> click.testing.Result:
+        result = invoke(self, *args, **options)
+        canary.seen("the command's output", result.output)
+        canary.seen("the command's exception", repr(result.exception))
+        return result
+
+    def seen_readouterr(self: pytest.CaptureFixture[str]) -> Any:
+        captured = readouterr(self)
+        canary.seen("captured output", f"{captured.out}\n{captured.err}")
+        return captured
+
+    monkeypatch.setattr(click.testing.CliRunner, "invoke", seen_invoke)
+    monkeypatch.setattr(pytest.CaptureFixture, "readouterr", seen_readouterr)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test that showed a Secret value, and in CI one that needs the control plane and was skipped."""
+    report = yield
+    if report.when == "setup" and report.outcome == "passed":
+        return report
+    leaked = [
+        f"{where} shows a Secret value ({form})" for where, text in _texts(item, report) for form in canary.leaks(text)
+    ]
+    if leaked and report.outcome == "passed":
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid}: {'; '.join(sorted(set(leaked)))}"
+    if report.skipped and item.get_closest_marker("cluster") and os.environ.get("CI") == "true":
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped in CI: {call.excinfo.value if call.excinfo else ''}"
+    return report
+
+
+def _texts(item: pytest.Item, report: pytest.TestReport) -> list[tuple[str, str]]:
+    texts = [*report.sections, *canary.take_seen()]
+    api = getattr(item, "funcargs", {}).get("api")
+    if report.when == "call" and isinstance(api, Api):
+        texts += api.public().items()
+    return texts
