@@ -230,7 +230,11 @@ def test_a_namespace_that_opts_out_gets_no_copy(api: Api, sync: Run) -> None:
 def test_match_expressions_select_sources(api: Api, sync: Run) -> None:
     home = api.namespace("home")
     api.namespace("team")
-    for name, labels in {"in": {"stage": "prod"}, "not": {"stage": "prod", "skip": ""}, "out": {"stage": "dev"}}.items():
+    for name, labels in {
+        "in": {"stage": "prod"},
+        "not": {"stage": "prod", "skip": ""},
+        "out": {"stage": "dev"},
+    }.items():
         api.create(configmap(home, name, labels=labels))
     expressions = [
         {"key": "stage", "operator": "In", "values": ["prod", "canary"]},
@@ -327,9 +331,7 @@ def test_a_missing_crd_says_how_to_install_it_and_a_file_needs_none(api: Api, sy
         ("RoleBinding/kube-chores-sync-copies", 'cannot list resource "copyrators"'),
     ],
 )
-def test_a_missing_right_is_named_and_a_retry_is_not_asked_for(
-    api: Api, sync: Run, binding: str, missing: str
-) -> None:
+def test_a_missing_right_is_named_and_a_retry_is_not_asked_for(api: Api, sync: Run, binding: str, missing: str) -> None:
     home = api.namespace("home")
     api.namespace("team")
     api.create(secret(home))

@@ -30,7 +30,11 @@ OURS = {"f:data": {".": {}, "f:a": {}, "f:b.c": {}}, "f:type": {}}
         ([("kube-chores", OURS)], {"data.a", "data.b.c", "type"}, {}),
         ([("kube-chores", {"f:data": {".": {}}})], set(), {}),
         ([("kube-chores", {"f:data": {}})], {"data"}, {}),
-        ([("kube-chores", OURS), ("them", {"f:metadata": {"f:labels": {"f:x": {}}}})], {"data.a", "data.b.c", "type"}, {}),
+        (
+            [("kube-chores", OURS), ("them", {"f:metadata": {"f:labels": {"f:x": {}}}})],
+            {"data.a", "data.b.c", "type"},
+            {},
+        ),
         ([("them", {"f:data": {"f:a": {}}, "f:immutable": {}})], set(), {"them": {"data.a", "immutable"}}),
         ([("them", {"f:stringData": {"f:a": {}}})], set(), {"them": {"stringData.a"}}),
         ([], set(), {}),

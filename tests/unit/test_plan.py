@@ -117,7 +117,7 @@ def test_two_rules_that_want_the_same_source_make_one_copy() -> None:
     finding = only(plan(seen(rules, [source()], [], "team"), SETTINGS, NOW))
 
     assert finding.subjects == ("a", "b")
-    assert b'"kubechores.dev/rule":"kube-chores/a"' in (finding.fix and finding.fix.body.encode() or b"")
+    assert b'"kubechores.dev/rule":"kube-chores/a"' in ((finding.fix and finding.fix.body.encode()) or b"")
 
 
 def test_two_sources_for_one_place_are_reported_and_neither_is_written() -> None:
@@ -148,7 +148,9 @@ def test_secrets_that_belong_to_one_namespace_or_tool_are_no_sources(kind: str) 
     spec = Spec("secret", SELECTOR, ("home",))
     query = SourceQuery("secret", "home", SELECTOR.query())
     namespaces = (Namespace("team", {}, True, False),)
-    world = Seen((Rule("kube-chores", "r", spec),), namespaces, {query: (source(content=Content(kind)),)}, {"secret": {}})
+    world = Seen(
+        (Rule("kube-chores", "r", spec),), namespaces, {query: (source(content=Content(kind)),)}, {"secret": {}}
+    )
 
     assert plan(world, SETTINGS, NOW).findings == ()
 
@@ -211,7 +213,9 @@ def test_metadata_of_the_rule_is_set_and_taken_back_and_that_of_others_is_kept()
 def test_the_plan_does_not_depend_on_the_order_of_what_was_read() -> None:
     namespaces = [f"team-{number}" for number in range(20)]
     rules = [rule("c"), rule("a"), rule("b", "other")]
-    world = seen(rules, [source("home"), source("other")], [copy(n, source(), rule()) for n in namespaces[::3]], *namespaces)
+    world = seen(
+        rules, [source("home"), source("other")], [copy(n, source(), rule()) for n in namespaces[::3]], *namespaces
+    )
     shuffle = random.Random(7)
 
     def shuffled() -> Seen:
@@ -219,7 +223,9 @@ def test_the_plan_does_not_depend_on_the_order_of_what_was_read() -> None:
         spaces, given = list(world.namespaces), list(world.rules)
         for each in (copies, spaces, given):
             shuffle.shuffle(each)  # type: ignore[arg-type]
-        return replace(world, rules=tuple(given), namespaces=tuple(spaces), copies={"configmap": {"settings": dict(copies)}})
+        return replace(
+            world, rules=tuple(given), namespaces=tuple(spaces), copies={"configmap": {"settings": dict(copies)}}
+        )
 
     def text(made: Plan) -> str:
         return "\n".join(f"{f.object} {f.code} {f.reason} {f.fix and f.fix.body.encode()}" for f in made.findings)

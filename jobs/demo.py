@@ -1,0 +1,121 @@
+"""demo: the jobs at work on the embedded cluster, in a small believable setting. Every line of output is a real run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import yaml
+
+from jobs.copyrator_rules import RULES
+from jobs.install_crds import CRDS
+from jobs.kit.cluster import error_of
+from jobs.kit.connect import connect
+from jobs.kit.objects import CONFIGMAPS, NAMESPACES, SECRETS, Resource
+from jobs.kit.schema import crd, crd_names
+from jobs.kit.transport import Request, Transport
+
+RESOURCES: dict[str, Resource] = {each.kind: each for each in (NAMESPACES, CONFIGMAPS, SECRETS, RULES, CRDS)}
+EDITED = CONFIGMAPS.path("team-shop", "ca-bundle")
+
+
+@click.command("demo")
+@click.option("--keep", is_flag=True, help="Leave the cluster running afterwards, until Ctrl-C.")
+def command(keep: bool) -> None:
+    """Show the jobs at work on an embedded cluster: no Kubernetes, no container engine needed."""
+    try:
+        from kubesandbox import Sandbox
+    except ImportError as error:
+        raise click.ClickException(f"{error}; the demo needs: pip install 'kube-chores[sandbox]'") from error
+    with tempfile.TemporaryDirectory(prefix="chores-demo-") as folder, Sandbox(port=0) as sandbox:
+        kubeconfig = Path(folder) / "kubeconfig"
+        sandbox.kubeconfig(kubeconfig, namespace="kube-chores", context="demo")
+        os.environ["KUBECONFIG"] = str(kubeconfig)
+        _show()
+        if keep:
+            _keep(kubeconfig)
+
+
+def _show() -> None:
+    transport = Transport(connect().endpoint, "demo")
+    _say("An embedded cluster with a platform team, three product teams, and two rules:")
+    _create(transport, [crd(plural) for plural in crd_names()])
+    _create(transport, _world())
+    click.echo(_rules())
+    _say("What would be copied? A dry run changes nothing. Values of Secrets never show.")
+    _run("sync-copies", "--dry-run", "--diff")
+    _say("Copy. team-billing has a ca-bundle of its own: it stays untouched.")
+    _run("sync-copies")
+    _say("Run again: nothing to do, and not one write is sent.")
+    _run("sync-copies")
+    _say("Somebody edits a copy by hand, and the registry's password is changed at the source ...")
+    _edit(transport, EDITED, {"data": {"ca.crt": "oops\n", "notes": "remember to undo this"}})
+    _edit(transport, SECRETS.path("platform", "registry-login"), {"stringData": {"password": "another-of-the-demo"}})
+    _run("sync-copies", "--diff")
+    _say("... and all is well again.")
+    _run("sync-copies")
+    transport.close()
+
+
+def _world() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((files("jobs") / "demo.yaml").read_text()))
+
+
+def _rules() -> str:
+    rules = [obj for obj in _world() if obj["kind"] == RULES.kind]
+    lines = [
+        f"  {rule['metadata']['name']:<15} {yaml.safe_dump(rule['spec'], default_flow_style=True, width=200)}"
+        for rule in rules
+    ]
+    return "".join(lines).rstrip()
+
+
+def _create(transport: Transport, objects: Sequence[dict[str, Any]]) -> None:
+    for each in objects:
+        path = RESOURCES[each["kind"]].path(each["metadata"].get("namespace", ""))
+        _send(transport, Request("POST", path, msgspec.json.encode(each)))
+
+
+def _edit(transport: Transport, path: str, patch: dict[str, Any]) -> None:
+    merge = "application/merge-patch+json"
+    _send(
+        transport, Request("PATCH", f"{path}?fieldManager=kubectl-edit", msgspec.json.encode(patch), content_type=merge)
+    )
+
+
+def _send(transport: Transport, request: Request) -> None:
+    error = error_of(transport.send(request))
+    if error:
+        raise click.ClickException(f"{request.method} {request.path}: {error}")
+
+
+def _run(*arguments: str) -> None:
+    from jobs.__main__ import chores
+
+    click.secho(f"$ chores {' '.join(arguments)}", bold=True)
+    chores.main(arguments, prog_name="chores", standalone_mode=False)
+
+
+def _say(text: str) -> None:
+    click.secho(f"\n# {text}", fg="cyan")
+
+
+def _keep(kubeconfig: Path) -> None:
+    _say("The cluster is still running. In another terminal:")
+    click.echo(f"  export KUBECONFIG={kubeconfig}")
+    click.echo("  kubectl get copyrators")
+    click.echo("  kubectl get configmaps,secrets -A -l app.kubernetes.io/managed-by=kube-chores")
+    click.echo("  kubectl describe secret registry-login -n team-shop")
+    click.echo("  chores sync-copies -v")
+    click.echo("Ctrl-C ends it.")
+    try:
+        signal.pause()
+    except KeyboardInterrupt:
+        click.echo()

@@ -1,0 +1,109 @@
+"""The report: text for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from jobs.kit import report
+from jobs.kit.apply import DryRun
+from jobs.kit.model import Action, Change, ExitCode, Finding, Fix, ObjectKey, Outcome, Plan, Result, Severity
+from jobs.kit.options import RunOptions
+from jobs.kit.transport import Traffic
+
+
+class Body:
+    def encode(self) -> bytes:
+        return b"{}"
+
+    def unlike(self, _answer: bytes) -> tuple[str, ...]:
+        return ()
+
+
+CREATE = Finding(
+    "missing", Severity.WARNING, ObjectKey("Secret", "login", "team-a"), "from home/login", Fix(Action.CREATE, Body())
+)
+REPLACE = Finding(
+    "drifted",
+    Severity.WARNING,
+    ObjectKey("ConfigMap", "settings", "team-b"),
+    "data.a changed",
+    Fix(Action.REPLACE, Body()),
+    (
+        Change("data.a", "1\n2\n", "1\n3\n"),
+        Change("data.b", None, "x"),
+        Change("data.c", "y", None),
+        Change("data.d", "***", "***"),
+    ),
+    ("rule",),
+)
+CONFLICT = Finding("conflict", Severity.WARNING, ObjectKey("Secret", "login", "team-c"), "exists")
+QUIET = Finding("unchanged", Severity.INFO, ObjectKey("Secret", "login", "team-d"), "from home/login")
+
+
+def shown(capsys: pytest.CaptureFixture[str], *results: Result, unchanged: int = 0, **options: Any) -> str:
+    plan = Plan((), unchanged, (), {"rules": 1, "sources": 2})
+    given = RunOptions(**options)
+    report.write(report.Report("sync-copies", given, plan, results, Traffic(), ExitCode.DONE))
+    return capsys.readouterr().out
+
+
+def test_rows_say_what_became_of_each_object_in_kubectls_words(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(
+        capsys,
+        Result(REPLACE, Outcome.DONE),
+        Result(CREATE, Outcome.FAILED, "exceeded quota", ExitCode.FAILED),
+        Result(CONFLICT, Outcome.TOLD),
+        Result(QUIET, Outcome.TOLD),
+        unchanged=7,
+    )
+
+    assert text == (
+        "configmap/settings  team-b  configured  data.a changed\n"
+        "secret/login        team-a  failed      from home/login; exceeded quota\n"
+        "secret/login        team-c  conflict    exists\n"
+        "sync-copies: 1 configured, 7 unchanged, 1 conflict, 1 failed (1 rule, 2 sources)\n"
+    )
+
+
+@pytest.mark.parametrize(("mode", "words"), [(DryRun.CLIENT, "dry run"), (DryRun.SERVER, "server dry run")])
+def test_every_line_of_a_dry_run_says_so(capsys: pytest.CaptureFixture[str], mode: DryRun, words: str) -> None:
+    text = shown(capsys, Result(CREATE, Outcome.PLANNED), dry_run=mode)
+
+    assert text == (
+        f"secret/login  team-a  created ({words})  from home/login\n"
+        f"sync-copies ({words}): 1 created (1 rule, 2 sources)\n"
+    )
+
+
+def test_a_diff_shows_lines_that_change_and_hides_what_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(capsys, Result(REPLACE, Outcome.PLANNED), diff=True).splitlines()
+
+    assert [line.strip() for line in lines[1:-1]] == [
+        "~ data.a:",
+        "@@ -1,2 +1,2 @@",
+        "1",
+        "-2",
+        "+3",
+        '+ data.b: "x"',
+        '- data.c: "y"',
+        "~ data.d: *** (changed)",
+    ]
+
+
+def test_verbose_also_shows_what_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "unchanged  from home/login" in shown(capsys, Result(QUIET, Outcome.TOLD), unchanged=1, verbose=True)
+
+
+def test_json_and_yaml_hold_the_same_document(capsys: pytest.CaptureFixture[str]) -> None:
+    results = [Result(REPLACE, Outcome.DONE)]
+
+    document = json.loads(shown(capsys, *results, output="json"))
+
+    assert yaml.safe_load(shown(capsys, *results, output="yaml")) == document
+    assert document["summary"] == {"configured": 1}
+    assert document["results"][0]["object"] == {"kind": "ConfigMap", "name": "settings", "namespace": "team-b"}
+    assert document["results"][0]["subjects"] == ["rule"]

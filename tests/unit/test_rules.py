@@ -1,0 +1,103 @@
+"""Rules from files: every problem at once, each with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from jobs.copyrator_rules import Rule, rules_from_files
+from jobs.kit.errors import ConfigurationError
+
+GOOD = {
+    "apiVersion": "kubechores.dev/v1",
+    "kind": "CopyratorRule",
+    "metadata": {"name": "good"},
+    "spec": {"ruleType": "secret", "selector": {"matchLabels": {"copyrator": "true"}}},
+}
+
+
+def written(tmp_path: Path, *documents: object, name: str = "rules.yaml") -> str:
+    path = tmp_path / name
+    path.write_text(yaml.safe_dump_all(documents))
+    return str(path)
+
+
+def problems(*filenames: str, rule_name: str | None = None) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        rules_from_files(filenames, "kube-chores", rule_name)
+    return list(caught.value.problems)
+
+
+def test_rules_come_from_files_folders_and_lists_beside_other_kinds(tmp_path: Path) -> None:
+    second = {**GOOD, "metadata": {"name": "second"}}
+    third = {**GOOD, "metadata": {"name": "third", "namespace": "kube-chores"}}
+    written(tmp_path, {"apiVersion": "v1", "kind": "List", "items": [GOOD, second]}, {"kind": "ConfigMap"}, None)
+    written(tmp_path, third, name="more.yml")
+
+    rules = rules_from_files([str(tmp_path)], "kube-chores", None)
+
+    assert [rule.name for rule in rules] == ["good", "second", "third"]
+    assert all(isinstance(rule, Rule) and rule.namespace == "kube-chores" for rule in rules)
+
+
+def test_all_problems_of_all_rules_are_told_at_once(tmp_path: Path) -> None:
+    bad = {
+        "apiVersion": "kubechores.dev/v2",
+        "kind": "CopyratorRule",
+        "metadata": {"name": "bad", "namespace": "elsewhere"},
+        "spec": {"ruleType": "secrets", "selector": {"matchLabels": {"a": 1}}, "target": {}, "namespaces": ["UPPER"]},
+    }
+    empty = {**GOOD, "metadata": {"name": "empty"}, "spec": {"ruleType": "secret", "selector": {}}}
+    nameless = {**GOOD, "metadata": {}}
+    file = written(tmp_path, bad, empty, GOOD, nameless)
+
+    told = problems(file)
+
+    for expected in (
+        "bad: apiVersion: must be kubechores.dev/v1, is 'kubechores.dev/v2'",
+        "bad: metadata.namespace: is 'elsewhere', but rules are read from 'kube-chores'; use -n",
+        "bad: spec.ruleType: 'secrets' is not one of ['configmap', 'secret']",
+        "bad: spec.selector.matchLabels.a: 1 is not of type 'string'",
+        "bad: spec: Additional properties are not allowed ('target' was unexpected)",
+        "bad: spec.namespaces[0]: 'UPPER' does not match",
+        "empty: spec.selector: must name at least one label",
+        "(without a name): metadata.name: is required",
+    ):
+        assert any(expected in problem for problem in told), (expected, told)
+    assert all(problem.startswith(f"{file}[") for problem in told)
+
+
+def test_reserved_and_invalid_metadata_is_refused(tmp_path: Path) -> None:
+    metadata = {
+        "labels": {"app.kubernetes.io/managed-by": "me", "ok": "not ok!"},
+        "annotations": {"argocd.argoproj.io/sync-wave": "1"},
+        "copyLabels": ["kubechores.dev/job", "bad key"],
+        "copyAnnotations": ["meta.helm.sh/release-name", "kubectl.kubernetes.io/last-applied-configuration"],
+    }
+    told = problems(written(tmp_path, {**GOOD, "spec": {**GOOD["spec"], "metadata": metadata}}))  # type: ignore[dict-item]
+
+    assert len([problem for problem in told if "is reserved" in problem]) == 5
+    assert len([problem for problem in told if "is no valid" in problem]) == 2
+
+
+def test_a_file_that_cannot_be_read_or_is_no_yaml_is_named(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("a: [1")
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe\x00")
+
+    told = problems(str(tmp_path / "missing.yaml"), str(broken), str(binary))
+
+    assert [problem.partition(":")[0].rpartition("/")[2] for problem in told] == [
+        "missing.yaml",
+        "binary.yaml",
+        "broken.yaml",
+    ]
+
+
+def test_no_rule_and_no_such_rule_are_told(tmp_path: Path) -> None:
+    assert "holds no CopyratorRule" in problems(written(tmp_path, {"kind": "ConfigMap"}))[0]
+    assert "holds no CopyratorRule other; it has good" in problems(written(tmp_path, GOOD), rule_name="other")[0]
+    assert "is in the files more than once" in problems(written(tmp_path, GOOD, GOOD))[0]
