@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Action
-from jobs.kit.objects import PartialObject, Resource
+from jobs.kit.objects import Resource
 from jobs.kit.transport import Answer, Request, Transport
 
 # Fewer round trips than client-go's 500; a page of metadata is about 1 MB and is reduced before the next is asked for.
@@ -50,7 +50,6 @@ class Cluster:
 
     transport: Transport
     manager: str
-    page_size: int = PAGE_SIZE
 
     def pages(
         self,
@@ -69,7 +68,7 @@ class Cluster:
         decoder = _list_decoder(item)
         token = ""
         while True:
-            query = {"limit": str(self.page_size), "labelSelector": selector, "continue": token}
+            query = {"limit": str(PAGE_SIZE), "labelSelector": selector, "continue": token}
             path = f"{resource.path(namespace)}?{urlencode({k: v for k, v in query.items() if v})}"
             accept = _METADATA_LIST if metadata_only else "application/json"
             page = decoder.decode(_checked(self.transport.send(Request("GET", path, accept=accept))))
@@ -142,11 +141,5 @@ def _checked(answer: Answer) -> bytes:
 
 
 def _list_decoder(item: type[Any]) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(_list_type(item))
-
-
-def _list_type(item: type[Any]) -> type[Any]:
-    return msgspec.defstruct("List", [("metadata", _ListMetadata), ("items", list[item] | None, None)])  # type: ignore[valid-type]
-
-
-__all__ = ["PAGE_SIZE", "Cluster", "PartialObject", "error_of", "whole"]
+    fields = [("metadata", _ListMetadata), ("items", list[item] | None, None)]  # type: ignore[valid-type]
+    return msgspec.json.Decoder(msgspec.defstruct("List", fields))

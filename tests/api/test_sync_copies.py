@@ -328,7 +328,7 @@ def test_a_missing_crd_says_how_to_install_it_and_a_file_needs_none(api: Api, sy
     [
         ("ClusterRoleBinding/kube-chores-sync-copies-secrets", 'cannot list resource "secrets"'),
         ("ClusterRoleBinding/kube-chores-sync-copies", 'cannot list resource "namespaces"'),
-        ("RoleBinding/kube-chores-sync-copies", 'cannot list resource "copyrators"'),
+        ("RoleBinding/sync-copies", 'cannot list resource "copyrators"'),
     ],
 )
 def test_a_missing_right_is_named_and_a_retry_is_not_asked_for(api: Api, sync: Run, binding: str, missing: str) -> None:

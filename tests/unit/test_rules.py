@@ -90,11 +90,8 @@ def test_a_file_that_cannot_be_read_or_is_no_yaml_is_named(tmp_path: Path) -> No
 
     told = problems(str(tmp_path / "missing.yaml"), str(broken), str(binary))
 
-    assert [problem.partition(":")[0].rpartition("/")[2] for problem in told] == [
-        "missing.yaml",
-        "binary.yaml",
-        "broken.yaml",
-    ]
+    names = [problem.partition(":")[0].rpartition("/")[2] for problem in told]
+    assert names == ["missing.yaml", "broken.yaml", "binary.yaml"]
 
 
 def test_no_rule_and_no_such_rule_are_told(tmp_path: Path) -> None:

@@ -1,0 +1,151 @@
+"""What a sweep costs, counted by the server: requests and bytes are exact."""
+
+from __future__ import annotations
+
+import json
+from math import ceil
+
+import pytest
+
+from jobs.kit import cluster
+from tests.api.conftest import Run
+from tests.apis import Api, Request
+from tests.canary import canary
+from tests.worlds import encoded, rule, secret
+
+PAGE = 4
+RULES_READ = 2  # their types before the copies, and the rules after them: the small constant
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "PAGE_SIZE", PAGE)
+
+
+def pages(items: int) -> int:
+    """The most requests that a list of so many items takes: the last full page may be followed by an empty one."""
+    return ceil(items / PAGE) + 1
+
+
+def lists(requests: list[Request]) -> bool:
+    return all(each.method == "GET" and each.query["limit"] == str(PAGE) for each in requests)
+
+
+def test_a_first_sweep_is_one_write_per_copy_and_reads_no_copy(api: Api, sync: Run) -> None:
+    home = api.namespace("home")
+    teams = [api.namespace(f"team-{number}") for number in range(6)]
+    for number in range(3):
+        api.create(secret(home, f"login-{number}"))
+    api.create(rule("logins", home, f"team-*-{api.token}", ruleType="secret"))
+    namespaces = len(api.items("v1", "Namespace"))
+    api.mark()
+
+    ran = sync()
+
+    assert ran.summary == {"created": 18}
+    writes = api.writes()
+    reads = [each for each in api.requests() if each not in writes]
+    assert {(write.method, write.status) for write in writes} == {("POST", 201)}
+    assert sorted(write.path for write in writes) == sorted(3 * [f"/api/v1/namespaces/{t}/secrets" for t in teams])
+    assert lists(reads)
+    assert len(reads) <= pages(namespaces) + pages(0) + pages(3) + RULES_READ
+
+
+@pytest.mark.parametrize("teams", [2, 5, 9])
+def test_a_converged_sweep_is_lists_by_page_and_nothing_else(api: Api, sync: Run, teams: int) -> None:
+    home = api.namespace("home")
+    for number in range(teams):
+        api.namespace(f"team-{number}")
+    for number in range(3):
+        api.create(secret(home, f"login-{number}"))
+    api.create(rule("logins", home, f"team-*-{api.token}", ruleType="secret"))
+    sync()
+    namespaces = len(api.items("v1", "Namespace"))
+    api.mark()
+
+    ran = sync()
+
+    assert ran.summary == {"unchanged": 3 * teams}
+    requests = api.requests()
+    assert lists(requests)
+    assert len(requests) <= pages(namespaces) + pages(3 * teams) + pages(3) + RULES_READ
+    assert ran.report["traffic"]["requests"] == {"GET": len(requests)}
+    full = [each for each in requests if each.path.endswith("/secrets") and f"/{home}/" in each.path]
+    assert len(full) <= pages(3)
+
+
+def test_changed_sources_are_one_write_per_copy_and_read_no_copy(api: Api, sync: Run) -> None:
+    home = api.namespace("home")
+    for number in range(5):
+        api.namespace(f"team-{number}")
+    source = api.create(secret(home))
+    api.create(rule("logins", home, f"team-*-{api.token}", ruleType="secret"))
+    sync()
+    api.patch(source, {"data": {"password": encoded(canary())}})
+    api.mark()
+
+    assert sync().summary == {"configured": 5}
+
+    writes = api.writes()
+    assert {(write.method, write.status) for write in writes} == {("PUT", 200)}
+    assert len(writes) == 5
+    assert lists([each for each in api.requests() if each.method == "GET"])
+
+
+def test_bytes_do_not_grow_with_what_the_copies_hold(api: Api, sync: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "PAGE_SIZE", 500)
+    home = api.namespace("home")
+    teams = 8
+    for number in range(teams):
+        api.namespace(f"team-{number}")
+    source = api.create(secret(home, data={"key": encoded(canary("x" * 1024))}))
+    api.create(rule("logins", home, f"team-*-{api.token}", ruleType="secret"))
+    sync()
+
+    def cost() -> tuple[int, int]:
+        ran = sync()
+        assert ran.summary == {"unchanged": teams}
+        size = len(json.dumps(api.get(source)))
+        return int(ran.report["traffic"]["bytesReceived"]), size
+
+    small, small_source = cost()
+    api.patch(source, {"data": {"key": encoded(canary("x" * 16 * 1024))}})
+    assert sync().summary == {"configured": teams}
+    large, large_source = cost()
+
+    # The source is read in full, once; eight copies of 15 KiB more are not. Versions may have a digit more.
+    assert large_source - small_source > 15 * 1024
+    assert abs((large - small) - (large_source - small_source)) < 500
+
+
+def test_unrelated_objects_cost_nothing(api: Api, sync: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "PAGE_SIZE", 500)
+    home, team = api.namespace("home"), api.namespace("team")
+    api.create(secret(home))
+    api.create(rule("logins", home, f"team-{api.token}", ruleType="secret"))
+    sync()
+    before = sync().report["traffic"]
+    for namespace in (home, team):
+        for number in range(10):
+            data = {"key": encoded(canary("x" * 10_000))}
+            api.create(secret(namespace, f"unrelated-{number}", labels={"other": "yes"}, data=data))
+
+    after = sync().report["traffic"]
+
+    assert after["requests"] == before["requests"]
+    assert abs(after["bytesReceived"] - before["bytesReceived"]) < 100
+
+
+def test_requests_do_not_grow_with_rules_times_namespaces(api: Api, sync: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "PAGE_SIZE", 500)
+    home = api.namespace("home")
+    for number in range(4):
+        api.namespace(f"team-{number}")
+    api.create(secret(home))
+    api.create(rule("logins", home, f"team-*-{api.token}", ruleType="secret"))
+    sync()
+    one_rule = sync().report["traffic"]["requests"]
+    for number in range(20):
+        api.create(rule(f"logins-{number}", home, f"team-{number % 4}-{api.token}", ruleType="secret"))
+
+    assert sync().report["traffic"]["requests"] == one_rule
