@@ -33,7 +33,10 @@ lint: .venv/installed ## ruff: rules and format
 types: .venv/installed ## mypy, strict
 	@$(BIN)/mypy
 
+docs: .venv/installed ## write the generated docs: docs/cli.md, the table in docs/drift.md
+	@UPDATE_DOCS=1 $(BIN)/pytest -q tests/unit/test_docs.py
+
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test control-plane test-cluster lint types clean
+.PHONY: help venv demo test control-plane test-cluster lint types docs clean

@@ -151,7 +151,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "managedFields cleared": (patch(CLEARED), LEFT),
     "managedFields cleared, then a changed": (in_turn(patch(CLEARED), patch({"data": {"a": OTHER}})), REPAIRED),
     "a changed, then managedFields cleared": (in_turn(patch({"data": {"a": OTHER}}), patch(CLEARED)), REPAIRED),
-    "made immutable": (patch({"immutable": False}), LEFT),
+    "immutable: false set": (patch({"immutable": False}), LEFT),
     "the fingerprint changed": (
         patch({"metadata": {"annotations": {"kubechores.dev/fingerprint": "v1:0"}}}),
         REPAIRED,

@@ -1,0 +1,59 @@
+"""Docs that are generated are up to date; `make docs` writes them."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from jobs.__main__ import COMMANDS, chores
+from tests.api.test_drift import EDITS, SECRET_EDITS
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def check(path: Path, text: str) -> None:
+    """Compare a generated document with what stands in the file, or write it where UPDATE_DOCS is set."""
+    if os.environ.get("UPDATE_DOCS"):
+        path.write_text(text)
+    assert path.read_text() == text, f"{path.relative_to(ROOT)} is out of date: run `make docs`"
+
+
+def test_the_cli_reference_is_what_help_says() -> None:
+    group = click.Context(chores, info_name="chores", terminal_width=100)
+    parts = ["# Command line\n\nWritten by `make docs` from `--help`.\n", f"```\n{chores.get_help(group)}\n```\n"]
+    for name in COMMANDS:
+        command = chores.get_command(group, name)
+        assert command
+        context = click.Context(command, info_name=name, parent=group, terminal_width=100)
+        parts.append(f"## chores {name}\n\n```\n{command.get_help(context)}\n```\n")
+
+    check(ROOT / "docs" / "cli.md", "\n".join(parts))
+
+
+def test_the_table_of_drift_is_what_is_tested() -> None:
+    path = ROOT / "docs" / "drift.md"
+    rows = [f"| {name} | {end} |" for name, (_, end) in EDITS.items()]
+    rows += ["| binaryData added to a ConfigMap | repaired |"]
+    rows += [f"| {name} (Secret) | {end} |" for name, (_, end) in SECRET_EDITS.items()]
+    table = "\n".join(["| what was done to a copy | and then |", "|---|---|", *rows])
+    head, _, rest = path.read_text().partition("<!-- drift: written by `make docs` -->\n")
+
+    check(path, f"{head}<!-- drift: written by `make docs` -->\n{table}\n<!-- end -->{rest.partition('<!-- end -->')[2]}")
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_and_option_has_a_help_text(name: str) -> None:
+    command = chores.get_command(click.Context(chores), name)
+
+    assert command and command.help
+    assert [each.name for each in command.params if isinstance(each, click.Option) and not each.help] == []
+
+
+def test_links_between_docs_lead_somewhere() -> None:
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("kubesandbox/*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.relative_to(ROOT)} links to {target}"
