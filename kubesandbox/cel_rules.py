@@ -1,0 +1,114 @@
+"""x-kubernetes-validations: the CEL rules of a schema.
+
+Rules: https://kubernetes.io/docs/reference/using-api/cel/ and KEP-2876.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import cel
+
+from .errors import Cause
+
+Obj = dict[str, Any]
+_TYPES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
+_REASONS = ("FieldValueRequired", "FieldValueInvalid", "FieldValueForbidden", "FieldValueDuplicate")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One compiled rule of one node."""
+
+    text: str
+    program: Any
+    message: str
+    message_program: Any
+    reason: str
+    field_path: str
+    transition: bool
+
+
+def _compiled(raw: Obj) -> list[Rule]:
+    rules = []
+    for rule in raw.get("x-kubernetes-validations") or []:
+        text = rule["rule"]
+        expression = rule.get("messageExpression")
+        rules.append(
+            Rule(
+                text,
+                cel.compile(text),
+                rule.get("message") or f"failed rule: {text.strip()}",
+                cel.compile(expression) if expression else None,
+                rule.get("reason") or "FieldValueInvalid",
+                rule.get("fieldPath") or "",
+                bool(re.search(r"\boldSelf\b", text)) and not rule.get("optionalOldSelf"),
+            )
+        )
+    return rules
+
+
+class RuleSet:
+    """All rules of a schema, by node."""
+
+    def __init__(self, raw: Obj) -> None:
+        self._rules = _compiled(raw)
+        self._properties = {name: RuleSet(inner) for name, inner in (raw.get("properties") or {}).items()}
+        extra = raw.get("additionalProperties")
+        self._extra = RuleSet(extra) if isinstance(extra, dict) else None
+        self._items = RuleSet(raw["items"]) if isinstance(raw.get("items"), dict) else None
+        inner = [*self._properties.values(), *(part for part in (self._extra, self._items) if part)]
+        self.any = bool(self._rules) or any(part.any for part in inner)
+
+    def causes(self, obj: Any, old: Any) -> list[Cause]:
+        """The rules that an object breaks."""
+        return list(self._walk(obj, old, ""))
+
+    def _walk(self, value: Any, old: Any, path: str) -> Iterator[Cause]:
+        if value is None:
+            return
+        for rule in self._rules:
+            yield from _judge(rule, value, old, path)
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                rules = self._properties.get(name) or self._extra
+                if rules and rules.any:
+                    before = old.get(name) if isinstance(old, dict) else None
+                    yield from rules._walk(inner, before, f"{path}.{name}" if path else name)
+        elif isinstance(value, list) and self._items and self._items.any:
+            for number, inner in enumerate(value):
+                yield from self._items._walk(inner, None, f"{path}[{number}]")
+
+
+def _judge(rule: Rule, value: Any, old: Any, path: str) -> Iterator[Cause]:
+    if rule.transition and old is None:
+        return
+    variables = {"self": value, "oldSelf": old}
+    try:
+        holds = rule.program.execute(variables)
+    except Exception as error:  # noqa: BLE001 - whatever the rule does wrong is a field error, as in the server
+        holds, message = False, f"{error} evaluating rule: {rule.message}"
+    else:
+        message = rule.message
+    if holds:
+        return
+    if rule.message_program:
+        message = str(rule.message_program.execute(variables))
+    field = path + rule.field_path if path else rule.field_path.lstrip(".")
+    yield _cause(rule, field, message, value)
+
+
+def _cause(rule: Rule, field: str, message: str, value: Any) -> Cause:
+    if rule.reason == "FieldValueRequired":
+        return Cause(rule.reason, f"Required value: {message}", field)
+    if rule.reason == "FieldValueForbidden":
+        return Cause(rule.reason, f"Forbidden: {message}", field)
+    shown = f'"{_TYPES[type(value)]}"' if isinstance(value, (dict, list)) else _scalar(value)
+    return Cause(rule.reason, f"Invalid value: {shown}: {message}", field or "<nil>")
+
+
+def _scalar(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value).lower()

@@ -1,0 +1,159 @@
+"""The cluster's state: objects, served kinds, identities; and what a request says about them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+from . import kinds
+from .crd import Schema
+from .rbac import Authorizer, User
+from .resources import BUILT_IN, CRDS, NAMESPACES, Resource
+from .store import Store, Stored
+
+Obj = dict[str, Any]
+
+
+def now() -> datetime:
+    """The time, to the second, as the API shows it."""
+    return datetime.now(timezone.utc).replace(microsecond=0)
+
+
+def stamp(moment: datetime) -> str:
+    """A time as the API writes it."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request to a resource."""
+
+    verb: str
+    resource: Resource
+    namespace: str
+    name: str
+    subresource: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    user: User
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether nothing may be stored."""
+        return self.query.get("dryRun") == "All"
+
+    @property
+    def manager(self) -> str:
+        """The field manager: named, or the program in the User-Agent."""
+        return self.query.get("fieldManager") or self.headers.get("user-agent", "").split("/", 1)[0][:128] or "unknown"
+
+    @property
+    def content_type(self) -> str:
+        """The media type of the body."""
+        return self.headers.get("content-type", "application/json").split(";", 1)[0].strip().lower()
+
+
+@dataclass
+class Answer:
+    """What to send back."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = "application/json"
+    headers: dict[str, str] = field(default_factory=dict)
+    stream: Iterable[bytes] | None = None
+
+
+@dataclass
+class Cluster:
+    """Everything the server knows."""
+
+    store: Store = field(default_factory=Store)
+    tokens: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    _served: dict[tuple[str, str, str], Resource] = field(default_factory=dict)
+    _crd_revision: int = -1
+
+    def __post_init__(self) -> None:
+        self.authorizer = Authorizer(self.store)
+
+    def resources(self) -> list[Resource]:
+        """All served resources."""
+        return list(self._table().values())
+
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        """The resource of a path."""
+        return self._table().get((group, version, plural))
+
+    def of_kind(self, api_version: str, kind: str) -> Resource | None:
+        """The resource of an object reference."""
+        for resource in self._table().values():
+            if resource.kind == kind and resource.api_version == api_version and resource.stored:
+                return resource
+        return None
+
+    def _table(self) -> dict[tuple[str, str, str], Resource]:
+        revision = self.store.revision(CRDS)
+        if revision != self._crd_revision:
+            with self.store.lock:
+                table = {(item.group, item.version, item.plural): item for item in BUILT_IN}
+                for crd in self.store.items(CRDS):
+                    for resource in custom_resources(crd):
+                        table.setdefault((resource.group, resource.version, resource.plural), resource)
+                self._served = table
+                self._crd_revision = revision
+        return self._served
+
+    def namespace(self, name: str) -> Stored | None:
+        """A namespace."""
+        return self.store.get(NAMESPACES, "", name)
+
+    def seed(self, resource: Resource, obj: Obj) -> Stored:
+        """Store an object that the server itself makes."""
+        return self.store.put(resource, fresh(resource, obj))
+
+
+def fresh(resource: Resource, obj: Obj) -> Obj:
+    """An object as it is first stored: decoded, identified, prepared."""
+    moment = stamp(now())
+    obj = kinds.decode(resource, obj)
+    meta = {**obj["metadata"], "uid": str(uuid.uuid4()), "creationTimestamp": moment}
+    if resource.spec or resource.schema:
+        meta["generation"] = 1
+    return kinds.prepare_create(resource, {**obj, "metadata": meta}, moment)
+
+
+_SCHEMAS: dict[tuple[str, int, str], Schema] = {}
+
+
+def custom_resources(crd: Stored) -> list[Resource]:
+    """The resources that a CRD makes the server serve."""
+    spec = crd.obj["spec"]
+    names = spec["names"]
+    found = []
+    for version in spec.get("versions") or []:
+        if not version.get("served") or crd.obj["metadata"].get("deletionTimestamp"):
+            continue
+        raw = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+        key = (crd.obj["metadata"]["uid"], crd.obj["metadata"].get("generation", 1), version["name"])
+        schema = _SCHEMAS.get(key) or _SCHEMAS.setdefault(key, Schema(raw, version))
+        found.append(
+            Resource(
+                group=spec["group"],
+                version=version["name"],
+                kind=names["kind"],
+                plural=names["plural"],
+                namespaced=spec.get("scope") == "Namespaced",
+                singular=names.get("singular", ""),
+                short_names=tuple(names.get("shortNames") or ()),
+                categories=tuple(names.get("categories") or ()),
+                subresources=("status",) if "status" in (version.get("subresources") or {}) else (),
+                schema=schema,
+                shape=schema.shape,
+                list_kind=names.get("listKind", ""),
+            )
+        )
+    return found

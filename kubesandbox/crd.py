@@ -1,0 +1,286 @@
+"""Structural schemas of custom resources: pruning, defaults, validation, merging.
+
+Rules: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import msgspec
+
+from .cel_rules import RuleSet
+from .errors import Cause, duplicate, invalid_value, not_supported, required, too_long, too_many, wrong_type
+from .fields import ANY, ATOMIC, Shape, item_element
+from .shapes import METADATA
+
+Obj = dict[str, Any]
+_ROOT = ("apiVersion", "kind", "metadata")
+_KEPT = (
+    "type",
+    "enum",
+    "pattern",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "minProperties",
+    "maxProperties",
+    "required",
+    "format",
+)
+_LISTS = ("allOf", "anyOf", "oneOf")
+_BLOCKING = (
+    "FieldValueNotSupported",
+    "FieldValueRequired",
+    "FieldValueTooLong",
+    "FieldValueTooMany",
+    "FieldValueTypeInvalid",
+)
+_UNCHECKED = Cause(
+    "FieldValueInvalid",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing "
+    "errors to complete validation",
+    "<nil>",
+)
+_DATE_TIME = re.compile(r"^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$")
+
+
+def to_shape(raw: Obj) -> Shape:
+    """How values of a schema merge."""
+    if raw.get("x-kubernetes-preserve-unknown-fields") and not raw.get("properties"):
+        return ANY
+    if raw.get("type") == "array":
+        item = to_shape(raw.get("items") or {})
+        kind = raw.get("x-kubernetes-list-type", "atomic")
+        if kind == "map":
+            defaults = {
+                key: (raw["items"].get("properties") or {}).get(key, {}).get("default")
+                for key in raw.get("x-kubernetes-list-map-keys") or []
+            }
+            return Shape(element=item, keys=tuple(raw.get("x-kubernetes-list-map-keys") or ()), key_defaults=defaults)
+        return Shape(element=item, unique=kind == "set")
+    if raw.get("x-kubernetes-map-type") == "atomic":
+        return ATOMIC
+    properties = {name: to_shape(inner) for name, inner in (raw.get("properties") or {}).items()}
+    extra = raw.get("additionalProperties")
+    return Shape(fields=properties, element=to_shape(extra) if isinstance(extra, dict) else None)
+
+
+def _json_schema(raw: Obj) -> Obj:
+    out: Obj = {key: raw[key] for key in _KEPT if key in raw}
+    if raw.get("x-kubernetes-int-or-string"):
+        out.pop("type", None)
+        out["type"] = ["integer", "string"]
+    if raw.get("nullable"):
+        types = out.get("type", [])
+        out["type"] = [*(types if isinstance(types, list) else [types]), "null"]
+        if "enum" in out:
+            out["enum"] = [*out["enum"], None]
+    if "properties" in raw:
+        out["properties"] = {name: _json_schema(inner) for name, inner in raw["properties"].items()}
+    if isinstance(raw.get("additionalProperties"), dict):
+        out["additionalProperties"] = _json_schema(raw["additionalProperties"])
+    if isinstance(raw.get("items"), dict):
+        out["items"] = _json_schema(raw["items"])
+    for key in _LISTS:
+        if key in raw:
+            out[key] = [_json_schema(inner) for inner in raw[key]]
+    if "not" in raw:
+        out["not"] = _json_schema(raw["not"])
+    return out
+
+
+_FORMATS = jsonschema.FormatChecker(formats=())
+
+
+@_FORMATS.checks("date-time")
+def _is_date_time(value: object) -> bool:
+    return not isinstance(value, str) or bool(_DATE_TIME.match(value))
+
+
+class Schema:
+    """One version of a CRD: its schema and what follows from it."""
+
+    def __init__(self, raw: Obj, version: Obj) -> None:
+        self.raw = raw
+        self.columns: list[Obj] = version.get("additionalPrinterColumns") or []
+        self.selectable = {field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or []}
+        shape = to_shape(raw)
+        self.shape = Shape(fields={**shape.fields, "metadata": METADATA}, element=shape.element)
+        body = _json_schema(raw)
+        body["properties"] = {key: value for key, value in body.get("properties", {}).items() if key not in _ROOT}
+        self._validator = jsonschema.Draft4Validator(body, format_checker=_FORMATS)
+        self._rules = RuleSet(raw)
+
+    def prune(self, obj: Obj) -> tuple[Obj, list[str]]:
+        """The object without fields that the schema does not know, and their paths."""
+        unknown: list[str] = []
+        kept = {key: value for key, value in obj.items() if key not in _ROOT}
+        pruned = _prune(kept, self.raw, "", unknown)
+        return {**{key: obj[key] for key in _ROOT if key in obj}, **pruned}, unknown
+
+    def defaulted(self, obj: Obj) -> Obj:
+        """The object with the schema's defaults."""
+        out: Obj = _default(obj, self.raw)
+        return out
+
+    def causes(self, obj: Obj, old: Obj | None) -> list[Cause]:
+        """Field errors: of the schema, of lists, and of CEL rules if those could be checked."""
+        body = {key: value for key, value in obj.items() if key not in _ROOT}
+        found = [cause for error in self._validator.iter_errors(body) for cause in _translate(error)]
+        found += list(_list_causes(body, self.raw, ""))
+        if not self._rules.any:
+            return found
+        if any(cause.reason in _BLOCKING for cause in found):
+            return [*found, _UNCHECKED]
+        return found + self._rules.causes(obj, old)
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _prune(value: Any, raw: Obj, path: str, unknown: list[str]) -> Any:
+    if isinstance(value, list) and isinstance(raw.get("items"), dict):
+        return [_prune(item, raw["items"], f"{path}[{number}]", unknown) for number, item in enumerate(value)]
+    if not isinstance(value, dict) or raw.get("type") not in (None, "object"):
+        return value
+    properties, extra = raw.get("properties") or {}, raw.get("additionalProperties")
+    out = {}
+    for name, inner in value.items():
+        if name in properties:
+            out[name] = _prune(inner, properties[name], _join(path, name), unknown)
+        elif isinstance(extra, dict):
+            out[name] = _prune(inner, extra, _join(path, name), unknown)
+        elif raw.get("x-kubernetes-preserve-unknown-fields") or extra is True or _embedded(raw, name):
+            out[name] = inner
+        else:
+            unknown.append(_join(path, name))
+    return out
+
+
+def _embedded(raw: Obj, name: str) -> bool:
+    return bool(raw.get("x-kubernetes-embedded-resource")) and name in _ROOT
+
+
+def _default(value: Any, raw: Obj) -> Any:
+    if isinstance(value, list) and isinstance(raw.get("items"), dict):
+        return [_default(item, raw["items"]) for item in value]
+    if not isinstance(value, dict):
+        return value
+    properties = raw.get("properties") or {}
+    out = dict(value)
+    for name, inner in properties.items():
+        if "default" in inner and (name not in out or (out[name] is None and not inner.get("nullable"))):
+            out[name] = copy.deepcopy(inner["default"])
+        if name in out:
+            out[name] = _default(out[name], inner)
+    extra = raw.get("additionalProperties")
+    if isinstance(extra, dict):
+        out.update({name: _default(inner, extra) for name, inner in out.items() if name not in properties})
+    return out
+
+
+def _path_of(parts: Any) -> str:
+    text = ""
+    for part in parts:
+        text = f"{text}[{part}]" if isinstance(part, int) else _join(text, str(part))
+    return text
+
+
+_TYPE_NAMES = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    dict: "object",
+    list: "array",
+    type(None): "null",
+}
+
+
+def _translate(error: Any) -> Iterator[Cause]:
+    path, value, limit = _path_of(error.absolute_path), error.instance, error.validator_value
+    if error.validator == "required":
+        missing = [name for name in limit if name not in value and f"'{name}'" in error.message]
+        yield from (required(_join(path, name)) for name in missing[:1])
+    elif error.validator == "type":
+        wanted = limit if isinstance(limit, str) else limit[0]
+        kind = _TYPE_NAMES.get(type(value), "object")
+        yield wrong_type(path, kind, f'{path} in body must be of type {wanted}: "{kind}"')
+    elif error.validator == "enum":
+        yield not_supported(path, value, [choice for choice in limit if choice is not None])
+    elif error.validator in _SIZES:
+        yield _SIZES[error.validator](path, value, limit)
+    elif error.validator == "format":
+        yield invalid_value(path, value, f"{path} in body must be of type {limit}: {_quote(value)}")
+    else:
+        yield invalid_value(path, _shown(value), f"{path} in body must validate {error.validator}")
+
+
+def _quote(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _shown(value: Any) -> Any:
+    return _TYPE_NAMES[type(value)] if isinstance(value, (dict, list)) else value
+
+
+_SIZES = {
+    "pattern": lambda path, value, limit: invalid_value(path, value, f"{path} in body should match '{limit}'"),
+    "minLength": lambda path, value, limit: invalid_value(
+        path, value, f"{path} in body should be at least {limit} chars long"
+    ),
+    "maxLength": lambda path, _, limit: too_long(path, limit),
+    "minItems": lambda path, value, limit: invalid_value(
+        path, len(value), f"{path} in body should have at least {limit} items"
+    ),
+    "maxItems": lambda path, value, limit: too_many(path, len(value), limit),
+    "minProperties": lambda path, value, limit: invalid_value(
+        path, len(value), f"{path} in body should have at least {limit} properties"
+    ),
+    "maxProperties": lambda path, value, limit: too_many(path, len(value), limit),
+    "minimum": lambda path, value, limit: invalid_value(
+        path, value, f"{path} in body should be greater than or equal to {limit}"
+    ),
+    "maximum": lambda path, value, limit: invalid_value(
+        path, value, f"{path} in body should be less than or equal to {limit}"
+    ),
+}
+
+
+def _list_causes(value: Any, raw: Obj, path: str) -> Iterator[Cause]:
+    if isinstance(value, dict):
+        extra = raw.get("additionalProperties")
+        for name, inner in value.items():
+            schema = (raw.get("properties") or {}).get(name) or extra
+            if isinstance(schema, dict):
+                yield from _list_causes(inner, schema, _join(path, name))
+    elif isinstance(value, list):
+        yield from _duplicates(value, raw, path)
+        for number, inner in enumerate(value):
+            yield from _list_causes(inner, raw.get("items") or {}, f"{path}[{number}]")
+
+
+def _duplicates(value: list[Any], raw: Obj, path: str) -> Iterator[Cause]:
+    shape = to_shape(raw)
+    if not shape.associative():
+        return
+    seen: set[str] = set()
+    for number, item in enumerate(value):
+        element = item_element(shape, item)
+        if element in seen:
+            shown = item if shape.unique else msgspec.json.decode(element[2:])
+            yield duplicate(f"{path}[{number}]", shown)
+        seen.add(element)

@@ -1,0 +1,218 @@
+"""API errors: the Status objects of kube-apiserver, with its reasons, details and wording.
+
+Reference: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from .resources import Resource
+
+Obj = dict[str, Any]
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+CONTINUE_EXPIRED = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One field error of a 422, or one conflict of a 409."""
+
+    reason: str
+    message: str
+    field: str
+
+    def text(self) -> str:
+        """The cause as it reads in the Status message."""
+        return f"{self.field}: {self.message}"
+
+    def as_dict(self) -> Obj:
+        """The cause as it stands in details.causes."""
+        return {"reason": self.reason, "message": self.message, "field": self.field}
+
+
+def quoted(value: object) -> str:
+    """A value as Go's %q or JSON prints it inside field errors."""
+    return msgspec.json.encode(value).decode()
+
+
+def required(field: str, detail: str = "") -> Cause:
+    """A missing value."""
+    return Cause("FieldValueRequired", "Required value" + (f": {detail}" if detail else ""), field)
+
+
+def invalid_value(field: str, value: object, detail: str) -> Cause:
+    """A value that breaks a rule."""
+    return Cause("FieldValueInvalid", f"Invalid value: {quoted(value)}: {detail}", field)
+
+
+def wrong_type(field: str, value: object, detail: str) -> Cause:
+    """A value of another type than the schema's."""
+    return Cause("FieldValueTypeInvalid", f"Invalid value: {quoted(value)}: {detail}", field)
+
+
+def forbidden_field(field: str, detail: str) -> Cause:
+    """A value that may not be set or changed."""
+    return Cause("FieldValueForbidden", f"Forbidden: {detail}", field)
+
+
+def not_supported(field: str, value: object, supported: list[str]) -> Cause:
+    """A value outside an enumeration."""
+    choices = ", ".join(quoted(choice) for choice in supported)
+    return Cause("FieldValueNotSupported", f"Unsupported value: {quoted(value)}: supported values: {choices}", field)
+
+
+def too_long(field: str, limit: int) -> Cause:
+    """A value with too many bytes."""
+    return Cause("FieldValueTooLong", f"Too long: may not be more than {limit} bytes", field)
+
+
+def too_many(field: str, count: int, limit: int) -> Cause:
+    """A list with too many items."""
+    return Cause("FieldValueTooMany", f"Too many: {count}: must have at most {limit} items", field)
+
+
+def duplicate(field: str, value: object) -> Cause:
+    """An item that a set or map already has."""
+    return Cause("FieldValueDuplicate", f"Duplicate value: {quoted(value)}", field)
+
+
+class ApiError(Exception):
+    """A request that fails: becomes a Status response."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        details: Obj | None = None,
+        headers: dict[str, str] | None = None,
+        metadata: Obj | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+        self.headers = headers or {}
+        self.metadata = metadata or {}
+
+    def status(self) -> Obj:
+        """The Status object."""
+        status: Obj = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": self.metadata,
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            status["reason"] = self.reason
+        if self.details:
+            status["details"] = self.details
+        status["code"] = self.code
+        return status
+
+
+class PlainNotFoundError(Exception):
+    """A path that no handler serves: kube-apiserver answers it in plain text."""
+
+
+def qualified(plural: str, group: str) -> str:
+    """secrets, or copyrators.kubechores.dev."""
+    return f"{plural}.{group}" if group else plural
+
+
+def _details(resource: Resource, name: str, kind: str = "") -> Obj:
+    details: Obj = {}
+    if name:
+        details["name"] = name
+    if resource.group:
+        details["group"] = resource.group
+    details["kind"] = kind or resource.plural
+    return details
+
+
+def not_found(resource: Resource, name: str) -> ApiError:
+    """404 of an object."""
+    text = f'{resource.qualified} "{name}" not found'
+    return ApiError(404, "NotFound", text, _details(resource, name))
+
+
+def already_exists(resource: Resource, name: str) -> ApiError:
+    """409 of a create."""
+    text = f'{resource.qualified} "{name}" already exists'
+    return ApiError(409, "AlreadyExists", text, _details(resource, name))
+
+
+def conflict(resource: Resource, name: str, why: str = MODIFIED) -> ApiError:
+    """409 of an update or a precondition."""
+    text = f'Operation cannot be fulfilled on {resource.qualified} "{name}": {why}'
+    return ApiError(409, "Conflict", text, _details(resource, name))
+
+
+def forbidden(resource: Resource, name: str, why: str, causes: list[Cause] | None = None) -> ApiError:
+    """403 of an authorizer or an admission rule."""
+    title = f'{resource.qualified} "{name}"' if name else resource.qualified
+    details = _details(resource, name)
+    if causes:
+        details["causes"] = [cause.as_dict() for cause in causes]
+    return ApiError(403, "Forbidden", f"{title} is forbidden: {why}", details)
+
+
+def invalid(resource: Resource, name: str, causes: list[Cause]) -> ApiError:
+    """422 with all its causes."""
+    texts = list(dict.fromkeys(cause.text() for cause in causes))
+    joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
+    details = _details(resource, name, resource.kind)
+    details["causes"] = [cause.as_dict() for cause in causes]
+    text = f'{qualified(resource.kind, resource.group)} "{name}" is invalid: {joined}'
+    return ApiError(422, "Invalid", text, details)
+
+
+def bad_request(message: str) -> ApiError:
+    """400."""
+    return ApiError(400, "BadRequest", message)
+
+
+def unauthorized() -> ApiError:
+    """401."""
+    return ApiError(401, "Unauthorized", "Unauthorized")
+
+
+def too_large(limit: int) -> ApiError:
+    """413 of a request body."""
+    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
+
+
+def method_not_allowed() -> ApiError:
+    """405."""
+    return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
+
+
+def unsupported_media_type(accepted: list[str]) -> ApiError:
+    """415."""
+    listed = ", ".join(accepted)
+    text = f"the body of the request was in an unknown format - accepted media types include: {listed}"
+    return ApiError(415, "UnsupportedMediaType", text, {})
+
+
+def not_acceptable() -> ApiError:
+    """406."""
+    text = "only the following media types are accepted: application/json, application/yaml"
+    return ApiError(406, "NotAcceptable", text, {})
+
+
+def expired(fresh_token: str) -> ApiError:
+    """410 of a continue token, with the token that goes on from there."""
+    return ApiError(410, "Expired", CONTINUE_EXPIRED, metadata={"continue": fresh_token} if fresh_token else {})

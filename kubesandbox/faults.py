@@ -1,0 +1,109 @@
+"""Faults on demand: what a real server does on a bad day, chosen by method, path and query."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Literal
+
+Kind = Literal["status", "reset-before", "reset-after", "delay", "truncate"]
+KINDS = ("status", "reset-before", "reset-after", "delay", "truncate")
+
+
+@dataclass
+class Fault:
+    """One fault. `skip` matching requests pass first, then `times` are hit (None: all that follow)."""
+
+    method: str = "*"
+    path: str = "*"
+    query: str | None = None
+    kind: Kind = "status"
+    status: int = 500
+    retry_after: int | None = None
+    seconds: float = 0.5
+    skip: int = 0
+    times: int | None = 1
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"a fault's kind is one of {', '.join(KINDS)}, not {self.kind!r}")
+
+    @classmethod
+    def parse(cls, text: str) -> Fault:
+        """A fault from the command line: 'PUT /api/v1/* status=429 retry-after=1 times=2'."""
+        method, path, *settings = text.split()
+        fault = cls(method=method, path=path)
+        for setting in settings:
+            name, _, value = setting.partition("=")
+            _SETTERS[name](fault, value)
+        fault.__post_init__()
+        return fault
+
+    def matches(self, method: str, path: str, query: str) -> bool:
+        """Whether a request is one of those meant."""
+        return (
+            fnmatchcase(method, self.method)
+            and fnmatchcase(path, self.path)
+            and (self.query is None or fnmatchcase(query, self.query))
+        )
+
+
+def _set_kind(fault: Fault, value: str) -> None:
+    if value not in KINDS:
+        raise ValueError(f"a fault's kind is one of {', '.join(KINDS)}, not {value!r}")
+    fault.kind = value  # type: ignore[assignment]
+
+
+def _set_times(fault: Fault, value: str) -> None:
+    fault.times = None if value in ("all", "none", "") else int(value)
+
+
+def _set(name: str, convert: type) -> object:
+    return lambda fault, value: setattr(fault, name, convert(value))
+
+
+_SETTERS = {
+    "query": _set("query", str),
+    "kind": _set_kind,
+    "status": _set("status", int),
+    "retry-after": _set("retry_after", int),
+    "seconds": _set("seconds", float),
+    "skip": _set("skip", int),
+    "times": _set_times,
+}
+
+
+@dataclass
+class Faults:
+    """The faults in force."""
+
+    _active: list[Fault] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, fault: Fault) -> None:
+        """Put a fault in force."""
+        with self._lock:
+            self._active.append(replace(fault))
+
+    def clear(self) -> None:
+        """Lift all faults."""
+        with self._lock:
+            self._active.clear()
+
+    def take(self, method: str, path: str, query: str) -> list[Fault]:
+        """The faults that hit this request; counts it against each that matches."""
+        if not self._active:
+            return []
+        hit = []
+        with self._lock:
+            for fault in self._active:
+                if fault.times == 0 or not fault.matches(method, path, query):
+                    continue
+                if fault.skip > 0:
+                    fault.skip -= 1
+                    continue
+                if fault.times is not None:
+                    fault.times -= 1
+                hit.append(fault)
+        return hit

@@ -1,0 +1,149 @@
+"""JSON patch (RFC 6902), merge patch (RFC 7386) and strategic merge patch.
+
+Strategic merge: https://github.com/kubernetes/community/blob/master/contributors/devel/sig-api-machinery/strategic-merge-patch.md
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from .errors import ApiError, bad_request
+from .fields import ATOMIC, Shape, item_element
+
+Obj = dict[str, Any]
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    out = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            out.pop(key, None)
+        else:
+            out[key] = merge_patch(out.get(key), value)
+    return out
+
+
+def json_patch(target: Any, operations: Any) -> Any:
+    """RFC 6902; a failing test or a missing path is a 422, as in the server."""
+    if not isinstance(operations, list):
+        raise bad_request("error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch")
+    out = copy.deepcopy(target)
+    for operation in operations:
+        try:
+            out = _operate(out, operation)
+        except (KeyError, IndexError, ValueError, TypeError) as error:
+            name, path = operation.get("op"), operation.get("path")
+            text = f"{name} operation does not apply: doc is missing path: {path}: {error}"
+            raise ApiError(
+                422, "Invalid", f"the server rejected our request due to an error in our request: {text}", {}
+            ) from None
+    return out
+
+
+def _pointer(path: str) -> list[str]:
+    return [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
+
+
+def _walk(node: Any, parts: list[str]) -> Any:
+    for part in parts:
+        node = node[int(part)] if isinstance(node, list) else node[part]
+    return node
+
+
+def _operate(doc: Any, operation: Obj) -> Any:
+    name = operation["op"]
+    parts = _pointer(operation["path"])
+    if name == "test":
+        if _walk(doc, parts) != operation.get("value"):
+            raise ValueError("testing value failed")
+        return doc
+    value = operation.get("value")
+    if name in ("copy", "move"):
+        source = _pointer(operation["from"])
+        value = copy.deepcopy(_walk(doc, source))
+        if name == "move":
+            _remove(doc, source)
+    if not parts:
+        return value
+    if name == "remove":
+        _remove(doc, parts)
+    elif name == "replace":
+        _walk(doc, parts)
+        _set(doc, parts, value, insert=False)
+    else:
+        _set(doc, parts, value, insert=True)
+    return doc
+
+
+def _remove(doc: Any, parts: list[str]) -> None:
+    parent = _walk(doc, parts[:-1])
+    del parent[int(parts[-1]) if isinstance(parent, list) else parts[-1]]
+
+
+def _set(doc: Any, parts: list[str], value: Any, *, insert: bool) -> None:
+    parent = _walk(doc, parts[:-1])
+    last = parts[-1]
+    if not isinstance(parent, list):
+        parent[last] = value
+    elif last == "-":
+        parent.append(value)
+    elif insert:
+        parent.insert(int(last), value)
+    else:
+        parent[int(last)] = value
+
+
+def strategic_merge(target: Any, patch: Any, shape: Shape) -> Any:
+    """Merge by the keys of the kind's lists; directives: $patch, $deleteFromPrimitiveList, $retainKeys."""
+    if not isinstance(patch, dict):
+        return patch
+    if patch.get("$patch") == "replace":
+        return {key: value for key, value in patch.items() if key != "$patch"}
+    if patch.get("$patch") == "delete":
+        return {}
+    out = dict(target) if isinstance(target, dict) else {}
+    if "$retainKeys" in patch:
+        out = {key: value for key, value in out.items() if key in patch["$retainKeys"]}
+    for key, value in patch.items():
+        if key.startswith("$"):
+            _directive(out, key, value)
+        elif value is None:
+            out.pop(key, None)
+        else:
+            out[key] = _strategic_part(out.get(key), value, shape.child(key) if shape is not ATOMIC else shape)
+    return out
+
+
+def _directive(out: Obj, key: str, value: Any) -> None:
+    if key.startswith("$deleteFromPrimitiveList/"):
+        name = key.split("/", 1)[1]
+        out[name] = [item for item in out.get(name) or [] if item not in value]
+        if not out[name]:
+            del out[name]
+
+
+def _strategic_part(old: Any, value: Any, shape: Shape) -> Any:
+    if isinstance(value, dict):
+        return strategic_merge(old, value, shape)
+    if not isinstance(value, list) or not shape.associative():
+        return value
+    if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in value):
+        return [item for item in value if item.get("$patch") != "replace"]
+    merged = {item_element(shape, item): item for item in old or []}
+    for item in value:
+        element = item_element(shape, _keys_only(item, shape))
+        if isinstance(item, dict) and item.get("$patch") == "delete":
+            merged.pop(element, None)
+        elif isinstance(item, dict):
+            merged[element] = strategic_merge(merged.get(element), item, shape.item())
+        else:
+            merged[element] = item
+    return list(merged.values())
+
+
+def _keys_only(item: Any, shape: Shape) -> Any:
+    return {key: item.get(key) for key in shape.keys} if isinstance(item, dict) and shape.keys else item

@@ -1,0 +1,318 @@
+"""get, list and watch: selectors, pages, and the three forms of an answer (objects, metadata only, table)."""
+
+from __future__ import annotations
+
+import base64
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from . import tables
+from .cluster import Answer, Call, Cluster
+from .errors import ApiError, bad_request, expired, not_acceptable, not_found
+from .selectors import field_matcher, label_matcher
+from .store import Change, Stored, key_of
+
+Obj = dict[str, Any]
+OBJECTS, METADATA, TABLE = "objects", "metadata", "table"
+_SELECTABLE = {
+    "Event": (
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "reason",
+        "type",
+        "source",
+        "involvedObject.apiVersion",
+        "involvedObject.fieldPath",
+        "involvedObject.resourceVersion",
+        "reportingComponent",
+    ),
+    "Secret": ("type",),
+    "Namespace": ("status.phase",),
+    "Pod": (
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "status.phase",
+        "status.podIP",
+        "status.nominatedNodeName",
+        "spec.hostNetwork",
+    ),
+    "Job": ("status.successful",),
+}
+
+
+def form_of(accept: str) -> str:
+    """The form that the Accept header asks for first."""
+    for choice in accept.split(",") if accept else ["*/*"]:
+        media, *parameters = (part.strip() for part in choice.split(";"))
+        settings = dict(parameter.split("=", 1) for parameter in parameters if "=" in parameter)
+        if media not in ("application/json", "*/*", "application/*"):
+            continue
+        wanted = settings.get("as")
+        if wanted is None:
+            return OBJECTS
+        if wanted == "Table" and settings.get("v") == "v1":
+            return TABLE
+        if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList") and settings.get("v") == "v1":
+            return METADATA
+    raise not_acceptable()
+
+
+@dataclass(frozen=True)
+class Filter:
+    """The selectors of a list."""
+
+    labels: Callable[[dict[str, str]], bool] | None
+    fields: Callable[[Obj], bool] | None
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything matches."""
+        return self.labels is None and self.fields is None
+
+    def matches(self, item: Stored) -> bool:
+        """Whether an object is selected."""
+        if self.labels is not None and not self.labels(item.obj["metadata"].get("labels") or {}):
+            return False
+        return self.fields is None or self.fields(item.obj)
+
+
+def filter_of(call: Call) -> Filter:
+    """The selectors of a request."""
+    resource = call.resource
+    known = {
+        "metadata.name",
+        *(("metadata.namespace",) if resource.namespaced else ()),
+        *_SELECTABLE.get(resource.kind, ()),
+        *(resource.schema.selectable if resource.schema else ()),
+    }
+    if not resource.namespaced:
+        known.add("metadata.namespace") if resource.schema is None else None
+    text = call.query.get("fieldSelector", "")
+    return Filter(
+        label_matcher(call.query.get("labelSelector", "")),
+        field_matcher(text, known.__contains__, ""),
+    )
+
+
+def get(cluster: Cluster, call: Call) -> Answer:
+    """One object."""
+    item = cluster.store.get(call.resource, call.namespace, call.name)
+    if item is None:
+        raise not_found(call.resource, call.name)
+    return shown(call, item)
+
+
+def shown(call: Call, item: Stored, status: int = 200) -> Answer:
+    """One object in the form that was asked for."""
+    form = form_of(call.headers.get("accept", ""))
+    if form == METADATA:
+        return Answer(status, item.metadata_only)
+    if form == TABLE:
+        return Answer(status, tables.render(call.resource, [item], call.query, item.obj["metadata"]["resourceVersion"]))
+    return Answer(status, item.raw)
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of a list."""
+
+    items: list[Stored]
+    version: int
+    token: str = ""
+    remaining: int | None = None
+
+
+def encode_token(version: int, start: str) -> str:
+    """A continue token, in the form that etcd3 storage uses."""
+    raw = msgspec.json.encode({"v": "meta.k8s.io/v1", "rv": version, "start": start + "\x00"})
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def decode_token(token: str) -> tuple[int, str]:
+    """The version and the last key of a continue token."""
+    try:
+        raw = msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        return int(raw["rv"]), str(raw["start"]).rstrip("\x00")
+    except (ValueError, KeyError, TypeError, msgspec.DecodeError):
+        raise bad_request("continue key is not valid: illegal base64 data at input byte 0") from None
+
+
+def page(cluster: Cluster, call: Call) -> Page:
+    """The page of a list that a request asks for."""
+    store, resource = cluster.store, call.resource
+    limit = _number(call, "limit")
+    selected = filter_of(call)
+    token = call.query.get("continue", "")
+    with store.lock:
+        if token:
+            version, start, whole = _rest(cluster, call, token)
+        else:
+            _check_version(cluster, call)
+            version, start, whole = store.version, 0, store.items(resource, call.namespace)
+        items = whole[start:] if start else whole
+        found, seen = _collect(items, selected, limit)
+        if seen == len(items):
+            return Page(found, version)
+        store.keep_snapshot(resource, call.namespace, version, whole)
+    remaining = len(items) - len(found) if selected.empty else None
+    return Page(found, version, encode_token(version, _relative(call, items[seen - 1])), remaining)
+
+
+def _relative(call: Call, item: Stored) -> str:
+    return item.name if call.namespace else key_of(item.namespace, item.name)
+
+
+def _rest(cluster: Cluster, call: Call, token: str) -> tuple[int, int, list[Stored]]:
+    version, after = decode_token(token)
+    if version == -1:
+        version = cluster.store.version
+    whole = cluster.store.snapshot(call.resource, call.namespace, version)
+    if whole is None:
+        raise expired(encode_token(-1, after))
+    return version, bisect_right(whole, after, key=lambda item: _relative(call, item)), whole
+
+
+def _collect(items: list[Stored], selected: Filter, limit: int) -> tuple[list[Stored], int]:
+    if not limit and selected.empty:
+        return items, len(items)
+    found: list[Stored] = []
+    for place, item in enumerate(items):
+        if selected.matches(item):
+            found.append(item)
+            if len(found) == limit:
+                return found, place + 1
+    return found, len(items)
+
+
+def _number(call: Call, name: str) -> int:
+    text = call.query.get(name, "")
+    if text and not text.lstrip("-").isdigit():
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    return int(text or 0)
+
+
+def _check_version(cluster: Cluster, call: Call) -> None:
+    text = call.query.get("resourceVersion", "")
+    if text and not text.isdigit():
+        raise bad_request(f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+    if text and int(text) > cluster.store.version:
+        details = {
+            "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+            "retryAfterSeconds": 1,
+        }
+        raise ApiError(504, "Timeout", f"Too large resource version: {text}, current: {cluster.store.version}", details)
+
+
+def list_objects(cluster: Cluster, call: Call) -> Answer:
+    """A list in the form that was asked for."""
+    form = form_of(call.headers.get("accept", ""))
+    found = page(cluster, call)
+    meta: Obj = {"resourceVersion": str(found.version)}
+    if found.token:
+        meta["continue"] = found.token
+    if found.token and found.remaining is not None:
+        meta["remainingItemCount"] = found.remaining
+    if form == TABLE:
+        return Answer(200, tables.render(call.resource, found.items, call.query, meta["resourceVersion"], meta))
+    if form == METADATA:
+        parts = [item.metadata_only for item in found.items]
+        head = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta}
+    else:
+        parts = [item.raw for item in found.items]
+        head = {"kind": call.resource.items_kind, "apiVersion": call.resource.api_version, "metadata": meta}
+        if not call.resource.schema:
+            parts = [bare(item) for item in found.items]
+    opening = msgspec.json.encode(head)[:-1]
+    return Answer(200, b"".join((opening, b',"items":[', b",".join(parts), b"]}")))
+
+
+def bare(item: Stored) -> bytes:
+    """The JSON of a built-in object inside a list: without kind and apiVersion, as the server has it."""
+    if item.raw.startswith(item.heading):
+        return b"{" + item.raw[len(item.heading) :]
+    return item.raw
+
+
+def watch(cluster: Cluster, call: Call) -> Answer:
+    """A stream of changes."""
+    return Answer(200, stream=_events(cluster, call))
+
+
+def _events(cluster: Cluster, call: Call) -> Iterator[bytes]:
+    selected, form = filter_of(call), form_of(call.headers.get("accept", ""))
+    text = call.query.get("resourceVersion", "")
+    initial = call.query.get("sendInitialEvents") == "true" or text in ("", "0")
+    deadline = time.monotonic() + (_number(call, "timeoutSeconds") or 1800)
+    store = cluster.store
+    with store.lock:
+        since = store.version if initial else int(text)
+        lost = (
+            not initial and bool(store.log) and since < store.log[0].version - 1 and len(store.log) == store.log.maxlen
+        )
+        items = [item for item in store.items(call.resource, call.namespace) if selected.matches(item)]
+    if lost:
+        gone = ApiError(410, "Expired", f"too old resource version: {since}")
+        yield _line("ERROR", msgspec.json.encode(gone.status()))
+        return
+    if initial:
+        for item in items:
+            yield _line("ADDED", _in_form(call, form, item))
+    if call.query.get("sendInitialEvents") == "true":
+        yield _bookmark(call, since)
+    while time.monotonic() < deadline:
+        with store.changed:
+            fresh = _changes(cluster, call, since)
+            if not fresh:
+                store.changed.wait(min(0.5, max(0.0, deadline - time.monotonic())))
+            latest = store.version if not fresh else fresh[-1].version
+        for change in fresh:
+            yield from _event(call, form, selected, change)
+        since = max(since, latest if fresh else since)
+        if not fresh:
+            yield b""
+
+
+def _changes(cluster: Cluster, call: Call, since: int) -> list[Change]:
+    found: list[Change] = []
+    for change in reversed(cluster.store.log):
+        if change.version <= since:
+            break
+        if change.resource == call.resource.key and call.namespace in ("", change.item.namespace):
+            found.append(change)
+    return found[::-1]
+
+
+def _event(call: Call, form: str, selected: Filter, change: Change) -> Iterator[bytes]:
+    now, before = selected.matches(change.item), bool(change.previous and selected.matches(change.previous))
+    kind = change.type
+    if kind == "MODIFIED" and now != before:
+        kind = "ADDED" if now else "DELETED"
+    if now or before:
+        yield _line(kind, _in_form(call, form, change.item))
+
+
+def _bookmark(call: Call, version: int) -> bytes:
+    meta = {"resourceVersion": str(version), "annotations": {"k8s.io/initial-events-end": "true"}}
+    obj = {"kind": call.resource.kind, "apiVersion": call.resource.api_version, "metadata": meta}
+    return _line("BOOKMARK", msgspec.json.encode(obj))
+
+
+def _in_form(call: Call, form: str, item: Stored) -> bytes:
+    if form == METADATA:
+        return item.metadata_only
+    if form == TABLE:
+        return tables.render(call.resource, [item], call.query, str(item.version))
+    return item.raw
+
+
+def _line(kind: str, raw: bytes) -> bytes:
+    return b'{"type":"' + kind.encode() + b'","object":' + raw + b"}\n"

@@ -1,0 +1,151 @@
+"""The table of kinds: what is served, under which names, with which subresources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .errors import qualified
+from .fields import Shape
+from .shapes import BASE, shape_of
+
+if TYPE_CHECKING:
+    from .crd import Schema
+
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One resource of one API version."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    stored: bool = True
+    spec: bool = False
+    create_on_update: bool = False
+    returns_deleted: bool = False
+    schema: Schema | None = None
+    shape: Shape = field(default_factory=Shape)
+    list_kind: str = ""
+
+    @property
+    def api_version(self) -> str:
+        """v1, or kubechores.dev/v1."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def qualified(self) -> str:
+        """secrets, or copyrators.kubechores.dev."""
+        return qualified(self.plural, self.group)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What the store files its objects under."""
+        return (self.group, self.plural)
+
+    @property
+    def items_kind(self) -> str:
+        """The kind of a list."""
+        return self.list_kind or self.kind + "List"
+
+    @property
+    def empty(self) -> dict[str, Any]:
+        """What an object of this kind has before anything is set: where managedFields starts from."""
+        if self.schema:
+            return {}
+        return {"metadata": {}, **BASE.get(self.kind, {})}
+
+
+def _built_in(group: str, version: str, kind: str, plural: str, **more: Any) -> Resource:
+    more.setdefault("singular", kind.lower())
+    return Resource(group, version, kind, plural, shape=shape_of(kind), **more)
+
+
+RBAC = "rbac.authorization.k8s.io"
+NAMESPACES = _built_in(
+    "",
+    "v1",
+    "Namespace",
+    "namespaces",
+    namespaced=False,
+    short_names=("ns",),
+    subresources=("status", "finalize"),
+    verbs=tuple(verb for verb in ALL_VERBS if verb != "deletecollection"),
+    returns_deleted=True,
+)
+CONFIG_MAPS = _built_in("", "v1", "ConfigMap", "configmaps", short_names=("cm",))
+SECRETS = _built_in("", "v1", "Secret", "secrets")
+SERVICE_ACCOUNTS = _built_in(
+    "", "v1", "ServiceAccount", "serviceaccounts", short_names=("sa",), subresources=("token",), returns_deleted=True
+)
+EVENTS = _built_in("", "v1", "Event", "events", short_names=("ev",), create_on_update=True)
+PODS = _built_in(
+    "",
+    "v1",
+    "Pod",
+    "pods",
+    short_names=("po",),
+    categories=("all",),
+    subresources=("status",),
+    spec=True,
+    returns_deleted=True,
+)
+ROLES = _built_in(RBAC, "v1", "Role", "roles")
+CLUSTER_ROLES = _built_in(RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False)
+ROLE_BINDINGS = _built_in(RBAC, "v1", "RoleBinding", "rolebindings")
+CLUSTER_ROLE_BINDINGS = _built_in(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
+CRDS = _built_in(
+    "apiextensions.k8s.io",
+    "v1",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    namespaced=False,
+    short_names=("crd", "crds"),
+    categories=("api-extensions",),
+    subresources=("status",),
+    spec=True,
+)
+CRON_JOBS = _built_in(
+    "batch", "v1", "CronJob", "cronjobs", short_names=("cj",), categories=("all",), subresources=("status",), spec=True
+)
+JOBS = _built_in("batch", "v1", "Job", "jobs", categories=("all",), subresources=("status",), spec=True)
+NETWORK_POLICIES = _built_in(
+    "networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", short_names=("netpol",), spec=True
+)
+
+
+def _review(group: str, kind: str, plural: str, namespaced: bool = False) -> Resource:
+    return _built_in(group, "v1", kind, plural, namespaced=namespaced, verbs=("create",), stored=False)
+
+
+REVIEWS = (
+    _review("authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews"),
+    _review("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews"),
+)
+
+BUILT_IN = (
+    CONFIG_MAPS,
+    EVENTS,
+    NAMESPACES,
+    PODS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    CRDS,
+    CRON_JOBS,
+    JOBS,
+    NETWORK_POLICIES,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    ROLE_BINDINGS,
+    ROLES,
+    *REVIEWS,
+)

@@ -1,0 +1,92 @@
+"""The embedded cluster as a thing to start, look into and stop."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from pathlib import Path
+from types import TracebackType
+
+import yaml
+
+from .bootstrap import populate
+from .cluster import Cluster
+from .controllers import Controllers
+from .faults import Fault, Faults
+from .server import Request, Server
+
+
+class Sandbox:
+    """An in-memory Kubernetes API server on 127.0.0.1; a context manager, or start() and stop()."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.admin_token = secrets.token_hex(16)
+        self.cluster = Cluster()
+        populate(self.cluster)
+        self._faults = Faults()
+        self._server = Server(port, self.cluster, self._faults, self.admin_token)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="sandbox", daemon=True)
+        self._controllers = Controllers(self.cluster)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def requests(self) -> list[Request]:
+        """Every request so far, in the order of their answers."""
+        return self._server.requests
+
+    def start(self) -> None:
+        """Serve in a thread."""
+        self._controllers.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End all connections and threads."""
+        self._server.shutdown()
+        self._server.close_connections()
+        self._server.server_close()
+        self._controllers.stop()
+        self._thread.join()
+
+    def __enter__(self) -> Sandbox:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def kubeconfig(
+        self, path: Path | str, token: str | None = None, namespace: str = "default", context: str = "sandbox"
+    ) -> Path:
+        """Write a kubeconfig, by default the admin's."""
+        user = {"token": token or self.admin_token}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "sandbox", "cluster": {"server": self.url}}],
+            "users": [{"name": context, "user": user}],
+            "contexts": [{"name": context, "context": {"cluster": "sandbox", "user": context, "namespace": namespace}}],
+            "current-context": context,
+        }
+        path = Path(path)
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(config, sort_keys=False))
+        return path
+
+    def inject(self, fault: Fault) -> None:
+        """Put a fault in force."""
+        self._faults.add(fault)
+
+    def clear_faults(self) -> None:
+        """Lift all faults."""
+        self._faults.clear()
+
+    def expire_continue_tokens(self) -> None:
+        """Make every list that is under way answer 410 Expired, as a compaction does."""
+        with self.cluster.store.lock:
+            self.cluster.store.forget_snapshots()

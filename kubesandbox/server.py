@@ -1,0 +1,267 @@
+"""HTTP: connections kept alive, one send per answer, faults, and a record of every request."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.server import ThreadingHTTPServer
+from socketserver import StreamRequestHandler
+from typing import Any
+
+import msgspec
+
+from .cluster import Answer, Cluster
+from .errors import ApiError, PlainNotFoundError, too_large
+from .faults import Fault, Faults
+from .identity import user_of
+from .rbac import ANONYMOUS, User
+from .routes import dispatch, parse_query
+
+BODY_LIMIT = 3 * 1024 * 1024
+_PHRASES = {
+    200: "OK",
+    201: "Created",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    409: "Conflict",
+    410: "Gone",
+    413: "Request Entity Too Large",
+    422: "Unprocessable Entity",
+    429: "Too Many Requests",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+_FAULT_REASONS = {
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    409: "Conflict",
+    410: "Expired",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+_FAULT_TEXTS = {
+    401: "Unauthorized",
+    429: "Too many requests, please try again later.",
+    410: "The provided continue parameter is too old to display a consistent list result.",
+    503: "the server is currently unable to handle the request",
+}
+
+
+@dataclass
+class Request:
+    """What one request was, and what it cost on the wire."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    status: int
+    sent: int
+    received: int
+    user: str
+    user_agent: str
+    accept: str
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """One request as it was read."""
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class _Closed(Exception):  # noqa: N818 - the end of a connection is no error
+    """The client is gone."""
+
+
+class Server(ThreadingHTTPServer):
+    """The HTTP server of one cluster."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, port: int, cluster: Cluster, faults: Faults, admin_token: str) -> None:
+        self.cluster, self.faults, self.admin_token = cluster, faults, admin_token
+        self.requests: list[Request] = []
+        self.stopping = threading.Event()
+        self.connections: set[socket.socket] = set()
+        super().__init__(("127.0.0.1", port), Handler)  # type: ignore[arg-type]
+
+    def server_bind(self) -> None:
+        """Bind without the name lookup of HTTPServer."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = "127.0.0.1", self.server_address[1]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that breaks is the client's affair."""
+
+    def close_connections(self) -> None:
+        """End all connections, watches included."""
+        self.stopping.set()
+        with self.cluster.store.changed:
+            self.cluster.store.changed.notify_all()
+        for connection in list(self.connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class Handler(StreamRequestHandler):
+    """One connection."""
+
+    server: Server
+    disable_nagle_algorithm = True
+    rbufsize = 64 * 1024
+
+    def handle(self) -> None:
+        """Answer requests until the connection ends."""
+        self.server.connections.add(self.connection)
+        try:
+            while not self.server.stopping.is_set():
+                incoming = self._read()
+                if not self._serve(incoming) or incoming.headers.get("connection", "").lower() == "close":
+                    return
+        except (_Closed, OSError):
+            return
+        finally:
+            self.server.connections.discard(self.connection)
+
+    def _read(self) -> Incoming:
+        line = self.rfile.readline(65537)
+        if not line.strip():
+            raise _Closed
+        method, target, _ = line.decode("latin-1").split(" ", 2)
+        headers: dict[str, str] = {}
+        while True:
+            raw = self.rfile.readline(65537)
+            if raw in (b"\r\n", b"\n", b""):
+                break
+            name, _, value = raw.decode("latin-1").partition(":")
+            headers[name.strip().lower()] = value.strip()
+        path, _, query = target.partition("?")
+        if headers.get("expect", "").lower() == "100-continue":
+            self.connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return Incoming(method, path, query, headers, self._read_body(headers))
+
+    def _read_body(self, headers: Mapping[str, str]) -> bytes:
+        if headers.get("transfer-encoding", "").lower() == "chunked":
+            parts = []
+            while size := int(self.rfile.readline(1024).split(b";")[0] or b"0", 16):
+                parts.append(self.rfile.read(size))
+                self.rfile.readline(8)
+            self.rfile.readline(8)
+            return b"".join(parts)
+        length = int(headers.get("content-length") or 0)
+        return self.rfile.read(length) if length else b""
+
+    def _serve(self, incoming: Incoming) -> bool:
+        faults = self.server.faults.take(incoming.method, incoming.path, incoming.query)
+        for fault in faults:
+            if fault.kind == "delay":
+                time.sleep(fault.seconds)
+            elif fault.kind == "reset-before":
+                return self._reset(incoming, ANONYMOUS)
+            elif fault.kind == "status":
+                return self._send(incoming, _failed(fault), ANONYMOUS)
+        user, answer = self._answer(incoming)
+        kinds = {fault.kind for fault in faults}
+        if "reset-after" in kinds:
+            return self._reset(incoming, user)
+        if answer.stream is not None:
+            return self._stream(incoming, answer, user)
+        return self._send(incoming, answer, user, truncate="truncate" in kinds)
+
+    def _answer(self, incoming: Incoming) -> tuple[User, Answer]:
+        user = ANONYMOUS
+        try:
+            user = user_of(self.server.cluster, self.server.admin_token, incoming.headers)
+            if len(incoming.body) > BODY_LIMIT:
+                raise too_large(BODY_LIMIT)
+            return user, dispatch(self.server.cluster, user, *vars(incoming).values())
+        except ApiError as error:
+            return user, Answer(error.code, msgspec.json.encode(error.status()), headers=error.headers)
+        except PlainNotFoundError:
+            return user, Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
+        except Exception as error:  # noqa: BLE001 - as the server does: a panic is a 500, the connection goes on
+            failure = ApiError(500, "InternalError", f"Internal error occurred: {type(error).__name__}: {error}")
+            return user, Answer(500, msgspec.json.encode(failure.status()))
+
+    def _record(self, incoming: Incoming, status: int, sent: int, user: User) -> None:
+        self.server.requests.append(
+            Request(
+                incoming.method,
+                incoming.path,
+                parse_query(incoming.query),
+                status,
+                sent,
+                len(incoming.body),
+                user.name,
+                incoming.headers.get("user-agent", ""),
+                incoming.headers.get("accept", ""),
+            )
+        )
+
+    def _reset(self, incoming: Incoming, user: User) -> bool:
+        self._record(incoming, 0, 0, user)
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with contextlib.suppress(OSError):
+            self.connection.close()
+        return False
+
+    def _head(self, answer: Answer, length: int | None) -> bytes:
+        phrase = _PHRASES.get(answer.status, "Status")
+        size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+        lines = [f"HTTP/1.1 {answer.status} {phrase}", f"Content-Type: {answer.content_type}", size]
+        lines += [f"{name}: {value}" for name, value in answer.headers.items()]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
+
+    def _send(self, incoming: Incoming, answer: Answer, user: User, truncate: bool = False) -> bool:
+        body = b"" if incoming.method == "HEAD" else answer.body
+        part = body[: len(body) // 2] if truncate else body
+        self._record(incoming, answer.status, len(part), user)
+        self.connection.sendall(self._head(answer, len(answer.body)) + part)
+        return not truncate
+
+    def _stream(self, incoming: Incoming, answer: Answer, user: User) -> bool:
+        self._record(incoming, answer.status, 0, user)
+        record = self.server.requests[-1]
+        self.connection.sendall(self._head(answer, None))
+        for part in answer.stream or ():
+            if self.server.stopping.is_set() or (not part and self._gone()):
+                return False
+            if part:
+                self.connection.sendall(f"{len(part):x}\r\n".encode() + part + b"\r\n")
+                record.sent += len(part)
+        self.connection.sendall(b"0\r\n\r\n")
+        return True
+
+    def _gone(self) -> bool:
+        try:
+            return self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+
+
+def _failed(fault: Fault) -> Answer:
+    code = fault.status
+    text = _FAULT_TEXTS.get(code, "a fault was injected")
+    error = ApiError(code, _FAULT_REASONS.get(code, ""), text)
+    if fault.retry_after is not None:
+        error.headers["Retry-After"] = str(fault.retry_after)
+        error.details = {"retryAfterSeconds": fault.retry_after}
+    return Answer(code, msgspec.json.encode(error.status()), headers=error.headers)

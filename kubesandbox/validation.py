@@ -1,0 +1,187 @@
+"""Names, labels, annotations and metadata, validated in the server's words.
+
+Source of rules and wording: k8s.io/apimachinery/pkg/util/validation and pkg/api/validation.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .errors import Cause, duplicate, invalid_value, required, too_long
+from .resources import Resource
+
+Obj = dict[str, Any]
+
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_QUALIFIED = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_VALUE = rf"({_QUALIFIED})?"
+_CONFIG_KEY = r"[-._a-zA-Z0-9]+"
+
+_LABEL_RE = re.compile(_LABEL + r"\Z")
+_SUBDOMAIN_RE = re.compile(_SUBDOMAIN + r"\Z")
+_QUALIFIED_RE = re.compile(_QUALIFIED + r"\Z")
+_VALUE_RE = re.compile(_VALUE + r"\Z")
+_CONFIG_KEY_RE = re.compile(_CONFIG_KEY + r"\Z")
+
+ANNOTATIONS_LIMIT = 256 * 1024
+
+
+def _regex(text: str, examples: str, pattern: str) -> str:
+    return f"{text} ({examples}, regex used for validation is '{pattern}')"
+
+
+SUBDOMAIN_RULE = _regex(
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character",
+    "e.g. 'example.com'",
+    _SUBDOMAIN,
+)
+LABEL_RULE = _regex(
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
+    "an alphanumeric character",
+    "e.g. 'my-name',  or '123-abc'",
+    _LABEL,
+)
+QUALIFIED_RULE = _regex(
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
+    "e.g. 'MyName',  or 'my.name',  or '123-abc'",
+    _QUALIFIED,
+)
+VALUE_RULE = _regex(
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character",
+    "e.g. 'MyValue',  or 'my_value',  or '12345'",
+    _VALUE,
+)
+CONFIG_KEY_RULE = _regex(
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
+    "e.g. 'key.name',  or 'KEY_NAME',  or 'key-name'",
+    _CONFIG_KEY,
+)
+
+
+def _too_many_bytes(limit: int) -> str:
+    return f"must be no more than {limit} bytes"
+
+
+def subdomain_problems(value: str) -> list[str]:
+    """What is wrong with a DNS subdomain."""
+    problems = [_too_many_bytes(253)] if len(value) > 253 else []
+    return problems if _SUBDOMAIN_RE.match(value) else [*problems, SUBDOMAIN_RULE]
+
+
+def label_name_problems(value: str) -> list[str]:
+    """What is wrong with a DNS label."""
+    problems = [_too_many_bytes(63)] if len(value) > 63 else []
+    return problems if _LABEL_RE.match(value) else [*problems, LABEL_RULE]
+
+
+def label_key_problems(key: str) -> list[str]:
+    """What is wrong with the key of a label."""
+    prefix, slash, name = key.rpartition("/")
+    if prefix.count("/"):
+        return [
+            "a qualified name "
+            + QUALIFIED_RULE.replace("(e.g.", "(e.g.").replace(
+                "')", "') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')", 1
+            )
+        ]
+    problems = []
+    if slash:
+        problems += (
+            ["prefix part must be non-empty"]
+            if not prefix
+            else ["prefix part " + problem for problem in subdomain_problems(prefix)]
+        )
+    if not name:
+        problems.append("name part must be non-empty")
+    elif len(name) > 63:
+        problems.append("name part " + _too_many_bytes(63))
+    if not _QUALIFIED_RE.match(name):
+        problems.append("name part " + QUALIFIED_RULE)
+    return problems
+
+
+def label_value_problems(value: str) -> list[str]:
+    """What is wrong with the value of a label."""
+    problems = [_too_many_bytes(63)] if len(value) > 63 else []
+    return problems if _VALUE_RE.match(value) else [*problems, VALUE_RULE]
+
+
+def config_key_problems(key: str) -> list[str]:
+    """What is wrong with a key of a ConfigMap or Secret."""
+    problems = [_too_many_bytes(253)] if len(key) > 253 else []
+    if not _CONFIG_KEY_RE.match(key):
+        problems.append(CONFIG_KEY_RULE)
+    if key in (".", ".."):
+        problems.append(f"must not be '{key}'")
+    elif key.startswith(".."):
+        problems.append("must not start with '..'")
+    return problems
+
+
+def _path_segment_problems(value: str) -> list[str]:
+    if value in (".", ".."):
+        return [f"may not be '{value}'"]
+    return [f"may not contain '{char}'" for char in "/%" if char in value]
+
+
+def name_problems(resource: Resource, name: str) -> list[str]:
+    """What is wrong with the name of an object."""
+    if resource.group == "rbac.authorization.k8s.io":
+        return _path_segment_problems(name)
+    if resource.kind == "Namespace":
+        return label_name_problems(name)
+    return subdomain_problems(name)
+
+
+def metadata_causes(resource: Resource, meta: Obj) -> list[Cause]:
+    """Field errors of metadata."""
+    name = meta.get("name") or ""
+    causes = []
+    if not name:
+        causes.append(required("metadata.name", "name or generateName is required"))
+    else:
+        causes += [invalid_value("metadata.name", name, problem) for problem in name_problems(resource, name)]
+    causes += label_causes("metadata.labels", meta.get("labels") or {})
+    causes += _annotation_causes(meta.get("annotations") or {})
+    causes += _reference_causes(meta.get("ownerReferences") or [])
+    for number, finalizer in enumerate(meta.get("finalizers") or []):
+        field = f"metadata.finalizers[{number}]" if resource.schema else "metadata.finalizers"
+        causes += [invalid_value(field, finalizer, problem) for problem in label_key_problems(finalizer)]
+    return causes
+
+
+def label_causes(field: str, labels: dict[str, str]) -> list[Cause]:
+    """Field errors of a map of labels."""
+    causes = []
+    for key, value in sorted(labels.items()):
+        causes += [invalid_value(field, key, problem) for problem in label_key_problems(key)]
+        causes += [invalid_value(field, value, problem) for problem in label_value_problems(value)]
+    return causes
+
+
+def _annotation_causes(annotations: dict[str, str]) -> list[Cause]:
+    causes = []
+    for key in sorted(annotations):
+        problems = label_key_problems(key.lower())
+        causes += [invalid_value("metadata.annotations", key, problem) for problem in problems]
+    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > ANNOTATIONS_LIMIT:
+        causes.append(too_long("metadata.annotations", ANNOTATIONS_LIMIT))
+    return causes
+
+
+def _reference_causes(references: list[Obj]) -> list[Cause]:
+    causes = []
+    seen = set()
+    for number, reference in enumerate(references):
+        path = f"metadata.ownerReferences[{number}]"
+        for field in ("apiVersion", "kind", "name", "uid"):
+            if not reference.get(field):
+                causes.append(invalid_value(f"{path}.{field}", "", "must not be empty"))
+        if reference.get("uid") in seen:
+            causes.append(duplicate(path, reference.get("uid")))
+        seen.add(reference.get("uid"))
+    return causes
