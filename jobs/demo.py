@@ -53,7 +53,7 @@ def _show() -> None:
     _run("sync-copies", "--dry-run", "--diff")
     _say("Copy. team-billing has a ca-bundle of its own: it stays untouched.")
     _run("sync-copies")
-    _say("Run again: nothing to do, and not one write is sent.")
+    _say("Run again: nothing to do.")
     _run("sync-copies")
     _say("Somebody edits a copy by hand, and the registry's password is changed at the source ...")
     _edit(transport, EDITED, {"data": {"ca.crt": "oops\n", "notes": "remember to undo this"}})

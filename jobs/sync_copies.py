@@ -455,9 +455,9 @@ def _compare(key: ObjectKey, desired: Desired, actual: Object, settings: Setting
     differing = changes(actual.content, desired.content, secret=desired.resource is SECRETS) if known else ()
     code = "drifted" if fresh else "outdated"
     reason = _why(desired, actual, differing, relabelled, fresh=fresh, right=right)
-    shown = (*differing, *relabelled) if settings.diff else ()
+    shown = (*differing, *(change for change in relabelled if "kubechores.dev/" not in change.field))
     fix = Fix(Action.REPLACE, _replacement(key, desired, actual.header))
-    return Finding(code, Severity.WARNING, key, reason, fix, shown, desired.rules)
+    return Finding(code, Severity.WARNING, key, reason, fix, shown if settings.diff else (), desired.rules)
 
 
 def _metadata_drift(desired: Desired, actual: Header) -> tuple[Change, ...]:
@@ -533,7 +533,7 @@ def _collision(place: Place) -> Finding:
 
 
 def _conflict(place: Place) -> Finding:
-    reason = "exists and was not made by these rules: left untouched; rename or delete it, or exclude the namespace"
+    reason = "exists and is not ours: left untouched"
     return Finding("conflict", Severity.WARNING, place.key, reason, subjects=_subjects(place))
 
 
