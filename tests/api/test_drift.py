@@ -124,7 +124,7 @@ def forged(api: Api, copy: Object) -> None:
 
 
 OTHER = encoded(canary())
-CLEARED = {"metadata": {"managedFields": [{}]}}
+CLEARED: Object = {"metadata": {"managedFields": [{}]}}
 
 EDITS: dict[str, tuple[Edit, str]] = {
     "nothing": (nothing, LEFT),

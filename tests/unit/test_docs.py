@@ -40,9 +40,10 @@ def test_the_table_of_drift_is_what_is_tested() -> None:
     rows += ["| binaryData added to a ConfigMap | repaired |"]
     rows += [f"| {name} (Secret) | {end} |" for name, (_, end) in SECRET_EDITS.items()]
     table = "\n".join(["| what was done to a copy | and then |", "|---|---|", *rows])
-    head, _, rest = path.read_text().partition("<!-- drift: written by `make docs` -->\n")
+    head, begin, rest = path.read_text().partition("<!-- drift: written by `make docs` -->\n")
+    tail = rest.partition("<!-- end -->")[2]
 
-    check(path, f"{head}<!-- drift: written by `make docs` -->\n{table}\n<!-- end -->{rest.partition('<!-- end -->')[2]}")
+    check(path, f"{head}{begin}{table}\n<!-- end -->{tail}")
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
