@@ -141,5 +141,8 @@ def _checked(answer: Answer) -> bytes:
 
 
 def _list_decoder(item: type[Any]) -> msgspec.json.Decoder[Any]:
-    fields = [("metadata", _ListMetadata), ("items", list[item] | None, None)]  # type: ignore[valid-type]
+    fields: list[tuple[str, Any, Any]] = [
+        ("metadata", _ListMetadata, msgspec.field(default_factory=_ListMetadata)),
+        ("items", list[item] | None, None),  # type: ignore[valid-type]
+    ]
     return msgspec.json.Decoder(msgspec.defstruct("List", fields))

@@ -21,7 +21,7 @@ def _header(*managed_fields: tuple[str, dict[str, Any]]) -> Header:
     return header(msgspec.json.decode(raw, type=PartialObject).metadata, "kube-chores")
 
 
-OURS = {"f:data": {".": {}, "f:a": {}, "f:b.c": {}}, "f:type": {}}
+OURS: dict[str, Any] = {"f:data": {".": {}, "f:a": {}, "f:b.c": {}}, "f:type": {}}
 
 
 @pytest.mark.parametrize(

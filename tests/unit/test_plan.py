@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
+from typing import Any
 
 import pytest
 
@@ -27,9 +29,13 @@ def rule(name: str = "rule", source: str = "home", **fields: object) -> Rule:
     return Rule("kube-chores", name, Spec("configmap", SELECTOR, (source,), **fields))  # type: ignore[arg-type]
 
 
-def source(namespace: str = "home", content: Content = CONTENT, uid: str = "", **labels: str) -> Object:
+def source(
+    namespace: str = "home", content: Content = CONTENT, uid: str = "", labels: Mapping[str, str] | None = None
+) -> Object:
     nobody = Ownership(frozenset(), {}, frozenset(), frozenset())
-    return Object(Header(namespace, "settings", uid or f"uid-{namespace}", "1", False, labels, {}, nobody), content)
+    return Object(
+        Header(namespace, "settings", uid or f"uid-{namespace}", "1", False, labels or {}, {}, nobody), content
+    )
 
 
 def copy(namespace: str, of: Object, by: Rule, **theirs: frozenset[str]) -> Object:
@@ -133,7 +139,7 @@ def test_two_sources_for_one_place_are_reported_and_neither_is_written() -> None
 
 
 def test_a_copy_is_never_a_source() -> None:
-    made_by_us = source(**{stamps.MANAGED_BY: stamps.MANAGER, stamps.JOB: "sync-copies"})
+    made_by_us = source(labels={stamps.MANAGED_BY: stamps.MANAGER, stamps.JOB: "sync-copies"})
 
     quiet = plan(seen([rule()], [made_by_us], [], "team"), SETTINGS, NOW)
     told = plan(seen([rule()], [made_by_us], [], "team"), replace(SETTINGS, verbose=True), NOW)
@@ -201,7 +207,9 @@ def test_metadata_of_the_rule_is_set_and_taken_back_and_that_of_others_is_kept()
     )
     now_without = rule(metadata=CopyMetadata(copy_labels=("team",)))
 
-    finding = only(plan(seen([now_without], [source(team="blue")], [Object(header)], "team"), SETTINGS, NOW))
+    finding = only(
+        plan(seen([now_without], [source(labels={"team": "blue"})], [Object(header)], "team"), SETTINGS, NOW)
+    )
 
     assert finding.reason == "label ours, label team changed"
     body = finding.fix.body.encode() if finding.fix else b""
@@ -219,15 +227,19 @@ def test_the_plan_does_not_depend_on_the_order_of_what_was_read() -> None:
     shuffle = random.Random(7)
 
     def shuffled() -> Seen:
-        copies = list(world.copies["configmap"]["settings"].items())
-        spaces, given = list(world.namespaces), list(world.rules)
-        for each in (copies, spaces, given):
-            shuffle.shuffle(each)  # type: ignore[arg-type]
+        def mixed(items: Iterable[Any]) -> list[Any]:
+            known = list(items)
+            return shuffle.sample(known, len(known))
+
+        copies = dict(mixed(world.copies["configmap"]["settings"].items()))
         return replace(
-            world, rules=tuple(given), namespaces=tuple(spaces), copies={"configmap": {"settings": dict(copies)}}
+            world,
+            rules=tuple(mixed(world.rules)),
+            namespaces=tuple(mixed(world.namespaces)),
+            copies={"configmap": {"settings": copies}},
         )
 
     def text(made: Plan) -> str:
-        return "\n".join(f"{f.object} {f.code} {f.reason} {f.fix and f.fix.body.encode()}" for f in made.findings)
+        return "\n".join(f"{f.object} {f.code} {f.reason} {f.fix and f.fix.body.encode()!r}" for f in made.findings)
 
     assert len({text(plan(shuffled(), SETTINGS, NOW)) for _ in range(10)}) == 1

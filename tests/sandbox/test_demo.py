@@ -1,0 +1,43 @@
+"""The demo, and the README that quotes it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+
+from jobs.__main__ import chores as group
+from tests.conftest import Chores
+
+ROOT = Path(__file__).parent.parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_demo_runs_and_the_readme_quotes_it(chores: Chores) -> None:
+    done = chores("demo")
+
+    assert done.returncode == 0, done.stderr
+    quoted = re.search(r"<!-- demo.*?-->\n```\n(.*?)```\n<!-- end -->", README, re.DOTALL)
+    assert quoted
+    shown = done.stdout.splitlines()
+    assert [line for line in quoted[1].splitlines() if line and line not in shown] == []
+    assert shown[-1] == "sync-copies: 6 unchanged, 1 conflict (2 rules, 2 sources, 10 namespaces)"
+
+
+def test_every_command_of_the_readme_exists() -> None:
+    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL))
+    lines = [shlex.split(line, comments=True) for line in blocks.splitlines() if line.strip()]
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
+
+    for words in lines:
+        if words[0] == "make":
+            assert words[1] in targets
+        elif words[0] == "chores":
+            context = click.Context(group)
+            command = group.get_command(context, words[1])
+            assert command
+            command.make_context(words[1], words[2:])
+        else:
+            assert words[0] == "kubectl"
