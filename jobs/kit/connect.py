@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+import yaml
+
 from jobs.kit.errors import ConfigurationError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -75,8 +77,8 @@ def _from_kubeconfig(path: str, context: str | None) -> Connection:
             names = ", ".join(sorted(c["name"] for c in contexts)) or "none"
             raise ConfigurationError(f"context {context!r} is not in {path}; it has: {names}")
         config.load_kube_config(path, context=chosen["name"], client_configuration=configuration)
-    except (config.ConfigException, OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigurationError(f"kubeconfig {path} cannot be used: {error}") from error
+    except (config.ConfigException, OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"kubeconfig {path} cannot be used: {' '.join(str(error).split())}") from error
     namespace = chosen["context"].get("namespace") or "default"
     return Connection(_endpoint(configuration), namespace, chosen["name"])
 

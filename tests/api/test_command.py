@@ -1,0 +1,239 @@
+"""The flags that all jobs share, tried through sync-copies on both API servers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.api.conftest import Run
+from tests.apis import Api
+from tests.conftest import Chores
+from tests.worlds import at, configmap, content, rule, secret
+
+
+@pytest.fixture
+def team(api: Api) -> str:
+    """A world with one source of each kind and a rule for each; gives the target namespace."""
+    home, team = api.namespace("home"), api.namespace("team")
+    api.create(configmap(home))
+    api.create(secret(home))
+    api.create(rule("settings", home, team))
+    api.create(rule("logins", home, team, ruleType="secret"))
+    api.mark()
+    return team
+
+
+def test_a_client_dry_run_sends_no_write_and_says_what_the_run_then_does(api: Api, sync: Run, team: str) -> None:
+    planned = sync("--dry-run")
+    assert api.writes() == []
+
+    done = sync()
+
+    assert planned.report["dryRun"] == "client"
+    assert planned.summary == done.summary == {"created": 2}
+    assert [r["object"] for r in planned.results] == [r["object"] for r in done.results]
+
+
+def test_a_server_dry_run_has_each_write_checked_and_none_kept(api: Api, sync: Run, team: str) -> None:
+    ran = sync("--dry-run=server")
+
+    assert (ran.exit_code, ran.report["dryRun"], ran.summary) == (0, "server", {"created": 2})
+    assert [write.query["dryRun"] for write in api.writes()] == ["All", "All"]
+    assert api.get(at(team, configmap(""))) is None
+
+
+def test_check_exits_3_while_anything_is_to_do_and_writes_nothing(api: Api, sync: Run, team: str) -> None:
+    assert sync("--check").exit_code == 3
+    assert api.writes() == []
+    sync()
+    assert sync("--check").exit_code == 0
+
+
+def test_rule_name_follows_one_rule_and_leaves_the_others_copies_alone(api: Api, sync: Run, team: str) -> None:
+    ran = sync("--rule-name", "logins")
+
+    assert [r["object"]["kind"] for r in ran.results] == ["Secret"]
+    assert sync("--rule-name", "settings").summary == {"created": 1}
+    assert sync("--rule-name", "settings").summary == {"unchanged": 1}
+
+
+def test_a_rule_name_that_is_not_there_is_told_with_those_that_are(sync: Run, team: str) -> None:
+    ran = sync("--rule-name", "misspelt")
+
+    assert ran.exit_code == 2
+    assert ran.stderr.endswith("no CopyratorRule misspelt in namespace kube-chores; it has logins, settings\n")
+
+
+def test_rules_from_a_file_speak_of_their_own_copies_alone(api: Api, sync: Run, team: str, tmp_path: Path) -> None:
+    sync()
+    file = tmp_path / "rule.yaml"
+    file.write_text(yaml.safe_dump(rule("other", f"home-{api.token}", f"none-{api.token}")))
+
+    ran = sync("-f", str(file))
+
+    assert (ran.report["dryRun"], ran.results, ran.summary) == ("client", [], {})
+
+
+def test_rules_come_from_standard_input_too(api: Api, sync: Run, team: str) -> None:
+    text = yaml.safe_dump(rule("settings", f"home-{api.token}", team))
+
+    assert sync("-f", "-", input=text).summary == {"created": 1}
+
+
+def test_no_rule_is_said_with_where_it_looked(sync: Run) -> None:
+    ran = sync("-n", "default", output="text")
+
+    assert ran.exit_code == 2
+    assert 'cannot list resource "copyrators" in API group "kubechores.dev" in the namespace "default"' in ran.stderr
+    ran = sync(output="text")
+    assert ran.exit_code == 0
+    assert ran.stdout.startswith("sync-copies: no CopyratorRule in namespace kube-chores (0 rules, 0 sources, ")
+
+
+def test_verbose_shows_what_is_unchanged_and_what_is_no_source(api: Api, sync: Run, team: str) -> None:
+    home = f"home-{api.token}"
+    api.create(configmap(home, "stamped", labels={"copyrator": "true", **_STAMPED}))
+    sync()
+
+    text = sync("-v", output="text").stdout
+
+    assert f"configmap/settings  {team}" in text
+    assert "unchanged" in text
+    assert "was made by kube-chores: a copy is never a source" in text
+    assert "stamped" not in sync(output="text").stdout
+
+
+_STAMPED = {"app.kubernetes.io/managed-by": "kube-chores", "kubechores.dev/job": "sync-copies"}
+
+
+def test_a_diff_shows_values_of_configmaps_and_none_of_secrets(api: Api, sync: Run, team: str) -> None:
+    sync()
+    api.patch(at(team, configmap("")), {"data": {"a": "by hand"}})
+    api.patch(at(team, secret("")), {"data": {"user": None}})
+
+    text = sync("--dry-run", "--diff", output="text").stdout
+
+    assert '~ data.a: "by hand" -> "1"' in text
+    assert "+ data.user: ***" in text
+
+
+def test_json_and_yaml_reports_hold_the_same(sync: Run, team: str) -> None:
+    as_json, as_yaml = sync("--dry-run"), sync("--dry-run", output="yaml")
+
+    document = yaml.safe_load(as_yaml.stdout)
+    assert document["results"] == as_json.results
+    assert as_json.report["facts"]["rules"] == 2
+
+
+def test_messages_go_to_stderr_as_json_lines_when_asked(sync: Run, team: str) -> None:
+    ran = sync("--log-format", "json")
+
+    message = json.loads(ran.stderr)
+    assert message["level"] == "info"
+    assert message["message"].startswith("sync-copies writes to context ")
+
+
+def test_a_verifying_run_reads_all_copies_in_full_and_finds_them_right(api: Api, sync: Run, team: str) -> None:
+    sync()
+    api.mark()
+
+    assert sync("--verify=content").summary == {"unchanged": 2}
+    assert api.writes() == []
+
+
+def test_metadata_of_a_rule_is_put_on_copies_and_taken_back(api: Api, sync: Run, team: str) -> None:
+    home = f"home-{api.token}"
+    api.patch(configmap(home), {"metadata": {"labels": {"app": "web"}}})
+    settings = rule("settings", home, team)
+    api.patch(settings, {"spec": {"metadata": {"labels": {"from": "home"}, "copyLabels": ["app"]}}})
+    sync()
+    copy = api.get(at(team, configmap("")))
+    assert copy
+    assert copy["metadata"]["labels"].items() >= {"from": "home", "app": "web"}.items()
+
+    api.patch(settings, {"spec": {"metadata": None}})
+
+    assert sync().summary == {"configured": 1, "unchanged": 1}
+    copy = api.get(at(team, configmap("")))
+    assert copy
+    assert not {"from", "app"} & copy["metadata"]["labels"].keys()
+    assert content(copy) == content(configmap(""))
+    assert sync().summary == {"unchanged": 2}
+
+
+def test_two_sources_of_one_name_are_reported_and_neither_is_copied(api: Api, sync: Run, team: str) -> None:
+    other = api.namespace("other")
+    api.create(configmap(other))
+    api.create(rule("other", other, team))
+
+    ran = sync()
+
+    assert ran.exit_code == 2
+    assert [r["subjects"] for r in ran.results if r["code"] == "collision"] == [["other", "settings"]]
+    assert api.get(at(team, configmap(""))) is None
+
+
+def test_two_rules_for_the_same_source_make_one_copy(api: Api, sync: Run, team: str) -> None:
+    api.create(rule("a-second", f"home-{api.token}", team))
+
+    assert sync().summary == {"created": 2}
+    assert sync().summary == {"unchanged": 2}
+
+
+def test_an_object_in_the_way_stays_and_is_reported(api: Api, sync: Run, team: str) -> None:
+    theirs = api.create(configmap(team, labels={}, data={"mine": "x"}))
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"created": 1, "conflict": 1})
+    assert api.get(theirs) == theirs
+
+
+def test_the_program_runs_as_a_process_of_its_own(api: Api, installed: Path, team: str, chores: Chores) -> None:
+    done = chores("sync-copies", "--dry-run", kubeconfig=installed)
+
+    assert done.returncode == 0
+    assert done.stdout.endswith(" namespaces)\n")
+    assert done.stderr == ""
+    assert chores("--version").stdout == "chores, version 0.1.0\n"
+    assert "_CHORES_COMPLETE=bash_complete" in chores("completion", "bash").stdout
+
+
+def test_install_crds_applies_them_once_and_repairs_them(api: Api, chores: Chores) -> None:
+    crd = yaml.safe_load(Path("cronjobs/crds/copyrators.yaml").read_text())
+    there = api.get(crd) is not None
+
+    first = chores("install-crds", kubeconfig=api.kubeconfig)
+    second = chores("install-crds", kubeconfig=api.kubeconfig)
+    api.patch(crd, {"spec": {"names": {"shortNames": ["other"]}}})
+    planned = chores("install-crds", "--check", kubeconfig=api.kubeconfig)
+    third = chores("install-crds", kubeconfig=api.kubeconfig)
+
+    assert [done.returncode for done in (first, second, planned, third)] == [0, 0, 3, 0]
+    assert there or "copyrators.kubechores.dev    serverside-applied" in first.stdout
+    assert second.stdout == "install-crds: 1 unchanged (1 definition)\n"
+    assert "serverside-applied (dry run)" in planned.stdout
+    repaired = api.get(crd)
+    assert repaired
+    assert repaired["spec"]["names"]["shortNames"] == ["copyr"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--dry-run=maybe"], "'maybe' is not one of 'none', 'client', 'server'"),
+        (["--context", "nowhere"], "context 'nowhere' is not in"),
+        (["--kubeconfig", "/nonexistent"], "kubeconfig /nonexistent cannot be used"),
+        (["-f", "/nonexistent.yaml"], "/nonexistent.yaml: cannot be read: No such file or directory"),
+        (["--bogus"], "--bogus"),
+    ],
+)
+def test_bad_settings_are_told_without_a_traceback_and_exit_2(sync: Run, arguments: list[str], message: str) -> None:
+    ran = sync(*arguments)
+
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert message in ran.stderr
+    assert "Traceback" not in ran.stderr

@@ -1,0 +1,154 @@
+"""Requests against a server that misbehaves: what is retried, what is not, and for how long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from jobs.kit.connect import Endpoint
+from jobs.kit.transport import IN_FLIGHT, Answer, Request, Transport
+from kubesandbox import Fault, Sandbox
+
+GET = Request("GET", "/api/v1/namespaces/default/configmaps")
+BODY = b'{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}'
+POST = Request("POST", GET.path, BODY, repeatable=False)
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox() as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def connected(sandbox: Sandbox) -> Iterator[Callable[..., Transport]]:
+    made: list[Transport] = []
+
+    def connect(**limits: Any) -> Transport:
+        endpoint = Endpoint(sandbox.url, lambda: f"Bearer {sandbox.admin_token}")
+        made.append(Transport(endpoint, "kube-chores/test", **limits))
+        return made[-1]
+
+    yield connect
+    for transport in made:
+        transport.close()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("GET", status=429, retry_after=1),
+        Fault("GET", status=500, times=2),
+        Fault("GET", status=503),
+        Fault("GET", kind="reset-before"),
+        Fault("GET", kind="truncate"),
+    ],
+    ids=lambda fault: f"{fault.kind} {fault.status}",
+)
+def test_a_read_is_tried_again(sandbox: Sandbox, connected: Callable[..., Transport], fault: Fault) -> None:
+    sandbox.inject(fault)
+    transport = connected()
+
+    answer = transport.send(GET)
+
+    assert answer.status == 200
+    assert answer.attempts == 1 + (fault.times or 0)
+    assert transport.traffic.retries == fault.times
+
+
+def test_retry_after_is_the_shortest_pause(sandbox: Sandbox, connected: Callable[..., Transport]) -> None:
+    sandbox.inject(Fault("GET", status=429, retry_after=1))
+    began = time.monotonic()
+
+    connected().send(GET)
+
+    assert time.monotonic() - began >= 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 422])
+def test_an_answer_that_a_retry_would_not_change_stands(
+    sandbox: Sandbox, connected: Callable[..., Transport], status: int
+) -> None:
+    sandbox.inject(Fault("GET", status=status))
+
+    answer = connected().send(GET)
+
+    assert (answer.status, answer.attempts) == (status, 1)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Fault("POST", status=500), Fault("POST", status=503), Fault("POST", kind="reset-after")],
+    ids=lambda fault: f"{fault.kind} {fault.status}",
+)
+def test_a_create_is_never_sent_twice(sandbox: Sandbox, connected: Callable[..., Transport], fault: Fault) -> None:
+    sandbox.inject(fault)
+
+    answer = connected().send(POST)
+
+    assert answer.attempts == 1
+    assert len([each for each in sandbox.requests if each.method == "POST"]) == 1
+
+
+def test_a_create_that_was_turned_away_is_sent_again(sandbox: Sandbox, connected: Callable[..., Transport]) -> None:
+    sandbox.inject(Fault("POST", status=429, retry_after=0))
+
+    assert connected().send(POST).status == 201
+
+
+def test_a_silent_server_is_given_up_on_and_named(sandbox: Sandbox, connected: Callable[..., Transport]) -> None:
+    sandbox.inject(Fault("GET", kind="delay", seconds=5, times=None))
+
+    answer = connected(request_seconds=0.3, retry_seconds=0).send(GET)
+
+    assert answer.status == 0
+    assert answer.error == f"no answer from {sandbox.url} within 0.3 seconds"
+
+
+def test_an_address_without_a_server_is_named() -> None:
+    transport = Transport(Endpoint("http://127.0.0.1:1", lambda: ""), "kube-chores/test", retry_seconds=0)
+
+    answer = transport.send(GET)
+
+    assert answer.status == 0
+    assert answer.error.startswith("http://127.0.0.1:1: ")
+
+
+def test_many_requests_are_all_answered_once_and_sent_lazily(
+    sandbox: Sandbox, connected: Callable[..., Transport]
+) -> None:
+    transport = connected()
+    sent: list[int] = []
+    ahead = 0
+
+    def requests() -> Iterator[Request]:
+        for number in range(200):
+            sent.append(number)
+            yield Request("GET", GET.path, tag=number)
+
+    answered: list[Answer] = []
+    for answer in transport.stream(requests()):
+        answered.append(answer)
+        ahead = max(ahead, len(sent) - len(answered))
+
+    assert sorted(answer.request.tag for answer in answered) == list(range(200))
+    assert {answer.status for answer in answered} == {200}
+    assert ahead <= 2 * IN_FLIGHT
+
+
+def test_once_stopping_no_request_is_sent_but_those_in_flight_are_answered(
+    sandbox: Sandbox, connected: Callable[..., Transport]
+) -> None:
+    stopping = False
+    transport = connected(stopping=lambda: stopping)
+    answers = []
+    for answer in transport.stream(Request("GET", GET.path) for _ in range(500)):
+        answers.append(answer)
+        stopping = True
+
+    assert {answer.status for answer in answers} == {200}
+    assert len(answers) == len(sandbox.requests) < 100
+    assert transport.send(GET).error == "not sent: the run is stopping"

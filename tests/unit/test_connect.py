@@ -1,0 +1,115 @@
+"""Which server, as whom: kubeconfigs and pods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobs.kit.connect import connect
+from jobs.kit.errors import ConfigurationError
+
+
+def kubeconfig(tmp_path: Path, **cluster: Any) -> Path:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "first",
+        "clusters": [
+            {"name": "one", "cluster": {"server": "https://one.test:6443/", **cluster}},
+            {"name": "two", "cluster": {"server": "https://two.test"}},
+        ],
+        "users": [
+            {"name": "token", "user": {"token": "t0ken"}},
+            {"name": "basic", "user": {"username": "me", "password": "pass"}},
+            {"name": "plugin", "user": {"exec": _plugin(tmp_path)}},
+        ],
+        "contexts": [
+            {"name": "first", "context": {"cluster": "one", "user": "token", "namespace": "chores"}},
+            {"name": "second", "context": {"cluster": "two", "user": "basic"}},
+            {"name": "third", "context": {"cluster": "two", "user": "plugin"}},
+        ],
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def _plugin(tmp_path: Path) -> dict[str, Any]:
+    script = tmp_path / "plugin"
+    credential = (
+        '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"from-plugin"}}'
+    )
+    script.write_text(f"#!/bin/sh\necho '{credential}'\n")
+    script.chmod(0o755)
+    return {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script), "interactiveMode": "Never"}
+
+
+def test_the_current_context_of_a_kubeconfig(tmp_path: Path) -> None:
+    connection = connect(environ={"KUBECONFIG": str(kubeconfig(tmp_path))})
+
+    assert (connection.context, connection.namespace, connection.in_pod) == ("first", "chores", False)
+    assert connection.endpoint.server == "https://one.test:6443"
+    assert connection.endpoint.authorization() == "Bearer t0ken"
+
+
+@pytest.mark.parametrize(
+    ("context", "authorization"), [("second", "Basic bWU6cGFzcw=="), ("third", "Bearer from-plugin")]
+)
+def test_a_named_context_with_its_own_credentials(tmp_path: Path, context: str, authorization: str) -> None:
+    connection = connect(str(kubeconfig(tmp_path)), context, environ={})
+
+    assert (connection.endpoint.server, connection.namespace) == ("https://two.test", "default")
+    assert connection.endpoint.authorization() == authorization
+
+
+def test_a_tls_server_name_is_verified_instead_of_the_host(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, **{"tls-server-name": "api.internal", "insecure-skip-tls-verify": True})
+    endpoint = connect(str(path), environ={}).endpoint
+
+    assert endpoint.server == "https://api.internal:6443"
+    assert endpoint.connect_to == "api.internal:6443:one.test:6443"
+    assert endpoint.verify is False
+
+
+def test_a_pod_uses_its_service_account(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("first")
+    (tmp_path / "ca.crt").write_text("certificate")
+    (tmp_path / "namespace").write_text("kube-chores\n")
+    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443", "HOME": "/nonexistent"}
+
+    connection = connect(environ=environ, service_account=tmp_path)
+
+    assert (connection.endpoint.server, connection.namespace, connection.in_pod) == (
+        "https://[fd00::1]:443",
+        "kube-chores",
+        True,
+    )
+    assert connection.endpoint.ca_file == str(tmp_path / "ca.crt")
+    assert connection.endpoint.authorization().lower() == "bearer first"
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"HOME": "/nonexistent"}, "no cluster: not in a pod, and no kubeconfig found"),
+        ({"HOME": "/nonexistent", "KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "1"}, "service account"),
+        ({"KUBECONFIG": "/nonexistent"}, "kubeconfig /nonexistent cannot be used"),
+    ],
+)
+def test_no_cluster_is_told_in_a_sentence(tmp_path: Path, environ: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        connect(environ=environ, service_account=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a: [", "clusters: 7", "current-context: gone\ncontexts: []\nclusters: []\nusers: []"]
+)
+def test_a_broken_kubeconfig_is_told_in_a_sentence(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "broken"
+    path.write_text(text)
+
+    with pytest.raises(ConfigurationError, match=r"kubeconfig .* cannot be used"):
+        connect(str(path), environ={})
