@@ -158,8 +158,8 @@ class Api:
         obj = {"apiVersion": api_version, "kind": kind, "metadata": {"namespace": namespace or "-"}}
         path = self.path(obj, named=False)
         path = path if namespace else path.replace("/namespaces/-/", "/")
-        found: list[Object] = self.call("GET", f"{path}?{urllib.parse.urlencode(query)}")["items"]
-        return found
+        found = self.call("GET", f"{path}?{urllib.parse.urlencode(query)}")["items"]
+        return [{"apiVersion": api_version, "kind": kind} | one for one in found]
 
     def replace(self, obj: Object) -> Object:
         """PUT the object over whatever is there."""

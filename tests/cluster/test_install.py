@@ -1,0 +1,117 @@
+"""The shipped manifests on a real API server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.apis import Api, Object, wait_for
+from tests.control_plane import programs
+from tests.manifests import ROOT, load
+
+CRONJOBS = ROOT / "cronjobs"
+SAMPLES = sorted((CRONJOBS / "samples").glob("*.yaml"))
+
+pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("api", ["real"], indirect=True)]
+
+
+def kubectl(api: Api, *words: str) -> str:
+    command = [str(programs() / "kubectl"), "--kubeconfig", str(api.kubeconfig), f"--cache-dir={api.folder}", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def without_server_fields(obj: Object) -> Object:
+    kept = {"name", "namespace", "labels"}
+    metadata = {key: value for key, value in obj["metadata"].items() if key in kept}
+    return {key: value for key, value in obj.items() if key != "status"} | {"metadata": metadata}
+
+
+def test_kubectl_apply_makes_what_the_fixture_makes(api: Api) -> None:
+    objects = load(CRONJOBS)
+    assert len(kubectl(api, "apply", "-k", str(CRONJOBS)).splitlines()) == len(objects)
+    applied = [without_server_fields(api.get(obj) or {}) for obj in objects]
+    for obj in objects:
+        api.put(obj)
+    assert [without_server_fields(api.get(obj) or {}) for obj in objects] == applied
+
+
+def test_an_install_can_be_applied_again_without_change(api: Api) -> None:
+    kubectl(api, "apply", "-k", str(CRONJOBS))
+    again = kubectl(api, "apply", "-k", str(CRONJOBS)).splitlines()
+    assert [line for line in again if not line.endswith(" unchanged")] == []
+
+
+def test_without_secrets_is_all_but_the_rights_on_secrets(api: Api) -> None:
+    built = kubectl(api, "kustomize", str(CRONJOBS / "without-secrets"))
+    assert "secrets" not in [line.strip(" -") for line in built.splitlines()]
+    assert built.count("\nkind: CronJob\n") == 3
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
+def test_the_server_takes_every_sample(api: Api, installed: Path, sample: Path) -> None:
+    for obj in load(sample):
+        answer = api.call("POST", api.path(obj, named=False) + "?dryRun=All&fieldValidation=Strict", obj)
+        assert answer["metadata"]["name"] == obj["metadata"]["name"]
+
+
+def test_no_manifest_has_a_field_the_server_does_not_know(api: Api, installed: Path) -> None:
+    for obj in load(CRONJOBS):
+        obj["metadata"]["name"] += ".try" if obj["kind"] != "Namespace" else "-try"
+        if obj["kind"] == "CustomResourceDefinition":
+            continue  # its name is fixed; it has been taken as it is
+        api.call("POST", api.path(obj, named=False) + "?dryRun=All&fieldValidation=Strict", obj)
+
+
+@pytest.fixture
+def job(api: Api, installed: Path) -> Iterator[Object]:
+    """A Job by hand, as people make one."""
+    name = f"try-{api.token}"
+    words = ["create", "job", name, "--from=cronjob/sync-copies", "-n", "kube-chores", "-o", "json"]
+    made: Object = json.loads(kubectl(api, *words))
+    yield made
+    api.call("DELETE", api.path(made), {"propagationPolicy": "Background", "apiVersion": "v1", "kind": "DeleteOptions"})
+
+
+def pods_of(api: Api, job: Object) -> list[Object]:
+    selector = f"batch.kubernetes.io/job-name={job['metadata']['name']}"
+    return api.items("v1", "Pod", "kube-chores", labelSelector=selector)
+
+
+def test_a_job_by_hand_gets_a_pod_in_the_restricted_namespace(api: Api, job: Object) -> None:
+    wait_for(lambda: pods_of(api, job), "the Job's pod")
+    (pod,) = pods_of(api, job)
+    assert pod["spec"]["serviceAccountName"] == "sync-copies"
+    assert "kube-api-access" in json.dumps(pod["spec"]["volumes"])
+
+
+def test_a_pod_that_is_not_restricted_is_refused(api: Api, job: Object) -> None:
+    template = job["spec"]["template"]["spec"]
+    del template["containers"][0]["securityContext"]["allowPrivilegeEscalation"]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bad", "namespace": "kube-chores"}, "spec": template}
+    status, _, body = api.request("POST", api.path(pod, named=False), pod)
+    assert status == 403
+    assert b"violates PodSecurity" in body
+
+
+@pytest.mark.parametrize(("code", "retried"), [(1, True), (2, False), (4, False), (143, True)])
+def test_a_failed_pod_is_retried_only_where_it_helps(api: Api, job: Object, code: int, retried: bool) -> None:
+    wait_for(lambda: pods_of(api, job), "the Job's pod")
+    (pod,) = pods_of(api, job)
+    state = {"terminated": {"exitCode": code, "reason": "Error"}}
+    container = {"name": "chores", "image": "x", "imageID": "x", "ready": False, "restartCount": 0, "state": state}
+    status = {"phase": "Failed", "containerStatuses": [container]}
+    api.call("PUT", api.path(pod) + "/status", pod | {"status": status})
+
+    def settled() -> bool:
+        now = (api.get(job) or {}).get("status", {})
+        failed = any(one["type"] == "Failed" for one in now.get("conditions", []))
+        return failed or len(pods_of(api, job)) > 1
+
+    wait_for(settled, "the Job to fail or to retry", seconds=30)
+    assert (len(pods_of(api, job)) > 1) is retried

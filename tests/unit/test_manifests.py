@@ -1,0 +1,135 @@
+"""What the shipped manifests promise, read without a cluster."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+import jobs
+from tests.manifests import ROOT, Object, load
+
+CRONJOBS = ROOT / "cronjobs"
+EVERYTHING = load(CRONJOBS)
+WITHOUT_SECRETS = load(CRONJOBS / "without-secrets")
+CRON = {obj["metadata"]["name"]: obj for obj in EVERYTHING if obj["kind"] == "CronJob"}
+LABELS = "app.kubernetes.io/"
+
+
+def rules(objects: list[Object]) -> list[Object]:
+    return [rule for obj in objects if obj["kind"] in ("Role", "ClusterRole") for rule in obj["rules"]]
+
+
+def pod_spec(cron_job: Object) -> Object:
+    spec: Object = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    return spec
+
+
+def test_every_yaml_file_is_part_of_the_install_or_a_sample() -> None:
+    read: set[Path] = set()
+
+    def follow(folder: Path) -> None:
+        kustomization = folder / "kustomization.yaml"
+        read.add(kustomization)
+        content = yaml.safe_load(kustomization.read_text())
+        for entry in content.get("resources", []) + content.get("components", []):
+            path = (folder / entry).resolve()
+            follow(path) if path.is_dir() else read.add(path)
+
+    follow(CRONJOBS)
+    assert set(CRONJOBS.rglob("*.yaml")) - read == set((CRONJOBS / "samples").glob("*.yaml"))
+
+
+def test_an_unknown_word_in_a_kustomization_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "kustomization.yaml").write_text("resources: []\npatches: []\nimages: []\n")
+    with pytest.raises(ValueError, match="does not understand images, patches"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("obj", EVERYTHING, ids=lambda obj: f"{obj['kind']}-{obj['metadata']['name']}")
+def test_every_object_says_what_it_belongs_to(obj: Object) -> None:
+    labels = obj["metadata"]["labels"]
+    assert (labels[f"{LABELS}name"], labels[f"{LABELS}part-of"]) == ("kube-chores", "kube-chores")
+    if obj["kind"] not in ("Namespace", "CustomResourceDefinition"):
+        assert (CRONJOBS / labels[f"{LABELS}component"]).is_dir(), "the component is the job's folder"
+    cluster_wide = ("Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding")
+    assert obj["metadata"].get("namespace") == (None if obj["kind"] in cluster_wide else "kube-chores")
+
+
+def test_only_the_secrets_component_gives_rights_on_secrets() -> None:
+    added = [obj for obj in EVERYTHING if obj not in WITHOUT_SECRETS]
+    assert {obj["kind"] for obj in added} == {"ClusterRole", "ClusterRoleBinding"}
+    assert {resource for rule in rules(added) for resource in rule["resources"]} == {"secrets"}
+    assert not [rule for rule in rules(WITHOUT_SECRETS) if "secrets" in rule["resources"]]
+
+
+def test_no_right_has_a_wildcard_or_is_more_than_the_job_uses() -> None:
+    for rule in rules(EVERYTHING):
+        assert "*" not in rule["apiGroups"] + rule["resources"] + rule["verbs"]
+        assert set(rule["verbs"]) <= {"list", "get", "create", "update"}
+
+
+def test_every_binding_binds_a_shipped_role_to_a_shipped_account() -> None:
+    there = {(obj["kind"], obj["metadata"]["name"]) for obj in EVERYTHING}
+    bindings = [obj for obj in EVERYTHING if obj["kind"].endswith("Binding")]
+    assert len(bindings) == len([obj for obj in EVERYTHING if obj["kind"] in ("Role", "ClusterRole")])
+    for binding in bindings:
+        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in there
+        for subject in binding["subjects"]:
+            assert ("ServiceAccount", subject["name"]) in there
+            assert subject["namespace"] == "kube-chores"
+
+
+@pytest.mark.parametrize("name", CRON)
+def test_a_cron_job_cannot_pile_up_or_hang(name: str) -> None:
+    spec = CRON[name]["spec"]
+    job = spec["jobTemplate"]["spec"]
+    assert len(name) <= 52
+    assert (spec["concurrencyPolicy"], spec["timeZone"]) == ("Forbid", "Etc/UTC")
+    assert spec["startingDeadlineSeconds"] >= 60
+    assert spec["successfulJobsHistoryLimit"] + spec["failedJobsHistoryLimit"] <= 5
+    assert 0 < job["activeDeadlineSeconds"] <= 1800
+    assert job["backoffLimit"] <= 2
+    assert job["ttlSecondsAfterFinished"] > 0
+    assert job["podReplacementPolicy"] == "Failed"
+    assert pod_spec(CRON[name])["restartPolicy"] == "Never"
+
+
+@pytest.mark.parametrize("name", CRON)
+def test_exit_codes_decide_about_a_retry(name: str) -> None:
+    policy = CRON[name]["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
+    assert policy[0] == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    decided = {code: rule["action"] for rule in policy[1:] for code in rule["onExitCodes"]["values"]}
+    assert decided == {1: "Count", 2: "FailJob", 4: "FailJob", 143: "Count"}
+    containers = {container["name"] for container in pod_spec(CRON[name])["containers"]}
+    assert {rule["onExitCodes"]["containerName"] for rule in policy[1:]} == containers
+
+
+@pytest.mark.parametrize("name", CRON)
+def test_the_image_is_this_version(name: str) -> None:
+    (container,) = pod_spec(CRON[name])["containers"]
+    assert container["image"] == f"kube-chores:{jobs.__version__}"
+
+
+def test_every_job_has_a_suspended_dry_run_twin() -> None:
+    for name in {obj["metadata"]["labels"][f"{LABELS}component"] for obj in CRON.values()}:
+        real, twin = CRON[name], CRON[f"{name}-dry-run"]
+        assert real["spec"].get("suspend", False) is False
+        assert twin["spec"]["suspend"] is True
+        (args,) = [container["args"] for container in pod_spec(twin)["containers"]]
+        assert args == [name, "--dry-run"]
+
+
+def test_the_cron_jobs_of_a_job_differ_in_little() -> None:
+    for obj in CRON.values():
+        same = pod_spec(CRON[obj["metadata"]["labels"][f"{LABELS}component"]])
+        (ours,), (theirs,) = pod_spec(obj)["containers"], same["containers"]
+        assert pod_spec(obj) | {"containers": []} == same | {"containers": []}
+        assert ours | {"args": []} == theirs | {"args": []}
+
+
+def test_the_docker_file_runs_as_the_user_of_the_manifests() -> None:
+    users = {pod_spec(obj)["securityContext"]["runAsUser"] for obj in CRON.values()}
+    assert [str(user) for user in users] == re.findall(r"^USER (\d+)", (ROOT / "Dockerfile").read_text(), re.M)
