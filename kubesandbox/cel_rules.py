@@ -61,7 +61,7 @@ class RuleSet:
         self._extra = RuleSet(extra) if isinstance(extra, dict) else None
         self._items = RuleSet(raw["items"]) if isinstance(raw.get("items"), dict) else None
         inner = [*self._properties.values(), *(part for part in (self._extra, self._items) if part)]
-        self.any = bool(self._rules) or any(part.any for part in inner)
+        self.any: bool = bool(self._rules) or any(part.any for part in inner)
 
     def causes(self, obj: Any, old: Any) -> list[Cause]:
         """The rules that an object breaks."""
@@ -89,7 +89,7 @@ def _judge(rule: Rule, value: Any, old: Any, path: str) -> Iterator[Cause]:
     variables = {"self": value, "oldSelf": old}
     try:
         holds = rule.program.execute(variables)
-    except Exception as error:  # noqa: BLE001 - whatever the rule does wrong is a field error, as in the server
+    except Exception as error:  # whatever the rule does wrong is a field error, as in the server
         holds, message = False, f"{error} evaluating rule: {rule.message}"
     else:
         message = rule.message

@@ -65,6 +65,7 @@ class Answer:
     body: bytes = b""
     content_type: str = "application/json"
     headers: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
     stream: Iterable[bytes] | None = None
 
 

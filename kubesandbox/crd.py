@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jsonschema
@@ -237,7 +237,7 @@ def _shown(value: Any) -> Any:
     return _TYPE_NAMES[type(value)] if isinstance(value, (dict, list)) else value
 
 
-_SIZES = {
+_SIZES: dict[str, Callable[[str, Any, Any], Cause]] = {
     "pattern": lambda path, value, limit: invalid_value(path, value, f"{path} in body should match '{limit}'"),
     "minLength": lambda path, value, limit: invalid_value(
         path, value, f"{path} in body should be at least {limit} chars long"

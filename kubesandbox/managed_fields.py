@@ -71,6 +71,8 @@ class Entry:
             "fieldsType": "FieldsV1",
             "fieldsV1": fields.encode(self.owned),
         }
+        if not self.time:
+            del out["time"]
         if self.manager.subresource:
             out["subresource"] = self.manager.subresource
         return out
@@ -91,11 +93,11 @@ def _well_formed(raw: Any) -> bool:
 
 
 def _known(live: Obj, new: Obj, subresource: str) -> dict[Key, Entry]:
-    """The entries an update starts from: the request's if it has usable ones, [{}] to forget all, else the live ones."""
+    """The entries an update starts from: the request's if usable, none for [{}], else the live ones."""
     given = new.get("metadata", {}).get("managedFields")
-    if subresource or not given or not isinstance(given, list):
+    if subresource or not isinstance(given, list):
         return _decode(live.get("metadata", {}).get("managedFields"))
-    if given == [{}]:
+    if given in ([], [{}]):
         return {}
     return _decode(given if _well_formed(given) else live.get("metadata", {}).get("managedFields"))
 
@@ -165,8 +167,8 @@ def applied(live: Obj, config: Obj, shape: Shape, manager: Manager, now: datetim
         merged = fields.without(merged, _dropped(previous.owned, entries), shape)
     difference = fields.compare(live, merged, shape)
     _settle(entries, key, difference, force)
-    if previous and previous.owned == wanted and live == merged:
-        entries[key] = replace(previous, manager=manager)
+    if live == merged:
+        entries[key] = replace(entries[key], time=previous.time if previous else "")
     return _with_entries(merged, {k: entry for k, entry in entries.items() if entry.owned})
 
 
@@ -192,7 +194,7 @@ def _settle(entries: dict[Key, Entry], key: Key, difference: fields.Difference, 
 
 
 def _conflict(conflicts: list[tuple[Entry, FieldSet]]) -> ApiError:
-    causes = []
+    causes: list[Cause] = []
     for entry, owned in sorted(conflicts, key=lambda pair: pair[0].manager.name):
         who = f'"{entry.manager.name}"'
         if entry.manager.subresource:
