@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import yaml
 
 from . import kinds
 from .cluster import Call
-from .errors import bad_request, unsupported_media_type
+from .errors import bad_request, invalid, invalid_value, unsupported_media_type
 
 Obj = dict[str, Any]
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -38,22 +39,44 @@ def parse(call: Call) -> Any:
     raise unsupported_media_type()
 
 
-def decoded(call: Call, raw: Any) -> tuple[Obj, list[str]]:
-    """The object that a body holds, and the warnings about fields that were dropped."""
+def decoded(call: Call, raw: Any) -> Obj:
+    """The object that a body holds; the call is told of fields that were dropped."""
     resource = call.resource
     if not isinstance(raw, dict):
         raise bad_request("couldn't get version/kind; json parse error: the body is not an object")
     kind, version = raw.get("kind") or resource.kind, raw.get("apiVersion") or resource.api_version
-    if version != resource.api_version:
+    if resource.schema:
+        _check_custom(call, raw)
+    elif version != resource.api_version:
         why = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
         raise bad_request(f'{kind} in version "{version}" cannot be handled as a {resource.kind}: {why}')
-    if kind != resource.kind:
+    elif kind != resource.kind:
         why = f"converting ({version}.{kind}) to (core.{resource.kind}): unknown conversion"
         raise bad_request(f'{kind} in version "{version}" cannot be handled as a {resource.kind}: {why}')
     return _pruned(call, raw)
 
 
-def _pruned(call: Call, raw: Obj) -> tuple[Obj, list[str]]:
+def _check_custom(call: Call, raw: Obj) -> None:
+    resource = call.resource
+    for name in ("Kind", "apiVersion"):
+        if not raw.get(name[0].lower() + name[1:]):
+            text = call.body.decode(errors="replace")
+            raise bad_request(
+                f"the object provided is unrecognized (must be of type {resource.kind}): Object '{name}' is missing in "
+                f"'{text}' ({text})"
+            )
+    if raw["apiVersion"] != resource.api_version:
+        raise bad_request(
+            f"the API version in the data ({raw['apiVersion']}) does not match the expected API version "
+            f"({resource.api_version})"
+        )
+    if raw["kind"] != resource.kind:
+        cause = invalid_value("kind", raw["kind"], f"must be {resource.kind}")
+        other = replace(resource, kind=raw["kind"])
+        raise invalid(other, (raw.get("metadata") or {}).get("name", ""), [cause])
+
+
+def _pruned(call: Call, raw: Obj) -> Obj:
     resource = call.resource
     mode = call.query.get("fieldValidation", "Warn")
     if resource.schema:
@@ -63,8 +86,10 @@ def _pruned(call: Call, raw: Obj) -> tuple[Obj, list[str]]:
     texts = [f'unknown field "{path}"' for path in sorted(unknown)]
     if texts and mode == "Strict":
         why = "strict decoding error: " + ", ".join(texts)
-        raise bad_request(why) if resource.schema or call.verb == "patch" else kinds.cannot_handle(resource, why)
+        raise bad_request(why) if call.verb == "patch" else kinds.cannot_handle(resource, why)
     obj = kinds.decode(resource, obj)
     if resource.schema:
         obj = resource.schema.defaulted(obj)
-    return obj, texts if mode == "Warn" else []
+    if mode == "Warn":
+        call.warnings.extend(texts)
+    return obj

@@ -15,7 +15,6 @@ import cel
 from .errors import Cause
 
 Obj = dict[str, Any]
-_TYPES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
 _REASONS = ("FieldValueRequired", "FieldValueInvalid", "FieldValueForbidden", "FieldValueDuplicate")
 
 
@@ -106,8 +105,8 @@ def _cause(rule: Rule, field: str, message: str, value: Any) -> Cause:
         return Cause(rule.reason, f"Required value: {message}", field)
     if rule.reason == "FieldValueForbidden":
         return Cause(rule.reason, f"Forbidden: {message}", field)
-    shown = f'"{_TYPES[type(value)]}"' if isinstance(value, (dict, list)) else _scalar(value)
-    return Cause(rule.reason, f"Invalid value: {shown}: {message}", field or "<nil>")
+    shown = "" if isinstance(value, (dict, list)) else f"{_scalar(value)}: "
+    return Cause(rule.reason, f"Invalid value: {shown}{message}", field or "<nil>")
 
 
 def _scalar(value: Any) -> str:

@@ -107,6 +107,7 @@ class ApiError(Exception):
         self.details = details
         self.headers = headers or {}
         self.metadata = metadata or {}
+        self.warnings: list[str] = []
 
     def status(self) -> Obj:
         """The Status object."""

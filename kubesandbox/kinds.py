@@ -303,7 +303,7 @@ def _crd_causes(obj: Obj) -> list[Cause]:
             causes.append(required(f"spec.{field}"))
     for number, version in enumerate(spec.get("versions") or []):
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
-            causes.append(required(f"spec.versions[{number}].schema.openAPIV3Schema", "schemas are required"))
+            causes.append(required(f"spec.versions[{number}].schema.openAPIV3Schema"))
     if not spec["names"].get("plural"):
         causes.append(required("spec.names.plural"))
     if not spec["names"].get("kind"):
@@ -408,6 +408,12 @@ def _crd_status(obj: Obj, now: str) -> Obj:
         "acceptedNames": obj["spec"]["names"],
         "storedVersions": [version["name"] for version in obj["spec"].get("versions") or [] if version.get("storage")],
     }
+
+
+def before_established(crd: Obj) -> Obj:
+    """A CRD as it is created: the server then fills in its status as a writer of its own."""
+    status = {"acceptedNames": {}, "conditions": [], "storedVersions": crd["status"]["storedVersions"]}
+    return {**crd, "status": status}
 
 
 def prepare_update(resource: Resource, new: Obj, old: Obj, subresource: str) -> Obj:

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, unquote
 
 from . import deletes, discovery, identity, reads, writes
 from .cluster import Answer, Call, Cluster
-from .errors import ApiError, PlainNotFoundError, forbidden, method_not_allowed, unknown_path
+from .errors import ApiError, PlainNotFoundError, forbidden, method_not_allowed, not_found, unknown_path
 from .rbac import Attributes, User
 from .resources import BUILT_IN, Resource
 
@@ -94,9 +94,15 @@ def dispatch(
     if resource is None or (target.namespace and not resource.namespaced):
         raise PlainNotFoundError
     if target.subresource and target.subresource not in resource.subresources:
-        raise PlainNotFoundError if resource.schema else unknown_path()
+        raise not_found(resource, target.name) if resource.schema else unknown_path()
     call = Call(verb, resource, target.namespace, target.name, target.subresource, query, headers, body, user)
-    return _answer(cluster, call)
+    try:
+        answer = _answer(cluster, call)
+    except ApiError as error:
+        error.warnings = call.warnings
+        raise
+    answer.warnings = call.warnings
+    return answer
 
 
 def _asked_name(verb: str, target: Target, query: Mapping[str, str]) -> str:

@@ -194,7 +194,8 @@ class Handler(StreamRequestHandler):
                 raise too_large(BODY_LIMIT)
             return user, dispatch(self.server.cluster, user, *vars(incoming).values())
         except ApiError as error:
-            return user, Answer(error.code, msgspec.json.encode(error.status()), headers=error.headers)
+            body = msgspec.json.encode(error.status())
+            return user, Answer(error.code, body, headers=error.headers, warnings=error.warnings)
         except PlainNotFoundError:
             return user, Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
         except Exception as error:  # as the server does: a panic is a 500, the connection goes on

@@ -78,7 +78,7 @@ def subdomain_problems(value: str) -> list[str]:
 
 def label_name_problems(value: str) -> list[str]:
     """What is wrong with a DNS label."""
-    problems = [_too_many_bytes(63)] if len(value) > 63 else []
+    problems = ["must be no more than 63 characters"] if len(value) > 63 else []
     return problems if _LABEL_RE.match(value) else [*problems, LABEL_RULE]
 
 
@@ -202,8 +202,8 @@ def _annotation_causes(annotations: dict[str, str]) -> list[Cause]:
 def _reference_causes(references: list[Obj]) -> list[Cause]:
     causes = []
     seen = set()
-    for number, reference in enumerate(references):
-        path = f"metadata.ownerReferences[{number}]"
+    path = "metadata.ownerReferences"
+    for reference in references:
         for field in ("apiVersion", "kind", "name", "uid"):
             if not reference.get(field):
                 causes.append(invalid_value(f"{path}.{field}", "", "must not be empty"))

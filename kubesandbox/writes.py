@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -38,7 +39,7 @@ _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 def create(cluster: Cluster, call: Call) -> Answer:
     """POST."""
-    obj, warnings = decoded(call, parse(call))
+    obj = decoded(call, parse(call))
     meta = obj["metadata"]
     if call.resource.namespaced:
         if meta.setdefault("namespace", call.namespace) != call.namespace:
@@ -50,11 +51,16 @@ def create(cluster: Cluster, call: Call) -> Answer:
         obj = kinds.decode(call.resource, obj)
     if meta.get("resourceVersion"):
         raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
-    owner = Manager(call.manager, "Update", call.resource.api_version)
-    obj = managed_fields.updated(call.resource.empty, obj, call.resource.shape, owner, now())
+    obj = _owned(call, call.resource.empty, obj)
     with cluster.store.lock:
         item = insert(cluster, call, obj)
-    return _warned(shown(call, item, 201), warnings)
+    return shown(call, item, 201)
+
+
+def _owned(call: Call, old: Obj, new: Obj) -> Obj:
+    resource = call.resource
+    owner = Manager(call.manager, "Update", resource.api_version, call.subresource)
+    return managed_fields.updated(old, new, resource.shape, owner, now(), resource.ignored(call.subresource))
 
 
 def insert(cluster: Cluster, call: Call, obj: Obj) -> Stored:
@@ -69,6 +75,9 @@ def insert(cluster: Cluster, call: Call, obj: Obj) -> Stored:
     if "status" in resource.subresources and resource.schema:
         obj = {key: value for key, value in obj.items() if key != "status"}
     obj = kinds.prepare_create(resource, {**obj, "metadata": meta}, moment)
+    if resource.kind == "CustomResourceDefinition":
+        server = Manager("kube-apiserver", "Update", resource.api_version, "status")
+        obj = managed_fields.updated(kinds.before_established(obj), obj, resource.shape, server, now())
     _validate(resource, obj, None)
     if cluster.store.get(resource, call.namespace, meta["name"]):
         raise already_exists(resource, meta["name"])
@@ -102,14 +111,9 @@ def _validate(resource: Resource, obj: Obj, old: Obj | None, subresource: str = 
         raise invalid(resource, obj["metadata"].get("name") or "", causes)
 
 
-def _warned(answer: Answer, warnings: list[str]) -> Answer:
-    answer.warnings = warnings
-    return answer
-
-
 def update(cluster: Cluster, call: Call) -> Answer:
     """PUT."""
-    obj, warnings = decoded(call, parse(call))
+    obj = decoded(call, parse(call))
     meta = obj["metadata"]
     _check_place(call, meta)
     with cluster.store.lock:
@@ -117,12 +121,11 @@ def update(cluster: Cluster, call: Call) -> Answer:
         if live is None:
             if not call.resource.create_on_update:
                 raise not_found(call.resource, call.name)
-            owner = Manager(call.manager, "Update", call.resource.api_version)
-            obj = managed_fields.updated(call.resource.empty, obj, call.resource.shape, owner, now())
+            obj = _owned(call, call.resource.empty, obj)
             return shown(call, insert(cluster, call, obj), 201)
         _check_identity(call, live, meta)
         item = change(cluster, call, live, obj)
-    return _warned(shown(call, item), warnings)
+    return shown(call, item)
 
 
 def _check_place(call: Call, meta: Obj) -> None:
@@ -156,7 +159,7 @@ def _check_version(call: Call, live: Stored, meta: Obj) -> None:
     if not version and (resource.schema or resource.kind == "CustomResourceDefinition"):
         field = "metadata.resourceVersion"
         cause = Cause("FieldValueInvalid", "Invalid value: 0: must be specified for an update", field)
-        raise invalid(resource, call.name, [cause])
+        raise invalid(replace(resource, kind=resource.plural), call.name, [cause])
     if version and version != str(live.version):
         raise conflict(resource, call.name)
 
@@ -165,9 +168,8 @@ def change(cluster: Cluster, call: Call, live: Stored, obj: Obj, manage: bool = 
     """Store the new state of an object: a write that changes nothing is none."""
     resource, old = call.resource, live.obj
     if manage:
-        owner = Manager(call.manager, "Update", resource.api_version, call.subresource)
         obj = kinds.prepare_update(resource, obj, old, call.subresource)
-        obj = managed_fields.updated(old, obj, resource.shape, owner, now())
+        obj = _owned(call, old, obj)
     else:
         obj = kinds.prepare_update(resource, obj, old, call.subresource)
     moved = metadata_change_causes(obj["metadata"], old["metadata"])
@@ -208,7 +210,7 @@ def patched(cluster: Cluster, call: Call) -> Answer:
     """PATCH."""
     kind = call.content_type
     if kind not in (JSON_PATCH, MERGE_PATCH, APPLY) and (kind != STRATEGIC or call.resource.schema):
-        raise ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+        raise _unknown_patch(call)
     if kind == APPLY:
         return _apply(cluster, call)
     if call.query.get("force"):
@@ -218,11 +220,11 @@ def patched(cluster: Cluster, call: Call) -> Answer:
         live = cluster.store.get(call.resource, call.namespace, call.name)
         if live is None:
             raise not_found(call.resource, call.name)
-        obj, warnings = decoded(call, _patch(kind, live.obj, body, call.resource))
+        obj = decoded(call, _patch(kind, live.obj, body, call.resource))
         _check_place(call, obj["metadata"])
         _check_version(call, live, obj["metadata"])
         item = change(cluster, call, live, obj)
-    return _warned(shown(call, item), warnings)
+    return shown(call, item)
 
 
 def _patch(kind: str, old: Obj, body: Any, resource: Resource) -> Any:
@@ -231,6 +233,14 @@ def _patch(kind: str, old: Obj, body: Any, resource: Resource) -> Any:
     if kind == MERGE_PATCH:
         return patch.merge_patch(old, body)
     return patch.strategic_merge(old, body, resource.shape)
+
+
+def _unknown_patch(call: Call) -> ApiError:
+    if not call.resource.schema:
+        return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+    accepted = ", ".join((JSON_PATCH, MERGE_PATCH, APPLY))
+    text = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
+    return ApiError(415, "UnsupportedMediaType", text)
 
 
 def _bad_option(cause: Cause) -> ApiError:
@@ -259,14 +269,16 @@ def _apply(cluster: Cluster, call: Call) -> Answer:
                 f"uid mismatch: the provided object specified uid "
                 f"{config['metadata']['uid']}, and no existing object was found",
             )
-        merged = managed_fields.applied(before, config, resource.shape, owner, now(), force)
-        obj, warnings = decoded(call, merged)
+        merged = managed_fields.applied(
+            before, config, resource.shape, owner, now(), force, resource.ignored(call.subresource)
+        )
+        obj = decoded(call, merged)
         if live:
-            return _warned(shown(call, change(cluster, call, live, obj, manage=False)), warnings)
+            return shown(call, change(cluster, call, live, obj, manage=False))
         meta = {**obj["metadata"], "name": call.name}
         if resource.namespaced:
             meta["namespace"] = call.namespace
-        return _warned(shown(call, insert(cluster, call, {**obj, "metadata": meta}), 201), warnings)
+        return shown(call, insert(cluster, call, {**obj, "metadata": meta}), 201)
 
 
 def _apply_config(call: Call) -> Obj:
@@ -285,4 +297,17 @@ def _apply_config(call: Call) -> Obj:
         raise bad_request(f"the object provided is unrecognized (must be of type {call.resource.kind})")
     if call.subresource == "status":
         config = {key: value for key, value in config.items() if key in ("apiVersion", "kind", "metadata", "status")}
+    if call.resource.schema:
+        _check_declared(call, config)
     return config
+
+
+def _check_declared(call: Call, config: Obj) -> None:
+    schema = call.resource.schema
+    unknown = schema.prune(config)[1] if schema else []
+    if unknown:
+        lines = [f".{path}: field not declared in schema" for path in sorted(unknown)]
+        meta = config["metadata"]
+        title = f"{meta.get('namespace', '')}/{meta.get('name', '')}; {config['apiVersion']}, Kind={config['kind']}"
+        why = lines[0] if len(lines) == 1 else "errors:\n  " + "\n  ".join(lines)
+        raise ApiError(500, "", f"failed to create typed patch object ({title}): {why}")
