@@ -15,7 +15,6 @@ import cel
 from .errors import Cause
 
 Obj = dict[str, Any]
-_TYPES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
 _REASONS = ("FieldValueRequired", "FieldValueInvalid", "FieldValueForbidden", "FieldValueDuplicate")
 
 
@@ -61,7 +60,7 @@ class RuleSet:
         self._extra = RuleSet(extra) if isinstance(extra, dict) else None
         self._items = RuleSet(raw["items"]) if isinstance(raw.get("items"), dict) else None
         inner = [*self._properties.values(), *(part for part in (self._extra, self._items) if part)]
-        self.any = bool(self._rules) or any(part.any for part in inner)
+        self.any: bool = bool(self._rules) or any(part.any for part in inner)
 
     def causes(self, obj: Any, old: Any) -> list[Cause]:
         """The rules that an object breaks."""
@@ -89,7 +88,7 @@ def _judge(rule: Rule, value: Any, old: Any, path: str) -> Iterator[Cause]:
     variables = {"self": value, "oldSelf": old}
     try:
         holds = rule.program.execute(variables)
-    except Exception as error:  # noqa: BLE001 - whatever the rule does wrong is a field error, as in the server
+    except Exception as error:  # whatever the rule does wrong is a field error, as in the server
         holds, message = False, f"{error} evaluating rule: {rule.message}"
     else:
         message = rule.message
@@ -106,8 +105,8 @@ def _cause(rule: Rule, field: str, message: str, value: Any) -> Cause:
         return Cause(rule.reason, f"Required value: {message}", field)
     if rule.reason == "FieldValueForbidden":
         return Cause(rule.reason, f"Forbidden: {message}", field)
-    shown = f'"{_TYPES[type(value)]}"' if isinstance(value, (dict, list)) else _scalar(value)
-    return Cause(rule.reason, f"Invalid value: {shown}: {message}", field or "<nil>")
+    shown = "" if isinstance(value, (dict, list)) else f"{_scalar(value)}: "
+    return Cause(rule.reason, f"Invalid value: {shown}{message}", field or "<nil>")
 
 
 def _scalar(value: Any) -> str:

@@ -40,6 +40,7 @@ class Call:
     headers: Mapping[str, str]
     body: bytes
     user: User
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def dry_run(self) -> bool:
@@ -65,6 +66,7 @@ class Answer:
     body: bytes = b""
     content_type: str = "application/json"
     headers: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
     stream: Iterable[bytes] | None = None
 
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from .cluster import Cluster, custom_resources
+from .cluster import Cluster, custom_resources, now
+from .deletes import remove
+from .managed_fields import Manager, updated
 from .resources import CLUSTER_ROLES, CONFIG_MAPS, CRDS, NAMESPACES, SERVICE_ACCOUNTS, Resource
 from .store import Change, Stored
-from .writes import remove
 
 Obj = dict[str, Any]
 AUTHORITY = "kube-root-ca.crt"
+_USE = (
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the "
+    "internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes "
+    "clusters."
+)
 _CERTIFICATE = "-----BEGIN CERTIFICATE-----\nsandbox\n-----END CERTIFICATE-----\n"
 
 
@@ -171,9 +177,13 @@ class Controllers:
 
 def furnish(cluster: Cluster, namespace: str) -> None:
     """Give a namespace what every namespace has."""
-    head = {"metadata": {"name": AUTHORITY, "namespace": namespace}}
     if not cluster.store.get(CONFIG_MAPS, namespace, AUTHORITY):
-        cluster.seed(CONFIG_MAPS, {**head, "data": {"ca.crt": _CERTIFICATE}})
+        authority = {
+            "metadata": {"name": AUTHORITY, "namespace": namespace, "annotations": {"kubernetes.io/description": _USE}},
+            "data": {"ca.crt": _CERTIFICATE},
+        }
+        owner = Manager("kube-controller-manager", "Update", "v1")
+        cluster.seed(CONFIG_MAPS, updated(CONFIG_MAPS.empty, authority, CONFIG_MAPS.shape, owner, now()))
     if not cluster.store.get(SERVICE_ACCOUNTS, namespace, "default"):
         cluster.seed(SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": namespace}})
 

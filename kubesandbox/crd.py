@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jsonschema
@@ -138,7 +138,7 @@ class Schema:
     def causes(self, obj: Obj, old: Obj | None) -> list[Cause]:
         """Field errors: of the schema, of lists, and of CEL rules if those could be checked."""
         body = {key: value for key, value in obj.items() if key not in _ROOT}
-        found = [cause for error in self._validator.iter_errors(body) for cause in _translate(error)]
+        found = [cause for error in _first_of_each(self._validator.iter_errors(body)) for cause in _translate(error)]
         found += list(_list_causes(body, self.raw, ""))
         if not self._rules.any:
             return found
@@ -175,21 +175,31 @@ def _embedded(raw: Obj, name: str) -> bool:
 
 
 def _default(value: Any, raw: Obj) -> Any:
+    """Defaults set, and null dropped where the schema does not allow it."""
     if isinstance(value, list) and isinstance(raw.get("items"), dict):
         return [_default(item, raw["items"]) for item in value]
     if not isinstance(value, dict):
         return value
-    properties = raw.get("properties") or {}
-    out = dict(value)
-    for name, inner in properties.items():
-        if "default" in inner and (name not in out or (out[name] is None and not inner.get("nullable"))):
-            out[name] = copy.deepcopy(inner["default"])
-        if name in out:
-            out[name] = _default(out[name], inner)
-    extra = raw.get("additionalProperties")
-    if isinstance(extra, dict):
-        out.update({name: _default(inner, extra) for name, inner in out.items() if name not in properties})
-    return out
+    properties, extra = raw.get("properties") or {}, raw.get("additionalProperties")
+    given = {**{name: None for name, inner in properties.items() if "default" in inner}, **value}
+    out = {}
+    for name, part in given.items():
+        schema = properties.get(name) or (extra if isinstance(extra, dict) else None)
+        if schema is None:
+            out[name] = part
+            continue
+        if part is None and "default" in schema and not (name in value and schema.get("nullable")):
+            part = copy.deepcopy(schema["default"])
+        if part is not None or schema.get("nullable"):
+            out[name] = _default(part, schema)
+    return {**{name: out[name] for name in value if name in out}, **out}
+
+
+def _first_of_each(errors: Iterable[Any]) -> list[Any]:
+    """Of a string that is too short or too long the server does not also say that it breaks the pattern."""
+    found = list(errors)
+    sized = {tuple(error.absolute_path) for error in found if error.validator in ("minLength", "maxLength")}
+    return [error for error in found if error.validator != "pattern" or tuple(error.absolute_path) not in sized]
 
 
 def _path_of(parts: Any) -> str:
@@ -224,7 +234,8 @@ def _translate(error: Any) -> Iterator[Cause]:
     elif error.validator in _SIZES:
         yield _SIZES[error.validator](path, value, limit)
     elif error.validator == "format":
-        yield invalid_value(path, value, f"{path} in body must be of type {limit}: {_quote(value)}")
+        inner = path.partition(".")[2] or path
+        yield wrong_type(path, value, f"{inner} in body must be of type {limit}: {_quote(value)}")
     else:
         yield invalid_value(path, _shown(value), f"{path} in body must validate {error.validator}")
 
@@ -237,7 +248,7 @@ def _shown(value: Any) -> Any:
     return _TYPE_NAMES[type(value)] if isinstance(value, (dict, list)) else value
 
 
-_SIZES = {
+_SIZES: dict[str, Callable[[str, Any, Any], Cause]] = {
     "pattern": lambda path, value, limit: invalid_value(path, value, f"{path} in body should match '{limit}'"),
     "minLength": lambda path, value, limit: invalid_value(
         path, value, f"{path} in body should be at least {limit} chars long"

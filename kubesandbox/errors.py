@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Obj = dict[str, Any]
 
+MEDIA_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 CONTINUE_EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
@@ -106,6 +107,7 @@ class ApiError(Exception):
         self.details = details
         self.headers = headers or {}
         self.metadata = metadata or {}
+        self.warnings: list[str] = []
 
     def status(self) -> Obj:
         """The Status object."""
@@ -118,7 +120,7 @@ class ApiError(Exception):
         }
         if self.reason:
             status["reason"] = self.reason
-        if self.details:
+        if self.details is not None:
             status["details"] = self.details
         status["code"] = self.code
         return status
@@ -200,16 +202,21 @@ def method_not_allowed() -> ApiError:
     return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
-def unsupported_media_type(accepted: list[str]) -> ApiError:
-    """415."""
-    listed = ", ".join(accepted)
+def unsupported_media_type() -> ApiError:
+    """415 of a body that is no object."""
+    listed = ", ".join(MEDIA_TYPES)
     text = f"the body of the request was in an unknown format - accepted media types include: {listed}"
-    return ApiError(415, "UnsupportedMediaType", text, {})
+    return ApiError(415, "UnsupportedMediaType", text)
+
+
+def unknown_path() -> ApiError:
+    """404 of a resource that a known API version does not have."""
+    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def not_acceptable() -> ApiError:
     """406."""
-    text = "only the following media types are accepted: application/json, application/yaml"
+    text = "406: Not Acceptable\n\nAvailable representations: " + ", ".join(MEDIA_TYPES)
     return ApiError(406, "NotAcceptable", text, {})
 
 

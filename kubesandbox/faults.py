@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -59,7 +60,7 @@ def _set_times(fault: Fault, value: str) -> None:
     fault.times = None if value in ("all", "none", "") else int(value)
 
 
-def _set(name: str, convert: type) -> object:
+def _set(name: str, convert: Callable[[str], object]) -> Callable[[Fault, str], None]:
     return lambda fault, value: setattr(fault, name, convert(value))
 
 

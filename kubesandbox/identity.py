@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
+from .bodies import parse
 from .cluster import Answer, Call, Cluster, now, stamp
 from .errors import not_found, unauthorized
 from .rbac import ADMIN, ANONYMOUS, Attributes, User, service_account
 from .resources import SERVICE_ACCOUNTS
-from .writes import parse
 
 Obj = dict[str, Any]
 
@@ -26,10 +26,7 @@ def user_of(cluster: Cluster, admin_token: str, headers: Mapping[str, str]) -> U
         return ANONYMOUS
     if scheme.lower() != "bearer":
         raise unauthorized()
-    if secrets.compare_digest(token.strip(), admin_token):
-        user = ADMIN
-    else:
-        user = _of_token(cluster, token.strip())
+    user = ADMIN if secrets.compare_digest(token.strip(), admin_token) else _of_token(cluster, token.strip())
     wanted = headers.get("impersonate-user")
     if wanted and "system:masters" in user.groups:
         groups = tuple(part for part in headers.get("impersonate-group", "").split(",") if part)

@@ -45,7 +45,8 @@ def unknown_fields(resource: Resource, obj: Obj) -> list[str]:
     return [] if known is None else [key for key in obj if key not in known and key not in _ALWAYS]
 
 
-def _cannot_handle(resource: Resource, why: str) -> ApiError:
+def cannot_handle(resource: Resource, why: str) -> ApiError:
+    """400 of a body that is no object of the kind."""
     return bad_request(f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}')
 
 
@@ -59,10 +60,10 @@ def _string_map(resource: Resource, obj: Obj, path: str, owner: str) -> None:
         node.pop(last, None)
         return
     for value in values.values() if isinstance(values, dict) else [values]:
-        if value is not None and not isinstance(value, str) or not isinstance(values, dict):
+        if (value is not None and not isinstance(value, str)) or not isinstance(values, dict):
             kind = _GO_TYPES.get(type(value), "value")
             target = "string" if isinstance(values, dict) else "map[string]string"
-            raise _cannot_handle(
+            raise cannot_handle(
                 resource, f"json: cannot unmarshal {kind} into Go struct field {owner} of type {target}"
             )
     node[last] = {key: "" if value is None else value for key, value in values.items()}
@@ -109,7 +110,7 @@ def _decode_bytes(resource: Resource, obj: Obj, name: str) -> None:
         return
     if not isinstance(values, dict):
         kind = _GO_TYPES.get(type(values), "value")
-        raise _cannot_handle(
+        raise cannot_handle(
             resource,
             f"json: cannot unmarshal {kind} into Go struct field {resource.kind}.{name} of type map[string][]uint8",
         )
@@ -121,14 +122,14 @@ def _canonical_base64(resource: Resource, name: str, value: Any) -> str:
         return ""
     if not isinstance(value, str):
         kind = _GO_TYPES.get(type(value), "value")
-        raise _cannot_handle(
+        raise cannot_handle(
             resource, f"json: cannot unmarshal {kind} into Go struct field {resource.kind}.{name} of type []uint8"
         )
     text = value.replace("\r", "").replace("\n", "")
     try:
         base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise _cannot_handle(resource, f"illegal base64 data at input byte {_bad_byte(text)}") from None
+        raise cannot_handle(resource, f"illegal base64 data at input byte {_bad_byte(text)}") from None
     return text
 
 
@@ -214,7 +215,7 @@ def _config_map_causes(obj: Obj) -> list[Cause]:
     for key, value in sorted(binary.items()):
         causes += [invalid_value(f"binaryData[{key}]", key, problem) for problem in config_key_problems(key)]
         size += decoded_length(value)
-    return [*causes, too_long("", DATA_LIMIT)] if size > DATA_LIMIT else causes
+    return [*causes, too_long("[]", DATA_LIMIT)] if size > DATA_LIMIT else causes
 
 
 def decoded_length(text: str) -> int:
@@ -302,7 +303,7 @@ def _crd_causes(obj: Obj) -> list[Cause]:
             causes.append(required(f"spec.{field}"))
     for number, version in enumerate(spec.get("versions") or []):
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
-            causes.append(required(f"spec.versions[{number}].schema.openAPIV3Schema", "schemas are required"))
+            causes.append(required(f"spec.versions[{number}].schema.openAPIV3Schema"))
     if not spec["names"].get("plural"):
         causes.append(required("spec.names.plural"))
     if not spec["names"].get("kind"):
@@ -407,6 +408,12 @@ def _crd_status(obj: Obj, now: str) -> Obj:
         "acceptedNames": obj["spec"]["names"],
         "storedVersions": [version["name"] for version in obj["spec"].get("versions") or [] if version.get("storage")],
     }
+
+
+def before_established(crd: Obj) -> Obj:
+    """A CRD as it is created: the server then fills in its status as a writer of its own."""
+    status = {"acceptedNames": {}, "conditions": [], "storedVersions": crd["status"]["storedVersions"]}
+    return {**crd, "status": status}
 
 
 def prepare_update(resource: Resource, new: Obj, old: Obj, subresource: str) -> Obj:

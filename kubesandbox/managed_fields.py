@@ -5,6 +5,7 @@ Rules: https://kubernetes.io/docs/reference/using-api/server-side-apply/ and k8s
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -71,6 +72,8 @@ class Entry:
             "fieldsType": "FieldsV1",
             "fieldsV1": fields.encode(self.owned),
         }
+        if not self.time:
+            del out["time"]
         if self.manager.subresource:
             out["subresource"] = self.manager.subresource
         return out
@@ -91,11 +94,11 @@ def _well_formed(raw: Any) -> bool:
 
 
 def _known(live: Obj, new: Obj, subresource: str) -> dict[Key, Entry]:
-    """The entries an update starts from: the request's if it has usable ones, [{}] to forget all, else the live ones."""
+    """The entries an update starts from: the request's if usable, none for [{}], else the live ones."""
     given = new.get("metadata", {}).get("managedFields")
-    if subresource or not given or not isinstance(given, list):
+    if subresource or not isinstance(given, list):
         return _decode(live.get("metadata", {}).get("managedFields"))
-    if given == [{}]:
+    if given in ([], [{}]):
         return {}
     return _decode(given if _well_formed(given) else live.get("metadata", {}).get("managedFields"))
 
@@ -124,7 +127,7 @@ def _with_entries(obj: Obj, entries: dict[Key, Entry]) -> Obj:
     return {**obj, "metadata": meta}
 
 
-def updated(live: Obj, new: Obj, shape: Shape, manager: Manager, now: datetime) -> Obj:
+def updated(live: Obj, new: Obj, shape: Shape, manager: Manager, now: datetime, ignored: Collection[str] = ()) -> Obj:
     """`new` with the managedFields that a POST, PUT or PATCH leaves behind."""
     entries = _known(live, new, manager.subresource)
     live, new = _stripped(live), _stripped(new)
@@ -134,7 +137,7 @@ def updated(live: Obj, new: Obj, shape: Shape, manager: Manager, now: datetime) 
     touched = difference.added | difference.modified
     for entry in entries.values():
         entry.owned = entry.owned - touched - difference.removed
-    taken = touched - UNTRACKED
+    taken = _counted(touched, ignored)
     key = manager.key()
     if taken:
         previous = entries.get(key)
@@ -143,11 +146,18 @@ def updated(live: Obj, new: Obj, shape: Shape, manager: Manager, now: datetime) 
     return _with_entries(new, {k: entry for k, entry in entries.items() if entry.owned})
 
 
+def _counted(touched: FieldSet, ignored: Collection[str]) -> FieldSet:
+    counted = touched - UNTRACKED
+    return {path for path in counted if path[0] not in ignored} if ignored else counted
+
+
 def _stamp(now: datetime) -> str:
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def applied(live: Obj, config: Obj, shape: Shape, manager: Manager, now: datetime, force: bool) -> Obj:
+def applied(
+    live: Obj, config: Obj, shape: Shape, manager: Manager, now: datetime, force: bool, ignored: Collection[str] = ()
+) -> Obj:
     """The live object after a server-side apply of `config`; a conflict is a 409."""
     entries = _decode(live.get("metadata", {}).get("managedFields"))
     live, config = _stripped(live), _stripped(config)
@@ -158,15 +168,15 @@ def applied(live: Obj, config: Obj, shape: Shape, manager: Manager, now: datetim
             entries[first.key()] = Entry(first, _stamp(now), before)
     key = manager.key()
     previous = entries.get(key)
-    wanted = fields.field_set(config, shape) - UNTRACKED
+    wanted = _counted(fields.field_set(config, shape), ignored)
     entries[key] = Entry(manager, _stamp(now), wanted)
     merged = fields.merge(live, config, shape)
     if previous:
         merged = fields.without(merged, _dropped(previous.owned, entries), shape)
     difference = fields.compare(live, merged, shape)
     _settle(entries, key, difference, force)
-    if previous and previous.owned == wanted and live == merged:
-        entries[key] = replace(previous, manager=manager)
+    if live == merged:
+        entries[key] = replace(entries[key], time=previous.time if previous else "")
     return _with_entries(merged, {k: entry for k, entry in entries.items() if entry.owned})
 
 
@@ -192,7 +202,7 @@ def _settle(entries: dict[Key, Entry], key: Key, difference: fields.Difference, 
 
 
 def _conflict(conflicts: list[tuple[Entry, FieldSet]]) -> ApiError:
-    causes = []
+    causes: list[Cause] = []
     for entry, owned in sorted(conflicts, key=lambda pair: pair[0].manager.name):
         who = f'"{entry.manager.name}"'
         if entry.manager.subresource:

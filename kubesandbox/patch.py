@@ -35,12 +35,9 @@ def json_patch(target: Any, operations: Any) -> Any:
     for operation in operations:
         try:
             out = _operate(out, operation)
-        except (KeyError, IndexError, ValueError, TypeError) as error:
-            name, path = operation.get("op"), operation.get("path")
-            text = f"{name} operation does not apply: doc is missing path: {path}: {error}"
-            raise ApiError(
-                422, "Invalid", f"the server rejected our request due to an error in our request: {text}", {}
-            ) from None
+        except (KeyError, IndexError, ValueError, TypeError):
+            text = "the server rejected our request due to an error in our request"
+            raise ApiError(422, "Invalid", text, {}) from None
     return out
 
 

@@ -57,6 +57,12 @@ class Resource:
         """The kind of a list."""
         return self.list_kind or self.kind + "List"
 
+    def ignored(self, subresource: str) -> frozenset[str]:
+        """The top-level fields that a write leaves alone, so that it cannot own them."""
+        if "status" not in self.subresources:
+            return frozenset()
+        return frozenset({"f:spec"} if subresource == "status" else {"f:status"})
+
     @property
     def empty(self) -> dict[str, Any]:
         """What an object of this kind has before anything is set: where managedFields starts from."""

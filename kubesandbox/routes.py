@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
 
-from . import discovery, identity, reads, writes
+from . import deletes, discovery, identity, reads, writes
 from .cluster import Answer, Call, Cluster
-from .errors import ApiError, PlainNotFoundError, forbidden, method_not_allowed
+from .errors import ApiError, PlainNotFoundError, forbidden, method_not_allowed, not_found, unknown_path
 from .rbac import Attributes, User
-from .resources import Resource
+from .resources import BUILT_IN, Resource
 
+_BUILT_IN_GROUPS = {resource.group for resource in BUILT_IN}
+_EITHER = ("list", "watch", "deletecollection")
 _METHODS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -87,12 +89,20 @@ def dispatch(
     if not cluster.authorizer.allowed(user, what):
         known = resource or Resource(target.group, target.version, "", target.plural)
         raise forbidden(known, target.name, what.denial(user))
-    if resource is None or resource.namespaced is False and target.namespace:
+    if resource is None and target.group in _BUILT_IN_GROUPS:
+        raise unknown_path()
+    if resource is None or (target.namespace and not resource.namespaced):
         raise PlainNotFoundError
     if target.subresource and target.subresource not in resource.subresources:
-        raise PlainNotFoundError
+        raise not_found(resource, target.name) if resource.schema else unknown_path()
     call = Call(verb, resource, target.namespace, target.name, target.subresource, query, headers, body, user)
-    return _answer(cluster, call)
+    try:
+        answer = _answer(cluster, call)
+    except ApiError as error:
+        error.warnings = call.warnings
+        raise
+    answer.warnings = call.warnings
+    return answer
 
 
 def _asked_name(verb: str, target: Target, query: Mapping[str, str]) -> str:
@@ -123,13 +133,20 @@ def _answer(cluster: Cluster, call: Call) -> Answer:
         if call.verb != "create":
             raise method_not_allowed()
         return identity.token_request(cluster, call)
-    if call.verb not in resource.verbs or (call.verb == "create" and call.name):
+    if call.verb not in resource.verbs or (bool(call.name) is (call.verb == "create") and call.verb not in _EITHER):
         raise method_not_allowed()
     if call.verb in ("create", "update", "patch") and resource.namespaced and not call.namespace:
         raise method_not_allowed()
-    if call.verb in ("get", "list", "watch"):
-        return _READS[call.verb](cluster, call)
-    return writes.VERBS[call.verb](cluster, call)
+    return _VERBS[call.verb](cluster, call)
 
 
-_READS = {"get": reads.get, "list": reads.list_objects, "watch": reads.watch}
+_VERBS = {
+    "get": reads.get,
+    "list": reads.list_objects,
+    "watch": reads.watch,
+    "create": writes.create,
+    "update": writes.update,
+    "patch": writes.patched,
+    "delete": deletes.delete,
+    "deletecollection": deletes.delete_collection,
+}

@@ -36,9 +36,7 @@ def _checked(key: str, values: list[str]) -> None:
             f'values[0][{key}]: Invalid value: "{value}": {problem}' for problem in label_value_problems(value)
         ]
     if problems:
-        raise bad_request(
-            "unable to parse requirement: " + "; ".join(f"<nil>: {text}" if not text else text for text in problems)
-        )
+        raise bad_request("unable to parse requirement: " + "; ".join(problems))
 
 
 def _requirement(text: str) -> Matcher:

@@ -99,7 +99,7 @@ class Server(ThreadingHTTPServer):
         self.requests: list[Request] = []
         self.stopping = threading.Event()
         self.connections: set[socket.socket] = set()
-        super().__init__(("127.0.0.1", port), Handler)  # type: ignore[arg-type]
+        super().__init__(("127.0.0.1", port), Handler)
 
     def server_bind(self) -> None:
         """Bind without the name lookup of HTTPServer."""
@@ -194,10 +194,11 @@ class Handler(StreamRequestHandler):
                 raise too_large(BODY_LIMIT)
             return user, dispatch(self.server.cluster, user, *vars(incoming).values())
         except ApiError as error:
-            return user, Answer(error.code, msgspec.json.encode(error.status()), headers=error.headers)
+            body = msgspec.json.encode(error.status())
+            return user, Answer(error.code, body, headers=error.headers, warnings=error.warnings)
         except PlainNotFoundError:
             return user, Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
-        except Exception as error:  # noqa: BLE001 - as the server does: a panic is a 500, the connection goes on
+        except Exception as error:  # as the server does: a panic is a 500, the connection goes on
             failure = ApiError(500, "InternalError", f"Internal error occurred: {type(error).__name__}: {error}")
             return user, Answer(500, msgspec.json.encode(failure.status()))
 
@@ -228,6 +229,7 @@ class Handler(StreamRequestHandler):
         size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
         lines = [f"HTTP/1.1 {answer.status} {phrase}", f"Content-Type: {answer.content_type}", size]
         lines += [f"{name}: {value}" for name, value in answer.headers.items()]
+        lines += ['Warning: 299 - "' + text.replace('"', '\\"') + '"' for text in answer.warnings]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
     def _send(self, incoming: Incoming, answer: Answer, user: User, truncate: bool = False) -> bool:
@@ -252,7 +254,7 @@ class Handler(StreamRequestHandler):
 
     def _gone(self) -> bool:
         try:
-            return self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+            return not self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
 

@@ -5,6 +5,8 @@ Source: the x-kubernetes-list-type and x-kubernetes-map-type marks of the publis
 
 from __future__ import annotations
 
+from typing import Any
+
 from .fields import ANY, ATOMIC, STRUCT, Shape
 
 
@@ -58,7 +60,7 @@ _BY_KIND = {
     "CustomResourceDefinition": {"spec": STRUCT, "status": _STATUS},
 }
 
-BASE = {
+BASE: dict[str, dict[str, Any]] = {
     "Namespace": {"spec": {}, "status": {}},
     "Pod": {"spec": {}, "status": {}},
     "Job": {"spec": {"template": {"metadata": {}, "spec": {}}}, "status": {}},

@@ -152,10 +152,19 @@ def _definition(name: str, kind: str, fmt: str = "", description: str = "", prio
     return {"name": name, "type": kind, "format": fmt, "description": description or name, "priority": priority}
 
 
+_COLUMN = "Custom resource definition column (in JSONPath format)"
+_NAME = (
+    "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a "
+    "client to request the generation of an appropriate name automatically. Name is primarily intended for creation "
+    "idempotence and configuration definition. Cannot be updated. More info: "
+    "https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names"
+)
+
+
 def _columns(resource: Resource) -> tuple[list[Obj], list[Cell]]:
     if resource.kind == "Event" and not resource.schema:
         return [_definition(name, kind) for name, kind, _ in _EVENT], [cell for _, _, cell in _EVENT]
-    definitions = [_definition("Name", "string", "name")]
+    definitions = [_definition("Name", "string", "name", _NAME)]
     cells: list[Cell] = [_field("metadata.name")]
     if resource.schema:
         columns = resource.schema.columns or [
@@ -168,7 +177,7 @@ def _columns(resource: Resource) -> tuple[list[Obj], list[Cell]]:
                     column["name"],
                     kind,
                     column.get("format", ""),
-                    column.get("description", ""),
+                    column.get("description") or f"{_COLUMN}: {column['jsonPath']}",
                     column.get("priority", 0),
                 )
             )

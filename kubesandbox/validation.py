@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from .errors import Cause, duplicate, invalid_value, required, too_long
+from .errors import Cause, duplicate, forbidden_field, invalid_value, required, too_long
 from .resources import Resource
 
 Obj = dict[str, Any]
@@ -25,6 +25,7 @@ _QUALIFIED_RE = re.compile(_QUALIFIED + r"\Z")
 _VALUE_RE = re.compile(_VALUE + r"\Z")
 _CONFIG_KEY_RE = re.compile(_CONFIG_KEY + r"\Z")
 
+STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 ANNOTATIONS_LIMIT = 256 * 1024
 
 
@@ -62,19 +63,22 @@ CONFIG_KEY_RULE = _regex(
 )
 
 
+_TOO_MANY_CHARACTERS = "must be no more than 253 characters"
+
+
 def _too_many_bytes(limit: int) -> str:
     return f"must be no more than {limit} bytes"
 
 
 def subdomain_problems(value: str) -> list[str]:
     """What is wrong with a DNS subdomain."""
-    problems = [_too_many_bytes(253)] if len(value) > 253 else []
+    problems = [_TOO_MANY_CHARACTERS] if len(value) > 253 else []
     return problems if _SUBDOMAIN_RE.match(value) else [*problems, SUBDOMAIN_RULE]
 
 
 def label_name_problems(value: str) -> list[str]:
     """What is wrong with a DNS label."""
-    problems = [_too_many_bytes(63)] if len(value) > 63 else []
+    problems = ["must be no more than 63 characters"] if len(value) > 63 else []
     return problems if _LABEL_RE.match(value) else [*problems, LABEL_RULE]
 
 
@@ -112,7 +116,7 @@ def label_value_problems(value: str) -> list[str]:
 
 def config_key_problems(key: str) -> list[str]:
     """What is wrong with a key of a ConfigMap or Secret."""
-    problems = [_too_many_bytes(253)] if len(key) > 253 else []
+    problems = [_TOO_MANY_CHARACTERS] if len(key) > 253 else []
     if not _CONFIG_KEY_RE.match(key):
         problems.append(CONFIG_KEY_RULE)
     if key in (".", ".."):
@@ -149,8 +153,30 @@ def metadata_causes(resource: Resource, meta: Obj) -> list[Cause]:
     causes += _annotation_causes(meta.get("annotations") or {})
     causes += _reference_causes(meta.get("ownerReferences") or [])
     for number, finalizer in enumerate(meta.get("finalizers") or []):
-        field = f"metadata.finalizers[{number}]" if resource.schema else "metadata.finalizers"
-        causes += [invalid_value(field, finalizer, problem) for problem in label_key_problems(finalizer)]
+        causes += _finalizer_causes(resource, number, finalizer)
+    return causes
+
+
+def _finalizer_causes(resource: Resource, number: int, finalizer: str) -> list[Cause]:
+    problems = label_key_problems(finalizer)
+    if problems or resource.schema or "/" in finalizer or finalizer in STANDARD_FINALIZERS:
+        return [invalid_value("metadata.finalizers", finalizer, problem) for problem in problems]
+    why = "name is neither a standard finalizer name nor is it fully qualified"
+    return [invalid_value(f"metadata.finalizers[{number}]", finalizer, why)]
+
+
+def metadata_change_causes(new: Obj, old: Obj) -> list[Cause]:
+    """Field errors of an update's metadata."""
+    causes = []
+    if new.get("uid", old["uid"]) != old["uid"]:
+        causes.append(invalid_value("metadata.uid", new["uid"], "field is immutable"))
+    added = sorted(set(new.get("finalizers") or []) - set(old.get("finalizers") or []))
+    if old.get("deletionTimestamp") and added:
+        listed = ", ".join(f'"{name}"' for name in added)
+        why = (
+            f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}"
+        )
+        causes.append(forbidden_field("metadata.finalizers", why))
     return causes
 
 
@@ -176,8 +202,8 @@ def _annotation_causes(annotations: dict[str, str]) -> list[Cause]:
 def _reference_causes(references: list[Obj]) -> list[Cause]:
     causes = []
     seen = set()
-    for number, reference in enumerate(references):
-        path = f"metadata.ownerReferences[{number}]"
+    path = "metadata.ownerReferences"
+    for reference in references:
         for field in ("apiVersion", "kind", "name", "uid"):
             if not reference.get(field):
                 causes.append(invalid_value(f"{path}.{field}", "", "must not be empty"))

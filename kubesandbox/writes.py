@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import msgspec
 import yaml
 
 from . import kinds, managed_fields, patch
+from .bodies import decoded, load_yaml, parse
 from .cluster import Answer, Call, Cluster, now, stamp
 from .errors import (
     ApiError,
@@ -19,73 +19,27 @@ from .errors import (
     bad_request,
     conflict,
     forbidden,
+    forbidden_field,
     invalid,
-    invalid_value,
     not_found,
-    unsupported_media_type,
+    required,
 )
 from .managed_fields import Manager
-from .reads import filter_of, page, shown
+from .reads import shown
 from .resources import NAMESPACES, Resource
 from .store import Stored
-from .validation import metadata_causes
+from .validation import metadata_causes, metadata_change_causes
 
 Obj = dict[str, Any]
 APPLY, STRATEGIC = "application/apply-patch+yaml", "application/strategic-merge-patch+json"
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 _FIXED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
-SUCCESS: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-
-
-def parse(call: Call) -> Any:
-    """The body as JSON or YAML."""
-    kind = call.content_type
-    try:
-        if "yaml" in kind:
-            return yaml.safe_load(call.body)
-        if "json" in kind or kind == "":
-            return msgspec.json.decode(call.body)
-    except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise bad_request(f"error decoding the body: {error}") from None
-    raise unsupported_media_type(["application/json", "application/yaml"])
-
-
-def _decoded(call: Call, raw: Any) -> tuple[Obj, list[str]]:
-    """The object that a body holds, and the warnings about fields that were dropped."""
-    resource = call.resource
-    if not isinstance(raw, dict):
-        raise bad_request("couldn't get version/kind; json parse error: the body is not an object")
-    kind, version = raw.get("kind") or resource.kind, raw.get("apiVersion") or resource.api_version
-    if (kind, version) != (resource.kind, resource.api_version):
-        raise bad_request(
-            f"the object provided is unrecognized (must be of type {resource.kind}): "
-            f"couldn't get version/kind; got {version}, Kind={kind}"
-            if resource.schema is None
-            else f'{kind} in version "{version}" cannot be handled as a {resource.kind}: no match'
-        )
-    return _pruned(call, raw)
-
-
-def _pruned(call: Call, raw: Obj) -> tuple[Obj, list[str]]:
-    resource = call.resource
-    if resource.schema:
-        obj, unknown = resource.schema.prune(raw)
-    else:
-        obj, unknown = raw, kinds.unknown_fields(resource, raw)
-    mode = call.query.get("fieldValidation", "Warn" if resource.schema else "Warn")
-    texts = [f'unknown field "{path}"' for path in sorted(unknown)]
-    if texts and mode == "Strict":
-        raise bad_request("strict decoding error: " + ", ".join(texts))
-    obj = kinds.decode(resource, obj)
-    if resource.schema:
-        obj = resource.schema.defaulted(obj)
-    return obj, texts if mode == "Warn" else []
 
 
 def create(cluster: Cluster, call: Call) -> Answer:
     """POST."""
-    obj, warnings = _decoded(call, parse(call))
+    obj = decoded(call, parse(call))
     meta = obj["metadata"]
     if call.resource.namespaced:
         if meta.setdefault("namespace", call.namespace) != call.namespace:
@@ -97,11 +51,16 @@ def create(cluster: Cluster, call: Call) -> Answer:
         obj = kinds.decode(call.resource, obj)
     if meta.get("resourceVersion"):
         raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
-    owner = Manager(call.manager, "Update", call.resource.api_version)
-    obj = managed_fields.updated(call.resource.empty, obj, call.resource.shape, owner, now())
+    obj = _owned(call, call.resource.empty, obj)
     with cluster.store.lock:
         item = insert(cluster, call, obj)
-    return _warned(shown(call, item, 201), warnings)
+    return shown(call, item, 201)
+
+
+def _owned(call: Call, old: Obj, new: Obj) -> Obj:
+    resource = call.resource
+    owner = Manager(call.manager, "Update", resource.api_version, call.subresource)
+    return managed_fields.updated(old, new, resource.shape, owner, now(), resource.ignored(call.subresource))
 
 
 def insert(cluster: Cluster, call: Call, obj: Obj) -> Stored:
@@ -116,6 +75,9 @@ def insert(cluster: Cluster, call: Call, obj: Obj) -> Stored:
     if "status" in resource.subresources and resource.schema:
         obj = {key: value for key, value in obj.items() if key != "status"}
     obj = kinds.prepare_create(resource, {**obj, "metadata": meta}, moment)
+    if resource.kind == "CustomResourceDefinition":
+        server = Manager("kube-apiserver", "Update", resource.api_version, "status")
+        obj = managed_fields.updated(kinds.before_established(obj), obj, resource.shape, server, now())
     _validate(resource, obj, None)
     if cluster.store.get(resource, call.namespace, meta["name"]):
         raise already_exists(resource, meta["name"])
@@ -149,45 +111,55 @@ def _validate(resource: Resource, obj: Obj, old: Obj | None, subresource: str = 
         raise invalid(resource, obj["metadata"].get("name") or "", causes)
 
 
-def _warned(answer: Answer, warnings: list[str]) -> Answer:
-    if warnings:
-        answer.headers["Warning"] = ", ".join('299 - "' + text.replace('"', '\\"') + '"' for text in warnings)
-    return answer
-
-
 def update(cluster: Cluster, call: Call) -> Answer:
     """PUT."""
-    obj, warnings = _decoded(call, parse(call))
+    obj = decoded(call, parse(call))
     meta = obj["metadata"]
-    if meta.get("name") != call.name:
-        raise bad_request(
-            f"the name of the object ({meta.get('name', '')}) does not match the name on the URL ({call.name})"
-        )
-    if call.resource.namespaced and meta.setdefault("namespace", call.namespace) != call.namespace:
-        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    _check_place(call, meta)
     with cluster.store.lock:
         live = cluster.store.get(call.resource, call.namespace, call.name)
         if live is None:
             if not call.resource.create_on_update:
                 raise not_found(call.resource, call.name)
-            owner = Manager(call.manager, "Update", call.resource.api_version)
-            obj = managed_fields.updated(call.resource.empty, obj, call.resource.shape, owner, now())
+            obj = _owned(call, call.resource.empty, obj)
             return shown(call, insert(cluster, call, obj), 201)
         _check_identity(call, live, meta)
         item = change(cluster, call, live, obj)
-    return _warned(shown(call, item), warnings)
+    return shown(call, item)
+
+
+def _check_place(call: Call, meta: Obj) -> None:
+    name = meta.get("name")
+    if not name:
+        raise bad_request(
+            f"the name of the object ({call.name} based on URL) was undeterminable: name must be provided"
+        )
+    if name != call.name:
+        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({call.name})")
+    if call.resource.namespaced and meta.setdefault("namespace", call.namespace) != call.namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
 
 def _check_identity(call: Call, live: Stored, meta: Obj) -> None:
-    resource, actual = call.resource, live.obj["metadata"]["uid"]
+    actual = live.obj["metadata"]["uid"]
     if meta.get("uid") and meta["uid"] != actual:
-        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {actual}"
-        raise conflict(resource, call.name, why)
-    version = meta.get("resourceVersion")
+        place = "/".join(part for part in (call.resource.plural, call.namespace, call.name) if part)
+        if call.resource.schema:
+            place = f"{call.resource.group}/{place}"
+        why = (
+            f"StorageError: invalid object, Code: 4, Key: /registry/{place}, ResourceVersion: 0, AdditionalErrorMsg: "
+            f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {actual}"
+        )
+        raise conflict(call.resource, call.name, why)
+    _check_version(call, live, meta)
+
+
+def _check_version(call: Call, live: Stored, meta: Obj) -> None:
+    resource, version = call.resource, meta.get("resourceVersion")
     if not version and (resource.schema or resource.kind == "CustomResourceDefinition"):
         field = "metadata.resourceVersion"
         cause = Cause("FieldValueInvalid", "Invalid value: 0: must be specified for an update", field)
-        raise invalid(resource, call.name, [cause])
+        raise invalid(replace(resource, kind=resource.plural), call.name, [cause])
     if version and version != str(live.version):
         raise conflict(resource, call.name)
 
@@ -196,11 +168,13 @@ def change(cluster: Cluster, call: Call, live: Stored, obj: Obj, manage: bool = 
     """Store the new state of an object: a write that changes nothing is none."""
     resource, old = call.resource, live.obj
     if manage:
-        owner = Manager(call.manager, "Update", resource.api_version, call.subresource)
-        obj = kinds.prepare_update(resource, _identified(obj, old), old, call.subresource)
-        obj = managed_fields.updated(old, obj, resource.shape, owner, now())
+        obj = kinds.prepare_update(resource, obj, old, call.subresource)
+        obj = _owned(call, old, obj)
     else:
         obj = kinds.prepare_update(resource, obj, old, call.subresource)
+    moved = metadata_change_causes(obj["metadata"], old["metadata"])
+    if moved:
+        raise invalid(resource, call.name, moved if resource.schema else moved * 2)
     obj = _identified(obj, old)
     if (resource.spec or resource.schema) and kinds.spec_of(resource, obj) != kinds.spec_of(resource, old):
         obj["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
@@ -235,27 +209,22 @@ def _finished(resource: Resource, obj: Obj) -> bool:
 def patched(cluster: Cluster, call: Call) -> Answer:
     """PATCH."""
     kind = call.content_type
-    accepted = [JSON_PATCH, MERGE_PATCH, *([] if call.resource.schema else [STRATEGIC]), APPLY]
-    if kind not in accepted:
-        raise unsupported_media_type(accepted)
+    if kind not in (JSON_PATCH, MERGE_PATCH, APPLY) and (kind != STRATEGIC or call.resource.schema):
+        raise _unknown_patch(call)
     if kind == APPLY:
         return _apply(cluster, call)
     if call.query.get("force"):
-        raise ApiError(
-            422,
-            "Invalid",
-            'PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch',
-            {},
-        )
+        raise _bad_option(forbidden_field("force", "may not be specified for non-apply patch"))
     body = parse(call)
     with cluster.store.lock:
         live = cluster.store.get(call.resource, call.namespace, call.name)
         if live is None:
             raise not_found(call.resource, call.name)
-        obj, warnings = _decoded(call, _patch(kind, live.obj, body, call.resource))
-        _check_unmoved(call, live, obj)
+        obj = decoded(call, _patch(kind, live.obj, body, call.resource))
+        _check_place(call, obj["metadata"])
+        _check_version(call, live, obj["metadata"])
         item = change(cluster, call, live, obj)
-    return _warned(shown(call, item), warnings)
+    return shown(call, item)
 
 
 def _patch(kind: str, old: Obj, body: Any, resource: Resource) -> Any:
@@ -266,23 +235,22 @@ def _patch(kind: str, old: Obj, body: Any, resource: Resource) -> Any:
     return patch.strategic_merge(old, body, resource.shape)
 
 
-def _check_unmoved(call: Call, live: Stored, obj: Obj) -> None:
-    meta = obj["metadata"]
-    if meta.get("name") != call.name or meta.get("namespace", "") != live.namespace:
-        field = "metadata.name" if meta.get("name") != call.name else "metadata.namespace"
-        value = meta.get(field.split(".")[1], "")
-        raise invalid(call.resource, call.name, [invalid_value(field, value, "field is immutable")])
-    _check_identity(call, live, meta)
+def _unknown_patch(call: Call) -> ApiError:
+    if not call.resource.schema:
+        return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+    accepted = ", ".join((JSON_PATCH, MERGE_PATCH, APPLY))
+    text = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
+    return ApiError(415, "UnsupportedMediaType", text)
+
+
+def _bad_option(cause: Cause) -> ApiError:
+    details = {"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [cause.as_dict()]}
+    return ApiError(422, "Invalid", f'PatchOptions.meta.k8s.io "" is invalid: {cause.text()}', details)
 
 
 def _apply(cluster: Cluster, call: Call) -> Answer:
     if not call.query.get("fieldManager"):
-        raise ApiError(
-            422,
-            "Invalid",
-            'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch',
-            {},
-        )
+        raise _bad_option(required("fieldManager", "is required for apply patch"))
     config = _apply_config(call)
     resource = call.resource
     owner = Manager(call.manager, "Apply", resource.api_version, call.subresource)
@@ -301,23 +269,25 @@ def _apply(cluster: Cluster, call: Call) -> Answer:
                 f"uid mismatch: the provided object specified uid "
                 f"{config['metadata']['uid']}, and no existing object was found",
             )
-        merged = managed_fields.applied(before, config, resource.shape, owner, now(), force)
-        obj, warnings = _decoded(call, merged)
+        merged = managed_fields.applied(
+            before, config, resource.shape, owner, now(), force, resource.ignored(call.subresource)
+        )
+        obj = decoded(call, merged)
         if live:
-            return _warned(shown(call, change(cluster, call, live, obj, manage=False)), warnings)
+            return shown(call, change(cluster, call, live, obj, manage=False))
         meta = {**obj["metadata"], "name": call.name}
         if resource.namespaced:
             meta["namespace"] = call.namespace
-        return _warned(shown(call, insert(cluster, call, {**obj, "metadata": meta}), 201), warnings)
+        return shown(call, insert(cluster, call, {**obj, "metadata": meta}), 201)
 
 
 def _apply_config(call: Call) -> Obj:
     try:
-        config = yaml.load(call.body, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+        config = load_yaml(call.body)
     except yaml.YAMLError as error:
         raise bad_request(f"error decoding YAML: {error}") from None
     if not isinstance(config, dict) or not config.get("kind") or not config.get("apiVersion"):
-        raise bad_request("error decoding YAML: invalid object type: apiVersion and kind are required")
+        raise bad_request("invalid object type: /, Kind=")
     meta = config.setdefault("metadata", {})
     if meta.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
@@ -327,101 +297,17 @@ def _apply_config(call: Call) -> Obj:
         raise bad_request(f"the object provided is unrecognized (must be of type {call.resource.kind})")
     if call.subresource == "status":
         config = {key: value for key, value in config.items() if key in ("apiVersion", "kind", "metadata", "status")}
+    if call.resource.schema:
+        _check_declared(call, config)
     return config
 
 
-def delete(cluster: Cluster, call: Call) -> Answer:
-    """DELETE of one object."""
-    options = _delete_options(call)
-    with cluster.store.lock:
-        live = cluster.store.get(call.resource, call.namespace, call.name)
-        if live is None:
-            raise not_found(call.resource, call.name)
-        _check_preconditions(call, live, options.get("preconditions") or {})
-        dry = call.dry_run or options.get("dryRun") == ["All"]
-        gone, item = remove(cluster, call.resource, live, options.get("propagationPolicy", ""), dry)
-    if not gone or call.resource.returns_deleted:
-        return shown(call, item)
-    details = {
-        "name": call.name,
-        **({"group": call.resource.group} if call.resource.group else {}),
-        "kind": call.resource.plural,
-        "uid": live.obj["metadata"]["uid"],
-    }
-    return Answer(200, msgspec.json.encode({**SUCCESS, "details": details}))
-
-
-def _delete_options(call: Call) -> Obj:
-    options = parse(call) if call.body.strip() else {}
-    if not isinstance(options, dict):
-        raise bad_request("couldn't get version/kind; json parse error: the body is not an object")
-    if "propagationPolicy" in call.query:
-        options = {**options, "propagationPolicy": call.query["propagationPolicy"]}
-    return options
-
-
-def _check_preconditions(call: Call, live: Stored, wanted: Obj) -> None:
-    uid, version = live.obj["metadata"]["uid"], str(live.version)
-    if wanted.get("uid") and wanted["uid"] != uid:
-        why = f"UID in precondition: {wanted['uid']}, UID in object meta: {uid}"
-    elif wanted.get("resourceVersion") and wanted["resourceVersion"] != version:
-        given = wanted["resourceVersion"]
-        why = f"ResourceVersion in precondition: {given}, ResourceVersion in object meta: {version}"
-    else:
-        return
-    raise conflict(call.resource, call.name, f"Precondition failed: {why}")
-
-
-_POLICIES = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
-
-
-def remove(
-    cluster: Cluster, resource: Resource, live: Stored, policy: str = "", dry: bool = False
-) -> tuple[bool, Stored]:
-    """Delete an object, or mark it when finalizers hold it; whether it is gone."""
-    meta = dict(live.obj["metadata"])
-    finalizers = list(meta.get("finalizers") or [])
-    wanted = _POLICIES.get(policy)
-    if wanted and wanted not in finalizers and not meta.get("deletionTimestamp"):
-        finalizers.append(wanted)
-    held = bool(finalizers) or (resource.kind == "Namespace" and bool(live.obj["spec"].get("finalizers")))
-    if not held:
-        return True, live if dry else cluster.store.remove(resource, live)
-    if meta.get("deletionTimestamp"):
-        return False, live
-    meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = stamp(now()), 0
-    if finalizers:
-        meta["finalizers"] = finalizers
-    if "generation" in meta:
-        meta["generation"] += 1
-    obj = {**live.obj, "metadata": meta}
-    if resource.kind == "Namespace":
-        del meta["deletionGracePeriodSeconds"]
-        obj["status"] = {**obj["status"], "phase": "Terminating"}
-    return False, Stored(obj) if dry else cluster.store.put(resource, obj)
-
-
-def delete_collection(cluster: Cluster, call: Call) -> Answer:
-    """DELETE of everything that is selected."""
-    options = _delete_options(call)
-    dry = call.dry_run or options.get("dryRun") == ["All"]
-    filter_of(call)
-    with cluster.store.lock:
-        found = page(cluster, call)
-        for item in found.items:
-            remove(cluster, call.resource, item, options.get("propagationPolicy", ""), dry)
-    head: Obj = {
-        "kind": call.resource.items_kind,
-        "apiVersion": call.resource.api_version,
-        "metadata": {"resourceVersion": str(cluster.store.version)},
-    }
-    return Answer(200, msgspec.json.encode({**head, "items": [item.obj for item in found.items]}))
-
-
-VERBS: dict[str, Callable[[Cluster, Call], Answer]] = {
-    "create": create,
-    "update": update,
-    "patch": patched,
-    "delete": delete,
-    "deletecollection": delete_collection,
-}
+def _check_declared(call: Call, config: Obj) -> None:
+    schema = call.resource.schema
+    unknown = schema.prune(config)[1] if schema else []
+    if unknown:
+        lines = [f".{path}: field not declared in schema" for path in sorted(unknown)]
+        meta = config["metadata"]
+        title = f"{meta.get('namespace', '')}/{meta.get('name', '')}; {config['apiVersion']}, Kind={config['kind']}"
+        why = lines[0] if len(lines) == 1 else "errors:\n  " + "\n  ".join(lines)
+        raise ApiError(500, "", f"failed to create typed patch object ({title}): {why}")

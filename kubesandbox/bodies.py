@@ -1,0 +1,95 @@
+"""Request bodies: their media type, their decoding, and the fields that a kind does not know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import yaml
+
+from . import kinds
+from .cluster import Call
+from .errors import bad_request, invalid, invalid_value, unsupported_media_type
+
+Obj = dict[str, Any]
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def load_yaml(body: bytes) -> Any:
+    """A YAML document, which JSON is too."""
+    return yaml.load(body, Loader=_Loader)  # noqa: S506 - one of the two safe loaders
+
+
+def parse(call: Call) -> Any:
+    """The body as JSON or YAML."""
+    kind = call.content_type
+    try:
+        if "yaml" in kind:
+            return load_yaml(call.body)
+        if "json" in kind or kind == "":
+            return msgspec.json.decode(call.body)
+    except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
+        shown = call.body[:200].decode(errors="replace") if call.resource.kind != "Secret" else "..."
+        why = "unexpected end of JSON input" if "truncated" in str(error) else str(error)
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {call.resource.kind}): couldn't get version/kind; "
+            f"json parse error: {why} ({shown})"
+        ) from None
+    raise unsupported_media_type()
+
+
+def decoded(call: Call, raw: Any) -> Obj:
+    """The object that a body holds; the call is told of fields that were dropped."""
+    resource = call.resource
+    if not isinstance(raw, dict):
+        raise bad_request("couldn't get version/kind; json parse error: the body is not an object")
+    kind, version = raw.get("kind") or resource.kind, raw.get("apiVersion") or resource.api_version
+    if resource.schema:
+        _check_custom(call, raw)
+    elif version != resource.api_version:
+        why = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+        raise bad_request(f'{kind} in version "{version}" cannot be handled as a {resource.kind}: {why}')
+    elif kind != resource.kind:
+        why = f"converting ({version}.{kind}) to (core.{resource.kind}): unknown conversion"
+        raise bad_request(f'{kind} in version "{version}" cannot be handled as a {resource.kind}: {why}')
+    return _pruned(call, raw)
+
+
+def _check_custom(call: Call, raw: Obj) -> None:
+    resource = call.resource
+    for name in ("Kind", "apiVersion"):
+        if not raw.get(name[0].lower() + name[1:]):
+            text = call.body.decode(errors="replace")
+            raise bad_request(
+                f"the object provided is unrecognized (must be of type {resource.kind}): Object '{name}' is missing in "
+                f"'{text}' ({text})"
+            )
+    if raw["apiVersion"] != resource.api_version:
+        raise bad_request(
+            f"the API version in the data ({raw['apiVersion']}) does not match the expected API version "
+            f"({resource.api_version})"
+        )
+    if raw["kind"] != resource.kind:
+        cause = invalid_value("kind", raw["kind"], f"must be {resource.kind}")
+        other = replace(resource, kind=raw["kind"])
+        raise invalid(other, (raw.get("metadata") or {}).get("name", ""), [cause])
+
+
+def _pruned(call: Call, raw: Obj) -> Obj:
+    resource = call.resource
+    mode = call.query.get("fieldValidation", "Warn")
+    if resource.schema:
+        obj, unknown = resource.schema.prune(raw)
+    else:
+        obj, unknown = raw, kinds.unknown_fields(resource, raw)
+    texts = [f'unknown field "{path}"' for path in sorted(unknown)]
+    if texts and mode == "Strict":
+        why = "strict decoding error: " + ", ".join(texts)
+        raise bad_request(why) if call.verb == "patch" else kinds.cannot_handle(resource, why)
+    obj = kinds.decode(resource, obj)
+    if resource.schema:
+        obj = resource.schema.defaulted(obj)
+    if mode == "Warn":
+        call.warnings.extend(texts)
+    return obj

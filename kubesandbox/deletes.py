@@ -1,0 +1,116 @@
+"""delete and deletecollection: preconditions, finalizers, propagation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .bodies import parse
+from .cluster import Answer, Call, Cluster, now, stamp
+from .errors import ApiError, bad_request, not_found, qualified
+from .reads import filter_of, page, shown
+from .resources import Resource
+from .store import Stored
+
+Obj = dict[str, Any]
+SUCCESS: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+
+
+def delete(cluster: Cluster, call: Call) -> Answer:
+    """DELETE of one object."""
+    options = _delete_options(call)
+    with cluster.store.lock:
+        live = cluster.store.get(call.resource, call.namespace, call.name)
+        if live is None:
+            raise not_found(call.resource, call.name)
+        _check_preconditions(call, live, options.get("preconditions") or {})
+        dry = call.dry_run or options.get("dryRun") == ["All"]
+        gone, item = remove(cluster, call.resource, live, options.get("propagationPolicy", ""), dry)
+    if not gone or call.resource.returns_deleted:
+        return shown(call, item)
+    details = {
+        "name": call.name,
+        **({"group": call.resource.group} if call.resource.group else {}),
+        "kind": call.resource.plural,
+        "uid": live.obj["metadata"]["uid"],
+    }
+    return Answer(200, msgspec.json.encode({**SUCCESS, "details": details}))
+
+
+def _delete_options(call: Call) -> Obj:
+    options = parse(call) if call.body.strip() else {}
+    if not isinstance(options, dict):
+        raise bad_request("couldn't get version/kind; json parse error: the body is not an object")
+    if "propagationPolicy" in call.query:
+        options = {**options, "propagationPolicy": call.query["propagationPolicy"]}
+    return options
+
+
+def _check_preconditions(call: Call, live: Stored, wanted: Obj) -> None:
+    uid, version = live.obj["metadata"]["uid"], str(live.version)
+    if wanted.get("uid") and wanted["uid"] != uid:
+        why = (
+            f"the UID in the precondition ({wanted['uid']}) does not match the UID in record ({uid}). "
+            "The object might have been deleted and then recreated"
+        )
+    elif wanted.get("resourceVersion") and wanted["resourceVersion"] != version:
+        why = (
+            f"the ResourceVersion in the precondition ({wanted['resourceVersion']}) does not match the ResourceVersion "
+            f"in record ({version}). The object might have been modified"
+        )
+    else:
+        return
+    title = f'{qualified(call.resource.kind, call.resource.group)} "{call.name}"'
+    details = {
+        "name": call.name,
+        **({"group": call.resource.group} if call.resource.group else {}),
+        "kind": call.resource.kind,
+    }
+    raise ApiError(409, "Conflict", f"Operation cannot be fulfilled on {title}: {why}", details)
+
+
+_POLICIES = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
+
+
+def remove(
+    cluster: Cluster, resource: Resource, live: Stored, policy: str = "", dry: bool = False
+) -> tuple[bool, Stored]:
+    """Delete an object, or mark it when finalizers hold it; whether it is gone."""
+    meta = dict(live.obj["metadata"])
+    finalizers = list(meta.get("finalizers") or [])
+    wanted = _POLICIES.get(policy)
+    if wanted and wanted not in finalizers and not meta.get("deletionTimestamp"):
+        finalizers.append(wanted)
+    held = bool(finalizers) or (resource.kind == "Namespace" and bool(live.obj["spec"].get("finalizers")))
+    if not held:
+        return True, live if dry else cluster.store.remove(resource, live)
+    if meta.get("deletionTimestamp"):
+        return False, live
+    meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = stamp(now()), 0
+    if finalizers:
+        meta["finalizers"] = finalizers
+    if "generation" in meta:
+        meta["generation"] += 1
+    obj = {**live.obj, "metadata": meta}
+    if resource.kind == "Namespace":
+        del meta["deletionGracePeriodSeconds"]
+        obj["status"] = {**obj["status"], "phase": "Terminating"}
+    return False, Stored(obj) if dry else cluster.store.put(resource, obj)
+
+
+def delete_collection(cluster: Cluster, call: Call) -> Answer:
+    """DELETE of everything that is selected."""
+    options = _delete_options(call)
+    dry = call.dry_run or options.get("dryRun") == ["All"]
+    filter_of(call)
+    with cluster.store.lock:
+        found = page(cluster, call)
+        for item in found.items:
+            remove(cluster, call.resource, item, options.get("propagationPolicy", ""), dry)
+    head: Obj = {
+        "kind": call.resource.items_kind,
+        "apiVersion": call.resource.api_version,
+        "metadata": {"resourceVersion": str(cluster.store.version)},
+    }
+    return Answer(200, msgspec.json.encode({**head, "items": [item.obj for item in found.items]}))
