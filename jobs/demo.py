@@ -14,7 +14,7 @@ import click
 import msgspec
 import yaml
 
-from jobs.copyrator_rules import RULES
+from jobs.copies.rules import RULES
 from jobs.install_crds import CRDS
 from jobs.kit.cluster import error_of
 from jobs.kit.connect import connect

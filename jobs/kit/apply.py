@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
 from jobs.kit.cluster import Cluster, error_of
-from jobs.kit.model import ExitCode, Finding, Fix, Outcome, Result
+from jobs.kit.conditions import Statement
+from jobs.kit.errors import ApiError
+from jobs.kit.manifests import Recreation
+from jobs.kit.model import Action, ExitCode, Finding, Outcome, Result, Severity
 from jobs.kit.objects import Resource
 from jobs.kit.transport import Answer
 
@@ -32,38 +35,114 @@ def apply(
     """
     findings = list(findings)
     yield from (Result(finding, Outcome.TOLD, exit_code=finding.exit_code) for finding in findings if not finding.fix)
-    to_write = [(finding, finding.fix) for finding in findings if finding.fix]
+    to_write = [finding for finding in findings if finding.fix]
     if dry_run is DryRun.CLIENT:
-        yield from (Result(finding, Outcome.PLANNED) for finding, _ in to_write)
+        yield from (Result(finding, Outcome.PLANNED) for finding in to_write)
         return
-    unanswered = {id(finding): finding for finding, _ in to_write}
-    writes = ((fix.action, _path(resources, finding), fix.body.encode(), (finding, fix)) for finding, fix in to_write)
-    for done, answer in enumerate(cluster.write(writes, dry_run=dry_run is DryRun.SERVER), 1):
-        finding, fix = answer.request.tag
-        del unanswered[id(finding)]
-        yield _result(finding, fix, answer)
+    writer = _Writer(cluster, resources, dry_run is DryRun.SERVER)
+    for done, result in enumerate(writer.write(to_write), 1):
         progress(done)
-    yield from (Result(finding, Outcome.STOPPED, "the run was stopped") for finding in unanswered.values())
+        yield result
 
 
-def _path(resources: Mapping[str, Resource], finding: Finding) -> str:
-    return resources[finding.object.kind].path(finding.object.namespace, finding.object.name)
+def state(
+    cluster: Cluster, statements: Iterable[Statement], resources: Mapping[str, Resource], dry_run: DryRun
+) -> Iterator[Result]:
+    """Write statuses and the Events that go with them; yield a result for each that could not be written."""
+    if dry_run is not DryRun.NONE:
+        return
+    for statement in statements:
+        path = resources[statement.key.kind].path(statement.key.namespace, statement.key.name)
+        answers = [cluster.state(path, statement.encode())]
+        if statement.event and not error_of(answers[0]):
+            answers.append(cluster.tell(statement.event))
+        for error in filter(None, map(error_of, answers)):
+            if error.status == 404 or error.is_terminating_namespace:
+                continue  # the resource went away meanwhile, and its status with it
+            finding = Finding("status", Severity.ERROR, statement.key, "its status cannot be written")
+            yield Result(finding, Outcome.FAILED, error.message, error.exit_code)
 
 
-def _result(finding: Finding, fix: Fix, answer: Answer) -> Result:
+class _Writer:
+    def __init__(self, cluster: Cluster, resources: Mapping[str, Resource], dry_run: bool) -> None:
+        self.cluster, self.resources, self.dry_run = cluster, resources, dry_run
+
+    def write(self, findings: Sequence[Finding]) -> Iterator[Result]:
+        """Yield what became of each: first all that are one request, then those that are a delete and a create."""
+        yield from self._send([f for f in findings if f.fix and f.fix.action is not Action.RECREATE])
+        recreated = [f for f in findings if f.fix and f.fix.action is Action.RECREATE]
+        refused = [r for r in self._send(recreated, self._trial, dry_run=True) if r.outcome is not Outcome.DONE]
+        yield from refused
+        accepted = _without(recreated, refused)
+        if self.dry_run:
+            yield from (Result(finding, Outcome.DONE) for finding in accepted)
+            return
+        kept = [r for r in self._send(accepted, self._removal) if r.outcome is not Outcome.DONE]
+        yield from kept
+        yield from self._send(_without(accepted, kept), self._return)
+
+    def _send(
+        self,
+        findings: Sequence[Finding],
+        request: Callable[[Finding], tuple[Action, str, bytes]] | None = None,
+        *,
+        dry_run: bool | None = None,
+    ) -> Iterator[Result]:
+        unanswered = {id(finding): finding for finding in findings}
+        writes = ((*(request or self._single)(finding), finding) for finding in findings)
+        for answer in self.cluster.write(writes, dry_run=self.dry_run if dry_run is None else dry_run):
+            finding = unanswered.pop(id(answer.request.tag))
+            yield _result(finding, answer)
+        yield from (Result(finding, Outcome.STOPPED, "the run was stopped") for finding in unanswered.values())
+
+    def _single(self, finding: Finding) -> tuple[Action, str, bytes]:
+        assert finding.fix
+        return finding.fix.action, self._path(finding), finding.fix.body.encode()
+
+    def _trial(self, finding: Finding) -> tuple[Action, str, bytes]:
+        """Ask whether the new object would be taken; under another name, since its own is still in use."""
+        manifest = _recreation(finding).manifest.elsewhere(f"kube-chores-trial-{id(finding):x}")
+        return Action.CREATE, self._path(finding), manifest.encode()
+
+    def _removal(self, finding: Finding) -> tuple[Action, str, bytes]:
+        return Action.DELETE, self._path(finding), _recreation(finding).deletion.encode()
+
+    def _return(self, finding: Finding) -> tuple[Action, str, bytes]:
+        return Action.CREATE, self._path(finding), _recreation(finding).encode()
+
+    def _path(self, finding: Finding) -> str:
+        return self.resources[finding.object.kind].path(finding.object.namespace, finding.object.name)
+
+
+def _recreation(finding: Finding) -> Recreation:
+    assert finding.fix
+    assert isinstance(finding.fix.body, Recreation)
+    return finding.fix.body
+
+
+def _without(findings: Sequence[Finding], results: Sequence[Result]) -> list[Finding]:
+    told = {id(result.finding) for result in results}
+    return [finding for finding in findings if id(finding) not in told]
+
+
+def _result(finding: Finding, answer: Answer) -> Result:
     error = error_of(answer)
     if error is None:
-        altered = fix.body.unlike(answer.body)
+        altered = finding.fix.body.unlike(answer.body) if finding.fix and answer.request.method != "DELETE" else ()
         note = f"the server keeps other values than were sent in {', '.join(altered)}: admission changed them"
         return Result(finding, Outcome.DONE, note if altered else "")
     if error.is_terminating_namespace:
         return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} is terminating")
-    if _needs_a_look(answer):
+    if answer.request.method == "DELETE" and error.status == 404:
+        return Result(finding, Outcome.DONE)
+    if _needs_a_look(answer, error):
         return Result(finding, Outcome.CONTESTED, error.message, ExitCode.FAILED)
     return Result(finding, Outcome.FAILED, error.message, error.exit_code)
 
 
-def _needs_a_look(answer: Answer) -> bool:
-    """Whether to read the object before believing: it exists, changed, is gone, or was perhaps written."""
-    lost = answer.status == 0 or answer.status >= 500
-    return answer.status == 409 or lost or (answer.status == 404 and answer.request.method != "POST")
+def _needs_a_look(answer: Answer, error: ApiError) -> bool:
+    """Whether to read the object before believing: it exists, changed, is gone, cannot be changed, was perhaps made."""
+    if answer.request.method == "POST" and (answer.status == 0 or answer.status >= 500):
+        return True
+    gone = answer.status == 404 and answer.request.method == "PUT"
+    return answer.status == 409 or gone or (answer.status == 422 and "field is immutable" in error.message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Action
-from jobs.kit.objects import Resource
+from jobs.kit.objects import EVENTS, Resource
 from jobs.kit.transport import Answer, Request, Transport
 
 # Fewer round trips than client-go's 500; a page of metadata is about 1 MB and is reduced before the next is asked for.
@@ -20,6 +20,7 @@ PAGE_SIZE = 1000
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _APPLY = "application/apply-patch+yaml"
+_MERGE = "application/merge-patch+json"
 _LIST_ATTEMPTS = 3
 
 Item = TypeVar("Item")
@@ -28,6 +29,14 @@ Reduced = TypeVar("Reduced")
 
 class _ListMetadata(Struct, rename={"token": "continue"}):
     token: str = ""
+
+
+class _AccessReviewStatus(Struct):
+    allowed: bool = False
+
+
+class _AccessReview(Struct):
+    status: _AccessReviewStatus
 
 
 class _Cause(Struct):
@@ -94,11 +103,39 @@ class Cluster:
         query = urlencode({"fieldManager": self.manager, **({"dryRun": "All"} if dry_run else {})})
         return self.transport.stream(_write_request(*write, query) for write in writes)
 
+    def state(self, path: str, patch: bytes) -> Answer:
+        """Merge into the status of the object at `path`."""
+        query = urlencode({"fieldManager": self.manager})
+        return self.transport.send(Request("PATCH", f"{path}/status?{query}", patch, content_type=_MERGE))
+
+    def tell(self, event: Mapping[str, Any]) -> Answer:
+        """Create an Event."""
+        path = EVENTS.path(event["metadata"]["namespace"])
+        return self.transport.send(Request("POST", path, msgspec.json.encode(event), repeatable=False))
+
+    def may(self, verb: str, resource: Resource) -> bool:
+        """Whether the credentials have a right in all namespaces; asking is open to everybody and changes nothing.
+
+        https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
+        """
+        group, _, version = resource.api_version.rpartition("/")
+        attributes = {"verb": verb, "group": group, "version": version, "resource": resource.plural}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        answer = _checked(self.transport.send(Request("POST", path, msgspec.json.encode(review))))
+        return msgspec.json.decode(answer, type=_AccessReview).status.allowed
+
 
 def _write_request(action: Action, path: str, body: bytes, tag: Any, query: str) -> Request:
     if action is Action.CREATE:
         # Not repeated blindly: a create whose answer was lost is followed by a look.
         return Request("POST", f"{path.rpartition('/')[0]}?{query}", body, repeatable=False, tag=tag)
+    if action is Action.DELETE:
+        return Request("DELETE", f"{path}?{query}", body, tag=tag)
     if action is Action.APPLY:
         # What we apply is ours: https://kubernetes.io/docs/reference/using-api/server-side-apply/#using-server-side-apply-in-a-controller
         return Request("PATCH", f"{path}?{query}&force=true", body, content_type=_APPLY, tag=tag)

@@ -1,4 +1,4 @@
-"""A ConfigMap or Secret to write, and what the server made of it."""
+"""What writes send: a ConfigMap or Secret, or the deletion of one; and what the server made of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from jobs.kit.diff import changes
 from jobs.kit.model import ObjectKey
@@ -50,3 +50,41 @@ class Manifest(Struct, frozen=True):
         """Return the fields of the content in which the server's answer differs: admission changed them."""
         got = msgspec.json.decode(answer, type=DataObject).content
         return tuple(change.field for change in changes(got, self.content, secret=True))
+
+    def elsewhere(self, name: str) -> Manifest:
+        """Return the same object under another name, to ask the server whether it would take it."""
+        return structs.replace(self, key=self.key._replace(name=name))
+
+
+class Deletion(Struct, frozen=True):
+    """A delete of one very version of an object.
+
+    https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/delete-options/
+    """
+
+    uid: str
+    resource_version: str
+
+    def encode(self) -> bytes:
+        """Return the DeleteOptions as JSON."""
+        preconditions = {"uid": self.uid, "resourceVersion": self.resource_version}
+        return msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
+
+    def unlike(self, _answer: bytes) -> tuple[str, ...]:
+        """Return nothing: there is nothing left to compare."""
+        return ()
+
+
+class Recreation(Struct, frozen=True):
+    """A delete and a create, for what cannot be changed in place."""
+
+    deletion: Deletion
+    manifest: Manifest
+
+    def encode(self) -> bytes:
+        """Return the object to create as JSON."""
+        return self.manifest.encode()
+
+    def unlike(self, answer: bytes) -> tuple[str, ...]:
+        """Return the fields in which the server's answer to the create differs."""
+        return self.manifest.unlike(answer)

@@ -48,6 +48,8 @@ class Action(str, Enum):
     CREATE = "created"
     REPLACE = "configured"
     APPLY = "serverside-applied"
+    DELETE = "deleted"
+    RECREATE = "replaced"  # as kubectl replace --force: deleted and created, for what cannot be changed in place
 
 
 class Body(Protocol):
@@ -106,6 +108,8 @@ class Plan:
     """What a job found, in a stable order. While `needs` is not empty the findings are not final.
 
     `facts` are the numbers of the summary line by plural noun, in its order; `note` is said where nothing is to do.
+    `stamped` counts by kind the objects that are ours, `places` by custom resource how many it asks for, `held` by kind
+    the deletions that a brake took out.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -113,6 +117,9 @@ class Plan:
     needs: tuple[Need, ...] = ()
     facts: Mapping[str, int] = field(default_factory=dict)
     note: str = ""
+    stamped: Mapping[str, int] = field(default_factory=dict)
+    held: Mapping[str, int] = field(default_factory=dict)
+    places: Mapping[str, int] = field(default_factory=dict)
 
 
 class Outcome(str, Enum):

@@ -32,6 +32,7 @@ class Resource:
 NAMESPACES = Resource("v1", "Namespace", "namespaces", namespaced=False)
 CONFIGMAPS = Resource("v1", "ConfigMap", "configmaps")
 SECRETS = Resource("v1", "Secret", "secrets")
+EVENTS = Resource("v1", "Event", "events")
 
 
 class ManagedFieldsEntry(Struct, rename="camel", gc=False):

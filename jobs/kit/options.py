@@ -26,6 +26,7 @@ class RunOptions:
     log_format: str = "text"
     kubeconfig: str | None = None
     context: str | None = None
+    namespace: str | None = None
 
 
 def option(*names: str, env: tuple[str, ...] = (), **settings: Any) -> Callable[[F], F]:
@@ -33,11 +34,6 @@ def option(*names: str, env: tuple[str, ...] = (), **settings: Any) -> Callable[
     long = next(name for name in names if name.startswith("--"))
     variable = "CHORES_" + long.lstrip("-").replace("-", "_").upper()
     return click.option(*names, envvar=[variable, *env], show_envvar=True, **settings)
-
-
-def namespace_option(help_text: str) -> Callable[[F], F]:
-    """Return the option -n/--namespace with what it means to this job."""
-    return option("--namespace", "-n", env=("NAMESPACE",), metavar="NAME", help=help_text)
 
 
 def run_options(command: F) -> F:
@@ -89,4 +85,11 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         help="Kubeconfig to use; default as kubectl: $KUBECONFIG, ~/.kube/config, the pod's.",
     ),
     option("--context", metavar="NAME", help="Context of the kubeconfig to use."),
+    option(
+        "--namespace",
+        "-n",
+        env=("NAMESPACE",),
+        metavar="NAME",
+        help="Namespace that custom resources are read from; default is the pod's own, or the context's.",
+    ),
 )

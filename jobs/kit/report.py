@@ -23,8 +23,23 @@ from jobs.kit.options import RunOptions
 from jobs.kit.transport import Traffic
 
 _DRY = {DryRun.NONE: "", DryRun.CLIENT: " (dry run)", DryRun.SERVER: " (server dry run)"}
-_ORDER = ("created", "configured", "unchanged", "skipped", "conflict", "failed", "stopped")
-_COLORS = {"created": "green", "configured": "yellow", "failed": "red", "conflict": "magenta", "error": "red"}
+_ORDER = ("created", "configured", "replaced", "deleted", "unchanged", "skipped", "conflict", "failed", "stopped")
+_COLORS = {
+    "created": "green",
+    "configured": "yellow",
+    "replaced": "yellow",
+    "deleted": "red",
+    "failed": "red",
+    "conflict": "magenta",
+}
+    "created": "green",
+    "configured": "yellow",
+    "replaced": "yellow",
+    "deleted": "red",
+    "failed": "red",
+    "conflict": "magenta",
+    "error": "red",
+}
 _LONGEST_VALUE = 60
 
 

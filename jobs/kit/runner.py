@@ -5,15 +5,17 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from types import FrameType
 from typing import Generic, Protocol, TypeVar
 
 from jobs import __version__
 from jobs.kit import log, report
-from jobs.kit.apply import DryRun, apply
+from jobs.kit.apply import DryRun, apply, state
+from jobs.kit.brakes import hold_deletes
 from jobs.kit.cluster import Cluster, error_of
+from jobs.kit.conditions import Statement
 from jobs.kit.connect import Connection, connect
 from jobs.kit.errors import ApiError, ChoresError
 from jobs.kit.model import ExitCode, Finding, Need, Outcome, Plan, Result, Severity
@@ -52,7 +54,8 @@ Settings = TypeVar("Settings")
 class Job(Generic[Settings, Seen]):
     """A job: its name, where the API serves each kind that it names in findings, and its functions.
 
-    `observe` only reads; `plan` is pure: no cluster, no clock, no environment.
+    `observe` only reads; `plan` and `conditions` are pure: no cluster, no clock, no environment. `max_deletes` is what
+    the deletion brake allows; None is its default.
     """
 
     name: str
@@ -60,6 +63,8 @@ class Job(Generic[Settings, Seen]):
     settings: Callable[[Connection], Settings]
     observe: Callable[[Cluster, Settings], Seen]
     plan: Callable[[Seen, Settings, datetime], Plan]
+    conditions: Callable[[Seen, Settings, Plan, Sequence[Result], datetime], Sequence[Statement]] | None = None
+    max_deletes: int | None = None
 
 
 def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
@@ -68,6 +73,7 @@ def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
     with _stopped_by_sigterm() as stopping:
         try:
             connection = connect(options.kubeconfig, options.context)
+            connection = replace(connection, namespace=options.namespace or connection.namespace)
             settings = job.settings(connection)
             _announce(job.name, connection, options)
             transport = Transport(connection.endpoint, f"kube-chores/{__version__} ({job.name})", stopping=stopping)
@@ -75,6 +81,8 @@ def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
         except ChoresError as error:
             log.log.error(error)
             return ExitCode.STOPPED if stopping() else error.exit_code
+        if plan.held:
+            log.log.error(_held(job.name, plan, connection))
         code = _exit_code(results, options, stopped=stopping())
         report.write(report.Report(job.name, options, plan, results, transport.traffic, code))
         return code
@@ -87,7 +95,9 @@ class _Run(Generic[Settings, Seen]):
 
     def go(self) -> tuple[Plan, Sequence[Result]]:
         """Return the plan and what became of each of its findings, in the plan's order."""
-        plan, seen = self._settle(self.job.observe(self.cluster, self.settings))
+        first = self.job.observe(self.cluster, self.settings)
+        plan, seen = self._settle(first)
+        plan = hold_deletes(plan, self.job.max_deletes)
         results, contested = self._apply(plan.findings)
         for _ in range(_LOOKS):
             if not contested:
@@ -99,7 +109,15 @@ class _Run(Generic[Settings, Seen]):
             done, contested = self._apply(findings)
             results += done
         results += [result._replace(outcome=Outcome.FAILED) for result in contested]
-        return plan, sorted(results, key=lambda result: (result.finding.object, result.finding.code))
+        results.sort(key=lambda result: (result.finding.object, result.finding.code))
+        return plan, [*results, *self._state(first, plan, results)]
+
+    def _state(self, seen: Seen, plan: Plan, results: Sequence[Result]) -> list[Result]:
+        """Write what the custom resources' statuses should say; a run that was stopped knows too little for that."""
+        if self.job.conditions is None or any(result.outcome is Outcome.STOPPED for result in results):
+            return []
+        statements = self.job.conditions(seen, self.settings, plan, results, self.now)
+        return list(state(self.cluster, statements, self.job.resources, self.options.dry_run))
 
     def _settle(self, seen: Seen) -> tuple[Plan, Seen]:
         """Plan, read what the plan needs, plan again, until it needs nothing."""
@@ -129,6 +147,19 @@ class _Run(Generic[Settings, Seen]):
 def _found_done(result: Result) -> Result:
     message = "found as wanted: another run wrote it, or the answer to this write was lost"
     return result._replace(outcome=Outcome.DONE, message=message, exit_code=ExitCode.DONE)
+
+
+def _held(job: str, plan: Plan, connection: Connection) -> str:
+    """Return the message that tells what a brake held, and the command that lifts it once."""
+    what = " and ".join(f"{number} of {plan.stamped[kind]} {kind}s" for kind, number in plan.held.items())
+    limit = max(plan.held.values())
+    lift = f"chores {job} -n {connection.namespace} --context {connection.context} --max-deletes {limit}"
+    if connection.in_pod:
+        lift = (
+            f"kubectl create job {job}-lift --from=cronjob/{job} -n {connection.namespace} --dry-run=client -o yaml"
+            f" | kubectl set env --local -f - CHORES_MAX_DELETES={limit} -o yaml | kubectl create -f -"
+        )
+    return f"the deletion brake holds: {what} would be deleted, and none is. If that is meant, run once:\n  {lift}"
 
 
 def _exit_code(results: Sequence[Result], options: RunOptions, *, stopped: bool) -> ExitCode:

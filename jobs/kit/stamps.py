@@ -21,6 +21,7 @@ RULE_HASH = "kubechores.dev/rule-hash"
 RULE = "kubechores.dev/rule"
 SOURCE = "kubechores.dev/source"
 FINGERPRINT = "kubechores.dev/fingerprint"
+ORPHANS = "kubechores.dev/orphans"
 
 # Keys that nobody but their own tool may set on an object: ours, and those by which other tools claim it as theirs.
 RESERVED_PREFIXES = ("kubechores.dev/", "argocd.argoproj.io/", "meta.helm.sh/", "helm.sh/")
@@ -36,8 +37,10 @@ class Stamp(NamedTuple):
     annotations: Mapping[str, str]
 
 
-def stamp(job: str, rule_namespace: str, rule_name: str, source: str, fingerprint: str) -> Stamp:
-    """Return the stamp of one object; `source` is NAMESPACE/NAME."""
+def stamp(
+    job: str, rule_namespace: str, rule_name: str, source: str, fingerprint: str, orphans: str = "Delete"
+) -> Stamp:
+    """Return the stamp of one object; `source` is NAMESPACE/NAME, `orphans` what becomes of it when unwanted."""
     rule = f"{rule_namespace}/{rule_name}"
     labels = {
         MANAGED_BY: MANAGER,
@@ -46,7 +49,7 @@ def stamp(job: str, rule_namespace: str, rule_name: str, source: str, fingerprin
         # NAMESPACE/NAME is no label value and a rule's name may be too long for one.
         RULE_HASH: hashlib.sha256(rule.encode()).hexdigest()[:16],
     }
-    return Stamp(labels, {RULE: rule, SOURCE: source, FINGERPRINT: fingerprint})
+    return Stamp(labels, {RULE: rule, SOURCE: source, FINGERPRINT: fingerprint, ORPHANS: orphans})
 
 
 def selector(job: str, rule_namespace: str) -> str:

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from jobs.copyrator_rules import CopyMetadata, Rule, SourceQuery, Spec, Targets
+from jobs.copies.rules import CopyMetadata, Head, Rule, SourceQuery, Spec, Targets
+from jobs.copies.seen import Namespace, Object, Seen, Settings
 from jobs.kit import stamps
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Action, ExitCode, Finding, Need, ObjectKey, Plan, Severity
 from jobs.kit.objects import Content, Header, Ownership
 from jobs.kit.runner import Document
 from jobs.kit.selectors import LabelSelector
-from jobs.sync_copies import Namespace, Object, Seen, Settings, plan
+from jobs.sync_copies import plan
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SETTINGS = Settings("kube-chores")
@@ -26,7 +27,7 @@ SELECTOR = LabelSelector({"copyrator": "true"})
 
 
 def rule(name: str = "rule", source: str = "home", **fields: object) -> Rule:
-    return Rule("kube-chores", name, Spec("configmap", SELECTOR, (source,), **fields))  # type: ignore[arg-type]
+    return Rule(Head("kube-chores", name), Spec("configmap", SELECTOR, (source,), **fields))  # type: ignore[arg-type]
 
 
 def source(
@@ -155,7 +156,7 @@ def test_secrets_that_belong_to_one_namespace_or_tool_are_no_sources(kind: str) 
     query = SourceQuery("secret", "home", SELECTOR.query())
     namespaces = (Namespace("team", {}, True, False),)
     world = Seen(
-        (Rule("kube-chores", "r", spec),), namespaces, {query: (source(content=Content(kind)),)}, {"secret": {}}
+        (Rule(Head("kube-chores", "r"), spec),), namespaces, {query: (source(content=Content(kind)),)}, {"secret": {}}
     )
 
     assert plan(world, SETTINGS, NOW).findings == ()

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jobs.copyrator_rules import Rule, rules_from_files
+from jobs.copies.rule_files import rules_from_files
+from jobs.copies.rules import Rule
 from jobs.kit.errors import ConfigurationError
 
 GOOD = {

@@ -1,0 +1,151 @@
+"""What should be where: from rules, sources and namespaces to the copies that are wanted, place by place. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from jobs.copies.rules import Rule, Targets
+from jobs.copies.seen import KINDS, NAME, Namespace, Object, Seen
+from jobs.kit import stamps
+from jobs.kit.model import Finding, ObjectKey, Severity
+from jobs.kit.objects import Content, Resource
+from jobs.kit.selectors import glob_matcher
+
+# Each belongs to one namespace or one tool: a copy of it is of no use, or does harm.
+NEVER_COPIED = {
+    "kubernetes.io/service-account-token": "service-account tokens are never copied",
+    "helm.sh/release.v1": "Helm releases are never copied",
+}
+_ROOT_CA = "kube-root-ca.crt"
+
+
+class Candidate(NamedTuple):
+    """A source, and a rule that wants it copied."""
+
+    rule: Rule
+    source: Object
+
+
+class Desired(NamedTuple):
+    """What a copy should be, in whichever namespace; `rules` are the names of all that want it, the first stamps it."""
+
+    resource: Resource
+    rules: tuple[str, ...]
+    source: str
+    content: Content
+    fields: frozenset[str]
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    adopts: bool
+
+
+class Place(NamedTuple):
+    """Where a copy is or should be. More than one `desired`: different sources claim it; none: no rule wants it."""
+
+    key: ObjectKey
+    desired: tuple[Desired, ...]
+    copy: Object | None
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The names of all rules that want something here, sorted."""
+        return tuple(sorted({rule for desired in self.desired for rule in desired.rules}))
+
+
+def candidates(seen: Seen) -> tuple[dict[tuple[str, str], list[Candidate]], list[Finding]]:
+    """Return by type and name what rules want copied, and apart the sources that are never copied."""
+    wanted: dict[tuple[str, str], list[Candidate]] = {}
+    skipped: dict[ObjectKey, Finding] = {}
+    for rule in seen.rules:
+        for query in rule.queries():
+            for source in seen.sources.get(query, ()):
+                why_not = _why_no_source(source)
+                if why_not:
+                    key = ObjectKey(KINDS[query.rule_type].kind, source.header.name, source.header.namespace)
+                    skipped[key] = Finding("skipped", Severity.INFO, key, why_not, subjects=(rule.name,))
+                else:
+                    wanted.setdefault((query.rule_type, source.header.name), []).append(Candidate(rule, source))
+    return wanted, list(skipped.values())
+
+
+def _why_no_source(source: Object) -> str:
+    if stamps.is_stamped(source.header.labels):
+        return "was made by kube-chores: a copy is never a source"
+    if source.header.name == _ROOT_CA:
+        return "every namespace has its own kube-root-ca.crt"
+    return NEVER_COPIED.get(source.content.type, "") if source.content else ""
+
+
+def places(seen: Seen, wanted: Mapping[tuple[str, str], Sequence[Candidate]]) -> Iterator[Place]:
+    """Yield each place in an active namespace where a copy is or should be."""
+    targets = _targets(seen)
+    active = {namespace.name for namespace in seen.namespaces if namespace.active}
+    existing = {(rule_type, name) for rule_type, copies in seen.copies.items() for name in copies}
+    for rule_type, name in sorted(wanted.keys() | existing):
+        claimants = wanted.get((rule_type, name), ())
+        copies = seen.copies.get(rule_type, {}).get(name, {})
+        claims: dict[str, tuple[int, ...]] = {}
+        for number, candidate in enumerate(claimants):
+            for namespace in targets[candidate.rule.name]:
+                if namespace != candidate.source.header.namespace:
+                    claims[namespace] = (*claims.get(namespace, ()), number)
+        # Most places are claimed alike, so what they should hold is worked out once and shared.
+        desired: dict[tuple[int, ...], tuple[Desired, ...]] = {}
+        for namespace in sorted(active & (claims.keys() | copies.keys())):
+            claim = claims.get(namespace, ())
+            if claim not in desired:
+                desired[claim] = _desired(rule_type, [claimants[number] for number in claim])
+            yield Place(ObjectKey(KINDS[rule_type].kind, name, namespace), desired[claim], copies.get(namespace))
+
+
+def _targets(seen: Seen) -> Mapping[str, Sequence[str]]:
+    """Return by rule the namespaces that it copies to; rules with the same targets share one list."""
+    by_spec: dict[bytes, list[str]] = {}
+    found: dict[str, Sequence[str]] = {}
+    for rule in seen.rules:
+        spec = msgspec.json.encode(rule.spec.targets)
+        if spec not in by_spec:
+            by_spec[spec] = [namespace.name for namespace in _receivers(rule.spec.targets, seen.namespaces)]
+        found[rule.name] = by_spec[spec]
+    return found
+
+
+def _receivers(targets: Targets, namespaces: Sequence[Namespace]) -> Iterator[Namespace]:
+    included, excluded = glob_matcher(targets.include), glob_matcher(targets.exclude)
+    for namespace in namespaces:
+        if not namespace.active or namespace.opted_out or not targets.namespace_selector.matches(namespace.labels):
+            continue
+        # System namespaces are reached by their name alone, never by a glob.
+        hidden = namespace.name.startswith("kube-") and namespace.name not in targets.include
+        if not hidden and included.fullmatch(namespace.name) and not excluded.fullmatch(namespace.name):
+            yield namespace
+
+
+def _desired(rule_type: str, candidates: Sequence[Candidate]) -> tuple[Desired, ...]:
+    """Return what the candidates want, one for each source; the first rule by name stamps what several want."""
+    by_source: dict[str, list[Candidate]] = {}
+    for candidate in sorted(candidates, key=lambda candidate: candidate.rule.name):
+        by_source.setdefault(candidate.source.header.namespace, []).append(candidate)
+    return tuple(_copy_of(rule_type, same) for _, same in sorted(by_source.items()))
+
+
+def _copy_of(rule_type: str, candidates: Sequence[Candidate]) -> Desired:
+    rule, source = candidates[0]
+    content, at, extra = source.content or Content(), source.header, rule.spec.metadata
+    name = f"{at.namespace}/{at.name}"
+    stamp = stamps.stamp(NAME, rule.namespace, rule.name, name, stamps.fingerprint(content, at.uid), rule.spec.orphans)
+    labels = {key: at.labels[key] for key in extra.copy_labels if key in at.labels}
+    annotations = {key: at.annotations[key] for key in extra.copy_annotations if key in at.annotations}
+    return Desired(
+        KINDS[rule_type],
+        tuple(candidate.rule.name for candidate in candidates),
+        name,
+        content,
+        content.fields(),
+        {**labels, **extra.labels, **stamp.labels},
+        {**annotations, **extra.annotations, **stamp.annotations},
+        adopts=rule.spec.conflict == "Adopt",
+    )

@@ -1,0 +1,165 @@
+"""The CopyratorRule: its types, and what no rule may say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple
+
+import msgspec
+from msgspec import Raw, Struct
+
+from jobs.kit import stamps
+from jobs.kit.conditions import Condition
+from jobs.kit.model import ObjectKey
+from jobs.kit.objects import Metadata, Resource
+from jobs.kit.selectors import LabelSelector, key_problems, selector_problems, value_problems
+
+RULES = Resource("kubechores.dev/v1", "CopyratorRule", "copyrators")
+
+
+class Targets(Struct, frozen=True, rename="camel"):
+    """Which namespaces receive copies."""
+
+    namespace_selector: LabelSelector = LabelSelector()
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+
+
+class CopyMetadata(Struct, frozen=True, rename="camel"):
+    """Labels and annotations that copies carry beside the stamp."""
+
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
+    copy_labels: tuple[str, ...] = ()
+    copy_annotations: tuple[str, ...] = ()
+
+
+class Spec(Struct, frozen=True, rename="camel"):
+    """The spec of a CopyratorRule; its fields are described in cronjobs/crds/copyrators.yaml."""
+
+    rule_type: Literal["configmap", "secret"]
+    selector: LabelSelector
+    namespaces: tuple[str, ...] = ()
+    targets: Targets = Targets()
+    conflict: Literal["Skip", "Adopt"] = "Skip"
+    orphans: Literal["Delete", "Retain"] = "Delete"
+    metadata: CopyMetadata = CopyMetadata()
+
+
+class Conflict(Struct, frozen=True):
+    """A place of a copy that holds an object which is not ours."""
+
+    namespace: str
+    name: str
+
+
+class RuleStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What an earlier run said of a rule. `conflicts` is capped, `conflict_count` is not."""
+
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+    conflict_count: int = 0
+    conflicts: tuple[Conflict, ...] = ()
+
+
+class Head(Struct, frozen=True):
+    """Which rule it is, and what was said of it. A rule from a file has no uid and no status."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    generation: int = 0
+    status: RuleStatus = RuleStatus()
+
+    @property
+    def key(self) -> ObjectKey:
+        """The rule's own key."""
+        return ObjectKey(RULES.kind, self.name, self.namespace)
+
+
+class BrokenRule(Struct, frozen=True):
+    """A rule that cannot be followed, and why."""
+
+    head: Head
+    problems: tuple[str, ...]
+
+
+class Rule(Struct, frozen=True):
+    """A rule that can be followed."""
+
+    head: Head
+    spec: Spec
+
+    @property
+    def name(self) -> str:
+        """The rule's name."""
+        return self.head.name
+
+    @property
+    def namespace(self) -> str:
+        """The rule's namespace."""
+        return self.head.namespace
+
+    def queries(self) -> list[SourceQuery]:
+        """Return the lists that find this rule's sources."""
+        namespaces = self.spec.namespaces or (self.namespace,)
+        return [SourceQuery(self.spec.rule_type, each, self.spec.selector.query()) for each in sorted(set(namespaces))]
+
+
+class SourceQuery(NamedTuple):
+    """A list of sources: their type, their namespace, a label selector as the API takes it."""
+
+    rule_type: str
+    namespace: str
+    selector: str
+
+
+class RuleObject(Struct):
+    """A CopyratorRule as it comes; spec and status stay raw, so that a bad one spoils no list."""
+
+    metadata: Metadata
+    spec: Raw = Raw()
+    status: Raw = Raw()
+
+    @property
+    def head(self) -> Head:
+        """Which rule it is; a status that is none of ours counts as none."""
+        try:
+            status = msgspec.json.decode(bytes(self.status), type=RuleStatus) if bytes(self.status) else RuleStatus()
+        except msgspec.ValidationError:
+            status = RuleStatus()
+        at = self.metadata
+        return Head(at.namespace, at.name, at.uid, at.generation, status)
+
+
+def rule_problems(spec: Spec) -> Iterator[str]:
+    """Yield what no rule may say, wherever it comes from, each problem with its field."""
+    if not spec.selector.names_a_label():
+        yield (
+            "spec.selector: must name at least one label that sources have: "
+            "a matchLabels entry, or an expression with operator In or Exists"
+        )
+    yield from selector_problems(spec.selector, "spec.selector")
+    yield from selector_problems(spec.targets.namespace_selector, "spec.targets.namespaceSelector")
+    for name, keys in {
+        "labels": spec.metadata.labels,
+        "annotations": spec.metadata.annotations,
+        "copyLabels": spec.metadata.copy_labels,
+        "copyAnnotations": spec.metadata.copy_annotations,
+    }.items():
+        for key in keys:
+            yield from key_problems(key, f"spec.metadata.{name}")
+            if stamps.is_reserved(key):
+                yield f"spec.metadata.{name}: {key} is reserved: it says which tool an object belongs to"
+    for key, value in spec.metadata.labels.items():
+        yield from value_problems(value, f"spec.metadata.labels[{key}]")
+
+
+def parse_rule(head: Head, spec: bytes) -> Rule | BrokenRule:
+    """Return the rule, or what is wrong with it."""
+    try:
+        rule = Rule(head, msgspec.json.decode(spec, type=Spec))
+    except msgspec.ValidationError as error:
+        return BrokenRule(head, (f"spec: {error}",))
+    problems = tuple(rule_problems(rule.spec))
+    return BrokenRule(head, problems) if problems else rule

@@ -1,0 +1,65 @@
+"""What a run of sync-copies is told, and what it saw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from msgspec import Struct
+
+from jobs.copies.rules import BrokenRule, Rule, SourceQuery
+from jobs.kit.model import Finding, Need
+from jobs.kit.objects import CONFIGMAPS, SECRETS, Content, Header, Resource
+from jobs.kit.runner import Document
+
+NAME = "sync-copies"
+KINDS: Mapping[str, Resource] = {"configmap": CONFIGMAPS, "secret": SECRETS}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one run is told. `rules` are those of files; None means those of the cluster."""
+
+    namespace: str
+    rule_name: str | None = None
+    rules: tuple[Rule, ...] | None = None
+    verify_content: bool = False
+    dry_run: bool = False
+    diff: bool = False
+    verbose: bool = False
+
+
+class Namespace(Struct, frozen=True):
+    """A namespace as far as it decides about copies."""
+
+    name: str
+    labels: Mapping[str, str]
+    active: bool
+    opted_out: bool
+
+
+class Object(Struct, frozen=True):
+    """A source, or an object at the place of a copy. `content` is None where only metadata was read."""
+
+    header: Header
+    content: Content | None = None
+
+
+Copies = Mapping[str, Mapping[str, Object]]  # by name, then by namespace: all copies of a source share one name
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was read. A type missing in `copies`, or a query missing in `sources`, could not be read: see `failures`."""
+
+    rules: tuple[Rule, ...]
+    namespaces: tuple[Namespace, ...]
+    sources: Mapping[SourceQuery, tuple[Object, ...]]
+    copies: Mapping[str, Copies]
+    broken: tuple[BrokenRule, ...] = ()
+    failures: tuple[Finding, ...] = ()
+    documents: Mapping[Need, Document] = field(default_factory=dict)
+
+    def looked_up(self, documents: Mapping[Need, Document]) -> Seen:
+        """Return the same, knowing `documents` too; a later reading of an object replaces an earlier one."""
+        return replace(self, documents={**self.documents, **documents})

@@ -1,0 +1,102 @@
+"""What each rule's status should say after a run. Pure; the same facts give the same status, to the byte."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from jobs.copies.rules import RULES, Conflict, Head, RuleStatus
+from jobs.copies.seen import Seen, Settings
+from jobs.kit.conditions import Condition, Statement, changed, dated, event
+from jobs.kit.model import Outcome, Plan, Result
+
+READY = "Ready"
+MOST_CONFLICTS_LISTED = 100
+_MOST_NAMED = 3
+
+# Why a rule is not ready, by finding or outcome; the first that applies is the condition's reason.
+_REASONS = (
+    ("invalid", "Invalid"),
+    ("unreadable", "Unreadable"),
+    ("failed", "Failed"),
+    ("collision", "Collision"),
+    ("held", "DeletionsHeld"),
+    ("conflict", "Conflict"),
+)
+
+
+def statements(seen: Seen, settings: Settings, plan: Plan, results: Sequence[Result], now: datetime) -> list[Statement]:
+    """Return what is to be written for rules whose status does not say it yet."""
+    if settings.rules is not None:
+        return []
+    by_rule: dict[str, list[Result]] = {}
+    for result in results:
+        for name in result.finding.subjects:
+            by_rule.setdefault(name, []).append(result)
+    heads = [*(rule.head for rule in seen.rules), *(broken.head for broken in seen.broken)]
+    asked = [head for head in sorted(heads, key=lambda head: head.name) if settings.rule_name in (None, head.name)]
+    stated = (_statement(head, plan.places.get(head.name, 0), by_rule.get(head.name, []), plan, now) for head in asked)
+    return [statement for statement in stated if statement]
+
+
+def _statement(head: Head, copies: int, results: Sequence[Result], plan: Plan, now: datetime) -> Statement | None:
+    conflicts = [result.finding.object for result in results if result.finding.code == "conflict"]
+    before = head.status
+    condition = dated(before.conditions, _condition(head, copies, results, plan), now)
+    after = RuleStatus(
+        head.generation,
+        (condition,),
+        len(conflicts),
+        tuple(Conflict(key.namespace, key.name) for key in conflicts[:MOST_CONFLICTS_LISTED]),
+    )
+    if after == before:
+        return None
+    told = changed(before.conditions, condition)
+    tale = event(head.key, RULES.api_version, head.uid, condition, now) if told else None
+    return Statement(head.key, _merge_patch(after), tale)
+
+
+def _condition(head: Head, copies: int, results: Sequence[Result], plan: Plan) -> Condition:
+    kinds: dict[str, list[Result]] = {}
+    for result in results:
+        kinds.setdefault(_kind(result, plan), []).append(result)
+    for kind, reason in _REASONS:
+        if kind in kinds:
+            message = _message(kinds[kind], copies, told_each=kind in ("invalid", "unreadable", "failed"))
+            return Condition(READY, "False", reason, message, head.generation)
+    return Condition(READY, "True", "Synced", f"{copies} {'copy' if copies == 1 else 'copies'}", head.generation)
+
+
+def _kind(result: Result, plan: Plan) -> str:
+    if result.outcome is Outcome.FAILED:
+        return "failed"
+    if result.finding.code == "orphan" and result.finding.object.kind in plan.held:
+        return "held"
+    return result.finding.code
+
+
+def _message(results: Sequence[Result], copies: int, *, told_each: bool) -> str:
+    named = [_told(result) if told_each else str(result.finding.object) for result in results[:_MOST_NAMED]]
+    more = f" and {len(results) - _MOST_NAMED} more" if len(results) > _MOST_NAMED else ""
+    if told_each:
+        return f"{'; '.join(named)}{more}"
+    what = {"conflict": "not ours", "collision": "claimed by several sources"}.get(results[0].finding.code, "held back")
+    return f"{len(results)} of {copies} places {what}: {', '.join(named)}{more}"
+
+
+def _told(result: Result) -> str:
+    about = "" if result.finding.object.kind == RULES.kind else f"{result.finding.object}: "
+    return f"{about}{result.message or result.finding.reason}"
+
+
+def _merge_patch(status: RuleStatus) -> Mapping[str, Any]:
+    """Return the status with every field, since a merge patch leaves alone what it does not name."""
+    return {
+        "observedGeneration": status.observed_generation,
+        "conditions": msgspec.to_builtins(status.conditions),
+        "conflictCount": status.conflict_count,
+        "conflicts": msgspec.to_builtins(status.conflicts),
+    }

@@ -1,0 +1,258 @@
+"""What is to be said of one place: nothing, a finding with its fix, or what must be read first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct, structs
+
+from jobs.copies.desired import NEVER_COPIED, Desired, Place
+from jobs.copies.seen import KINDS, NAME, Object, Seen, Settings
+from jobs.kit import stamps
+from jobs.kit.diff import changes
+from jobs.kit.errors import ApiError
+from jobs.kit.manifests import Deletion, Manifest, Recreation
+from jobs.kit.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
+from jobs.kit.objects import SECRETS, Content, DataObject, Header, PartialObject, header
+
+_MOST_FIELDS_NAMED = 4
+
+
+class View(NamedTuple):
+    """What a place is judged by. `taken` are places that held an object of somebody else's when a run last looked."""
+
+    seen: Seen
+    settings: Settings
+    taken: frozenset[ObjectKey]
+    crowded: frozenset[str]
+    orphans: Mapping[str, str]
+
+    def looks_first(self, place: Place) -> bool:
+        """Whether to look before a create: a dry run always does, others where they were refused before."""
+        return self.settings.dry_run or place.key in self.taken or not self.crowded.isdisjoint(place.rules)
+
+
+def view(seen: Seen, settings: Settings) -> View:
+    """Return what a place is judged by; `crowded` are rules with more conflicts than their status holds."""
+    taken, crowded, orphans = set(), set(), {}
+    for rule in seen.rules:
+        status = rule.head.status
+        kind = KINDS[rule.spec.rule_type].kind
+        taken |= {ObjectKey(kind, conflict.name, conflict.namespace) for conflict in status.conflicts}
+        if status.conflict_count > len(status.conflicts):
+            crowded.add(rule.name)
+        orphans[f"{rule.namespace}/{rule.name}"] = rule.spec.orphans
+    return View(seen, settings, frozenset(taken), frozenset(crowded), orphans)
+
+
+def judge(place: Place, view: View) -> Finding | Need | None:
+    """Return what is to be said of a place: a finding, what must be read first, or None where all is well."""
+    if len(place.desired) > 1:
+        return _collision(place)
+    actual = _latest(place, view.seen)
+    if isinstance(actual, ApiError):
+        return _unreadable(place, actual)
+    if actual is None:
+        looked = Need(place.key, full=False) in view.seen.documents or Need(place.key) in view.seen.documents
+        if not place.desired:
+            return None
+        return Need(place.key, full=False) if view.looks_first(place) and not looked else _missing(place, view.settings)
+    if not stamps.is_ours(actual.header.labels, NAME, view.settings.namespace):
+        return _of_somebody_else(place, actual)
+    if actual.header.terminating:
+        return Finding("skipped", Severity.INFO, place.key, "is being deleted", subjects=place.rules)
+    if not place.desired:
+        return _orphan(place.key, actual.header, view)
+    return _compare(place.key, place.desired[0], actual, view.settings)
+
+
+def _latest(place: Place, seen: Seen) -> Object | ApiError | None:
+    """Return the object as it was read last: by itself where it was needed, else in the list."""
+    for need, decode in ((Need(place.key), _decode_full), (Need(place.key, full=False), _decode_partial)):
+        document = seen.documents.get(need)
+        if document is None:
+            continue
+        if document.error is None:
+            return read(decode(document.body))
+        return None if document.error.status == 404 else document.error
+    return place.copy
+
+
+def _compare(key: ObjectKey, desired: Desired, actual: Object, settings: Settings) -> Finding | Need | None:
+    """Compare a copy with what it should be, from its metadata alone as far as that tells."""
+    known = actual.content is not None
+    fresh = actual.header.annotations.get(stamps.FINGERPRINT) == desired.annotations[stamps.FINGERPRINT]
+    ownership = actual.header.ownership
+    if not known and fresh and (ownership.theirs or ownership.ours != desired.fields):
+        return Need(key)  # a suspect: somebody else owns a field, or one came or went
+    right = actual.content == desired.content if known else fresh
+    relabelled = _metadata_drift(desired, actual.header)
+    if right and not relabelled:
+        return None
+    locked = any("immutable" in fields for fields in (ownership.ours, *ownership.theirs.values()))
+    if not known and not right and (locked or settings.diff):
+        return Need(key)
+    differing = changes(actual.content, desired.content, secret=desired.resource is SECRETS) if known else ()
+    code = "drifted" if fresh else "outdated"
+    reason = _why(desired, actual, differing, relabelled, fresh=fresh, right=right)
+    shown = (*differing, *(change for change in relabelled if "kubechores.dev/" not in change.field))
+    fix = _fix(key, desired, actual, right=right)
+    return Finding(code, Severity.WARNING, key, reason, fix, shown if settings.diff else (), desired.rules)
+
+
+def _metadata_drift(desired: Desired, actual: Header) -> tuple[Change, ...]:
+    """Return the labels and annotations of ours that are not as they should be; those of others do not count."""
+    found = []
+    for where, ours, theirs, owned in (
+        ("label", desired.labels, actual.labels, actual.ownership.labels),
+        ("annotation", desired.annotations, actual.annotations, actual.ownership.annotations),
+    ):
+        for key in sorted(ours.keys() | (owned & theirs.keys())):
+            if theirs.get(key) != ours.get(key):
+                found.append(Change(f"{where} {key}", theirs.get(key), ours.get(key)))
+    return tuple(found)
+
+
+def _fix(key: ObjectKey, desired: Desired, actual: Object, *, right: bool) -> Fix:
+    """Return the write that makes the copy right: in place where the API allows that."""
+    manifest = _replacement(key, desired, actual.header)
+    before = actual.content
+    if right or before is None or not (before.immutable or before.type != desired.content.type):
+        return Fix(Action.REPLACE, manifest)
+    # https://kubernetes.io/docs/concepts/configuration/secret/#secret-immutable; the type of a Secret is as fixed.
+    anew = structs.replace(manifest, uid="", resource_version="", finalizers=b"")
+    return Fix(Action.RECREATE, Recreation(Deletion(actual.header.uid, actual.header.resource_version), anew))
+
+
+def _replacement(key: ObjectKey, desired: Desired, actual: Header) -> Manifest:
+    """Return the copy as it should be, with the labels and annotations that others put on it."""
+    ownership = actual.ownership
+    labels = {name: value for name, value in actual.labels.items() if name not in ownership.labels}
+    annotations = {name: value for name, value in actual.annotations.items() if name not in ownership.annotations}
+    return Manifest(
+        desired.resource,
+        key,
+        {**labels, **desired.labels},
+        {**annotations, **desired.annotations},
+        desired.content,
+        actual.uid,
+        actual.resource_version,
+        actual.owner_references,
+        actual.finalizers,
+    )
+
+
+def _of_somebody_else(place: Place, actual: Object) -> Finding | Need | None:
+    """Return what to do about an object in the way: leave it, or adopt it where a rule says so and nothing forbids."""
+    if not place.desired:
+        return None
+    desired = place.desired[0]
+    if not desired.adopts:
+        return _conflict(place, "exists and is not ours: left untouched")
+    if stamps.is_stamped(actual.header.labels):
+        return _conflict(place, "belongs to another job or installation of kube-chores: left untouched")
+    if actual.content is None:
+        return Need(place.key)
+    why_not = _why_not_adopted(actual.header, actual.content, desired)
+    if why_not:
+        return _conflict(place, f"exists and cannot be adopted: {why_not}; left untouched")
+    fix = Fix(Action.REPLACE, _replacement(place.key, desired, actual.header))
+    reason = f"adopted: was not made by kube-chores; now from {desired.source}"
+    return Finding("foreign", Severity.WARNING, place.key, reason, fix, subjects=desired.rules)
+
+
+def _why_not_adopted(actual: Header, content: Content, desired: Desired) -> str:
+    """Return why adopting would take something from its owner, or would need a delete; empty if it would not."""
+    if content.type in NEVER_COPIED:
+        return f"it is of type {content.type}"
+    if any(owner.controller for owner in msgspec.json.decode(actual.owner_references or b"[]", type=list[_Owner])):
+        return "a controller owns it"
+    if actual.terminating:
+        return "it is being deleted"
+    if content.type != desired.content.type:
+        return f"its type is {content.type}, that of the source {desired.content.type}"
+    return "it is immutable" if content.immutable and content != desired.content else ""
+
+
+class _Owner(Struct):
+    controller: bool | None = None
+
+
+# What findings say.
+
+
+def _missing(place: Place, settings: Settings) -> Finding:
+    desired = place.desired[0]
+    body = Manifest(desired.resource, place.key, desired.labels, desired.annotations, desired.content)
+    shown = changes(None, desired.content, secret=desired.resource is SECRETS) if settings.diff else ()
+    fix = Fix(Action.CREATE, body)
+    return Finding("missing", Severity.WARNING, place.key, f"from {desired.source}", fix, shown, desired.rules)
+
+
+def _why(
+    desired: Desired,
+    actual: Object,
+    differing: Sequence[Change],
+    relabelled: Sequence[Change],
+    *,
+    fresh: bool,
+    right: bool,
+) -> str:
+    source_before = actual.header.annotations.get(stamps.SOURCE)
+    if source_before != desired.source:
+        return f"the source is {desired.source} now; was {source_before}"
+    if not fresh:
+        return f"the source {desired.source} was made anew" if right else f"the source {desired.source} changed"
+    names = [change.field for change in (differing or relabelled)]
+    named = ", ".join(names[:_MOST_FIELDS_NAMED]) + (
+        f" and {len(names) - _MOST_FIELDS_NAMED} more" * (len(names) > _MOST_FIELDS_NAMED)
+    )
+    by = ", ".join(actual.header.ownership.theirs) if differing else ""
+    return f"{named} changed" + (f" by {by}" if by else "")
+
+
+def _collision(place: Place) -> Finding:
+    sources = " and ".join(desired.source for desired in place.desired)
+    reason = f"{sources} both claim this place: neither is copied here; narrow the targets of one rule"
+    return Finding("collision", Severity.ERROR, place.key, reason, subjects=place.rules, exit_code=ExitCode.REFUSED)
+
+
+def _conflict(place: Place, reason: str) -> Finding:
+    return Finding("conflict", Severity.WARNING, place.key, reason, subjects=place.rules)
+
+
+def _orphan(key: ObjectKey, actual: Header, view: View) -> Finding:
+    """Return what to do with a copy that no rule wants: what its rule says, or the stamp where the rule is gone."""
+    rule = actual.annotations.get(stamps.RULE, "an unknown rule")
+    source = actual.annotations.get(stamps.SOURCE, "an unknown source")
+    subjects = (rule.rpartition("/")[2],)
+    why = f"no rule wants it any more; was made for {rule} from {source}"
+    if view.orphans.get(rule, actual.annotations.get(stamps.ORPHANS)) != "Delete":
+        return Finding("retained", Severity.INFO, key, why, subjects=subjects)
+    fix = Fix(Action.DELETE, Deletion(actual.uid, actual.resource_version))
+    return Finding("orphan", Severity.WARNING, key, why, fix, subjects=subjects)
+
+
+def _unreadable(place: Place, error: ApiError) -> Finding:
+    return Finding(
+        "unreadable", Severity.ERROR, place.key, error.message, subjects=place.rules, exit_code=error.exit_code
+    )
+
+
+def unchanged(place: Place) -> Finding:
+    """Return the finding that all is well, for those who ask to see it."""
+    desired = place.desired[0]
+    return Finding("unchanged", Severity.INFO, place.key, f"from {desired.source}", subjects=desired.rules)
+
+
+def read(read: DataObject | PartialObject) -> Object:
+    """Return an object as it came, reduced."""
+    content = read.content if isinstance(read, DataObject) else None
+    return Object(header(read.metadata, stamps.MANAGER), content)
+
+
+_decode_full = partial(msgspec.json.decode, type=DataObject)
+_decode_partial = partial(msgspec.json.decode, type=PartialObject)
