@@ -32,14 +32,6 @@ _COLORS = {
     "failed": "red",
     "conflict": "magenta",
 }
-    "created": "green",
-    "configured": "yellow",
-    "replaced": "yellow",
-    "deleted": "red",
-    "failed": "red",
-    "conflict": "magenta",
-    "error": "red",
-}
 _LONGEST_VALUE = 60
 
 
