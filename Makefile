@@ -1,42 +1,53 @@
 # Everything a developer runs. `make` alone lists it.
 PYTHON ?= python3
-BIN := .venv/bin
+OLDEST ?= python3.10
+VENV ?= .venv
+BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.venv/installed: setup.cfg pyproject.toml
-	@echo "setting up .venv (once)"
-	@$(PYTHON) -m venv .venv
+$(VENV)/installed: setup.cfg pyproject.toml
+	@echo "setting up $(VENV) (once)"
+	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-venv: .venv/installed ## the virtual environment with the project and its tools
+venv: $(VENV)/installed ## the virtual environment with the project and its tools
 
-demo: .venv/installed ## the jobs on the embedded cluster; KEEP=1 leaves it running
+demo: $(VENV)/installed ## the jobs on the embedded cluster; KEEP=1 leaves it running
 	@$(BIN)/chores demo $(if $(KEEP),--keep)
 
-test: .venv/installed ## the suite that needs nothing else
+test: $(VENV)/installed ## the suite that needs nothing else
 	@$(BIN)/pytest -q -m "not cluster"
 
 control-plane: ## build etcd, kube-apiserver, kube-controller-manager and kubectl into .tools (needs Go)
 	@tools/kubernetes/build
 
-test-cluster: .venv/installed control-plane ## the tests on a real Kubernetes control plane
+test-cluster: $(VENV)/installed control-plane ## the tests on a real Kubernetes control plane
 	@$(BIN)/pytest -q -m cluster
 
-lint: .venv/installed ## ruff: rules and format
+lint: $(VENV)/installed ## ruff: rules and format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-types: .venv/installed ## mypy, strict
+types: $(VENV)/installed ## mypy, strict
 	@$(BIN)/mypy
 
-docs: .venv/installed ## write the generated docs: docs/cli.md, the table in docs/drift.md
+image: ## the container image, with docker, podman or buildah; BASE=... for another base
+	@tools/image
+
+lock: ## requirements.lock anew, on the oldest Python there is support for: it needs most
+	@$(OLDEST) -m venv build/lock && build/lock/bin/pip install --quiet pip-tools
+	@CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe \
+		--build-deps-for wheel --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+		--output-file requirements.lock setup.cfg
+
+docs: $(VENV)/installed ## write the generated docs: docs/cli.md, the table in docs/drift.md
 	@UPDATE_DOCS=1 $(BIN)/pytest -q tests/unit/test_docs.py
 
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test control-plane test-cluster lint types docs clean
+.PHONY: help venv demo test control-plane test-cluster lint types image lock docs clean

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 import jobs
+from jobs.__main__ import chores
 from tests.manifests import ROOT, Object, load
 
 CRONJOBS = ROOT / "cronjobs"
@@ -111,6 +112,17 @@ def test_exit_codes_decide_about_a_retry(name: str) -> None:
 def test_the_image_is_this_version(name: str) -> None:
     (container,) = pod_spec(CRON[name])["containers"]
     assert container["image"] == f"kube-chores:{jobs.__version__}"
+
+
+@pytest.mark.parametrize("name", CRON)
+def test_the_command_takes_the_args_of_its_cron_job(name: str) -> None:
+    (container,) = pod_spec(CRON[name])["containers"]
+    group = chores.make_context("chores", [], resilient_parsing=True)
+    command = chores.get_command(group, container["args"][0])
+    assert command
+    parsed = command.make_context(name, container["args"][1:], parent=group).params
+    assert parsed["verify"] == ("content" if name.endswith("-verify") else "metadata")
+    assert (parsed["dry_run"] or "none") == ("client" if name.endswith("-dry-run") else "none")
 
 
 def test_every_job_has_a_suspended_dry_run_twin() -> None:
