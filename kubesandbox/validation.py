@@ -79,7 +79,9 @@ def subdomain_problems(value: str) -> list[str]:
 def label_name_problems(value: str) -> list[str]:
     """What is wrong with a DNS label."""
     problems = ["must be no more than 63 characters"] if len(value) > 63 else []
-    return problems if _LABEL_RE.match(value) else [*problems, LABEL_RULE]
+    if _LABEL_RE.match(value):
+        return problems
+    return [*problems, "must not contain dots" if _SUBDOMAIN_RE.match(value) else LABEL_RULE]
 
 
 def label_key_problems(key: str) -> list[str]:
@@ -87,7 +89,7 @@ def label_key_problems(key: str) -> list[str]:
     prefix, slash, name = key.rpartition("/")
     if prefix.count("/"):
         return [
-            "a qualified name "
+            "a valid label key "
             + QUALIFIED_RULE.replace("(e.g.", "(e.g.").replace(
                 "')", "') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')", 1
             )
