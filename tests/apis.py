@@ -239,8 +239,16 @@ class Api:
         return [one for one in self.log_since(self._start) if one.user_agent.startswith(user_agent_prefix)]
 
     def writes(self, user_agent_prefix: str = "kube-chores") -> list[Request]:
-        """Those requests that are not reads."""
-        return [one for one in self.requests(user_agent_prefix) if one.method not in ("GET", "HEAD", "OPTIONS")]
+        """Those requests that change something; asking about one's own rights is a POST that does not."""
+        reads = ("GET", "HEAD", "OPTIONS")
+        asked = "/selfsubjectaccessreviews"
+        return [
+            one for one in self.requests(user_agent_prefix) if one.method not in reads and not one.path.endswith(asked)
+        ]
+
+    def copy_writes(self) -> list[Request]:
+        """Writes of copies: of ConfigMaps and Secrets, not of a rule's status or Events."""
+        return [one for one in self.writes() if {"configmaps", "secrets"} & set(one.path.split("/"))]
 
     def events(self) -> list[Object]:
         """Events written since the test began."""

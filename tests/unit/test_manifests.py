@@ -69,7 +69,7 @@ def test_only_the_secrets_component_gives_rights_on_secrets() -> None:
 def test_no_right_has_a_wildcard_or_is_more_than_the_job_uses() -> None:
     for rule in rules(EVERYTHING):
         assert "*" not in rule["apiGroups"] + rule["resources"] + rule["verbs"]
-        assert set(rule["verbs"]) <= {"list", "get", "create", "update"}
+        assert set(rule["verbs"]) <= {"list", "get", "create", "update", "patch", "delete"}
 
 
 def test_every_binding_binds_a_shipped_role_to_a_shipped_account() -> None:
