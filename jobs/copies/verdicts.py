@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from jobs.copies.desired import NEVER_COPIED, Desired, Place
 from jobs.copies.seen import KINDS, NAME, Object, Seen, Settings
@@ -123,7 +123,8 @@ def _fix(key: ObjectKey, desired: Desired, actual: Object, *, right: bool) -> Fi
     if right or before is None or not (before.immutable or before.type != desired.content.type):
         return Fix(Action.REPLACE, manifest)
     # https://kubernetes.io/docs/concepts/configuration/secret/#secret-immutable; the type of a Secret is as fixed.
-    anew = structs.replace(manifest, uid="", resource_version="", finalizers=b"")
+    # What others put on the old object goes with it: on the new one it would count as ours.
+    anew = Manifest(desired.resource, key, desired.labels, desired.annotations, desired.content)
     return Fix(Action.RECREATE, Recreation(Deletion(actual.header.uid, actual.header.resource_version), anew))
 
 

@@ -1,0 +1,464 @@
+"""Ownership, deletion, replacement, status: what sync-copies may never do, and what it tells, on both API servers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import canary as canaries
+from tests.api.conftest import Run
+from tests.apis import Api, wait_for
+from tests.canary import canary
+from tests.conftest import Chores
+from tests.worlds import at, configmap, content, encoded, rule, secret
+
+Object = dict[str, Any]
+RULE = {"apiVersion": "kubechores.dev/v1", "kind": "CopyratorRule"}
+
+
+def ready(api: Api, name: str) -> Object:
+    """The Ready condition of a rule, without its time."""
+    found = api.get({**RULE, "metadata": {"name": name, "namespace": "kube-chores"}})
+    assert found
+    (condition,) = found["status"]["conditions"]
+    assert condition.pop("lastTransitionTime")
+    assert (
+        condition.pop("observedGeneration") == found["status"]["observedGeneration"] == found["metadata"]["generation"]
+    )
+    assert condition.pop("type") == "Ready"
+    return dict(condition)
+
+
+def told(api: Api) -> list[tuple[str, str]]:
+    """The Events about rules since the test began: type and reason."""
+    events = [event for event in api.events() if event["involvedObject"]["kind"] == "CopyratorRule"]
+    return [(event["type"], event["reason"]) for event in events]
+
+
+# what is not ours
+
+
+def test_an_object_in_the_way_is_told_once_and_then_looked_at_without_a_write(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    api.namespace("free")
+    source = api.create(configmap(home))
+    theirs = api.create(configmap(team, labels={}, data={"mine": "x"}))
+    api.create(rule("settings", home, f"*-{api.token}"))
+
+    first = sync()
+
+    assert (first.exit_code, first.summary) == (0, {"created": 1, "conflict": 1})
+    assert ready(api, "settings") == {
+        "status": "False",
+        "reason": "Conflict",
+        "message": f"1 of 2 places not ours: configmap/settings in namespace {team}",
+    }
+    assert told(api) == [("Warning", "Conflict")]
+
+    api.mark()
+    second = sync()
+
+    assert second.summary == {"unchanged": 1, "conflict": 1}
+    assert api.writes() == []
+    looks = [each for each in api.requests() if f"/{team}/" in each.path]
+    assert [each.method for each in looks] == ["GET"]
+    assert api.get(theirs) == theirs
+
+    api.delete(theirs)
+    assert sync().summary == {"created": 1, "unchanged": 1}
+    assert content(api.get(at(team, source))) == content(source)
+    assert ready(api, "settings") == {"status": "True", "reason": "Synced", "message": "2 copies"}
+    assert sorted(told(api)) == [("Normal", "Synced"), ("Warning", "Conflict")]
+
+
+def test_adopt_takes_over_an_object_that_we_did_not_make(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(secret(home))
+    theirs = secret(team, labels={"team": "blue"}, data={"old": encoded(canary())})
+    before = api.create(theirs)
+    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret", conflict="Adopt"))
+
+    planned = sync("--dry-run")
+    assert planned.summary == {"configured": 1}
+    assert api.copy_writes() == []
+    assert sync().summary == {"configured": 1}
+
+    after = api.get(theirs)
+    assert after
+    assert content(after) == content(source)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["metadata"]["labels"]["team"] == "blue"
+    assert sync().summary == {"unchanged": 1}
+
+
+OTHER_INSTALL = {
+    "app.kubernetes.io/managed-by": "kube-chores",
+    "kubechores.dev/job": "sync-copies",
+    "kubechores.dev/rule-namespace": "another",
+}
+
+
+def owned(api: Api, theirs: Object) -> None:
+    owner = api.create(configmap(theirs["metadata"]["namespace"], "owner", labels={}))
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+    theirs["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
+
+
+def changed(**fields: Any) -> Callable[[Api, Object], None]:
+    return lambda _api, theirs: theirs.update(fields)
+
+
+def stamped(_api: Api, theirs: Object) -> None:
+    theirs["metadata"]["labels"] = OTHER_INSTALL
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (owned, "a controller owns it"),
+        (changed(type="helm.sh/release.v1"), "it is of type helm.sh/release.v1"),
+        (changed(type="example.com/other"), "its type is example.com/other"),
+        (changed(immutable=True), "it is immutable"),
+        (stamped, "another job or installation"),
+    ],
+    ids=["controller", "helm", "type", "immutable", "other install"],
+)
+def test_adopt_leaves_alone_what_it_must_not_take(
+    api: Api, sync: Run, change: Callable[[Api, Object], None], why: str
+) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    api.create(secret(home))
+    theirs = secret(team, labels={}, data={"old": encoded(canary())})
+    change(api, theirs)
+    before = api.create(theirs)
+    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret", conflict="Adopt"))
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"conflict": 1})
+    assert why in ran.results[0]["reason"]
+    assert api.get(theirs) == before
+
+
+# orphans
+
+
+def drop_label(api: Api, source: Object, team: str) -> None:
+    api.patch(source, {"metadata": {"labels": {"copyrator": None}}})
+
+
+def drop_source(api: Api, source: Object, team: str) -> None:
+    api.delete(source)
+
+
+def drop_rule(api: Api, source: Object, team: str) -> None:
+    api.delete({**RULE, "metadata": {"name": "rule", "namespace": "kube-chores"}})
+
+
+def change_selector(api: Api, source: Object, team: str) -> None:
+    spec = {"selector": {"matchLabels": {"copyrator": None, "other": "yes"}}}
+    api.patch({**RULE, "metadata": {"name": "rule", "namespace": "kube-chores"}}, {"spec": spec})
+
+
+def exclude_namespace(api: Api, source: Object, team: str) -> None:
+    spec = {"targets": {"exclude": [team]}}
+    api.patch({**RULE, "metadata": {"name": "rule", "namespace": "kube-chores"}}, {"spec": spec})
+
+
+def opt_out(api: Api, source: Object, team: str) -> None:
+    place = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}}
+    api.patch(place, {"metadata": {"annotations": {"kubechores.dev/copies": "false"}}})
+
+
+WAYS = [drop_label, drop_source, drop_rule, change_selector, exclude_namespace, opt_out]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("kind", ["configmap", "secret"])
+def test_a_copy_that_no_rule_wants_any_more_is_deleted(api: Api, sync: Run, way: Any, kind: str) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create((secret if kind == "secret" else configmap)(home))
+    theirs = api.create(configmap(team, "theirs", labels={}))
+    api.create(rule("rule", home, f"*-{api.token}", ruleType=kind))
+    sync()
+    way(api, source, team)
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary["deleted"]) == (0, 1)
+    assert (
+        ran.results[0]["reason"]
+        == f"no rule wants it any more; was made for kube-chores/rule from {home}/{source['metadata']['name']}"
+    )
+    assert api.get(at(team, source)) is None
+    assert api.get(theirs) == theirs
+    api.mark()
+    assert "deleted" not in sync().summary
+    assert api.writes() == []
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_a_copy_to_be_retained_stays(api: Api, sync: Run, way: Any) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(configmap(home))
+    api.create(rule("rule", home, f"*-{api.token}", orphans="Retain"))
+    sync()
+    copy = api.get(at(team, source))
+    way(api, source, team)
+
+    assert "deleted" not in sync().summary
+    assert api.get(at(team, source)) == copy
+
+
+def test_a_copy_stays_while_one_of_two_rules_wants_it(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(configmap(home))
+    first, second = (api.create(rule(name, home, f"*-{api.token}")) for name in ("first", "second"))
+    assert sync().summary == {"created": 1}
+
+    api.delete(first)
+    assert sync().summary == {"configured": 1}  # stamped for the rule that is left
+    assert sync().summary == {"unchanged": 1}
+    copy = api.get(at(team, source))
+    assert copy and copy["metadata"]["annotations"]["kubechores.dev/rule"] == "kube-chores/second"
+
+    api.delete(second)
+    assert sync().summary == {"deleted": 1}
+
+
+def test_a_collision_writes_neither_and_keeps_the_copy_that_is_there(api: Api, sync: Run) -> None:
+    home, other, team = api.namespace("home"), api.namespace("other"), api.namespace("team")
+    source = api.create(configmap(home))
+    api.create(configmap(other, data={"a": "other"}))
+    api.create(rule("first", home, team))
+    sync()
+    copy = api.get(at(team, source))
+    api.create(rule("second", other, team))
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (2, {"collision": 1})
+    assert api.get(at(team, source)) == copy
+    for name in ("first", "second"):
+        assert ready(api, name)["reason"] == "Collision"
+    api.mark()
+    assert sync().exit_code == 2
+    assert api.writes() == []
+
+
+def test_a_broken_rule_stops_deletions_and_nothing_else(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source, gone = api.create(configmap(home)), api.create(configmap(home, "gone"))
+    api.create(rule("good", home, f"*-{api.token}"))
+    sync()
+    api.delete(gone)
+    api.patch(source, {"data": {"a": "new"}})
+    api.create(rule("broken", home, f"*-{api.token}", metadata={"labels": {"kubechores.dev/job": "mine"}}))
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (2, {"configured": 1, "invalid": 1})
+    assert api.get(at(team, gone))
+    assert "kubechores.dev/job is reserved" in ready(api, "broken")["message"]
+    assert ready(api, "good")["status"] == "True"
+    api.mark()
+    assert sync().exit_code == 2
+    assert api.writes() == []
+
+
+# the brake
+
+
+@pytest.fixture
+def many(api: Api, sync: Run) -> Object:
+    """Twelve copies in one namespace and a source each, of which one has changed; gives the rule."""
+    home = api.namespace("home")
+    api.namespace("team")
+    for number in range(12):
+        api.create(configmap(home, f"settings-{number}"))
+    made = api.create(rule("rule", home, f"*-{api.token}"))
+    assert sync().summary == {"created": 12}
+    for number in range(11):
+        api.delete(configmap(home, f"settings-{number}"))
+    api.patch(configmap(home, "settings-11"), {"data": {"a": "new"}})
+    return made
+
+
+def test_too_many_deletions_are_held_and_the_rest_goes_on(api: Api, sync: Run, many: Object) -> None:
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (4, {"configured": 1, "orphan": 11})
+    assert "11 of 12 ConfigMaps would be deleted, and none is" in ran.stderr
+    assert ready(api, "rule") == {
+        "status": "False",
+        "reason": "DeletionsHeld",
+        "message": ready(api, "rule")["message"],
+    }
+    api.mark()
+    assert sync().exit_code == 4
+    assert api.writes() == []
+
+
+def test_the_printed_command_lifts_the_brake_once(
+    api: Api, sync: Run, many: Object, chores: Chores, installed: Path
+) -> None:
+    command = sync().stderr.strip().splitlines()[-1].split()
+
+    assert command[0] == "chores"
+    done = chores(*command[1:], kubeconfig=installed)
+
+    assert done.returncode == 0, done.stderr
+    assert "11 deleted" in done.stdout
+    assert sync().exit_code == 0
+
+
+def test_a_dry_run_and_max_deletes_0_show_the_brake_too(api: Api, sync: Run, many: Object) -> None:
+    assert sync("--dry-run").exit_code == 4
+    assert sync("--max-deletes", "11", "--dry-run").summary == {"configured": 1, "deleted": 11}
+    assert sync("--max-deletes", "0").exit_code == 4
+
+
+# what cannot be changed in place
+
+
+def test_a_copy_of_another_type_is_replaced(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(secret(home))
+    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
+    sync()
+    before = api.get(at(team, source))
+    api.delete(source)
+    anew = api.create(secret(home, type="kubernetes.io/basic-auth", data={"username": encoded(canary())}))
+
+    assert sync().summary == {"replaced": 1}
+
+    after = api.get(at(team, anew))
+    assert before and after
+    assert content(after) == content(anew)
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert sync().summary == {"unchanged": 1}
+
+
+@pytest.mark.parametrize("kind", ["configmap", "secret"])
+def test_an_immutable_copy_is_replaced(api: Api, sync: Run, kind: str) -> None:
+    make = secret if kind == "secret" else configmap
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(make(home, "x", immutable=True, data={"a": encoded(canary())}))
+    api.create(rule("rule", home, f"*-{api.token}", ruleType=kind))
+    sync()
+    api.delete(source)
+    anew = api.create(make(home, "x", immutable=True, data={"a": encoded(canary())}))
+
+    assert sync("--dry-run=server").summary == {"replaced": 1}
+    assert content(api.get(at(team, source))) == content(source)
+    assert sync().summary == {"replaced": 1}
+    assert content(api.get(at(team, anew))) == content(anew)
+    assert sync().summary == {"unchanged": 1}
+
+
+def test_a_copy_that_somebody_made_immutable_is_replaced(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(configmap(home))
+    api.create(rule("settings", home, f"*-{api.token}"))
+    sync()
+    api.patch(at(team, source), {"immutable": True})
+
+    assert sync().summary == {"replaced": 1}
+    assert content(api.get(at(team, source))) == content(source)
+
+
+# namespaces that go away
+
+
+def test_a_terminating_namespace_is_skipped(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    api.namespace("other")
+    metadata = {"name": "held", "namespace": team, "finalizers": ["example.com/held"]}
+    held = api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    api.create(configmap(home))
+    api.create(rule("settings", home, f"*-{api.token}"))
+    api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"created": 1})
+    api.patch(held, {"metadata": {"finalizers": None}})
+
+
+# status and Events
+
+
+def test_status_and_events_change_only_when_facts_do(api: Api, sync: Run) -> None:
+    home = api.namespace("home")
+    api.namespace("team")
+    api.create(configmap(home))
+    api.create(rule("settings", home, f"*-{api.token}"))
+    sync()
+    assert ready(api, "settings") == {"status": "True", "reason": "Synced", "message": "1 copy"}
+    assert told(api) == [("Normal", "Synced")]
+    api.mark()
+
+    for _ in range(3):
+        sync()
+
+    assert api.writes() == []
+    assert told(api) == [("Normal", "Synced")]
+
+
+@pytest.mark.parametrize("api", [pytest.param("real", marks=pytest.mark.cluster)], indirect=True)
+def test_a_lasting_error_is_told_once(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    quota = {"hard": {"count/configmaps": "1"}}
+    api.create(
+        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": team}, "spec": quota}
+    )
+    api.create(configmap(home))
+    api.create(rule("settings", home, f"*-{api.token}"))
+    wait_for(lambda: "exceeded quota" in sync().stdout, "the quota to hold")
+    assert ready(api, "settings")["reason"] == "Failed"
+    api.mark()
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (1, {"failed": 1})
+    assert [write.status for write in api.writes()] == [403]
+
+
+def test_a_dry_run_writes_no_status(api: Api, sync: Run) -> None:
+    home = api.namespace("home")
+    api.namespace("team")
+    api.create(configmap(home))
+    api.create(rule("settings", home, f"*-{api.token}"))
+
+    sync("--dry-run")
+    sync("--dry-run=server")
+
+    assert [write.query.get("dryRun") for write in api.writes()] == ["All"]
+
+
+# two runs at once
+
+
+def test_two_runs_at_once_end_where_one_ends(api: Api, sync: Run, installed: Path) -> None:
+    home = api.namespace("home")
+    for number in range(4):
+        api.namespace(f"team-{number}")
+    for number in range(5):
+        api.create(configmap(home, f"settings-{number}"))
+    api.create(rule("settings", home, f"team-*-{api.token}"))
+    command = [sys.executable, "-m", "jobs", "sync-copies", "-o", "json", "--kubeconfig", str(installed)]
+
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [run.communicate(timeout=60) for run in both]
+
+    for run, (stdout, stderr) in zip(both, said, strict=True):
+        canaries.seen("stdout", stdout + stderr)
+        assert run.returncode == 0, stderr
+        assert json.loads(stdout)["summary"].keys() <= {"created", "unchanged"}
+    assert sync().summary == {"unchanged": 20}
