@@ -1,0 +1,151 @@
+"""The shipped rights are enough, none is unused, and each that is missing is named."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.api.conftest import Ran, Run
+from tests.apis import Api, Request, wait_for
+from tests.manifests import ROOT, load
+from tests.worlds import at, configmap, rule, secret
+
+Object = dict[str, Any]
+ACCOUNT = ("kube-chores", "sync-copies")
+VERBS = {"POST": "create", "PUT": "update", "DELETE": "delete", "PATCH": "patch"}
+
+
+@dataclass(frozen=True)
+class Right:
+    """One verb on one resource, in one shipped role."""
+
+    kind: str
+    role: str
+    resource: str
+    verb: str
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}"
+
+
+def rights() -> list[Right]:
+    """Every right that the shipped manifests give."""
+    roles = [obj for obj in load(ROOT / "cronjobs") if obj["kind"] in ("Role", "ClusterRole")]
+    return [
+        Right(role["kind"], role["metadata"]["name"], resource, verb)
+        for role in roles
+        for each in role["rules"]
+        for resource in each["resources"]
+        for verb in each["verbs"]
+    ]
+
+
+def busy(api: Api, sync: Run) -> None:
+    """A world in which a run does everything: create, read a suspect, replace, delete, tell."""
+    home, team = api.namespace("home"), api.namespace("team")
+    for make, kind in ((configmap, "configmap"), (secret, "secret")):
+        for name in ("kept", "gone"):
+            api.create(make(home, name))
+        api.create(rule(f"{kind}s", home, f"*-{api.token}", ruleType=kind))
+    assert sync().exit_code == 0
+    for make in (configmap, secret):
+        api.delete(make(home, "gone"))
+        api.patch(at(team, make(home, "kept")), {"data": {"extra": "eA=="}})
+    for number in range(2):
+        api.namespace(f"new-{number}")
+
+
+def test_the_shipped_rights_are_enough_and_none_is_unused(api: Api, sync: Run) -> None:
+    busy(api, sync)
+    api.mark()
+
+    assert sync().exit_code == 0
+
+    assert {used(request) for request in api.requests()} - {("create", "selfsubjectaccessreviews")} == {
+        (right.verb, right.resource) for right in rights()
+    }
+
+
+def used(request: Request) -> tuple[str, str]:
+    """Which right a request needed."""
+    parts = request.path.strip("/").split("/")
+    parts = parts[2:] if parts[0] == "api" else parts[3:]
+    parts = parts[2:] if parts[0] == "namespaces" and len(parts) > 2 else parts
+    resource = f"{parts[0]}/{parts[2]}" if len(parts) > 2 else parts[0]
+    verb = VERBS.get(request.method) or ("get" if len(parts) > 1 else "list")
+    return verb, resource
+
+
+@pytest.mark.parametrize("right", rights(), ids=str)
+def test_a_dropped_right_is_named_and_exits_2(api: Api, sync: Run, right: Right) -> None:
+    busy(api, sync)
+    drop(api, right)
+
+    ran = sync()
+
+    assert ran.exit_code == 2
+    assert f'cannot {right.verb} resource "{right.resource}"' in said(ran)
+
+
+def drop(api: Api, right: Right) -> None:
+    """Take one verb of one resource from its role, and wait until the authorizer knows."""
+    found = next(o for o in load(ROOT / "cronjobs") if (o["kind"], o["metadata"]["name"]) == (right.kind, right.role))
+    rules = [{**each, "verbs": list(each["verbs"])} for each in found["rules"]]
+    for each in rules:
+        if right.resource in each["resources"]:
+            each["verbs"].remove(right.verb)
+    api.patch(found, {"rules": [each for each in rules if each["verbs"]]})
+    group = "kubechores.dev" if right.resource.startswith("copyrators") else ""
+    wait_for(lambda: not allowed(api, right, group), f"the authorizer to forget {right}")
+
+
+def allowed(api: Api, right: Right, group: str) -> bool:
+    resource, _, subresource = right.resource.partition("/")
+    attributes = {"verb": right.verb, "group": group, "resource": resource, "subresource": subresource}
+    if right.kind == "Role":
+        attributes["namespace"] = "kube-chores"
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    token = api.service_account_token(*ACCOUNT)
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    return bool(json.loads(api.request("POST", path, review, token=token)[2])["status"]["allowed"])
+
+
+def said(ran: Ran) -> str:
+    if not ran.stdout:
+        return ran.stderr
+    return "\n".join(f"{result.get('reason')} {result.get('message')}" for result in ran.results)
+
+
+def test_without_the_secrets_component_nothing_about_secrets_is_asked(api: Api, sync: Run) -> None:
+    for obj in load(ROOT / "cronjobs" / "components" / "secrets"):
+        api.delete(obj)
+    busy_configmaps = rule("configmaps", api.namespace("home"), f"*-{api.token}")
+    api.namespace("team")
+    api.create(configmap(f"home-{api.token}"))
+    api.create(busy_configmaps)
+    right = Right("ClusterRole", "", "secrets", "list")
+    wait_for(lambda: not allowed(api, right, ""), "the authorizer to forget Secrets")
+    api.mark()
+
+    assert sync().summary == {"created": 1}
+    assert sync().summary == {"unchanged": 1}
+
+    assert [request.path for request in api.requests() if "secrets" in request.path] == []
+
+
+def test_copies_that_the_last_rule_left_behind_are_found(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(secret(home))
+    last = api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
+    sync()
+    api.delete(last)
+
+    assert sync().summary == {"deleted": 1}
+    assert api.get(at(team, source)) is None
