@@ -18,6 +18,15 @@ class ChoresError(Exception):
     exit_code = ExitCode.FAILED
 
 
+class Stopped(ChoresError):
+    """The run was told to stop before it knew enough to say anything."""
+
+    exit_code = ExitCode.STOPPED
+
+    def __init__(self) -> None:
+        super().__init__("stopped before anything was decided; nothing was written")
+
+
 class ConfigurationError(ChoresError):
     """What the user set cannot work; holds all problems, each naming the object, the field and the remedy."""
 

@@ -77,10 +77,10 @@ def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
             settings = job.settings(connection)
             _announce(job.name, connection, options)
             transport = Transport(connection.endpoint, f"kube-chores/{__version__} ({job.name})", stopping=stopping)
-            plan, results = _Run(job, Cluster(transport, MANAGER), settings, options).go()
+            plan, results = _Run(job, Cluster(transport, MANAGER), settings, options, stopping).go()
         except ChoresError as error:
             log.log.error(error)
-            return ExitCode.STOPPED if stopping() else error.exit_code
+            return error.exit_code
         if plan.held:
             log.log.error(_held(job.name, plan, connection))
         code = _exit_code(results, options, stopped=stopping())
@@ -89,8 +89,16 @@ def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
 
 
 class _Run(Generic[Settings, Seen]):
-    def __init__(self, job: Job[Settings, Seen], cluster: Cluster, settings: Settings, options: RunOptions) -> None:
+    def __init__(
+        self,
+        job: Job[Settings, Seen],
+        cluster: Cluster,
+        settings: Settings,
+        options: RunOptions,
+        stopping: Callable[[], bool],
+    ) -> None:
         self.job, self.cluster, self.settings, self.options = job, cluster, settings, options
+        self.stopping = stopping
         self.now = datetime.now(timezone.utc)
 
     def go(self) -> tuple[Plan, Sequence[Result]]:
@@ -114,7 +122,7 @@ class _Run(Generic[Settings, Seen]):
 
     def _state(self, seen: Seen, plan: Plan, results: Sequence[Result]) -> list[Result]:
         """Write what the custom resources' statuses should say; a run that was stopped knows too little for that."""
-        if self.job.conditions is None or any(result.outcome is Outcome.STOPPED for result in results):
+        if self.job.conditions is None or self.stopping():
             return []
         statements = self.job.conditions(seen, self.settings, plan, results, self.now)
         return list(state(self.cluster, statements, self.job.resources, self.options.dry_run))

@@ -20,11 +20,13 @@ import certifi
 import pycurl
 
 from jobs.kit.connect import Endpoint
+from jobs.kit.errors import Stopped
 
 IN_FLIGHT = 16  # more gains little (docs/decisions/0003)
 CONNECT_SECONDS = 10
 REQUEST_SECONDS = 60
-RETRY_SECONDS = 90  # how long after its first attempt a request may be tried again
+RETRY_SECONDS = 30  # how long after its first attempt a request may be tried again
+STOP_SECONDS = 4.0  # how long what is in flight may take once the run is to stop
 LONGEST_PAUSE_SECONDS = 10.0
 MAX_BODY_BYTES = 256 << 20
 
@@ -100,12 +102,17 @@ class Transport:
         self._multi.setopt(pycurl.M_MAX_HOST_CONNECTIONS, IN_FLIGHT)
         self._idle: list[Any] = []
         self._order = count()
+        self._stop_by: float | None = None
 
     def send(self, request: Request) -> Answer:
-        """Send one request and return its answer."""
+        """Send one request and return its answer.
+
+        Raises:
+            Stopped: the run is to stop, so it was not sent.
+        """
         for answer in self.stream([request]):
             return answer
-        return Answer(request, 0, error="not sent: the run is stopping")
+        raise Stopped
 
     def stream(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """Send requests, a bounded number at a time, and yield answers as they come, in no order.
@@ -121,6 +128,9 @@ class Transport:
                 exhausted = self._launch(source, waiting, flying, exhausted)
                 if not flying and (not waiting or self._stopping()):
                     return
+                if self._is_overdue():
+                    yield from (Answer(each.request, 0, error="no answer before the stop") for each in flying.values())
+                    return
                 for handle, error in self._finished(self._pause(waiting, flying)):
                     attempt = flying.pop(handle)
                     answer, retry_in = self._judge(attempt, handle, error)
@@ -132,6 +142,12 @@ class Transport:
         finally:
             for handle in flying:
                 self._release(handle)
+
+    def _is_overdue(self) -> bool:
+        if not self._stopping():
+            return False
+        self._stop_by = self._stop_by or time.monotonic() + STOP_SECONDS
+        return time.monotonic() > self._stop_by
 
     def close(self) -> None:
         """Close all connections."""

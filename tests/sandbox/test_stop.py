@@ -1,0 +1,114 @@
+"""SIGTERM: what is in flight is finished, the report is written, and the next run goes on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kubesandbox import Fault, Sandbox
+from tests import canary
+from tests.apis import Api, sandbox_api, wait_for
+from tests.manifests import ROOT, load
+from tests.worlds import at, configmap, content, rule
+
+COPIES = "/api/v1/namespaces/*/configmaps"
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox() as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def api(sandbox: Sandbox, tmp_path: Path) -> Api:
+    """An embedded cluster with one source and forty places for its copies."""
+    api = sandbox_api(sandbox, tmp_path)
+    for obj in load(ROOT / "cronjobs"):
+        api.put(obj)
+    home = api.namespace("home")
+    api.create(configmap(home))
+    for number in range(40):
+        api.namespace(f"team-{number}")
+    api.create(rule("settings", home, f"team-*-{api.token}"))
+    api.mark()
+    return api
+
+
+def started(api: Api) -> subprocess.Popen[str]:
+    kubeconfig = api.service_account_kubeconfig("kube-chores", "sync-copies")
+    command = [sys.executable, "-m", "jobs", "sync-copies", "-o", "json", "--kubeconfig", str(kubeconfig)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def stopped(run: subprocess.Popen[str]) -> tuple[int, str, str]:
+    run.send_signal(signal.SIGTERM)
+    stdout, stderr = run.communicate(timeout=10)
+    canary.seen("stdout", stdout + stderr)
+    return run.returncode, stdout, stderr
+
+
+def test_a_stopped_run_finishes_what_is_in_flight_and_reports(sandbox: Sandbox, api: Api) -> None:
+    sandbox.inject(Fault("POST", COPIES, kind="delay", seconds=0.5, times=None))
+    run = started(api)
+    wait_for(lambda: api.copy_writes(), "the first writes")
+
+    code, stdout, _ = stopped(run)
+
+    assert code == 143
+    summary = json.loads(stdout)["summary"]
+    assert summary["created"] == len(api.copy_writes())
+    assert summary["created"] + summary["stopped"] == 40
+    assert [write for write in api.writes() if write.path.endswith("/status")] == []
+
+    sandbox.clear_faults()
+    done = started(api)
+    stdout, _ = done.communicate(timeout=60)
+    assert json.loads(stdout)["summary"] == {"created": summary["stopped"], "unchanged": summary["created"]}
+
+
+def test_a_server_that_does_not_answer_holds_up_a_stop_for_seconds_only(sandbox: Sandbox, api: Api) -> None:
+    sandbox.inject(Fault("POST", COPIES, kind="delay", seconds=30, times=None))
+    run = started(api)
+    wait_for(lambda: [each for each in api.requests() if "labelSelector" in each.query][1:], "the sources to be read")
+
+    code, stdout, _ = stopped(run)
+
+    assert code == 143
+    assert json.loads(stdout)["exitCode"] == 143
+
+
+def test_a_run_that_is_stopped_while_it_still_looks_says_so(sandbox: Sandbox, api: Api) -> None:
+    sandbox.inject(Fault("GET", "/api/v1/namespaces", kind="delay", seconds=1, times=None))
+    run = started(api)
+    wait_for(lambda: [each for each in api.requests() if each.path.endswith("/copyrators")], "the rules to be read")
+
+    code, stdout, stderr = stopped(run)
+
+    assert (code, stdout) == (143, "")
+    assert stderr.endswith("error: stopped before anything was decided; nothing was written\n")
+
+
+def test_a_namespace_that_starts_terminating_mid_run_is_skipped(sandbox: Sandbox, api: Api) -> None:
+    team = f"team-0-{api.token}"
+    metadata = {"name": "held", "namespace": team, "finalizers": ["example.com/held"]}
+    api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    sandbox.inject(Fault("POST", f"/api/v1/namespaces/{team}/configmaps", kind="delay", seconds=1))
+    run = started(api)
+    wait_for(lambda: api.copy_writes(), "the first writes")
+    api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
+
+    stdout, _ = run.communicate(timeout=60)
+
+    report = json.loads(stdout)
+    assert (run.returncode, report["summary"]) == (0, {"created": 39, "skipped": 1})
+    (skipped,) = [result for result in report["results"] if result["outcome"] == "skipped"]
+    assert skipped["message"] == f"namespace {team} is terminating"
+    source = configmap(f"home-{api.token}")
+    assert content(api.get(at(f"team-1-{api.token}", source))) == content(source)
