@@ -18,7 +18,7 @@ class ChoresError(Exception):
     exit_code = ExitCode.FAILED
 
 
-class Stopped(ChoresError):
+class StoppedError(ChoresError):
     """The run was told to stop before it knew enough to say anything."""
 
     exit_code = ExitCode.STOPPED

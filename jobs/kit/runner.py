@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from types import FrameType
@@ -17,7 +17,7 @@ from jobs.kit.brakes import hold_deletes
 from jobs.kit.cluster import Cluster, error_of
 from jobs.kit.conditions import Statement
 from jobs.kit.connect import Connection, connect
-from jobs.kit.errors import ApiError, ChoresError
+from jobs.kit.errors import ApiError, ChoresError, StoppedError
 from jobs.kit.model import ExitCode, Finding, Need, Outcome, Plan, Result, Severity
 from jobs.kit.objects import Resource
 from jobs.kit.options import RunOptions
@@ -125,7 +125,10 @@ class _Run(Generic[Settings, Seen]):
         if self.job.conditions is None or self.stopping():
             return []
         statements = self.job.conditions(seen, self.settings, plan, results, self.now)
-        return list(state(self.cluster, statements, self.job.resources, self.options.dry_run))
+        unwritten: list[Result] = []
+        with suppress(StoppedError):
+            unwritten.extend(state(self.cluster, statements, self.job.resources, self.options.dry_run))
+        return unwritten
 
     def _settle(self, seen: Seen) -> tuple[Plan, Seen]:
         """Plan, read what the plan needs, plan again, until it needs nothing."""

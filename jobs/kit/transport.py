@@ -20,7 +20,7 @@ import certifi
 import pycurl
 
 from jobs.kit.connect import Endpoint
-from jobs.kit.errors import Stopped
+from jobs.kit.errors import StoppedError
 
 IN_FLIGHT = 16  # more gains little (docs/decisions/0003)
 CONNECT_SECONDS = 10
@@ -108,11 +108,11 @@ class Transport:
         """Send one request and return its answer.
 
         Raises:
-            Stopped: the run is to stop, so it was not sent.
+            StoppedError: the run is to stop, so it was not sent.
         """
         for answer in self.stream([request]):
             return answer
-        raise Stopped
+        raise StoppedError
 
     def stream(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """Send requests, a bounded number at a time, and yield answers as they come, in no order.

@@ -76,7 +76,8 @@ def test_a_stopped_run_finishes_what_is_in_flight_and_reports(sandbox: Sandbox, 
 def test_a_server_that_does_not_answer_holds_up_a_stop_for_seconds_only(sandbox: Sandbox, api: Api) -> None:
     sandbox.inject(Fault("POST", COPIES, kind="delay", seconds=30, times=None))
     run = started(api)
-    wait_for(lambda: [each for each in api.requests() if "labelSelector" in each.query][1:], "the sources to be read")
+    sources = f"/api/v1/namespaces/home-{api.token}/configmaps"
+    wait_for(lambda: [each for each in api.requests() if each.path == sources], "the sources to be read")
 
     code, stdout, _ = stopped(run)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.kit.connect import Endpoint
-from jobs.kit.errors import Stopped
+from jobs.kit.errors import StoppedError
 from jobs.kit.transport import IN_FLIGHT, Answer, Request, Transport
 from kubesandbox import Fault, Sandbox
 
@@ -152,5 +152,5 @@ def test_once_stopping_no_request_is_sent_but_those_in_flight_are_answered(
 
     assert {answer.status for answer in answers} == {200}
     assert len(answers) == len(sandbox.requests) < 100
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         transport.send(GET)
