@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from jobs.copies.rules import RULES, Head, Rule, parse_rule
+from jobs.copies.rules import RULES, Head, Rule, Spec, parse_rule, rule_problems
 from jobs.kit import files
 from jobs.kit.errors import ConfigurationError
 
@@ -60,12 +60,23 @@ def _rule_from_file(content: dict[str, Any], namespace: str) -> Rule | list[str]
         problems.append(
             f"metadata.namespace: is {metadata['namespace']!r}, but rules are read from {namespace!r}; use -n"
         )
+    spec = content.get("spec")
     if not problems:
-        rule = parse_rule(Head(namespace, name), msgspec.json.encode(content["spec"]))
+        rule = parse_rule(Head(namespace, name), msgspec.json.encode(spec))
         if isinstance(rule, Rule):
             return rule
         problems = list(rule.problems)
+    elif isinstance(spec, dict):
+        problems += _beyond_the_schema(spec)
     return [f"{name}: {problem}" for problem in problems]
+
+
+def _beyond_the_schema(spec: dict[str, Any]) -> list[str]:
+    """Return the problems that no schema finds in a spec which has others, as far as it can be read at all."""
+    try:
+        return list(rule_problems(msgspec.convert({**spec, "ruleType": "configmap"}, Spec)))
+    except msgspec.ValidationError:
+        return []
 
 
 def _in_the_new_form(content: dict[str, Any]) -> str:

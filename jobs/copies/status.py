@@ -83,7 +83,9 @@ def _message(results: Sequence[Result], copies: int, *, told_each: bool) -> str:
     more = f" and {len(results) - _MOST_NAMED} more" if len(results) > _MOST_NAMED else ""
     if told_each:
         return f"{'; '.join(named)}{more}"
-    what = {"conflict": "not ours", "collision": "claimed by several sources"}.get(results[0].finding.code, "held back")
+    if results[0].finding.code == "orphan":
+        return f"the deletion brake holds {len(results)} copies: {', '.join(named)}{more}"
+    what = "not ours" if results[0].finding.code == "conflict" else "claimed by several sources"
     return f"{len(results)} of {copies} places {what}: {', '.join(named)}{more}"
 
 

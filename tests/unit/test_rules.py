@@ -52,7 +52,8 @@ def test_all_problems_of_all_rules_are_told_at_once(tmp_path: Path) -> None:
     }
     empty = {**GOOD, "metadata": {"name": "empty"}, "spec": {"ruleType": "secret", "selector": {}}}
     nameless = {**GOOD, "metadata": {}}
-    file = written(tmp_path, bad, empty, GOOD, nameless)
+    worse = {**GOOD, "metadata": {"name": "worse"}, "spec": {"ruleType": "secrets", "selector": {}}}
+    file = written(tmp_path, bad, empty, GOOD, nameless, worse)
 
     told = problems(file)
 
@@ -63,6 +64,8 @@ def test_all_problems_of_all_rules_are_told_at_once(tmp_path: Path) -> None:
         "bad: spec.selector.matchLabels.a: 1 is not of type 'string'",
         "bad: spec: Additional properties are not allowed ('target' was unexpected)",
         "bad: spec.namespaces[0]: 'UPPER' does not match",
+        "worse: spec.ruleType: 'secrets' is not one of ['configmap', 'secret']",
+        "worse: spec.selector: must name at least one label",
         "empty: spec.selector: must name at least one label",
         "(without a name): metadata.name: is required",
     ):
