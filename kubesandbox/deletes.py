@@ -9,7 +9,7 @@ import msgspec
 from .bodies import parse
 from .cluster import Answer, Call, Cluster, now, stamp
 from .errors import ApiError, bad_request, not_found, qualified
-from .reads import filter_of, page, shown
+from .reads import bare, filter_of, page, shown
 from .resources import Resource
 from .store import Stored
 
@@ -113,4 +113,8 @@ def delete_collection(cluster: Cluster, call: Call) -> Answer:
         "apiVersion": call.resource.api_version,
         "metadata": {"resourceVersion": str(cluster.store.version)},
     }
-    return Answer(200, msgspec.json.encode({**head, "items": [item.obj for item in found.items]}))
+    return Answer(200, msgspec.json.encode({**head, "items": [_in_list(call, item) for item in found.items]}))
+
+
+def _in_list(call: Call, item: Stored) -> msgspec.Raw:
+    return msgspec.Raw(item.raw if call.resource.schema else bare(item))

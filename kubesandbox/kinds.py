@@ -278,7 +278,7 @@ def _binding_causes(obj: Obj) -> list[Cause]:
         causes.append(
             Cause(
                 "FieldValueNotSupported",
-                f'Unsupported value: "{role.get("kind", "")}": supported values: "ClusterRole", "Role"',
+                f'Unsupported value: "{role.get("kind", "")}": supported values: "Role", "ClusterRole"',
                 "roleRef.kind",
             )
         )
@@ -287,8 +287,6 @@ def _binding_causes(obj: Obj) -> list[Cause]:
     for number, subject in enumerate(obj.get("subjects") or []):
         if not subject.get("name"):
             causes.append(required(f"subjects[{number}].name"))
-        if subject.get("kind") == "ServiceAccount" and not subject.get("namespace"):
-            causes.append(required(f"subjects[{number}].namespace"))
     return causes
 
 
@@ -332,6 +330,13 @@ def _containers(job: Obj) -> list[Obj]:
     return containers
 
 
+def _event_causes(obj: Obj) -> list[Cause]:
+    where = (obj.get("involvedObject") or {}).get("namespace", "")
+    if (where or "default") != obj["metadata"].get("namespace"):
+        return [invalid_value("involvedObject.namespace", where, "does not match event.namespace")]
+    return []
+
+
 _VALIDATORS: dict[str, Callable[[Obj], list[Cause]]] = {
     "ConfigMap": _config_map_causes,
     "Secret": _secret_causes,
@@ -340,6 +345,7 @@ _VALIDATORS: dict[str, Callable[[Obj], list[Cause]]] = {
     "CustomResourceDefinition": _crd_causes,
     "CronJob": _cron_job_causes,
     "Job": _job_causes,
+    "Event": _event_causes,
 }
 
 
@@ -357,7 +363,9 @@ def validate_change(resource: Resource, new: Obj, old: Obj) -> list[Cause]:
             if (new.get(field) or {}) != (old.get(field) or {})
         ]
     if resource.kind in ("RoleBinding", "ClusterRoleBinding") and new.get("roleRef") != old.get("roleRef"):
-        causes.append(invalid_value("roleRef", new.get("roleRef"), "cannot change roleRef"))
+        role = new.get("roleRef") or {}
+        shown = {"APIGroup": role.get("apiGroup", ""), "Kind": role.get("kind", ""), "Name": role.get("name", "")}
+        causes.append(invalid_value("roleRef", shown, "cannot change roleRef"))
     if resource.kind == "CustomResourceDefinition":
         causes += _crd_change_causes(new["spec"], old["spec"])
     return causes
@@ -387,6 +395,8 @@ def prepare_create(resource: Resource, obj: Obj, now: str) -> Obj:
         return {**obj, "status": {"phase": "Pending"}}
     if resource.kind in ("Job", "CronJob"):
         return {**obj, "status": {}}
+    if resource.kind == "Event":
+        return {"eventTime": None, "reportingComponent": "", "reportingInstance": "", **obj}
     return obj
 
 

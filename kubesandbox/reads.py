@@ -14,7 +14,7 @@ import msgspec
 from . import tables
 from .cluster import Answer, Call, Cluster
 from .errors import ApiError, bad_request, expired, not_acceptable, not_found
-from .selectors import field_matcher, label_matcher
+from .selectors import field_matcher, field_terms, label_matcher
 from .store import Change, Stored, key_of
 
 Obj = dict[str, Any]
@@ -90,16 +90,14 @@ def filter_of(call: Call) -> Filter:
     resource = call.resource
     known = {
         "metadata.name",
-        *(("metadata.namespace",) if resource.namespaced else ()),
+        "metadata.namespace",
         *_SELECTABLE.get(resource.kind, ()),
         *(resource.schema.selectable if resource.schema else ()),
     }
-    if not resource.namespaced:
-        known.add("metadata.namespace") if resource.schema is None else None
     text = call.query.get("fieldSelector", "")
     return Filter(
         label_matcher(call.query.get("labelSelector", "")),
-        field_matcher(text, known.__contains__, ""),
+        field_matcher(text, known.__contains__),
     )
 
 
@@ -143,7 +141,8 @@ def decode_token(token: str) -> tuple[int, str]:
         raw = msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         return int(raw["rv"]), str(raw["start"]).rstrip("\x00")
     except (ValueError, KeyError, TypeError, msgspec.DecodeError):
-        raise bad_request("continue key is not valid: illegal base64 data at input byte 0") from None
+        why = "illegal base64 data at input byte 0"
+        raise bad_request(f"invalid continue token: continue key is not valid: {why}") from None
 
 
 def page(cluster: Cluster, call: Call) -> Page:
@@ -152,7 +151,12 @@ def page(cluster: Cluster, call: Call) -> Page:
     limit = _number(call, "limit")
     selected = filter_of(call)
     token = call.query.get("continue", "")
+    if token and call.query.get("resourceVersion") not in (None, "", "0"):
+        raise bad_request("specifying resource version is not allowed when using continue")
     with store.lock:
+        if single := _single(call):
+            item = store.get(resource, *single)
+            return Page([item] if item and selected.matches(item) else [], store.version)
         if token:
             version, start, whole = _rest(cluster, call, token)
         else:
@@ -165,6 +169,15 @@ def page(cluster: Cluster, call: Call) -> Page:
         store.keep_snapshot(resource, call.namespace, version, whole)
     remaining = len(items) - len(found) if selected.empty else None
     return Page(found, version, encode_token(version, _relative(call, items[seen - 1])), remaining)
+
+
+def _single(call: Call) -> tuple[str, str] | None:
+    """Namespace and name, when the field selector leaves no choice: then there are no pages."""
+    exact = {path: value for path, value, equal in field_terms(call.query.get("fieldSelector", "")) if equal}
+    name, namespace = exact.get("metadata.name"), call.namespace or exact.get("metadata.namespace", "")
+    if not name or (call.resource.namespaced and not namespace):
+        return None
+    return namespace, name
 
 
 def _relative(call: Call, item: Stored) -> str:
@@ -232,6 +245,8 @@ def list_objects(cluster: Cluster, call: Call) -> Answer:
         if not call.resource.schema:
             parts = [bare(item) for item in found.items]
     opening = msgspec.json.encode(head)[:-1]
+    if form == METADATA and not parts:
+        return Answer(200, opening + b',"items":null}')  # as kube-apiserver: an empty list of metadata is null
     return Answer(200, b"".join((opening, b',"items":[', b",".join(parts), b"]}")))
 
 

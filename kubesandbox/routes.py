@@ -88,7 +88,7 @@ def dispatch(
     )
     if not cluster.authorizer.allowed(user, what):
         known = resource or Resource(target.group, target.version, "", target.plural)
-        raise forbidden(known, target.name, what.denial(user))
+        raise forbidden(known, what.name, what.denial(user))
     if resource is None and target.group in _BUILT_IN_GROUPS:
         raise unknown_path()
     if resource is None or (target.namespace and not resource.namespaced):

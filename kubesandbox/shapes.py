@@ -56,7 +56,7 @@ _BY_KIND = {
     "CronJob": {"spec": struct(jobTemplate=struct(metadata=METADATA, spec=_JOB_SPEC))},
     "ServiceAccount": {"secrets": keyed("name"), "imagePullSecrets": keyed("name", item=ATOMIC)},
     "ClusterRole": {"aggregationRule": STRUCT},
-    "Event": {"involvedObject": STRUCT, "related": STRUCT},
+    "Event": {"involvedObject": ATOMIC, "related": ATOMIC},
     "CustomResourceDefinition": {"spec": STRUCT, "status": _STATUS},
 }
 
@@ -77,5 +77,5 @@ def shape_of(kind: str) -> Shape:
     """The shape of a built-in kind."""
     fields = _BY_KIND.get(kind, {})
     if kind in ("RoleBinding", "ClusterRoleBinding"):
-        fields = {"roleRef": STRUCT}
+        fields = {"roleRef": ATOMIC}
     return Shape(fields={"metadata": METADATA, **fields}, struct=True)

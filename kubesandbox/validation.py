@@ -87,7 +87,7 @@ def label_key_problems(key: str) -> list[str]:
     prefix, slash, name = key.rpartition("/")
     if prefix.count("/"):
         return [
-            "a qualified name "
+            "a valid label key "
             + QUALIFIED_RULE.replace("(e.g.", "(e.g.").replace(
                 "')", "') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')", 1
             )
