@@ -137,7 +137,7 @@ def custom_resources(crd: Stored) -> list[Resource]:
     names = spec["names"]
     found = []
     for version in spec.get("versions") or []:
-        if not version.get("served") or crd.obj["metadata"].get("deletionTimestamp"):
+        if not version.get("served"):
             continue
         raw = (version.get("schema") or {}).get("openAPIV3Schema") or {}
         key = (crd.obj["metadata"]["uid"], crd.obj["metadata"].get("generation", 1), version["name"])

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from .cluster import Cluster, custom_resources, now
-from .deletes import remove
+from .deletes import CLEANUP, remove
 from .managed_fields import Manager, updated
 from .resources import CLUSTER_ROLES, CONFIG_MAPS, CRDS, NAMESPACES, SERVICE_ACCOUNTS, Resource
 from .store import Change, Stored
@@ -67,6 +67,9 @@ class Controllers:
         if change.type == "DELETED":
             self._collect(change.item)
             self._finalize_namespace(change.item.namespace)
+            for crd in self._cluster.store.items(CRDS):
+                if change.resource == (crd.obj["spec"]["group"], crd.obj["spec"]["names"]["plural"]):
+                    self._definition(Change(0, "MODIFIED", CRDS.key, crd))
         elif change.item.obj["metadata"].get("deletionTimestamp"):
             self._release(change)
         if change.type == "ADDED" and change.item.obj["metadata"].get("ownerReferences"):
@@ -103,14 +106,26 @@ class Controllers:
             store.put(NAMESPACES, {**item.obj, "spec": {**spec, **({"finalizers": finalizers} if finalizers else {})}})
 
     def _definition(self, change: Change) -> None:
-        if change.type != "DELETED":
+        """A CRD that is deleted takes its custom resources along, and waits for those that finalizers hold."""
+        crd = self._cluster.store.get(CRDS, "", change.item.name)
+        if crd is None or CLEANUP not in (crd.obj["metadata"].get("finalizers") or []):
             return
-        served = {**change.item.obj, "metadata": {**change.item.obj["metadata"]}}
-        served["metadata"].pop("deletionTimestamp", None)
-        for resource in custom_resources(Stored(served)):
+        served = custom_resources(crd)
+        for resource in served:
             for item in self._cluster.store.items(resource):
-                self._cluster.store.remove(resource, item)
-            self._cluster.store.drop(resource)
+                remove(self._cluster, resource, item)
+        self._release_definition(crd, served)
+
+    def _release_definition(self, crd: Stored, served: list[Resource]) -> None:
+        if any(self._cluster.store.items(resource) for resource in served):
+            return
+        left = [name for name in crd.obj["metadata"]["finalizers"] if name != CLEANUP]
+        meta = {key: value for key, value in crd.obj["metadata"].items() if key != "finalizers" or left}
+        item = self._cluster.store.put(
+            CRDS, {**crd.obj, "metadata": {**meta, **({"finalizers": left} if left else {})}}
+        )
+        if not left:
+            self._cluster.store.remove(CRDS, item)
 
     def _dependents(self, uid: str) -> list[tuple[Resource, Stored]]:
         return [

@@ -226,26 +226,39 @@ def _translate(error: Any) -> Iterator[Cause]:
         missing = [name for name in limit if name not in value and f"'{name}'" in error.message]
         yield from (required(_join(path, name)) for name in missing[:1])
     elif error.validator == "type":
-        wanted = limit if isinstance(limit, str) else limit[0]
+        wanted = limit if isinstance(limit, str) else ",".join(name for name in limit if name != "null")
         kind = _TYPE_NAMES.get(type(value), "object")
         yield wrong_type(path, kind, f'{path} in body must be of type {wanted}: "{kind}"')
     elif error.validator == "enum":
         yield not_supported(path, value, [choice for choice in limit if choice is not None])
+    elif error.validator in ("minimum", "maximum") and error.schema.get(f"exclusive{error.validator.title()}"):
+        how = "greater" if error.validator == "minimum" else "less"
+        yield invalid_value(path, value, f"{path} in body should be {how} than {limit}")
     elif error.validator in _SIZES:
         yield _SIZES[error.validator](path, value, limit)
     elif error.validator == "format":
-        inner = path.partition(".")[2] or path
+        inner = path.removeprefix("status.")
         yield wrong_type(path, value, f"{inner} in body must be of type {limit}: {_quote(value)}")
     else:
-        yield invalid_value(path, _shown(value), f"{path} in body must validate {error.validator}")
+        yield Cause("FieldValueInvalid", f'Invalid value: "": {_combination(error, path)}', "<nil>")
 
 
 def _quote(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _shown(value: Any) -> Any:
-    return _TYPE_NAMES[type(value)] if isinstance(value, (dict, list)) else value
+def _combination(error: Any, path: str) -> str:
+    name = error.validator
+    if name == "oneOf":
+        valid = sum(_holds(error, part) for part in error.validator_value)
+        found = f"Found {valid} valid alternatives" if valid else "Found none valid"
+        return f'"{path}" must validate one and only one schema (oneOf). {found}'
+    how = {"anyOf": "at least one schema (anyOf)", "allOf": "all the schemas (allOf)"}.get(name, f"({name})")
+    return f'"{path}" must validate {how}'
+
+
+def _holds(error: Any, part: Obj) -> bool:
+    return bool(jsonschema.Draft4Validator(part).is_valid(error.instance))
 
 
 _SIZES: dict[str, Callable[[str, Any, Any], Cause]] = {

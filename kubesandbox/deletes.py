@@ -70,6 +70,7 @@ def _check_preconditions(call: Call, live: Stored, wanted: Obj) -> None:
     raise ApiError(409, "Conflict", f"Operation cannot be fulfilled on {title}: {why}", details)
 
 
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 _POLICIES = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
 
 
@@ -82,6 +83,8 @@ def remove(
     wanted = _POLICIES.get(policy)
     if wanted and wanted not in finalizers and not meta.get("deletionTimestamp"):
         finalizers.append(wanted)
+    if resource.kind == "CustomResourceDefinition" and not meta.get("deletionTimestamp"):
+        finalizers.append(CLEANUP)
     held = bool(finalizers) or (resource.kind == "Namespace" and bool(live.obj["spec"].get("finalizers")))
     if not held:
         return True, live if dry else cluster.store.remove(resource, live)
@@ -90,7 +93,9 @@ def remove(
     meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = stamp(now()), 0
     if finalizers:
         meta["finalizers"] = finalizers
-    if "generation" in meta:
+    if resource.kind == "CustomResourceDefinition":
+        del meta["deletionGracePeriodSeconds"]
+    elif "generation" in meta:
         meta["generation"] += 1
     obj = {**live.obj, "metadata": meta}
     if resource.kind == "Namespace":

@@ -23,18 +23,24 @@ def user_of(cluster: Cluster, admin_token: str, headers: Mapping[str, str]) -> U
     """The user behind the Authorization header; an unknown token is a 401."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if not token:
-        return ANONYMOUS
+        # kubectl sends no credentials over plain HTTP: it is taken for the admin, as `kubectl proxy` would have it
+        user = ADMIN if headers.get("user-agent", "").startswith("kubectl") else ANONYMOUS
+        return _impersonated(user, headers)
     if scheme.lower() != "bearer":
         raise unauthorized()
     user = ADMIN if secrets.compare_digest(token.strip(), admin_token) else _of_token(cluster, token.strip())
+    return _impersonated(user, headers)
+
+
+def _impersonated(user: User, headers: Mapping[str, str]) -> User:
     wanted = headers.get("impersonate-user")
-    if wanted and "system:masters" in user.groups:
-        groups = tuple(part for part in headers.get("impersonate-group", "").split(",") if part)
-        if wanted.startswith("system:serviceaccount:"):
-            _, _, namespace, name = wanted.split(":")
-            return service_account(namespace, name, "")
-        return User(wanted, (*groups, "system:authenticated"))
-    return user
+    if not wanted or "system:masters" not in user.groups:
+        return user
+    groups = tuple(part for part in headers.get("impersonate-group", "").split(",") if part)
+    if wanted.startswith("system:serviceaccount:"):
+        _, _, namespace, name = wanted.split(":")
+        return service_account(namespace, name, "")
+    return User(wanted, (*groups, "system:authenticated"))
 
 
 def _of_token(cluster: Cluster, token: str) -> User:

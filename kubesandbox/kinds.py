@@ -74,7 +74,12 @@ def decode(resource: Resource, obj: Obj) -> Obj:
     meta = dict(obj.get("metadata") or {})
     obj = {"kind": resource.kind, "apiVersion": resource.api_version, **obj, "metadata": meta}
     for name in ("labels", "annotations"):
-        _string_map(resource, obj, f"metadata.{name}", f"ObjectMeta.metadata.{name}")
+        _string_map(
+            resource,
+            obj,
+            f"metadata.{name}",
+            f"ObjectMeta.{name}" if resource.schema else f"ObjectMeta.metadata.{name}",
+        )
         if meta.get(name) == {}:
             del meta[name]
     meta.pop("selfLink", None)

@@ -230,7 +230,7 @@ def list_objects(cluster: Cluster, call: Call) -> Answer:
     form = form_of(call.headers.get("accept", ""))
     found = page(cluster, call)
     meta: Obj = {"resourceVersion": str(found.version)}
-    if found.token or call.resource.schema:
+    if found.token or (call.resource.schema and form != TABLE):
         meta["continue"] = found.token
     if found.token and found.remaining is not None:
         meta["remainingItemCount"] = found.remaining
