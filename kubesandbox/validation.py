@@ -79,7 +79,9 @@ def subdomain_problems(value: str) -> list[str]:
 def label_name_problems(value: str) -> list[str]:
     """What is wrong with a DNS label."""
     problems = ["must be no more than 63 characters"] if len(value) > 63 else []
-    return problems if _LABEL_RE.match(value) else [*problems, LABEL_RULE]
+    if _LABEL_RE.match(value):
+        return problems
+    return [*problems, "must not contain dots" if _SUBDOMAIN_RE.match(value) else LABEL_RULE]
 
 
 def label_key_problems(key: str) -> list[str]:

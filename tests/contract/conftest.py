@@ -1,0 +1,130 @@
+"""A namespace of the test's own, and requests in it whose answers can be compared."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.apis import Api
+
+Object = dict[str, Any]
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"
+ONE_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer, its body decoded when it is JSON."""
+
+    status: int
+    headers: dict[str, str]
+    raw: bytes
+
+    @property
+    def body(self) -> Object:
+        """The decoded body."""
+        decoded: Object = json.loads(self.raw)
+        return decoded
+
+    @property
+    def message(self) -> str:
+        """The message of a Status."""
+        return str(self.body["message"])
+
+    @property
+    def problem(self) -> tuple[int, str, str]:
+        """Code, reason and message of a Status, which must look like one."""
+        body = self.body
+        assert {key: body[key] for key in ("kind", "apiVersion", "status", "metadata")} == {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "status": "Failure",
+            "metadata": {},
+        }
+        assert body["code"] == self.status
+        return self.status, body.get("reason", ""), body["message"]
+
+    @property
+    def causes(self) -> set[tuple[str, str, str]]:
+        """Field, reason and message of each cause."""
+        return {(cause["field"], cause["reason"], cause["message"]) for cause in self.body["details"]["causes"]}
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion of an object."""
+        return str(self.body["metadata"]["resourceVersion"])
+
+    def owners(self) -> dict[str, str]:
+        """The fieldsV1 of each manager, as the bytes of the answer have them."""
+        found = {}
+        for entry in self.body["metadata"].get("managedFields", []):
+            name = f"{entry['manager']} {entry['operation']}"
+            name += f" {entry['subresource']}" if "subresource" in entry else ""
+            text = json.dumps(entry["fieldsV1"], separators=(",", ":"), ensure_ascii=False)
+            assert text.encode() in self.raw
+            found[name] = text
+        return found
+
+
+@dataclass(frozen=True)
+class Place:
+    """A namespace on one of the servers."""
+
+    api: Api
+    namespace: str
+
+    def path(self, plural: str, name: str = "", group: str = "") -> str:
+        base = f"/apis/{group}" if group else "/api/v1"
+        return f"{base}/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
+
+    def send(self, method: str, path: str, body: object = None, media: str = "", **options: Any) -> Answer:
+        headers = {"Content-Type": media} if media else {}
+        if "accept" in options:
+            headers["Accept"] = options.pop("accept")
+        status, answered, raw = self.api.request(method, path, body, headers=headers, **options)
+        return Answer(status, dict(answered), raw)
+
+    def config_map(self, name: str = "a", manager: str = "kube-chores", **fields: Any) -> Answer:
+        obj = {"metadata": {"name": name, **fields.pop("metadata", {})}, **fields}
+        return self.send("POST", f"{self.path('configmaps')}?fieldManager={manager}", obj)
+
+    def secret(self, name: str = "a", manager: str = "kube-chores", **fields: Any) -> Answer:
+        obj = {"metadata": {"name": name, **fields.pop("metadata", {})}, **fields}
+        return self.send("POST", f"{self.path('secrets')}?fieldManager={manager}", obj)
+
+    def apply(self, kind: str, manager: str, *, force: bool = False, **fields: Any) -> Answer:
+        obj = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "a", **fields.pop("metadata", {})}, **fields}
+        query = f"fieldManager={manager}" + ("&force=true" if force else "")
+        return self.send("PATCH", f"{self.path(kind.lower() + 's', 'a')}?{query}", obj, APPLY)
+
+
+@pytest.fixture
+def place(api: Api) -> Place:
+    """A new namespace."""
+    return Place(api, api.namespace("contract"))
+
+
+def until(found: Callable[[], bool], seconds: float = 15.0) -> bool:
+    """Whether something that servers do in the background comes true."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def without_ids(text: str) -> str:
+    """The text with uids replaced."""
+    return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UID", text)

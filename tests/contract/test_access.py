@@ -1,0 +1,174 @@
+"""Who may do what: ServiceAccount tokens, RBAC, and the wording of a no."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.contract.conftest import Answer, Place, until
+
+RBAC = "rbac.authorization.k8s.io/v1"
+
+
+@dataclass(frozen=True)
+class Account:
+    """A ServiceAccount with a token."""
+
+    place: Place
+    token: str
+
+    @property
+    def user(self) -> str:
+        return f"system:serviceaccount:{self.place.namespace}:robot"
+
+    def send(self, method: str, path: str, body: object = None) -> Answer:
+        return self.place.send(method, path, body, token=self.token)
+
+    def grant(self, *rules: dict[str, Any]) -> None:
+        place = self.place
+        place.send("POST", place.path("roles", "", RBAC), {"metadata": {"name": "r"}, "rules": list(rules)})
+        place.send(
+            "POST",
+            place.path("rolebindings", "", RBAC),
+            {
+                "metadata": {"name": "r"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+                "subjects": [{"kind": "ServiceAccount", "name": "robot", "namespace": place.namespace}],
+            },
+        )
+
+
+@pytest.fixture
+def account(place: Place) -> Account:
+    """A ServiceAccount without rights."""
+    assert place.send("POST", place.path("serviceaccounts"), {"metadata": {"name": "robot"}}).status == 201
+    return Account(place, place.api.service_account_token(place.namespace, "robot"))
+
+
+def test_a_token_says_whose_it_is(account: Account) -> None:
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+
+    answer = account.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
+
+    info = answer.body["status"]["userInfo"]
+    assert info["username"] == account.user
+    assert set(info["groups"]) == {
+        "system:serviceaccounts",
+        f"system:serviceaccounts:{account.place.namespace}",
+        "system:authenticated",
+    }
+
+
+def test_a_token_request_for_nobody(place: Place) -> None:
+    answer = place.send("POST", place.path("serviceaccounts", "none/token"), {"spec": {}})
+
+    assert answer.problem == (404, "NotFound", 'serviceaccounts "none" not found')
+
+
+def test_an_unknown_token(place: Place) -> None:
+    answer = place.send("GET", place.path("configmaps"), token="unknown")
+
+    assert answer.problem == (401, "Unauthorized", "Unauthorized")
+
+
+def test_a_token_dies_with_its_account(account: Account) -> None:
+    account.place.send("DELETE", account.place.path("serviceaccounts", "robot"))
+
+    assert until(lambda: account.send("GET", "/api").status == 401)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "what"),
+    [
+        ("GET", "/api/v1/secrets", 'cannot list resource "secrets" in API group "" at the cluster scope'),
+        ("GET", "/api/v1/namespaces", 'cannot list resource "namespaces" in API group "" at the cluster scope'),
+        (
+            "GET",
+            "/api/v1/namespaces/NS/secrets",
+            'cannot list resource "secrets" in API group "" in the namespace "NS"',
+        ),
+        (
+            "GET",
+            "/api/v1/namespaces/NS/secrets/a",
+            'cannot get resource "secrets" in API group "" in the namespace "NS"',
+        ),
+        ("GET", "/api/v1/namespaces/NS", 'cannot get resource "namespaces" in API group "" in the namespace "NS"'),
+        (
+            "POST",
+            "/api/v1/namespaces/NS/configmaps",
+            'cannot create resource "configmaps" in API group "" in the namespace "NS"',
+        ),
+        (
+            "PUT",
+            "/apis/kubechores.dev/v1/namespaces/NS/copyrators/a/status",
+            'cannot update resource "copyrators/status" in API group "kubechores.dev" in the namespace "NS"',
+        ),
+        (
+            "GET",
+            "/apis/absent.test/v1/nothings",
+            'cannot list resource "nothings" in API group "absent.test" at the cluster scope',
+        ),
+    ],
+)
+def test_without_rights(account: Account, method: str, path: str, what: str) -> None:
+    namespace = account.place.namespace
+
+    answer = account.send(method, path.replace("NS", namespace), {} if method != "GET" else None)
+
+    assert (answer.status, answer.body["reason"]) == (403, "Forbidden")
+    parts = path.replace("NS", namespace).split("/")
+    named = {"secrets/a": 'secrets "a"', "status": 'copyrators.kubechores.dev "a"'}
+    title = next((text for end, text in named.items() if path.endswith(end)), "")
+    if not title:
+        title = {"namespaces": "namespaces", "nothings": "nothings.absent.test"}.get(parts[-1], parts[-1])
+    if path.endswith("/NS"):
+        title = f'namespaces "{namespace}"'
+    assert answer.message == f'{title} is forbidden: User "{account.user}" {what.replace("NS", namespace)}'
+
+
+def test_rights_in_a_namespace_and_on_named_objects(account: Account) -> None:
+    place = account.place
+    place.secret("one", stringData={"a": "canary-1"})
+    place.secret("two", stringData={"a": "canary-2"})
+    account.grant(
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["one"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "create"]},
+    )
+
+    assert until(lambda: account.send("GET", place.path("configmaps")).status == 200)
+    assert account.send("GET", place.path("secrets", "one")).status == 200
+    assert account.send("GET", place.path("secrets", "two")).status == 403
+    assert account.send("GET", place.path("secrets")).status == 403
+    assert account.send("GET", "/api/v1/configmaps").status == 403
+    assert account.send("POST", place.path("configmaps"), {"metadata": {"name": "a"}}).status == 201
+    assert account.send("DELETE", place.path("configmaps", "a")).status == 403
+
+
+def test_a_review_of_ones_own_rights(account: Account) -> None:
+    place = account.place
+    account.grant({"apiGroups": [""], "resources": ["secrets"], "verbs": ["patch"]})
+
+    def allowed(**attributes: str) -> bool:
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        answer = account.send("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+        return bool(answer.body["status"]["allowed"])
+
+    assert until(lambda: allowed(verb="patch", resource="secrets", namespace=place.namespace))
+    assert not allowed(verb="patch", resource="secrets")
+    assert not allowed(verb="get", resource="secrets", namespace=place.namespace)
+
+
+def test_discovery_is_open_to_every_account(account: Account) -> None:
+    for path in ("/version", "/api", "/apis", "/api/v1"):
+        assert account.send("GET", path).status == 200
+    assert account.send("GET", "/metrics").problem == (
+        403,
+        "Forbidden",
+        f'forbidden: User "{account.user}" cannot get path "/metrics"',
+    )

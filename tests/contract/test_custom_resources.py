@@ -1,0 +1,334 @@
+"""CopyratorRules as the shipped CRD has them: validation, status, ownership, and the CRD's own life."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.contract.conftest import APPLY, MERGE, TABLE, Answer, Place, until
+from tests.manifests import ROOT
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CRD: dict[str, Any] = yaml.safe_load((ROOT / "cronjobs/crds/copyrators.yaml").read_text())
+GOOD: dict[str, Any] = {"ruleType": "secret", "selector": {"matchLabels": {"a": "b"}}}
+CONDITION = {
+    "type": "Ready",
+    "status": "True",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+    "reason": "Copied",
+    "message": "all is well",
+    "observedGeneration": 1,
+}
+UNCHECKED = (
+    "<nil>",
+    "FieldValueInvalid",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing "
+    "errors to complete validation",
+)
+SELECTOR = (
+    "spec.selector",
+    "FieldValueInvalid",
+    "Invalid value: must name at least one label that sources have: a matchLabels entry, or an expression with "
+    "operator In or Exists",
+)
+EXPRESSION = (
+    "spec.selector.matchExpressions[0]",
+    "FieldValueInvalid",
+    "Invalid value: In and NotIn need values, Exists and DoesNotExist take none",
+)
+
+
+def rule(spec: Any, name: str = "a", **more: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubechores.dev/v1",
+        "kind": "CopyratorRule",
+        "metadata": {"name": name},
+        "spec": spec,
+        **more,
+    }
+
+
+@pytest.fixture
+def rules(place: Place) -> Place:
+    """A namespace where the CRD is served."""
+    place.api.put(CRD)
+    return place
+
+
+def path(place: Place, name: str = "") -> str:
+    return place.path("copyrators", name, "kubechores.dev/v1")
+
+
+def create(place: Place, spec: Any = GOOD, **more: Any) -> Answer:
+    return place.send("POST", path(place) + "?fieldManager=author", rule(spec, **more))
+
+
+def wrong_type(field: str, wanted: str, actual: str) -> tuple[str, str, str]:
+    text = f'Invalid value: "{actual}": {field} in body must be of type {wanted}: "{actual}"'
+    return field, "FieldValueTypeInvalid", text
+
+
+BAD_SPECS: list[tuple[Any, set[tuple[str, str, str]]]] = [
+    (
+        {"ruleType": "x"},
+        {
+            (
+                "spec.ruleType",
+                "FieldValueNotSupported",
+                'Unsupported value: "x": supported values: "configmap", "secret"',
+            ),
+            ("spec.selector", "FieldValueRequired", "Required value"),
+            UNCHECKED,
+        },
+    ),
+    (None, {("spec", "FieldValueRequired", "Required value"), UNCHECKED}),
+    ({**GOOD, "selector": {}}, {SELECTOR}),
+    ({**GOOD, "selector": {"matchLabels": {}}}, {SELECTOR}),
+    (
+        {**GOOD, "selector": {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["x"]}]}},
+        {SELECTOR},
+    ),
+    ({**GOOD, "selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}, {EXPRESSION}),
+    (
+        {**GOOD, "selector": {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]}},
+        {EXPRESSION},
+    ),
+    ({**GOOD, "selector": []}, {wrong_type("spec.selector", "object", "array"), UNCHECKED}),
+    ({**GOOD, "selector": {"matchLabels": {"a": None}}}, {SELECTOR}),
+    (
+        {**GOOD, "selector": {"matchLabels": {"a": 1}}},
+        {wrong_type("spec.selector.matchLabels.a", "string", "integer"), UNCHECKED},
+    ),
+    (
+        {**GOOD, "namespaces": []},
+        {
+            (
+                "spec.namespaces",
+                "FieldValueInvalid",
+                "Invalid value: 0: spec.namespaces in body should have at least 1 items",
+            )
+        },
+    ),
+    (
+        {**GOOD, "namespaces": ["a", "a"]},
+        {("spec.namespaces[1]", "FieldValueDuplicate", 'Duplicate value: "a"')},
+    ),
+    (
+        {**GOOD, "namespaces": ["A"]},
+        {
+            (
+                "spec.namespaces[0]",
+                "FieldValueInvalid",
+                "Invalid value: \"A\": spec.namespaces[0] in body should match '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'",
+            )
+        },
+    ),
+    (
+        {**GOOD, "namespaces": ["a" * 64]},
+        {("spec.namespaces[0]", "FieldValueTooLong", "Too long: may not be more than 63 bytes"), UNCHECKED},
+    ),
+    (
+        {**GOOD, "namespaces": [f"n{number}" for number in range(1001)]},
+        {("spec.namespaces", "FieldValueTooMany", "Too many: 1001: must have at most 1000 items"), UNCHECKED},
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "causes"), BAD_SPECS, ids=[str(spec)[:50] for spec, _ in BAD_SPECS])
+def test_a_rule_that_may_not_be(rules: Place, spec: Any, causes: set[tuple[str, str, str]]) -> None:
+    answer = create(rules, spec)
+
+    assert (answer.status, answer.body["reason"]) == (422, "Invalid")
+    assert answer.causes == causes
+    details = answer.body["details"]
+    assert (details["name"], details["group"], details["kind"]) == ("a", "kubechores.dev", "CopyratorRule")
+    assert answer.message.startswith('CopyratorRule.kubechores.dev "a" is invalid: ')
+    if len(causes) == 1:
+        (field, _, message) = next(iter(causes))
+        assert answer.message.endswith(f"is invalid: {field}: {message}")
+
+
+def test_a_new_rule(rules: Place) -> None:
+    answer = create(rules, {**GOOD, "namespaces": ["x"]}, status={"observedGeneration": 9})
+
+    assert answer.status == 201
+    assert answer.body["metadata"]["generation"] == 1
+    assert "status" not in answer.body
+    assert answer.owners() == {
+        "author Update": '{"f:spec":{".":{},"f:namespaces":{".":{},"v:\\"x\\"":{}},"f:ruleType":{},'
+        '"f:selector":{".":{},"f:matchLabels":{".":{},"f:a":{}}}}}'
+    }
+
+
+def test_unknown_fields_are_dropped_or_refused(rules: Place) -> None:
+    spec = {**GOOD, "extra": 1}
+
+    strict = rules.send("POST", path(rules) + "?fieldValidation=Strict", rule(spec))
+    dropped = create(rules, spec)
+
+    assert strict.problem == (
+        400,
+        "BadRequest",
+        'CopyratorRule in version "v1" cannot be handled as a CopyratorRule: strict decoding error: unknown field '
+        '"spec.extra"',
+    )
+    assert dropped.body["spec"] == GOOD
+    assert dropped.headers["Warning"] == '299 - "unknown field \\"spec.extra\\""'
+
+
+def test_status_and_the_rest_are_written_apart(rules: Place) -> None:
+    made = create(rules).body
+    changed = {**made, "spec": {**GOOD, "ruleType": "configmap"}, "status": {"conditions": [CONDITION]}}
+
+    status = rules.send("PUT", path(rules, "a/status") + "?fieldManager=judge", changed)
+    changed["metadata"] = status.body["metadata"]
+    main = rules.send("PUT", path(rules, "a") + "?fieldManager=author", {**changed, "status": {}})
+
+    assert (status.body["spec"], status.body["metadata"]["generation"]) == (GOOD, 1)
+    assert status.body["status"] == {"conditions": [CONDITION]}
+    assert main.body["status"] == {"conditions": [CONDITION]}
+    assert (main.body["spec"]["ruleType"], main.body["metadata"]["generation"]) == ("configmap", 2)
+    assert main.owners()["judge Update status"] == (
+        '{"f:status":{".":{},"f:conditions":{".":{},"k:{\\"type\\":\\"Ready\\"}":{".":{},"f:lastTransitionTime":{},'
+        '"f:message":{},"f:observedGeneration":{},"f:reason":{},"f:status":{},"f:type":{}}}}}'
+    )
+
+
+def test_conditions_are_a_map(rules: Place) -> None:
+    create(rules)
+
+    answer = rules.send("PATCH", path(rules, "a/status"), {"status": {"conditions": [CONDITION, CONDITION]}}, MERGE)
+
+    assert answer.causes == {("status.conditions[1]", "FieldValueDuplicate", 'Duplicate value: {"type":"Ready"}')}
+
+
+def test_a_status_is_applied_condition_by_condition(rules: Place) -> None:
+    create(rules)
+    target = path(rules, "a/status")
+
+    def apply(manager: str, **changes: Any) -> Answer:
+        body = {**rule(None), "status": {"conditions": [{**CONDITION, **changes}]}}
+        del body["spec"]
+        return rules.send("PATCH", f"{target}?fieldManager={manager}", body, APPLY)
+
+    assert apply("one").status == 200
+    other = apply("two", type="Other")
+    conflict = apply("two", message="not at all")
+
+    assert [condition["type"] for condition in other.body["status"]["conditions"]] == ["Ready", "Other"]
+    assert (conflict.status, conflict.body["details"]["causes"][0]["field"]) == (
+        409,
+        '.status.conditions[type="Ready"].message',
+    )
+
+
+def test_rules_are_applied(rules: Place) -> None:
+    made = rules.send("PATCH", path(rules, "a") + "?fieldManager=us", rule(GOOD), APPLY)
+    undeclared = rules.send("PATCH", path(rules, "a") + "?fieldManager=us", rule({**GOOD, "extra": 1}), APPLY)
+
+    assert made.status == 201
+    assert made.owners() == {"us Apply": '{"f:spec":{"f:ruleType":{},"f:selector":{"f:matchLabels":{"f:a":{}}}}}'}
+    assert (undeclared.status, undeclared.message) == (
+        500,
+        "failed to create typed patch object (/a; kubechores.dev/v1, Kind=CopyratorRule): .spec.extra: field not "
+        "declared in schema",
+    )
+
+
+def test_a_replace_needs_a_version(rules: Place) -> None:
+    create(rules)
+
+    answer = rules.send("PUT", path(rules, "a"), rule(GOOD))
+
+    assert answer.problem == (
+        422,
+        "Invalid",
+        'copyrators.kubechores.dev "a" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for '
+        "an update",
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (
+            {"apiVersion": "kubechores.dev/v1", "kind": "Other", "metadata": {"name": "a"}},
+            422,
+            'Other.kubechores.dev "a" is invalid: kind: Invalid value: "Other": must be CopyratorRule',
+        ),
+        (
+            {"apiVersion": "kubechores.dev/v2", "kind": "CopyratorRule", "metadata": {"name": "a"}},
+            400,
+            "the API version in the data (kubechores.dev/v2) does not match the expected API version "
+            "(kubechores.dev/v1)",
+        ),
+    ],
+)
+def test_a_body_of_another_kind(rules: Place, body: dict[str, Any], status: int, message: str) -> None:
+    answer = rules.send("POST", path(rules), body)
+
+    assert (answer.status, answer.message) == (status, message)
+
+
+def test_columns(rules: Place) -> None:
+    create(rules, {**GOOD, "namespaces": ["x", "y"]})
+
+    answer = rules.send("GET", path(rules), accept=TABLE)
+
+    columns = [(column["name"], column["priority"]) for column in answer.body["columnDefinitions"]]
+    assert columns == [("Name", 0), ("Type", 0), ("From", 0), ("Ready", 0), ("Reason", 1), ("Age", 0)]
+    assert answer.body["rows"][0]["cells"][:5] == ["a", "secret", '["x","y"]', None, None]
+
+
+def test_discovery_of_the_group(rules: Place) -> None:
+    found = rules.send("GET", "/apis/kubechores.dev/v1").body["resources"]
+
+    named = {resource["name"]: resource for resource in found}
+    main = named["copyrators"]
+    assert (main["kind"], main["namespaced"], main["shortNames"], main["categories"]) == (
+        "CopyratorRule",
+        True,
+        ["copyr"],
+        ["kubechores"],
+    )
+    assert set(named["copyrators/status"]["verbs"]) == {"get", "patch", "update"}
+
+
+@pytest.fixture
+def definition(place: Place) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """A copy of the CRD in a group of the test's own."""
+    crd = copy.deepcopy(CRD)
+    group = f"{place.namespace}.test"
+    crd["spec"]["group"] = group
+    crd["metadata"]["name"] = f"copyrators.{group}"
+    crd["spec"]["names"]["categories"] = []
+    yield place, crd
+    place.send("DELETE", f"{CRDS}/{crd['metadata']['name']}")
+
+
+def test_a_crd_that_is_applied_is_served_until_it_is_deleted(definition: tuple[Place, dict[str, Any]]) -> None:
+    place, crd = definition
+    target = f"{CRDS}/{crd['metadata']['name']}"
+    listed = place.path("copyrators", "", f"{crd['spec']['group']}/v1")
+
+    before = place.send("GET", listed)
+    applied = place.send("PATCH", f"{target}?fieldManager=chores&force=true", crd, APPLY)
+    assert (before.status, before.raw) == (404, b"404 page not found\n")
+    assert applied.status == 201
+    assert until(lambda: place.send("GET", listed).status == 200)
+
+    conditions = place.send("GET", target).body["status"]["conditions"]
+    assert {(each["type"], each["status"]) for each in conditions} == {
+        ("Established", "True"),
+        ("NamesAccepted", "True"),
+    }
+    again = place.send("PATCH", f"{target}?fieldManager=chores&force=true", crd, APPLY)
+    assert (again.status, again.version) == (200, place.send("GET", target).version)
+    assert "chores Apply" in again.owners()
+
+    assert place.send("DELETE", target).body["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
+    assert until(lambda: place.send("GET", listed).status == 404)
