@@ -90,11 +90,8 @@ def label_key_problems(key: str) -> tuple[str, ...]:
     """What is wrong with the key of a label."""
     prefix, slash, name = key.rpartition("/")
     if prefix.count("/"):
-        return "a valid label key " + QUALIFIED_RULE.replace("(e.g.", "(e.g.").replace(
-            "')",
-            "') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
-            1,
-        )
+        example = " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        return (f"a valid label key {QUALIFIED_RULE}{example}",)
     problems = []
     if slash:
         problems += (
