@@ -44,8 +44,8 @@ lock: ## requirements.lock anew, on the oldest Python there is support for: it n
 		--build-deps-for wheel --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 		--output-file requirements.lock setup.cfg
 
-docs: $(VENV)/installed ## write the generated docs: docs/cli.md, the table in docs/drift.md
-	@UPDATE_DOCS=1 $(BIN)/pytest -q tests/unit/test_docs.py
+docs: $(VENV)/installed ## write the generated docs: cli.md, outputs.md, the table in drift.md
+	@UPDATE_DOCS=1 $(BIN)/pytest -q tests/unit/test_docs.py tests/sandbox/test_outputs.py
 
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from . import kinds
+from . import kinds, protobuf
 from .cluster import Call
 from .errors import bad_request, invalid, invalid_value, unsupported_media_type
 
@@ -36,7 +36,18 @@ def parse(call: Call) -> Any:
             f"the object provided is unrecognized (must be of type {call.resource.kind}): couldn't get version/kind; "
             f"json parse error: {why} ({shown})"
         ) from None
+    if kind == protobuf.MEDIA_TYPE:
+        return _parse_protobuf(call)
     raise unsupported_media_type()
+
+
+def _parse_protobuf(call: Call) -> Any:
+    try:
+        return protobuf.decode(call.body)
+    except protobuf.ProtobufError as error:
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {call.resource.kind}): {error}"
+        ) from None
 
 
 def decoded(call: Call, raw: Any) -> Obj:

@@ -24,7 +24,7 @@ def now() -> datetime:
 
 def stamp(moment: datetime) -> str:
     """A time as the API writes it."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.isoformat().replace("+00:00", "Z")
 
 
 @dataclass(frozen=True)

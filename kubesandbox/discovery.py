@@ -217,8 +217,7 @@ def _document(cluster: Cluster, group: str, version: str) -> Obj:
             "x-kubernetes-group-version-kind": kind,
         }
         patch_media = ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"]
-        if not resource.schema:
-            patch_media.append("application/strategic-merge-patch+json")
+        # Without strategic merge patch kubectl takes its own types for it, and needs no schemas of built-in kinds.
         patch = {
             **operation,
             "requestBody": {"content": {key: {"schema": {"type": "object"}} for key in patch_media}},

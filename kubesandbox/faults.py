@@ -33,10 +33,15 @@ class Fault:
     @classmethod
     def parse(cls, text: str) -> Fault:
         """A fault from the command line: 'PUT /api/v1/* status=429 retry-after=1 times=2'."""
-        method, path, *settings = text.split()
+        method, _, rest = text.partition(" ")
+        path, *settings = rest.split() or [""]
+        if not path:
+            raise ValueError(f"a fault needs a method and a path, not {text!r}")
         fault = cls(method=method, path=path)
         for setting in settings:
             name, _, value = setting.partition("=")
+            if name not in _SETTERS:
+                raise ValueError(f"a fault has no {name!r}, only {', '.join(_SETTERS)}")
             _SETTERS[name](fault, value)
         fault.__post_init__()
         return fault

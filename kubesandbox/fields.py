@@ -6,8 +6,9 @@ Rules: https://github.com/kubernetes-sigs/structured-merge-diff and KEP-555.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -80,6 +81,10 @@ def children(value: Any, shape: Shape) -> dict[str, tuple[Any, Shape]] | None:
     return None
 
 
+_PLAIN = (str, bool, int, float, _Missing)
+_NO_PART: tuple[Any, Shape | None] = (MISSING, None)
+
+
 @dataclass
 class Difference:
     """What changed between two objects, as sets of fields."""
@@ -109,9 +114,13 @@ def _compare(path: Path, old: Any, new: Any, shape: Shape, out: Difference) -> N
         return
     before, after = before or {}, after or {}
     for element in before.keys() | after.keys():
-        old_part, old_shape = before.get(element, (MISSING, None))
-        new_part, new_shape = after.get(element, (MISSING, None))
-        _compare((*path, element), old_part, new_part, new_shape or old_shape or ANY, out)
+        old_part, old_shape = before.get(element, _NO_PART)
+        new_part, new_shape = after.get(element, _NO_PART)
+        if isinstance(old_part, _PLAIN) and isinstance(new_part, _PLAIN):
+            if old_part != new_part:
+                _mark((*path, element), old_part, new_part, out)
+        else:
+            _compare((*path, element), old_part, new_part, new_shape or old_shape or ANY, out)
     if path and (old is MISSING or new is MISSING):
         _mark(path, old, new, out)
 
@@ -146,8 +155,9 @@ def _applied(path: Path, value: Any, shape: Shape) -> Iterator[Path]:
 _ORDER = {"f": 0, "k": 1, "v": 2, "i": 3}
 
 
-def encode(fields: FieldSet) -> dict[str, Any]:
-    """FieldsV1 of a set, in the server's order."""
+@lru_cache(maxsize=1024)
+def encode(fields: frozenset[Path]) -> dict[str, Any]:
+    """FieldsV1 of a set, in the server's order; objects share the answer and never change it."""
     tree: dict[str, Any] = {}
     members = set(fields)
     for path in fields:
@@ -157,7 +167,7 @@ def encode(fields: FieldSet) -> dict[str, Any]:
     return _ordered(tree, (), members)
 
 
-def _ordered(node: dict[str, Any], path: Path, members: FieldSet) -> dict[str, Any]:
+def _ordered(node: dict[str, Any], path: Path, members: Set[Path]) -> dict[str, Any]:
     if not node:
         return {}
     out: dict[str, Any] = {".": {}} if path in members else {}

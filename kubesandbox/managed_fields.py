@@ -70,7 +70,7 @@ class Entry:
             "apiVersion": self.manager.api_version,
             "time": self.time,
             "fieldsType": "FieldsV1",
-            "fieldsV1": fields.encode(self.owned),
+            "fieldsV1": fields.encode(frozenset(self.owned)),
         }
         if not self.time:
             del out["time"]
@@ -152,7 +152,7 @@ def _counted(touched: FieldSet, ignored: Collection[str]) -> FieldSet:
 
 
 def _stamp(now: datetime) -> str:
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return now.isoformat().replace("+00:00", "Z")
 
 
 def applied(

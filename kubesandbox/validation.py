@@ -6,6 +6,7 @@ Source of rules and wording: k8s.io/apimachinery/pkg/util/validation and pkg/api
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from .errors import Cause, duplicate, forbidden_field, invalid_value, required, too_long
@@ -84,16 +85,13 @@ def label_name_problems(value: str) -> list[str]:
     return [*problems, "must not contain dots" if _SUBDOMAIN_RE.match(value) else LABEL_RULE]
 
 
-def label_key_problems(key: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def label_key_problems(key: str) -> tuple[str, ...]:
     """What is wrong with the key of a label."""
     prefix, slash, name = key.rpartition("/")
     if prefix.count("/"):
-        return [
-            "a valid label key "
-            + QUALIFIED_RULE.replace("(e.g.", "(e.g.").replace(
-                "')", "') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')", 1
-            )
-        ]
+        example = " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        return (f"a valid label key {QUALIFIED_RULE}{example}",)
     problems = []
     if slash:
         problems += (
@@ -107,16 +105,18 @@ def label_key_problems(key: str) -> list[str]:
         problems.append("name part " + _too_many_bytes(63))
     if not _QUALIFIED_RE.match(name):
         problems.append("name part " + QUALIFIED_RULE)
-    return problems
+    return tuple(problems)
 
 
-def label_value_problems(value: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def label_value_problems(value: str) -> tuple[str, ...]:
     """What is wrong with the value of a label."""
     problems = [_too_many_bytes(63)] if len(value) > 63 else []
-    return problems if _VALUE_RE.match(value) else [*problems, VALUE_RULE]
+    return tuple(problems if _VALUE_RE.match(value) else [*problems, VALUE_RULE])
 
 
-def config_key_problems(key: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def config_key_problems(key: str) -> tuple[str, ...]:
     """What is wrong with a key of a ConfigMap or Secret."""
     problems = [_TOO_MANY_CHARACTERS] if len(key) > 253 else []
     if not _CONFIG_KEY_RE.match(key):
@@ -125,7 +125,7 @@ def config_key_problems(key: str) -> list[str]:
         problems.append(f"must not be '{key}'")
     elif key.startswith(".."):
         problems.append("must not start with '..'")
-    return problems
+    return tuple(problems)
 
 
 def _path_segment_problems(value: str) -> list[str]:

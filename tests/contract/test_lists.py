@@ -151,6 +151,14 @@ def test_label_selectors(filled: Place, selector: str, expected: list[int]) -> N
         ("n in (1", "unable to parse requirement: found '', expected: ',' or ')'"),
         ("odd,,n", "found ',', expected: identifier after ','"),
         (
+            "x/y/z=1",
+            'unable to parse requirement: <nil>: Invalid value: "x/y/z": a valid label key must consist of '
+            "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. "
+            "'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+            "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. "
+            "'example.com/MyName')",
+        ),
+        (
             "n>x",
             "unable to parse requirement: values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must be "
             "an integer",
