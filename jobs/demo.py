@@ -55,7 +55,7 @@ def _show() -> None:
     _run("sync-copies")
     _say("Run again: nothing to do.")
     _run("sync-copies")
-    _say("Somebody edits a copy by hand, and the registry's password is changed at the source ...")
+    _say("A copy is edited by hand, and the registry's password changes at its source ...")
     _edit(transport, EDITED, {"data": {"ca.crt": "oops\n", "notes": "remember to undo this"}})
     _edit(transport, SECRETS.path("platform", "registry-login"), {"stringData": {"password": "another-of-the-demo"}})
     _run("sync-copies", "--diff")
@@ -69,12 +69,13 @@ def _world() -> list[dict[str, Any]]:
 
 
 def _rules() -> str:
-    rules = [obj for obj in _world() if obj["kind"] == RULES.kind]
-    lines = [
-        f"  {rule['metadata']['name']:<15} {yaml.safe_dump(rule['spec'], default_flow_style=True, width=200)}"
-        for rule in rules
-    ]
-    return "".join(lines).rstrip()
+    lines = []
+    for rule in (each for each in _world() if each["kind"] == RULES.kind):
+        spec = rule["spec"]
+        (label,) = spec["selector"]["matchLabels"].items()
+        targets = ", ".join(spec.get("targets", {}).get("include", ["every namespace"]))
+        lines.append(f"  {spec['ruleType']}s of {spec['namespaces'][0]} with {'='.join(label)} -> {targets}")
+    return "\n".join(lines)
 
 
 def _create(transport: Transport, objects: Sequence[dict[str, Any]]) -> None:

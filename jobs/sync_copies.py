@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 import click
 import msgspec
@@ -73,27 +74,43 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
         ConfigurationError: the CRD is missing, or the rule that is asked for.
         ApiError: rules or namespaces cannot be read, without which nothing can be said.
     """
-    copies: dict[str, Copies] = {}
-    denied: dict[str, ApiError] = {}
-    for rule_type in _types(cluster, settings):
-        try:
-            copies[rule_type] = whole(lambda rule_type=rule_type: _copies(cluster, rule_type, settings))  # type: ignore[misc]
-        except ApiError as error:
-            denied[rule_type] = error
+    copies, denied = _all_copies(cluster, settings)
     rules, broken = _rules(cluster, settings)
+    # A rule that came meanwhile, of a type that was not looked at, waits for the next run.
+    rules = tuple(rule for rule in rules if rule.spec.rule_type in {*copies, *denied})
     failures = [_failure("invalid", each.head.key, "; ".join(each.problems), ExitCode.REFUSED) for each in broken]
-    failures += [
-        _unreadable(rule, "its copies", denied[rule.spec.rule_type]) for rule in rules if rule.spec.rule_type in denied
-    ]
-    namespaces = whole(lambda: _namespaces(cluster))
+    for rule_type, denial in denied.items():
+        failures += _without_copies(rule_type, denial, rules)
+    namespaces = whole(partial(_namespaces, cluster))
     sources: dict[SourceQuery, tuple[Object, ...]] = {}
     for query in sorted({query for rule in rules for query in rule.queries() if query.rule_type in copies}):
         try:
-            sources[query] = whole(lambda query=query: _sources(cluster, query))  # type: ignore[misc]
+            sources[query] = whole(partial(_sources, cluster, query))
         except ApiError as error:
             asking = [rule for rule in rules if query in rule.queries()]
             failures += [_unreadable(rule, f"its sources in namespace {query.namespace}", error) for rule in asking]
     return Seen(rules, namespaces, sources, copies, broken, tuple(failures))
+
+
+def _all_copies(cluster: Cluster, settings: Settings) -> tuple[dict[str, Copies], dict[str, ApiError]]:
+    """Return the copies by type, and apart why those of a type could not be read."""
+    copies: dict[str, Copies] = {}
+    denied: dict[str, ApiError] = {}
+    for rule_type in _types(cluster, settings):
+        try:
+            copies[rule_type] = whole(partial(_copies, cluster, rule_type, settings))
+        except ApiError as error:
+            denied[rule_type] = error
+    return copies, denied
+
+
+def _without_copies(rule_type: str, denial: ApiError, rules: Sequence[Rule]) -> list[Finding]:
+    """Return what to say where the copies of a type could not be read: to each rule that waits for them, or at all."""
+    waiting = [rule for rule in rules if rule.spec.rule_type == rule_type]
+    if waiting:
+        return [_unreadable(rule, "its copies", denial) for rule in waiting]
+    all_copies = ObjectKey(KINDS[rule_type].kind, "(all copies)")
+    return [_failure("unreadable", all_copies, denial.message, denial.exit_code)]
 
 
 def _types(cluster: Cluster, settings: Settings) -> list[str]:

@@ -32,7 +32,7 @@ _COLORS = {
     "failed": "red",
     "conflict": "magenta",
 }
-_LONGEST_VALUE = 60
+_LONGEST_VALUE = 50
 
 
 @dataclass(frozen=True)

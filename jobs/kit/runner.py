@@ -184,8 +184,7 @@ def _exit_code(results: Sequence[Result], options: RunOptions, *, stopped: bool)
 
 def _announce(name: str, connection: Connection, options: RunOptions) -> None:
     if options.dry_run is DryRun.NONE and not connection.in_pod:
-        where = f"context {connection.context}, server {connection.endpoint.server}"
-        log.log.info("%s writes to %s; --dry-run shows what would change", name, where)
+        log.log.info("%s: writing to context %s, %s", name, connection.context, connection.endpoint.server)
 
 
 @contextmanager

@@ -133,7 +133,7 @@ def test_messages_go_to_stderr_as_json_lines_when_asked(sync: Run, team: str) ->
 
     message = json.loads(ran.stderr)
     assert message["level"] == "info"
-    assert message["message"].startswith("sync-copies writes to context ")
+    assert message["message"].startswith("sync-copies: writing to context ")
 
 
 def test_a_verifying_run_reads_all_copies_in_full_and_finds_them_right(api: Api, sync: Run, team: str) -> None:
