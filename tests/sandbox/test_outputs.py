@@ -48,10 +48,8 @@ def run(api: Api, tmp_path: Path, *arguments: str) -> str:
     text = re.sub(r"http://127\.0\.0\.1:\d+", "https://api.example.com", done.output).replace(f"{tmp_path}/", "")
     text = re.sub(r"\S+\.kubeconfig", "~/.kube/config", text)
     shown = f"$ chores sync-copies {' '.join(arguments)}".rstrip().replace(f"{tmp_path}/", "")
-    announced = (
-        "sync-copies writes to context tests, server https://api.example.com; --dry-run shows what would change\n"
-    )
-    return f"{shown}\n{text.replace(announced, '')}(exit code {int(done.exit_code)})"
+    text = re.sub(r"^sync-copies: writing to .*\n", "", text, flags=re.M)
+    return f"{shown}\n{text}(exit code {int(done.exit_code)})"
 
 
 Situation = Callable[[Sandbox, Api, Path], str]
