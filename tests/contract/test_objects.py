@@ -160,7 +160,7 @@ def test_a_delete_of_another_object_than_was_seen(place: Place) -> None:
 )
 def test_a_dry_run_changes_nothing(place: Place, method: str, suffix: str, body: Any, media: str, status: int) -> None:
     made = place.config_map(data={"a": "1"})
-    before = place.send("GET", place.path("configmaps")).body["items"]
+    before = config_maps(place)
 
     answer = place.send(method, f"{place.path('configmaps')}{suffix}?dryRun=All", body, media)
 
@@ -170,7 +170,13 @@ def test_a_dry_run_changes_nothing(place: Place, method: str, suffix: str, body:
     if method in ("PUT", "PATCH"):
         assert answer.body["data"] == {"a": "2"}
         assert answer.version == made.version
-    assert place.send("GET", place.path("configmaps")).body["items"] == before
+    assert config_maps(place) == before
+
+
+def config_maps(place: Place) -> list[Any]:
+    """What is there, without the one that the real cluster adds to a new namespace when it gets round to it."""
+    items = place.send("GET", place.path("configmaps")).body["items"]
+    return [item for item in items if item["metadata"]["name"] != "kube-root-ca.crt"]
 
 
 def test_finalizers_hold_an_object(place: Place) -> None:
