@@ -21,7 +21,7 @@ demo: $(VENV)/installed ## the jobs on the embedded cluster; KEEP=1 leaves it ru
 	@$(BIN)/chores demo $(if $(KEEP),--keep)
 
 test: $(VENV)/installed ## the suite that needs nothing else
-	@$(BIN)/pytest -q -m "not cluster"
+	@$(BIN)/pytest -q -n auto -m "not cluster"
 
 control-plane: ## build etcd, kube-apiserver, kube-controller-manager and kubectl into .tools (needs Go)
 	@tools/kubernetes/build
