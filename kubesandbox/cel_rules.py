@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-import cel
+import celpy
+from celpy.adapter import json_to_cel
 
 from .errors import Cause
 
@@ -31,6 +33,12 @@ class Rule:
     transition: bool
 
 
+@lru_cache(maxsize=1024)
+def _program(text: str) -> Any:
+    environment = celpy.Environment()
+    return environment.program(environment.compile(text))
+
+
 def _compiled(raw: Obj) -> list[Rule]:
     rules = []
     for rule in raw.get("x-kubernetes-validations") or []:
@@ -39,9 +47,9 @@ def _compiled(raw: Obj) -> list[Rule]:
         rules.append(
             Rule(
                 text,
-                cel.compile(text),
+                _program(text),
                 rule.get("message") or f"failed rule: {text.strip()}",
-                cel.compile(expression) if expression else None,
+                _program(expression) if expression else None,
                 rule.get("reason") or "FieldValueInvalid",
                 rule.get("fieldPath") or "",
                 bool(re.search(r"\boldSelf\b", text)) and not rule.get("optionalOldSelf"),
@@ -85,9 +93,9 @@ class RuleSet:
 def _judge(rule: Rule, value: Any, old: Any, path: str) -> Iterator[Cause]:
     if rule.transition and old is None:
         return
-    variables = {"self": value, "oldSelf": old}
+    variables = {"self": json_to_cel(value), "oldSelf": json_to_cel(old)}
     try:
-        holds = rule.program.execute(variables)
+        holds = bool(rule.program.evaluate(variables))
     except Exception as error:  # whatever the rule does wrong is a field error, as in the server
         holds, message = False, f"{error} evaluating rule: {rule.message}"
     else:
@@ -95,7 +103,7 @@ def _judge(rule: Rule, value: Any, old: Any, path: str) -> Iterator[Cause]:
     if holds:
         return
     if rule.message_program:
-        message = str(rule.message_program.execute(variables))
+        message = str(rule.message_program.evaluate(variables))
     field = path + rule.field_path if path else rule.field_path.lstrip(".")
     yield _cause(rule, field, message, value)
 

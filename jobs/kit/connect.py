@@ -56,7 +56,7 @@ def connect(
     Raises:
         ConfigurationError: there is none, or it cannot be used.
     """
-    home = Path(environ.get("HOME", "~")).expanduser() / ".kube" / "config"
+    home = Path(environ.get("HOME") or "/") / ".kube" / "config"
     named = kubeconfig or environ.get("KUBECONFIG")
     if named or context or home.is_file():
         return _from_kubeconfig(named or str(home), context)
