@@ -230,7 +230,7 @@ class _Processes:
                     raise RuntimeError(f"{name} exited with {process.returncode}:\n{self.tail(name)}")
             if time.monotonic() > deadline:
                 raise RuntimeError(
-                    f"{path} is not 200 after {START_SECONDS:.0f} s, {program} says:\n{self.tail(program)}"
+                    f"{path} is not 200 after {START_SECONDS:g} s, {program} says:\n{self.tail(program)}"
                 )
             time.sleep(0.1)
 
