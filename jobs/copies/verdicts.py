@@ -61,7 +61,7 @@ def judge(place: Place, view: View) -> Finding | Need | None:
             return None
         return Need(place.key, full=False) if view.looks_first(place) and not looked else _missing(place, view.settings)
     if not stamps.is_ours(actual.header.labels, NAME, view.settings.namespace):
-        return _of_somebody_else(place, actual)
+        return _of_somebody_else(place, actual, view.seen)
     if actual.header.terminating:
         return Finding("skipped", Severity.INFO, place.key, "is being deleted", subjects=place.rules)
     if not place.desired:
@@ -146,7 +146,7 @@ def _replacement(key: ObjectKey, desired: Desired, actual: Header) -> Manifest:
     )
 
 
-def _of_somebody_else(place: Place, actual: Object) -> Finding | Need | None:
+def _of_somebody_else(place: Place, actual: Object, seen: Seen) -> Finding | Need | None:
     """Return what to do about an object in the way: leave it, or adopt it where a rule says so and nothing forbids."""
     if not place.desired:
         return None
@@ -155,6 +155,8 @@ def _of_somebody_else(place: Place, actual: Object) -> Finding | Need | None:
         return _conflict(place, "exists and is not ours: left untouched")
     if stamps.is_stamped(actual.header.labels):
         return _conflict(place, "belongs to another job or installation of kube-chores: left untouched")
+    if _is_source(place.key, actual.header, seen):
+        return _conflict(place, "exists and cannot be adopted: a rule copies from it; left untouched")
     if actual.content is None:
         return Need(place.key)
     why_not = _why_not_adopted(actual.header, actual.content, desired)
@@ -163,6 +165,17 @@ def _of_somebody_else(place: Place, actual: Object) -> Finding | Need | None:
     fix = Fix(Action.REPLACE, _replacement(place.key, desired, actual.header))
     reason = f"adopted: was not made by kube-chores; now from {desired.source}"
     return Finding("foreign", Severity.WARNING, place.key, reason, fix, subjects=desired.rules)
+
+
+def _is_source(key: ObjectKey, actual: Header, seen: Seen) -> bool:
+    """Whether a rule copies from this object; asked of its labels, since the list of sources may have failed."""
+    return any(
+        KINDS[query.rule_type].kind == key.kind
+        and query.namespace == key.namespace
+        and rule.spec.selector.matches(actual.labels)
+        for rule in seen.rules
+        for query in rule.queries()
+    )
 
 
 def _why_not_adopted(actual: Header, content: Content, desired: Desired) -> str:
