@@ -66,6 +66,9 @@ def judge(place: Place, view: View) -> Finding | Need | None:
         return Finding("skipped", Severity.INFO, place.key, "is being deleted", subjects=place.rules)
     if not place.desired:
         return _orphan(place.key, actual.header, view)
+    before = actual.header.annotations.get(stamps.SOURCE)
+    if view.seen.failures and before not in (None, place.desired[0].source):
+        return _uncertain(place, before)
     return _compare(place.key, place.desired[0], actual, view.settings)
 
 
@@ -254,6 +257,13 @@ def _unreadable(place: Place, error: ApiError) -> Finding:
     return Finding(
         "unreadable", Severity.ERROR, place.key, error.message, subjects=place.rules, exit_code=error.exit_code
     )
+
+
+def _uncertain(place: Place, before: str) -> Finding:
+    """Return what is said of a copy of another source, which may still be wanted by what could not be read."""
+    now = place.desired[0].source
+    reason = f"stays a copy of {before}, not of {now}: not all rules and sources could be read"
+    return Finding("unreadable", Severity.WARNING, place.key, reason, subjects=place.rules)
 
 
 def unchanged(place: Place) -> Finding:

@@ -154,6 +154,25 @@ def test_a_source_is_never_adopted_even_when_the_list_of_sources_failed() -> Non
     assert "a rule copies from it" in finding.reason
 
 
+def test_a_copy_changes_hands_only_in_a_run_that_could_read_everything() -> None:
+    rules = [rule("a", "home"), rule("b", "other")]
+    existing = copy("team", source("home"), rules[0])
+    world = seen(rules, [source("other")], [existing], "team")
+    unreadable = Finding("unreadable", Severity.ERROR, rules[0].head.key, "its sources cannot be read")
+
+    (uncertain,) = (
+        finding
+        for finding in plan(replace(world, failures=(unreadable,)), SETTINGS, NOW).findings
+        if finding.object.namespace == "team"
+    )
+    assert (uncertain.code, uncertain.fix, uncertain.subjects) == ("unreadable", None, ("b",))
+    assert uncertain.reason.startswith("stays a copy of home/settings")
+
+    (taken,) = (finding for finding in plan(world, SETTINGS, NOW).findings if finding.object.namespace == "team")
+    assert taken.fix
+    assert taken.reason == "the source is other/settings now; was home/settings"
+
+
 def test_a_copy_is_never_a_source() -> None:
     made_by_us = source(labels={stamps.MANAGED_BY: stamps.MANAGER, stamps.JOB: "sync-copies"})
 
