@@ -135,6 +135,9 @@ def _result(finding: Finding, answer: Answer) -> Result:
         return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} is terminating")
     if answer.request.method == "DELETE" and error.status == 404:
         return Result(finding, Outcome.DONE)
+    if finding.fix and finding.fix.action is Action.DELETE and error.status == 409:
+        # What wanted it gone was read before it changed; another run may have been asked for it since.
+        return Result(finding, Outcome.SKIPPED, "changed meanwhile: the next run looks again")
     if _needs_a_look(answer, error):
         return Result(finding, Outcome.CONTESTED, error.message, ExitCode.FAILED)
     return Result(finding, Outcome.FAILED, error.message, error.exit_code)

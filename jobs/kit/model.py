@@ -128,7 +128,7 @@ class Outcome(str, Enum):
     TOLD = "told"  # nothing to write
     PLANNED = "planned"  # a dry run
     DONE = "done"
-    SKIPPED = "skipped"  # the write lost its point: its namespace is terminating
+    SKIPPED = "skipped"  # the write lost its point: its namespace is going, or what was to be deleted changed
     CONTESTED = "contested"  # somebody else wrote it first, or the answer was lost: look before believing either
     FAILED = "failed"
     STOPPED = "stopped"  # the run ended before this write was tried
