@@ -53,3 +53,27 @@ def test_an_orphan_that_changed_meanwhile_is_left_to_the_next_run() -> None:
 
     assert (result.outcome, result.exit_code) == (Outcome.SKIPPED, ExitCode.DONE)
     assert result.message == "changed meanwhile: the next run looks again"
+
+
+def test_few_are_missing_at_a_time_while_many_are_replaced() -> None:
+    server = Server()
+
+    results = server.carry_out(*(finding(Action.RECREATE, number) for number in range(50)))
+
+    missing, most = 0, 0
+    for action, _, _, dry_run in server.writes:
+        missing += 0 if dry_run else {Action.DELETE: 1, Action.CREATE: -1}[action]
+        most = max(most, missing)
+    assert {result.outcome for result in results} == {Outcome.DONE}
+    assert (missing, most) == (0, 16)
+
+
+def test_what_is_tried_before_a_replacement_has_the_same_name_in_every_run() -> None:
+    refused = Server(lambda action, _path: refusal(403, "exceeded quota") if action is Action.CREATE else None)
+
+    (result,) = refused.carry_out(finding(Action.RECREATE))
+
+    assert (result.outcome, result.message) == (Outcome.FAILED, "exceeded quota")
+    assert [(body["metadata"]["name"], dry_run) for _, _, body, dry_run in refused.writes] == [
+        ("kube-chores-trial", True)
+    ]
