@@ -140,6 +140,8 @@ def _result(finding: Finding, answer: Answer) -> Result:
         return Result(finding, Outcome.DONE, note if altered else "")
     if error.is_terminating_namespace:
         return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} is terminating")
+    if error.is_missing_namespace:
+        return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} is gone")
     if answer.request.method == "DELETE" and error.status == 404:
         return Result(finding, Outcome.DONE)
     if finding.fix and finding.fix.action is Action.DELETE and error.status == 409:

@@ -63,6 +63,11 @@ class ApiError(ChoresError):
         return self.status == 403 and "NamespaceTerminating" in self.causes
 
     @property
+    def is_missing_namespace(self) -> bool:
+        """Whether the write met a namespace that is gone (a 404 that names it, whatever was to be made there)."""
+        return self.status == 404 and self.message.startswith('namespaces "')
+
+    @property
     def exit_code(self) -> ExitCode:  # type: ignore[override]
         """2 where the rights are missing, 1 otherwise."""
         return ExitCode.REFUSED if self.is_permission else ExitCode.FAILED
