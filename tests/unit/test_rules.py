@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from jobs.copies.rule_files import rules_from_files
-from jobs.copies.rules import Rule
+from jobs.copies.rules import BrokenRule, Head, Rule, parse_rule
 from jobs.kit.errors import ConfigurationError
 from tests.canary import canary, leaks
 
@@ -114,3 +114,10 @@ def test_a_file_that_is_no_yaml_is_told_without_what_it_says(tmp_path: Path, val
 
     assert problem.startswith(f"{path}: is not valid YAML at line 1, column ")
     assert not leaks(problem)
+
+
+def test_a_rule_without_a_spec_is_broken_like_any_other() -> None:
+    broken = parse_rule(Head("kube-chores", "odd"), b"")
+
+    assert isinstance(broken, BrokenRule)
+    assert broken.problems == ("spec: Expected `object`, got `null`",)
