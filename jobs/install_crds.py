@@ -36,6 +36,10 @@ class Definition(Struct, frozen=True):
         """Return nothing: what the server defaults in a CRD is its own business."""
         return ()
 
+    def conceal(self, text: str) -> str:
+        """Return the text as it is: a CRD holds no secret."""
+        return text
+
 
 @dataclass(frozen=True)
 class Seen:

@@ -147,9 +147,10 @@ def _result(finding: Finding, answer: Answer) -> Result:
     if finding.fix and finding.fix.action is Action.DELETE and error.status == 409:
         # What wanted it gone was read before it changed; another run may have been asked for it since.
         return Result(finding, Outcome.SKIPPED, "changed meanwhile: the next run looks again")
+    message = finding.fix.body.conceal(error.message) if finding.fix else error.message
     if _needs_a_look(answer, error):
-        return Result(finding, Outcome.CONTESTED, error.message, ExitCode.FAILED)
-    return Result(finding, Outcome.FAILED, error.message, error.exit_code)
+        return Result(finding, Outcome.CONTESTED, message, ExitCode.FAILED)
+    return Result(finding, Outcome.FAILED, message, error.exit_code)
 
 
 def _needs_a_look(answer: Answer, error: ApiError) -> bool:

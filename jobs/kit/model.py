@@ -61,6 +61,9 @@ class Body(Protocol):
     def unlike(self, answer: bytes) -> tuple[str, ...]:
         """Return the fields in which the server's answer to the write differs from what was sent."""
 
+    def conceal(self, text: str) -> str:
+        """Return what the server said of the write without values that must not show."""
+
 
 class Change(NamedTuple):
     """One field whose actual value is not the desired one; None is absent. Values of Secrets are never in here."""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from jobs.kit.apply import DryRun, apply
 from jobs.kit.manifests import Deletion, Manifest, Recreation
 from jobs.kit.model import Action, Body, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
@@ -77,3 +79,13 @@ def test_what_is_tried_before_a_replacement_has_the_same_name_in_every_run() -> 
     assert [(body["metadata"]["name"], dry_run) for _, _, body, dry_run in refused.writes] == [
         ("kube-chores-trial", True)
     ]
+
+
+@pytest.mark.parametrize("action", [Action.CREATE, Action.REPLACE, Action.RECREATE])
+def test_a_webhook_that_quotes_the_secret_is_not_quoted(action: Action) -> None:
+    quoted = 'admission webhook "w" denied the request: "hunter2" (aHVudGVyMg==) is too short'
+    server = Server(lambda action, _path: None if action is Action.DELETE else refusal(400, quoted))
+
+    (result,) = server.carry_out(finding(action))
+
+    assert result.message == 'admission webhook "w" denied the request: "***" (***) is too short'
