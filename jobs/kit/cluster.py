@@ -82,7 +82,11 @@ class Cluster:
             query = {"limit": str(limit), "labelSelector": selector, "continue": token}
             path = f"{resource.path(namespace)}?{urlencode({k: v for k, v in query.items() if v})}"
             accept = _METADATA_LIST if metadata_only else "application/json"
-            page = decoder.decode(_checked(self.transport.send(Request("GET", path, accept=accept))))
+            body = _checked(self.transport.send(Request("GET", path, accept=accept)))
+            try:
+                page = decoder.decode(body)
+            except msgspec.DecodeError as error:
+                raise ApiError(0, f"the answer to GET {path} is no list of the Kubernetes API: {error}") from error
             yield page.items or []
             token = page.metadata.token
             if not token:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from jobs.copies.seen import Settings
 from jobs.kit.cluster import DATA_PAGE_SIZE, PAGE_SIZE, Cluster
+from jobs.kit.errors import ApiError
 from jobs.kit.transport import Answer, Request
 from jobs.sync_copies import _copies
 from tests.canary import canary
@@ -42,3 +45,12 @@ def test_metadata_is_read_in_large_pages() -> None:
 
     assert copies["a"].content is None
     assert [f"limit={PAGE_SIZE}&" in path for path in server.asked] == [True]
+
+
+def test_an_answer_that_is_no_list_is_an_error_in_a_sentence() -> None:
+    class Proxy(Server):
+        def send(self, request: Request) -> Answer:
+            return Answer(request, 200, b"<html>log in first</html>")
+
+    with pytest.raises(ApiError, match="is no list of the Kubernetes API"):
+        _copies(Cluster(Proxy(), "test"), "secret", Settings("home"))  # type: ignore[arg-type]
