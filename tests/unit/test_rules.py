@@ -121,3 +121,13 @@ def test_a_rule_without_a_spec_is_broken_like_any_other() -> None:
 
     assert isinstance(broken, BrokenRule)
     assert broken.problems == ("spec: Expected `object`, got `null`",)
+
+
+def test_an_old_form_that_is_wrong_in_itself_is_told_too(tmp_path: Path) -> None:
+    old = {"kind": "CopyratorRule", "metadata": ["x"], "ruleType": "configmap"}
+
+    (odd,) = problems(written(tmp_path, {**old, "selector": {"copyrator": "true"}}))
+    assert "(without a name): has no spec: this is the form of an older tool" in odd
+    assert any(
+        "'spec' is a required property" in each for each in problems(written(tmp_path, {**old, "selector": "x"}))
+    )
