@@ -20,7 +20,7 @@ from jobs.kit.runner import Document, Job, run
 from jobs.kit.schema import crd, crd_names
 
 NAME = "install-crds"
-CRDS = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)
+CRDS = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
 
 
 class Definition(Struct, frozen=True):

@@ -50,7 +50,6 @@ class _Details(Struct):
 
 class _Status(Struct):
     message: str = ""
-    reason: str = ""
     details: _Details | None = None
 
 
@@ -173,7 +172,7 @@ def error_of(answer: Answer) -> ApiError | None:
             answer.status, f"HTTP {answer.status} for {answer.request.method} {answer.request.path}: {text}"
         )
     causes = [cause.reason for cause in (status.details and status.details.causes) or []]
-    return ApiError(answer.status, status.message or f"HTTP {answer.status}", status.reason, causes)
+    return ApiError(answer.status, status.message or f"HTTP {answer.status}", causes)
 
 
 def _checked(answer: Answer) -> bytes:

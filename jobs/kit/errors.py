@@ -45,11 +45,10 @@ class ConfigurationError(ChoresError):
 class ApiError(ChoresError):
     """The API server said no, or nothing (`status` 0). `causes` are the reasons in the details of its answer."""
 
-    def __init__(self, status: int, message: str, reason: str = "", causes: Sequence[str] = ()) -> None:
+    def __init__(self, status: int, message: str, causes: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
-        self.reason = reason
         self.causes = tuple(causes)
 
     @property
