@@ -14,7 +14,7 @@ from functools import partial
 
 import click
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from jobs.copies.desired import Candidate, Place, candidates, places
 from jobs.copies.rule_files import rules_from_files
@@ -28,7 +28,7 @@ from jobs.kit.cluster import Cluster, whole
 from jobs.kit.connect import Connection
 from jobs.kit.errors import ApiError, ConfigurationError
 from jobs.kit.model import ExitCode, Finding, Need, ObjectKey, Plan, Severity
-from jobs.kit.objects import NAMESPACES, DataObject, Metadata, PartialObject, header
+from jobs.kit.objects import NAMESPACES, Content, DataObject, Metadata, PartialObject, header
 from jobs.kit.runner import Job, run
 
 OPT_OUT = "kubechores.dev/copies"
@@ -152,9 +152,13 @@ def _copies(cluster: Cluster, rule_type: str, settings: Settings) -> Copies:
     selector = stamps.selector(NAME, settings.namespace)
     item: type[DataObject] | type[PartialObject] = DataObject if settings.verify_content else PartialObject
     found: dict[str, dict[str, Object]] = {}
+    contents: dict[bytes, Content] = {}  # copies of a source hold the same, and in memory share it
     for page in cluster.pages(KINDS[rule_type], item, selector=selector, metadata_only=not settings.verify_content):
         for each in page:
             copy = read(each)
+            if copy.content:
+                same = contents.setdefault(copy.content.canonical(), copy.content)
+                copy = structs.replace(copy, content=same)
             found.setdefault(copy.header.name, {})[copy.header.namespace] = copy
     return found
 

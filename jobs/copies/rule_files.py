@@ -49,8 +49,9 @@ def _rule_from_file(content: dict[str, Any], namespace: str) -> Rule | list[str]
     given = content.get("metadata")
     metadata: dict[str, Any] = given if isinstance(given, dict) else {}
     name = str(metadata.get("name") or "(without a name)")
-    if "spec" not in content and "ruleType" in content:
-        return [f"{name}: {_in_the_new_form(content)}"]
+    selector = content.get("selector") or {}
+    if "spec" not in content and "ruleType" in content and isinstance(selector, dict):
+        return [f"{name}: {_in_the_new_form(content, metadata, selector)}"]
     problems = schema_problems(content, RULES.plural)
     if content.get("apiVersion") != RULES.api_version:
         problems.append(f"apiVersion: must be {RULES.api_version}, is {content.get('apiVersion')!r}")
@@ -79,16 +80,15 @@ def _beyond_the_schema(spec: dict[str, Any]) -> list[str]:
         return []
 
 
-def _in_the_new_form(content: dict[str, Any]) -> str:
+def _in_the_new_form(content: dict[str, Any], given: dict[str, Any], selector: dict[str, Any]) -> str:
     """Return the message for a rule without `spec`: the same rule as it has to be written now."""
     spec: dict[str, Any] = {"ruleType": content["ruleType"]}
     namespaces = content.get("namespaces") or ([content["namespace"]] if "namespace" in content else [])
     if namespaces:
         spec["namespaces"] = namespaces
-    selector = content.get("selector") or {}
     spec["selector"] = selector if {"matchLabels", "matchExpressions"} & selector.keys() else {"matchLabels": selector}
     kept = ("name", "namespace", "labels", "annotations")
-    metadata = {key: value for key, value in (content.get("metadata") or {}).items() if key in kept}
+    metadata = {key: value for key, value in given.items() if key in kept}
     rule = {"apiVersion": RULES.api_version, "kind": RULES.kind, "metadata": metadata, "spec": spec}
     text = yaml.safe_dump(rule, sort_keys=False).strip().replace("\n", "\n    ")
     return f"has no spec: this is the form of an older tool. Write this rule as\n\n    {text}\n"

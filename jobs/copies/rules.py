@@ -158,7 +158,7 @@ def rule_problems(spec: Spec) -> Iterator[str]:
 def parse_rule(head: Head, spec: bytes) -> Rule | BrokenRule:
     """Return the rule, or what is wrong with it."""
     try:
-        rule = Rule(head, msgspec.json.decode(spec, type=Spec))
+        rule = Rule(head, msgspec.json.decode(spec or b"null", type=Spec))
     except msgspec.ValidationError as error:
         return BrokenRule(head, (f"spec: {error}",))
     problems = tuple(rule_problems(rule.spec))

@@ -62,4 +62,6 @@ class Seen:
 
     def looked_up(self, documents: Mapping[Need, Document]) -> Seen:
         """Return the same, knowing `documents` too; a later reading of an object replaces an earlier one."""
-        return replace(self, documents={**self.documents, **documents})
+        keys = {need.key for need in documents}
+        kept = {need: document for need, document in self.documents.items() if need.key not in keys}
+        return replace(self, documents={**kept, **documents})

@@ -61,11 +61,14 @@ def judge(place: Place, view: View) -> Finding | Need | None:
             return None
         return Need(place.key, full=False) if view.looks_first(place) and not looked else _missing(place, view.settings)
     if not stamps.is_ours(actual.header.labels, NAME, view.settings.namespace):
-        return _of_somebody_else(place, actual)
+        return _of_somebody_else(place, actual, view.seen)
     if actual.header.terminating:
         return Finding("skipped", Severity.INFO, place.key, "is being deleted", subjects=place.rules)
     if not place.desired:
         return _orphan(place.key, actual.header, view)
+    before = actual.header.annotations.get(stamps.SOURCE)
+    if view.seen.failures and before not in (None, place.desired[0].source):
+        return _uncertain(place, before)
     return _compare(place.key, place.desired[0], actual, view.settings)
 
 
@@ -146,7 +149,7 @@ def _replacement(key: ObjectKey, desired: Desired, actual: Header) -> Manifest:
     )
 
 
-def _of_somebody_else(place: Place, actual: Object) -> Finding | Need | None:
+def _of_somebody_else(place: Place, actual: Object, seen: Seen) -> Finding | Need | None:
     """Return what to do about an object in the way: leave it, or adopt it where a rule says so and nothing forbids."""
     if not place.desired:
         return None
@@ -155,6 +158,8 @@ def _of_somebody_else(place: Place, actual: Object) -> Finding | Need | None:
         return _conflict(place, "exists and is not ours: left untouched")
     if stamps.is_stamped(actual.header.labels):
         return _conflict(place, "belongs to another job or installation of kube-chores: left untouched")
+    if _is_source(place.key, actual.header, seen):
+        return _conflict(place, "exists and cannot be adopted: a rule copies from it; left untouched")
     if actual.content is None:
         return Need(place.key)
     why_not = _why_not_adopted(actual.header, actual.content, desired)
@@ -163,6 +168,17 @@ def _of_somebody_else(place: Place, actual: Object) -> Finding | Need | None:
     fix = Fix(Action.REPLACE, _replacement(place.key, desired, actual.header))
     reason = f"adopted: was not made by kube-chores; now from {desired.source}"
     return Finding("foreign", Severity.WARNING, place.key, reason, fix, subjects=desired.rules)
+
+
+def _is_source(key: ObjectKey, actual: Header, seen: Seen) -> bool:
+    """Whether a rule copies from this object; asked of its labels, since the list of sources may have failed."""
+    return any(
+        KINDS[query.rule_type].kind == key.kind
+        and query.namespace == key.namespace
+        and rule.spec.selector.matches(actual.labels)
+        for rule in seen.rules
+        for query in rule.queries()
+    )
 
 
 def _why_not_adopted(actual: Header, content: Content, desired: Desired) -> str:
@@ -241,6 +257,13 @@ def _unreadable(place: Place, error: ApiError) -> Finding:
     return Finding(
         "unreadable", Severity.ERROR, place.key, error.message, subjects=place.rules, exit_code=error.exit_code
     )
+
+
+def _uncertain(place: Place, before: str) -> Finding:
+    """Return what is said of a copy of another source, which may still be wanted by what could not be read."""
+    now = place.desired[0].source
+    reason = f"stays a copy of {before}, not of {now}: not all rules and sources could be read"
+    return Finding("unreadable", Severity.WARNING, place.key, reason, subjects=place.rules)
 
 
 def unchanged(place: Place) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from itertools import islice
 
 from jobs.kit.cluster import Cluster, error_of
 from jobs.kit.conditions import Statement
@@ -11,7 +12,10 @@ from jobs.kit.errors import ApiError
 from jobs.kit.manifests import Recreation
 from jobs.kit.model import Action, ExitCode, Finding, Outcome, Result, Severity
 from jobs.kit.objects import Resource
-from jobs.kit.transport import Answer
+from jobs.kit.transport import IN_FLIGHT, Answer
+
+# Nothing of this name is ever kept; always the same, since refusals quote it and statuses quote refusals.
+_TRIAL_NAME = "kube-chores-trial"
 
 
 class DryRun(str, Enum):
@@ -77,9 +81,12 @@ class _Writer:
         if self.dry_run:
             yield from (Result(finding, Outcome.DONE) for finding in accepted)
             return
-        kept = [r for r in self._send(accepted, self._removal) if r.outcome is not Outcome.DONE]
-        yield from kept
-        yield from self._send(_without(accepted, kept), self._return)
+        # A few at a time: each is missing for a moment only, and a run that dies in between leaves few behind.
+        rest = iter(accepted)
+        while batch := list(islice(rest, IN_FLIGHT)):
+            kept = [r for r in self._send(batch, self._removal) if r.outcome is not Outcome.DONE]
+            yield from kept
+            yield from self._send(_without(batch, kept), self._return)
 
     def _send(
         self,
@@ -101,7 +108,7 @@ class _Writer:
 
     def _trial(self, finding: Finding) -> tuple[Action, str, bytes]:
         """Ask whether the new object would be taken; under another name, since its own is still in use."""
-        manifest = _recreation(finding).manifest.elsewhere(f"kube-chores-trial-{id(finding):x}")
+        manifest = _recreation(finding).manifest.elsewhere(_TRIAL_NAME)
         return Action.CREATE, self._path(finding), manifest.encode()
 
     def _removal(self, finding: Finding) -> tuple[Action, str, bytes]:
@@ -133,11 +140,17 @@ def _result(finding: Finding, answer: Answer) -> Result:
         return Result(finding, Outcome.DONE, note if altered else "")
     if error.is_terminating_namespace:
         return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} is terminating")
+    if error.is_missing_namespace:
+        return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} is gone")
     if answer.request.method == "DELETE" and error.status == 404:
         return Result(finding, Outcome.DONE)
+    if finding.fix and finding.fix.action is Action.DELETE and error.status == 409:
+        # What wanted it gone was read before it changed; another run may have been asked for it since.
+        return Result(finding, Outcome.SKIPPED, "changed meanwhile: the next run looks again")
+    message = finding.fix.body.conceal(error.message) if finding.fix else error.message
     if _needs_a_look(answer, error):
-        return Result(finding, Outcome.CONTESTED, error.message, ExitCode.FAILED)
-    return Result(finding, Outcome.FAILED, error.message, error.exit_code)
+        return Result(finding, Outcome.CONTESTED, message, ExitCode.FAILED)
+    return Result(finding, Outcome.FAILED, message, error.exit_code)
 
 
 def _needs_a_look(answer: Answer, error: ApiError) -> bool:

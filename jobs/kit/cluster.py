@@ -12,11 +12,12 @@ from msgspec import Struct
 
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Action
-from jobs.kit.objects import EVENTS, Resource
+from jobs.kit.objects import EVENTS, DataObject, Resource
 from jobs.kit.transport import Answer, Request, Transport
 
 # Fewer round trips than client-go's 500; a page of metadata is about 1 MB and is reduced before the next is asked for.
 PAGE_SIZE = 1000
+DATA_PAGE_SIZE = 100  # of ConfigMaps and Secrets in full, which may hold 1 MB each
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _APPLY = "application/apply-patch+yaml"
@@ -49,7 +50,6 @@ class _Details(Struct):
 
 class _Status(Struct):
     message: str = ""
-    reason: str = ""
     details: _Details | None = None
 
 
@@ -75,12 +75,17 @@ class Cluster:
             ApiError: also in the middle, with status 410 when the list expired; what was yielded is then no whole view.
         """
         decoder = _list_decoder(item)
+        limit = DATA_PAGE_SIZE if item is DataObject else PAGE_SIZE
         token = ""
         while True:
-            query = {"limit": str(PAGE_SIZE), "labelSelector": selector, "continue": token}
+            query = {"limit": str(limit), "labelSelector": selector, "continue": token}
             path = f"{resource.path(namespace)}?{urlencode({k: v for k, v in query.items() if v})}"
             accept = _METADATA_LIST if metadata_only else "application/json"
-            page = decoder.decode(_checked(self.transport.send(Request("GET", path, accept=accept))))
+            body = _checked(self.transport.send(Request("GET", path, accept=accept)))
+            try:
+                page = decoder.decode(body)
+            except msgspec.DecodeError as error:
+                raise ApiError(0, f"the answer to GET {path} is no list of the Kubernetes API: {error}") from error
             yield page.items or []
             token = page.metadata.token
             if not token:
@@ -167,7 +172,7 @@ def error_of(answer: Answer) -> ApiError | None:
             answer.status, f"HTTP {answer.status} for {answer.request.method} {answer.request.path}: {text}"
         )
     causes = [cause.reason for cause in (status.details and status.details.causes) or []]
-    return ApiError(answer.status, status.message or f"HTTP {answer.status}", status.reason, causes)
+    return ApiError(answer.status, status.message or f"HTTP {answer.status}", causes)
 
 
 def _checked(answer: Answer) -> bytes:

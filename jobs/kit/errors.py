@@ -45,11 +45,10 @@ class ConfigurationError(ChoresError):
 class ApiError(ChoresError):
     """The API server said no, or nothing (`status` 0). `causes` are the reasons in the details of its answer."""
 
-    def __init__(self, status: int, message: str, reason: str = "", causes: Sequence[str] = ()) -> None:
+    def __init__(self, status: int, message: str, causes: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
-        self.reason = reason
         self.causes = tuple(causes)
 
     @property
@@ -61,6 +60,11 @@ class ApiError(ChoresError):
     def is_terminating_namespace(self) -> bool:
         """Whether the write met a namespace that is going away (a 403 with this cause)."""
         return self.status == 403 and "NamespaceTerminating" in self.causes
+
+    @property
+    def is_missing_namespace(self) -> bool:
+        """Whether the write met a namespace that is gone (a 404 that names it, whatever was to be made there)."""
+        return self.status == 404 and self.message.startswith('namespaces "')
 
     @property
     def exit_code(self) -> ExitCode:  # type: ignore[override]

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from yaml.parser import ParserError
+from yaml.scanner import ScannerError
 
 from jobs.kit.errors import ConfigurationError
 
@@ -33,13 +35,22 @@ def documents(names: Sequence[str]) -> list[Document]:
         try:
             contents = [content for content in yaml.safe_load_all(text) if content is not None]
         except yaml.YAMLError as error:
-            problems.append(f"{where}: is not valid YAML: {' '.join(str(error).split())}")
+            problems.append(f"{where}: is not valid YAML{_position(error)}")
             continue
         items = [item for content in contents for item in _items(content)]
         found += [Document(f"{where}[{n}]" if len(items) > 1 else where, item) for n, item in enumerate(items)]
     if problems:
         raise ConfigurationError(*problems)
     return found
+
+
+def _position(error: yaml.YAMLError) -> str:
+    """Return where the error is. Its own text quotes the line, which may be that of a Secret beside the rules."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return ""
+    why = f": {error.problem}" if isinstance(error, (ScannerError, ParserError)) else ""
+    return f" at line {mark.line + 1}, column {mark.column + 1}{why}"
 
 
 def _texts(names: Sequence[str], problems: list[str]) -> Iterator[tuple[str, str]]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from jobs.kit.diff import changes
+from jobs.kit.diff import HIDDEN, changes
 from jobs.kit.model import ObjectKey
-from jobs.kit.objects import Content, DataObject, Resource
+from jobs.kit.objects import SECRETS, Content, DataObject, Resource
+
+_SHORTEST_HIDDEN = 4  # hiding every "a" would leave no sentence
 
 
 class Manifest(Struct, frozen=True):
@@ -51,6 +54,14 @@ class Manifest(Struct, frozen=True):
         got = msgspec.json.decode(answer, type=DataObject).content
         return tuple(change.field for change in changes(got, self.content, secret=True))
 
+    def conceal(self, text: str) -> str:
+        """Return the text without the values of a Secret: an admission webhook may quote what it refuses."""
+        if self.resource is not SECRETS:
+            return text
+        for spelling in sorted(_spellings(self.content), key=len, reverse=True):
+            text = text.replace(spelling, HIDDEN)
+        return text
+
     def elsewhere(self, name: str) -> Manifest:
         """Return the same object under another name, to ask the server whether it would take it."""
         return structs.replace(self, key=self.key._replace(name=name))
@@ -74,6 +85,10 @@ class Deletion(Struct, frozen=True):
         """Return nothing: there is nothing left to compare."""
         return ()
 
+    def conceal(self, text: str) -> str:
+        """Return the text as it is: no value was sent."""
+        return text
+
 
 class Recreation(Struct, frozen=True):
     """A delete and a create, for what cannot be changed in place."""
@@ -88,3 +103,15 @@ class Recreation(Struct, frozen=True):
     def unlike(self, answer: bytes) -> tuple[str, ...]:
         """Return the fields in which the server's answer to the create differs."""
         return self.manifest.unlike(answer)
+
+    def conceal(self, text: str) -> str:
+        """Return the text without the values of a Secret."""
+        return self.manifest.conceal(text)
+
+
+def _spellings(content: Content) -> set[str]:
+    """Return how values of a Secret may be quoted: in base64, decoded, line by line; what is shorter hides nothing."""
+    found = set(content.data.values())
+    for value in content.data.values():
+        found |= set(b64decode(value).decode(errors="replace").splitlines())
+    return {spelling for spelling in found if len(spelling) >= _SHORTEST_HIDDEN}

@@ -61,6 +61,9 @@ class Body(Protocol):
     def unlike(self, answer: bytes) -> tuple[str, ...]:
         """Return the fields in which the server's answer to the write differs from what was sent."""
 
+    def conceal(self, text: str) -> str:
+        """Return what the server said of the write without values that must not show."""
+
 
 class Change(NamedTuple):
     """One field whose actual value is not the desired one; None is absent. Values of Secrets are never in here."""
@@ -128,7 +131,7 @@ class Outcome(str, Enum):
     TOLD = "told"  # nothing to write
     PLANNED = "planned"  # a dry run
     DONE = "done"
-    SKIPPED = "skipped"  # the write lost its point: its namespace is terminating
+    SKIPPED = "skipped"  # the write lost its point: its namespace is going, or what was to be deleted changed
     CONTESTED = "contested"  # somebody else wrote it first, or the answer was lost: look before believing either
     FAILED = "failed"
     STOPPED = "stopped"  # the run ended before this write was tried

@@ -20,7 +20,6 @@ class Resource:
     api_version: str
     kind: str
     plural: str
-    namespaced: bool = True
 
     def path(self, namespace: str = "", name: str = "") -> str:
         """Return the URL path of one object, of a namespace's objects, or of all objects of this kind."""
@@ -29,7 +28,7 @@ class Resource:
         return f"{root}{where}/{self.plural}" + (f"/{name}" if name else "")
 
 
-NAMESPACES = Resource("v1", "Namespace", "namespaces", namespaced=False)
+NAMESPACES = Resource("v1", "Namespace", "namespaces")
 CONFIGMAPS = Resource("v1", "ConfigMap", "configmaps")
 SECRETS = Resource("v1", "Secret", "secrets")
 EVENTS = Resource("v1", "Event", "events")
@@ -42,8 +41,6 @@ class ManagedFieldsEntry(Struct, rename="camel", gc=False):
     """
 
     manager: str = ""
-    operation: str = ""
-    subresource: str = ""
     fields_v1: Raw = msgspec.field(name="fieldsV1", default=Raw())
 
 

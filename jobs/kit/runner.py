@@ -18,7 +18,7 @@ from jobs.kit.cluster import Cluster, error_of
 from jobs.kit.conditions import Statement
 from jobs.kit.connect import Connection, connect
 from jobs.kit.errors import ApiError, ChoresError, StoppedError
-from jobs.kit.model import ExitCode, Finding, Need, Outcome, Plan, Result, Severity
+from jobs.kit.model import Action, ExitCode, Finding, Need, Outcome, Plan, Result, Severity
 from jobs.kit.objects import Resource
 from jobs.kit.options import RunOptions
 from jobs.kit.stamps import MANAGER
@@ -111,7 +111,9 @@ class _Run(Generic[Settings, Seen]):
             if not contested:
                 break
             keys = {result.finding.object: result for result in contested}
-            again, seen = self._settle(self._look_up(seen, [Need(key) for key in sorted(keys)]))
+            # Of what is in the way of a create its metadata is enough; what could not be changed is read in full.
+            needs = [Need(key, full=not _is_create(keys[key])) for key in sorted(keys)]
+            again, seen = self._settle(self._look_up(seen, needs))
             findings = [finding for finding in again.findings if finding.object in keys]
             results += [_found_done(keys[key]) for key in keys.keys() - {finding.object for finding in findings}]
             done, contested = self._apply(findings)
@@ -153,6 +155,10 @@ class _Run(Generic[Settings, Seen]):
             results = list(apply(self.cluster, findings, self.job.resources, self.options.dry_run, progress))
         contested = [result for result in results if result.outcome is Outcome.CONTESTED]
         return [result for result in results if result.outcome is not Outcome.CONTESTED], contested
+
+
+def _is_create(result: Result) -> bool:
+    return result.finding.fix is not None and result.finding.fix.action is Action.CREATE
 
 
 def _found_done(result: Result) -> Result:

@@ -48,7 +48,7 @@ def test_an_object_in_the_way_is_told_once_and_then_looked_at_without_a_write(ap
     home, team = api.namespace("home"), api.namespace("team")
     api.namespace("free")
     source = api.create(configmap(home))
-    theirs = api.create(configmap(team, labels={}, data={"mine": "x"}))
+    theirs = api.create(configmap(team, labels={}, data={"mine": "x" * 200_000}))
     api.create(rule("settings", home, f"*-{api.token}"))
 
     first = sync()
@@ -60,6 +60,7 @@ def test_an_object_in_the_way_is_told_once_and_then_looked_at_without_a_write(ap
         "message": f"1 of 2 places not ours: configmap/settings in namespace {team}",
     }
     assert told(api) == [("Warning", "Conflict")]
+    assert first.report["traffic"]["bytesReceived"] < 200_000, "what others hold was not read"
 
     api.mark()
     second = sync()

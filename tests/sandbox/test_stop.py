@@ -113,3 +113,20 @@ def test_a_namespace_that_starts_terminating_mid_run_is_skipped(sandbox: Sandbox
     assert skipped["message"] == f"namespace {team} is terminating"
     source = configmap(f"home-{api.token}")
     assert content(api.get(at(f"team-1-{api.token}", source))) == content(source)
+
+
+def test_a_namespace_that_is_gone_mid_run_is_skipped(sandbox: Sandbox, api: Api) -> None:
+    team = f"team-0-{api.token}"
+    place = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}}
+    sandbox.inject(Fault("POST", f"/api/v1/namespaces/{team}/configmaps", kind="delay", seconds=1))
+    run = started(api)
+    wait_for(lambda: api.copy_writes(), "the first writes")
+    api.delete(place)
+    wait_for(lambda: api.get(place) is None, "the namespace to be gone")
+
+    stdout, _ = run.communicate(timeout=60)
+
+    report = json.loads(stdout)
+    assert (run.returncode, report["summary"]) == (0, {"created": 39, "skipped": 1})
+    (skipped,) = [result for result in report["results"] if result["outcome"] == "skipped"]
+    assert skipped["message"] == f"namespace {team} is gone"

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from jobs.copies.rules import CopyMetadata, Head, Rule, SourceQuery, Spec, Targets
 from jobs.copies.seen import Namespace, Object, Seen, Settings
@@ -137,6 +138,39 @@ def test_two_sources_for_one_place_are_reported_and_neither_is_written() -> None
     collisions = [finding for finding in made.findings if finding.object.namespace == "team"]
     assert [(f.code, f.fix, f.exit_code) for f in collisions] == [("collision", None, ExitCode.REFUSED)]
     assert collisions[0].subjects == ("a", "b")
+
+
+def test_a_source_is_never_adopted_even_when_the_list_of_sources_failed() -> None:
+    both = structs.replace(rule(), spec=Spec("configmap", SELECTOR, ("home", "other"), conflict="Adopt"))
+    world = seen([both], [source()], [], "other")
+    read_queries = {query: found for query, found in world.sources.items() if query.namespace == "home"}
+    place = ObjectKey("ConfigMap", "settings", "other")
+    metadata = b'{"name": "settings", "namespace": "other", "labels": {"copyrator": "true"}}'
+    document = Document(b'{"metadata": %s, "data": {"c": "3"}}' % metadata)
+
+    finding = only(plan(replace(world, sources=read_queries).looked_up({Need(place): document}), SETTINGS, NOW))
+
+    assert (finding.code, finding.object, finding.fix) == ("conflict", place, None)
+    assert "a rule copies from it" in finding.reason
+
+
+def test_a_copy_changes_hands_only_in_a_run_that_could_read_everything() -> None:
+    rules = [rule("a", "home"), rule("b", "other")]
+    existing = copy("team", source("home"), rules[0])
+    world = seen(rules, [source("other")], [existing], "team")
+    unreadable = Finding("unreadable", Severity.ERROR, rules[0].head.key, "its sources cannot be read")
+
+    (uncertain,) = (
+        finding
+        for finding in plan(replace(world, failures=(unreadable,)), SETTINGS, NOW).findings
+        if finding.object.namespace == "team"
+    )
+    assert (uncertain.code, uncertain.fix, uncertain.subjects) == ("unreadable", None, ("b",))
+    assert uncertain.reason.startswith("stays a copy of home/settings")
+
+    (taken,) = (finding for finding in plan(world, SETTINGS, NOW).findings if finding.object.namespace == "team")
+    assert taken.fix
+    assert taken.reason == "the source is other/settings now; was home/settings"
 
 
 def test_a_copy_is_never_a_source() -> None:

@@ -22,6 +22,9 @@ class Body:
     def unlike(self, _answer: bytes) -> tuple[str, ...]:
         return ()
 
+    def conceal(self, text: str) -> str:
+        return text
+
 
 CREATE = Finding(
     "missing", Severity.WARNING, ObjectKey("Secret", "login", "team-a"), "from home/login", Fix(Action.CREATE, Body())

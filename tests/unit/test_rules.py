@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from jobs.copies.rule_files import rules_from_files
-from jobs.copies.rules import Rule
+from jobs.copies.rules import BrokenRule, Head, Rule, parse_rule
 from jobs.kit.errors import ConfigurationError
+from tests.canary import canary, leaks
 
 GOOD = {
     "apiVersion": "kubechores.dev/v1",
@@ -102,3 +103,31 @@ def test_no_rule_and_no_such_rule_are_told(tmp_path: Path) -> None:
     assert "holds no CopyratorRule" in problems(written(tmp_path, {"kind": "ConfigMap"}))[0]
     assert "holds no CopyratorRule other; it has good" in problems(written(tmp_path, GOOD), rule_name="other")[0]
     assert "is in the files more than once" in problems(written(tmp_path, GOOD, GOOD))[0]
+
+
+@pytest.mark.parametrize("value", ['"{}" trailing', "*{}", "!{} x"], ids=["syntax", "alias", "tag"])
+def test_a_file_that_is_no_yaml_is_told_without_what_it_says(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "secret.yaml"
+    path.write_text(f"password: {value.format(canary())}\n")
+
+    (problem,) = problems(str(path))
+
+    assert problem.startswith(f"{path}: is not valid YAML at line 1, column ")
+    assert not leaks(problem)
+
+
+def test_a_rule_without_a_spec_is_broken_like_any_other() -> None:
+    broken = parse_rule(Head("kube-chores", "odd"), b"")
+
+    assert isinstance(broken, BrokenRule)
+    assert broken.problems == ("spec: Expected `object`, got `null`",)
+
+
+def test_an_old_form_that_is_wrong_in_itself_is_told_too(tmp_path: Path) -> None:
+    old = {"kind": "CopyratorRule", "metadata": ["x"], "ruleType": "configmap"}
+
+    (odd,) = problems(written(tmp_path, {**old, "selector": {"copyrator": "true"}}))
+    assert "(without a name): has no spec: this is the form of an older tool" in odd
+    assert any(
+        "'spec' is a required property" in each for each in problems(written(tmp_path, {**old, "selector": "x"}))
+    )

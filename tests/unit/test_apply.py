@@ -1,0 +1,91 @@
+"""Writes and what comes of them, against a server that answers as each test says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from jobs.kit.apply import DryRun, apply
+from jobs.kit.manifests import Deletion, Manifest, Recreation
+from jobs.kit.model import Action, Body, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
+from jobs.kit.objects import SECRETS, Content
+from jobs.kit.transport import Answer, Request
+
+BODY = Content("Opaque", {"password": "aHVudGVyMg=="})
+DELETION = Deletion("uid", "7")
+
+
+def refusal(status: int, message: str) -> tuple[int, bytes]:
+    return status, json.dumps({"kind": "Status", "message": message}).encode()
+
+
+@dataclass
+class Server:
+    """Answers each write as `says` does, by default with what was sent, and remembers them."""
+
+    says: Callable[[Action, str], tuple[int, bytes] | None] = lambda _action, _path: None
+    writes: list[tuple[Action, str, dict[str, Any], bool]] = field(default_factory=list)
+
+    def write(self, writes: Iterable[tuple[Action, str, bytes, Any]], *, dry_run: bool) -> Iterator[Answer]:
+        methods = {Action.CREATE: "POST", Action.DELETE: "DELETE"}
+        for action, path, body, tag in writes:
+            self.writes.append((action, path, json.loads(body), dry_run))
+            status, answer = self.says(action, path) or (200, body)
+            yield Answer(Request(methods.get(action, "PUT"), path, body, tag=tag), status, answer)
+
+    def carry_out(self, *findings: Finding) -> list[Result]:
+        return list(apply(self, findings, {"Secret": SECRETS}, DryRun.NONE))  # type: ignore[arg-type]
+
+
+def finding(action: Action, number: int = 0) -> Finding:
+    key = ObjectKey("Secret", "login", f"team-{number}")
+    manifest = Manifest(SECRETS, key, {}, {}, BODY)
+    bodies: dict[Action, Body] = {Action.DELETE: DELETION, Action.RECREATE: Recreation(DELETION, manifest)}
+    return Finding("code", Severity.WARNING, key, "", Fix(action, bodies.get(action, manifest)))
+
+
+def test_an_orphan_that_changed_meanwhile_is_left_to_the_next_run() -> None:
+    server = Server(lambda _action, _path: refusal(409, "the resourceVersion in the precondition does not match"))
+
+    (result,) = server.carry_out(finding(Action.DELETE))
+
+    assert (result.outcome, result.exit_code) == (Outcome.SKIPPED, ExitCode.DONE)
+    assert result.message == "changed meanwhile: the next run looks again"
+
+
+def test_few_are_missing_at_a_time_while_many_are_replaced() -> None:
+    server = Server()
+
+    results = server.carry_out(*(finding(Action.RECREATE, number) for number in range(50)))
+
+    missing, most = 0, 0
+    for action, _, _, dry_run in server.writes:
+        missing += 0 if dry_run else {Action.DELETE: 1, Action.CREATE: -1}[action]
+        most = max(most, missing)
+    assert {result.outcome for result in results} == {Outcome.DONE}
+    assert (missing, most) == (0, 16)
+
+
+def test_what_is_tried_before_a_replacement_has_the_same_name_in_every_run() -> None:
+    refused = Server(lambda action, _path: refusal(403, "exceeded quota") if action is Action.CREATE else None)
+
+    (result,) = refused.carry_out(finding(Action.RECREATE))
+
+    assert (result.outcome, result.message) == (Outcome.FAILED, "exceeded quota")
+    assert [(body["metadata"]["name"], dry_run) for _, _, body, dry_run in refused.writes] == [
+        ("kube-chores-trial", True)
+    ]
+
+
+@pytest.mark.parametrize("action", [Action.CREATE, Action.REPLACE, Action.RECREATE])
+def test_a_webhook_that_quotes_the_secret_is_not_quoted(action: Action) -> None:
+    quoted = 'admission webhook "w" denied the request: "hunter2" (aHVudGVyMg==) is too short'
+    server = Server(lambda action, _path: None if action is Action.DELETE else refusal(400, quoted))
+
+    (result,) = server.carry_out(finding(action))
+
+    assert result.message == 'admission webhook "w" denied the request: "***" (***) is too short'
