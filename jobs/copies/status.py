@@ -16,6 +16,7 @@ from jobs.kit.model import Outcome, Plan, Result
 READY = "Ready"
 MOST_CONFLICTS_LISTED = 100
 _MOST_NAMED = 3
+_LONGEST_MESSAGE = 2048  # the schema takes 32768; nobody reads that much in a table
 
 # Why a rule is not ready, by finding or outcome; the first that applies is the condition's reason.
 _REASONS = (
@@ -48,7 +49,7 @@ def _statement(head: Head, copies: int, results: Sequence[Result], plan: Plan, n
     condition = dated(before.conditions, _condition(head, copies, results, plan), now)
     after = RuleStatus(
         head.generation,
-        (condition,),
+        (*(other for other in before.conditions if other.type != READY), condition),
         len(conflicts),
         tuple(Conflict(key.namespace, key.name) for key in conflicts[:MOST_CONFLICTS_LISTED]),
     )
@@ -56,7 +57,7 @@ def _statement(head: Head, copies: int, results: Sequence[Result], plan: Plan, n
         return None
     told = changed(before.conditions, condition)
     tale = event(head.key, RULES.api_version, head.uid, condition, now) if told else None
-    return Statement(head.key, _merge_patch(after), tale)
+    return Statement(head.key, head.uid, _merge_patch(after), tale)
 
 
 def _condition(head: Head, copies: int, results: Sequence[Result], plan: Plan) -> Condition:
@@ -66,7 +67,7 @@ def _condition(head: Head, copies: int, results: Sequence[Result], plan: Plan) -
     for kind, reason in _REASONS:
         if kind in kinds:
             message = _message(kinds[kind], copies, told_each=kind in ("invalid", "unreadable", "failed"))
-            return Condition(READY, "False", reason, message, head.generation)
+            return Condition(READY, "False", reason, message[:_LONGEST_MESSAGE], head.generation)
     return Condition(READY, "True", "Synced", f"{copies} {'copy' if copies == 1 else 'copies'}", head.generation)
 
 

@@ -219,7 +219,7 @@ def _why(
     right: bool,
 ) -> str:
     source_before = actual.header.annotations.get(stamps.SOURCE)
-    if source_before != desired.source:
+    if source_before is not None and source_before != desired.source:
         return f"the source is {desired.source} now; was {source_before}"
     if not fresh:
         return f"the source {desired.source} was made anew" if right else f"the source {desired.source} changed"

@@ -61,8 +61,8 @@ def state(
         if statement.event and not error_of(answers[0]):
             answers.append(cluster.tell(statement.event))
         for error in filter(None, map(error_of, answers)):
-            if error.status == 404 or error.is_terminating_namespace:
-                continue  # the resource went away meanwhile, and its status with it
+            if error.status in (404, 409) or error.is_terminating_namespace:
+                continue  # the resource went away meanwhile, or was made anew: its status waits for the next run
             finding = Finding("status", Severity.ERROR, statement.key, "its status cannot be written")
             yield Result(finding, Outcome.FAILED, error.message, error.exit_code)
 

@@ -32,12 +32,13 @@ class Statement:
     """What a custom resource's status should say, and an Event to go with it, if its condition changed."""
 
     key: ObjectKey
+    uid: str
     status: Mapping[str, Any]
     event: Mapping[str, Any] | None = None
 
     def encode(self) -> bytes:
-        """Return the merge patch of the status."""
-        return msgspec.json.encode({"status": self.status})
+        """Return the merge patch of the status; with the uid it cannot reach a resource made anew meanwhile."""
+        return msgspec.json.encode({"metadata": {"uid": self.uid}, "status": self.status})
 
 
 def changed(before: Sequence[Condition], now: Condition) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import shlex
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -82,7 +84,7 @@ def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
             log.log.error(error)
             return error.exit_code
         if plan.held:
-            log.log.error(_held(job.name, plan, connection))
+            log.log.error(_held(job.name, plan, connection, options))
         code = _exit_code(results, options, stopped=stopping())
         report.write(report.Report(job.name, options, plan, results, transport.traffic, code))
         return code
@@ -166,15 +168,18 @@ def _found_done(result: Result) -> Result:
     return result._replace(outcome=Outcome.DONE, message=message, exit_code=ExitCode.DONE)
 
 
-def _held(job: str, plan: Plan, connection: Connection) -> str:
+def _held(job: str, plan: Plan, connection: Connection, options: RunOptions) -> str:
     """Return the message that tells what a brake held, and the command that lifts it once."""
     what = " and ".join(f"{number} of {plan.stamped[kind]} {kind}s" for kind, number in plan.held.items())
     limit = max(plan.held.values())
-    lift = f"chores {job} -n {connection.namespace} --context {connection.context} --max-deletes {limit}"
+    where = {"-n": connection.namespace, "--context": connection.context, "--kubeconfig": options.kubeconfig}
+    flags = [word for flag, value in where.items() if value for word in (flag, value)]
+    lift = shlex.join(["chores", job, *flags, "--max-deletes", str(limit)])
     if connection.in_pod:
         lift = (
-            f"kubectl create job {job}-lift --from=cronjob/{job} -n {connection.namespace} --dry-run=client -o yaml"
-            f" | kubectl set env --local -f - CHORES_MAX_DELETES={limit} -o yaml | kubectl create -f -"
+            f"kubectl create job {job}-lift-{secrets.token_hex(3)} --from=cronjob/{job} -n {connection.namespace}"
+            f" --dry-run=client -o yaml | kubectl set env --local -f - CHORES_MAX_DELETES={limit} -o yaml"
+            " | kubectl create -f -"
         )
     return f"the deletion brake holds: {what} would be deleted, and none is. If that is meant, run once:\n  {lift}"
 

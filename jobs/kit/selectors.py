@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -94,5 +95,6 @@ def value_problems(value: str, path: str) -> Iterator[str]:
 
 def glob_matcher(patterns: Sequence[str]) -> re.Pattern[str]:
     """Return what matches a whole name against any of the globs; `*` is any run of characters, `?` any one."""
-    parts = [re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".") for pattern in patterns]
+    # fnmatch knows sets in brackets too, which no name of a namespace needs: they stand for themselves here.
+    parts = [fnmatch.translate(pattern.replace("[", "[[]")) for pattern in patterns]
     return re.compile("|".join(f"(?:{part})" for part in parts) if parts else r"(?!)")
