@@ -53,12 +53,13 @@ def state(
         return
     for statement in statements:
         path = resources[statement.key.kind].path(statement.key.namespace, statement.key.name)
-        answers = [cluster.state(path, statement.encode())]
-        if statement.event and not error_of(answers[0]):
-            answers.append(cluster.tell(statement.event))
-        for error in filter(None, map(error_of, answers)):
-            if error.status == 404 or error.is_terminating_namespace:
-                continue  # the resource went away meanwhile, and its status with it
+        error = error_of(cluster.state(path, statement.encode()))
+        if statement.event and not error:
+            error = error_of(cluster.tell(statement.event))
+            if error and error.status == 409:
+                continue  # told already: the answer to an earlier try was lost
+        # After a 404 the resource went away meanwhile, and its status with it.
+        if error and error.status != 404 and not error.is_terminating_namespace:
             finding = Finding("status", Severity.ERROR, statement.key, "its status cannot be written")
             yield Result(finding, Outcome.FAILED, error.message, error.exit_code)
 
