@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
@@ -101,8 +102,12 @@ class _Writer:
         return finding.fix.action, self._path(finding), finding.fix.body.encode()
 
     def _trial(self, finding: Finding) -> tuple[Action, str, bytes]:
-        """Ask whether the new object would be taken; under another name, since its own is still in use."""
-        manifest = _recreation(finding).manifest.elsewhere(f"kube-chores-trial-{id(finding):x}")
+        """Ask whether the new object would be taken; under another name, since its own is still in use.
+
+        That name is the same in each run: a refusal quotes it, and a status that quotes the refusal is to stay as it is.
+        """
+        number = zlib.crc32(finding.object.name.encode())
+        manifest = _recreation(finding).manifest.elsewhere(f"kube-chores-trial-{number:08x}")
         return Action.CREATE, self._path(finding), manifest.encode()
 
     def _removal(self, finding: Finding) -> tuple[Action, str, bytes]:
