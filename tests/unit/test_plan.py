@@ -244,3 +244,11 @@ def test_the_plan_does_not_depend_on_the_order_of_what_was_read() -> None:
         return "\n".join(f"{f.object} {f.code} {f.reason} {f.fix and f.fix.body.encode()!r}" for f in made.findings)
 
     assert len({text(plan(shuffled(), SETTINGS, NOW)) for _ in range(10)}) == 1
+
+
+def test_a_source_that_several_rules_may_not_copy_is_told_to_all_of_them() -> None:
+    made_by_us = source(labels={stamps.MANAGED_BY: stamps.MANAGER, stamps.JOB: "sync-copies"})
+    told = replace(SETTINGS, verbose=True)
+
+    for rules in ([rule("a"), rule("b")], [rule("b"), rule("a")]):
+        assert only(plan(seen(rules, [made_by_us], [], "team"), told, NOW)).subjects == ("a", "b")
