@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from jobs.copies.desired import NEVER_COPIED, Desired, Place
 from jobs.copies.seen import KINDS, NAME, Object, Seen, Settings
@@ -123,8 +123,14 @@ def _fix(key: ObjectKey, desired: Desired, actual: Object, *, right: bool) -> Fi
     if right or before is None or not (before.immutable or before.type != desired.content.type):
         return Fix(Action.REPLACE, manifest)
     # https://kubernetes.io/docs/concepts/configuration/secret/#secret-immutable; the type of a Secret is as fixed.
-    anew = structs.replace(manifest, uid="", resource_version="", finalizers=b"")
-    return Fix(Action.RECREATE, Recreation(Deletion(actual.header.uid, actual.header.resource_version), anew))
+    # What others put on the old copy goes with it: on the new one it would be ours, and a crash in between loses it.
+    return Fix(
+        Action.RECREATE, Recreation(Deletion(actual.header.uid, actual.header.resource_version), _new(key, desired))
+    )
+
+
+def _new(key: ObjectKey, desired: Desired) -> Manifest:
+    return Manifest(desired.resource, key, desired.labels, desired.annotations, desired.content)
 
 
 def _replacement(key: ObjectKey, desired: Desired, actual: Header) -> Manifest:
@@ -186,9 +192,8 @@ class _Owner(Struct):
 
 def _missing(place: Place, settings: Settings) -> Finding:
     desired = place.desired[0]
-    body = Manifest(desired.resource, place.key, desired.labels, desired.annotations, desired.content)
     shown = changes(None, desired.content, secret=desired.resource is SECRETS) if settings.diff else ()
-    fix = Fix(Action.CREATE, body)
+    fix = Fix(Action.CREATE, _new(place.key, desired))
     return Finding("missing", Severity.WARNING, place.key, f"from {desired.source}", fix, shown, desired.rules)
 
 
