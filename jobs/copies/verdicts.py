@@ -29,6 +29,7 @@ class View(NamedTuple):
     taken: frozenset[ObjectKey]
     crowded: frozenset[str]
     orphans: Mapping[str, str]
+    sources: frozenset[ObjectKey]
 
     def looks_first(self, place: Place) -> bool:
         """Whether to look before a create: a dry run always does, others where they were refused before."""
@@ -45,7 +46,12 @@ def view(seen: Seen, settings: Settings) -> View:
         if status.conflict_count > len(status.conflicts):
             crowded.add(rule.name)
         orphans[f"{rule.namespace}/{rule.name}"] = rule.spec.orphans
-    return View(seen, settings, frozenset(taken), frozenset(crowded), orphans)
+    sources = {
+        ObjectKey(KINDS[query.rule_type].kind, source.header.name, source.header.namespace)
+        for query, found in seen.sources.items()
+        for source in found
+    }
+    return View(seen, settings, frozenset(taken), frozenset(crowded), orphans, frozenset(sources))
 
 
 def judge(place: Place, view: View) -> Finding | Need | None:
@@ -61,7 +67,7 @@ def judge(place: Place, view: View) -> Finding | Need | None:
             return None
         return Need(place.key, full=False) if view.looks_first(place) and not looked else _missing(place, view.settings)
     if not stamps.is_ours(actual.header.labels, NAME, view.settings.namespace):
-        return _of_somebody_else(place, actual)
+        return _of_somebody_else(place, actual, view)
     if actual.header.terminating:
         return Finding("skipped", Severity.INFO, place.key, "is being deleted", subjects=place.rules)
     if not place.desired:
@@ -72,6 +78,13 @@ def judge(place: Place, view: View) -> Finding | Need | None:
 def _latest(place: Place, seen: Seen) -> Object | ApiError | None:
     """Return the object as it was read last: by itself where it was needed, else in the list."""
     for need, decode in ((Need(place.key), _decode_full), (Need(place.key, full=False), _decode_partial)):
+def _is_taken_over_blindly(desired: Desired, actual: Header, seen: Seen) -> bool:
+    """Whether the copy would change its source while its own rule may want it still: rule or sources were not read."""
+    unread = {name for failure in seen.failures for name in failure.subjects}
+    rule = actual.annotations.get(stamps.RULE, "").rpartition("/")[2]
+    return rule in unread and actual.annotations.get(stamps.SOURCE) not in (None, desired.source)
+
+
         document = seen.documents.get(need)
         if document is None:
             continue
@@ -151,7 +164,7 @@ def _replacement(key: ObjectKey, desired: Desired, actual: Header) -> Manifest:
     )
 
 
-def _of_somebody_else(place: Place, actual: Object) -> Finding | Need | None:
+def _of_somebody_else(place: Place, actual: Object, view: View) -> Finding | Need | None:
     """Return what to do about an object in the way: leave it, or adopt it where a rule says so and nothing forbids."""
     if not place.desired:
         return None
@@ -163,6 +176,9 @@ def _of_somebody_else(place: Place, actual: Object) -> Finding | Need | None:
     if actual.content is None:
         return Need(place.key)
     why_not = _why_not_adopted(actual.header, actual.content, desired)
+    if place.key in view.sources:
+        # Its own copies would be orphans then, and two sources that adopt each other would end as nobody's.
+        return _conflict(place, "exists and cannot be adopted: it is itself a source of a rule; left untouched")
     if why_not:
         return _conflict(place, f"exists and cannot be adopted: {why_not}; left untouched")
     fix = Fix(Action.REPLACE, _replacement(place.key, desired, actual.header))

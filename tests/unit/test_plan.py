@@ -252,3 +252,16 @@ def test_a_source_that_several_rules_may_not_copy_is_told_to_all_of_them() -> No
 
     for rules in ([rule("a"), rule("b")], [rule("b"), rule("a")]):
         assert only(plan(seen(rules, [made_by_us], [], "team"), told, NOW)).subjects == ("a", "b")
+
+
+def test_a_source_is_never_adopted() -> None:
+    """Two that adopt each other would both be copies without a source, and both be deleted by the next run."""
+    rules = [rule(name, namespace, conflict="Adopt") for name, namespace in (("a", "home"), ("b", "team"))]
+    theirs = Document(b'{"metadata": {"name": "settings", "namespace": "home"}}')
+    world = seen(rules, [source("home"), source("team")], [], "team")
+    needs = [Need(ObjectKey("ConfigMap", "settings", namespace)) for namespace in ("home", "team")]
+
+    made = plan(world.looked_up(dict.fromkeys(needs, theirs)), SETTINGS, NOW)
+
+    assert [(finding.code, finding.fix) for finding in made.findings] == [("conflict", None)] * 2
+    assert "itself a source" in made.findings[0].reason
