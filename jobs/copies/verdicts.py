@@ -72,12 +72,12 @@ def judge(place: Place, view: View) -> Finding | Need | None:
         return Finding("skipped", Severity.INFO, place.key, "is being deleted", subjects=place.rules)
     if not place.desired:
         return _orphan(place.key, actual.header, view)
+    if _is_taken_over_blindly(place.desired[0], actual.header, view.seen):
+        reason = f"its rule cannot be followed now: not yet taken over by {place.desired[0].source}"
+        return Finding("skipped", Severity.INFO, place.key, reason, subjects=place.rules)
     return _compare(place.key, place.desired[0], actual, view.settings)
 
 
-def _latest(place: Place, seen: Seen) -> Object | ApiError | None:
-    """Return the object as it was read last: by itself where it was needed, else in the list."""
-    for need, decode in ((Need(place.key), _decode_full), (Need(place.key, full=False), _decode_partial)):
 def _is_taken_over_blindly(desired: Desired, actual: Header, seen: Seen) -> bool:
     """Whether the copy would change its source while its own rule may want it still: rule or sources were not read."""
     unread = {name for failure in seen.failures for name in failure.subjects}
@@ -85,6 +85,9 @@ def _is_taken_over_blindly(desired: Desired, actual: Header, seen: Seen) -> bool
     return rule in unread and actual.annotations.get(stamps.SOURCE) not in (None, desired.source)
 
 
+def _latest(place: Place, seen: Seen) -> Object | ApiError | None:
+    """Return the object as it was read last: by itself where it was needed, else in the list."""
+    for need, decode in ((Need(place.key), _decode_full), (Need(place.key, full=False), _decode_partial)):
         document = seen.documents.get(need)
         if document is None:
             continue
@@ -173,12 +176,12 @@ def _of_somebody_else(place: Place, actual: Object, view: View) -> Finding | Nee
         return _conflict(place, "exists and is not ours: left untouched")
     if stamps.is_stamped(actual.header.labels):
         return _conflict(place, "belongs to another job or installation of kube-chores: left untouched")
-    if actual.content is None:
-        return Need(place.key)
-    why_not = _why_not_adopted(actual.header, actual.content, desired)
     if place.key in view.sources:
         # Its own copies would be orphans then, and two sources that adopt each other would end as nobody's.
         return _conflict(place, "exists and cannot be adopted: it is itself a source of a rule; left untouched")
+    if actual.content is None:
+        return Need(place.key)
+    why_not = _why_not_adopted(actual.header, actual.content, desired)
     if why_not:
         return _conflict(place, f"exists and cannot be adopted: {why_not}; left untouched")
     fix = Fix(Action.REPLACE, _replacement(place.key, desired, actual.header))

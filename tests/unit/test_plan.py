@@ -265,3 +265,13 @@ def test_a_source_is_never_adopted() -> None:
 
     assert [(finding.code, finding.fix) for finding in made.findings] == [("conflict", None)] * 2
     assert "itself a source" in made.findings[0].reason
+
+
+def test_a_copy_does_not_change_its_source_while_something_cannot_be_read() -> None:
+    rules = [rule("a", "home"), rule("b", "other")]
+    existing = copy("team", source("other"), rules[1])
+    unread = Finding("unreadable", Severity.ERROR, ObjectKey("CopyratorRule", "b"), "", subjects=("b",))
+    whole = seen(rules, [source("home")], [existing], "team")
+
+    assert only(plan(whole, SETTINGS, NOW)).fix
+    assert only(plan(replace(whole, failures=(unread,)), SETTINGS, NOW)) == unread
