@@ -85,6 +85,14 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
     failures += [
         _unreadable(rule, "its copies", denied[rule.spec.rule_type]) for rule in rules if rule.spec.rule_type in denied
     ]
+    followed = {rule.spec.rule_type for rule in rules}
+    failures += [
+        _failure(
+            "unreadable", ObjectKey(KINDS[each].kind, "*"), f"copies cannot be read: {error.message}", error.exit_code
+        )
+        for each, error in denied.items()
+        if each not in followed
+    ]
     namespaces = whole(lambda: _namespaces(cluster))
     sources: dict[SourceQuery, tuple[Object, ...]] = {}
     for query in sorted({query for rule in rules for query in rule.queries() if query.rule_type in copies}):
@@ -165,7 +173,8 @@ def _unreadable(rule: Rule, what: str, error: ApiError) -> Finding:
 
 
 def _failure(code: str, key: ObjectKey, reason: str, exit_code: ExitCode) -> Finding:
-    return Finding(code, Severity.ERROR, key, reason, subjects=(key.name,), exit_code=exit_code)
+    subjects = (key.name,) if key.kind == RULES.kind else ()
+    return Finding(code, Severity.ERROR, key, reason, subjects=subjects, exit_code=exit_code)
 
 
 def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:

@@ -104,7 +104,7 @@ class _Writer:
     def _trial(self, finding: Finding) -> tuple[Action, str, bytes]:
         """Ask whether the new object would be taken; under another name, since its own is still in use.
 
-        That name is the same in each run: a refusal quotes it, and a status that quotes the refusal is to stay as it is.
+        That name is the same in each run: a refusal quotes it, and a rule's status quotes the refusal.
         """
         number = zlib.crc32(finding.object.name.encode())
         manifest = _recreation(finding).manifest.elsewhere(f"kube-chores-trial-{number:08x}")

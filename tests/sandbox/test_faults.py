@@ -37,9 +37,12 @@ EXPECTED = {"401": {2}, "late": {0, 1}}
 def limit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Set the transport's time limits."""
 
+    defaults = Transport.__init__.__kwdefaults__
+    assert defaults
+
     def limit(**seconds: float) -> None:
         for name, value in seconds.items():
-            monkeypatch.setitem(Transport.__init__.__kwdefaults__, name, value)
+            monkeypatch.setitem(defaults, name, value)
 
     return limit
 
@@ -180,7 +183,7 @@ def test_a_list_that_fails_half_way_never_leads_to_a_deletion(
             before = world.objects()
             world.sandbox.inject(Fault("GET", path, status=status, skip=earlier, times=None))
             ran = world.run()
-            found: list[object] = sorted(before.keys() - world.objects().keys())
+            found: list[object] = [*(before.keys() - world.objects().keys())]
             found += [] if ran.exit_code == 1 else [ran]
             world.sandbox.clear_faults()
             found += differing(world.end(), undisturbed) if world.run().exit_code == 0 else ["the next run failed"]
@@ -191,3 +194,25 @@ def test_a_list_that_fails_half_way_never_leads_to_a_deletion(
         print(f"\n{len(lists)} lists that fail with {status}")  # noqa: T201 - seen without -s
     assert wrong == {}
     assert len(set(lists)) >= 6
+
+
+def test_a_list_of_copies_that_no_rule_is_about_is_missed_when_it_fails(small_world: Sandbox) -> None:
+    with served(small_world) as world:
+        for _, namespace, name in world.rules():
+            _remove_rule(world, namespace, name)
+        world.sandbox.inject(Fault("GET", "/api/v1/secrets", status=403, times=None))
+        ran = world.run()
+
+    assert ran.exit_code == 1
+    assert [each["code"] for each in ran.results if each["severity"] == "error"] == ["unreadable"]
+    assert "a fault was injected" in ran.stdout
+
+
+def _remove_rule(world: World, namespace: str, name: str) -> None:
+    cluster = world.sandbox.cluster
+    resource = cluster.find("kubechores.dev", "v1", "copyrators")
+    assert resource
+    with cluster.store.lock:
+        rule = cluster.store.get(resource, namespace, name)
+        assert rule
+        cluster.store.remove(resource, rule)
