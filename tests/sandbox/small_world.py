@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -121,7 +122,10 @@ def differing(one: dict[Key, Object], other: dict[Key, Object]) -> list[Key]:
 
 def _forked(call: Callable[[], object]) -> int:
     """Run `call` in a copy of this process that ends without the endings of this one; return its pid."""
-    child = os.fork()
+    with warnings.catch_warnings():
+        # Newer Pythons warn of threads that hold locks: the child uses nothing of the embedded cluster's.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if child:
         return child
     try:
