@@ -82,6 +82,11 @@ class Cluster:
     def __post_init__(self) -> None:
         self.authorizer = Authorizer(self.store)
 
+    def copy(self) -> Cluster:
+        """Another cluster with the same objects and identities."""
+        with self.store.lock:
+            return Cluster(self.store.copy(), dict(self.tokens))
+
     def resources(self) -> list[Resource]:
         """All served resources."""
         return list(self._table().values())

@@ -8,13 +8,18 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
-Kind = Literal["status", "reset-before", "reset-after", "delay", "truncate"]
-KINDS = ("status", "reset-before", "reset-after", "delay", "truncate")
+Kind = Literal["status", "reset-before", "reset-after", "delay", "truncate", "call-before", "call-after"]
+KINDS = ("status", "reset-before", "reset-after", "delay", "truncate", "call-before", "call-after")
 
 
 @dataclass
 class Fault:
-    """One fault. `skip` matching requests pass first, then `times` are hit (None: all that follow)."""
+    """One fault. `skip` matching requests pass first, then `times` are hit (None: all that follow).
+
+    `call-before` and `call-after` run `call` before the request is handled, or after that and before its answer is
+    sent: to kill or hold the client, or to let another one in. Faults on one request act in the order of `inject`, so
+    a `call-before` with a `reset-before` after it makes a client die with a request that never arrived.
+    """
 
     method: str = "*"
     path: str = "*"
@@ -25,10 +30,13 @@ class Fault:
     seconds: float = 0.5
     skip: int = 0
     times: int | None = 1
+    call: Callable[[], object] | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"a fault's kind is one of {', '.join(KINDS)}, not {self.kind!r}")
+        if self.kind.startswith("call-") != (self.call is not None):
+            raise ValueError(f"faults of kind call-before and call-after have a `call`, others do not: {self.kind}")
 
     @classmethod
     def parse(cls, text: str) -> Fault:

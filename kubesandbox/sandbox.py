@@ -19,13 +19,15 @@ from .server import Request, Server
 class Sandbox:
     """An in-memory Kubernetes API server on 127.0.0.1; a context manager, or start() and stop()."""
 
-    def __init__(self, port: int = 0) -> None:
-        self.admin_token = secrets.token_hex(16)
-        self.cluster = Cluster()
-        populate(self.cluster)
+    def __init__(self, port: int = 0, *, of: Sandbox | None = None) -> None:
+        """With `of` it begins with the objects, versions and identities of another one, which goes on without it."""
+        self.admin_token: str = of.admin_token if of else secrets.token_hex(16)
+        self.cluster: Cluster = of.cluster.copy() if of else Cluster()
+        if not of:
+            populate(self.cluster)
         self._faults = Faults()
         self._server = Server(port, self.cluster, self._faults, self.admin_token)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="sandbox", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name="sandbox", daemon=True)
         self._controllers = Controllers(self.cluster)
 
     @property

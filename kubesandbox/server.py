@@ -174,11 +174,16 @@ class Handler(StreamRequestHandler):
         for fault in faults:
             if fault.kind == "delay":
                 time.sleep(fault.seconds)
+            elif fault.kind == "call-before" and fault.call:
+                fault.call()
             elif fault.kind == "reset-before":
                 return self._reset(incoming, ANONYMOUS)
             elif fault.kind == "status":
                 return self._send(incoming, _failed(fault), ANONYMOUS)
         user, answer = self._answer(incoming)
+        for fault in faults:
+            if fault.kind == "call-after" and fault.call:
+                fault.call()
         kinds = {fault.kind for fault in faults}
         if "reset-after" in kinds:
             return self._reset(incoming, user)

@@ -82,6 +82,13 @@ class Store:
     def __post_init__(self) -> None:
         self.changed = threading.Condition(self.lock)
 
+    def copy(self) -> Store:
+        """Another store with the same objects under the same versions; without the past, so without watches."""
+        shelves = {
+            key: _Shelf(dict(shelf.objects), list(shelf.keys), shelf.revision) for key, shelf in self._shelves.items()
+        }
+        return Store(version=self.version, _shelves=shelves)
+
     def _shelf(self, resource: Resource) -> _Shelf:
         return self._shelves.setdefault(resource.key, _Shelf())
 

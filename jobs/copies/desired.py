@@ -65,7 +65,9 @@ def candidates(seen: Seen) -> tuple[dict[tuple[str, str], list[Candidate]], list
                 why_not = _why_no_source(source)
                 if why_not:
                     key = ObjectKey(KINDS[query.rule_type].kind, source.header.name, source.header.namespace)
-                    skipped[key] = Finding("skipped", Severity.INFO, key, why_not, subjects=(rule.name,))
+                    others = skipped[key].subjects if key in skipped else ()
+                    subjects = tuple(sorted({*others, rule.name}))
+                    skipped[key] = Finding("skipped", Severity.INFO, key, why_not, subjects=subjects)
                 else:
                     wanted.setdefault((query.rule_type, source.header.name), []).append(Candidate(rule, source))
     return wanted, list(skipped.values())

@@ -114,9 +114,9 @@ class Cluster:
         return self.transport.send(Request("PATCH", f"{path}/status?{query}", patch, content_type=_MERGE))
 
     def tell(self, event: Mapping[str, Any]) -> Answer:
-        """Create an Event."""
+        """Create an Event. Its name is unique, so it may be sent again: 409 says that an earlier try arrived."""
         path = EVENTS.path(event["metadata"]["namespace"])
-        return self.transport.send(Request("POST", path, msgspec.json.encode(event), repeatable=False))
+        return self.transport.send(Request("POST", path, msgspec.json.encode(event)))
 
     def may(self, verb: str, resource: Resource) -> bool:
         """Whether the credentials have a right in all namespaces; asking is open to everybody and changes nothing.

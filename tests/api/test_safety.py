@@ -416,12 +416,12 @@ def test_status_and_events_change_only_when_facts_do(api: Api, sync: Run) -> Non
 def test_a_lasting_error_is_told_once(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     quota = {"hard": {"count/configmaps": "1"}}
-    api.create(
-        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": team}, "spec": quota}
-    )
+    limit = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": team}, "spec": quota}
+    api.create(limit)
+    wait_for(lambda: (api.get(limit) or {}).get("status", {}).get("used"), "the quota to be counted")
     api.create(configmap(home))
     api.create(rule("settings", home, f"*-{api.token}"))
-    wait_for(lambda: "exceeded quota" in sync().stdout, "the quota to hold")
+    assert "exceeded quota" in sync().stdout
     assert ready(api, "settings")["reason"] == "Failed"
     api.mark()
 

@@ -378,3 +378,20 @@ def test_kubectl_sees_what_the_rule_is(api: Api, sync: Run) -> None:
     )
     columns = [column["name"] for column in json.loads(table[2])["columnDefinitions"]]
     assert columns[:3] == ["Name", "Type", "From"]
+
+
+def test_a_replaced_copy_leaves_the_labels_of_others_and_the_next_run_nothing_to_do(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(configmap(home, data={"a": "1"}, immutable=True))
+    api.create(rule("settings", home, f"*-{api.token}"))
+    sync()
+    api.patch(at(team, source), {"metadata": {"labels": {"team": "blue"}}})
+    api.delete(source)
+    api.create(configmap(home, data={"a": "2"}, immutable=True))
+
+    assert sync().summary == {"replaced": 1}
+    copy = api.get(at(team, source))
+    assert copy and "team" not in copy["metadata"]["labels"]
+    api.mark()
+    assert sync().summary == {"unchanged": 1}
+    assert api.writes() == []

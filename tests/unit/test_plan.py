@@ -278,3 +278,34 @@ def test_the_plan_does_not_depend_on_the_order_of_what_was_read() -> None:
         return "\n".join(f"{f.object} {f.code} {f.reason} {f.fix and f.fix.body.encode()!r}" for f in made.findings)
 
     assert len({text(plan(shuffled(), SETTINGS, NOW)) for _ in range(10)}) == 1
+
+
+def test_a_source_that_several_rules_may_not_copy_is_told_to_all_of_them() -> None:
+    made_by_us = source(labels={stamps.MANAGED_BY: stamps.MANAGER, stamps.JOB: "sync-copies"})
+    told = replace(SETTINGS, verbose=True)
+
+    for rules in ([rule("a"), rule("b")], [rule("b"), rule("a")]):
+        assert only(plan(seen(rules, [made_by_us], [], "team"), told, NOW)).subjects == ("a", "b")
+
+
+def test_a_source_is_never_adopted() -> None:
+    """Two that adopt each other would both be copies without a source, and both be deleted by the next run."""
+    rules = [rule(name, namespace, conflict="Adopt") for name, namespace in (("a", "home"), ("b", "team"))]
+    theirs = Document(b'{"metadata": {"name": "settings", "namespace": "home", "labels": {"copyrator": "true"}}}')
+    world = seen(rules, [source("home"), source("team")], [], "team")
+    needs = [Need(ObjectKey("ConfigMap", "settings", namespace)) for namespace in ("home", "team")]
+
+    made = plan(world.looked_up(dict.fromkeys(needs, theirs)), SETTINGS, NOW)
+
+    assert [(finding.code, finding.fix) for finding in made.findings] == [("conflict", None)] * 2
+    assert "a rule copies from it" in made.findings[0].reason
+
+
+def test_a_copy_does_not_change_its_source_while_something_cannot_be_read() -> None:
+    rules = [rule("a", "home"), rule("b", "other")]
+    existing = copy("team", source("other"), rules[1])
+    unread = Finding("unreadable", Severity.ERROR, ObjectKey("CopyratorRule", "b"), "", subjects=("b",))
+    whole = seen(rules, [source("home")], [existing], "team")
+
+    assert only(plan(whole, SETTINGS, NOW)).fix
+    assert [finding.fix for finding in plan(replace(whole, failures=(unread,)), SETTINGS, NOW).findings] == [None, None]

@@ -1,0 +1,64 @@
+"""What the embedded cluster does for tests alone: faults that call back, and clusters that begin as another one."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from kubesandbox import Fault, Sandbox
+from tests.apis import Api, sandbox_api
+from tests.worlds import configmap
+
+
+@pytest.mark.parametrize(("kind", "exists"), [("call-before", False), ("call-after", True)])
+def test_a_fault_calls_back_before_a_request_is_handled_or_after(tmp_path: Path, kind: str, exists: bool) -> None:
+    found: list[bool] = []
+    with Sandbox() as sandbox:
+        api = sandbox_api(sandbox, tmp_path)
+        look = Fault("POST", kind=kind, call=lambda: found.append(api.get(configmap("default")) is not None))  # type: ignore[arg-type]
+        sandbox.inject(look)
+        api.create(configmap("default"))
+
+    assert found == [exists]
+
+
+def test_faults_act_in_the_order_in_which_they_were_put_in_force(tmp_path: Path) -> None:
+    called = threading.Event()
+    with Sandbox() as sandbox:
+        api = sandbox_api(sandbox, tmp_path)
+        sandbox.inject(Fault("POST", kind="call-before", call=called.set))
+        sandbox.inject(Fault("POST", kind="reset-before"))
+        with pytest.raises(OSError):
+            api.create(configmap("default"))
+
+        assert called.is_set()
+        assert api.get(configmap("default")) is None
+
+
+@pytest.mark.parametrize("fault", [{"kind": "call-before"}, {"kind": "delay", "call": print}])
+def test_a_fault_has_a_call_if_its_kind_says_so(fault: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="have a `call`"):
+        Fault(**fault)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="have a `call`"):
+        Fault.parse("GET * kind=call-after")
+
+
+def test_a_cluster_begins_as_another_one_and_goes_its_own_way(tmp_path: Path) -> None:
+    def apis(sandbox: Sandbox) -> Api:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        return sandbox_api(sandbox, folder)
+
+    with Sandbox() as first:
+        made = apis(first).create(configmap("default"))
+        token = apis(first).service_account_token("default", "default")
+        with Sandbox(of=first) as second:
+            one, other = apis(first), apis(second)
+            assert other.get(made) == one.get(made) == {"apiVersion": "v1", "kind": "ConfigMap"} | made
+            assert other.request("GET", "/api/v1/namespaces/default", token=token)[0] == 403  # known, without rights
+            other.patch(made, {"data": {"a": "changed"}})
+            one.delete(made)
+            assert one.get(made) is None
+            assert (other.get(made) or {})["data"]["a"] == "changed"

@@ -1,0 +1,326 @@
+"""Worlds that nobody thought of: a second run writes nothing, what is not ours stays, and order does not matter."""
+
+from __future__ import annotations
+
+import base64
+import random
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import strategies as st
+
+from jobs.copies.seen import KINDS, Seen, Settings
+from jobs.kit.cluster import Cluster, error_of
+from jobs.kit.connect import Endpoint
+from jobs.kit.model import Finding, Plan
+from jobs.kit.runner import Document
+from jobs.kit.transport import Transport
+from jobs.sync_copies import observe, plan
+from kubesandbox import Sandbox
+from tests.apis import Api, sandbox_api
+from tests.canary import canary
+from tests.manifests import ROOT, load
+from tests.sandbox.small_world import STAMP, Key, Object, World, is_ours, served
+from tests.worlds import configmap, encoded, rule, secret
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+NAMESPACES = ("annex", "home", "kube-extra", "team-a", "team-b")
+NAMES = ("x", "y")
+SELECTORS: Sequence[Object] = (
+    {"matchLabels": {"copyrator": "true"}},
+    {"matchExpressions": [{"key": "stage", "operator": "Exists"}]},
+    {"matchExpressions": [{"key": "stage", "operator": "In", "values": ["prod", "test"]}]},
+)
+OTHER_STAMPS: Sequence[Mapping[str, str]] = (
+    {},
+    {**STAMP, "kubechores.dev/rule-namespace": "elsewhere"},
+    {**STAMP, "kubechores.dev/job": "fetch-rates"},
+)
+NEVER_ADOPTED = ("kubernetes.io/service-account-token", "helm.sh/release.v1")
+PROFILE = settings(
+    max_examples=100,
+    derandomize=True,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],  # a world that fails is small as it is; shrinking takes minutes
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+# What there may be
+
+
+def some(*choices: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from(choices)
+
+
+def optional(**fields: Any) -> st.SearchStrategy[Object]:
+    """A dict with any of these fields."""
+    return st.fixed_dictionaries({}, optional={name: some(value) for name, value in fields.items()})
+
+
+LABELS = optional(copyrator="true", stage="prod")
+CONFIGMAP = st.tuples(optional(data={"a": "1"}), optional(binaryData={"b": "AAEC"}), optional(immutable=True))
+SECRET_TYPES = some("Opaque", "Opaque", "kubernetes.io/tls", "helm.sh/release.v1", "example.com/own")
+
+
+@st.composite
+def objects(draw: st.DrawFn, namespaces: Sequence[str]) -> Object:
+    """A ConfigMap or Secret that is not ours."""
+    namespace, name, labels = draw(some(*namespaces)), draw(some(*NAMES)), draw(LABELS)
+    if draw(st.booleans()):
+        data, binary, immutable = draw(CONFIGMAP)
+        return configmap(namespace, name, labels=labels, **{"data": {}, **data, **binary, **immutable})
+    kind = draw(SECRET_TYPES)
+    keys = ("tls.crt", "tls.key") if kind == "kubernetes.io/tls" else draw(some(("a",), ("a", "b")))
+    data = {key: encoded(canary()) for key in keys}
+    return secret(namespace, name, labels=labels, type=kind, data=data, **draw(optional(immutable=True)))
+
+
+@st.composite
+def foreign(draw: st.DrawFn) -> Object:
+    """An object at the place of a copy: of nobody, another job or installation, or ours of a rule that is gone."""
+    made = draw(objects(NAMESPACES))
+    stale = draw(st.integers(0, 3)) == 0
+    made["metadata"]["labels"] |= STAMP if stale else draw(some(*OTHER_STAMPS))
+    if stale:
+        marks = {"kubechores.dev/rule": "kube-chores/gone", "kubechores.dev/source": "home/gone"}
+        orphans = draw(optional(**{"kubechores.dev/orphans": "Delete"}))
+        made["metadata"]["annotations"] = marks | orphans
+    made["controlled"] = draw(st.integers(0, 3)) == 0
+    return made
+
+
+@st.composite
+def rules(draw: st.DrawFn, name: str) -> Object:
+    made = rule(name, "", "")
+    made["spec"] = {
+        "ruleType": draw(some("configmap", "secret")),
+        "namespaces": draw(some(["home"], ["annex"], ["annex", "home"])),
+        "selector": draw(some(*SELECTORS)),
+        "targets": draw(
+            st.fixed_dictionaries(
+                {"include": some(["*"], ["team-*"], ["team-a", "home"], ["kube-extra", "*"])},
+                optional={"exclude": some(["team-b"]), "namespaceSelector": some({"matchLabels": {"tier": "web"}})},
+            )
+        ),
+        "conflict": draw(some("Skip", "Adopt")),
+        "orphans": draw(some("Delete", "Retain")),
+        "metadata": draw(optional(labels={"team": name}, annotations={"by": name}, copyLabels=["stage", "note"])),
+    }
+    return made
+
+
+EDITS: Mapping[str, Object] = {
+    "content": {"data": {"a": encoded("edited " + canary())}},
+    "more": {"data": {"more": encoded("edited " + canary())}},
+    "none": {"data": None},
+    "label": {"metadata": {"labels": {"note": "mine"}}},
+    "annotation": {"metadata": {"annotations": {"note": "mine"}}},
+    "stamp": {"metadata": {"labels": {"kubechores.dev/rule-hash": None}}},
+    "disowned": {"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}},
+    "fingerprint": {"metadata": {"annotations": {"kubechores.dev/fingerprint": None}}},
+}
+
+WORLDS = st.fixed_dictionaries(
+    {
+        "namespaces": st.fixed_dictionaries(
+            {name: st.tuples(optional(tier="web"), st.integers(0, 5)) for name in NAMESPACES}
+        ),
+        "sources": st.lists(objects(("home", "annex")), min_size=1, max_size=5),
+        "foreign": st.lists(foreign(), max_size=4),
+        "rules": st.tuples(*(rules(f"rule-{number}") for number in range(3))),
+        "edits": st.lists(st.tuples(st.integers(0, 30), some(*EDITS, "delete")), max_size=4),
+        "changes": st.lists(st.tuples(st.integers(0, 30), objects(("home", "annex"))), max_size=3),
+        "labelled": st.booleans(),
+        "without_rule": st.booleans(),
+    }
+)
+
+
+# Making it
+
+
+@pytest.fixture(scope="module")
+def bare() -> Sandbox:
+    """A cluster with the CRDs and the namespace of the rules."""
+    with tempfile.TemporaryDirectory() as folder, Sandbox() as sandbox:
+        api = sandbox_api(sandbox, Path(folder))
+        for obj in load(ROOT / "cronjobs" / "crds"):
+            api.put(obj)
+        api.create(_namespace("kube-chores"))
+        return Sandbox(of=sandbox)
+
+
+def _namespace(name: str, labels: Object | None = None, *, willing: bool = True) -> Object:
+    annotations = {} if willing else {"kubechores.dev/copies": "false"}
+    metadata = {"name": name, "labels": labels or {}, "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
+def _build(api: Api, drawn: Object) -> None:
+    uids = {}
+    for name, (labels, unwilling) in drawn["namespaces"].items():
+        uids[name] = api.create(_namespace(name, labels, willing=unwilling > 0))["metadata"]["uid"]
+    for each in [*drawn["sources"], *drawn["foreign"]]:
+        made = {key: value for key, value in each.items() if key != "controlled"}
+        if each.get("controlled"):
+            owner = made["metadata"]["namespace"]
+            reference = {"apiVersion": "v1", "kind": "Namespace", "name": owner, "uid": uids[owner], "controller": True}
+            made["metadata"] = made["metadata"] | {"ownerReferences": [reference]}
+        if api.get(made) is None:
+            api.create(made)
+    for each in drawn["rules"]:
+        api.create(each)
+
+
+def _edit(api: Api, world: World, drawn: Object) -> None:
+    """Change copies by hand, and sources: some are made anew with what cannot be changed in place."""
+    copies = [key for key, each in sorted(world.objects().items()) if is_ours(each)]
+    if drawn["labelled"]:
+        for each in copies:
+            _try(api, "PATCH", each, EDITS["label"])
+    for number, how in drawn["edits"]:
+        if copies:
+            key = copies[number % len(copies)]
+            _try(api, *(("DELETE", key) if how == "delete" else ("PATCH", key, EDITS[how])))
+    for number, source in drawn["changes"]:
+        before = drawn["sources"][number % len(drawn["sources"])]
+        if api.get(before) and not is_ours(api.get(before) or {}):
+            api.delete(before)
+            again = source["kind"] == before["kind"]
+            made = source | {"metadata": before["metadata"]} if again else source
+            if api.get(made) is None:
+                api.create(made)
+    if drawn["without_rule"]:
+        api.delete(drawn["rules"][0])
+
+
+def _try(api: Api, method: str, key: Key, patch: Object | None = None) -> None:
+    """An edit that the server may refuse: of what is immutable, of the type's keys, of what is gone."""
+    plural, namespace, name = key
+    headers = {"Content-Type": "application/merge-patch+json"} if patch else None
+    status = api.request(method, f"/api/v1/namespaces/{namespace}/{plural}/{name}", patch, headers=headers)[0]
+    assert status in (200, 404, 422)
+
+
+# What must hold
+
+
+@PROFILE
+@given(drawn=WORLDS)
+def test_whatever_the_world_a_second_run_writes_nothing_and_what_is_not_ours_stays(
+    bare: Sandbox, drawn: Object
+) -> None:
+    with served(bare) as world, tempfile.TemporaryDirectory() as folder:
+        api = sandbox_api(world.sandbox, Path(folder))
+        _build(api, drawn)
+        _converges(world)
+        _edit(api, world, drawn)
+        _converges(world)
+
+
+def _converges(world: World) -> None:
+    before = world.objects()
+    rules = [each["spec"] for each in world.rules().values()]
+    ran = world.run()
+    assert ran.exit_code in (0, 2, 4), ran
+    for code in {each["code"] for each in ran.results} | set(ran.summary):
+        event(code)
+    after = world.objects()
+    spoiled = [key for key, each in before.items() if not is_ours(each) and after.get(key) != each]
+    assert [key for key in spoiled if not (key in after and _may_be_adopted(before[key], rules))] == []
+    writes = len(world.writes())
+    again = world.run()
+    assert world.writes()[writes:] == []
+    assert again.exit_code == ran.exit_code
+    assert [each for each in world.run("--dry-run", "-v").results if "action" in each] == []
+
+
+def _may_be_adopted(obj: Object, rules: Sequence[Object]) -> bool:
+    """What a rule may adopt: of nobody, not controlled, of no tool's type, and no source of any rule."""
+    metadata = obj["metadata"]
+    of_its_kind = [each for each in rules if each["ruleType"] == obj["kind"].lower()]
+    return (
+        any(each["conflict"] == "Adopt" for each in of_its_kind)
+        and not _is_stamped(metadata.get("labels", {}))
+        and not any(owner.get("controller") for owner in metadata.get("ownerReferences", []))
+        and obj.get("type") not in NEVER_ADOPTED
+        and not any(metadata["namespace"] in each["namespaces"] and _selects(each, obj) for each in of_its_kind)
+    )
+
+
+def _is_stamped(labels: Mapping[str, str]) -> bool:
+    return labels.get("app.kubernetes.io/managed-by") == "kube-chores" and "kubechores.dev/job" in labels
+
+
+def _selects(rule: Object, obj: Object) -> bool:
+    label = "copyrator" if rule["selector"] == SELECTORS[0] else "stage"
+    return label in obj["metadata"].get("labels", {})
+
+
+@PROFILE
+@given(drawn=WORLDS, seed=st.integers(0, 1 << 32))
+def test_the_plan_of_any_world_is_the_same_whatever_the_order_of_reading(
+    bare: Sandbox, drawn: Object, seed: int
+) -> None:
+    told = Settings("kube-chores", verbose=True, diff=True)
+    with served(bare) as world, tempfile.TemporaryDirectory() as folder:
+        api = sandbox_api(world.sandbox, Path(folder))
+        _build(api, drawn)
+        world.run()
+        _edit(api, world, drawn)
+        seen = _settled(world, told)
+
+    event(f"{len(plan(seen, told, NOW).findings)} findings")
+    shuffled = _shuffled(seen, random.Random(seed))
+    assert _lines(plan(shuffled, told, NOW)) == _lines(plan(seen, told, NOW))
+
+
+def _settled(world: World, told: Settings) -> Seen:
+    """What a run sees, with all that it needs to read."""
+    transport = Transport(Endpoint(world.sandbox.url, lambda: f"Bearer {world.sandbox.admin_token}"), "tests")
+    cluster = Cluster(transport, "kube-chores")
+    kinds = {resource.kind: resource for resource in KINDS.values()}
+    seen = observe(cluster, told)
+    while needs := plan(seen, told, NOW).needs:
+        wanted = {(kinds[need.key.kind], need.key.namespace, need.key.name, need.full): need for need in needs}
+        answers = list(cluster.read(wanted))
+        seen = seen.looked_up({wanted[each.request.tag]: Document(each.body, error_of(each)) for each in answers})
+    transport.close()
+    return seen
+
+
+def _shuffled(seen: Seen, by: random.Random) -> Seen:
+    def mixed(items: Any) -> list[Any]:
+        known = list(items)
+        return by.sample(known, len(known))
+
+    def copies(of: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+        return {name: dict(mixed(places.items())) for name, places in mixed(of.items())}
+
+    return replace(
+        seen,
+        rules=tuple(mixed(seen.rules)),
+        namespaces=tuple(mixed(seen.namespaces)),
+        sources={query: tuple(mixed(found)) for query, found in mixed(seen.sources.items())},
+        copies={kind: copies(of) for kind, of in seen.copies.items()},
+        documents=dict(mixed(seen.documents.items())),
+    )
+
+
+def _lines(made: Plan) -> list[str]:
+    return [*map(_line, made.findings), repr(replace(made, findings=()))]
+
+
+def _line(finding: Finding) -> str:
+    fix = finding.fix
+    body = base64.b64encode(fix.body.encode()).decode() if fix else ""
+    return f"{replace(finding, fix=None)} {fix and fix.action.value} {body}"
