@@ -14,14 +14,14 @@ from functools import partial
 
 import click
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from jobs.copies.desired import Candidate, Place, candidates, places
 from jobs.copies.rule_files import rules_from_files
 from jobs.copies.rules import RULES, BrokenRule, Rule, RuleObject, SourceQuery, parse_rule
-from jobs.copies.seen import KINDS, NAME, Copies, Namespace, Object, Seen, Settings
+from jobs.copies.seen import KINDS, NAME, Copies, Namespace, Object, Seen, Settings, reduced
 from jobs.copies.status import statements
-from jobs.copies.verdicts import judge, read, unchanged, view
+from jobs.copies.verdicts import judge, unchanged, view
 from jobs.kit import options, stamps
 from jobs.kit.apply import DryRun
 from jobs.kit.cluster import Cluster, whole
@@ -152,13 +152,10 @@ def _copies(cluster: Cluster, rule_type: str, settings: Settings) -> Copies:
     selector = stamps.selector(NAME, settings.namespace)
     item: type[DataObject] | type[PartialObject] = DataObject if settings.verify_content else PartialObject
     found: dict[str, dict[str, Object]] = {}
-    contents: dict[bytes, Content] = {}  # copies of a source hold the same, and in memory share it
+    contents: dict[bytes, Content] = {}
     for page in cluster.pages(KINDS[rule_type], item, selector=selector, metadata_only=not settings.verify_content):
         for each in page:
-            copy = read(each)
-            if copy.content:
-                same = contents.setdefault(copy.content.canonical(), copy.content)
-                copy = structs.replace(copy, content=same)
+            copy = reduced(each, contents)
             found.setdefault(copy.header.name, {})[copy.header.namespace] = copy
     return found
 
@@ -176,7 +173,8 @@ def _namespaces(cluster: Cluster) -> tuple[Namespace, ...]:
 
 def _sources(cluster: Cluster, query: SourceQuery) -> tuple[Object, ...]:
     pages = cluster.pages(KINDS[query.rule_type], DataObject, namespace=query.namespace, selector=query.selector)
-    found = [read(each) for page in pages for each in page]
+    contents: dict[bytes, Content] = {}
+    found = [reduced(each, contents) for page in pages for each in page]
     return tuple(sorted(found, key=lambda source: source.header.name))
 
 
@@ -193,7 +191,9 @@ def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
     """Compare desired and actual copies, place by place: the same input gives the same findings in the same order."""
     wanted, skipped = candidates(seen)
     judged_by = view(seen, settings)
-    findings = [*seen.failures, *skipped]
+    # A run for one rule says nothing of others, but decides nothing either that hangs on what could not be read.
+    concerned = [f for f in seen.failures if settings.rule_name is None or settings.rule_name in f.subjects]
+    findings = [*concerned, *skipped]
     needs: list[Need] = []
     right = 0
     asked: dict[str, int] = {}

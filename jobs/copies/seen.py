@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import msgspec
 from msgspec import Struct
 
 from jobs.copies.rules import BrokenRule, Rule, SourceQuery
-from jobs.kit.model import Finding, Need
-from jobs.kit.objects import CONFIGMAPS, SECRETS, Content, Header, Resource
+from jobs.kit import stamps
+from jobs.kit.errors import ApiError
+from jobs.kit.model import Finding, Need, ObjectKey
+from jobs.kit.objects import CONFIGMAPS, SECRETS, Content, DataObject, Header, PartialObject, Resource, header
 from jobs.kit.runner import Document
 
 NAME = "sync-copies"
@@ -58,10 +61,25 @@ class Seen:
     copies: Mapping[str, Copies]
     broken: tuple[BrokenRule, ...] = ()
     failures: tuple[Finding, ...] = ()
-    documents: Mapping[Need, Document] = field(default_factory=dict)
+    looks: Mapping[ObjectKey, Object | ApiError] = field(default_factory=dict)
 
     def looked_up(self, documents: Mapping[Need, Document]) -> Seen:
         """Return the same, knowing `documents` too; a later reading of an object replaces an earlier one."""
-        keys = {need.key for need in documents}
-        kept = {need: document for need, document in self.documents.items() if need.key not in keys}
-        return replace(self, documents={**kept, **documents})
+        contents: dict[bytes, Content] = {}
+        looks = {
+            need.key: document.error or _decoded(need, document.body, contents) for need, document in documents.items()
+        }
+        return replace(self, looks={**self.looks, **looks})
+
+
+def reduced(read: DataObject | PartialObject, contents: dict[bytes, Content]) -> Object:
+    """Return an object as it came, reduced; what it holds is shared with all that hold the same, by `contents`."""
+    if isinstance(read, PartialObject):
+        return Object(header(read.metadata, stamps.MANAGER))
+    content = read.content
+    return Object(header(read.metadata, stamps.MANAGER), contents.setdefault(content.canonical(), content))
+
+
+def _decoded(need: Need, body: bytes, contents: dict[bytes, Content]) -> Object:
+    item: type[DataObject] | type[PartialObject] = DataObject if need.full else PartialObject
+    return reduced(msgspec.json.decode(body, type=item), contents)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -12,11 +11,11 @@ from msgspec import Struct
 from jobs.copies.desired import NEVER_COPIED, Desired, Place
 from jobs.copies.seen import KINDS, NAME, Object, Seen, Settings
 from jobs.kit import stamps
-from jobs.kit.diff import changes
+from jobs.kit.diff import HIDDEN, changes
 from jobs.kit.errors import ApiError
 from jobs.kit.manifests import Deletion, Manifest, Recreation
 from jobs.kit.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
-from jobs.kit.objects import SECRETS, Content, DataObject, Header, PartialObject, header
+from jobs.kit.objects import SECRETS, Content, Header
 
 _MOST_FIELDS_NAMED = 4
 
@@ -56,10 +55,10 @@ def judge(place: Place, view: View) -> Finding | Need | None:
     if isinstance(actual, ApiError):
         return _unreadable(place, actual)
     if actual is None:
-        looked = Need(place.key, full=False) in view.seen.documents or Need(place.key) in view.seen.documents
         if not place.desired:
             return None
-        return Need(place.key, full=False) if view.looks_first(place) and not looked else _missing(place, view.settings)
+        looks = view.looks_first(place) and place.key not in view.seen.looks
+        return Need(place.key, full=False) if looks else _missing(place, view.settings)
     if not stamps.is_ours(actual.header.labels, NAME, view.settings.namespace):
         return _of_somebody_else(place, actual, view.seen)
     if actual.header.terminating:
@@ -74,14 +73,8 @@ def judge(place: Place, view: View) -> Finding | Need | None:
 
 def _latest(place: Place, seen: Seen) -> Object | ApiError | None:
     """Return the object as it was read last: by itself where it was needed, else in the list."""
-    for need, decode in ((Need(place.key), _decode_full), (Need(place.key, full=False), _decode_partial)):
-        document = seen.documents.get(need)
-        if document is None:
-            continue
-        if document.error is None:
-            return read(decode(document.body))
-        return None if document.error.status == 404 else document.error
-    return place.copy
+    look = seen.looks.get(place.key, place.copy)
+    return None if isinstance(look, ApiError) and look.status == 404 else look
 
 
 def _compare(key: ObjectKey, desired: Desired, actual: Object, settings: Settings) -> Finding | Need | None:
@@ -101,7 +94,8 @@ def _compare(key: ObjectKey, desired: Desired, actual: Object, settings: Setting
     differing = changes(actual.content, desired.content, secret=desired.resource is SECRETS) if known else ()
     code = "drifted" if fresh else "outdated"
     reason = _why(desired, actual, differing, relabelled, fresh=fresh, right=right)
-    shown = (*differing, *(change for change in relabelled if "kubechores.dev/" not in change.field))
+    others = [change for change in relabelled if "kubechores.dev/" not in change.field]
+    shown = (*differing, *(_hidden(change) if desired.resource is SECRETS else change for change in others))
     fix = _fix(key, desired, actual, right=right)
     return Finding(code, Severity.WARNING, key, reason, fix, shown if settings.diff else (), desired.rules)
 
@@ -117,6 +111,11 @@ def _metadata_drift(desired: Desired, actual: Header) -> tuple[Change, ...]:
             if theirs.get(key) != ours.get(key):
                 found.append(Change(f"{where} {key}", theirs.get(key), ours.get(key)))
     return tuple(found)
+
+
+def _hidden(change: Change) -> Change:
+    """Return the change without values: an annotation of a Secret may quote it."""
+    return change._replace(actual=change.actual and HIDDEN, desired=change.desired and HIDDEN)
 
 
 def _fix(key: ObjectKey, desired: Desired, actual: Object, *, right: bool) -> Fix:
@@ -270,13 +269,3 @@ def unchanged(place: Place) -> Finding:
     """Return the finding that all is well, for those who ask to see it."""
     desired = place.desired[0]
     return Finding("unchanged", Severity.INFO, place.key, f"from {desired.source}", subjects=desired.rules)
-
-
-def read(read: DataObject | PartialObject) -> Object:
-    """Return an object as it came, reduced."""
-    content = read.content if isinstance(read, DataObject) else None
-    return Object(header(read.metadata, stamps.MANAGER), content)
-
-
-_decode_full = partial(msgspec.json.decode, type=DataObject)
-_decode_partial = partial(msgspec.json.decode, type=PartialObject)

@@ -28,6 +28,7 @@ from jobs.kit.transport import Transport
 
 # Whoever looks after a lost race may lose the next one; after three the next run looks.
 _LOOKS = 3
+_BATCH = 200  # objects read before they are reduced
 # If several apply, the run ends with the first of these.
 _PRECEDENCE = (ExitCode.STOPPED, ExitCode.FAILED, ExitCode.BRAKE, ExitCode.REFUSED, ExitCode.FINDINGS)
 
@@ -143,6 +144,12 @@ class _Run(Generic[Settings, Seen]):
         return plan, seen
 
     def _look_up(self, seen: Seen, needs: Sequence[Need]) -> Seen:
+        """Read what is needed, a batch at a time: a job keeps less of an object than came over the wire."""
+        for begin in range(0, len(needs), _BATCH):
+            seen = self._look_up_batch(seen, needs[begin : begin + _BATCH])
+        return seen
+
+    def _look_up_batch(self, seen: Seen, needs: Sequence[Need]) -> Seen:
         wanted = {(self.job.resources[n.key.kind], n.key.namespace, n.key.name, n.full): n for n in needs}
         answers = {wanted[answer.request.tag]: answer for answer in self.cluster.read(wanted)}
         stopped = Document(error=ApiError(0, "not read: the run was stopped"))

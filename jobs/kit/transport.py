@@ -74,6 +74,7 @@ class _Attempt:
     request: Request = field(compare=False)
     number: int = field(compare=False, default=1)
     deadline: float = field(compare=False, default=0.0)
+    turned_away: bool = field(compare=False, default=False)
     buffer: BytesIO = field(compare=False, default_factory=BytesIO)
 
 
@@ -138,7 +139,7 @@ class Transport:
                     if retry_in is None:
                         yield answer
                     else:
-                        self._retry(waiting, attempt, retry_in)
+                        self._retry(waiting, attempt, retry_in, turned_away=answer.status == 429)
         finally:
             for handle in flying:
                 self._release(handle)
@@ -159,11 +160,14 @@ class Transport:
     def _launch(
         self, source: Iterator[Request], waiting: list[_Attempt], flying: dict[Any, _Attempt], exhausted: bool
     ) -> bool:
+        # Whoever was turned away with a 429 keeps its place, or new requests would take it and be turned away as well.
+        turned_away = sum(attempt.turned_away for attempt in waiting)
         while len(flying) < IN_FLIGHT and not self._stopping():
             now = time.monotonic()
             if waiting and waiting[0].due <= now:
                 attempt = heapq.heappop(waiting)
-            elif exhausted:
+                turned_away -= attempt.turned_away
+            elif exhausted or len(flying) + turned_away >= IN_FLIGHT:
                 break
             else:
                 request = next(source, None)
@@ -228,10 +232,15 @@ class Transport:
             return f"no answer from {self._endpoint.server} within {self._request_seconds:g} seconds"
         return f"{self._endpoint.server}: {text or 'connection failed'}"
 
-    def _retry(self, waiting: list[_Attempt], attempt: _Attempt, pause: float) -> None:
+    def _retry(self, waiting: list[_Attempt], attempt: _Attempt, pause: float, *, turned_away: bool) -> None:
         self.traffic.retries += 1
         again = _Attempt(
-            time.monotonic() + pause, next(self._order), attempt.request, attempt.number + 1, attempt.deadline
+            time.monotonic() + pause,
+            next(self._order),
+            attempt.request,
+            attempt.number + 1,
+            attempt.deadline,
+            turned_away,
         )
         heapq.heappush(waiting, again)
 

@@ -312,7 +312,7 @@ def _shuffled(seen: Seen, by: random.Random) -> Seen:
         namespaces=tuple(mixed(seen.namespaces)),
         sources={query: tuple(mixed(found)) for query, found in mixed(seen.sources.items())},
         copies={kind: copies(of) for kind, of in seen.copies.items()},
-        documents=dict(mixed(seen.documents.items())),
+        looks=dict(mixed(seen.looks.items())),
     )
 
 

@@ -140,6 +140,18 @@ def test_many_requests_are_all_answered_once_and_sent_lazily(
     assert ahead <= 2 * IN_FLIGHT
 
 
+def test_those_turned_away_keep_their_place_before_new_ones(
+    sandbox: Sandbox, connected: Callable[..., Transport]
+) -> None:
+    sandbox.inject(Fault("GET", status=429, retry_after=1, times=IN_FLIGHT))
+    requests = (Request("GET", GET.path, tag=number) for number in range(4 * IN_FLIGHT))
+
+    order = [answer.request.tag for answer in connected().stream(requests)]
+
+    assert order[0] < IN_FLIGHT
+    assert sorted(order) == list(range(4 * IN_FLIGHT))
+
+
 def test_once_stopping_no_request_is_sent_but_those_in_flight_are_answered(
     sandbox: Sandbox, connected: Callable[..., Transport]
 ) -> None:
