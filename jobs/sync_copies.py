@@ -138,10 +138,10 @@ def _rules(cluster: Cluster, settings: Settings) -> tuple[tuple[Rule, ...], tupl
             ) from error
         raise
     names = sorted(each.metadata.name for each in objects)
-    if settings.rule_name and settings.rule_name not in names:
+    if settings.rule_name is not None and settings.rule_name not in names:
         listed = ", ".join(names) or "none"
         raise ConfigurationError(
-            f"no {RULES.kind} {settings.rule_name} in namespace {settings.namespace}; it has {listed}"
+            f"no {RULES.kind} {settings.rule_name!r} in namespace {settings.namespace}; it has {listed}"
         )
     parsed = [parse_rule(each.head, bytes(each.spec)) for each in sorted(objects, key=lambda each: each.metadata.name)]
     rules = tuple(each for each in parsed if isinstance(each, Rule))

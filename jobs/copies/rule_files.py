@@ -35,8 +35,8 @@ def rules_from_files(filenames: Sequence[str], namespace: str, rule_name: str | 
     ]
     if not problems and not rules:
         problems = [f"{', '.join(filenames)}: holds no {RULES.kind}"]
-    if not problems and rule_name and rule_name not in names:
-        problems = [f"{', '.join(filenames)}: holds no {RULES.kind} {rule_name}; it has {', '.join(sorted(names))}"]
+    if not problems and rule_name is not None and rule_name not in names:
+        problems = [f"{', '.join(filenames)}: holds no {RULES.kind} {rule_name!r}; it has {', '.join(sorted(names))}"]
     if problems:
         raise ConfigurationError(*problems)
     return tuple(sorted(rules, key=lambda rule: rule.name))

@@ -60,11 +60,12 @@ def test_rule_name_follows_one_rule_and_leaves_the_others_copies_alone(api: Api,
     assert sync("--rule-name", "settings").summary == {"unchanged": 1}
 
 
-def test_a_rule_name_that_is_not_there_is_told_with_those_that_are(sync: Run, team: str) -> None:
-    ran = sync("--rule-name", "misspelt")
+@pytest.mark.parametrize("name", ["misspelt", ""])
+def test_a_rule_name_that_is_not_there_is_told_with_those_that_are(sync: Run, team: str, name: str) -> None:
+    ran = sync("--rule-name", name)
 
     assert ran.exit_code == 2
-    assert ran.stderr.endswith("no CopyratorRule misspelt in namespace kube-chores; it has logins, settings\n")
+    assert ran.stderr.endswith(f"no CopyratorRule {name!r} in namespace kube-chores; it has logins, settings\n")
 
 
 def test_rules_from_a_file_speak_of_their_own_copies_alone(api: Api, sync: Run, team: str, tmp_path: Path) -> None:

@@ -101,7 +101,8 @@ def test_a_file_that_cannot_be_read_or_is_no_yaml_is_named(tmp_path: Path) -> No
 
 def test_no_rule_and_no_such_rule_are_told(tmp_path: Path) -> None:
     assert "holds no CopyratorRule" in problems(written(tmp_path, {"kind": "ConfigMap"}))[0]
-    assert "holds no CopyratorRule other; it has good" in problems(written(tmp_path, GOOD), rule_name="other")[0]
+    assert "holds no CopyratorRule 'other'; it has good" in problems(written(tmp_path, GOOD), rule_name="other")[0]
+    assert "holds no CopyratorRule ''; it has good" in problems(written(tmp_path, GOOD), rule_name="")[0]
     assert "is in the files more than once" in problems(written(tmp_path, GOOD, GOOD))[0]
 
 
