@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -12,6 +13,7 @@ import click
 from jobs.kit.apply import DryRun
 
 F = TypeVar("F", bound=Callable[..., Any])
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,12 @@ def run_options(command: F) -> F:
     return with_options  # type: ignore[return-value]
 
 
+def _namespace(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value and not _NAMESPACE.fullmatch(value):
+        raise click.BadParameter(f"{value!r} cannot be the name of a namespace.")
+    return value
+
+
 _SHARED: tuple[Callable[[Any], Any], ...] = (
     option(
         "--dry-run",
@@ -90,6 +98,7 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         "-n",
         env=("NAMESPACE",),
         metavar="NAME",
+        callback=_namespace,
         help="Namespace that custom resources are read from; default is the pod's own, or the context's.",
     ),
 )
