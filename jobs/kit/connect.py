@@ -72,6 +72,8 @@ def _from_kubeconfig(path: str, context: str | None) -> Connection:
     from kubernetes import config
     from kubernetes.client import Configuration
 
+    if not any(each.startswith("~") or Path(each).exists() for each in path.split(os.pathsep) if each):
+        raise ConfigurationError(f"kubeconfig {path} cannot be used: there is no such file")
     configuration = Configuration()
     try:
         contexts, active = config.list_kube_config_contexts(path)

@@ -96,7 +96,7 @@ def test_a_pod_uses_its_service_account(tmp_path: Path) -> None:
     [
         ({"HOME": "/nonexistent"}, "no cluster: not in a pod, and no kubeconfig found"),
         ({"HOME": "/nonexistent", "KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "1"}, "service account"),
-        ({"KUBECONFIG": "/nonexistent"}, "kubeconfig /nonexistent cannot be used"),
+        ({"KUBECONFIG": "/nonexistent"}, "kubeconfig /nonexistent cannot be used: there is no such file"),
     ],
 )
 def test_no_cluster_is_told_in_a_sentence(tmp_path: Path, environ: dict[str, str], message: str) -> None:
