@@ -23,6 +23,7 @@ from jobs.kit.schema import crd, crd_names
 from jobs.kit.transport import Request, Transport
 
 RESOURCES: dict[str, Resource] = {each.kind: each for each in (NAMESPACES, CONFIGMAPS, SECRETS, RULES, CRDS)}
+EVERYWHERE = "every namespace but kube-* and scratch, which is annotated to get none"
 EDITED = CONFIGMAPS.path("team-shop", "ca-bundle")
 
 
@@ -73,7 +74,7 @@ def _rules() -> str:
     for rule in (each for each in _world() if each["kind"] == RULES.kind):
         spec = rule["spec"]
         (label,) = spec["selector"]["matchLabels"].items()
-        targets = ", ".join(spec.get("targets", {}).get("include", ["every namespace"]))
+        targets = ", ".join(spec.get("targets", {}).get("include", [EVERYWHERE]))
         lines.append(f"  {spec['ruleType']}s of {spec['namespaces'][0]} with {'='.join(label)} -> {targets}")
     return "\n".join(lines)
 
