@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Sequence
 from importlib.resources import files
@@ -110,12 +113,13 @@ def _say(text: str) -> None:
 
 
 def _keep(kubeconfig: Path) -> None:
+    chores = "chores" if shutil.which("chores") else shlex.quote(str(Path(sys.executable).with_name("chores")))
     _say("The cluster is still running. In another terminal:")
     click.echo(f"  export KUBECONFIG={kubeconfig}")
     click.echo("  kubectl get copyrators")
     click.echo("  kubectl get configmaps,secrets -A -l app.kubernetes.io/managed-by=kube-chores")
     click.echo("  kubectl describe secret registry-login -n team-shop")
-    click.echo("  chores sync-copies -v")
+    click.echo(f"  {chores} sync-copies -v")
     click.echo("Ctrl-C ends it.")
     try:
         signal.pause()
