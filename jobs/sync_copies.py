@@ -246,7 +246,8 @@ def _facts(seen: Seen, wanted: Mapping[tuple[str, str], Sequence[Candidate]]) ->
     "filenames",
     multiple=True,
     metavar="FILE",
-    help="Read rules from this file, folder or - instead of the cluster. Implies a dry run; needs no CRD.",
+    help="Read rules from this file, folder or - instead of the cluster. Implies a dry run, which shows no deletions; "
+    "needs no CRD.",
 )
 @options.option(
     "--verify",
