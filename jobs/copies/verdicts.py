@@ -28,6 +28,7 @@ class View(NamedTuple):
     taken: frozenset[ObjectKey]
     crowded: frozenset[str]
     orphans: Mapping[str, str]
+    opted_out: frozenset[str]
 
     def looks_first(self, place: Place) -> bool:
         """Whether to look before a create: a dry run always does, others where they were refused before."""
@@ -44,7 +45,8 @@ def view(seen: Seen, settings: Settings) -> View:
         if status.conflict_count > len(status.conflicts):
             crowded.add(rule.name)
         orphans[f"{rule.namespace}/{rule.name}"] = rule.spec.orphans
-    return View(seen, settings, frozenset(taken), frozenset(crowded), orphans)
+    opted_out = frozenset(namespace.name for namespace in seen.namespaces if namespace.opted_out)
+    return View(seen, settings, frozenset(taken), frozenset(crowded), orphans, opted_out)
 
 
 def judge(place: Place, view: View) -> Finding | Need | None:
@@ -245,7 +247,8 @@ def _orphan(key: ObjectKey, actual: Header, view: View) -> Finding:
     rule = actual.annotations.get(stamps.RULE, "an unknown rule")
     source = actual.annotations.get(stamps.SOURCE, "an unknown source")
     subjects = (rule.rpartition("/")[2],)
-    why = f"no rule wants it any more; was made for {rule} from {source}"
+    unwanted = "its namespace opted out" if key.namespace in view.opted_out else "no rule wants it any more"
+    why = f"{unwanted}; was made for {rule} from {source}"
     if view.orphans.get(rule, actual.annotations.get(stamps.ORPHANS)) != "Delete":
         return Finding("retained", Severity.INFO, key, why, subjects=subjects)
     fix = Fix(Action.DELETE, Deletion(actual.uid, actual.resource_version))
