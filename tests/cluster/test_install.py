@@ -14,7 +14,8 @@ from tests.control_plane import programs
 from tests.manifests import ROOT, load
 
 CRONJOBS = ROOT / "cronjobs"
-SAMPLES = sorted((CRONJOBS / "samples").glob("*.yaml"))
+# The alert is for a cluster with the Prometheus operator, whose CRD is not ours to bring.
+SAMPLES = sorted(set((CRONJOBS / "samples").glob("*.yaml")) - {CRONJOBS / "samples" / "alert.yaml"})
 
 pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("api", ["real"], indirect=True)]
 
