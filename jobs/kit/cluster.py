@@ -167,6 +167,8 @@ def error_of(answer: Answer) -> ApiError | None:
         return None
     if not answer.status:
         return ApiError(0, answer.error)
+    if answer.status == 401:
+        return ApiError(401, "Unauthorized: the API server does not accept these credentials; check the context's user")
     try:
         status = msgspec.json.decode(answer.body, type=_Status)
     except msgspec.DecodeError:

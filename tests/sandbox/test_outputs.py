@@ -155,6 +155,11 @@ def failing(sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
     return run(api, tmp_path)
 
 
+def unauthorized(sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    sandbox.inject(Fault("GET", status=401, times=None))
+    return run(api, tmp_path)
+
+
 def unreachable(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
     return run(api, tmp_path, "--context", "elsewhere")
 
@@ -176,6 +181,7 @@ SITUATIONS: dict[str, Situation] = {
     "The CRD is not installed": no_crd,
     "A right is missing": no_right,
     "A write fails": failing,
+    "The credentials are not accepted": unauthorized,
     "There is no such context": unreachable,
 }
 
