@@ -18,6 +18,7 @@ from jobs.kit.model import Action, Finding, Fix, Need, ObjectKey, Plan, Severity
 from jobs.kit.objects import Resource
 from jobs.kit.runner import Document, Job, run
 from jobs.kit.schema import crd, crd_names
+from jobs.kit.web import Page
 
 NAME = "install-crds"
 CRDS = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
@@ -47,7 +48,7 @@ class Seen:
 
     documents: Mapping[Need, Document] = field(default_factory=dict)
 
-    def looked_up(self, documents: Mapping[Need, Document]) -> Seen:
+    def looked_up(self, documents: Mapping[Need, Document], _pages: Mapping[str, Page]) -> Seen:
         """Return the same, knowing `documents` too."""
         return replace(self, documents={**self.documents, **documents})
 
@@ -88,7 +89,7 @@ def _covers(desired: Any, actual: Any) -> bool:
 
 
 @click.command(NAME)
-@options.run_options
+@options.run_options()
 @click.pass_context
 def command(context: click.Context, options: options.RunOptions) -> None:
     """Register the CustomResourceDefinitions of the jobs in the cluster.

@@ -18,17 +18,18 @@ from msgspec import Struct
 
 from jobs.copies.desired import Candidate, Place, candidates, places
 from jobs.copies.rule_files import rules_from_files
-from jobs.copies.rules import RULES, BrokenRule, Rule, RuleObject, SourceQuery, parse_rule
-from jobs.copies.seen import KINDS, NAME, Copies, Namespace, Object, Seen, Settings, reduced
+from jobs.copies.rules import RULES, Rule, SourceQuery, parse_rule
+from jobs.copies.seen import KINDS, NAME, Copies, Namespace, Seen, Settings
 from jobs.copies.status import statements
 from jobs.copies.verdicts import judge, unchanged, view
 from jobs.kit import options, stamps
 from jobs.kit.apply import DryRun
 from jobs.kit.cluster import Cluster, whole
 from jobs.kit.connect import Connection
+from jobs.kit.custom_resources import Broken, from_cluster
 from jobs.kit.errors import ApiError, ConfigurationError
 from jobs.kit.model import ExitCode, Finding, Need, ObjectKey, Plan, Severity
-from jobs.kit.objects import NAMESPACES, Content, DataObject, Metadata, PartialObject, header
+from jobs.kit.objects import NAMESPACES, Content, DataObject, Metadata, Object, PartialObject, header, reduced
 from jobs.kit.runner import Job, run
 
 OPT_OUT = "kubechores.dev/copies"
@@ -125,27 +126,17 @@ def _types(cluster: Cluster, settings: Settings) -> list[str]:
     return sorted(wanted)
 
 
-def _rules(cluster: Cluster, settings: Settings) -> tuple[tuple[Rule, ...], tuple[BrokenRule, ...]]:
+def _rules(cluster: Cluster, settings: Settings) -> tuple[tuple[Rule, ...], tuple[Broken, ...]]:
     if settings.rules is not None:
         return settings.rules, ()
-    try:
-        objects = whole(lambda: [o for p in cluster.pages(RULES, RuleObject, namespace=settings.namespace) for o in p])
-    except ApiError as error:
-        if error.status == 404:
-            raise ConfigurationError(
-                f"the API server does not know {RULES.plural}.kubechores.dev: install the CRDs with "
-                "'chores install-crds' or 'kubectl apply -k cronjobs/crds', or name rules with -f"
-            ) from error
-        raise
-    names = sorted(each.metadata.name for each in objects)
+    rules, broken = from_cluster(cluster, RULES, parse_rule, settings.namespace)
+    names = sorted([*(rule.name for rule in rules), *(each.head.key.name for each in broken)])
     if settings.rule_name is not None and settings.rule_name not in names:
         listed = ", ".join(names) or "none"
         raise ConfigurationError(
             f"no {RULES.kind} {settings.rule_name!r} in namespace {settings.namespace}; it has {listed}"
         )
-    parsed = [parse_rule(each.head, bytes(each.spec)) for each in sorted(objects, key=lambda each: each.metadata.name)]
-    rules = tuple(each for each in parsed if isinstance(each, Rule))
-    return rules, tuple(each for each in parsed if isinstance(each, BrokenRule))
+    return rules, broken
 
 
 def _copies(cluster: Cluster, rule_type: str, settings: Settings) -> Copies:
@@ -164,7 +155,7 @@ def _namespaces(cluster: Cluster) -> tuple[Namespace, ...]:
     found = []
     for page in cluster.pages(NAMESPACES, _NamespaceObject):
         for each in page:
-            at = header(each.metadata, stamps.MANAGER)
+            at = header(each.metadata)
             active = each.status.phase == "Active" and not at.terminating
             opted_out = at.annotations.get(OPT_OUT, "").lower() == "false"
             found.append(Namespace(at.name, at.labels, active, opted_out))
@@ -256,13 +247,8 @@ def _facts(seen: Seen, wanted: Mapping[tuple[str, str], Sequence[Candidate]]) ->
     type=click.Choice(["metadata", "content"]),
     help="How copies are compared: by fingerprint and managedFields, or by reading all of them in full.",
 )
-@options.option(
-    "--max-deletes",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Delete at most N orphaned copies of a kind, or none; default is 10 or a tenth of all copies, the larger.",
-)
-@options.run_options
+@options.max_deletes("orphaned copies")
+@options.run_options("Namespace that rules are read from; default is the pod's own, or the context's.")
 @click.pass_context
 def command(
     context: click.Context,

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import msgspec
 
 from jobs.copies.rules import Rule, Targets
-from jobs.copies.seen import KINDS, NAME, Namespace, Object, Seen
+from jobs.copies.seen import KINDS, NAME, Namespace, Seen
 from jobs.kit import stamps
 from jobs.kit.model import Finding, ObjectKey, Severity
-from jobs.kit.objects import Content, Resource
+from jobs.kit.objects import Content, Object, Resource
 from jobs.kit.selectors import glob_matcher
 
 # Each belongs to one namespace or one tool: a copy of it is of no use, or does harm.

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from jobs.kit import stamps
 from jobs.kit.conditions import Condition
-from jobs.kit.model import ObjectKey
-from jobs.kit.objects import Metadata, Resource
+from jobs.kit.custom_resources import Broken, Head
+from jobs.kit.objects import Resource
 from jobs.kit.selectors import LabelSelector, key_problems, selector_problems, value_problems
 
 RULES = Resource("kubechores.dev/v1", "CopyratorRule", "copyrators")
@@ -62,28 +62,6 @@ class RuleStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
     conflicts: tuple[Conflict, ...] = ()
 
 
-class Head(Struct, frozen=True):
-    """Which rule it is, and what was said of it. A rule from a file has no uid and no status."""
-
-    namespace: str
-    name: str
-    uid: str = ""
-    generation: int = 0
-    status: RuleStatus = RuleStatus()
-
-    @property
-    def key(self) -> ObjectKey:
-        """The rule's own key."""
-        return ObjectKey(RULES.kind, self.name, self.namespace)
-
-
-class BrokenRule(Struct, frozen=True):
-    """A rule that cannot be followed, and why."""
-
-    head: Head
-    problems: tuple[str, ...]
-
-
 class Rule(Struct, frozen=True):
     """A rule that can be followed."""
 
@@ -93,12 +71,12 @@ class Rule(Struct, frozen=True):
     @property
     def name(self) -> str:
         """The rule's name."""
-        return self.head.name
+        return self.head.key.name
 
     @property
     def namespace(self) -> str:
         """The rule's namespace."""
-        return self.head.namespace
+        return self.head.key.namespace
 
     def queries(self) -> list[SourceQuery]:
         """Return the lists that find this rule's sources."""
@@ -112,24 +90,6 @@ class SourceQuery(NamedTuple):
     rule_type: str
     namespace: str
     selector: str
-
-
-class RuleObject(Struct):
-    """A CopyratorRule as it comes; spec and status stay raw, so that a bad one spoils no list."""
-
-    metadata: Metadata
-    spec: Raw = Raw()
-    status: Raw = Raw()
-
-    @property
-    def head(self) -> Head:
-        """Which rule it is; a status that is none of ours counts as none."""
-        try:
-            status = msgspec.json.decode(bytes(self.status), type=RuleStatus) if bytes(self.status) else RuleStatus()
-        except msgspec.ValidationError:
-            status = RuleStatus()
-        at = self.metadata
-        return Head(at.namespace, at.name, at.uid, at.generation, status)
 
 
 def rule_problems(spec: Spec) -> Iterator[str]:
@@ -155,11 +115,11 @@ def rule_problems(spec: Spec) -> Iterator[str]:
         yield from value_problems(value, f"spec.metadata.labels[{key}]")
 
 
-def parse_rule(head: Head, spec: bytes) -> Rule | BrokenRule:
+def parse_rule(head: Head, spec: bytes) -> Rule | Broken:
     """Return the rule, or what is wrong with it."""
     try:
         rule = Rule(head, msgspec.json.decode(spec or b"null", type=Spec))
     except msgspec.ValidationError as error:
-        return BrokenRule(head, (f"spec: {error}",))
+        return Broken(head, (f"spec: {error}",))
     problems = tuple(rule_problems(rule.spec))
-    return BrokenRule(head, problems) if problems else rule
+    return Broken(head, problems) if problems else rule

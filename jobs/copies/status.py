@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from jobs.copies.rules import RULES, Conflict, Head, RuleStatus
+from jobs.copies.rules import RULES, Conflict, RuleStatus
 from jobs.copies.seen import Seen, Settings
 from jobs.kit.conditions import Condition, Statement, changed, dated, event
-from jobs.kit.model import Outcome, Plan, Result
+from jobs.kit.custom_resources import Head
+from jobs.kit.model import ExitCode, Outcome, Plan, Result
 
 READY = "Ready"
 MOST_CONFLICTS_LISTED = 100
@@ -38,15 +39,17 @@ def statements(seen: Seen, settings: Settings, plan: Plan, results: Sequence[Res
         for name in result.finding.subjects:
             by_rule.setdefault(name, []).append(result)
     heads = [*(rule.head for rule in seen.rules), *(broken.head for broken in seen.broken)]
-    asked = [head for head in sorted(heads, key=lambda head: head.name) if settings.rule_name in (None, head.name)]
-    stated = (_statement(head, plan.places.get(head.name, 0), by_rule.get(head.name, []), plan, now) for head in asked)
+    asked = {head.key.name: head for head in heads if settings.rule_name in (None, head.key.name)}
+    stated = (
+        _statement(head, plan.places.get(name, 0), by_rule.get(name, []), now) for name, head in sorted(asked.items())
+    )
     return [statement for statement in stated if statement]
 
 
-def _statement(head: Head, copies: int, results: Sequence[Result], plan: Plan, now: datetime) -> Statement | None:
+def _statement(head: Head, copies: int, results: Sequence[Result], now: datetime) -> Statement | None:
     conflicts = [result.finding.object for result in results if result.finding.code == "conflict"]
-    before = head.status
-    condition = dated(before.conditions, _condition(head, copies, results, plan), now)
+    before = head.told(RuleStatus)
+    condition = dated(before.conditions, _condition(head, copies, results), now)
     after = RuleStatus(
         head.generation,
         (*(other for other in before.conditions if other.type != READY), condition),
@@ -60,10 +63,10 @@ def _statement(head: Head, copies: int, results: Sequence[Result], plan: Plan, n
     return Statement(head.key, head.uid, _merge_patch(after), tale)
 
 
-def _condition(head: Head, copies: int, results: Sequence[Result], plan: Plan) -> Condition:
+def _condition(head: Head, copies: int, results: Sequence[Result]) -> Condition:
     kinds: dict[str, list[Result]] = {}
     for result in results:
-        kinds.setdefault(_kind(result, plan), []).append(result)
+        kinds.setdefault(_kind(result), []).append(result)
     for kind, reason in _REASONS:
         if kind in kinds:
             message = _message(kinds[kind], copies, told_each=kind in ("invalid", "unreadable", "failed"))
@@ -71,10 +74,10 @@ def _condition(head: Head, copies: int, results: Sequence[Result], plan: Plan) -
     return Condition(READY, "True", "Synced", f"{copies} {'copy' if copies == 1 else 'copies'}", head.generation)
 
 
-def _kind(result: Result, plan: Plan) -> str:
+def _kind(result: Result) -> str:
     if result.outcome is Outcome.FAILED:
         return "failed"
-    if result.finding.code == "orphan" and result.finding.object.kind in plan.held:
+    if result.exit_code is ExitCode.BRAKE:
         return "held"
     return result.finding.code
 

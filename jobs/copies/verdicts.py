@@ -9,13 +9,14 @@ import msgspec
 from msgspec import Struct
 
 from jobs.copies.desired import NEVER_COPIED, Desired, Place
-from jobs.copies.seen import KINDS, NAME, Object, Seen, Settings
+from jobs.copies.rules import RuleStatus
+from jobs.copies.seen import KINDS, NAME, Seen, Settings
 from jobs.kit import stamps
-from jobs.kit.diff import HIDDEN, changes
+from jobs.kit.diff import HIDDEN, changes, metadata_changes
 from jobs.kit.errors import ApiError
-from jobs.kit.manifests import Deletion, Manifest, Recreation
+from jobs.kit.manifests import Deletion, Manifest, repair, replacement
 from jobs.kit.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
-from jobs.kit.objects import SECRETS, Content, Header
+from jobs.kit.objects import SECRETS, Content, Header, Object
 
 _MOST_FIELDS_NAMED = 4
 
@@ -39,7 +40,7 @@ def view(seen: Seen, settings: Settings) -> View:
     """Return what a place is judged by; `crowded` are rules with more conflicts than their status holds."""
     taken, crowded, orphans = set(), set(), {}
     for rule in seen.rules:
-        status = rule.head.status
+        status = rule.head.told(RuleStatus)
         kind = KINDS[rule.spec.rule_type].kind
         taken |= {ObjectKey(kind, conflict.name, conflict.namespace) for conflict in status.conflicts}
         if status.conflict_count > len(status.conflicts):
@@ -87,7 +88,7 @@ def _compare(key: ObjectKey, desired: Desired, actual: Object, settings: Setting
     if not known and fresh and (ownership.theirs or ownership.ours != desired.fields):
         return Need(key)  # a suspect: somebody else owns a field, or one came or went
     right = actual.content == desired.content if known else fresh
-    relabelled = _metadata_drift(desired, actual.header)
+    relabelled = metadata_changes(desired.labels, desired.annotations, actual.header)
     if right and not relabelled:
         return None
     locked = any("immutable" in fields for fields in (ownership.ours, *ownership.theirs.values()))
@@ -98,21 +99,8 @@ def _compare(key: ObjectKey, desired: Desired, actual: Object, settings: Setting
     reason = _why(desired, actual, differing, relabelled, fresh=fresh, right=right)
     others = [change for change in relabelled if "kubechores.dev/" not in change.field]
     shown = (*differing, *(_hidden(change) if desired.resource is SECRETS else change for change in others))
-    fix = _fix(key, desired, actual, right=right)
+    fix = repair(_manifest(key, desired), actual)
     return Finding(code, Severity.WARNING, key, reason, fix, shown if settings.diff else (), desired.rules)
-
-
-def _metadata_drift(desired: Desired, actual: Header) -> tuple[Change, ...]:
-    """Return the labels and annotations of ours that are not as they should be; those of others do not count."""
-    found = []
-    for where, ours, theirs, owned in (
-        ("label", desired.labels, actual.labels, actual.ownership.labels),
-        ("annotation", desired.annotations, actual.annotations, actual.ownership.annotations),
-    ):
-        for key in sorted(ours.keys() | (owned & theirs.keys())):
-            if theirs.get(key) != ours.get(key):
-                found.append(Change(f"{where} {key}", theirs.get(key), ours.get(key)))
-    return tuple(found)
 
 
 def _hidden(change: Change) -> Change:
@@ -120,34 +108,8 @@ def _hidden(change: Change) -> Change:
     return change._replace(actual=change.actual and HIDDEN, desired=change.desired and HIDDEN)
 
 
-def _fix(key: ObjectKey, desired: Desired, actual: Object, *, right: bool) -> Fix:
-    """Return the write that makes the copy right: in place where the API allows that."""
-    manifest = _replacement(key, desired, actual.header)
-    before = actual.content
-    if right or before is None or not (before.immutable or before.type != desired.content.type):
-        return Fix(Action.REPLACE, manifest)
-    # https://kubernetes.io/docs/concepts/configuration/secret/#secret-immutable; the type of a Secret is as fixed.
-    # What others put on the old object goes with it: on the new one it would count as ours.
-    anew = Manifest(desired.resource, key, desired.labels, desired.annotations, desired.content)
-    return Fix(Action.RECREATE, Recreation(Deletion(actual.header.uid, actual.header.resource_version), anew))
-
-
-def _replacement(key: ObjectKey, desired: Desired, actual: Header) -> Manifest:
-    """Return the copy as it should be, with the labels and annotations that others put on it."""
-    ownership = actual.ownership
-    labels = {name: value for name, value in actual.labels.items() if name not in ownership.labels}
-    annotations = {name: value for name, value in actual.annotations.items() if name not in ownership.annotations}
-    return Manifest(
-        desired.resource,
-        key,
-        {**labels, **desired.labels},
-        {**annotations, **desired.annotations},
-        desired.content,
-        actual.uid,
-        actual.resource_version,
-        actual.owner_references,
-        actual.finalizers,
-    )
+def _manifest(key: ObjectKey, desired: Desired) -> Manifest:
+    return Manifest(desired.resource, key, desired.labels, desired.annotations, desired.content)
 
 
 def _of_somebody_else(place: Place, actual: Object, seen: Seen) -> Finding | Need | None:
@@ -166,7 +128,7 @@ def _of_somebody_else(place: Place, actual: Object, seen: Seen) -> Finding | Nee
     why_not = _why_not_adopted(actual.header, actual.content, desired)
     if why_not:
         return _conflict(place, f"exists and cannot be adopted: {why_not}; left untouched")
-    fix = Fix(Action.REPLACE, _replacement(place.key, desired, actual.header))
+    fix = Fix(Action.REPLACE, replacement(_manifest(place.key, desired), actual.header))
     reason = f"adopted: was not made by kube-chores; now from {desired.source}"
     return Finding("foreign", Severity.WARNING, place.key, reason, fix, subjects=desired.rules)
 
@@ -204,9 +166,8 @@ class _Owner(Struct):
 
 def _missing(place: Place, settings: Settings) -> Finding:
     desired = place.desired[0]
-    body = Manifest(desired.resource, place.key, desired.labels, desired.annotations, desired.content)
     shown = changes(None, desired.content, secret=desired.resource is SECRETS) if settings.diff else ()
-    fix = Fix(Action.CREATE, body)
+    fix = Fix(Action.CREATE, _manifest(place.key, desired))
     return Finding("missing", Severity.WARNING, place.key, f"from {desired.source}", fix, shown, desired.rules)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
-from jobs.kit.model import Action, ExitCode, Plan
+from jobs.kit.model import Action, Brake, ExitCode, Plan
 
 FEWEST_DELETES = 10
 SHARE_OF_STAMPED = 0.1
@@ -15,7 +16,7 @@ def hold_deletes(plan: Plan, max_deletes: int | None) -> Plan:
     """Return the plan without its deletions of a kind when there are more of them than allowed.
 
     Allowed are `max_deletes`, by default 10 or a tenth of the stamped objects of that kind, the larger. Creates and
-    replaces go on; so does a replacement that deletes and creates the same object. `held` counts what was held back.
+    replaces go on; so does a replacement that deletes and creates the same object.
     """
     deletes = Counter(f.object.kind for f in plan.findings if f.fix and f.fix.action is Action.DELETE)
     held = {kind: number for kind, number in sorted(deletes.items()) if number > _allowed(plan, kind, max_deletes)}
@@ -25,7 +26,13 @@ def hold_deletes(plan: Plan, max_deletes: int | None) -> Plan:
         else finding
         for finding in plan.findings
     )
-    return replace(plan, findings=findings, held=held)
+    return replace(plan, findings=findings, brakes=(*plan.brakes, _brake(plan, held))) if held else plan
+
+
+def _brake(plan: Plan, held: Mapping[str, int]) -> Brake:
+    what = " and ".join(f"{number} of {plan.stamped[kind]} {kind}s" for kind, number in held.items())
+    held_back = f"the deletion brake holds: {what} would be deleted, and none is"
+    return Brake(held_back, "--max-deletes", str(max(held.values())))
 
 
 def _allowed(plan: Plan, kind: str, max_deletes: int | None) -> int:

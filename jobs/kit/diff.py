@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from jobs.kit.model import Change
-from jobs.kit.objects import Content
+from jobs.kit.objects import Content, Header
 
 HIDDEN = "***"
 
@@ -20,6 +20,19 @@ def changes(actual: Content | None, desired: Content, *, secret: bool) -> tuple[
             continue
         hidden = secret and name.startswith("data.")
         found.append(Change(name, _shown(old, hidden), _shown(new, hidden)))
+    return tuple(found)
+
+
+def metadata_changes(labels: Mapping[str, str], annotations: Mapping[str, str], actual: Header) -> tuple[Change, ...]:
+    """Return which labels and annotations of ours are not as they should be; those of others do not count."""
+    found = []
+    for where, ours, theirs, owned in (
+        ("label", labels, actual.labels, actual.ownership.labels),
+        ("annotation", annotations, actual.annotations, actual.ownership.annotations),
+    ):
+        for key in sorted(ours.keys() | (owned & theirs.keys())):
+            if theirs.get(key) != ours.get(key):
+                found.append(Change(f"{where} {key}", theirs.get(key), ours.get(key)))
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""What writes send: a ConfigMap or Secret, or the deletion of one; and what the server made of it."""
+"""What writes send: a ConfigMap or Secret, or the deletion of one; what the server made of it; which to choose."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from jobs.kit.diff import HIDDEN, changes
-from jobs.kit.model import ObjectKey
-from jobs.kit.objects import SECRETS, Content, DataObject, Resource
+from jobs.kit.model import Action, Fix, ObjectKey
+from jobs.kit.objects import SECRETS, Content, DataObject, Header, Object, Resource
 
 _SHORTEST_HIDDEN = 4  # hiding every "a" would leave no sentence
 
@@ -107,6 +107,32 @@ class Recreation(Struct, frozen=True):
     def conceal(self, text: str) -> str:
         """Return the text without the values of a Secret."""
         return self.manifest.conceal(text)
+
+
+def replacement(manifest: Manifest, actual: Header) -> Manifest:
+    """Return `manifest` as what is there is to become, with the labels and annotations that others put on that."""
+    ownership = actual.ownership
+    labels = {name: value for name, value in actual.labels.items() if name not in ownership.labels}
+    annotations = {name: value for name, value in actual.annotations.items() if name not in ownership.annotations}
+    return structs.replace(
+        manifest,
+        labels={**labels, **manifest.labels},
+        annotations={**annotations, **manifest.annotations},
+        uid=actual.uid,
+        resource_version=actual.resource_version,
+        owner_references=manifest.owner_references or actual.owner_references,
+        finalizers=actual.finalizers,
+    )
+
+
+def repair(manifest: Manifest, actual: Object) -> Fix:
+    """Return the write that makes of an object of ours what `manifest` says: in place where the API allows that."""
+    before, after = actual.content, manifest.content
+    if before is None or before == after or not (before.immutable or before.type != after.type):
+        return Fix(Action.REPLACE, replacement(manifest, actual.header))
+    # https://kubernetes.io/docs/concepts/configuration/secret/#secret-immutable; the type of a Secret is as fixed.
+    # What others put on the old object goes with it: on the new one it would count as ours.
+    return Fix(Action.RECREATE, Recreation(Deletion(actual.header.uid, actual.header.resource_version), manifest))
 
 
 def _spellings(content: Content) -> set[str]:

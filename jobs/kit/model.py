@@ -106,13 +106,21 @@ class Need(NamedTuple):
     full: bool = True
 
 
+class Brake(NamedTuple):
+    """What is held back because it may be a mistake, and the option that lets it pass in one run."""
+
+    held: str
+    option: str
+    value: str
+
+
 @dataclass(frozen=True)
 class Plan:
-    """What a job found, in a stable order. While `needs` is not empty the findings are not final.
+    """What a job found, in a stable order. While `needs` or `urls` is not empty the findings are not final.
 
-    `facts` are the numbers of the summary line by plural noun, in its order; `note` is said where nothing is to do.
-    `stamped` counts by kind the objects that are ours, `places` by custom resource how many it asks for, `held` by kind
-    the deletions that a brake took out.
+    `needs` are objects and `urls` documents of the web that must be read before more can be said. `facts` are the
+    numbers of the summary line by plural noun, in its order; `note` is said where nothing is to do. `stamped` counts by
+    kind the objects that are ours, `places` by custom resource how many it asks for.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -121,8 +129,9 @@ class Plan:
     facts: Mapping[str, int] = field(default_factory=dict)
     note: str = ""
     stamped: Mapping[str, int] = field(default_factory=dict)
-    held: Mapping[str, int] = field(default_factory=dict)
     places: Mapping[str, int] = field(default_factory=dict)
+    brakes: tuple[Brake, ...] = ()
+    urls: tuple[str, ...] = ()
 
 
 class Outcome(str, Enum):

@@ -32,6 +32,7 @@ NAMESPACES = Resource("v1", "Namespace", "namespaces")
 CONFIGMAPS = Resource("v1", "ConfigMap", "configmaps")
 SECRETS = Resource("v1", "Secret", "secrets")
 EVENTS = Resource("v1", "Event", "events")
+MANAGER = "kube-chores"  # the field manager of all writes
 
 
 class ManagedFieldsEntry(Struct, rename="camel", gc=False):
@@ -93,8 +94,8 @@ class Header(Struct, frozen=True):
     finalizers: bytes = b""
 
 
-def header(metadata: Metadata, manager: str) -> Header:
-    """Reduce `metadata`; `manager` is the field manager that counts as ours."""
+def header(metadata: Metadata) -> Header:
+    """Reduce `metadata`."""
     entries = metadata.managed_fields or []
     return Header(
         sys.intern(metadata.namespace),
@@ -104,7 +105,7 @@ def header(metadata: Metadata, manager: str) -> Header:
         metadata.deletion_timestamp is not None,
         _string_map(bytes(metadata.labels)),
         _string_map(bytes(metadata.annotations)),
-        _ownership(manager, tuple((entry.manager, bytes(entry.fields_v1)) for entry in entries)),
+        _ownership(tuple((entry.manager, bytes(entry.fields_v1)) for entry in entries)),
         bytes(metadata.owner_references),
         bytes(metadata.finalizers),
     )
@@ -116,7 +117,7 @@ def _string_map(raw: bytes) -> Mapping[str, str]:
 
 
 @lru_cache(maxsize=4096)
-def _ownership(manager: str, entries: tuple[tuple[str, bytes], ...]) -> Ownership:
+def _ownership(entries: tuple[tuple[str, bytes], ...]) -> Ownership:
     ours: set[str] = set()
     theirs: dict[str, set[str]] = {}
     labels: set[str] = set()
@@ -124,7 +125,7 @@ def _ownership(manager: str, entries: tuple[tuple[str, bytes], ...]) -> Ownershi
     for owner, raw in entries:
         fields = msgspec.json.decode(raw) if raw else {}
         content = _content_fields(fields)
-        if owner == manager:
+        if owner == MANAGER:
             ours |= content
             labels |= _keys(fields.get("f:metadata", {}).get("f:labels", {}))
             annotations |= _keys(fields.get("f:metadata", {}).get("f:annotations", {}))
@@ -198,3 +199,24 @@ class DataObject(Struct, rename="camel"):
             {key: value or "" for key, value in (self.binary_data or {}).items()},
             bool(self.immutable),
         )
+
+
+class Object(Struct, frozen=True):
+    """A ConfigMap or Secret, reduced. `content` is None where only metadata was read."""
+
+    header: Header
+    content: Content | None = None
+
+
+def reduced(read: DataObject | PartialObject, contents: dict[bytes, Content]) -> Object:
+    """Return an object as it came, reduced; what it holds is shared with all that hold the same, by `contents`."""
+    if isinstance(read, PartialObject):
+        return Object(header(read.metadata))
+    content = read.content
+    return Object(header(read.metadata), contents.setdefault(content.canonical(), content))
+
+
+def decoded(body: bytes, contents: dict[bytes, Content], *, full: bool) -> Object:
+    """Return an object from its JSON, reduced; `full` says whether that is more than its metadata."""
+    item: type[DataObject] | type[PartialObject] = DataObject if full else PartialObject
+    return reduced(msgspec.json.decode(body, type=item), contents)

@@ -34,24 +34,48 @@ class RunOptions:
 def option(*names: str, env: tuple[str, ...] = (), **settings: Any) -> Callable[[F], F]:
     """Return click.option with an environment variable CHORES_NAME, and `env` beside it, shown in --help."""
     long = next(name for name in names if name.startswith("--"))
-    variable = "CHORES_" + long.lstrip("-").replace("-", "_").upper()
-    return click.option(*names, envvar=[variable, *env], show_envvar=True, **settings)
+    return click.option(*names, envvar=[variable(long), *env], show_envvar=True, **settings)
 
 
-def run_options(command: F) -> F:
-    """Add the shared options to a command and hand them to it as `options`, a RunOptions."""
+def variable(long_option: str) -> str:
+    """Return the environment variable of an option."""
+    return "CHORES_" + long_option.lstrip("-").replace("-", "_").upper()
 
-    @wraps(command)
-    def with_options(**given: Any) -> Any:
-        shared = {name: given.pop(name) for name in RunOptions.__dataclass_fields__}
-        dry_run = DryRun(shared.pop("dry_run"))
-        if shared["check"] and dry_run is DryRun.NONE:
-            dry_run = DryRun.CLIENT
-        return command(options=RunOptions(dry_run=dry_run, **shared), **given)
 
-    for add in reversed(_SHARED):
-        with_options = add(with_options)
-    return with_options  # type: ignore[return-value]
+def run_options(namespace: str | None = None) -> Callable[[F], F]:
+    """Add the shared options to a command and hand them to it as `options`, a RunOptions.
+
+    `namespace` says what --namespace means to the job; None is a job to which it means nothing.
+    """
+
+    def add_to(command: F) -> F:
+        @wraps(command)
+        def with_options(**given: Any) -> Any:
+            shared = {name: given.pop(name, None) for name in RunOptions.__dataclass_fields__}
+            dry_run = DryRun(shared.pop("dry_run"))
+            if shared["check"] and dry_run is DryRun.NONE:
+                dry_run = DryRun.CLIENT
+            return command(options=RunOptions(dry_run=dry_run, **shared), **given)
+
+        for add in reversed([*_SHARED, *([_namespace_option(namespace)] if namespace else [])]):
+            with_options = add(with_options)
+        return with_options  # type: ignore[return-value]
+
+    return add_to
+
+
+def _namespace_option(text: str) -> Callable[[Any], Any]:
+    return option("--namespace", "-n", env=("NAMESPACE",), metavar="NAME", callback=_namespace, help=text)
+
+
+def max_deletes(objects: str) -> Callable[[F], F]:
+    """Return the option that sets the deletion brake; `objects` names what the job deletes."""
+    return option(
+        "--max-deletes",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help=f"Delete at most N {objects} of a kind, or none; default is 10 or a tenth of all, the larger.",
+    )
 
 
 def _namespace(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -93,12 +117,4 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         help="Kubeconfig to use; default as kubectl: $KUBECONFIG, ~/.kube/config, the pod's.",
     ),
     option("--context", metavar="NAME", help="Context of the kubeconfig to use."),
-    option(
-        "--namespace",
-        "-n",
-        env=("NAMESPACE",),
-        metavar="NAME",
-        callback=_namespace,
-        help="Namespace that custom resources are read from; default is the pod's own, or the context's.",
-    ),
 )

@@ -20,11 +20,11 @@ from jobs.kit.cluster import Cluster, error_of
 from jobs.kit.conditions import Statement
 from jobs.kit.connect import Connection, connect
 from jobs.kit.errors import ApiError, ChoresError, StoppedError
-from jobs.kit.model import Action, ExitCode, Finding, Need, Outcome, Plan, Result, Severity
-from jobs.kit.objects import Resource
-from jobs.kit.options import RunOptions
-from jobs.kit.stamps import MANAGER
+from jobs.kit.model import Action, Brake, ExitCode, Finding, Need, Outcome, Plan, Result, Severity
+from jobs.kit.objects import MANAGER, Resource
+from jobs.kit.options import RunOptions, variable
 from jobs.kit.transport import Transport
+from jobs.kit.web import Page, fetch
 
 # Whoever looks after a lost race may lose the next one; after three the next run looks.
 _LOOKS = 3
@@ -44,8 +44,8 @@ class Document:
 class Observed(Protocol):
     """What a job saw."""
 
-    def looked_up(self: Seen, documents: Mapping[Need, Document]) -> Seen:
-        """Return the same, knowing `documents` too."""
+    def looked_up(self: Seen, documents: Mapping[Need, Document], pages: Mapping[str, Page]) -> Seen:
+        """Return the same, knowing these `documents` and `pages` of the web too."""
         ...
 
 
@@ -76,19 +76,23 @@ def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
     with _stopped_by_sigterm() as stopping:
         try:
             connection = connect(options.kubeconfig, options.context)
-            connection = replace(connection, namespace=options.namespace or connection.namespace)
-            settings = job.settings(connection)
+            settings = job.settings(replace(connection, namespace=options.namespace or connection.namespace))
             _announce(job.name, connection, options)
-            transport = Transport(connection.endpoint, f"kube-chores/{__version__} ({job.name})", stopping=stopping)
+            transport = Transport(connection.endpoint, user_agent(job.name), stopping=stopping)
             plan, results = _Run(job, Cluster(transport, MANAGER), settings, options, stopping).go()
         except ChoresError as error:
             log.log.error(error)
             return error.exit_code
-        if plan.held:
-            log.log.error(_held(job.name, plan, connection, options))
+        for brake in plan.brakes:
+            log.log.error(_lift(job.name, brake, connection, options))
         code = _exit_code(results, options, stopped=stopping())
         report.write(report.Report(job.name, options, plan, results, transport.traffic, code))
         return code
+
+
+def user_agent(job: str) -> str:
+    """Return what requests of a job call themselves."""
+    return f"kube-chores/{__version__} ({job})"
 
 
 class _Run(Generic[Settings, Seen]):
@@ -102,6 +106,7 @@ class _Run(Generic[Settings, Seen]):
     ) -> None:
         self.job, self.cluster, self.settings, self.options = job, cluster, settings, options
         self.stopping = stopping
+        self.user_agent = user_agent(job.name)
         self.now = datetime.now(timezone.utc)
 
     def go(self) -> tuple[Plan, Sequence[Result]]:
@@ -138,8 +143,10 @@ class _Run(Generic[Settings, Seen]):
     def _settle(self, seen: Seen) -> tuple[Plan, Seen]:
         """Plan, read what the plan needs, plan again, until it needs nothing."""
         plan = self.job.plan(seen, self.settings, self.now)
-        while plan.needs:
+        while plan.needs or plan.urls:
             seen = self._look_up(seen, plan.needs)
+            if plan.urls:
+                seen = seen.looked_up({}, {url: fetch(url, self.user_agent, self.stopping) for url in plan.urls})
             plan = self.job.plan(seen, self.settings, self.now)
         return plan, seen
 
@@ -154,7 +161,7 @@ class _Run(Generic[Settings, Seen]):
         answers = {wanted[answer.request.tag]: answer for answer in self.cluster.read(wanted)}
         stopped = Document(error=ApiError(0, "not read: the run was stopped"))
         return seen.looked_up(
-            {n: Document(answers[n].body, error_of(answers[n])) if n in answers else stopped for n in needs}
+            {n: Document(answers[n].body, error_of(answers[n])) if n in answers else stopped for n in needs}, {}
         )
 
     def _apply(self, findings: Sequence[Finding]) -> tuple[list[Result], list[Result]]:
@@ -175,20 +182,19 @@ def _found_done(result: Result) -> Result:
     return result._replace(outcome=Outcome.DONE, message=message, exit_code=ExitCode.DONE)
 
 
-def _held(job: str, plan: Plan, connection: Connection, options: RunOptions) -> str:
+def _lift(job: str, brake: Brake, connection: Connection, options: RunOptions) -> str:
     """Return the message that tells what a brake held, and the command that lifts it once."""
-    what = " and ".join(f"{number} of {plan.stamped[kind]} {kind}s" for kind, number in plan.held.items())
-    limit = max(plan.held.values())
-    where = {"-n": connection.namespace, "--context": connection.context, "--kubeconfig": options.kubeconfig}
-    flags = [word for flag, value in where.items() if value for word in (flag, value)]
-    lift = shlex.join(["chores", job, *flags, "--max-deletes", str(limit)])
     if connection.in_pod:
-        lift = (
+        command = (
             f"kubectl create job {job}-lift-{secrets.token_hex(3)} --from=cronjob/{job} -n {connection.namespace}"
-            f" --dry-run=client -o yaml | kubectl set env --local -f - CHORES_MAX_DELETES={limit} -o yaml"
+            f" --dry-run=client -o yaml | kubectl set env --local -f - {variable(brake.option)}={brake.value} -o yaml"
             " | kubectl create -f -"
         )
-    return f"the deletion brake holds: {what} would be deleted, and none is. If that is meant, run once:\n  {lift}"
+    else:
+        where = {"-n": options.namespace, "--context": connection.context, "--kubeconfig": options.kubeconfig}
+        flags = [word for flag, value in where.items() if value for word in (flag, value)]
+        command = shlex.join(["chores", job, *flags, brake.option, brake.value])
+    return f"{brake.held}. If that is meant, run once:\n  {command}"
 
 
 def _exit_code(results: Sequence[Result], options: RunOptions, *, stopped: bool) -> ExitCode:

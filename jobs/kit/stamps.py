@@ -11,9 +11,8 @@ import hmac
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jobs.kit.objects import Content
+from jobs.kit.objects import MANAGER, Content
 
-MANAGER = "kube-chores"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 JOB = "kubechores.dev/job"
 RULE_NAMESPACE = "kubechores.dev/rule-namespace"
@@ -52,9 +51,10 @@ def stamp(
     return Stamp(labels, {RULE: rule, SOURCE: source, FINGERPRINT: fingerprint, ORPHANS: orphans})
 
 
-def selector(job: str, rule_namespace: str) -> str:
-    """Return the label selector of all objects that are ours."""
-    return f"{MANAGED_BY}={MANAGER},{JOB}={job},{RULE_NAMESPACE}={rule_namespace}"
+def selector(job: str, rule_namespace: str = "") -> str:
+    """Return the label selector of all objects that this job made for a rule namespace, or for any."""
+    where = f",{RULE_NAMESPACE}={rule_namespace}" if rule_namespace else ""
+    return f"{MANAGED_BY}={MANAGER},{JOB}={job}{where}"
 
 
 def is_ours(labels: Mapping[str, str], job: str, rule_namespace: str) -> bool:
@@ -73,10 +73,10 @@ def is_reserved(key: str) -> bool:
     return key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES)
 
 
-def fingerprint(content: Content, source_uid: str) -> str:
-    """Return the fingerprint of `content`: an HMAC-SHA256 keyed with the source's uid.
+def fingerprint(content: Content, key: str) -> str:
+    """Return the fingerprint of `content`: an HMAC-SHA256 keyed, where it may be secret, with the uid of its source.
 
     A plain hash of a short secret could be guessed by whoever reads the annotation; the uid is 122 random bits that a
     reader of the copy does not see.
     """
-    return "v1:" + hmac.new(source_uid.encode(), content.canonical(), hashlib.sha256).hexdigest()
+    return "v1:" + hmac.new(key.encode(), content.canonical(), hashlib.sha256).hexdigest()

@@ -293,7 +293,7 @@ def _settled(world: World, told: Settings) -> Seen:
     while needs := plan(seen, told, NOW).needs:
         wanted = {(kinds[need.key.kind], need.key.namespace, need.key.name, need.full): need for need in needs}
         answers = list(cluster.read(wanted))
-        seen = seen.looked_up({wanted[each.request.tag]: Document(each.body, error_of(each)) for each in answers})
+        seen = seen.looked_up({wanted[each.request.tag]: Document(each.body, error_of(each)) for each in answers}, {})
     transport.close()
     return seen
 

@@ -18,7 +18,7 @@ from tests.canary import canary
 def _header(*managed_fields: tuple[str, dict[str, Any]]) -> Header:
     entries = [{"manager": manager, "operation": "Update", "fieldsV1": fields} for manager, fields in managed_fields]
     raw = json.dumps({"metadata": {"name": "x", "namespace": "n", "managedFields": entries}})
-    return header(msgspec.json.decode(raw, type=PartialObject).metadata, "kube-chores")
+    return header(msgspec.json.decode(raw, type=PartialObject).metadata)
 
 
 OURS: dict[str, Any] = {"f:data": {".": {}, "f:a": {}, "f:b.c": {}}, "f:type": {}}

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from jobs.copies.rules import CopyMetadata, Head, Rule, SourceQuery, Spec, Targets
-from jobs.copies.seen import Namespace, Object, Seen, Settings
+from jobs.copies.rules import CopyMetadata, Rule, SourceQuery, Spec, Targets
+from jobs.copies.seen import Namespace, Seen, Settings
 from jobs.kit import stamps
+from jobs.kit.custom_resources import Head
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Action, ExitCode, Finding, Need, ObjectKey, Plan, Severity
-from jobs.kit.objects import Content, Header, Ownership
+from jobs.kit.objects import MANAGER, Content, Header, Object, Ownership
 from jobs.kit.runner import Document
 from jobs.kit.selectors import LabelSelector
 from jobs.sync_copies import plan
@@ -27,8 +28,12 @@ CONTENT = Content(data={"a": "1", "b": "2"})
 SELECTOR = LabelSelector({"copyrator": "true"})
 
 
+def head(name: str) -> Head:
+    return Head(ObjectKey("CopyratorRule", name, "kube-chores"))
+
+
 def rule(name: str = "rule", source: str = "home", **fields: object) -> Rule:
-    return Rule(Head("kube-chores", name), Spec("configmap", SELECTOR, (source,), **fields))  # type: ignore[arg-type]
+    return Rule(head(name), Spec("configmap", SELECTOR, (source,), **fields))  # type: ignore[arg-type]
 
 
 def source(
@@ -148,7 +153,7 @@ def test_a_source_is_never_adopted_even_when_the_list_of_sources_failed() -> Non
     metadata = b'{"name": "settings", "namespace": "other", "labels": {"copyrator": "true"}}'
     document = Document(b'{"metadata": %s, "data": {"c": "3"}}' % metadata)
 
-    finding = only(plan(replace(world, sources=read_queries).looked_up({Need(place): document}), SETTINGS, NOW))
+    finding = only(plan(replace(world, sources=read_queries).looked_up({Need(place): document}, {}), SETTINGS, NOW))
 
     assert (finding.code, finding.object, finding.fix) == ("conflict", place, None)
     assert "a rule copies from it" in finding.reason
@@ -174,7 +179,7 @@ def test_a_copy_changes_hands_only_in_a_run_that_could_read_everything() -> None
 
 
 def test_a_copy_is_never_a_source() -> None:
-    made_by_us = source(labels={stamps.MANAGED_BY: stamps.MANAGER, stamps.JOB: "sync-copies"})
+    made_by_us = source(labels={stamps.MANAGED_BY: MANAGER, stamps.JOB: "sync-copies"})
 
     quiet = plan(seen([rule()], [made_by_us], [], "team"), SETTINGS, NOW)
     told = plan(seen([rule()], [made_by_us], [], "team"), replace(SETTINGS, verbose=True), NOW)
@@ -190,7 +195,10 @@ def test_secrets_that_belong_to_one_namespace_or_tool_are_no_sources(kind: str) 
     query = SourceQuery("secret", "home", SELECTOR.query())
     namespaces = (Namespace("team", {}, True, False),)
     world = Seen(
-        (Rule(Head("kube-chores", "r"), spec),), namespaces, {query: (source(content=Content(kind)),)}, {"secret": {}}
+        (Rule(head("r"), spec),),
+        namespaces,
+        {query: (source(content=Content(kind)),)},
+        {"secret": {}},
     )
 
     assert plan(world, SETTINGS, NOW).findings == ()
@@ -220,7 +228,7 @@ def test_a_dry_run_looks_at_every_missing_place_and_tells_what_is_in_the_way() -
     needs = plan(world, settings, NOW).needs
     absent = Document(error=ApiError(404, "not found"))
     foreign = Document(b'{"metadata": {"name": "settings", "namespace": "team-b"}}')
-    looked = world.looked_up(dict(zip(needs, (absent, foreign), strict=True)))
+    looked = world.looked_up(dict(zip(needs, (absent, foreign), strict=True)), {})
 
     made = plan(looked, settings, NOW)
 
@@ -281,7 +289,7 @@ def test_the_plan_does_not_depend_on_the_order_of_what_was_read() -> None:
 
 
 def test_a_source_that_several_rules_may_not_copy_is_told_to_all_of_them() -> None:
-    made_by_us = source(labels={stamps.MANAGED_BY: stamps.MANAGER, stamps.JOB: "sync-copies"})
+    made_by_us = source(labels={stamps.MANAGED_BY: MANAGER, stamps.JOB: "sync-copies"})
     told = replace(SETTINGS, verbose=True)
 
     for rules in ([rule("a"), rule("b")], [rule("b"), rule("a")]):
@@ -295,7 +303,7 @@ def test_a_source_is_never_adopted() -> None:
     world = seen(rules, [source("home"), source("team")], [], "team")
     needs = [Need(ObjectKey("ConfigMap", "settings", namespace)) for namespace in ("home", "team")]
 
-    made = plan(world.looked_up(dict.fromkeys(needs, theirs)), SETTINGS, NOW)
+    made = plan(world.looked_up(dict.fromkeys(needs, theirs), {}), SETTINGS, NOW)
 
     assert [(finding.code, finding.fix) for finding in made.findings] == [("conflict", None)] * 2
     assert "a rule copies from it" in made.findings[0].reason

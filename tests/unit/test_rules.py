@@ -8,8 +8,10 @@ import pytest
 import yaml
 
 from jobs.copies.rule_files import rules_from_files
-from jobs.copies.rules import BrokenRule, Head, Rule, parse_rule
+from jobs.copies.rules import RULES, Rule, parse_rule
+from jobs.kit.custom_resources import Broken, Head
 from jobs.kit.errors import ConfigurationError
+from jobs.kit.model import ObjectKey
 from tests.canary import canary, leaks
 
 GOOD = {
@@ -60,7 +62,7 @@ def test_all_problems_of_all_rules_are_told_at_once(tmp_path: Path) -> None:
 
     for expected in (
         "bad: apiVersion: must be kubechores.dev/v1, is 'kubechores.dev/v2'",
-        "bad: metadata.namespace: is 'elsewhere', but rules are read from 'kube-chores'; use -n",
+        "bad: metadata.namespace: is 'elsewhere', but copyrators are read from 'kube-chores'; use -n",
         "bad: spec.ruleType: 'secrets' is not one of ['configmap', 'secret']",
         "bad: spec.selector.matchLabels.a: 1 is not of type 'string'",
         "bad: spec: Additional properties are not allowed ('target' was unexpected)",
@@ -118,9 +120,9 @@ def test_a_file_that_is_no_yaml_is_told_without_what_it_says(tmp_path: Path, val
 
 
 def test_a_rule_without_a_spec_is_broken_like_any_other() -> None:
-    broken = parse_rule(Head("kube-chores", "odd"), b"")
+    broken = parse_rule(Head(ObjectKey(RULES.kind, "odd", "kube-chores")), b"")
 
-    assert isinstance(broken, BrokenRule)
+    assert isinstance(broken, Broken)
     assert broken.problems == ("spec: Expected `object`, got `null`",)
 
 

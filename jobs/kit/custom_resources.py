@@ -1,0 +1,166 @@
+"""Our custom resources as jobs read them, from the cluster or from files: a bad one is told and spoils no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from jobs.kit import files
+from jobs.kit.cluster import Cluster, whole
+from jobs.kit.errors import ApiError, ConfigurationError
+from jobs.kit.model import ObjectKey
+from jobs.kit.objects import Metadata, Resource
+
+Status = TypeVar("Status")
+Parsed = TypeVar("Parsed")
+
+
+class Head(Struct, frozen=True):
+    """Which custom resource it is, and as JSON what an earlier run said of it. One from a file has no uid."""
+
+    key: ObjectKey
+    uid: str = ""
+    generation: int = 0
+    terminating: bool = False
+    status: bytes = b""
+
+    def told(self, kind: type[Status]) -> Status:
+        """Return the status as `kind`; one that is none of ours counts as none."""
+        try:
+            return msgspec.json.decode(self.status, type=kind) if self.status else kind()
+        except msgspec.ValidationError:
+            return kind()
+
+
+class Broken(Struct, frozen=True):
+    """A custom resource that cannot be followed, and why."""
+
+    head: Head
+    problems: tuple[str, ...]
+
+
+Parse = Callable[[Head, bytes], Parsed | Broken]
+
+
+class _Object(Struct):
+    """A custom resource as it comes; spec and status stay raw, so that a bad one spoils no list."""
+
+    metadata: Metadata
+    spec: Raw = Raw()
+    status: Raw = Raw()
+
+
+def from_cluster(
+    cluster: Cluster, resource: Resource, parse: Parse[Parsed], namespace: str = ""
+) -> tuple[tuple[Parsed, ...], tuple[Broken, ...]]:
+    """Read the custom resources of a namespace, or of all: those that `parse` takes and the broken ones, each sorted.
+
+    Raises:
+        ConfigurationError: the CRD is not installed.
+        ApiError: they cannot be read.
+    """
+    try:
+        objects = whole(partial(_listed, cluster, resource, namespace))
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        raise ConfigurationError(
+            f"the API server does not know {resource.plural}.kubechores.dev: install the CRDs with "
+            "'chores install-crds' or 'kubectl apply -k cronjobs/crds', or name a file with -f"
+        ) from error
+    parsed = [parse(*each) for each in objects]
+    good = tuple(each for each in parsed if not isinstance(each, Broken))
+    return good, tuple(each for each in parsed if isinstance(each, Broken))
+
+
+def _listed(cluster: Cluster, resource: Resource, namespace: str) -> list[tuple[Head, bytes]]:
+    objects = (each for page in cluster.pages(resource, _Object, namespace=namespace) for each in page)
+    found = [(_head(resource, each), bytes(each.spec)) for each in objects]
+    return sorted(found, key=lambda each: each[0].key)
+
+
+def _head(resource: Resource, read: _Object) -> Head:
+    at = read.metadata
+    key = ObjectKey(resource.kind, at.name, at.namespace)
+    return Head(key, at.uid, at.generation, at.deletion_timestamp is not None, bytes(read.status))
+
+
+def _no_problems(_spec: dict[str, Any]) -> list[str]:
+    return []
+
+
+def _no_older_form(_content: dict[str, Any]) -> str | None:
+    return None
+
+
+def from_files(
+    filenames: Sequence[str],
+    resource: Resource,
+    parse: Parse[Parsed],
+    namespace: str,
+    *,
+    elsewhere: bool = False,
+    beyond_schema: Callable[[dict[str, Any]], list[str]] = _no_problems,
+    older_form: Callable[[dict[str, Any]], str | None] = _no_older_form,
+) -> tuple[Parsed, ...]:
+    """Read the custom resources in these files, checked as the API server would, sorted by name and namespace.
+
+    `namespace` is that of those which name none, and the only one unless `elsewhere`. `beyond_schema` finds what no
+    schema does in a spec that has other problems; `older_form` says how to write what an older tool took.
+
+    Raises:
+        ConfigurationError: with all problems of all of them.
+    """
+    found: dict[ObjectKey, Parsed] = {}
+    problems: list[str] = []
+    for document in files.documents(filenames):
+        content = document.content
+        if not isinstance(content, dict) or content.get("kind") != resource.kind:
+            continue
+        key = _key(content, resource, namespace)
+        if older := older_form(content):
+            problems.append(f"{document.where}: {resource.kind} {key.name}: {older}")
+            continue
+        wrong = list(_problems(content, resource, None if elsewhere else namespace))
+        parsed = None if wrong else parse(Head(key), msgspec.json.encode(content["spec"]))
+        if isinstance(parsed, Broken):
+            wrong = list(parsed.problems)
+        elif parsed is None:
+            wrong += beyond_schema(content["spec"]) if isinstance(content.get("spec"), dict) else []
+        elif key in found:
+            wrong = ["is in the files more than once"]
+        else:
+            found[key] = parsed
+        problems += [f"{document.where}: {resource.kind} {key.name}: {problem}" for problem in wrong]
+    if not problems and not found:
+        problems = [f"{', '.join(filenames)}: holds no {resource.kind}"]
+    if problems:
+        raise ConfigurationError(*problems)
+    return tuple(parsed for _, parsed in sorted(found.items()))
+
+
+def _key(content: dict[str, Any], resource: Resource, namespace: str) -> ObjectKey:
+    given = content.get("metadata")
+    metadata: dict[str, Any] = given if isinstance(given, dict) else {}
+    name = str(metadata.get("name") or "(without a name)")
+    return ObjectKey(resource.kind, name, str(metadata.get("namespace") or namespace))
+
+
+def _problems(content: dict[str, Any], resource: Resource, namespace: str | None) -> Iterator[str]:
+    """Yield what the API server would not take, and a namespace that is not the one to read from."""
+    from jobs.kit.schema import schema_problems
+
+    yield from schema_problems(content, resource.plural)
+    if content.get("apiVersion") != resource.api_version:
+        yield f"apiVersion: must be {resource.api_version}, is {content.get('apiVersion')!r}"
+    given = content.get("metadata")
+    metadata: dict[str, Any] = given if isinstance(given, dict) else {}
+    if not metadata.get("name"):
+        yield "metadata.name: is required"
+    if namespace is not None and metadata.get("namespace", namespace) != namespace:
+        here = metadata["namespace"]
+        yield f"metadata.namespace: is {here!r}, but {resource.plural} are read from {namespace!r}; use -n"
