@@ -12,6 +12,7 @@ from jobs import __version__
 # The command's name, and the module that has it as `command`. A module is imported when its command is wanted.
 COMMANDS = {
     "sync-copies": "jobs.sync_copies",
+    "fetch-rates": "jobs.fetch_rates",
     "install-crds": "jobs.install_crds",
     "demo": "jobs.demo",
     "completion": "jobs.completion",

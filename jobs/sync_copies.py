@@ -247,7 +247,7 @@ def _facts(seen: Seen, wanted: Mapping[tuple[str, str], Sequence[Candidate]]) ->
     type=click.Choice(["metadata", "content"]),
     help="How copies are compared: by fingerprint and managedFields, or by reading all of them in full.",
 )
-@options.max_deletes("orphaned copies")
+@options.max_deletes("orphaned copies of a kind")
 @options.run_options("Namespace that rules are read from; default is the pod's own, or the context's.")
 @click.pass_context
 def command(

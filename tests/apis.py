@@ -264,6 +264,7 @@ class Api:
         query = urllib.parse.urlencode({"labelSelector": OURS})
         paths = {
             "a rule": "/apis/kubechores.dev/v1/copyrators",
+            "an ExchangeRate": "/apis/kubechores.dev/v1/exchangerates",
             "the metadata of a ConfigMap copy": f"/api/v1/configmaps?{query}",
             "the metadata of a Secret copy": f"/api/v1/secrets?{query}",
         }

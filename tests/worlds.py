@@ -40,6 +40,16 @@ def rule(name: str, source_namespace: str, to: str | list[str], **spec: Any) -> 
     }
 
 
+def exchange_rate(namespace: str, name: str = "usd", currency: str = "USD", **spec: Any) -> Object:
+    """An ExchangeRate."""
+    return {
+        "apiVersion": "kubechores.dev/v1",
+        "kind": "ExchangeRate",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"currency": currency, **spec},
+    }
+
+
 def at(namespace: str, source: Object) -> Object:
     """Where the copy of a source is: enough of it for `api.get`, `api.patch` and `api.delete`."""
     place = {"namespace": namespace, "name": source["metadata"]["name"]}

@@ -74,7 +74,7 @@ def max_deletes(objects: str) -> Callable[[F], F]:
         "--max-deletes",
         type=click.IntRange(min=0),
         metavar="N",
-        help=f"Delete at most N {objects} of a kind, or none; default is 10 or a tenth of all, the larger.",
+        help=f"Delete at most N {objects}, or none; default is 10 or a tenth of all, the larger.",
     )
 
 

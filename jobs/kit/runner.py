@@ -111,8 +111,7 @@ class _Run(Generic[Settings, Seen]):
 
     def go(self) -> tuple[Plan, Sequence[Result]]:
         """Return the plan and what became of each of its findings, in the plan's order."""
-        first = self.job.observe(self.cluster, self.settings)
-        plan, seen = self._settle(first)
+        plan, seen = self._settle(self.job.observe(self.cluster, self.settings))
         plan = hold_deletes(plan, self.job.max_deletes)
         results, contested = self._apply(plan.findings)
         for _ in range(_LOOKS):
@@ -128,7 +127,7 @@ class _Run(Generic[Settings, Seen]):
             results += done
         results += [result._replace(outcome=Outcome.FAILED) for result in contested]
         results.sort(key=lambda result: (result.finding.object, result.finding.code))
-        return plan, [*results, *self._state(first, plan, results)]
+        return plan, [*results, *self._state(seen, plan, results)]
 
     def _state(self, seen: Seen, plan: Plan, results: Sequence[Result]) -> list[Result]:
         """Write what the custom resources' statuses should say; a run that was stopped knows too little for that."""

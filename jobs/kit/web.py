@@ -18,6 +18,7 @@ from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     import requests
@@ -61,6 +62,12 @@ def fetch(url: str, user_agent: str, stopping: Callable[[], bool] = lambda: Fals
         with suppress(StillRunning):
             return page.result(timeout=min(left, 0.1))
     return Page(error="not fetched: the run was stopped")
+
+
+def shown(url: str) -> str:
+    """Return a URL as it may be shown: without the credentials and the query that it may hold."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 class _AgainError(Exception):

@@ -1,9 +1,9 @@
-"""Running sync-copies as the shipped installation does, against the embedded and the real API server."""
+"""Running jobs as the shipped installation does, against the embedded and the real API server."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.__main__ import chores
+from jobs.kit import web
 from tests.apis import Api
+from tests.rates import RatesServer, serve
 
 Run = Callable[..., "Ran"]
 
@@ -47,12 +49,36 @@ class Ran:
 @pytest.fixture
 def sync(api: Api, installed: Path) -> Run:
     """Run sync-copies with the rights of the shipped ServiceAccount, `-o json` unless told otherwise."""
+    return runs("sync-copies", installed)
 
-    def run(*arguments: str, output: str = "json", kubeconfig: Path = installed, **given: Any) -> Ran:
-        command = ["sync-copies", "-o", output, *arguments]
-        done = CliRunner().invoke(chores, command, env={"KUBECONFIG": str(kubeconfig)}, **given)
+
+@pytest.fixture
+def rates() -> Iterator[RatesServer]:
+    """A server that publishes rates of today as each provider does."""
+    with serve() as server:
+        yield server
+
+
+@pytest.fixture
+def fetch(api: Api, installed: Path, rates: RatesServer) -> Run:
+    """Run fetch-rates with the rights of the shipped ServiceAccount and the providers of `rates`, `-o json`."""
+    return runs("fetch-rates", api.service_account_kubeconfig("kube-chores", "fetch-rates"), rates.env())
+
+
+def runs(job: str, account: Path, env: Mapping[str, str] | None = None) -> Run:
+    """Return what runs a job as the account of a kubeconfig."""
+
+    def run(*arguments: str, output: str = "json", kubeconfig: Path = account, **given: Any) -> Ran:
+        command = [job, "-o", output, *arguments]
+        done = CliRunner().invoke(chores, command, env={**(env or {}), "KUBECONFIG": str(kubeconfig)}, **given)
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception
         return Ran(done.exit_code, done.stdout, done.stderr)
 
     return run
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts at a provider follow each other at once."""
+    monkeypatch.setattr(web, "LONGEST_PAUSE_SECONDS", 0.0)

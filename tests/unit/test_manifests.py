@@ -121,7 +121,7 @@ def test_the_command_takes_the_args_of_its_cron_job(name: str) -> None:
     command = chores.get_command(group, container["args"][0])
     assert command
     parsed = command.make_context(name, container["args"][1:], parent=group).params
-    assert parsed["verify"] == ("content" if name.endswith("-verify") else "metadata")
+    assert parsed.get("verify", "metadata") == ("content" if name.endswith("-verify") else "metadata")
     assert (parsed["dry_run"] or "none") == ("client" if name.endswith("-dry-run") else "none")
 
 

@@ -1,0 +1,305 @@
+"""fetch-rates: exchange rates in ConfigMaps that pods can use, one for each ExchangeRate.
+
+Each provider's document is fetched once a run, and only when an ExchangeRate needs it. The parts are in jobs/rates:
+exchange_rates, providers, figures, choice, seen, verdicts, status, quote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import click
+
+from jobs.kit import options, stamps
+from jobs.kit.apply import DryRun
+from jobs.kit.cluster import Cluster, whole
+from jobs.kit.conditions import Statement
+from jobs.kit.connect import Connection
+from jobs.kit.custom_resources import Broken, Head, from_cluster, from_files
+from jobs.kit.errors import ApiError
+from jobs.kit.model import Brake, ExitCode, Finding, Need, ObjectKey, Plan, Result, Severity
+from jobs.kit.objects import CONFIGMAPS, Content, DataObject, Object, reduced
+from jobs.kit.runner import Job, run
+from jobs.kit.web import shown
+from jobs.rates.choice import Ask, Unusable
+from jobs.rates.exchange_rates import EXCHANGE_RATES, ExchangeRate, Spec, parse_exchange_rate, spec_problems, subject
+from jobs.rates.figures import PIVOT
+from jobs.rates.providers import PROVIDERS
+from jobs.rates.quote import quote
+from jobs.rates.seen import MAX_CHANGE_PERCENT, NAME, Seen, Settings
+from jobs.rates.status import statements
+from jobs.rates.verdicts import Verdict, collision, judge, leftovers, unchanged
+
+COMMAND_LINE = "(command line)"  # stands for the ExchangeRate that --configmap has not
+_CONFIGMAP_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+class Asked(NamedTuple):
+    """What the command line asks for beside the options that all jobs have."""
+
+    spec: Spec | None
+    configmap: str | None
+    filenames: Sequence[str]
+    max_change: int
+    urls: Mapping[str, str]
+
+
+def settings(connection: Connection, run_options: options.RunOptions, asked: Asked) -> Settings:
+    """Return the settings.
+
+    Raises:
+        ConfigurationError: with all problems of all ExchangeRates in files.
+    """
+    return Settings(
+        run_options.namespace or "",
+        asked.urls,
+        _rates(connection.namespace, asked, elsewhere=run_options.namespace is None),
+        asked.max_change,
+        dry_run=run_options.dry_run is not DryRun.NONE,
+        diff=run_options.diff,
+        verbose=run_options.verbose,
+    )
+
+
+def _rates(namespace: str, asked: Asked, *, elsewhere: bool) -> tuple[ExchangeRate, ...] | None:
+    if asked.spec:
+        head = Head(ObjectKey(EXCHANGE_RATES.kind, COMMAND_LINE, namespace))
+        return (ExchangeRate(head, asked.spec),)
+    if asked.filenames:
+        return from_files(asked.filenames, EXCHANGE_RATES, parse_exchange_rate, namespace, elsewhere=elsewhere)
+    return None
+
+
+def observe(cluster: Cluster, settings: Settings) -> Seen:
+    """Read the ConfigMaps that are ours, then the ExchangeRates: what an overlapping run makes is never left over then.
+
+    Raises:
+        ConfigurationError: the CRD is missing.
+        ApiError: ExchangeRates cannot be read, without which nothing can be said.
+    """
+    if settings.rates is not None:
+        return Seen(settings.rates)
+    try:
+        configmaps, denied = whole(partial(_configmaps, cluster, settings.namespace)), None
+    except ApiError as error:
+        configmaps, denied = {}, error
+    rates, broken = from_cluster(cluster, EXCHANGE_RATES, parse_exchange_rate, settings.namespace)
+    failures = [_invalid(each) for each in broken]
+    if denied:
+        failures.append(_unreadable([*(each.head.key for each in rates), *(each.head.key for each in broken)], denied))
+    return Seen(rates, broken, configmaps, tuple(failures), blind=denied is not None)
+
+
+def _configmaps(cluster: Cluster, namespace: str) -> dict[ObjectKey, Object]:
+    contents: dict[bytes, Content] = {}
+    found = {}
+    for page in cluster.pages(CONFIGMAPS, DataObject, namespace=namespace, selector=stamps.selector(NAME)):
+        for each in page:
+            read = reduced(each, contents)
+            found[ObjectKey(CONFIGMAPS.kind, read.header.name, read.header.namespace)] = read
+    return found
+
+
+def _invalid(broken: Broken) -> Finding:
+    key, reason = broken.head.key, "; ".join(broken.problems)
+    return Finding("invalid", Severity.ERROR, key, reason, subjects=(subject(key),), exit_code=ExitCode.REFUSED)
+
+
+def _unreadable(keys: Sequence[ObjectKey], error: ApiError) -> Finding:
+    remedy = "; the manifests in cronjobs/ hold the rights that this job needs" if error.is_permission else ""
+    reason = f"cannot be read: {error.message}{remedy}"
+    all_of_them = ObjectKey(CONFIGMAPS.kind, "(all of this job)")
+    subjects = tuple(sorted(subject(key) for key in keys))
+    return Finding("unreadable", Severity.ERROR, all_of_them, reason, subjects=subjects, exit_code=error.exit_code)
+
+
+def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
+    """Compare each ExchangeRate with its ConfigMap: the same input gives the same findings in the same order."""
+    verdicts = _verdicts(seen, settings, now)
+    places = _places(seen)
+    findings = [*seen.failures, *_unusable(seen, settings, now)]
+    findings += [finding for verdict in verdicts.values() for finding in verdict.findings]
+    findings += [each for rates in places.values() if len(rates) > 1 for each in collision(rates)]
+    findings += [_going(rate) for rate in seen.rates if rate.head.terminating]
+    right = {rate: each.figures for rate, each in verdicts.items() if each.figures and not each.findings}
+    if not seen.blind:
+        findings += leftovers(seen, places, {rate.head.uid: rate for rate in right if rate.head.uid})
+    if settings.verbose:
+        findings += [unchanged(rate, figures) for rate, figures in right.items()]
+    needs = [verdict.need for verdict in verdicts.values()]
+    asked = {need.provider for need in needs if isinstance(need, Ask)}
+    shown = [finding for finding in findings if finding.severity is not Severity.INFO or settings.verbose]
+    return Plan(
+        tuple(sorted(shown, key=lambda finding: (finding.object, finding.code))),
+        len(right),
+        tuple(sorted(need for need in needs if isinstance(need, Need))),
+        {"rates": len(seen.rates), "providers": len(seen.pages)},
+        "" if seen.rates or seen.failures else f"no {EXCHANGE_RATES.kind} in {_where(settings)}",
+        stamped={CONFIGMAPS.kind: len(seen.configmaps or {})},
+        brakes=_brakes([verdict for rate, verdict in verdicts.items() if rate.spec.max_change is None], settings),
+        urls=tuple(settings.urls[provider] for provider in PROVIDERS if provider in asked),
+    )
+
+
+def _verdicts(seen: Seen, settings: Settings, now: datetime) -> dict[ExchangeRate, Verdict]:
+    if seen.blind:
+        return {}
+    answers = seen.answers(settings.urls, now.date())
+    alone = (rates[0] for _, rates in sorted(_places(seen).items()) if len(rates) == 1)
+    return {rate: judge(rate, seen, answers, settings) for rate in alone}
+
+
+def _places(seen: Seen) -> dict[ObjectKey, list[ExchangeRate]]:
+    places: dict[ObjectKey, list[ExchangeRate]] = {}
+    for rate in seen.rates:
+        if not rate.head.terminating:
+            places.setdefault(rate.place, []).append(rate)
+    return places
+
+
+def _unusable(seen: Seen, settings: Settings, now: datetime) -> Iterator[Finding]:
+    for provider, answer in seen.answers(settings.urls, now.date()).items():
+        if isinstance(answer, Unusable):
+            reason = f"{shown(settings.urls[provider])} {answer.reason}"
+            yield Finding("unusable", Severity.WARNING, ObjectKey("Provider", provider), reason)
+
+
+def _going(rate: ExchangeRate) -> Finding:
+    return Finding("skipped", Severity.INFO, rate.head.key, "is being deleted", subjects=(rate.subject,))
+
+
+def _where(settings: Settings) -> str:
+    return f"namespace {settings.namespace}" if settings.namespace else "any namespace"
+
+
+def _brakes(verdicts: Iterable[Verdict], settings: Settings) -> tuple[Brake, ...]:
+    """Return what lifts the jumps of ExchangeRates that have no limit of their own."""
+    held = [verdict.jump.percent for verdict in verdicts if verdict.jump]
+    if not held or settings.rates is not None:
+        return ()
+    what = "1 rate changed" if len(held) == 1 else f"{len(held)} rates changed"
+    return (Brake(f"{what} by more than {settings.max_change} %, and stays as it is", "--max-change", str(max(held))),)
+
+
+def conditions(
+    seen: Seen, settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
+) -> Sequence[Statement]:
+    """Return what the statuses of ExchangeRates should say: of those in the cluster, not in files."""
+    if settings.rates is not None:
+        return []
+    verdicts = _verdicts(seen, settings, now)
+    held = {rate.subject: verdict.figures for rate, verdict in verdicts.items() if verdict.figures}
+    heads = [*(rate.head for rate in seen.rates), *(each.head for each in seen.broken)]
+    return statements([head for head in heads if not head.terminating], held, results, now)
+
+
+def _url(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise click.BadParameter(f"{shown(value)!r} is no URL of http or https.")
+    return value
+
+
+def _urls(command: options.F) -> options.F:
+    for provider, (url, _) in reversed(list(PROVIDERS.items())):
+        add = options.option(
+            f"--{provider}-url",
+            default=url,
+            show_default=True,
+            metavar="URL",
+            callback=_url,
+            help=f"Where the document of {provider} is: its own place, or a mirror of yours.",
+        )
+        command = add(command)
+    return command
+
+
+@click.command(NAME)
+@options.option("--currency", metavar="CODE", help="Print the rate of this currency: needs no cluster.")
+@options.option("--base", metavar="CODE", help=f"With --currency: of what one unit is priced; default {PIVOT}.")
+@options.option("--provider", type=click.Choice(list(PROVIDERS)), help="With --currency: ask this provider alone.")
+@options.option("--configmap", metavar="NAME", help="With --currency: write the rate to this ConfigMap instead.")
+@options.option(
+    "--filename",
+    "-f",
+    "filenames",
+    multiple=True,
+    metavar="FILE",
+    help="Read ExchangeRates from this file, folder or - instead of the cluster. Implies a dry run; needs no CRD.",
+)
+@options.option(
+    "--max-change",
+    default=MAX_CHANGE_PERCENT,
+    show_default=True,
+    type=click.IntRange(min=1),
+    metavar="PERCENT",
+    help="Hold a rate that changed by more, unless another provider agrees or spec.maxChange allows it.",
+)
+@options.max_deletes("ConfigMaps that are no longer named")
+@_urls
+@options.run_options("Serve this namespace; default is all. With --configmap and -f the context's is the default.")
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    options: options.RunOptions,
+    max_deletes: int | None,
+    **given: Any,
+) -> None:
+    """Keep exchange rates in ConfigMaps that pods can use, as ExchangeRates ask for.
+
+    A rate comes from the first provider that has a good one: ecb, then frankfurter; open-er-api only when named. On any
+    failure the last good rate stays. A second run in a row writes nothing. Exits 0 when done, 1 when a retry is useful,
+    2 when a person must act first, 3 with --check when anything is not as it should be, 4 when a rate changed so much
+    that it is held.
+
+    \b
+    Examples:
+      chores fetch-rates --currency USD              print the rate of the dollar
+      chores fetch-rates --dry-run --diff            what would change, and how
+      chores fetch-rates -n shop                     serve the ExchangeRates of one namespace
+    """
+    asked = _asked(given)
+    if asked.spec and not asked.configmap:
+        context.exit(quote(asked.spec, asked.urls, options))
+    if asked.filenames and options.dry_run is DryRun.NONE:
+        options = replace(options, dry_run=DryRun.CLIENT)
+    job = Job(
+        NAME,
+        {CONFIGMAPS.kind: CONFIGMAPS, EXCHANGE_RATES.kind: EXCHANGE_RATES},
+        lambda connection: settings(connection, options, asked),
+        observe,
+        plan,
+        conditions,
+        max_deletes,
+    )
+    context.exit(run(job, options))
+
+
+def _asked(given: Mapping[str, Any]) -> Asked:
+    """Return what the command line asks for.
+
+    Raises:
+        click.UsageError: with all that does not go together or cannot be.
+    """
+    currency, filenames = given["currency"], given["filenames"]
+    alone = [name for name in ("base", "provider", "configmap") if given[name] and not currency]
+    problems = [f"--{name} needs --currency" for name in alone]
+    spec = None
+    if currency:
+        name = given["configmap"] or ""
+        spec = Spec(currency, given["base"] or PIVOT, name, given["provider"])
+        problems += [f"--{problem}" for problem in spec_problems(spec)]
+        problems += ["--filename does not go with --currency"] if filenames else []
+        if name and not _CONFIGMAP_NAME.fullmatch(name):
+            problems.append(f"--configmap: {name!r} cannot be the name of a ConfigMap")
+    if problems:
+        raise click.UsageError("; ".join(problems))
+    urls = {provider: given[f"{provider.replace('-', '_')}_url"] for provider in PROVIDERS}
+    return Asked(spec, given["configmap"], filenames, given["max_change"], urls)

@@ -1,0 +1,91 @@
+"""The ExchangeRate: its types, and what none may say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from jobs.kit.conditions import Condition
+from jobs.kit.custom_resources import Broken, Head
+from jobs.kit.model import ObjectKey
+from jobs.kit.objects import CONFIGMAPS, Resource
+from jobs.rates.figures import Figures
+
+EXCHANGE_RATES = Resource("kubechores.dev/v1", "ExchangeRate", "exchangerates")
+ProviderName = Literal["ecb", "frankfurter", "open-er-api"]
+_CURRENCY = re.compile("[A-Z]{3}")  # https://www.iso.org/iso-4217-currency-codes.html
+
+
+class Spec(Struct, frozen=True, rename="camel"):
+    """The spec of an ExchangeRate; its fields are described in cronjobs/crds/exchangerates.yaml."""
+
+    currency: str
+    base: str = "EUR"
+    config_map_name: str = ""
+    provider: ProviderName | None = None
+    max_change: int | None = None
+
+
+class RateStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What an earlier run said: the figures that the ConfigMap was given last, and how the ExchangeRate stands."""
+
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+    rate: str = ""
+    inverse: str = ""
+    base: str = ""
+    currency: str = ""
+    date: str = ""
+    source: str = ""
+
+    @property
+    def figures(self) -> Figures | None:
+        """The figures, if they are whole."""
+        found = Figures(self.rate, self.inverse, self.base, self.currency, self.date, self.source)
+        return found if found.are_whole() else None
+
+
+class ExchangeRate(Struct, frozen=True):
+    """An ExchangeRate that can be followed. One without a uid comes from a file or from the command line."""
+
+    head: Head
+    spec: Spec
+
+    @property
+    def place(self) -> ObjectKey:
+        """Where its ConfigMap is."""
+        at = self.head.key
+        return ObjectKey(CONFIGMAPS.kind, self.spec.config_map_name or at.name, at.namespace)
+
+    @property
+    def subject(self) -> str:
+        """How findings name it."""
+        return subject(self.head.key)
+
+
+def subject(key: ObjectKey) -> str:
+    """Return how findings name an ExchangeRate: NAMESPACE/NAME."""
+    return f"{key.namespace}/{key.name}"
+
+
+def spec_problems(spec: Spec) -> Iterator[str]:
+    """Yield what no ExchangeRate may say, wherever it comes from, each problem with its field."""
+    for field, code in (("currency", spec.currency), ("base", spec.base)):
+        if not _CURRENCY.fullmatch(code):
+            yield f"{field}: must be an ISO 4217 code of three capital letters such as USD, is {code!r}"
+    if spec.currency == spec.base:
+        yield f"currency: must differ from base, both are {spec.base}"
+
+
+def parse_exchange_rate(head: Head, spec: bytes) -> ExchangeRate | Broken:
+    """Return the ExchangeRate, or what is wrong with it."""
+    try:
+        rate = ExchangeRate(head, msgspec.json.decode(spec or b"null", type=Spec))
+    except msgspec.ValidationError as error:
+        return Broken(head, (f"spec: {error}",))
+    problems = tuple(f"spec.{problem}" for problem in spec_problems(rate.spec))
+    return Broken(head, problems) if problems else rate

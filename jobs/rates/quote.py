@@ -1,0 +1,48 @@
+"""One rate, printed: no cluster, no ConfigMap."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
+
+import click
+
+from jobs.kit import log
+from jobs.kit.model import ExitCode
+from jobs.kit.options import RunOptions
+from jobs.kit.runner import user_agent
+from jobs.kit.web import fetch
+from jobs.rates.choice import Ask, Choice, Jump, choose
+from jobs.rates.exchange_rates import Spec
+from jobs.rates.figures import Figures
+from jobs.rates.seen import NAME, Seen
+
+
+def quote(spec: Spec, urls: Mapping[str, str], options: RunOptions) -> ExitCode:
+    """Print the rate to stdout, or why there is none to stderr; return the exit code."""
+    log.configure(options.log_format)
+    today = datetime.now(timezone.utc).date()
+    seen = Seen(())
+    while isinstance(chosen := choose(spec, None, seen.answers(urls, today), 0), Ask):
+        url = urls[chosen.provider]
+        seen = replace(seen, pages={**seen.pages, url: fetch(url, user_agent(NAME))})
+    if isinstance(chosen, Choice):
+        click.echo(_shown(chosen.figures, options.output))
+        for reason in chosen.instead_of:
+            log.log.warning(reason)
+        return ExitCode.DONE
+    assert not isinstance(chosen, Jump)  # there is no last rate to jump from
+    log.log.error("no rate: %s", chosen.reason)
+    return ExitCode.REFUSED if chosen.lasting else ExitCode.FAILED
+
+
+def _shown(figures: Figures, output: str) -> str:
+    if output == "json":
+        return json.dumps(figures.data(), indent=2)
+    if output == "yaml":
+        import yaml
+
+        return str(yaml.safe_dump(figures.data(), sort_keys=False)).rstrip()
+    return f"1 {figures.base} = {figures.rate} {figures.currency} ({figures.source}, {figures.date})"

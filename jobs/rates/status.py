@@ -1,0 +1,86 @@
+"""What each ExchangeRate's status should say after a run. Pure; the same facts give the same status, to the byte."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from jobs.kit.conditions import Condition, Statement, changed, dated, event
+from jobs.kit.custom_resources import Head
+from jobs.kit.model import Outcome, Result
+from jobs.rates.exchange_rates import EXCHANGE_RATES, RateStatus, subject
+from jobs.rates.figures import Figures
+from jobs.rates.verdicts import CONFLICT
+
+READY = "Ready"
+_LONGEST_MESSAGE = 2048
+# Why an ExchangeRate is not ready, by finding or outcome; the first that applies is the condition's reason.
+_REASONS = (
+    ("invalid", "Invalid"),
+    ("unreadable", "Unreadable"),
+    ("failed", "Failed"),
+    ("collision", "Collision"),
+    ("conflict", CONFLICT),
+    ("jump", "Jump"),
+    ("unavailable", "Unavailable"),
+)
+
+
+def statements(
+    heads: Sequence[Head], held: Mapping[str, Figures], results: Sequence[Result], now: datetime
+) -> list[Statement]:
+    """Return what is to be written for ExchangeRates whose status does not say it yet.
+
+    `held` are by subject the figures that their ConfigMaps should hold now, if all went well.
+    """
+    by_subject: dict[str, list[Result]] = {}
+    for result in results:
+        for name in result.finding.subjects:
+            by_subject.setdefault(name, []).append(result)
+    told = ((head, subject(head.key)) for head in sorted(heads, key=lambda head: head.key))
+    stated = (_statement(head, held.get(name), by_subject.get(name, []), now) for head, name in told)
+    return [statement for statement in stated if statement]
+
+
+def _statement(head: Head, held: Figures | None, results: Sequence[Result], now: datetime) -> Statement | None:
+    before = head.told(RateStatus)
+    written = held if not any(result.outcome not in (Outcome.DONE, Outcome.TOLD) for result in results) else None
+    figures = written or before.figures
+    condition = dated(before.conditions, _condition(head, results), now)
+    others = (other for other in before.conditions if other.type != READY)
+    values = structs.asdict(figures) if figures else {}
+    after = RateStatus(head.generation, (*others, condition), **values)
+    if after == before:
+        return None
+    told = changed(before.conditions, condition)
+    tale = event(head.key, EXCHANGE_RATES.api_version, head.uid, condition, now) if told else None
+    return Statement(head.key, head.uid, _merge_patch(after), tale)
+
+
+def _condition(head: Head, results: Sequence[Result]) -> Condition:
+    kinds = {"failed" if result.outcome is Outcome.FAILED else result.finding.code: result for result in results}
+    for kind, reason in _REASONS:
+        if kind in kinds:
+            message = _message(kinds[kind])[:_LONGEST_MESSAGE]
+            return Condition(READY, "False", reason, message, head.generation)
+    return Condition(READY, "True", "Current", "the ConfigMap holds the rate", head.generation)
+
+
+def _message(result: Result) -> str:
+    finding = result.finding
+    about = "" if finding.object.kind == EXCHANGE_RATES.kind else f"{finding.object}: "
+    return f"{about}{result.message or finding.reason}"
+
+
+def _merge_patch(status: RateStatus) -> Mapping[str, Any]:
+    """Return the status with every field: a merge patch leaves alone what it does not name, and null removes."""
+    values = {field: getattr(status, field) or None for field in Figures.__struct_fields__}
+    return {
+        "observedGeneration": status.observed_generation,
+        "conditions": msgspec.to_builtins(status.conditions),
+        **values,
+    }

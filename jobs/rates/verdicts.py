@@ -1,0 +1,242 @@
+"""What is to be said of one ExchangeRate: nothing, findings with their fixes, or what must be read first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from jobs.kit import stamps
+from jobs.kit.diff import changes, metadata_changes
+from jobs.kit.errors import ApiError
+from jobs.kit.manifests import Deletion, Manifest, repair
+from jobs.kit.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
+from jobs.kit.objects import CONFIGMAPS, Content, Header, Object
+from jobs.rates.choice import Answers, Ask, Choice, Jump, Refusal, choose
+from jobs.rates.exchange_rates import EXCHANGE_RATES, ExchangeRate, RateStatus
+from jobs.rates.figures import Figures
+from jobs.rates.seen import NAME, Seen, Settings
+
+CONFLICT = "Conflict"  # the reason of a condition, by which the next run knows where to look first
+
+
+class Verdict(NamedTuple):
+    """What is to be said of an ExchangeRate. `figures` are what its ConfigMap holds once `findings` are fixed."""
+
+    findings: tuple[Finding, ...] = ()
+    need: Need | Ask | None = None
+    figures: Figures | None = None
+    jump: Jump | None = None
+
+
+def judge(rate: ExchangeRate, seen: Seen, answers: Answers, settings: Settings) -> Verdict:
+    """Return what is to be said of an ExchangeRate that shares its place with no other."""
+    place = rate.place
+    actual = _latest(rate, seen, settings)
+    if isinstance(actual, Need):
+        return Verdict(need=actual)
+    if isinstance(actual, ApiError):
+        return Verdict((_about(rate, "unreadable", place, actual.message, actual.exit_code),))
+    if actual and (why := _why_not_ours(actual.header, rate)):
+        return Verdict((Finding("conflict", Severity.WARNING, place, why, subjects=(rate.subject,)),))
+    if actual and actual.header.terminating:
+        return Verdict((Finding("skipped", Severity.INFO, place, "is being deleted", subjects=(rate.subject,)),))
+    if actual and actual.content is None:
+        return Verdict(need=Need(place))
+    last = _last(rate, actual)
+    limit = rate.spec.max_change or settings.max_change
+    chosen = choose(rate.spec, last, answers, limit)
+    if isinstance(chosen, Ask):
+        return Verdict(need=chosen)
+    if isinstance(chosen, Choice):
+        finding = _compare(rate, chosen.figures, chosen.instead_of, actual, settings)
+        return Verdict((finding,) if finding else (), figures=chosen.figures)
+    restored = _compare(rate, last, (), actual, settings) if last else None
+    refused = _refused(rate, last, chosen, settings)
+    jump = chosen if isinstance(chosen, Jump) else None
+    return Verdict((refused, restored) if restored else (refused,), figures=last, jump=jump)
+
+
+def _latest(rate: ExchangeRate, seen: Seen, settings: Settings) -> Object | ApiError | Need | None:
+    """Return the ConfigMap as it was read last, or that it must be looked at."""
+    place = rate.place
+    if place in seen.looks:
+        look = seen.looks[place]
+        return None if isinstance(look, ApiError) and look.status == 404 else look
+    if seen.configmaps is not None and place in seen.configmaps:
+        return seen.configmaps[place]
+    in_the_way = any(each.reason == CONFLICT for each in rate.head.told(RateStatus).conditions)
+    return Need(place) if seen.configmaps is None or settings.dry_run or in_the_way else None
+
+
+class _Owner(Struct, rename="camel"):
+    kind: str
+    name: str
+    uid: str
+    api_version: str = ""
+    controller: bool | None = None
+
+    def is_exchange_rate(self) -> bool:
+        return (self.api_version, self.kind) == (EXCHANGE_RATES.api_version, EXCHANGE_RATES.kind)
+
+
+def owners(header: Header) -> list[_Owner]:
+    """Return who owns an object."""
+    return msgspec.json.decode(header.owner_references or b"[]", type=list[_Owner])
+
+
+def _why_not_ours(actual: Header, rate: ExchangeRate) -> str:
+    if not stamps.is_ours(actual.labels, NAME, rate.place.namespace):
+        return "exists and is not ours: left untouched"
+    others = [owner.name for owner in owners(actual) if owner.is_exchange_rate()]
+    if not rate.head.uid and others and rate.head.key.name not in others:
+        return f"belongs to exchangerate/{others[0]}: left untouched"
+    return ""
+
+
+def _last(rate: ExchangeRate, actual: Object | None) -> Figures | None:
+    """Return the last figures that a run wrote: from the ConfigMap if nobody changed it since, else from the status."""
+    if actual and actual.content and _is_untouched(rate, actual):
+        try:
+            found = msgspec.convert(dict(actual.content.data), Figures)
+        except msgspec.ValidationError:
+            found = None
+        if found and found.are_whole():
+            return found
+    return rate.head.told(RateStatus).figures
+
+
+def _is_untouched(rate: ExchangeRate, actual: Object) -> bool:
+    written = actual.header.annotations.get(stamps.FINGERPRINT)
+    return actual.content is not None and written == stamps.fingerprint(actual.content, rate.subject)
+
+
+def _compare(
+    rate: ExchangeRate, figures: Figures, instead_of: Sequence[str], actual: Object | None, settings: Settings
+) -> Finding | None:
+    """Compare the ConfigMap with what it should be."""
+    desired = _manifest(rate, figures, actual)
+    differing = changes(actual.content if actual else None, desired.content, secret=False)
+    if actual is None:
+        fix = Fix(Action.CREATE, desired)
+        return _finding(rate, "missing", _told(figures, instead_of), fix, differing, settings)
+    relabelled = metadata_changes(desired.labels, desired.annotations, actual.header)
+    disowned = bool(rate.head.uid) and rate.head.uid not in [each.uid for each in owners(actual.header)]
+    if not (differing or relabelled or disowned):
+        return None
+    fix = repair(desired, actual)
+    if differing and _is_untouched(rate, actual):
+        reason = f"{_told(figures, instead_of)}; was {_was(actual.content)}"
+        return _finding(rate, "outdated", reason, fix, differing, settings)
+    others = [change for change in relabelled if "kubechores.dev/" not in change.field]
+    reason = _drifted(differing or relabelled, actual.header)
+    return _finding(rate, "drifted", reason, fix, (*differing, *others), settings)
+
+
+def _finding(
+    rate: ExchangeRate, code: str, reason: str, fix: Fix, differing: Sequence[Change], settings: Settings
+) -> Finding:
+    shown = tuple(differing) if settings.diff else ()
+    return Finding(code, Severity.WARNING, rate.place, reason, fix, shown, (rate.subject,))
+
+
+def _told(figures: Figures, instead_of: Sequence[str] = ()) -> str:
+    why = f" ({'; '.join(instead_of)})" if instead_of else ""
+    return f"1 {figures.base} = {figures.rate} {figures.currency} of {figures.date} from {figures.source}{why}"
+
+
+def unchanged(rate: ExchangeRate, figures: Figures) -> Finding:
+    """Return the finding that all is well, for those who ask to see it."""
+    return Finding("unchanged", Severity.INFO, rate.place, _told(figures), subjects=(rate.subject,))
+
+
+def _manifest(rate: ExchangeRate, figures: Figures, actual: Object | None) -> Manifest:
+    content = Content(data=figures.data())
+    at = rate.head.key
+    mark = stamps.fingerprint(content, rate.subject)
+    stamp = stamps.stamp(NAME, at.namespace, at.name, figures.source, mark)
+    return Manifest(
+        CONFIGMAPS,
+        rate.place,
+        stamp.labels,
+        stamp.annotations,
+        content,
+        owner_references=_owner_references(rate, actual),
+    )
+
+
+def _owner_references(rate: ExchangeRate, actual: Object | None) -> bytes:
+    """Return the ConfigMap's owners as JSON: the ExchangeRate, and who else owns it that is none.
+
+    blockOwnerDeletion stays unset: setting it takes a right on the finalizers of ExchangeRates on some clusters.
+    https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#ownerreferencespermissionenforcement
+    """
+    if not rate.head.uid:
+        return b""
+    raw = actual.header.owner_references if actual else b""
+    others = [each for each in msgspec.json.decode(raw or b"[]") if each["kind"] != EXCHANGE_RATES.kind]
+    ours = {
+        "apiVersion": EXCHANGE_RATES.api_version,
+        "kind": EXCHANGE_RATES.kind,
+        "name": rate.head.key.name,
+        "uid": rate.head.uid,
+        "controller": True,
+    }
+    return msgspec.json.encode([*others, ours])
+
+
+def _refused(rate: ExchangeRate, last: Figures | None, why: Jump | Refusal, settings: Settings) -> Finding:
+    if isinstance(why, Jump):
+        how = f"set spec.maxChange to {why.percent}" if rate.head.uid else f"use --max-change {why.percent}"
+        reason = f"{why.reason}: the last rate stays; {how} to accept it"
+        return _about(rate, "jump", rate.head.key, reason, ExitCode.BRAKE)
+    fate = f"the rate of {last.date} stays" if last else "there is no rate yet"
+    exit_code = ExitCode.REFUSED if why.lasting else ExitCode.FAILED
+    return _about(rate, "unavailable", rate.head.key, f"{fate}: {why.reason}", exit_code)
+
+
+def _about(rate: ExchangeRate, code: str, key: ObjectKey, reason: str, exit_code: ExitCode) -> Finding:
+    return Finding(code, Severity.ERROR, key, reason, subjects=(rate.subject,), exit_code=exit_code)
+
+
+def _was(content: Content | None) -> str:
+    data = content.data if content else {}
+    return f"{data.get('rate')} of {data.get('date')} from {data.get('source')}"
+
+
+def _drifted(found: Sequence[Change], actual: Header) -> str:
+    if not found:
+        return "its owner reference is gone"
+    by = ", ".join(actual.ownership.theirs)
+    return f"{', '.join(change.field for change in found)} changed" + (f" by {by}" if by else "")
+
+
+def collision(rates: Sequence[ExchangeRate]) -> list[Finding]:
+    """Return what is said of ExchangeRates that want the same ConfigMap."""
+    subjects = tuple(sorted(rate.subject for rate in rates))
+    names = " and ".join(sorted(rate.head.key.name for rate in rates))
+    reason = f"exchangerates {names} both want this ConfigMap: none is written; set spec.configMapName of one"
+    place = rates[0].place
+    return [Finding("collision", Severity.ERROR, place, reason, subjects=subjects, exit_code=ExitCode.REFUSED)]
+
+
+def leftovers(seen: Seen, wanted: Mapping[ObjectKey, object], settled: Mapping[str, ExchangeRate]) -> list[Finding]:
+    """Return what to do with ConfigMaps of ours that nobody wants.
+
+    One is deleted when its ExchangeRate is there and has the ConfigMap that it names now: `settled`, by uid. All
+    others are the garbage collector's, or were kept on purpose when their ExchangeRate was deleted.
+    """
+    found = []
+    for key, each in sorted((seen.configmaps or {}).items()):
+        if key in wanted or each.header.terminating:
+            continue
+        owner = next((settled[one.uid] for one in owners(each.header) if one.uid in settled), None)
+        if owner:
+            reason = f"exchangerate/{owner.head.key.name} has its rate in configmap/{owner.place.name} now"
+            fix = Fix(Action.DELETE, Deletion(each.header.uid, each.header.resource_version))
+            found.append(Finding("orphan", Severity.WARNING, key, reason, fix, subjects=(owner.subject,)))
+        else:
+            found.append(Finding("retained", Severity.INFO, key, "no ExchangeRate wants it; left as it is"))
+    return found

@@ -1,0 +1,418 @@
+"""fetch-rates as users run it: the same on the embedded and the real API server, with providers on loopback."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+import pytest
+import yaml
+
+from jobs.kit import cluster
+from tests.api.conftest import Run
+from tests.apis import Api, Object, wait_for
+from tests.rates import RATES, RatesServer, ago, ecb, frankfurter, status, today
+from tests.worlds import exchange_rate
+
+TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
+
+
+def configmap_of(rate: Object, name: str | None = None) -> Object:
+    """Where the ConfigMap of an ExchangeRate is."""
+    at = rate["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name or rate["spec"].get("configMapName") or at["name"], "namespace": at["namespace"]},
+    }
+
+
+def data(api: Api, rate: Object, name: str | None = None) -> dict[str, str] | None:
+    """What the ConfigMap of an ExchangeRate holds, or None where there is none."""
+    found = api.get(configmap_of(rate, name))
+    held: dict[str, str] | None = found and found.get("data")
+    return held
+
+
+def condition(api: Api, rate: Object) -> dict[str, Any]:
+    """The Ready condition of an ExchangeRate."""
+    found = api.get(rate)
+    assert found
+    (ready,) = found["status"]["conditions"]
+    assert ready["observedGeneration"] == found["metadata"]["generation"]
+    return dict(ready)
+
+
+def columns(api: Api, namespace: str) -> list[list[str]]:
+    """What `kubectl get er` shows."""
+    table = api.call("GET", f"/apis/kubechores.dev/v1/namespaces/{namespace}/exchangerates", headers=TABLE)
+    shown = [n for n, column in enumerate(table["columnDefinitions"]) if not column["priority"]][:6]
+    names = [table["columnDefinitions"][n]["name"] for n in shown]
+    assert names == ["Name", "Currency", "Base", "Rate", "Date", "State"]
+    return [[str(row["cells"][n]) for n in shown] for row in table["rows"]]
+
+
+def test_each_exchange_rate_gets_its_configmap_and_takes_it_along(api: Api, fetch: Run) -> None:
+    shop = api.namespace("shop")
+    rates = [api.create(exchange_rate(shop, code.lower(), code)) for code in RATES]
+    rates += [api.create(exchange_rate(shop, f"{c.lower()}-in-usd", c, base="USD")) for c in RATES if c != "USD"]
+
+    ran = fetch()
+
+    assert (ran.exit_code, ran.summary) == (0, {"created": 15})
+    assert data(api, rates[5]) == {
+        "rate": "1.1380",
+        "inverse": "0.8787346221",
+        "base": "EUR",
+        "currency": "USD",
+        "date": str(today()),
+        "source": "ecb",
+    }
+    assert data(api, exchange_rate(shop, "gbp-in-usd")) == {
+        "rate": "0.7655975395",
+        "inverse": "1.306169297",
+        "base": "USD",
+        "currency": "GBP",
+        "date": str(today()),
+        "source": "ecb",
+    }
+    assert [(row[1], row[2], row[5]) for row in columns(api, shop)] == sorted(
+        (rate["spec"]["currency"], rate["spec"]["base"], "Current") for rate in rates
+    )
+    assert columns(api, shop)[-1] == ["usd", "USD", "EUR", "1.1380", str(today()), "Current"]
+    for rate in rates:
+        made = api.get(configmap_of(rate))
+        assert made
+        (owner,) = made["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"], owner["controller"]) == ("ExchangeRate", rate["metadata"]["uid"], True)
+        assert "blockOwnerDeletion" not in owner
+        api.delete(rate)
+    # A garbage collector learns of a new CRD within half a minute.
+    wait_for(lambda: not any(api.get(configmap_of(rate)) for rate in rates), "the ConfigMaps to be collected", 90)
+
+
+def test_a_second_run_asks_once_and_writes_nothing(api: Api, fetch: Run, rates: RatesServer) -> None:
+    shop = api.namespace("shop")
+    for code in RATES:
+        api.create(exchange_rate(shop, code.lower(), code))
+    fetch()
+    assert rates.fetched() == ["ecb"]
+    api.mark()
+
+    ran = fetch()
+
+    assert ran.summary == {"unchanged": 8}
+    assert api.writes() == []
+    assert rates.fetched() == ["ecb"]
+    assert {agent for _, agent in rates.requests} == set()
+
+
+def test_the_provider_is_told_who_asks(api: Api, fetch: Run, rates: RatesServer) -> None:
+    api.create(exchange_rate(api.namespace("shop")))
+    fetch()
+
+    ((_, agent),) = rates.requests
+    assert agent.startswith("kube-chores/0.1.0 (fetch-rates")
+
+
+def test_requests_grow_with_pages_and_not_with_exchange_rates(
+    api: Api, fetch: Run, rates: RatesServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "PAGE_SIZE", 200)
+    wanted, namespaces = 500, 50
+    codes = list(RATES)
+    for number in range(namespaces):
+        shop = api.namespace(f"shop-{number}")
+        for each in range(wanted // namespaces):
+            api.create(exchange_rate(shop, f"rate-{each}", codes[each % len(codes)]))
+    ran = fetch()
+    assert ran.summary == {"created": wanted}
+    assert rates.fetched() == ["ecb"]
+    api.mark()
+
+    ran = fetch()
+
+    assert ran.summary == {"unchanged": wanted}
+    assert rates.fetched() == ["ecb"]
+    requests = api.requests()
+    lists = [each for each in requests if each.path.endswith("/exchangerates")]
+    assert {each.method for each in requests} == {"GET"}
+    assert len(lists) <= ceil(wanted / 200) + 1
+    assert len(requests) - len(lists) <= ceil(wanted / 100) + 1
+
+
+def test_new_rates_are_one_put_each(api: Api, fetch: Run, rates: RatesServer) -> None:
+    shop = api.namespace("shop")
+    rate = api.create(exchange_rate(shop))
+    other = api.create(exchange_rate(shop, "jpy", "JPY", base="USD"))
+    rates.publish(day=ago(1))
+    fetch()
+    before = api.get(configmap_of(rate))
+    rates.publish(rates={**RATES, "USD": "1.1400"})
+    api.mark()
+
+    ran = fetch("--diff")
+
+    assert ran.summary == {"configured": 2}
+    assert sorted((each.method, each.path.rpartition("/")[2]) for each in api.copy_writes()) == [
+        ("PUT", "jpy"),
+        ("PUT", "usd"),
+    ]
+    assert (data(api, rate) or {})["rate"] == "1.1400"
+    assert (data(api, other) or {})["rate"] == "143.1578947"
+    (shown,) = [each["changes"] for each in ran.results if each["object"]["name"] == "usd"]
+    assert {"field": "data.rate", "actual": "1.1380", "desired": "1.1400"} in shown
+    after = api.get(configmap_of(rate))
+    assert before and after
+    assert before["metadata"]["uid"] == after["metadata"]["uid"]
+
+
+def test_the_same_rate_of_another_day_is_a_change(api: Api, fetch: Run, rates: RatesServer) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop")))
+    rates.publish(day=ago(1))
+    fetch()
+    rates.publish()
+
+    assert fetch().summary == {"configured": 1}
+    assert (data(api, rate) or {})["date"] == str(today())
+
+
+def test_what_was_changed_by_hand_is_repaired(api: Api, fetch: Run) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop")))
+    fetch()
+    right = data(api, rate)
+    api.patch(configmap_of(rate), {"data": {"rate": "99", "extra": "x", "base": None}})
+    api.patch(configmap_of(rate), {"metadata": {"labels": {"mine": "yes"}}})
+
+    ran = fetch()
+
+    assert ran.summary == {"configured": 1}, "a rate that was tampered with is nothing to compare with"
+    assert data(api, rate) == right
+    found = api.get(configmap_of(rate))
+    assert found
+    assert found["metadata"]["labels"]["mine"] == "yes"
+    assert fetch().summary == {"unchanged": 1}
+
+
+def test_what_was_changed_by_hand_is_repaired_while_no_provider_answers(
+    api: Api, fetch: Run, rates: RatesServer, no_pauses: None
+) -> None:
+    shop = api.namespace("shop")
+    rate, lost = (api.create(exchange_rate(shop, name)) for name in ("usd", "lost"))
+    fetch()
+    right = data(api, rate)
+    api.patch(configmap_of(rate), {"data": {"rate": "99"}})
+    api.delete(configmap_of(lost))
+    for provider in ("ecb", "frankfurter"):
+        rates.tell(provider, status(500))
+
+    ran = fetch()
+
+    assert ran.exit_code == 1
+    assert (data(api, rate), data(api, lost)) == (right, right)
+
+
+def test_a_missing_owner_and_a_missing_label_are_repaired(api: Api, fetch: Run) -> None:
+    shop = api.namespace("shop")
+    rate = api.create(exchange_rate(shop))
+    fetch()
+    api.patch(configmap_of(rate), {"metadata": {"ownerReferences": None, "annotations": {"kubechores.dev/rule": "x"}}})
+
+    assert fetch().summary == {"configured": 1}
+    found = api.get(configmap_of(rate))
+    assert found
+    assert [owner["uid"] for owner in found["metadata"]["ownerReferences"]] == [rate["metadata"]["uid"]]
+    assert found["metadata"]["annotations"]["kubechores.dev/rule"] == f"{shop}/usd"
+
+
+def test_an_immutable_configmap_is_replaced(api: Api, fetch: Run, rates: RatesServer) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop")))
+    fetch()
+    api.patch(configmap_of(rate), {"immutable": True})
+    rates.publish(rates={**RATES, "USD": "1.1400"})
+
+    assert fetch().summary == {"replaced": 1}
+    assert (data(api, rate) or {})["rate"] == "1.1400"
+
+
+def test_a_configmap_that_is_not_ours_stays_and_is_told_once(api: Api, fetch: Run) -> None:
+    shop = api.namespace("shop")
+    rate = api.create(exchange_rate(shop))
+    theirs = api.create({**configmap_of(rate), "data": {"rate": "theirs"}})
+
+    first = fetch()
+
+    assert (first.exit_code, first.summary) == (0, {"conflict": 1})
+    assert api.get(theirs) == theirs
+    told = condition(api, rate)
+    assert (told["status"], told["reason"]) == ("False", "Conflict")
+    assert "configmap/usd" in told["message"]
+    events = [each for each in api.events() if each["involvedObject"]["kind"] == "ExchangeRate"]
+    assert [event["reason"] for event in events] == ["Conflict"]
+    api.mark()
+    assert fetch().summary == {"conflict": 1}
+    assert api.writes() == []
+    api.delete(theirs)
+    assert fetch().summary == {"created": 1}
+    assert condition(api, rate)["status"] == "True"
+
+
+def test_another_name_moves_the_rate_and_then_removes_the_old_configmap(api: Api, fetch: Run) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop")))
+    fetch()
+    api.patch(rate, {"spec": {"configMapName": "dollar"}})
+
+    assert fetch().summary == {"created": 1}
+    assert data(api, rate), "the old one stays until the new one is seen"
+    assert fetch().summary == {"deleted": 1, "unchanged": 1}
+
+    assert data(api, rate) is None
+    assert (data(api, rate, "dollar") or {})["rate"] == "1.1380"
+    assert fetch().summary == {"unchanged": 1}
+
+
+def test_two_exchange_rates_never_share_a_configmap(api: Api, fetch: Run) -> None:
+    shop = api.namespace("shop")
+    first = api.create(exchange_rate(shop, "one", configMapName="both"))
+    second = api.create(exchange_rate(shop, "two", "JPY", configMapName="both"))
+
+    ran = fetch()
+
+    assert (ran.exit_code, ran.summary) == (2, {"collision": 1})
+    assert data(api, first) is None
+    for rate in (first, second):
+        assert condition(api, rate)["reason"] == "Collision"
+        assert "one and two" in condition(api, rate)["message"]
+
+
+def test_a_second_exchange_rate_does_not_take_a_configmap_away(api: Api, fetch: Run) -> None:
+    shop = api.namespace("shop")
+    rate = api.create(exchange_rate(shop, "usd"))
+    fetch()
+    before = api.get(configmap_of(rate))
+    api.create(exchange_rate(shop, "thief", "JPY", configMapName="usd"))
+
+    assert fetch().exit_code == 2
+    assert api.get(configmap_of(rate)) == before
+
+
+def test_what_the_schema_refuses(api: Api, installed: object) -> None:
+    shop = api.namespace("shop")
+    for spec in (
+        {"currency": "EUR"},
+        {"currency": "USD", "base": "USD"},
+        {"currency": "usd"},
+        {"currency": "DOLLAR"},
+        {"currency": "USD", "provider": "https://rates.example.com"},
+        {"currency": "USD", "maxChange": 0},
+        {"currency": "USD", "configMapName": "Not_A_Name"},
+        {"base": "USD"},
+    ):
+        body = exchange_rate(shop) | {"spec": spec}
+        code, _, answer = api.request("POST", api.path(body, named=False), body)
+        assert code == 422, answer
+
+
+def test_one_failing_exchange_rate_stops_no_other(api: Api, fetch: Run) -> None:
+    shop = api.namespace("shop")
+    good, bad = api.create(exchange_rate(shop)), api.create(exchange_rate(shop, "none", "XXX"))
+
+    ran = fetch()
+
+    assert ran.exit_code == 2
+    assert ran.summary == {"created": 1, "unavailable": 1}
+    assert (data(api, good) or {})["rate"] == "1.1380"
+    assert condition(api, bad)["message"] == "there is no rate yet: ecb has no XXX; frankfurter has no XXX"
+    assert columns(api, shop)[0][3:] == ["None", "None", "Unavailable"]
+
+
+def test_namespaces_are_all_or_the_one_that_is_named(api: Api, fetch: Run) -> None:
+    shop, bank = api.namespace("shop"), api.namespace("bank")
+    rates = [api.create(exchange_rate(each)) for each in (shop, bank)]
+
+    assert fetch("-n", shop).summary == {"created": 1}
+    assert data(api, rates[1]) is None
+    assert fetch().summary == {"created": 1, "unchanged": 1}
+
+
+def test_a_dry_run_writes_nothing_and_says_what_a_run_does(api: Api, fetch: Run) -> None:
+    shop = api.namespace("shop")
+    api.create(exchange_rate(shop))
+    taken = api.create(exchange_rate(shop, "taken", "JPY"))
+    api.create({**configmap_of(taken), "data": {}})
+    for mode in ("client", "server"):
+        api.mark()
+        ran = fetch(f"--dry-run={mode}")
+        assert ran.summary == {"created": 1, "conflict": 1}
+        assert [each for each in api.writes() if each.query.get("dryRun") != "All"] == []
+    assert fetch("--check").exit_code == 3
+    assert data(api, exchange_rate(shop)) is None
+
+
+def test_exchange_rates_from_a_file_are_a_dry_run(api: Api, fetch: Run) -> None:
+    shop = api.namespace("shop")
+    api.create(exchange_rate(shop))
+    fetch()
+    api.mark()
+    usd, jpy = exchange_rate(shop, "usd", "USD"), exchange_rate(shop, "jpy", "JPY")
+
+    ran = fetch("-f", "-", input=yaml.safe_dump_all([usd, jpy]))
+
+    assert (ran.exit_code, ran.report["dryRun"], ran.summary) == (0, "client", {"created": 1, "unchanged": 1})
+    assert api.writes() == []
+    broken = [exchange_rate(shop, "usd", "EUR"), exchange_rate(shop, "jpy", "yen")]
+    bad = fetch("-f", "-", input=yaml.safe_dump_all(broken))
+    assert bad.exit_code == 2
+    assert "ExchangeRate usd: spec.currency: must differ from base" in bad.stderr
+    assert "ExchangeRate jpy: spec.currency: 'yen' does not match" in bad.stderr
+
+
+@pytest.mark.parametrize("api", ["sandbox"], indirect=True)  # others need the CRDs of the real one
+def test_the_crd_is_missing(api: Api, fetch: Run) -> None:
+    api.call("DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/exchangerates.kubechores.dev")
+
+    ran = fetch()
+
+    assert ran.exit_code == 2
+    assert "chores install-crds" in ran.stderr
+
+
+def test_one_configmap_from_the_command_line(api: Api, fetch: Run) -> None:
+    shop = api.namespace("shop")
+    wanted = exchange_rate(shop, "dollar")
+    arguments = ("--currency", "USD", "--base", "GBP", "--configmap", "dollar", "-n", shop)
+
+    assert fetch(*arguments, "--dry-run").summary == {"created": 1}
+    assert data(api, wanted) is None
+    assert fetch(*arguments).summary == {"created": 1}
+    assert (data(api, wanted) or {})["rate"] == "1.306169297"
+    api.mark()
+    assert fetch(*arguments).summary == {"unchanged": 1}
+    assert api.writes() == []
+    assert fetch().summary == {}, "it is nobody's, and stays"
+    assert data(api, wanted)
+    made = api.create(exchange_rate(shop, "jpy", "JPY"))
+    fetch()
+    assert fetch("--currency", "USD", "--configmap", "jpy", "-n", shop).summary == {"conflict": 1}
+    assert (data(api, made) or {})["currency"] == "JPY"
+
+
+def test_a_correction_of_the_same_day_is_written(api: Api, fetch: Run, rates: RatesServer) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop")))
+    fetch()
+    rates.publish(rates={**RATES, "USD": "1.1381"})
+
+    assert fetch().summary == {"configured": 1}
+    assert (data(api, rate) or {})["rate"] == "1.1381"
+
+
+def test_a_provider_that_falls_behind_takes_nothing_back(api: Api, fetch: Run, rates: RatesServer) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop")))
+    fetch()
+    rates.tell("ecb", ecb(ago(1), {**RATES, "USD": "1.1111"}))
+    rates.tell("frankfurter", frankfurter(ago(1), {**RATES, "USD": "1.1111"}))
+    api.mark()
+
+    assert fetch().summary == {"unchanged": 1}
+    assert api.writes() == []
+    assert (data(api, rate) or {})["rate"] == "1.1380"

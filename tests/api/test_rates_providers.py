@@ -1,0 +1,357 @@
+"""Providers with a bad day, each over a real socket: what a run makes of it, and what an ExchangeRate says."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from jobs.kit import web
+from tests.api.conftest import Ran, Run
+from tests.api.test_fetch_rates import condition, data
+from tests.apis import Api, Object
+from tests.rates import (
+    PATHS,
+    RATES,
+    Answer,
+    RatesServer,
+    ago,
+    document,
+    drip,
+    ecb,
+    flood,
+    frankfurter,
+    open_er_api,
+    redirect,
+    silence,
+    status,
+    today,
+    truncated,
+)
+from tests.worlds import exchange_rate
+
+pytestmark = [pytest.mark.parametrize("api", ["sandbox"], indirect=True), pytest.mark.usefixtures("quick")]
+
+BOMB = b"""<?xml version="1.0"?>
+<!DOCTYPE bomb [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">]>
+<Envelope><Cube><Cube time="2026-01-01"><Cube currency="USD" rate="&c;"/></Cube></Cube></Envelope>"""
+HTML = b"<!doctype html><html><body><p>We will be back soon.<br></body></html>"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pauses, and short time limits: nothing of what is tested depends on how long they are."""
+    monkeypatch.setattr(web, "LONGEST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(web, "READ_SECONDS", 0.4)
+    monkeypatch.setattr(web, "TOTAL_SECONDS", 3.0)
+
+
+@pytest.fixture
+def hanging() -> Iterator[threading.Event]:
+    """What ends an answer that takes for ever, at the end of the test."""
+    done = threading.Event()
+    yield done
+    done.set()
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A bad answer: what it is made of, what is told of it, and how often it is asked for."""
+
+    answer: Callable[[RatesServer, threading.Event], Answer | bytes | None]
+    told: str
+    asked: int = 1
+
+
+def wrong_rate(rate: str) -> Bad:
+    return Bad(lambda *_: ecb(rates={**RATES, "USD": rate}), "ecb its USD is no rate")
+
+
+BAD: dict[str, Bad] = {
+    "refused": Bad(lambda *_: None, "ecb cannot be had: connection refused", 0),
+    "no answer": Bad(lambda *_: silence, "ecb cannot be had: no answer within 0.4 seconds", web.ATTEMPTS),
+    "slow drip": Bad(lambda _, end: drip(ecb(), end), "ecb cannot be had: no whole answer within 3 seconds"),
+    "429": Bad(lambda *_: status(429), "ecb cannot be had: HTTP 429 Too Many Requests", web.ATTEMPTS),
+    "429 for long": Bad(lambda *_: status(429, Retry_After="1200"), "ecb cannot be had: HTTP 429 Too Many Requests"),
+    "500": Bad(lambda *_: status(500), "ecb cannot be had: HTTP 500 Internal Server Error", web.ATTEMPTS),
+    "404": Bad(lambda *_: status(404), "ecb cannot be had: HTTP 404 Not Found"),
+    "redirect loop": Bad(lambda *_: redirect(PATHS["ecb"]), "ecb cannot be had: more than 5 redirects", 6),
+    "HTML": Bad(lambda *_: HTML, "ecb is no XML"),
+    "nothing": Bad(lambda *_: b"", "ecb is no XML"),
+    "XML of something else": Bad(lambda *_: b"<feed><entry/></feed>", "ecb has rates of 0 days, not of one"),
+    "cut off": Bad(lambda *_: truncated(ecb()), "ecb cannot be had: the answer was cut short", web.ATTEMPTS),
+    "cut off in itself": Bad(lambda *_: ecb()[:-30], "ecb is no XML"),
+    "50 MB": Bad(lambda *_: flood(50), "ecb cannot be had: more than 1024 KiB"),
+    "entity bomb": Bad(lambda *_: BOMB, "ecb is XML with a DTD or entities, which no document of rates has"),
+    "missing currency": Bad(lambda *_: ecb(rates={"JPY": "163"}), "ecb has no USD"),
+    "twice the same currency": Bad(
+        lambda *_: ecb().replace(b"<Cube currency='USD'", b"<Cube currency='USD' rate='1'/><Cube currency='USD'"),
+        "ecb names something twice",
+    ),
+    "rate 0": wrong_rate("0"),
+    "negative": wrong_rate("-1.1"),
+    "NaN": wrong_rate("NaN"),
+    "infinite": wrong_rate("Infinity"),
+    "1e400": wrong_rate("1e400"),
+    "a word": wrong_rate("n/a"),
+    "empty": wrong_rate(""),
+    "a week old": Bad(lambda *_: ecb(ago(7)), f"ecb is of {ago(7)}, more than 6 days old"),
+    "tomorrow's": Bad(lambda *_: ecb(ago(-1)), f"ecb is of {ago(-1)}, which is in the future"),
+    "no date": Bad(lambda *_: ecb().replace(str(today()).encode(), b"yesterday"), "ecb has no date"),
+}
+
+
+@pytest.fixture
+def bad_run(
+    api: Api, fetch: Run, rates: RatesServer, hanging: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Bad, Object], Ran]:
+    """Run fetch-rates while the ECB's document is bad."""
+
+    def run(bad: Bad, rate: Object) -> Ran:
+        rates.requests.clear()
+        if bad.answer(rates, hanging) is None:
+            return fetch("--ecb-url", "http://127.0.0.1:1/ecb.xml")
+        rates.tell("ecb", bad.answer(rates, hanging) or b"")
+        return fetch()
+
+    return run
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_next_provider_takes_over(
+    api: Api, bad_run: Callable[[Bad, Object], Ran], rates: RatesServer, name: str
+) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop")))
+    rates.tell("frankfurter", frankfurter(rates={**RATES, "USD": "1.15"}))
+
+    ran = bad_run(BAD[name], rate)
+
+    assert ran.exit_code == 0
+    assert ran.summary["created"] == 1
+    asked = rates.fetched()
+    assert (asked.count("ecb"), asked.count("frankfurter"), asked.count("open-er-api")) == (BAD[name].asked, 1, 0)
+    assert data(api, rate) == {
+        "rate": "1.15",
+        "inverse": "0.8695652174",
+        "base": "EUR",
+        "currency": "USD",
+        "date": str(today()),
+        "source": "frankfurter",
+    }
+    assert condition(api, rate)["status"] == "True"
+    assert BAD[name].told.partition(" ")[2] in ran.stdout
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_last_good_rate_stays_where_no_provider_is_left(
+    api: Api, fetch: Run, bad_run: Callable[[Bad, Object], Ran], rates: RatesServer, name: str
+) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop"), provider="ecb"))
+    rates.publish(day=ago(2))
+    fetch()
+    before = data(api, rate)
+    bad = BAD[name]
+    api.mark()
+
+    ran = bad_run(bad, rate)
+
+    assert ran.exit_code == (2 if name == "missing currency" else 1)
+    assert set(rates.fetched()) <= {"ecb"}, "a provider that is named is the only one"
+    assert api.copy_writes() == []
+    assert data(api, rate) == before
+    told = condition(api, rate)
+    assert (told["status"], told["reason"]) == ("False", "Unavailable")
+    assert told["message"].startswith(f"the rate of {ago(2)} stays: {bad.told}")
+    assert [event["message"] for event in api.events() if event["type"] == "Warning"] == [told["message"]]
+    api.mark()
+    bad_run(bad, rate)
+    assert api.writes() == [], "it is told once, and since when"
+    rates.publish()
+    assert fetch().exit_code == 0
+    assert condition(api, rate)["status"] == "True"
+
+
+def test_a_server_that_asks_to_wait_a_moment_is_waited_for(api: Api, fetch: Run, rates: RatesServer) -> None:
+    api.create(exchange_rate(api.namespace("shop")))
+    times: list[float] = []
+
+    def busy_once(handler: object) -> None:
+        times.append(time.monotonic())
+        (status(429, Retry_After="1") if len(times) == 1 else document(ecb()))(handler)  # type: ignore[arg-type]
+
+    rates.tell("ecb", busy_once)
+
+    assert fetch().summary == {"created": 1}
+    assert rates.fetched() == ["ecb", "ecb"]
+    assert times[1] - times[0] >= 1, "what a server asks for is the least, not the most"
+
+
+def test_yesterday_s_rate_is_a_good_one(api: Api, fetch: Run, rates: RatesServer) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop")))
+    rates.publish(day=ago(1))
+
+    assert fetch().summary == {"created": 1}
+    assert (data(api, rate) or {})["date"] == str(ago(1))
+
+
+@pytest.mark.parametrize("rate", ["0.6828", "1.5932"])
+def test_a_jump_is_held_until_somebody_accepts_it(api: Api, fetch: Run, rates: RatesServer, rate: str) -> None:
+    shop = api.namespace("shop")
+    wanted = api.create(exchange_rate(shop))
+    calm = api.create(exchange_rate(shop, "jpy", "JPY"))
+    rates.publish(day=ago(1))
+    fetch()
+    before = data(api, wanted)
+    rates.tell("ecb", ecb(rates={**RATES, "USD": rate}))
+    rates.tell("frankfurter", frankfurter(ago(1)))
+
+    ran = fetch()
+
+    assert ran.exit_code == 4
+    assert data(api, wanted) == before
+    assert (data(api, calm) or {})["date"] == str(today()), "the others go on"
+    told = condition(api, wanted)
+    assert (told["status"], told["reason"]) == ("False", "Jump")
+    assert f"ecb has {rate} of {today()}, 40 % from 1.1380 of {ago(1)}: more than 20 %" in told["message"]
+    assert "set spec.maxChange to 40 to accept it" in told["message"]
+    assert "chores fetch-rates --context sandbox --kubeconfig" in ran.stderr or "--max-change 40" in ran.stderr
+    api.mark()
+    assert fetch().exit_code == 4
+    assert api.writes() == []
+    assert fetch("--max-change", "40").summary == {"configured": 1, "unchanged": 1}
+    assert (data(api, wanted) or {})["rate"] == rate
+
+
+def test_a_limit_of_its_own_goes_before_that_of_the_run(api: Api, fetch: Run, rates: RatesServer) -> None:
+    wanted = api.create(exchange_rate(api.namespace("shop"), maxChange=2))
+    rates.publish(day=ago(1))
+    fetch()
+    rates.publish(rates={**RATES, "USD": "1.1800"})
+    rates.tell("frankfurter", status(503))
+
+    assert fetch("--max-change", "50").exit_code == 4
+    api.patch(wanted, {"spec": {"maxChange": 4}})
+    assert fetch().summary == {"configured": 1, "unusable": 1} or fetch().exit_code == 0
+    assert (data(api, wanted) or {})["rate"] == "1.1800"
+
+
+def test_a_jump_that_another_provider_has_too_is_believed(api: Api, fetch: Run, rates: RatesServer) -> None:
+    wanted = api.create(exchange_rate(api.namespace("shop"), provider="open-er-api"))
+    rates.publish(day=ago(1))
+    fetch()
+    rates.fetched()
+    rates.tell("open-er-api", open_er_api(rates={**RATES, "USD": "1.5932"}))
+    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.6000"}))
+
+    assert fetch().summary == {"configured": 1}
+    assert rates.fetched() == ["open-er-api", "ecb"]
+    assert (data(api, wanted) or {})["rate"] == "1.5932", "the figures are of one provider, confirmed by the other"
+    assert (data(api, wanted) or {})["source"] == "open-er-api"
+
+
+def test_where_providers_disagree_the_one_without_a_jump_is_believed(api: Api, fetch: Run, rates: RatesServer) -> None:
+    wanted = api.create(exchange_rate(api.namespace("shop")))
+    rates.publish(day=ago(1))
+    fetch()
+    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
+    rates.tell("frankfurter", frankfurter(rates={**RATES, "USD": "1.14"}))
+
+    ran = fetch("--diff")
+
+    assert ran.summary == {"configured": 1}
+    assert "ecb has 1.5932" in ran.results[0]["reason"]
+    assert data(api, wanted) == {
+        "rate": "1.14",
+        "inverse": "0.8771929825",
+        "base": "EUR",
+        "currency": "USD",
+        "date": str(today()),
+        "source": "frankfurter",
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (frankfurter(base="USD"), "frankfurter is of another base than 1 EUR"),
+        (frankfurter(amount="10"), "frankfurter is of another base than 1 EUR"),
+        (b"[1, 2]", "frankfurter is no JSON object"),
+        (b"[" * 100_000, "frankfurter is no JSON"),
+        (HTML, "frankfurter is no JSON"),
+        (b'{"amount":1,"base":"EUR","date":"2026-02-30","rates":{}}', "frankfurter has no date"),
+        (b'{"amount":1,"base":"EUR","rates":{"USD":1.1}}', "frankfurter has no date"),
+        (frankfurter().replace(b"rates", b"quotes"), "frankfurter has no rates"),
+        (frankfurter(rates={"USD": '"1.1"'}), "frankfurter its USD is no rate"),
+        (frankfurter(rates={"USD": "NaN"}), "frankfurter its USD is no rate"),
+        (frankfurter(rates={"USD": "1e400"}), "frankfurter its USD is no rate"),
+        (frankfurter(rates={"USD": "-Infinity"}), "frankfurter its USD is no rate"),
+        (frankfurter().replace(b'"JPY"', b'"USD"'), "frankfurter names something twice"),
+    ],
+    ids=[
+        "another base",
+        "another amount",
+        "no object",
+        "nested",
+        "HTML",
+        "no such day",
+        "no day",
+        "no rates",
+        "text",
+        "NaN",
+        "1e400",
+        "infinite",
+        "twice",
+    ],
+)
+def test_json_that_is_not_what_the_provider_publishes(
+    api: Api, fetch: Run, rates: RatesServer, answer: bytes, told: str
+) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop"), provider="frankfurter"))
+    rates.tell("frankfurter", answer)
+
+    assert fetch().exit_code == 1
+    assert told in condition(api, rate)["message"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (open_er_api(base="USD"), "open-er-api is of another base than EUR"),
+        (b'{"result":"error","error-type":"unsupported-code"}', "open-er-api does not say that it is a success"),
+        (open_er_api().replace(b"time_last_update_unix", b"x"), "open-er-api has no date"),
+    ],
+    ids=["another base", "no success", "no day"],
+)
+def test_the_open_api_has_its_own_ways(api: Api, fetch: Run, rates: RatesServer, answer: bytes, told: str) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop"), provider="open-er-api"))
+    rates.tell("open-er-api", answer)
+
+    assert fetch().exit_code == 1
+    assert told in condition(api, rate)["message"]
+
+
+def test_the_figures_of_a_named_provider_are_its_own(api: Api, fetch: Run, rates: RatesServer) -> None:
+    shop = api.namespace("shop")
+    named = api.create(exchange_rate(shop, "named", provider="open-er-api"))
+    usual = api.create(exchange_rate(shop, "usual"))
+    rates.tell("open-er-api", open_er_api(rates={"USD": "1.139"}))
+
+    assert fetch().summary == {"created": 2}
+    assert [(data(api, each) or {})["source"] for each in (named, usual)] == ["open-er-api", "ecb"]
+    assert (data(api, named) or {})["rate"] == "1.139"
+    assert sorted(rates.fetched()) == ["ecb", "open-er-api"]
+
+
+def test_a_provider_that_is_back_changes_nothing_of_the_same_day(api: Api, fetch: Run, rates: RatesServer) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop")))
+    rates.tell("ecb", status(503))
+    fetch()
+    rates.publish()
+    api.mark()
+
+    assert fetch().summary == {"unchanged": 1}
+    assert api.writes() == []
+    assert (data(api, rate) or {})["source"] == "frankfurter"
