@@ -128,8 +128,9 @@ def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
     findings += [each for rates in places.values() if len(rates) > 1 for each in collision(rates)]
     findings += [_going(rate) for rate in seen.rates if rate.head.terminating]
     right = {rate: each.figures for rate, each in verdicts.items() if each.figures and not each.findings}
+    settled = [rate for rate, each in verdicts.items() if each.figures and not each.is_missing]
     if not seen.blind:
-        findings += leftovers(seen, places, {rate.head.uid: rate for rate in right if rate.head.uid})
+        findings += leftovers(seen, places, {rate.head.uid: rate for rate in settled if rate.head.uid})
     if settings.verbose:
         findings += [unchanged(rate, figures) for rate, figures in right.items()]
     needs = [verdict.need for verdict in verdicts.values()]
@@ -183,8 +184,10 @@ def _brakes(verdicts: Iterable[Verdict], settings: Settings) -> tuple[Brake, ...
     held = [verdict.jump.percent for verdict in verdicts if verdict.jump]
     if not held or settings.rates is not None:
         return ()
-    what = "1 rate changed" if len(held) == 1 else f"{len(held)} rates changed"
-    return (Brake(f"{what} by more than {settings.max_change} %, and stays as it is", "--max-change", str(max(held))),)
+    many = len(held) > 1
+    what = f"{len(held)} rates" if many else "1 rate"
+    fate = "stay as they are" if many else "stays as it is"
+    return (Brake(f"{what} changed by more than {settings.max_change} % and {fate}", "--max-change", str(max(held))),)
 
 
 def conditions(

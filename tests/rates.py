@@ -136,11 +136,17 @@ class RatesServer:
         return asked
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_about: Any) -> None:
+        """Say nothing of clients that hang up: that is what tests have them do."""
+
+
 @contextlib.contextmanager
 def serve() -> Iterator[RatesServer]:
     """Serve rates on a port of loopback until the end."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), Handler)
     rates = RatesServer(f"http://127.0.0.1:{server.server_port}")
     server.rates = rates  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)

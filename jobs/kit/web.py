@@ -54,7 +54,8 @@ def fetch(url: str, user_agent: str, stopping: Callable[[], bool] = lambda: Fals
 
     # A byte now and then keeps a socket's time limits, and a resolver has none: only another thread ends these. It
     # is a daemon, so that it cannot keep the program from ending.
-    threading.Thread(target=work, daemon=True).start()
+    if not stopping():
+        threading.Thread(target=work, daemon=True).start()
     while not stopping():
         left = deadline - time.monotonic()
         if left <= 0:

@@ -30,6 +30,11 @@ class Verdict(NamedTuple):
     figures: Figures | None = None
     jump: Jump | None = None
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether the ConfigMap is still to be made."""
+        return any(finding.code == "missing" for finding in self.findings)
+
 
 def judge(rate: ExchangeRate, seen: Seen, answers: Answers, settings: Settings) -> Verdict:
     """Return what is to be said of an ExchangeRate that shares its place with no other."""
@@ -225,7 +230,7 @@ def collision(rates: Sequence[ExchangeRate]) -> list[Finding]:
 def leftovers(seen: Seen, wanted: Mapping[ObjectKey, object], settled: Mapping[str, ExchangeRate]) -> list[Finding]:
     """Return what to do with ConfigMaps of ours that nobody wants.
 
-    One is deleted when its ExchangeRate is there and has the ConfigMap that it names now: `settled`, by uid. All
+    One is deleted when its ExchangeRate has the ConfigMap that it names now: these are `settled`, by uid. All
     others are the garbage collector's, or were kept on purpose when their ExchangeRate was deleted.
     """
     found = []

@@ -11,31 +11,44 @@ import pytest
 from tests.api.conftest import Ran, Run
 from tests.apis import Api, Request, wait_for
 from tests.manifests import ROOT, load
-from tests.worlds import at, configmap, rule, secret
+from tests.rates import RatesServer
+from tests.worlds import at, configmap, exchange_rate, rule, secret
 
 Object = dict[str, Any]
-ACCOUNT = ("kube-chores", "sync-copies")
 VERBS = {"POST": "create", "PUT": "update", "DELETE": "delete", "PATCH": "patch"}
 
 
 @dataclass(frozen=True)
 class Right:
-    """One verb on one resource, in one shipped role."""
+    """One verb on one resource, in one shipped role of a job."""
 
+    job: str
     kind: str
     role: str
     resource: str
     verb: str
 
     def __str__(self) -> str:
-        return f"{self.verb} {self.resource}"
+        return f"{self.job}: {self.verb} {self.resource}"
+
+
+def component(obj: Object) -> str:
+    """The job that an object of the manifests belongs to."""
+    job: str = obj["metadata"]["labels"]["app.kubernetes.io/component"]
+    return job
 
 
 def rights() -> list[Right]:
     """Every right that the shipped manifests give."""
     roles = [obj for obj in load(ROOT / "cronjobs") if obj["kind"] in ("Role", "ClusterRole")]
     return [
-        Right(role["kind"], role["metadata"]["name"], resource, verb)
+        Right(
+            component(role),
+            role["kind"],
+            role["metadata"]["name"],
+            resource,
+            verb,
+        )
         for role in roles
         for each in role["rules"]
         for resource in each["resources"]
@@ -43,8 +56,34 @@ def rights() -> list[Right]:
     ]
 
 
-def busy(api: Api, sync: Run) -> None:
-    """A world in which a run does everything: create, read a suspect, replace, delete, tell."""
+@pytest.fixture
+def run(request: pytest.FixtureRequest, api: Api, job: str) -> Run:
+    """Run the job in a world in which that does everything: list, read one, create, replace, delete, tell."""
+    if job == "sync-copies":
+        run: Run = request.getfixturevalue("sync")
+        copies_to_make(api, run)
+    else:
+        run = request.getfixturevalue("fetch")
+        rates_to_fetch(api, run, request.getfixturevalue("rates"))
+    return run
+
+
+def rates_to_fetch(api: Api, fetch: Run, rates: RatesServer) -> None:
+    shop = api.namespace("shop")
+    moved = api.create(exchange_rate(shop, "moved"))
+    stale = api.create(exchange_rate(shop, "stale"))
+    taken = api.create(exchange_rate(shop, "taken"))
+    api.create({**configmap(shop, "taken"), "data": {}})
+    assert fetch().exit_code == 0
+    api.patch(moved, {"spec": {"configMapName": "elsewhere"}})
+    assert fetch().exit_code == 0
+    api.patch(configmap(shop, stale["metadata"]["name"]), {"data": {"rate": "0"}})
+    api.patch(taken, {"spec": {"maxChange": 5}})
+    api.create(exchange_rate(shop, "fresh", "JPY"))
+    rates.fetched()
+
+
+def copies_to_make(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     for make, kind in ((configmap, "configmap"), (secret, "secret")):
         for name in ("kept", "gone"):
@@ -58,14 +97,14 @@ def busy(api: Api, sync: Run) -> None:
         api.namespace(f"new-{number}")
 
 
-def test_the_shipped_rights_are_enough_and_none_is_unused(api: Api, sync: Run) -> None:
-    busy(api, sync)
+@pytest.mark.parametrize("job", ["sync-copies", "fetch-rates"])
+def test_the_shipped_rights_are_enough_and_none_is_unused(api: Api, job: str, run: Run) -> None:
     api.mark()
 
-    assert sync().exit_code == 0
+    assert run().exit_code == 0
 
     assert {used(request) for request in api.requests()} - {("create", "selfsubjectaccessreviews")} == {
-        (right.verb, right.resource) for right in rights()
+        (right.verb, right.resource) for right in rights() if right.job == job
     }
 
 
@@ -79,12 +118,11 @@ def used(request: Request) -> tuple[str, str]:
     return verb, resource
 
 
-@pytest.mark.parametrize("right", rights(), ids=str)
-def test_a_dropped_right_is_named_and_exits_2(api: Api, sync: Run, right: Right) -> None:
-    busy(api, sync)
+@pytest.mark.parametrize(("job", "right"), [(right.job, right) for right in rights()], ids=str)
+def test_a_dropped_right_is_named_and_exits_2(api: Api, right: Right, run: Run) -> None:
     drop(api, right)
 
-    ran = sync()
+    ran = run()
 
     assert ran.exit_code == 2
     assert f'cannot {right.verb} resource "{right.resource}"' in said(ran)
@@ -98,7 +136,7 @@ def drop(api: Api, right: Right) -> None:
         if right.resource in each["resources"]:
             each["verbs"].remove(right.verb)
     api.patch(found, {"rules": [each for each in rules if each["verbs"]]})
-    group = "kubechores.dev" if right.resource.startswith("copyrators") else ""
+    group = "kubechores.dev" if right.resource.startswith(("copyrators", "exchangerates")) else ""
     wait_for(lambda: not allowed(api, right, group), f"the authorizer to forget {right}")
 
 
@@ -112,7 +150,7 @@ def allowed(api: Api, right: Right, group: str) -> bool:
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": attributes},
     }
-    token = api.service_account_token(*ACCOUNT)
+    token = api.service_account_token("kube-chores", right.job)
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     return bool(json.loads(api.request("POST", path, review, token=token)[2])["status"]["allowed"])
 
@@ -130,7 +168,7 @@ def test_without_the_secrets_component_nothing_about_secrets_is_asked(api: Api, 
     api.namespace("team")
     api.create(configmap(f"home-{api.token}"))
     api.create(busy_configmaps)
-    right = Right("ClusterRole", "", "secrets", "list")
+    right = Right("sync-copies", "ClusterRole", "", "secrets", "list")
     wait_for(lambda: not allowed(api, right, ""), "the authorizer to forget Secrets")
     api.mark()
 

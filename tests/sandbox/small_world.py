@@ -1,4 +1,4 @@
-"""A small world in which one run of sync-copies reads pages and makes every kind of write there is; and its runs."""
+"""Embedded clusters that runs are killed and disturbed in; and a small world in which sync-copies makes every write."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 import signal
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -50,19 +50,21 @@ class World:
     """An embedded cluster that is being served, and what the job did to it."""
 
     sandbox: Sandbox
+    job: str = "sync-copies"
+    env: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, *arguments: str) -> Ran:
-        """Run sync-copies as the admin, without the detour over a kubeconfig: that is most of a small run's time."""
+        """Run the job as the admin, without the detour over a kubeconfig: that is most of a small run's time."""
         endpoint = Endpoint(self.sandbox.url, lambda: f"Bearer {self.sandbox.admin_token}")
         connection = Connection(endpoint, "kube-chores", "sandbox")
         with mock.patch.object(runner, "connect", return_value=connection):
-            done = CliRunner().invoke(chores, ["sync-copies", "-o", "json", *arguments])
+            done = CliRunner().invoke(chores, [self.job, "-o", "json", *arguments], env=self.env)
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception
         return Ran(done.exit_code, done.stdout, done.stderr)
 
     def run_killed(self, number: int, when: str) -> bool:
-        """Run sync-copies in a process that dies by SIGKILL at its request `number`: before or after that is handled.
+        """Run the job in a process that dies by SIGKILL at its request `number`: before or after that is handled.
 
         Return whether it did: a run with fewer requests ends by itself.
         """
@@ -150,10 +152,10 @@ def _of_a_copy(copy: Object) -> Object:
 
 
 @contextmanager
-def served(template: Sandbox) -> Iterator[World]:
+def served(template: Sandbox, job: str = "sync-copies", env: Mapping[str, str] | None = None) -> Iterator[World]:
     """A world of its own that begins as `template` was left."""
     with Sandbox(of=template) as sandbox:
-        yield World(sandbox)
+        yield World(sandbox, job, env or {})
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,7 +16,8 @@ from kubesandbox import Fault, Sandbox
 from tests import canary
 from tests.apis import Api, sandbox_api, wait_for
 from tests.manifests import ROOT, load
-from tests.worlds import at, configmap, content, rule
+from tests.rates import serve, silence
+from tests.worlds import at, configmap, content, exchange_rate, rule
 
 COPIES = "/api/v1/namespaces/*/configmaps"
 
@@ -130,3 +132,24 @@ def test_a_namespace_that_is_gone_mid_run_is_skipped(sandbox: Sandbox, api: Api)
     assert (run.returncode, report["summary"]) == (0, {"created": 39, "skipped": 1})
     (skipped,) = [result for result in report["results"] if result["outcome"] == "skipped"]
     assert skipped["message"] == f"namespace {team} is gone"
+
+
+def test_a_provider_that_hangs_does_not_hold_up_a_stop(api: Api) -> None:
+    shop = api.namespace("shop")
+    rate = api.create(exchange_rate(shop))
+    with serve() as rates:
+        rates.tell("ecb", silence)
+        kubeconfig = api.service_account_kubeconfig("kube-chores", "fetch-rates")
+        command = [sys.executable, "-m", "jobs", "fetch-rates", "-o", "json", "--kubeconfig", str(kubeconfig)]
+        env = {**os.environ, **rates.env()}
+        run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+        wait_for(lambda: rates.requests, "the provider to be asked")
+
+        code, stdout, _ = stopped(run)
+
+        assert code == 143
+        assert "not fetched: the run was stopped" in stdout
+        assert rates.fetched() == ["ecb"]
+    found = api.get(rate)
+    assert found
+    assert "status" not in found, "a run that was stopped knows too little to say anything"

@@ -33,6 +33,7 @@ def importers(package: str) -> set[str]:
 def test_one_module_knows_each_library_of_the_outside_world() -> None:
     assert importers("kubernetes") == {"jobs/kit/connect.py"}
     assert importers("pycurl") == {"jobs/kit/transport.py"}
+    assert importers("requests") == {"jobs/kit/web.py"}
 
 
 def test_the_embedded_cluster_knows_no_job() -> None:
