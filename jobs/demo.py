@@ -8,7 +8,11 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -24,8 +28,10 @@ from jobs.kit.connect import connect
 from jobs.kit.objects import CONFIGMAPS, NAMESPACES, SECRETS, Resource
 from jobs.kit.schema import crd, crd_names
 from jobs.kit.transport import Request, Transport
+from jobs.rates.exchange_rates import EXCHANGE_RATES
 
-RESOURCES: dict[str, Resource] = {each.kind: each for each in (NAMESPACES, CONFIGMAPS, SECRETS, RULES, CRDS)}
+KINDS = (NAMESPACES, CONFIGMAPS, SECRETS, RULES, EXCHANGE_RATES, CRDS)
+RESOURCES: dict[str, Resource] = {each.kind: each for each in KINDS}
 EVERYWHERE = "every namespace but kube-* and scratch, which is annotated to get none"
 EDITED = CONFIGMAPS.path("team-shop", "ca-bundle")
 
@@ -66,6 +72,42 @@ def _show() -> None:
     _say("... and all is well again.")
     _run("sync-copies")
     transport.close()
+    with _publisher() as url:
+        os.environ["CHORES_ECB_URL"] = url
+        _say("Exchange rates for team-shop, from a stand-in for the ECB on this machine: its figures are made up.")
+        _run("fetch-rates")
+        _say("Run again: the provider is asked once, nothing is written.")
+        _run("fetch-rates")
+        _say("A rate to look at takes neither a cluster nor an ExchangeRate.")
+        _run("fetch-rates", "--currency", "CHF", "--base", "USD")
+
+
+RATES = """<Envelope xmlns="http://www.ecb.int/vocabulary/2002-08-01/eurofxref"><Cube><Cube time="{day}">
+<Cube currency="USD" rate="1.1380"/><Cube currency="CHF" rate="0.9360"/><Cube currency="GBP" rate="0.87125"/>
+</Cube></Cube></Envelope>"""
+
+
+class _Publisher(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = RATES.format(day=datetime.now(timezone.utc).date()).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_words: object) -> None:
+        """Say nothing: the demo shows what the job says."""
+
+
+@contextmanager
+def _publisher() -> Iterator[str]:
+    """Publish rates on loopback; yield the URL."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Publisher) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/eurofxref-daily.xml"
+        finally:
+            server.shutdown()
 
 
 def _world() -> list[dict[str, Any]]:
@@ -116,7 +158,7 @@ def _keep(kubeconfig: Path) -> None:
     chores = "chores" if shutil.which("chores") else shlex.quote(str(Path(sys.executable).with_name("chores")))
     _say("The cluster is still running. In another terminal:")
     click.echo(f"  export KUBECONFIG={kubeconfig}")
-    click.echo("  kubectl get copyrators")
+    click.echo("  kubectl get copyrators,exchangerates -A")
     click.echo("  kubectl get configmaps,secrets -A -l app.kubernetes.io/managed-by=kube-chores")
     click.echo("  kubectl describe secret registry-login -n team-shop")
     click.echo(f"  {chores} sync-copies -v")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as StillRunning
@@ -17,6 +16,7 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
@@ -44,7 +44,7 @@ class Page(NamedTuple):
 def fetch(url: str, user_agent: str, stopping: Callable[[], bool] = lambda: False) -> Page:
     """Return the document at `url`, within TOTAL_SECONDS whatever the server does; sooner when the run is to stop."""
     page: Future[Page] = Future()
-    deadline = time.monotonic() + TOTAL_SECONDS
+    deadline = monotonic() + TOTAL_SECONDS
 
     def work() -> None:
         try:
@@ -57,7 +57,7 @@ def fetch(url: str, user_agent: str, stopping: Callable[[], bool] = lambda: Fals
     if not stopping():
         threading.Thread(target=work, daemon=True).start()
     while not stopping():
-        left = deadline - time.monotonic()
+        left = deadline - monotonic()
         if left <= 0:
             return Page(error=f"no whole answer within {TOTAL_SECONDS:g} seconds")
         with suppress(StillRunning):
@@ -96,9 +96,9 @@ def _tried(url: str, user_agent: str, deadline: float) -> Page:
                 return Page(error=str(error))
             except _AgainError as error:
                 pause = error.after + random.uniform(0, min(LONGEST_PAUSE_SECONDS, 2.0**attempt))  # noqa: S311
-                if attempt == ATTEMPTS or time.monotonic() + pause >= deadline:
+                if attempt == ATTEMPTS or monotonic() + pause >= deadline:
                     return Page(error=str(error))
-                time.sleep(pause)
+                sleep(pause)
     raise AssertionError("unreachable")
 
 

@@ -16,12 +16,13 @@ from kubesandbox import Fault, Sandbox
 from tests.apis import Api, sandbox_api
 from tests.canary import canary
 from tests.manifests import ROOT, load
+from tests.sandbox import rate_situations
 from tests.unit.test_docs import check
 from tests.worlds import at, configmap, encoded, rule, secret
 
 HEAD = """# What you read when
 
-Every situation that `sync-copies` knows, as it answers. Written by `make docs` from real runs on the embedded cluster.
+Every situation that the jobs know, as they answer. Written by `make docs` from real runs on the embedded cluster.
 """
 
 
@@ -164,7 +165,7 @@ def unreachable(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
     return run(api, tmp_path, "--context", "elsewhere")
 
 
-SITUATIONS: dict[str, Situation] = {
+OF_SYNC_COPIES: dict[str, Situation] = {
     "A first run, a second one, and the second one with -v": first,
     "A copy was changed by hand": edited,
     "An object in the way is not ours": conflict,
@@ -183,6 +184,9 @@ SITUATIONS: dict[str, Situation] = {
     "A write fails": failing,
     "The credentials are not accepted": unauthorized,
     "There is no such context": unreachable,
+}
+SITUATIONS = {f"sync-copies: {title}": situation for title, situation in OF_SYNC_COPIES.items()} | {
+    f"fetch-rates: {title}": situation for title, situation in rate_situations.SITUATIONS.items()
 }
 
 
