@@ -47,7 +47,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pauses, and short time limits: nothing of what is tested depends on how long they are."""
     monkeypatch.setattr(web, "LONGEST_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(web, "READ_SECONDS", 0.4)
-    monkeypatch.setattr(web, "TOTAL_SECONDS", 3.0)
+    monkeypatch.setattr(web, "TOTAL_SECONDS", 2.0)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def wrong_rate(rate: str) -> Bad:
 BAD: dict[str, Bad] = {
     "refused": Bad(lambda *_: None, "ecb cannot be had: connection refused", 0),
     "no answer": Bad(lambda *_: silence, "ecb cannot be had: no answer within 0.4 seconds", web.ATTEMPTS),
-    "slow drip": Bad(lambda _, end: drip(ecb(), end), "ecb cannot be had: no whole answer within 3 seconds"),
+    "slow drip": Bad(lambda _, end: drip(ecb(), end), "ecb cannot be had: no whole answer within 2 seconds"),
     "429": Bad(lambda *_: status(429), "ecb cannot be had: HTTP 429 Too Many Requests", web.ATTEMPTS),
     "429 for long": Bad(lambda *_: status(429, Retry_After="1200"), "ecb cannot be had: HTTP 429 Too Many Requests"),
     "500": Bad(lambda *_: status(500), "ecb cannot be had: HTTP 500 Internal Server Error", web.ATTEMPTS),

@@ -9,7 +9,7 @@ import pytest
 
 from jobs.kit import cluster
 from tests.api.conftest import Run
-from tests.apis import Api, Request
+from tests.apis import Api, Request, wait_for
 from tests.canary import canary
 from tests.worlds import encoded, rule, secret
 
@@ -27,6 +27,16 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 def pages(items: int) -> int:
     """The most requests that a list of so many items takes: the last full page may be followed by an empty one."""
     return ceil(items / PAGE) + 1
+
+
+@pytest.fixture
+def quiet(api: Api) -> None:
+    """No namespace of an earlier test is still going away: what those say of themselves comes over the wire too."""
+
+    def all_active() -> bool:
+        return {each["status"]["phase"] for each in api.items("v1", "Namespace")} == {"Active"}
+
+    wait_for(all_active, "the namespaces of earlier tests to be gone", 120)
 
 
 def lists(requests: list[Request]) -> bool:
@@ -96,7 +106,9 @@ def test_changed_sources_are_one_write_per_copy_and_read_no_copy(api: Api, sync:
     assert lists([each for each in api.requests() if each.method == "GET"])
 
 
-def test_bytes_do_not_grow_with_what_the_copies_hold(api: Api, sync: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_do_not_grow_with_what_the_copies_hold(
+    api: Api, quiet: None, sync: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cluster, "PAGE_SIZE", 500)
     home = api.namespace("home")
     teams = 8
@@ -117,13 +129,12 @@ def test_bytes_do_not_grow_with_what_the_copies_hold(api: Api, sync: Run, monkey
     assert sync().summary == {"configured": teams}
     large, large_source = cost()
 
-    # The source is read in full, once; eight copies of 20 kB more are not. The rest is versions with a digit more, and
-    # what dying namespaces of other tests say of themselves.
+    # The source is read in full, once; eight copies of 20 kB more are not. The rest is versions with a digit more.
     assert large_source - small_source > 15 * 1024
-    assert abs((large - small) - (large_source - small_source)) < 5_000
+    assert abs((large - small) - (large_source - small_source)) < 500
 
 
-def test_unrelated_objects_cost_nothing(api: Api, sync: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unrelated_objects_cost_nothing(api: Api, quiet: None, sync: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "PAGE_SIZE", 500)
     home, team = api.namespace("home"), api.namespace("team")
     api.create(secret(home))
@@ -138,8 +149,8 @@ def test_unrelated_objects_cost_nothing(api: Api, sync: Run, monkeypatch: pytest
     after = sync().report["traffic"]
 
     assert after["requests"] == before["requests"]
-    # 260 kB came to the cluster; what a neighbour's dying namespace says of itself is far less.
-    assert abs(after["bytesReceived"] - before["bytesReceived"]) < 5_000
+    # 260 kB came to the cluster, of which nothing shows but versions with a digit more.
+    assert abs(after["bytesReceived"] - before["bytesReceived"]) < 500
 
 
 def test_requests_do_not_grow_with_rules_times_namespaces(api: Api, sync: Run, monkeypatch: pytest.MonkeyPatch) -> None:
