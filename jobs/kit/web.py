@@ -17,8 +17,8 @@ from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urljoin, urlsplit
 
 if TYPE_CHECKING:
     import requests
@@ -111,8 +111,9 @@ def _body(session: requests.Session, url: str) -> bytes:
     import requests
 
     try:
-        with session.get(url, stream=True, timeout=(CONNECT_SECONDS, READ_SECONDS)) as answer:
-            _check(url, answer)
+        look = {"response": _look_before_following}
+        with session.get(url, stream=True, timeout=(CONNECT_SECONDS, READ_SECONDS), hooks=look) as answer:
+            _check(answer)
             return _whole(answer)
     except requests.TooManyRedirects as error:
         raise _RefusedError(f"more than {MOST_REDIRECTS} redirects") from error
@@ -130,10 +131,18 @@ def _body(session: requests.Session, url: str) -> bytes:
         raise _RefusedError("it cannot be asked for: is the URL right?") from error
 
 
-def _check(url: str, answer: requests.Response) -> None:
-    """Raise unless this is a document that came all the way as the URL asks."""
-    if url.startswith("https:") and not all(each.url.startswith("https:") for each in (*answer.history, answer)):
+def _look_before_following(answer: requests.Response, **_settings: Any) -> None:
+    """Raise if a redirect leaves https or has a large body: requests would follow the one and keep the other."""
+    if not answer.is_redirect:
+        return
+    to = urlsplit(urljoin(answer.url, answer.headers["Location"]))
+    if answer.url.startswith("https:") and to.scheme != "https":
         raise _RefusedError("redirected from https to http")
+    _whole(answer)
+
+
+def _check(answer: requests.Response) -> None:
+    """Raise unless this is a document."""
     status = answer.status_code
     if status in _RETRIED:
         raise _AgainError(_phrase(status), _retry_after(answer.headers.get("Retry-After", "")))

@@ -84,11 +84,13 @@ def test_each_failure_is_told_in_words_without_addresses(error: Exception, told:
 
 
 @responses.activate
-def test_an_answer_that_leaves_https_is_refused() -> None:
+@pytest.mark.parametrize("url", [URL, URL.replace("https", "HTTPS")])
+def test_a_redirect_that_leaves_https_is_not_followed(url: str) -> None:
     responses.get(URL, status=302, headers={"Location": "http://rates.example.com/daily.xml"})
-    responses.get("http://rates.example.com/daily.xml", b"<rates/>")
+    plain = responses.get("http://rates.example.com/daily.xml", b"<rates/>")
 
-    assert fetch(URL, AGENT) == Page(error="redirected from https to http")
+    assert fetch(url, AGENT) == Page(error="redirected from https to http")
+    assert plain.call_count == 0
 
 
 @responses.activate
@@ -97,6 +99,13 @@ def test_a_redirect_within_https_is_followed() -> None:
     responses.get("https://elsewhere.example.com/daily.xml", b"<rates/>")
 
     assert fetch(URL, AGENT) == Page(b"<rates/>")
+
+
+@responses.activate
+def test_a_redirect_has_a_greatest_size_too() -> None:
+    responses.get(URL, b"x" * (web.MAX_BODY_BYTES + 1), status=302, headers={"Location": "/elsewhere"})
+
+    assert fetch(URL, AGENT).error == "more than 1024 KiB"
 
 
 @responses.activate
