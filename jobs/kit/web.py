@@ -127,8 +127,10 @@ def _body(session: requests.Session, url: str) -> bytes:
         raise _AgainError(f"no answer within {READ_SECONDS:g} seconds") from error
     except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:
         raise _AgainError(_cause(error)) from error
-    except requests.RequestException as error:
+    except (requests.RequestException, ValueError) as error:  # not all errors of addresses are of requests
         raise _RefusedError("it cannot be asked for: is the URL right?") from error
+    except OSError as error:
+        raise _RefusedError("it cannot be asked for: does what REQUESTS_CA_BUNDLE names exist?") from error
 
 
 def _look_before_following(answer: requests.Response, **_settings: Any) -> None:
@@ -172,7 +174,7 @@ def _retry_after(value: str) -> float:
         return float(value)
     try:
         return max(0.0, (parsedate_to_datetime(value) - datetime.now(timezone.utc)).total_seconds())
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0.0
 
 

@@ -131,7 +131,10 @@ def test_a_wait_that_is_too_long_is_not_begun(value: str) -> None:
 
 
 @responses.activate
-@pytest.mark.parametrize("value", ["soon", "-5", "", "Fri, 31 Dec 1999 23:59:59 GMT", "1" * 400])
+@pytest.mark.parametrize(
+    "value",
+    ["soon", "-5", "", "Fri, 31 Dec 1999 23:59:59 GMT", "1" * 400, f"Fri, 31 Dec 1999 23:59:59 +{'9' * 20}"],
+)
 def test_a_wait_that_makes_no_sense_is_none(value: str) -> None:
     responses.get(URL, b"", status=503, headers={"Retry-After": value})
 
@@ -153,6 +156,25 @@ def test_a_run_that_is_to_stop_does_not_wait(monkeypatch: pytest.MonkeyPatch) ->
     assert page == Page(error="not fetched: the run was stopped")
     assert not end.is_set(), "the server would still be waited for"
     end.set()
+
+
+@responses.activate
+@pytest.mark.parametrize("location", ["http://[", "https://[::1"])
+def test_a_redirect_to_no_address_is_told(location: str) -> None:
+    responses.get(URL, status=302, headers={"Location": location})
+
+    assert fetch(URL, AGENT) == Page(error="it cannot be asked for: is the URL right?")
+
+
+@pytest.mark.parametrize("url", ["http://a..b/", f"http://{'a' * 64}.example.com/", "http://[::1/", "http://x:y/"])
+def test_a_url_that_is_no_address_is_told(url: str) -> None:
+    assert fetch(url, AGENT) == Page(error="it cannot be asked for: is the URL right?")
+
+
+def test_authorities_that_are_not_there_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere/authorities.pem")
+
+    assert fetch("https://127.0.0.1:1/", AGENT).error.endswith("does what REQUESTS_CA_BUNDLE names exist?")
 
 
 def test_a_url_is_shown_without_what_it_may_hold() -> None:
