@@ -73,7 +73,8 @@ def _read_open_er_api(document: bytes) -> tuple[str, Mapping[str, Decimal]]:
         raise BadDocumentError(f"is of another base than {PIVOT}")
     seconds = content.get("time_last_update_unix")
     try:
-        day = datetime.fromtimestamp(int(seconds), timezone.utc).date().isoformat()  # type: ignore[arg-type]
+        # As an int a number such as 1e999999999 would take all memory; as a float it is infinite.
+        day = datetime.fromtimestamp(float(seconds), timezone.utc).date().isoformat()  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError, OSError) as error:
         raise BadDocumentError("has no date") from error
     return day, _rates(content)

@@ -328,8 +328,13 @@ def test_json_that_is_not_what_the_provider_publishes(
         (open_er_api(base="USD"), "open-er-api is of another base than EUR"),
         (b'{"result":"error","error-type":"unsupported-code"}', "open-er-api does not say that it is a success"),
         (open_er_api().replace(b"time_last_update_unix", b"x"), "open-er-api has no date"),
+        (
+            open_er_api().replace(b'last_update_unix": ', b'last_update_unix": 1e999999999, "x": '),
+            "open-er-api has no date",
+        ),
+        (open_er_api().replace(b'last_update_unix": ', b'last_update_unix": NaN, "x": '), "open-er-api has no date"),
     ],
-    ids=["another base", "no success", "no day"],
+    ids=["another base", "no success", "no day", "an endless day", "no number"],
 )
 def test_the_open_api_has_its_own_ways(api: Api, fetch: Run, rates: RatesServer, answer: bytes, told: str) -> None:
     rate = api.create(exchange_rate(api.namespace("shop"), provider="open-er-api"))
