@@ -88,7 +88,7 @@ def choose(spec: Spec, last: Figures | None, answers: Answers, max_change: int) 
             reasons.append(f"{name} {found.reason}")
             lasting.append(found.lasting)
         elif last and _is_no_news(found, last, names):
-            if jumped is None:
+            if jumped is None or _denies(jumped, last, found, max_change):
                 return Choice(last)
         elif last and change(last.rate, found.rate) > max_change:
             jumped = jumped or found
@@ -118,6 +118,11 @@ def _is_no_news(found: Figures, last: Figures, names: Sequence[str]) -> bool:
     if found.date < last.date or same(found.rate, last.rate):
         return True
     return names.index(found.source) > names.index(last.source)
+
+
+def _denies(jumped: Figures, last: Figures, found: Figures, max_change: int) -> bool:
+    """Whether a provider that knows the day of a jump has none: then the last figures are good, not just held."""
+    return found.date >= jumped.date and change(last.rate, found.rate) <= max_change
 
 
 def _confirmed(spec: Spec, last: Figures, jumped: Figures, answers: Answers, max_change: int) -> Choice | Jump | Ask:

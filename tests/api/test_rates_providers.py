@@ -258,6 +258,19 @@ def test_a_jump_that_another_provider_has_too_is_believed(api: Api, fetch: Run, 
     assert (data(api, wanted) or {})["source"] == "open-er-api"
 
 
+@pytest.mark.parametrize(("other", "exit_code"), [("1.14", 0), ("1.5932", 0), ("1.40", 4)])
+def test_a_correction_that_jumps_is_held_against_the_other_provider_s(
+    api: Api, fetch: Run, rates: RatesServer, other: str, exit_code: int
+) -> None:
+    wanted = api.create(exchange_rate(api.namespace("shop")))
+    fetch()
+    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
+    rates.tell("frankfurter", frankfurter(rates={**RATES, "USD": other}))
+
+    assert fetch().exit_code == exit_code
+    assert (data(api, wanted) or {})["rate"] == ("1.5932" if other == "1.5932" else "1.1380")
+
+
 def test_where_providers_disagree_the_one_without_a_jump_is_believed(api: Api, fetch: Run, rates: RatesServer) -> None:
     wanted = api.create(exchange_rate(api.namespace("shop")))
     rates.publish(day=ago(1))
@@ -277,6 +290,8 @@ def test_where_providers_disagree_the_one_without_a_jump_is_believed(api: Api, f
         "date": str(today()),
         "source": "frankfurter",
     }
+    api.mark()
+    assert (fetch().exit_code, api.writes()) == (0, []), "and goes on to be believed"
 
 
 @pytest.mark.parametrize(
