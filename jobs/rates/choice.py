@@ -73,9 +73,8 @@ def chain(spec: Spec) -> Sequence[str]:
 def choose(spec: Spec, last: Figures | None, answers: Answers, max_change: int) -> Choice | Jump | Refusal | Ask:
     """Return the figures that the ExchangeRate should have, why it can have none, or whom to ask first.
 
-    `last` are the figures that it was given last, `max_change` is in percent.
+    `last` are the figures that it was given last of this currency and base, `max_change` is in percent.
     """
-    last = last if last and (last.base, last.currency) == (spec.base, spec.currency) else None
     names = chain(spec)
     reasons: list[str] = []
     lasting: list[bool] = []

@@ -102,7 +102,14 @@ def _why_not_ours(actual: Header, rate: ExchangeRate) -> str:
 
 
 def _last(rate: ExchangeRate, actual: Object | None) -> Figures | None:
-    """Return the last figures that a run wrote: from the ConfigMap if nobody changed it since, else from the status."""
+    """Return the last figures that a run wrote of what is asked for now, not of another currency."""
+    last = _written(rate, actual)
+    asked = (rate.spec.base, rate.spec.currency)
+    return last if last and (last.base, last.currency) == asked else None
+
+
+def _written(rate: ExchangeRate, actual: Object | None) -> Figures | None:
+    """Return the figures that a run wrote last: from the ConfigMap if nobody changed it since, else from the status."""
     if actual and actual.content and _is_untouched(rate, actual):
         try:
             found = msgspec.convert(dict(actual.content.data), Figures)

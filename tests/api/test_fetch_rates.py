@@ -212,6 +212,26 @@ def test_what_was_changed_by_hand_is_repaired_while_no_provider_answers(
     assert (data(api, rate), data(api, lost)) == (right, right)
 
 
+def test_a_rate_of_another_currency_is_none_to_fall_back_on(
+    api: Api, fetch: Run, rates: RatesServer, no_pauses: None
+) -> None:
+    shop = api.namespace("shop")
+    moved, stays = (api.create(exchange_rate(shop, name)) for name in ("moved", "stays"))
+    fetch()
+    right = data(api, stays)
+    api.patch(moved, {"spec": {"currency": "JPY", "configMapName": "yen"}})
+    api.patch(stays, {"spec": {"currency": "JPY"}})
+    for provider in ("ecb", "frankfurter"):
+        rates.tell(provider, status(500))
+
+    ran = fetch()
+
+    assert (ran.exit_code, ran.summary) == (1, {"unavailable": 2, "unusable": 2})
+    assert data(api, moved, "yen") is None, "dollars under the name of yen"
+    assert (data(api, moved), data(api, stays)) == (right, right)
+    assert condition(api, stays)["message"].startswith("there is no rate yet: ecb cannot be had")
+
+
 def test_a_missing_owner_and_a_missing_label_are_repaired(api: Api, fetch: Run) -> None:
     shop = api.namespace("shop")
     rate = api.create(exchange_rate(shop))

@@ -259,7 +259,7 @@ def test_a_jump_that_another_provider_has_too_is_believed(api: Api, fetch: Run, 
 
 
 @pytest.mark.parametrize(("other", "exit_code"), [("1.14", 0), ("1.5932", 0), ("1.40", 4)])
-def test_a_correction_that_jumps_is_held_against_the_other_provider_s(
+def test_a_correction_that_jumps_is_weighed_against_the_other_provider_s(
     api: Api, fetch: Run, rates: RatesServer, other: str, exit_code: int
 ) -> None:
     wanted = api.create(exchange_rate(api.namespace("shop")))
