@@ -203,10 +203,13 @@ def conditions(
 
 
 def _url(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise click.BadParameter(f"{shown(value)!r} is no URL of http or https.")
-    return value
+    try:
+        parts = urlsplit(value)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return value
+    except ValueError:
+        pass
+    raise click.BadParameter("this is no URL of http or https.")  # nor is it shown: a password may be anywhere in it
 
 
 def _urls(command: options.F) -> options.F:
