@@ -295,10 +295,10 @@ def _asked(given: Mapping[str, Any]) -> Asked:
         click.UsageError: with all that does not go together or cannot be.
     """
     currency, filenames = given["currency"], given["filenames"]
-    alone = [name for name in ("base", "provider", "configmap") if given[name] and not currency]
+    alone = [name for name in ("base", "provider", "configmap") if given[name] and currency is None]
     problems = [f"--{name} needs --currency" for name in alone]
     spec = None
-    if currency:
+    if currency is not None:
         name = given["configmap"] or ""
         spec = Spec(currency, given["base"] or PIVOT, name, given["provider"])
         problems += [f"--{problem}" for problem in spec_problems(spec)]

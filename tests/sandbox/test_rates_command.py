@@ -82,6 +82,7 @@ def test_a_url_that_is_none_is_refused_and_not_shown(url: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
+        (["--currency", ""], "--currency: must be an ISO 4217 code of three capital letters such as USD, is ''"),
         (["--currency", "EUR"], "--currency: must differ from base, both are EUR"),
         (["--base", "USD", "--provider", "ecb", "--configmap", "x"], "--base needs --currency; --provider needs"),
         (["--currency", "usd", "--base", "x", "-f", "-"], "is 'usd'; --base: must be"),
@@ -94,3 +95,7 @@ def test_what_does_not_go_together_is_told_at_once(arguments: list[str], told: s
 
     assert refused.exit_code == 2
     assert told in refused.stderr
+
+
+def test_a_currency_that_is_empty_in_the_environment_is_none_at_all() -> None:
+    assert "kubeconfig" in command(CHORES_CURRENCY="").stderr
