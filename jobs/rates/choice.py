@@ -143,4 +143,4 @@ def _confirmed(spec: Spec, last: Figures, jumped: Figures, answers: Answers, max
 
 
 def _percent(value: Decimal) -> str:
-    return format(value.quantize(Decimal("0.1")).normalize(), "f") if value < 10**9 else "over 10^9"
+    return format(value.quantize(Decimal("0.1"), ROUND_CEILING).normalize(), "f") if value < 10**9 else "over 10^9"

@@ -244,6 +244,17 @@ def test_a_limit_of_its_own_goes_before_that_of_the_run(api: Api, fetch: Run, ra
     assert (data(api, wanted) or {})["rate"] == "1.1800"
 
 
+def test_a_jump_just_over_the_limit_reads_as_one(api: Api, fetch: Run, rates: RatesServer) -> None:
+    wanted = api.create(exchange_rate(api.namespace("shop"), "pln", "PLN", provider="ecb"))
+    rates.publish(day=ago(1), rates={**RATES, "PLN": "4.0000"})
+    fetch()
+    rates.tell("ecb", ecb(rates={**RATES, "PLN": "4.8001"}))
+
+    assert fetch().exit_code == 4
+    assert f"20.1 % from 4.0000 of {ago(1)}: more than 20 %" in condition(api, wanted)["message"]
+    assert "set spec.maxChange to 21" in condition(api, wanted)["message"]
+
+
 def test_a_jump_that_another_provider_has_too_is_believed(api: Api, fetch: Run, rates: RatesServer) -> None:
     wanted = api.create(exchange_rate(api.namespace("shop"), provider="open-er-api"))
     rates.publish(day=ago(1))
