@@ -61,7 +61,7 @@ def event(about: ObjectKey, api_version: str, uid: str, condition: Condition, no
     time = f"{now:%Y-%m-%dT%H:%M:%SZ}"
     involved = {"apiVersion": api_version, "kind": about.kind, "namespace": about.namespace, "name": about.name}
     # As client-go names them: unique by the time, and short enough for any name.
-    name = f"{about.name[:200]}.{int(now.timestamp() * 1e9):x}"
+    name = f"{about.name[:200].rstrip('-.')}.{int(now.timestamp() * 1e9):x}"
     return {
         "apiVersion": "v1",
         "kind": "Event",

@@ -91,6 +91,15 @@ def test_each_exchange_rate_gets_its_configmap_and_takes_it_along(api: Api, fetc
     wait_for(lambda: not any(api.get(configmap_of(rate)) for rate in rates), "the ConfigMaps to be collected", 90)
 
 
+@pytest.mark.parametrize("name", ["a" * 199 + "-" + "b" * 53, "a" * 199 + "." + "b" * 53])
+def test_an_exchange_rate_may_have_the_longest_name(api: Api, fetch: Run, name: str) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop"), name))
+
+    assert (fetch().exit_code, fetch().summary) == (0, {"unchanged": 1})
+    assert data(api, rate)
+    assert [each["involvedObject"]["name"] for each in api.events() if each["reason"] == "Current"] == [name]
+
+
 def test_a_second_run_asks_once_and_writes_nothing(api: Api, fetch: Run, rates: RatesServer) -> None:
     shop = api.namespace("shop")
     for code in RATES:
