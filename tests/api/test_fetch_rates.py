@@ -113,7 +113,6 @@ def test_a_second_run_asks_once_and_writes_nothing(api: Api, fetch: Run, rates: 
     assert ran.summary == {"unchanged": 8}
     assert api.writes() == []
     assert rates.fetched() == ["ecb"]
-    assert {agent for _, agent in rates.requests} == set()
 
 
 def test_the_provider_is_told_who_asks(api: Api, fetch: Run, rates: RatesServer) -> None:
