@@ -188,7 +188,9 @@ def _owner_references(rate: ExchangeRate, actual: Object | None) -> bytes:
     if not rate.head.uid:
         return b""
     raw = actual.header.owner_references if actual else b""
-    others = [each for each in msgspec.json.decode(raw or b"[]") if each["kind"] != EXCHANGE_RATES.kind]
+    exchange_rates = (EXCHANGE_RATES.api_version, EXCHANGE_RATES.kind)
+    owned = msgspec.json.decode(raw or b"[]")
+    others = [each for each in owned if (each["apiVersion"], each["kind"]) != exchange_rates]
     ours = {
         "apiVersion": EXCHANGE_RATES.api_version,
         "kind": EXCHANGE_RATES.kind,

@@ -253,6 +253,24 @@ def test_a_missing_owner_and_a_missing_label_are_repaired(api: Api, fetch: Run) 
     assert found["metadata"]["annotations"]["kubechores.dev/rule"] == f"{shop}/usd"
 
 
+def test_owners_that_others_put_on_stay(api: Api, fetch: Run) -> None:
+    shop = api.namespace("shop")
+    rate, other = (api.create(exchange_rate(shop, name)) for name in ("usd", "other"))
+    them = api.create({**configmap_of(rate, "theirs"), "data": {}})
+    fetch()
+    theirs = {"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": them["metadata"]["uid"]}
+    foreign = {"apiVersion": "rates.example.com/v1", "kind": "ExchangeRate", "name": "usd", "uid": "0-0"}
+    ours = {"apiVersion": "kubechores.dev/v1", "kind": "ExchangeRate", "name": "other", "uid": other["metadata"]["uid"]}
+    owners = [theirs, ours] + [foreign] * (api.kind == "sandbox")  # a real cluster collects what nobody owns
+    api.patch(configmap_of(rate), {"metadata": {"ownerReferences": owners}})
+
+    assert fetch().summary == {"configured": 1, "unchanged": 1}
+    found = api.get(configmap_of(rate))
+    assert found
+    kept = [each["uid"] for each in owners if each is not ours]
+    assert [each["uid"] for each in found["metadata"]["ownerReferences"]] == [*kept, rate["metadata"]["uid"]]
+
+
 def test_an_immutable_configmap_is_replaced(api: Api, fetch: Run, rates: RatesServer) -> None:
     rate = api.create(exchange_rate(api.namespace("shop")))
     fetch()
