@@ -25,6 +25,7 @@ _REASONS = (
     ("failed", "Failed"),
     ("collision", "Collision"),
     ("conflict", CONFLICT),
+    ("skipped", "Terminating"),
     ("jump", "Jump"),
     ("unavailable", "Unavailable"),
 )

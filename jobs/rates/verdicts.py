@@ -47,7 +47,7 @@ def judge(rate: ExchangeRate, seen: Seen, answers: Answers, settings: Settings) 
     if actual and (why := _why_not_ours(actual.header, rate)):
         return Verdict((Finding("conflict", Severity.WARNING, place, why, subjects=(rate.subject,)),))
     if actual and actual.header.terminating:
-        return Verdict((Finding("skipped", Severity.INFO, place, "is being deleted", subjects=(rate.subject,)),))
+        return Verdict((Finding("skipped", Severity.WARNING, place, "is being deleted", subjects=(rate.subject,)),))
     if actual and actual.content is None:
         return Verdict(need=Need(place))
     last = _last(rate, actual)

@@ -271,6 +271,24 @@ def test_owners_that_others_put_on_stay(api: Api, fetch: Run) -> None:
     assert [each["uid"] for each in found["metadata"]["ownerReferences"]] == [*kept, rate["metadata"]["uid"]]
 
 
+def test_a_configmap_that_is_being_deleted_does_not_hold_the_rate(api: Api, fetch: Run, rates: RatesServer) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop")))
+    fetch()
+    api.patch(configmap_of(rate), {"metadata": {"finalizers": ["tests.kubechores.dev/slow"]}})
+    api.delete(configmap_of(rate))
+    rates.publish(rates={**RATES, "USD": "1.1400"})
+
+    assert fetch().summary == {"skipped": 1}
+    assert (condition(api, rate)["status"], condition(api, rate)["reason"]) == ("False", "Terminating")
+    api.mark()
+    assert fetch("-v").summary == {"skipped": 1}
+    assert api.writes() == []
+    api.patch(configmap_of(rate), {"metadata": {"finalizers": None}})
+    assert fetch().summary == {"created": 1}
+    assert (data(api, rate) or {})["rate"] == "1.1400"
+    assert condition(api, rate)["status"] == "True"
+
+
 def test_an_immutable_configmap_is_replaced(api: Api, fetch: Run, rates: RatesServer) -> None:
     rate = api.create(exchange_rate(api.namespace("shop")))
     fetch()
