@@ -6,7 +6,6 @@ exchange_rates, providers, figures, choice, seen, verdicts, status, quote.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -24,7 +23,7 @@ from jobs.kit.connect import Connection
 from jobs.kit.custom_resources import Broken, Head, from_cluster, from_files
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Brake, ExitCode, Finding, Need, ObjectKey, Plan, Result, Severity
-from jobs.kit.objects import CONFIGMAPS, Content, DataObject, Object, reduced
+from jobs.kit.objects import CONFIGMAPS, Content, DataObject, Object, is_name, reduced
 from jobs.kit.runner import Job, run
 from jobs.kit.web import shown
 from jobs.rates.choice import Ask, Unusable
@@ -37,7 +36,6 @@ from jobs.rates.status import statements
 from jobs.rates.verdicts import Verdict, collision, judge, leftovers, unchanged
 
 COMMAND_LINE = "(command line)"  # stands for the ExchangeRate that --configmap has not
-_CONFIGMAP_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 class Asked(NamedTuple):
@@ -303,7 +301,7 @@ def _asked(given: Mapping[str, Any]) -> Asked:
         spec = Spec(currency, given["base"] or PIVOT, name, given["provider"])
         problems += [f"--{problem}" for problem in spec_problems(spec)]
         problems += ["--filename does not go with --currency"] if filenames else []
-        if name and not _CONFIGMAP_NAME.fullmatch(name):
+        if name and not is_name(name):
             problems.append(f"--configmap: {name!r} cannot be the name of a ConfigMap")
     if problems:
         raise click.UsageError("; ".join(problems))

@@ -13,7 +13,7 @@ from jobs.kit import files
 from jobs.kit.cluster import Cluster, whole
 from jobs.kit.errors import ApiError, ConfigurationError
 from jobs.kit.model import ObjectKey
-from jobs.kit.objects import Metadata, Resource
+from jobs.kit.objects import Metadata, Resource, is_name
 
 Status = TypeVar("Status")
 Parsed = TypeVar("Parsed")
@@ -161,6 +161,10 @@ def _problems(content: dict[str, Any], resource: Resource, namespace: str | None
     metadata: dict[str, Any] = given if isinstance(given, dict) else {}
     if not metadata.get("name"):
         yield "metadata.name: is required"
+    # Whatever is no name would be a way to other paths of the API.
+    for field in ("name", "namespace"):
+        if metadata.get(field) and not is_name(metadata[field]):
+            yield f"metadata.{field}: {metadata[field]!r} cannot be a name"
     if namespace is not None and metadata.get("namespace", namespace) != namespace:
         here = metadata["namespace"]
         yield f"metadata.namespace: is {here!r}, but {resource.plural} are read from {namespace!r}; use -n"

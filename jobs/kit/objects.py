@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,6 +34,12 @@ CONFIGMAPS = Resource("v1", "ConfigMap", "configmaps")
 SECRETS = Resource("v1", "Secret", "secrets")
 EVENTS = Resource("v1", "Event", "events")
 MANAGER = "kube-chores"  # the field manager of all writes
+_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def is_name(text: object) -> bool:
+    """Whether an object can be called so: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/ ."""
+    return isinstance(text, str) and _NAME.fullmatch(text) is not None
 
 
 class ManagedFieldsEntry(Struct, rename="camel", gc=False):

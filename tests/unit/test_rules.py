@@ -76,6 +76,11 @@ def test_all_problems_of_all_rules_are_told_at_once(tmp_path: Path) -> None:
     assert all(problem.startswith(f"{file}[") for problem in told)
 
 
+@pytest.mark.parametrize("metadata", [{"name": "../../x"}, {"name": 5}, {"name": "x", "namespace": "a/b"}])
+def test_a_file_holds_names_and_no_paths_of_the_api(tmp_path: Path, metadata: dict[str, object]) -> None:
+    assert any("cannot be a name" in told for told in problems(written(tmp_path, {**GOOD, "metadata": metadata})))
+
+
 def test_reserved_and_invalid_metadata_is_refused(tmp_path: Path) -> None:
     metadata = {
         "labels": {"app.kubernetes.io/managed-by": "me", "ok": "not ok!"},
