@@ -16,7 +16,7 @@ from jobs.rates.exchange_rates import Spec
 from jobs.rates.figures import BadRateError, Figures, MissingError, Table, change, figures, same
 from jobs.rates.providers import DEFAULTS
 
-MOST_DAYS = 6  # Easter takes four working days away; nothing takes six
+MOST_DAYS = 6  # at Easter, the longest break, a rate gets five days old
 AGREEING_PERCENT = 1
 
 
