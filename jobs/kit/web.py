@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -118,7 +119,10 @@ def _body(session: requests.Session, url: str) -> bytes:
     except requests.TooManyRedirects as error:
         raise _RefusedError(f"more than {MOST_REDIRECTS} redirects") from error
     except requests.exceptions.SSLError as error:
-        raise _RefusedError("its certificate is not accepted; REQUESTS_CA_BUNDLE can name other authorities") from error
+        if any(isinstance(each, ssl.SSLCertVerificationError) for each in _chain(error)):
+            why = "its certificate is not accepted; REQUESTS_CA_BUNDLE can name other authorities"
+            raise _RefusedError(why) from error
+        raise _AgainError("TLS fails: does it serve HTTPS, and is REQUESTS_CA_BUNDLE right?") from error
     except requests.exceptions.ProxyError as error:
         raise _AgainError(f"the proxy of HTTPS_PROXY or HTTP_PROXY does not serve: {_cause(error)}") from error
     except requests.ConnectTimeout as error:

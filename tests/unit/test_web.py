@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
@@ -10,6 +11,7 @@ from itertools import count
 import pytest
 import requests
 import responses
+from urllib3.exceptions import SSLError
 
 from jobs.kit import web
 from jobs.kit.web import Page, fetch, shown
@@ -67,7 +69,12 @@ def test_what_does_not_pass_is_not_tried_again(status: int) -> None:
         (requests.ReadTimeout("x"), "no answer within 10 seconds", 3),
         (requests.exceptions.ChunkedEncodingError("x"), "the answer was cut short", 3),
         (requests.exceptions.ProxyError(OSError(111, "Connection refused")), "the proxy of HTTPS_PROXY", 3),
-        (requests.exceptions.SSLError("x"), "its certificate is not accepted; REQUESTS_CA_BUNDLE", 1),
+        (
+            requests.exceptions.SSLError(SSLError(ssl.SSLCertVerificationError(1, "self-signed"))),
+            "its certificate is not accepted; REQUESTS_CA_BUNDLE",
+            1,
+        ),
+        (requests.exceptions.SSLError(SSLError(ssl.SSLEOFError(8, "EOF"))), "TLS fails: does it serve HTTPS", 3),
         (requests.TooManyRedirects("x"), "more than 5 redirects", 1),
         (requests.exceptions.InvalidURL(URL), "it cannot be asked for: is the URL right?", 1),
     ],
