@@ -382,6 +382,20 @@ def test_the_figures_of_a_named_provider_are_its_own(api: Api, fetch: Run, rates
     assert sorted(rates.fetched()) == ["ecb", "open-er-api"]
 
 
+@pytest.mark.parametrize("rate", ["1.1390", RATES["USD"]])
+def test_a_provider_that_is_named_later_gives_the_rate_from_then_on(
+    api: Api, fetch: Run, rates: RatesServer, rate: str
+) -> None:
+    wanted = api.create(exchange_rate(api.namespace("shop")))
+    fetch()
+    rates.tell("open-er-api", open_er_api(ago(1), rates={**RATES, "USD": rate}))
+    api.patch(wanted, {"spec": {"provider": "open-er-api"}})
+
+    assert fetch().summary == {"configured": 1}
+    held = data(api, wanted) or {}
+    assert (held["source"], held["date"]) == ("open-er-api", str(ago(1)))
+
+
 def test_a_provider_that_is_back_changes_nothing_of_the_same_day(api: Api, fetch: Run, rates: RatesServer) -> None:
     rate = api.create(exchange_rate(api.namespace("shop")))
     rates.tell("ecb", status(503))
