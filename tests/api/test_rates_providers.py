@@ -244,6 +244,22 @@ def test_a_limit_of_its_own_goes_before_that_of_the_run(api: Api, fetch: Run, ra
     assert (data(api, wanted) or {})["rate"] == "1.1800"
 
 
+def test_a_jump_of_one_configmap_names_the_option_and_no_other_command(
+    api: Api, fetch: Run, rates: RatesServer
+) -> None:
+    arguments = ("--currency", "USD", "--configmap", "dollar", "--provider", "ecb", "-n", api.namespace("shop"))
+    rates.publish(day=ago(1))
+    fetch(*arguments)
+    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
+
+    held = fetch(*arguments)
+
+    assert (held.exit_code, held.summary) == (4, {"jump": 1})
+    assert held.results[0]["reason"].endswith("the last rate stays; use --max-change 40 to accept it")
+    assert "run once" not in held.stderr, "that would serve the ExchangeRates of the cluster"
+    assert fetch(*arguments, "--max-change", "40").summary == {"configured": 1}
+
+
 def test_a_jump_just_over_the_limit_reads_as_one(api: Api, fetch: Run, rates: RatesServer) -> None:
     wanted = api.create(exchange_rate(api.namespace("shop"), "pln", "PLN", provider="ecb"))
     rates.publish(day=ago(1), rates={**RATES, "PLN": "4.0000"})
