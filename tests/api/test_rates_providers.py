@@ -238,7 +238,9 @@ def test_a_limit_of_its_own_goes_before_that_of_the_run(api: Api, fetch: Run, ra
     rates.publish(rates={**RATES, "USD": "1.1800"})
     rates.tell("frankfurter", status(503))
 
-    assert fetch("--max-change", "50").exit_code == 4
+    held = fetch("--max-change", "50")
+    assert held.exit_code == 4
+    assert "run once" not in held.stderr, "--max-change would not lift it"
     api.patch(wanted, {"spec": {"maxChange": 4}})
     assert fetch().summary == {"configured": 1}
     assert (data(api, wanted) or {})["rate"] == "1.1800"
@@ -296,6 +298,18 @@ def test_a_correction_that_jumps_is_weighed_against_the_other_provider_s(
 
     assert fetch().exit_code == exit_code
     assert (data(api, wanted) or {})["rate"] == ("1.5932" if other == "1.5932" else "1.1380")
+
+
+def test_a_jump_that_all_have_gives_the_figures_of_the_first(api: Api, fetch: Run, rates: RatesServer) -> None:
+    wanted = api.create(exchange_rate(api.namespace("shop")))
+    rates.publish(day=ago(1))
+    fetch()
+    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
+    rates.tell("frankfurter", frankfurter(rates={**RATES, "USD": "1.6000"}))
+
+    assert fetch().summary == {"configured": 1}
+    held = data(api, wanted) or {}
+    assert (held["rate"], held["source"]) == ("1.5932", "ecb")
 
 
 def test_where_providers_disagree_the_one_without_a_jump_is_believed(api: Api, fetch: Run, rates: RatesServer) -> None:
