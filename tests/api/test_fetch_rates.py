@@ -335,6 +335,18 @@ def test_another_name_moves_the_rate_and_then_removes_the_old_configmap(api: Api
     assert fetch().summary == {"unchanged": 1}
 
 
+def test_configmaps_are_read_before_what_asks_for_them(api: Api, fetch: Run) -> None:
+    api.create(exchange_rate(api.namespace("shop")))
+    fetch()
+    api.mark()
+
+    fetch()
+
+    # The other way round, what another run makes meanwhile for a new configMapName would be deleted as an old one.
+    lists = [each.path.rpartition("/")[2] for each in api.requests()]
+    assert lists == ["configmaps", "exchangerates"]
+
+
 def test_two_exchange_rates_never_share_a_configmap(api: Api, fetch: Run) -> None:
     shop = api.namespace("shop")
     first = api.create(exchange_rate(shop, "one", configMapName="both"))
