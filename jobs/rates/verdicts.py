@@ -196,7 +196,7 @@ def _owner_references(rate: ExchangeRate, actual: Object | None) -> bytes:
         "kind": EXCHANGE_RATES.kind,
         "name": rate.head.key.name,
         "uid": rate.head.uid,
-        "controller": True,
+        "controller": not any(each.get("controller") for each in others),  # the API server takes one at most
     }
     return msgspec.json.encode([*others, ours])
 

@@ -258,7 +258,8 @@ def test_owners_that_others_put_on_stay(api: Api, fetch: Run) -> None:
     rate, other = (api.create(exchange_rate(shop, name)) for name in ("usd", "other"))
     them = api.create({**configmap_of(rate, "theirs"), "data": {}})
     fetch()
-    theirs = {"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": them["metadata"]["uid"]}
+    uid = them["metadata"]["uid"]
+    theirs = {"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": uid, "controller": True}
     foreign = {"apiVersion": "rates.example.com/v1", "kind": "ExchangeRate", "name": "usd", "uid": "0-0"}
     ours = {"apiVersion": "kubechores.dev/v1", "kind": "ExchangeRate", "name": "other", "uid": other["metadata"]["uid"]}
     owners = [theirs, ours] + [foreign] * (api.kind == "sandbox")  # a real cluster collects what nobody owns
@@ -269,6 +270,8 @@ def test_owners_that_others_put_on_stay(api: Api, fetch: Run) -> None:
     assert found
     kept = [each["uid"] for each in owners if each is not ours]
     assert [each["uid"] for each in found["metadata"]["ownerReferences"]] == [*kept, rate["metadata"]["uid"]]
+    assert [each.get("controller", False) for each in found["metadata"]["ownerReferences"]].count(True) == 1
+    assert fetch().summary == {"unchanged": 2}
 
 
 def test_a_configmap_that_is_being_deleted_does_not_hold_the_rate(api: Api, fetch: Run, rates: RatesServer) -> None:
