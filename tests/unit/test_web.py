@@ -47,6 +47,18 @@ def test_what_may_pass_is_tried_again(status: int) -> None:
 
 
 @responses.activate
+def test_pauses_are_drawn_from_an_ever_wider_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(web, "LONGEST_PAUSE_SECONDS", 3.0)
+    monkeypatch.setattr(web, "sleep", pauses.append)
+    monkeypatch.setattr("random.uniform", lambda low, high: (low + high) / 2)
+    responses.get(URL, b"", status=503)
+
+    assert fetch(URL, AGENT).error == "HTTP 503 Service Unavailable"
+    assert pauses == [1.0, 1.5]
+
+
+@responses.activate
 @pytest.mark.parametrize("status", [204, 304, 400, 401, 403, 404, 410, 599])
 def test_what_does_not_pass_is_not_tried_again(status: int) -> None:
     answer = responses.get(URL, b"", status=status)
