@@ -274,6 +274,19 @@ def test_owners_that_others_put_on_stay(api: Api, fetch: Run) -> None:
     assert fetch().summary == {"unchanged": 2}
 
 
+def test_an_exchange_rate_that_is_being_deleted_asks_for_nothing(api: Api, fetch: Run, rates: RatesServer) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop")))
+    fetch()
+    api.patch(rate, {"metadata": {"finalizers": ["tests.kubechores.dev/slow"]}})
+    api.delete(rate)
+    rates.publish(rates={**RATES, "USD": "1.1400"})
+    api.mark()
+
+    assert (fetch().summary, fetch("-v").summary) == ({}, {"retained": 1, "skipped": 1})
+    assert api.writes() == []
+    api.patch(rate, {"metadata": {"finalizers": None}})
+
+
 def test_a_configmap_that_is_being_deleted_does_not_hold_the_rate(api: Api, fetch: Run, rates: RatesServer) -> None:
     rate = api.create(exchange_rate(api.namespace("shop")))
     fetch()

@@ -7,6 +7,7 @@ import threading
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from itertools import count
+from time import monotonic
 
 import pytest
 import requests
@@ -194,6 +195,17 @@ def test_authorities_that_are_not_there_are_told(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere/authorities.pem")
 
     assert fetch("https://127.0.0.1:1/", AGENT).error.endswith("does what REQUESTS_CA_BUNDLE names exist?")
+
+
+def test_a_server_that_never_ends_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = threading.Event()
+    monkeypatch.setattr(web, "TOTAL_SECONDS", 0.2)
+    monkeypatch.setattr(web, "_body", lambda *_: end.wait(30))
+    begun = monotonic()
+
+    assert fetch(URL, AGENT) == Page(error="no whole answer within 0.2 seconds")
+    assert monotonic() - begun < 5
+    end.set()
 
 
 def test_a_url_is_shown_without_what_it_may_hold() -> None:
