@@ -128,6 +128,18 @@ def test_a_dropped_right_is_named_and_exits_2(api: Api, right: Right, run: Run) 
     assert f'cannot {right.verb} resource "{right.resource}"' in said(ran)
 
 
+def test_without_the_list_of_configmaps_nothing_is_decided(api: Api, fetch: Run, rates: RatesServer) -> None:
+    rates_to_fetch(api, fetch, rates)
+    drop(api, Right("fetch-rates", "ClusterRole", "kube-chores-fetch-rates", "configmaps", "list"))
+    api.mark()
+
+    ran = fetch()
+
+    assert (ran.exit_code, ran.summary, rates.fetched()) == (2, {"unreadable": 1}, [])
+    assert api.copy_writes() == []
+    assert [each for each in api.requests() if each.path.rpartition("/")[0].endswith("/configmaps")] == []
+
+
 def drop(api: Api, right: Right) -> None:
     """Take one verb of one resource from its role, and wait until the authorizer knows."""
     found = next(o for o in load(ROOT / "cronjobs") if (o["kind"], o["metadata"]["name"]) == (right.kind, right.role))
