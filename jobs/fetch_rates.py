@@ -127,8 +127,7 @@ def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
     findings += [_going(rate) for rate in seen.rates if rate.head.terminating]
     right = {rate: each.figures for rate, each in verdicts.items() if each.figures and not each.findings}
     settled = [rate for rate, each in verdicts.items() if each.figures and not each.is_missing]
-    if not seen.blind:
-        findings += leftovers(seen, places, {rate.head.uid: rate for rate in settled if rate.head.uid})
+    findings += leftovers(seen, places, {rate.head.uid: rate for rate in settled if rate.head.uid})
     if settings.verbose:
         findings += [unchanged(rate, figures) for rate, figures in right.items()]
     needs = [verdict.need for verdict in verdicts.values()]
@@ -151,7 +150,7 @@ def _verdicts(seen: Seen, settings: Settings, now: datetime) -> dict[ExchangeRat
         return {}
     answers = seen.answers(settings.urls, now.date())
     alone = (rates[0] for _, rates in sorted(_places(seen).items()) if len(rates) == 1)
-    return {rate: judge(rate, seen, answers, settings) for rate in alone}
+    return {rate: judge(rate, seen, answers, settings, now.date()) for rate in alone}
 
 
 def _places(seen: Seen) -> dict[ObjectKey, list[ExchangeRate]]:
@@ -196,8 +195,8 @@ def conditions(
         return []
     verdicts = _verdicts(seen, settings, now)
     held = {rate.subject: verdict.figures for rate, verdict in verdicts.items() if verdict.figures}
-    heads = [*(rate.head for rate in seen.rates), *(each.head for each in seen.broken)]
-    return statements([head for head in heads if not head.terminating], held, results, now)
+    asked = [*((rate.head, rate.spec) for rate in seen.rates), *((each.head, None) for each in seen.broken)]
+    return statements([each for each in asked if not each[0].terminating], held, results, now)
 
 
 def _url(_context: click.Context, _parameter: click.Parameter, value: str) -> str:

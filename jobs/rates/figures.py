@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
 
 from msgspec import Struct, structs
@@ -33,8 +34,12 @@ class Figures(Struct, frozen=True):
     source: str
 
     def are_whole(self) -> bool:
-        """Whether they are figures at all, not just some fields of them."""
-        return all(structs.astuple(self)) and is_sane(_decimal(self.rate))
+        """Whether they are figures at all, not just some fields of them or what somebody wrote into these."""
+        return all(structs.astuple(self)) and is_sane(_decimal(self.rate)) and is_day(self.date)
+
+    def are_of(self, base: str, currency: str) -> bool:
+        """Whether they are what is asked for."""
+        return (self.base, self.currency) == (base, currency)
 
     def data(self) -> dict[str, str]:
         """Return them as the data of a ConfigMap."""
@@ -65,6 +70,14 @@ def is_sane(rate: Decimal) -> bool:
     if not rate.is_finite() or rate <= 0:
         return False
     return abs(rate.adjusted()) <= _WIDEST_EXPONENT and len(rate.as_tuple().digits) <= _MOST_DIGITS
+
+
+def is_day(text: str) -> bool:
+    """Whether this is a day as YYYY-MM-DD, by which days sort."""
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def change(before: str, after: str) -> Decimal:

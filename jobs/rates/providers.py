@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date, datetime, timezone
+from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from jobs.rates.figures import PIVOT, Table
+from jobs.rates.figures import PIVOT, Table, is_day
 
 _NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,4})?")
 
@@ -125,9 +125,6 @@ def _number(text: str) -> Decimal:
 
 
 def _day(text: object) -> str:
-    try:
-        if isinstance(text, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII):
-            return date.fromisoformat(text).isoformat()
-    except ValueError:
-        pass
+    if isinstance(text, str) and is_day(text):
+        return text
     raise BadDocumentError("has no date")

@@ -12,7 +12,7 @@ from msgspec import structs
 from jobs.kit.conditions import Condition, Statement, changed, dated, event
 from jobs.kit.custom_resources import Head
 from jobs.kit.model import Outcome, Result
-from jobs.rates.exchange_rates import EXCHANGE_RATES, RateStatus, subject
+from jobs.rates.exchange_rates import EXCHANGE_RATES, RateStatus, Spec, subject
 from jobs.rates.figures import Figures
 from jobs.rates.verdicts import CONFLICT
 
@@ -32,25 +32,32 @@ _REASONS = (
 
 
 def statements(
-    heads: Sequence[Head], held: Mapping[str, Figures], results: Sequence[Result], now: datetime
+    asked: Sequence[tuple[Head, Spec | None]], held: Mapping[str, Figures], results: Sequence[Result], now: datetime
 ) -> list[Statement]:
     """Return what is to be written for ExchangeRates whose status does not say it yet.
 
-    `held` are by subject the figures that their ConfigMaps should hold now, if all went well.
+    `asked` are these, with their spec if it can be followed; `held` are by subject the figures that their ConfigMaps
+    should hold now, if all went well.
     """
     by_subject: dict[str, list[Result]] = {}
     for result in results:
         for name in result.finding.subjects:
             by_subject.setdefault(name, []).append(result)
-    told = ((head, subject(head.key)) for head in sorted(heads, key=lambda head: head.key))
-    stated = (_statement(head, held.get(name), by_subject.get(name, []), now) for head, name in told)
+    stated = (
+        _statement(head, spec, held.get(subject(head.key)), by_subject.get(subject(head.key), []), now)
+        for head, spec in sorted(asked, key=lambda each: each[0].key)
+    )
     return [statement for statement in stated if statement]
 
 
-def _statement(head: Head, held: Figures | None, results: Sequence[Result], now: datetime) -> Statement | None:
+def _statement(
+    head: Head, spec: Spec | None, held: Figures | None, results: Sequence[Result], now: datetime
+) -> Statement | None:
     before = head.told(RateStatus)
-    written = held if not any(result.outcome not in (Outcome.DONE, Outcome.TOLD) for result in results) else None
-    figures = written or before.figures
+    written = all(result.outcome in (Outcome.DONE, Outcome.TOLD) for result in results)
+    figures = held if held and written else before.figures
+    if figures and spec and not figures.are_of(spec.base, spec.currency):
+        figures = None  # of another currency than kubectl would show beside it
     condition = dated(before.conditions, _condition(head, results), now)
     others = (other for other in before.conditions if other.type != READY)
     values = structs.asdict(figures) if figures else {}

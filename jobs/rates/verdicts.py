@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import NamedTuple
 
 import msgspec
@@ -36,7 +37,7 @@ class Verdict(NamedTuple):
         return any(finding.code == "missing" for finding in self.findings)
 
 
-def judge(rate: ExchangeRate, seen: Seen, answers: Answers, settings: Settings) -> Verdict:
+def judge(rate: ExchangeRate, seen: Seen, answers: Answers, settings: Settings, today: date) -> Verdict:
     """Return what is to be said of an ExchangeRate that shares its place with no other."""
     place = rate.place
     actual = _latest(rate, seen, settings)
@@ -50,7 +51,7 @@ def judge(rate: ExchangeRate, seen: Seen, answers: Answers, settings: Settings) 
         return Verdict((Finding("skipped", Severity.WARNING, place, "is being deleted", subjects=(rate.subject,)),))
     if actual and actual.content is None:
         return Verdict(need=Need(place))
-    last = _last(rate, actual)
+    last = _last(rate, actual, today)
     limit = rate.spec.max_change or settings.max_change
     chosen = choose(rate.spec, last, answers, limit)
     if isinstance(chosen, Ask):
@@ -101,11 +102,13 @@ def _why_not_ours(actual: Header, rate: ExchangeRate) -> str:
     return ""
 
 
-def _last(rate: ExchangeRate, actual: Object | None) -> Figures | None:
-    """Return the last figures that a run wrote of what is asked for now, not of another currency."""
+def _last(rate: ExchangeRate, actual: Object | None, today: date) -> Figures | None:
+    """Return the last figures that a run wrote of what is asked for now, not of another currency.
+
+    Figures of a day to come were written by nobody of ours, and no others would ever be newer.
+    """
     last = _written(rate, actual)
-    asked = (rate.spec.base, rate.spec.currency)
-    return last if last and (last.base, last.currency) == asked else None
+    return last if last and last.are_of(rate.spec.base, rate.spec.currency) and last.date <= str(today) else None
 
 
 def _written(rate: ExchangeRate, actual: Object | None) -> Figures | None:

@@ -11,7 +11,7 @@ import pytest
 
 from jobs.kit import web
 from tests.api.conftest import Ran, Run
-from tests.api.test_fetch_rates import condition, data
+from tests.api.test_fetch_rates import columns, condition, configmap_of, data
 from tests.apis import Api, Object
 from tests.rates import (
     PATHS,
@@ -182,6 +182,7 @@ def test_a_server_that_asks_to_wait_a_moment_is_waited_for(
     pauses: list[float] = []
     monkeypatch.setattr(web, "sleep", pauses.append)
     monkeypatch.setattr(web, "LONGEST_PAUSE_SECONDS", 0.5)
+    monkeypatch.setattr(web, "TOTAL_SECONDS", 30.0)
 
     def busy_once(handler: Handler) -> None:
         (document(ecb()) if pauses else status(429, Retry_After="2"))(handler)
@@ -436,3 +437,31 @@ def test_a_provider_that_is_back_changes_nothing_of_the_same_day(api: Api, fetch
     assert fetch().summary == {"unchanged": 1}
     assert api.writes() == []
     assert (data(api, rate) or {})["source"] == "frankfurter"
+
+
+def test_no_rate_of_another_currency_is_shown_or_written(api: Api, fetch: Run, rates: RatesServer) -> None:
+    shop = api.namespace("shop")
+    rate = api.create(exchange_rate(shop))
+    fetch()
+    before = data(api, rate)
+    api.patch(rate, {"spec": {"currency": "JPY"}})
+    for provider in ("ecb", "frankfurter"):
+        rates.tell(provider, status(404))
+
+    assert fetch().exit_code == 1
+
+    assert data(api, rate) == before, "pods go on with what they have"
+    assert columns(api, shop) == [["usd", "JPY", "EUR", "None", "None", "Unavailable"]]
+
+
+def test_a_last_rate_of_a_day_to_come_is_none(api: Api, fetch: Run, rates: RatesServer) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop")))
+    fetch()
+    path = f"{api.path(rate)}/status"
+    merge = {"Content-Type": "application/merge-patch+json"}
+    for day in (str(ago(-1)), "9999-12-31", "zzz"):
+        api.call("PATCH", path, {"status": {"date": day}}, headers=merge)
+        api.delete(configmap_of(rate))
+
+        assert fetch().summary == {"created": 1}
+        assert (data(api, rate) or {})["date"] == str(today())
