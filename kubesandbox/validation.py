@@ -5,6 +5,7 @@ Source of rules and wording: k8s.io/apimachinery/pkg/util/validation and pkg/api
 
 from __future__ import annotations
 
+import json
 import re
 from functools import lru_cache
 from typing import Any
@@ -204,6 +205,7 @@ def _annotation_causes(annotations: dict[str, str]) -> list[Cause]:
 def _reference_causes(references: list[Obj]) -> list[Cause]:
     causes = []
     seen = set()
+    controller = ""
     path = "metadata.ownerReferences"
     for reference in references:
         for field in ("apiVersion", "kind", "name", "uid"):
@@ -212,4 +214,11 @@ def _reference_causes(references: list[Obj]) -> list[Cause]:
         if reference.get("uid") in seen:
             causes.append(duplicate(path, reference.get("uid")))
         seen.add(reference.get("uid"))
+        if reference.get("controller"):
+            named = f"{reference.get('kind')}/{reference.get('name')}"
+            if controller:
+                both = f'Found "true" in references for {controller} and {named}'
+                why = f"Only one reference can have Controller set to true. {both}"
+                causes.append(invalid_value(path, json.dumps(references), why))
+            controller = controller or named
     return causes

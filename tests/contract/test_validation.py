@@ -37,6 +37,21 @@ def invalid(field: str, value: str, why: str) -> tuple[str, str, str]:
     return field, INVALID, f'Invalid value: "{value}": {why}'
 
 
+def test_an_object_has_one_controller_at_most(place: Place) -> None:
+    owners = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": name, "controller": True} for name in ("x", "y")
+    ]
+
+    answer = place.config_map(metadata={"ownerReferences": owners})
+
+    assert (answer.status, answer.body["reason"]) == (422, "Invalid")
+    assert {(field, reason) for field, reason, _ in answer.causes} == {("metadata.ownerReferences", INVALID)}
+    told = (
+        'Only one reference can have Controller set to true. Found "true" in references for ConfigMap/x and ConfigMap/y'
+    )
+    assert told in answer.message
+
+
 @pytest.mark.parametrize(
     ("fields", "causes"),
     [
