@@ -21,13 +21,27 @@ demo: $(VENV)/installed ## the jobs on the embedded cluster; KEEP=1 leaves it ru
 	@$(BIN)/chores demo $(if $(KEEP),--keep)
 
 test: $(VENV)/installed ## the suite that needs nothing else
-	@$(BIN)/pytest -q -n auto -m "not cluster"
+	@$(BIN)/pytest -q -n auto -m "not cluster and not node"
 
 control-plane: ## build etcd, kube-apiserver, kube-controller-manager and kubectl into .tools (needs Go)
 	@tools/kubernetes/build
 
 test-cluster: $(VENV)/installed control-plane ## the tests on a real Kubernetes control plane
 	@$(BIN)/pytest -q -m cluster
+
+node-tools: ## what a node needs: Debian packages (apt-get, as root), kubelet and others (needs Go), the images
+	@tools/node/packages
+	@tools/kubernetes/build node >/dev/null
+	@tools/node/images >/dev/null
+
+test-node: $(VENV)/installed node-tools ## the tests on a real node: our image in pods (needs root, cgroups, namespaces)
+	@$(BIN)/pytest -q -m node
+
+cluster-up: $(VENV)/installed node-tools ## that cluster to play with; prints the KUBECONFIG line
+	@$(BIN)/python -m tests.keeper up
+
+cluster-down: $(VENV)/installed ## end it
+	@$(BIN)/python -m tests.keeper down
 
 lint: $(VENV)/installed ## ruff: rules and format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -50,4 +64,4 @@ docs: $(VENV)/installed ## write the generated docs: cli.md, outputs.md, the tab
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test control-plane test-cluster lint types image lock docs clean
+.PHONY: help venv demo test control-plane test-cluster node-tools test-node cluster-up cluster-down lint types image lock docs clean

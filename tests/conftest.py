@@ -16,6 +16,7 @@ from tests import canary
 from tests.apis import Api, real_api, sandbox_api
 from tests.control_plane import ControlPlane, control_plane, missing
 from tests.manifests import ROOT, load
+from tests.one_node import impossible
 
 Chores = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -95,7 +96,7 @@ def _outputs_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail a test that showed a Secret value, and in CI one that needs the control plane and was skipped."""
+    """Fail a test that showed a Secret value, and in CI one that needs a cluster and was skipped without need."""
     report = yield
     if report.when == "setup" and report.outcome == "passed":
         return report
@@ -105,10 +106,16 @@ def pytest_runtest_makereport(
     if leaked and report.outcome == "passed":
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid}: {'; '.join(sorted(set(leaked)))}"
-    if report.skipped and item.get_closest_marker("cluster") and os.environ.get("CI") == "true":
+    if report.skipped and os.environ.get("CI") == "true" and _could_have_run(item):
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped in CI: {call.excinfo.value if call.excinfo else ''}"
     return report
+
+
+def _could_have_run(item: pytest.Item) -> bool:
+    """A machine on which no node can run is a reason to skip; that nobody built what a test needs is none."""
+    node = item.get_closest_marker("node") is not None and impossible() is None
+    return node or item.get_closest_marker("cluster") is not None
 
 
 def _texts(item: pytest.Item, report: pytest.TestReport) -> list[tuple[str, str]]:

@@ -1,7 +1,8 @@
 """A real Kubernetes control plane for tests: etcd, kube-apiserver with RBAC and kube-controller-manager.
 
 Everything is in one temporary folder and gone afterwards. kube-apiserver keeps its defaults for requests in flight and
-for priority and fairness, because that is what a job meets in a cluster. There is no node: pods stay Pending.
+for priority and fairness, because that is what a job meets in a cluster. There is no node: pods stay Pending, but
+tests/one_node.py adds one.
 """
 
 from __future__ import annotations
@@ -12,24 +13,24 @@ import json
 import re
 import secrets
 import shutil
-import signal
 import socket
 import ssl
 import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests.processes import Processes, processes
+
 ROOT = Path(__file__).parent.parent
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
-START_SECONDS = 60.0
-STOP_SECONDS = 3.0
+# Users by name, each with its group. Each has a token and a NAME.kubeconfig, `system:` left out of the file's name.
+ADMIN = {"admin": "system:masters"}
+CONTROLLERS = {"system:kube-controller-manager": ""}
 
 # RequestReceived is written before a request is handled. A reader that sees every received request completed has
 # seen all of them (Api.requests waits for that).
@@ -39,7 +40,8 @@ AUDIT_POLICY = {
     "omitStages": ["ResponseStarted"],
     "rules": [
         {"level": "None", "users": ["system:apiserver", "system:kube-controller-manager"]},
-        {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
+        {"level": "None", "users": ["system:kube-scheduler", "system:kube-proxy"]},
+        {"level": "None", "userGroups": ["system:serviceaccounts:kube-system", "system:nodes"]},
         {"level": "Metadata"},
     ],
 }
@@ -76,37 +78,47 @@ def missing() -> str | None:
 def control_plane() -> Iterator[ControlPlane]:
     """Start a control plane, wait until it is ready, and end it."""
     with tempfile.TemporaryDirectory(prefix="kube-chores-tests-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        plane = _prepare(folder)
-        with _processes(folder) as start:
-            etcd = _free_port()
-            start("etcd", *_etcd_flags(folder, etcd))
-            start("kube-apiserver", *_apiserver_flags(plane, etcd))
-            start.wait(plane, "/readyz", "kube-apiserver")
-            start("kube-controller-manager", *_controller_manager_flags(folder))
-            start.wait(plane, "/api/v1/namespaces/default/serviceaccounts/default", "kube-controller-manager")
+        port = free_port()
+        plane = prepare(Path(name), f"https://127.0.0.1:{port}")
+        flags = ["--bind-address=127.0.0.1", f"--secure-port={port}", "--endpoint-reconciler-type=none"]
+        with processes(plane.folder) as run:
+            start(plane, run, free_port(), flags)
             yield plane
 
 
-def _prepare(folder: Path) -> ControlPlane:
-    plane = ControlPlane(
-        url=f"https://127.0.0.1:{_free_port()}",
+def prepare(folder: Path, url: str, inner_url: str = "", users: Mapping[str, str] | None = None) -> ControlPlane:
+    """Write what the programs need; `inner_url` is where they find the API server, and `users` come with groups."""
+    groups = {**ADMIN, **CONTROLLERS, **(users or {})}
+    tokens = {name: secrets.token_hex(16) for name in groups}
+    _make_certificates(folder)
+    for name, token in tokens.items():
+        at = url if name in ADMIN else inner_url or url
+        write_kubeconfig(folder / f"{name.removeprefix('system:')}.kubeconfig", at, token, folder / "ca.crt")
+    lines = [",".join([token, name, name, *filter(None, [groups[name]])]) for name, token in tokens.items()]
+    (folder / "tokens.csv").write_text("\n".join(lines))
+    (folder / "audit-policy.yaml").write_text(yaml.safe_dump(AUDIT_POLICY))
+    return ControlPlane(
+        url=url,
         ca_file=folder / "ca.crt",
-        admin_token=secrets.token_hex(16),
+        admin_token=tokens["admin"],
         kubeconfig=folder / "admin.kubeconfig",
         folder=folder,
         audit_log=folder / "audit.log",
     )
-    controller_manager = secrets.token_hex(16)
-    _make_certificates(folder)
-    write_kubeconfig(plane.kubeconfig, plane.url, plane.admin_token, plane.ca_file)
-    write_kubeconfig(folder / "controller-manager.kubeconfig", plane.url, controller_manager, plane.ca_file)
-    (folder / "audit-policy.yaml").write_text(yaml.safe_dump(AUDIT_POLICY))
-    (folder / "tokens.csv").write_text(
-        f'{plane.admin_token},admin,admin,"system:masters"\n'
-        f"{controller_manager},system:kube-controller-manager,system:kube-controller-manager\n"
-    )
-    return plane
+
+
+def start(plane: ControlPlane, run: Processes, etcd_port: int, flags: Sequence[str]) -> None:
+    """Start the programs, with flags for where the API server is, and wait until it has what a pod needs."""
+    run(programs() / "etcd", *_etcd_flags(plane.folder, etcd_port))
+    run(programs() / "kube-apiserver", *_apiserver_flags(plane, etcd_port), *flags)
+    wait_for_200(plane, run, "/readyz", "kube-apiserver")
+    run(programs() / "kube-controller-manager", *_controller_manager_flags(plane.folder))
+    wait_for_200(plane, run, "/api/v1/namespaces/default/serviceaccounts/default", "kube-controller-manager")
+
+
+def wait_for_200(plane: ControlPlane, run: Processes, path: str, program: str) -> None:
+    """Wait until the path answers 200."""
+    run.wait(lambda: _status(plane, path) == 200, f"{path} is not 200", program)
 
 
 def write_kubeconfig(path: Path, url: str, token: str, ca_file: Path | None, namespace: str = "default") -> Path:
@@ -146,7 +158,7 @@ def _openssl(*words: str) -> None:
 
 
 def _etcd_flags(folder: Path, port: int) -> list[str]:
-    client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{_free_port()}"
+    client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{free_port()}"
     return [
         "--unsafe-no-fsync",
         "--log-level=warn",
@@ -163,10 +175,7 @@ def _apiserver_flags(plane: ControlPlane, etcd: int) -> list[str]:
     folder = plane.folder
     return [
         f"--etcd-servers=http://127.0.0.1:{etcd}",
-        "--bind-address=127.0.0.1",
-        f"--secure-port={plane.url.rpartition(':')[2]}",
         "--service-cluster-ip-range=10.0.0.0/24",
-        "--endpoint-reconciler-type=none",
         f"--tls-cert-file={folder / 'ca.crt'}",
         f"--tls-private-key-file={folder / 'ca.key'}",
         f"--token-auth-file={folder / 'tokens.csv'}",
@@ -186,7 +195,7 @@ def _apiserver_flags(plane: ControlPlane, etcd: int) -> list[str]:
 
 def _controller_manager_flags(folder: Path) -> list[str]:
     return [
-        f"--kubeconfig={folder / 'controller-manager.kubeconfig'}",
+        f"--kubeconfig={folder / 'kube-controller-manager.kubeconfig'}",
         "--use-service-account-credentials",
         f"--root-ca-file={folder / 'ca.crt'}",
         f"--service-account-private-key-file={folder / 'accounts.key'}",
@@ -198,63 +207,11 @@ def _controller_manager_flags(folder: Path) -> list[str]:
     ]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
-
-
-class _Processes:
-    """Starts programs in the folder and remembers them in order."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.started: list[tuple[str, subprocess.Popen[bytes]]] = []
-
-    def __call__(self, program: str, *flags: str) -> None:
-        # A test run that is killed cannot end its processes: the kernel does, where setpriv can ask it to.
-        setpriv = shutil.which("setpriv") if sys.platform == "linux" else None
-        command = [*([setpriv, "--pdeathsig", "KILL"] if setpriv else []), str(programs() / program), *flags]
-        with (self.folder / f"{program}.log").open("wb") as log:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
-            )
-        self.started.append((program, process))
-
-    def wait(self, plane: ControlPlane, path: str, program: str) -> None:
-        """Wait until the path answers 200, while all that was started lives."""
-        deadline = time.monotonic() + START_SECONDS
-        while _status(plane, path) != 200:
-            for name, process in self.started:
-                if process.poll() is not None:
-                    raise RuntimeError(f"{name} exited with {process.returncode}:\n{self.tail(name)}")
-            if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"{path} is not 200 after {START_SECONDS:g} s, {program} says:\n{self.tail(program)}"
-                )
-            time.sleep(0.1)
-
-    def tail(self, program: str) -> str:
-        return "\n".join((self.folder / f"{program}.log").read_text(errors="replace").splitlines()[-25:])
-
-    def end(self) -> None:
-        """End the last one first, so that etcd outlives its clients."""
-        for _, process in reversed(self.started):
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-@contextlib.contextmanager
-def _processes(folder: Path) -> Iterator[_Processes]:
-    processes = _Processes(folder)
-    try:
-        yield processes
-    finally:
-        processes.end()
 
 
 def _status(plane: ControlPlane, path: str) -> int | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import control_plane
+from tests import control_plane, processes
 from tests.apis import wait_for
 from tests.control_plane import ROOT
 
@@ -45,7 +45,7 @@ def test_a_program_that_exits_is_told_with_its_own_last_words(tmp_path: Path, mo
 def test_a_server_that_is_not_ready_in_time_is_told_with_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control_plane, "START_SECONDS", 0.5)
+    monkeypatch.setattr(processes, "START_SECONDS", 0.5)
     with (
         pytest.raises(RuntimeError, match=r"(?s)^/readyz is not 200 after 0.5 s, kube-apiserver says:\n.+"),
         control_plane.control_plane(),

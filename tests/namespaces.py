@@ -1,0 +1,113 @@
+"""Network, mount and process namespaces for a cluster, and cgroups of its own, all gone afterwards.
+
+Ending the first process of a process namespace ends every other one, containers too, and with the last of them go the
+mounts, interfaces and rules that they made. That leaves cgroups, which have to be removed one by one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.processes import dying_with_parent
+
+ADDRESS = "10.88.0.1"
+PODS = "10.88.0.0/24"
+SERVICES = "10.0.0.0/24"
+CGROUPS = Path("/sys/fs/cgroup")
+GIVE_UP_SECONDS = 30.0
+_UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
+# The first process is handed every orphan and has to bury it: a shell that waits does.
+_FIRST = ("sh", "-c", "echo; while :; do sleep 3600 & wait; done")
+
+
+def refused() -> str | None:
+    """Why no namespaces or cgroups can be made on this machine, or None."""
+    if not _hierarchies():
+        return f"no cgroups below {CGROUPS} that this user may add to"
+    tried = subprocess.run([*_UNSHARE, "true"], capture_output=True, text=True, check=False)
+    return f"no namespaces: {tried.stderr.strip()}" if tried.returncode else None
+
+
+@contextlib.contextmanager
+def namespaces(folder: Path) -> Iterator[tuple[str, ...]]:
+    """Make the namespaces, with a bridge for pods, and give the command prefix that enters them."""
+    command = [*dying_with_parent(), *_UNSHARE, *_FIRST]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True) as outer:
+        try:
+            assert outer.stdout
+            outer.stdout.readline()  # the first process is there, and /proc is its own
+            own = f"/proc/{outer.pid}/ns"
+            # `unshare` itself stays outside the process namespace that it made.
+            enter = ("nsenter", f"--net={own}/net", f"--mount={own}/mnt", f"--pid={own}/pid_for_children", "--")
+            subprocess.run([*enter, "sh", "-e", "-c", _network_and_mounts(folder)], check=True)
+            yield enter
+        finally:
+            _kill_first_process(outer.pid)
+
+
+def _kill_first_process(unshare: int) -> None:
+    """End the first process of the namespace; the kernel ends all others before `unshare` hears of it and ends."""
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(unshare)], capture_output=True, text=True, check=False)
+    for pid in listed.stdout.split():
+        os.kill(int(pid), signal.SIGKILL)
+
+
+def _network_and_mounts(folder: Path) -> str:
+    """Return a script: the network, and folders of our own where programs keep things whatever they are told."""
+    for name in ("lib", "log"):
+        (folder / name).mkdir()
+    (folder / "hosts").write_text(f"127.0.0.1 localhost\n{ADDRESS} node\n")
+    here = shlex.quote(str(folder))
+    return f"""
+        mount -t tmpfs tmpfs /run
+        mount --bind {here}/lib /var/lib
+        mount --bind {here}/log /var/log
+        mount --bind {here}/hosts /etc/hosts
+        ip link set lo up
+        ip link add cni0 type bridge
+        ip address add {ADDRESS}/24 dev cni0
+        ip link set cni0 up
+        ip route add {SERVICES} dev cni0
+    """
+
+
+def _hierarchies() -> list[Path]:
+    """The folders in which cgroups can be made: one with version 2, one for each controller with version 1."""
+    mounted = [CGROUPS] if (CGROUPS / "cgroup.procs").exists() else sorted(CGROUPS.glob("*/"))
+    return [path for path in mounted if (path / "cgroup.procs").exists() and os.access(path, os.W_OK)]
+
+
+@contextlib.contextmanager
+def cgroups(name: str) -> Iterator[None]:
+    """Make a cgroup of this name in each hierarchy, and remove it with all below it, once its processes have ended."""
+    try:
+        for hierarchy in _hierarchies():
+            (hierarchy / name).mkdir(exist_ok=True)
+        yield
+    finally:
+        remove_cgroups(name)
+
+
+def remove_cgroups(name: str) -> None:
+    """Remove what a killed process left."""
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    for hierarchy in _hierarchies():
+        for folder, _, _ in os.walk(hierarchy / name, topdown=False):
+            _remove_cgroup(Path(folder), deadline)
+
+
+def _remove_cgroup(cgroup: Path, deadline: float) -> None:
+    while True:
+        try:
+            return cgroup.rmdir()
+        except OSError:  # a process that has ended is still being counted
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)

@@ -1,0 +1,193 @@
+"""A one-node Kubernetes on which pods run: the control plane, kube-scheduler, kube-proxy, kubelet, containerd and runc.
+
+tests/keeper.py starts and ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests import control_plane, namespaces
+from tests.control_plane import ROOT, ControlPlane, programs
+from tests.namespaces import ADDRESS, PODS
+from tests.processes import Processes
+
+PROGRAMS = ("kube-scheduler", "kube-proxy", "kubelet")
+PACKAGES = ("containerd", "runc", "iptables", "conntrack", "ip", "buildah", "debootstrap", "busybox")
+PLUGINS = "/usr/lib/cni"
+USERS = {"system:kube-scheduler": "", "system:kube-proxy": "", "system:node:node": "system:nodes"}
+PORT = 6443
+
+
+@dataclass(frozen=True)
+class Node:
+    """A running cluster; `enter` before a command runs it in its namespaces, `seconds` is how long the start took."""
+
+    plane: ControlPlane
+    enter: tuple[str, ...]
+    seconds: float
+
+
+def impossible() -> str | None:
+    """Why no node can run on this machine, whatever is installed, or None."""
+    if sys.platform != "linux":
+        return f"a node needs Linux, this is {platform.system()}"
+    if os.geteuid() != 0:
+        return "a node needs root"
+    return namespaces.refused()
+
+
+def missing() -> str | None:
+    """Why no node can be started here as things are, or None."""
+    if reason := impossible():
+        return reason
+    absent = [name for name in PROGRAMS if not (programs() / name).exists()]
+    absent += [name for name in PACKAGES if not shutil.which(name, path=path())]
+    absent += [] if Path(PLUGINS, "bridge").exists() else ["CNI plugins"]
+    return f"no {', '.join(absent)}: run `make node-tools`" if absent else control_plane.missing()
+
+
+def path() -> str:
+    """Where programs are found; not every shell has the last two."""
+    return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+
+
+def images() -> list[str]:
+    """The archives of the images that the node needs, built anew where what is in them changed."""
+    built = subprocess.run([str(ROOT / "tools/node/images")], stdout=subprocess.PIPE, text=True, check=True)
+    return built.stdout.split()
+
+
+def start(run: Processes, listening: socket.socket, archives: Sequence[str], cgroup: str) -> ControlPlane:
+    """Start all programs, and wait until the node is ready and has the images.
+
+    The API server is reached through `listening`, a socket of the machine's own network.
+    """
+    folder = run.folder
+    url = f"https://127.0.0.1:{listening.getsockname()[1]}"
+    plane = control_plane.prepare(folder, url, f"https://127.0.0.1:{PORT}", USERS)
+    _forward(run, listening)
+    _start_containerd(run, archives)
+    control_plane.start(plane, run, 2379, _apiserver_flags(folder))
+    run(
+        programs() / "kube-scheduler", *_kubeconfig(folder, "kube-scheduler"), "--leader-elect=false", "--secure-port=0"
+    )
+    run(programs() / "kube-proxy", *_kubeconfig(folder, "kube-proxy"), *_proxy_flags())
+    run(programs() / "kubelet", *_kubeconfig(folder, "node:node"), *_kubelet_flags(folder, cgroup))
+    run.wait(lambda: _ready(plane), "the node is not ready", "kubelet")
+    return plane
+
+
+def _forward(run: Processes, listening: socket.socket) -> None:
+    handed = listening.fileno()
+    run(sys.executable, str(ROOT / "tests/forward.py"), str(handed), "127.0.0.1", str(PORT), pass_fds=[handed])
+
+
+def _apiserver_flags(folder: Path) -> list[str]:
+    return [
+        "--bind-address=0.0.0.0",
+        f"--secure-port={PORT}",
+        f"--advertise-address={ADDRESS}",
+        # The only certificate there is: the kubelet asks for one of its authority.
+        f"--kubelet-client-certificate={folder / 'ca.crt'}",
+        f"--kubelet-client-key={folder / 'ca.key'}",
+        "--kubelet-preferred-address-types=InternalIP",
+    ]
+
+
+def _kubeconfig(folder: Path, user: str) -> list[str]:
+    return [f"--kubeconfig={folder / f'{user}.kubeconfig'}"]
+
+
+def _proxy_flags() -> list[str]:
+    # Pods of one bridge answer each other past the node, so the sender of what goes to a service has to be the node.
+    return ["--proxy-mode=iptables", "--masquerade-all", "--conntrack-max-per-core=0", "--hostname-override=node"]
+
+
+# containerd
+
+
+def _start_containerd(run: Processes, archives: Sequence[str]) -> None:
+    (run.folder / "cni").mkdir()
+    (run.folder / "cni" / "10-bridge.conflist").write_text(json.dumps(_network()))
+    (run.folder / "containerd.toml").write_text(_containerd_config(run.folder))
+    run("containerd", f"--config={run.folder / 'containerd.toml'}")
+    ctr = [*run.inside, "ctr", "--namespace=k8s.io"]
+    answers = lambda: subprocess.run([*ctr, "version"], capture_output=True, check=False).returncode == 0  # noqa: E731
+    run.wait(answers, "containerd does not answer", "containerd")
+    for archive in archives:
+        subprocess.run([*ctr, "images", "import", archive], stdout=subprocess.DEVNULL, check=True)
+
+
+def _containerd_config(folder: Path) -> str:
+    return f"""
+        version = 2
+        [plugins."io.containerd.internal.v1.opt"]
+        path = "{folder}/opt"
+        [plugins."io.containerd.grpc.v1.cri"]
+        sandbox_image = "localhost/pause:1"
+        restrict_oom_score_adj = true  # a machine may lack the right to lower it
+        [plugins."io.containerd.grpc.v1.cri".cni]
+        bin_dir = "{PLUGINS}"
+        conf_dir = "{folder}/cni"
+        [plugins."io.containerd.grpc.v1.cri".registry]
+        config_path = "{folder}/certs.d"
+    """
+
+
+def _network() -> dict[str, Any]:
+    ranges = [[{"subnet": PODS}]]
+    ipam = {"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}]}
+    bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipam": ipam}
+    return {"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge, {"type": "portmap", "capabilities": {}}]}
+
+
+# kubelet
+
+
+def _kubelet_flags(folder: Path, cgroup: str) -> list[str]:
+    (folder / "kubelet.yaml").write_text(yaml.safe_dump(_kubelet_config(folder, cgroup)))
+    (folder / "resolv.conf").write_text("")
+    return [f"--config={folder / 'kubelet.yaml'}", "--hostname-override=node", f"--node-ip={ADDRESS}"]
+
+
+def _kubelet_config(folder: Path, cgroup: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": "0.0.0.0",
+        "authentication": {"anonymous": {"enabled": False}, "x509": {"clientCAFile": str(folder / "ca.crt")}},
+        "authorization": {"mode": "AlwaysAllow"},  # the API server alone has a certificate of that authority
+        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{cgroup}",
+        "enforceNodeAllocatable": [],
+        "failSwapOn": False,
+        "failCgroupV1": False,
+        "localStorageCapacityIsolation": False,
+        # A machine that is short of disk is no reason to evict: what is here is gone in minutes.
+        "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"},
+        "imageGCHighThresholdPercent": 100,
+        "resolvConf": str(folder / "resolv.conf"),
+        "volumePluginDir": str(folder / "volume-plugins"),
+        "nodeStatusUpdateFrequency": "2s",
+        "syncFrequency": "10s",  # how soon a changed Secret is in its volume
+    }
+
+
+def _ready(plane: ControlPlane) -> bool:
+    question = ["get", "node", "node", "-o", 'jsonpath={.status.conditions[?(@.type=="Ready")].status}']
+    kubectl = [str(programs() / "kubectl"), f"--kubeconfig={plane.kubeconfig}", f"--cache-dir={plane.folder}/kubectl"]
+    return subprocess.run([*kubectl, *question], capture_output=True, text=True, check=False).stdout == "True"

@@ -1,0 +1,81 @@
+"""Programs that run while a test does, in one folder with their logs, and end with it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+START_SECONDS = 60.0
+STOP_SECONDS = 3.0
+
+
+class Processes:
+    """Starts programs in the folder and remembers them in order; `inside` is a command that each is started through."""
+
+    def __init__(self, folder: Path, inside: Sequence[str] = ()) -> None:
+        self.folder = folder
+        self.inside = tuple(inside)
+        self.started: list[tuple[str, subprocess.Popen[bytes]]] = []
+
+    def __call__(self, program: Path | str, *flags: str, pass_fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+        """Start a program; what it says goes to NAME.log."""
+        name = Path(program).name
+        command = [*dying_with_parent(), *self.inside, str(program), *flags]
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                start_new_session=True,
+                pass_fds=pass_fds,
+            )
+        self.started.append((name, process))
+        return process
+
+    def wait(self, condition: Callable[[], bool], what: str, program: str) -> None:
+        """Wait until the condition holds, while all that was started lives; `program` is asked why it does not."""
+        deadline = time.monotonic() + START_SECONDS
+        while not condition():
+            for name, process in self.started:
+                if process.poll() is not None:
+                    raise RuntimeError(f"{name} exited with {process.returncode}:\n{self._tail(name)}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{what} after {START_SECONDS:g} s, {program} says:\n{self._tail(program)}")
+            time.sleep(0.1)
+
+    def _tail(self, program: str) -> str:
+        return "\n".join((self.folder / f"{program}.log").read_text(errors="replace").splitlines()[-25:])
+
+    def end(self) -> None:
+        """End the last one first, so that etcd outlives its clients."""
+        for _, process in reversed(self.started):
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def dying_with_parent(how: str = "KILL") -> list[str]:
+    """A command prefix: who is killed cannot end its processes, but the kernel does where setpriv can ask it to."""
+    setpriv = shutil.which("setpriv") if sys.platform == "linux" else None
+    return [setpriv, "--pdeathsig", how] if setpriv else []
+
+
+@contextlib.contextmanager
+def processes(folder: Path) -> Iterator[Processes]:
+    """Processes that are ended at the end."""
+    running = Processes(folder)
+    try:
+        yield running
+    finally:
+        running.end()
