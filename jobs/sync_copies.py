@@ -83,6 +83,7 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
     for rule_type, denial in denied.items():
         failures += _without_copies(rule_type, denial, rules)
     namespaces = whole(partial(_namespaces, cluster))
+    failures += [_going(each) for each in namespaces if each.name == settings.namespace and not each.active]
     sources: dict[SourceQuery, tuple[Object, ...]] = {}
     for query in sorted({query for rule in rules for query in rule.queries() if query.rule_type in copies}):
         try:
@@ -172,6 +173,12 @@ def _sources(cluster: Cluster, query: SourceQuery) -> tuple[Object, ...]:
 def _unreadable(rule: Rule, what: str, error: ApiError) -> Finding:
     remedy = "; the manifests in cronjobs/ hold the rights that this job needs" if error.is_permission else ""
     return _failure("unreadable", rule.head.key, f"{what} cannot be read: {error.message}{remedy}", error.exit_code)
+
+
+def _going(namespace: Namespace) -> Finding:
+    """Return what to say where the rules go with their namespace, as in an uninstall: nobody wanted less copies."""
+    reason = "is being deleted and its rules with it, which says nothing of copies"
+    return Finding("unreadable", Severity.WARNING, ObjectKey("Namespace", namespace.name), reason)
 
 
 def _failure(code: str, key: ObjectKey, reason: str, exit_code: ExitCode) -> Finding:

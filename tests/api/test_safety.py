@@ -391,6 +391,27 @@ def test_a_terminating_namespace_is_skipped(api: Api, sync: Run) -> None:
     api.patch(held, {"metadata": {"finalizers": None}})
 
 
+def test_rules_that_go_with_their_namespace_take_no_copy_along(api: Api, sync: Run) -> None:
+    """An uninstall, seen by a run that was under way."""
+    home, rules, team = (api.namespace(name) for name in ("home", "rules", "team"))
+    source = api.create(configmap(home))
+    wanted = rule("settings", home, team)
+    wanted["metadata"]["namespace"] = rules
+    api.create(wanted)
+    assert sync("-n", rules, kubeconfig=api.kubeconfig).exit_code == 0
+    metadata = {"name": "held", "namespace": rules, "finalizers": ["example.com/held"]}
+    held = api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": rules}})
+    wait_for(lambda: api.get(wanted) is None, "the rule to go")
+
+    ran = sync("-n", rules, kubeconfig=api.kubeconfig)
+
+    assert ran.exit_code == 0
+    assert [result["object"]["kind"] for result in ran.results] == ["Namespace"]
+    assert content(api.get(at(team, source))) == content(source)
+    api.patch(held, {"metadata": {"finalizers": None}})
+
+
 # status and Events
 
 
