@@ -90,7 +90,7 @@ def test_a_cron_job_cannot_pile_up_or_hang(name: str) -> None:
     assert len(name) <= 52
     assert (spec["concurrencyPolicy"], spec["timeZone"]) == ("Forbid", "Etc/UTC")
     assert spec["startingDeadlineSeconds"] >= 60
-    assert spec["successfulJobsHistoryLimit"] + spec["failedJobsHistoryLimit"] <= 5
+    assert spec["successfulJobsHistoryLimit"] + spec["failedJobsHistoryLimit"] <= 6
     assert 0 < job["activeDeadlineSeconds"] <= 1800
     assert job["backoffLimit"] <= 2
     assert job["ttlSecondsAfterFinished"] > 0
