@@ -278,12 +278,17 @@ class Api:
 METADATA_ONLY = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = GIVE_UP_SECONDS) -> None:
-    """Wait until the condition holds; fail with `what` when it does not in time."""
+def wait_for(
+    condition: Callable[[], object],
+    what: str,
+    seconds: float = GIVE_UP_SECONDS,
+    told: Callable[[], object] = lambda: "",
+) -> None:
+    """Wait until the condition holds; fail with `what`, and with what there is to tell, when it does not in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds:.0f} s for {what}")
+            raise AssertionError(f"waited {seconds:.0f} s for {what} {told()}")
         time.sleep(0.05)
 
 

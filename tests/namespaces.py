@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -31,6 +32,8 @@ def refused() -> str | None:
     """Why no namespaces or cgroups can be made on this machine, or None."""
     if not _hierarchies():
         return f"no cgroups below {CGROUPS} that this user may add to"
+    if absent := [name for name in ("unshare", "nsenter") if not shutil.which(name)]:
+        return f"no {' and no '.join(absent)} to make namespaces with"
     tried = subprocess.run([*_UNSHARE, "true"], capture_output=True, text=True, check=False)
     return f"no namespaces: {tried.stderr.strip()}" if tried.returncode else None
 

@@ -100,6 +100,7 @@ def _apiserver_flags(folder: Path) -> list[str]:
         "--bind-address=0.0.0.0",
         f"--secure-port={PORT}",
         f"--advertise-address={ADDRESS}",
+        f"--client-ca-file={folder / 'ca.crt'}",
         # The only certificate there is: the kubelet asks for one of its authority.
         f"--kubelet-client-certificate={folder / 'ca.crt'}",
         f"--kubelet-client-key={folder / 'ca.key'}",

@@ -1,0 +1,80 @@
+"""A cluster with a node for the whole session, our manifests in it, and what people do there with kubectl."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.apis import Api, real_api, wait_for
+from tests.keeper import cluster
+from tests.leftovers import machine
+from tests.node.hands import Hands, Jobs, install
+from tests.one_node import Node, missing
+
+_figures: list[str] = []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _figures:
+        terminalreporter.section("figures of the node")
+        for figure in _figures:
+            terminalreporter.write_line(figure)
+
+
+@pytest.fixture
+def figure() -> Callable[[str], None]:
+    """Note a figure for the summary."""
+    return _figures.append
+
+
+@pytest.fixture(scope="session")
+def _tools() -> None:
+    if reason := missing():
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def nothing_left(_tools: None) -> Iterator[None]:
+    """The machine is afterwards as it was before."""
+    before = machine()
+    yield
+    wait_for(lambda: machine() == before, "the machine to be as before", seconds=10, told=lambda: machine() ^ before)
+
+
+@pytest.fixture(scope="session")
+def node(_tools: None) -> Iterator[Node]:
+    """The cluster. It leaves nothing behind."""
+    before = machine()
+    with cluster() as started:
+        _figures.append(f"a cluster with a ready node: {started.seconds:.1f} s")
+        yield started
+    wait_for(lambda: machine() == before, "the machine to be as before", seconds=10, told=lambda: machine() ^ before)
+
+
+@pytest.fixture(scope="session")
+def kubectl(node: Node) -> Hands:
+    """kubectl, as the cluster's administrator."""
+    return Hands(node.plane.kubeconfig)
+
+
+@pytest.fixture(scope="session")
+def _installed(kubectl: Hands) -> None:
+    install(kubectl)
+
+
+@pytest.fixture
+def api(node: Node, tmp_path: Path) -> Iterator[Api]:
+    """The API server as other tests know it."""
+    api = real_api(node.plane, tmp_path)
+    yield api
+    api.clean()
+
+
+@pytest.fixture
+def jobs(api: Api, kubectl: Hands, _installed: None) -> Iterator[Jobs]:
+    """Jobs of the shipped CronJobs, gone after the test."""
+    kubectl("delete jobs --all -n kube-chores")
+    yield Jobs(api, kubectl)
+    kubectl("delete jobs --all -n kube-chores")

@@ -1,0 +1,117 @@
+"""What people do in a cluster with kubectl, and the Jobs that they make of our CronJobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from tests import canary
+from tests.apis import Api, Object, wait_for
+from tests.control_plane import programs
+from tests.manifests import ROOT
+
+
+class Hands:
+    """kubectl as people use it."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        path = f"{programs()}:{os.environ['PATH']}"
+        self.env = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": path, "HOME": str(kubeconfig.parent)}
+
+    def __call__(self, *words: str) -> str:
+        """Run kubectl, which must succeed, and give what it says."""
+        return self.shell(" ".join(["kubectl", *words]))
+
+    def shell(self, line: str) -> str:
+        """Run a line of a shell, which must succeed, and give what it says."""
+        done = subprocess.run(
+            line, shell=True, cwd=ROOT, env=self.env, capture_output=True, text=True, timeout=120, check=False
+        )
+        canary.seen(line, done.stdout + done.stderr)
+        assert done.returncode == 0, f"{line}: {done.stderr}"
+        return done.stdout
+
+    def from_readme(self, beginning: str) -> str:
+        """Run the line of the README that begins like this."""
+        found = re.findall(rf"^{re.escape(beginning)}.*$", (ROOT / "README.md").read_text(), re.M)
+        assert len(found) == 1, f"the README has {len(found)} lines that begin with {beginning!r}"
+        return self.shell(found[0])
+
+
+def install(kubectl: Hands) -> None:
+    """Install our manifests as the README says; no run is to come by itself, but where a test waits for it."""
+    kubectl.from_readme("kubectl apply -k cronjobs")
+    suspend(kubectl, "true")
+
+
+def suspend(kubectl: Hands, suspended: str) -> None:
+    """Switch the schedule of sync-copies off or on."""
+    patch = json.dumps({"spec": {"suspend": suspended == "true"}})
+    kubectl(f"patch cronjob sync-copies -n kube-chores -p '{patch}'")
+
+
+class Jobs:
+    """Makes Jobs by hand and waits for them."""
+
+    def __init__(self, api: Api, kubectl: Hands) -> None:
+        self.api, self.kubectl = api, kubectl
+
+    def create(self, name: str, *, env: dict[str, str] | None = None, command: list[str] | None = None) -> Object:
+        """Make a Job of the CronJob sync-copies, with environment variables or another command."""
+        job = self.template(name)
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        container["env"] += [{"name": key, "value": value} for key, value in (env or {}).items()]
+        if command:
+            container["command"], container["args"] = command, []
+        return self.start(job)
+
+    def template(self, name: str) -> Object:
+        """What `kubectl create job --from=cronjob/sync-copies` would make."""
+        words = f"create job {name} --from=cronjob/sync-copies -n kube-chores --dry-run=client -o json"
+        job: Object = json.loads(self.kubectl(words))
+        return job
+
+    def start(self, job: Object) -> Object:
+        """Make this Job."""
+        return self.api.call("POST", self.api.path(job, named=False), job)
+
+    def pods(self, name: str) -> list[Object]:
+        """The pods of a Job, the oldest first."""
+        pods = self.api.items("v1", "Pod", "kube-chores", labelSelector=f"batch.kubernetes.io/job-name={name}")
+        return sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+
+    def running(self, name: str) -> Object:
+        """The one pod of a Job, once it runs."""
+        wait_for(lambda: [pod["status"]["phase"] for pod in self.pods(name)] == ["Running"], f"the pod of {name}", 30)
+        return self.pods(name)[0]
+
+    def exit_codes(self, name: str) -> list[int | None]:
+        """How the pods of a Job ended, in order."""
+        return [exit_code(pod) for pod in self.pods(name)]
+
+    def end(self, name: str, seconds: float = 60) -> str:
+        """Wait for a Job to end; Complete, or the reason for its failure."""
+        ends: list[str] = []
+
+        def ended() -> bool:
+            found = self.api.call("GET", f"/apis/batch/v1/namespaces/kube-chores/jobs/{name}")
+            for one in found.get("status", {}).get("conditions", []):
+                if one["status"] == "True" and one["type"] in ("Complete", "Failed"):
+                    ends.append("Complete" if one["type"] == "Complete" else one["reason"])
+            return bool(ends)
+
+        wait_for(ended, f"Job {name} to end", seconds)
+        return ends[0]
+
+    def log(self, name: str) -> str:
+        """What the pods of a Job said."""
+        return self.kubectl(f"logs -n kube-chores -l batch.kubernetes.io/job-name={name} --tail=-1")
+
+
+def exit_code(pod: Object) -> int | None:
+    """How the pod's container ended, if it has."""
+    statuses = pod["status"].get("containerStatuses", [])
+    return next((one["state"]["terminated"]["exitCode"] for one in statuses if "terminated" in one["state"]), None)

@@ -1,0 +1,84 @@
+"""However a cluster ends, nothing of it stays. First in the alphabet: the session's own cluster is not yet there."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import one_node
+from tests.apis import wait_for
+from tests.keeper import PLAYGROUND, PREFIX, cluster, down
+from tests.leftovers import machine
+from tests.manifests import ROOT
+from tests.node.hands import Hands
+
+pytestmark = [pytest.mark.node, pytest.mark.usefixtures("nothing_left")]
+POD = "run sleeper --image=localhost/pause:1 --restart=Never"
+
+
+def folders() -> set[Path]:
+    return set(Path("/tmp").glob(f"{PREFIX}*"))
+
+
+def test_a_start_that_fails_says_why_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_node, "images", lambda: ["/none-such.tar"])
+    with pytest.raises(RuntimeError, match=r"none-such\.tar"), cluster():
+        pass
+
+
+def test_an_interrupted_start_leaves_nothing() -> None:
+    code = "from tests.keeper import cluster\nwith cluster(): pass"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE) as process:
+        wait_for(lambda: [folder for folder in folders() if (folder / "kubelet.log").exists()], "the kubelet", 60)
+        process.send_signal(signal.SIGINT)
+        assert b"KeyboardInterrupt" in process.communicate(timeout=30)[1]
+
+
+def test_a_killed_test_run_leaves_nothing() -> None:
+    run = """
+        import time
+        from tests.keeper import cluster
+        with cluster() as node:
+            print(node.plane.kubeconfig, flush=True)
+            time.sleep(600)
+    """
+    code = textwrap.dedent(run)
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        kubectl = Hands(Path(process.stdout.readline().strip()))
+        wait_for(lambda: "default" in kubectl("get serviceaccounts"), "the service account")
+        kubectl(POD)
+        kubectl("wait pod/sleeper --for=condition=Ready --timeout=60s")
+        assert [line for line in machine() if "/busybox sleep" in line]
+        process.kill()
+    wait_for(lambda: not folders(), "the keeper to clean up", seconds=30)
+
+
+def make(target: str) -> str:
+    command = ["make", "--no-print-directory", target]
+    return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+@pytest.fixture
+def _down() -> Iterator[None]:
+    yield
+    down()
+
+
+@pytest.mark.usefixtures("_down")
+def test_the_cluster_to_play_with_comes_and_goes() -> None:
+    said = make("cluster-up")
+    export = said.splitlines()[-1]
+    assert export == f"export KUBECONFIG={PLAYGROUND / 'admin.kubeconfig'}"
+    kubectl = Hands(PLAYGROUND / "admin.kubeconfig")
+    assert kubectl.shell(f"{export}; kubectl get nodes").splitlines()[1].split()[:2] == ["node", "Ready"]
+    kubectl.from_readme("kubectl apply -k cronjobs")
+    assert make("cluster-up") == said, "one that is there is told again"
+    make("cluster-down")
+    assert not PLAYGROUND.exists()
