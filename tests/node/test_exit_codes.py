@@ -1,0 +1,188 @@
+"""How a run ends reaches its Job: fail at once, retry, or go on where a stopped run left off."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests import canary
+from tests.apis import Api, Object, wait_for
+from tests.namespaces import ADDRESS
+from tests.node.hands import Hands, Jobs
+from tests.one_node import Node
+from tests.worlds import at, configmap, content, rule, secret
+
+pytestmark = pytest.mark.node
+SILENT_PORT = 9
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+# A run reads its token again after a minute, and kubelets write a new one long before the old one expires.
+REREAD_SECONDS = 66
+
+
+@pytest.fixture
+def slow(node: Node, api: Api) -> Iterator[Callable[[int], None]]:
+    """Have each new ConfigMap in namespaces labelled `slow` wait some seconds, for a webhook that never answers."""
+    drop = [*node.enter, "iptables", "-I", "INPUT", "-p", "tcp", "--dport", str(SILENT_PORT), "-j", "DROP"]
+    subprocess.run(drop, check=True)
+    webhook = {
+        "name": "slow.kubechores.dev",
+        "clientConfig": {"url": f"https://{ADDRESS}:{SILENT_PORT}/"},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}],
+        "namespaceSelector": {"matchLabels": {"slow": api.token}},
+        "objectSelector": {"matchLabels": {"app.kubernetes.io/managed-by": "kube-chores"}},
+        "failurePolicy": "Ignore",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+
+    def after(seconds: int) -> None:
+        named = {"metadata": {"name": f"slow-{api.token}"}, "webhooks": [webhook | {"timeoutSeconds": seconds}]}
+        api.create({**kind, **named})
+
+    yield after
+    subprocess.run([word if word != "-I" else "-D" for word in drop], check=True)
+
+
+def many(api: Api, number: int) -> tuple[Object, list[str]]:
+    """One source and a number of places for its copies."""
+    home = api.namespace("home")
+    source = api.create(configmap(home))
+    with ThreadPoolExecutor(8) as pool:
+        teams = list(pool.map(lambda n: api.namespace(f"team-{n}", labels={"slow": api.token}), range(number)))
+    api.create(rule("settings", home, f"team-*-{api.token}"))
+    return source, teams
+
+
+def test_a_configuration_error_fails_the_job_at_once(api: Api, jobs: Jobs) -> None:
+    api.create(rule("settings", "default", "team-*"))
+    jobs.create("wrong", env={"RULE_NAME": "none-such"})
+
+    assert jobs.end("wrong") == "PodFailurePolicy"
+    assert jobs.exit_codes("wrong") == [2]
+    assert "no CopyratorRule 'none-such' in namespace kube-chores; it has settings" in jobs.log("wrong")
+
+
+def test_a_partial_failure_is_retried(api: Api, jobs: Jobs) -> None:
+    home, team, full = (api.namespace(name) for name in ("home", "team", "full"))
+    source = api.create(configmap(home))
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": full}}
+    api.create({**quota, "spec": {"hard": {"configmaps": "0"}}})
+    api.create(rule("settings", home, [team, full]))
+
+    jobs.create("partial")
+    wait_for(lambda: jobs.exit_codes("partial")[:1] == [1], "the first pod to fail", 30)
+    assert content(api.get(at(team, source))) == content(source)
+    api.delete(quota)
+
+    assert jobs.end("partial") == "Complete"
+    assert jobs.exit_codes("partial") == [1, 0]
+    assert content(api.get(at(full, source))) == content(source)
+    log = jobs.log("partial")
+    assert "exceeded quota" in log
+
+
+def test_the_brake_fails_the_job_and_the_line_that_it_prints_lifts_it(api: Api, jobs: Jobs, kubectl: Hands) -> None:
+    source, teams = many(api, 12)
+    jobs.create("first")
+    assert jobs.end("first") == "Complete"
+    api.delete(source)
+
+    jobs.create("braked")
+    assert jobs.end("braked") == "PodFailurePolicy"
+    assert jobs.exit_codes("braked") == [4]
+    (line,) = [line.strip() for line in jobs.log("braked").splitlines() if line.strip().startswith("kubectl ")]
+    assert all(api.get(at(team, source)) for team in teams)
+
+    lift = kubectl.shell(line).split()[0].removeprefix("job.batch/")
+    assert jobs.end(lift) == "Complete"
+    assert not any(api.get(at(team, source)) for team in teams)
+
+
+def test_a_deleted_pod_reports_ends_with_143_and_the_next_goes_on(
+    node: Node, api: Api, jobs: Jobs, kubectl: Hands, slow: Callable[[int], None], figure: Callable[[str], None]
+) -> None:
+    source, teams = many(api, 64)
+    slow(2)
+    jobs.create("stopped")
+    pod = jobs.running("stopped")["metadata"]
+    code = "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}:"
+    watch = ["kubectl", "get", "pod", pod["name"], "-n", "kube-chores", "-w", "-o", code]
+    watched = subprocess.Popen(watch, env=kubectl.env, stdout=subprocess.PIPE, text=True)
+    # The file that the kubelet gives `kubectl logs`: it is removed with the pod, but not for who has opened it.
+    with (node.plane.folder / f"log/pods/kube-chores_{pod['name']}_{pod['uid']}/chores/0.log").open() as file:
+        wait_for(lambda: any(api.get(at(team, source)) for team in teams), "the first copies")
+        began = time.monotonic()
+        kubectl(f"delete pod {pod['name']} -n kube-chores")
+        seconds = time.monotonic() - began
+        log = file.read()
+    watched.terminate()
+    ended = [each for each in watched.communicate()[0].split(":") if each]
+    canary.seen("the log of a deleted pod", log)
+
+    assert set(ended) == {"143"}
+    summary = log.splitlines()[-1].partition(" stdout F ")[2]
+    assert re.match(r"sync-copies: \d+ created, \d+ stopped ", summary)
+    assert jobs.end("stopped") == "Complete"
+    assert jobs.exit_codes("stopped")[-1] == 0
+    assert all(content(api.get(at(team, source))) == content(source) for team in teams)
+    figure(f"a deleted pod was gone after {seconds:.1f} s and had said: {summary}")
+
+
+def test_a_token_that_is_rotated_during_a_run_does_not_break_it(
+    api: Api, jobs: Jobs, slow: Callable[[int], None], figure: Callable[[str], None]
+) -> None:
+    """The kubelet replaces the token in the volume, and a while later the API server refuses the old one."""
+    source, teams = many(api, 16 * 9)
+    slow(10)
+    binding = api.create(secret("kube-chores", f"binding-{api.token}"))
+    first = bound_token(api, binding)
+    volume = api.create(token_files(api, first))
+    jobs.start(with_token_from(volume, jobs.template("rotated")))
+    jobs.running("rotated")
+    began = time.monotonic()
+
+    api.replace(token_files(api, api.service_account_token("kube-chores", "sync-copies")))
+    time.sleep(REREAD_SECONDS)
+    api.delete(binding)
+    wait_for(lambda: api.request("GET", "/api", token=first)[0] == 401, "the first token to be refused")
+    refused = time.monotonic() - began
+    missing = sum(not api.get(at(team, source)) for team in teams)
+    assert jobs.end("rotated", 90) == "Complete"
+    took = time.monotonic() - began
+
+    assert jobs.exit_codes("rotated") == [0]
+    assert missing > 0
+    assert all(content(api.get(at(team, source))) == content(source) for team in teams)
+    figure(
+        f"first token refused {refused:.0f} s into a run of {took:.0f} s: {missing} of {len(teams)} copies came after"
+    )
+
+
+def bound_token(api: Api, binding: Object) -> str:
+    """A token of the job's account that is good for as long as a Secret is there."""
+    reference = {"kind": "Secret", "apiVersion": "v1", "name": binding["metadata"]["name"]}
+    request = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"boundObjectRef": reference}}
+    path = "/api/v1/namespaces/kube-chores/serviceaccounts/sync-copies/token"
+    return str(api.call("POST", path, request)["status"]["token"])
+
+
+def token_files(api: Api, token: str) -> Object:
+    """What a pod finds in the volume of its service account."""
+    files = {"token": token, "ca.crt": Path(api.ca_file or "").read_text(), "namespace": "kube-chores"}
+    return configmap("kube-chores", f"token-{api.token}", labels={}, data=files)
+
+
+def with_token_from(volume: Object, job: Object) -> Object:
+    """The Job, with this ConfigMap in the place of the volume that it would get."""
+    pod = job["spec"]["template"]["spec"]
+    pod["automountServiceAccountToken"] = False
+    pod["volumes"] = [{"name": "token", "configMap": {"name": volume["metadata"]["name"]}}]
+    pod["containers"][0]["volumeMounts"] = [{"name": "token", "mountPath": SERVICE_ACCOUNT, "readOnly": True}]
+    return job
