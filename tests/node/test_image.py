@@ -1,0 +1,67 @@
+"""What our image is like where it runs."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+
+from tests.apis import Api
+from tests.control_plane import audit_events
+from tests.node.hands import Jobs
+from tests.one_node import Node, images
+from tests.worlds import at, configmap, content, rule
+
+pytestmark = pytest.mark.node
+MIB = 2**20
+
+
+def test_our_part_of_the_image_is_small(node: Node, figure: Callable[[str], None]) -> None:
+    with tarfile.open(images()[-1]) as archive:
+        manifest = archive.extractfile("manifest.json")
+        assert manifest
+        (image,) = json.load(manifest)
+        *base, ours = [archive.getmember(layer).size for layer in image["Layers"]]
+    figure(f"image: {ours / MIB:.0f} MiB on a base of {sum(base) / MIB:.0f} MiB, uncompressed")
+    assert len(image["Layers"]) == 2
+    assert ours < 130 * MIB
+
+
+def test_it_runs_as_any_user_on_a_root_that_nobody_can_write(api: Api, jobs: Jobs) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(configmap(home))
+    api.create(rule("settings", home, team))
+    try_to_write = "for place in / /app /tmp /home /var/tmp; do touch $place/x; done"
+
+    job = jobs.template("any-user")
+    pod = job["spec"]["template"]["spec"]
+    pod["securityContext"] |= {"runAsUser": 1000670000, "runAsGroup": 0}
+    pod["containers"][0]["command"] = ["sh", "-c", f"id -u; {try_to_write}; exec chores sync-copies"]
+    jobs.start(job)
+
+    assert jobs.end("any-user") == "Complete"
+    log = jobs.log("any-user")
+    assert log.splitlines()[0] == "1000670000"
+    assert log.count("Read-only file system") == 5
+    assert content(api.get(at(team, source))) == content(source)
+
+
+def test_a_run_is_quick_to_its_first_request(node: Node, api: Api, jobs: Jobs, figure: Callable[[str], None]) -> None:
+    seconds = sorted(first_request(node, jobs, f"start-{number}") for number in range(3))
+    figure(f"from exec in the pod to the first request: {', '.join(f'{each:.2f}' for each in seconds)} s")
+    assert seconds[0] < 5
+
+
+def first_request(node: Node, jobs: Jobs, name: str) -> float:
+    """Seconds from the start of the program to when the API server received its first request."""
+    start = node.plane.audit_log.stat().st_size
+    jobs.create(name, command=["sh", "-c", "date +%s.%N; exec chores sync-copies"])
+    assert jobs.end(name) == "Complete"
+    began = float(jobs.log(name).splitlines()[0])
+    user = "system:serviceaccount:kube-chores:sync-copies"
+    events = [event for event in audit_events(node.plane.audit_log, start) if event["user"]["username"] == user]
+    received = datetime.fromisoformat(events[0]["requestReceivedTimestamp"].replace("Z", "+00:00"))
+    return received.timestamp() - began
