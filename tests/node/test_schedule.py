@@ -1,0 +1,50 @@
+"""The CronJob fires, and a pod of ours does what the README says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+
+from tests.apis import Api, wait_for
+from tests.node.hands import Hands, Jobs, suspend
+from tests.worlds import at, configmap, content, rule, secret
+
+pytestmark = pytest.mark.node
+SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
+
+
+def test_the_cron_job_fires_each_minute_and_copies(
+    api: Api, jobs: Jobs, kubectl: Hands, figure: Callable[[str], None]
+) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    sources = [configmap(home), secret(home)]
+    for source in sources:
+        api.create(source)
+        api.create(rule(f"{source['kind'].lower()}s", home, team, ruleType=source["kind"].lower()))
+
+    suspend(kubectl, "false")
+    wait_for(lambda: api.items("batch/v1", "Job", "kube-chores"), "the CronJob to fire", seconds=70)
+    suspend(kubectl, "true")
+    (job,) = api.items("batch/v1", "Job", "kube-chores")
+    assert jobs.end(job["metadata"]["name"]) == "Complete"
+
+    assert job["metadata"]["ownerReferences"][0]["kind"] == "CronJob"
+    scheduled = datetime.fromisoformat(job["metadata"]["annotations"][SCHEDULED].replace("Z", "+00:00"))
+    assert scheduled.second == 0
+    (pod,) = jobs.pods(job["metadata"]["name"])
+    assert pod["spec"]["serviceAccountName"] == "sync-copies"
+    labels = api.call("GET", "/api/v1/namespaces/kube-chores")["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert {one.user for one in api.copy_writes()} == {"system:serviceaccount:kube-chores:sync-copies"}
+    for source in sources:
+        assert content(api.get(at(team, source))) == content(api.get(source))
+    log = kubectl(f"logs -n kube-chores job/{job['metadata']['name']}")
+    assert f"configmap/settings  {team}  created  from {home}/settings" in log
+    assert log.splitlines()[-1].startswith("sync-copies: 2 created (2 rules, 2 sources, ")
+    finished = datetime.fromisoformat(
+        pod["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"].replace("Z", "+00:00")
+    )
+    figure(f"from the minute of the schedule to the end of its pod: {(finished - scheduled).total_seconds():.0f} s")
+    figure(f"the scheduled pod said: {log.splitlines()[-1]}")

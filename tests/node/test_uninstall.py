@@ -1,0 +1,87 @@
+"""What an uninstall takes along, what it leaves, and that a new install knows it again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.apis import OURS, Api, Object
+from tests.manifests import ROOT, load
+from tests.node.hands import Hands, Jobs, install
+from tests.worlds import at, configmap, content, rule, secret
+
+pytestmark = pytest.mark.node
+
+
+@pytest.fixture
+def copied(api: Api, jobs: Jobs) -> list[Object]:
+    """Objects of users, and copies of them."""
+    home, team = api.namespace("home"), api.namespace("team")
+    sources = [api.create(configmap(home)), api.create(secret(home))]
+    for obj in rules(api, home, team):
+        api.create(obj)
+    jobs.create("before")
+    assert jobs.end("before") == "Complete"
+    copies = [api.get(at(team, source)) for source in sources]
+    theirs = [api.create(configmap(team, "theirs", labels={}))]
+    return [obj for obj in (*sources, *copies, *theirs) if obj]
+
+
+def rules(api: Api, home: str, team: str) -> list[Object]:
+    return [rule(f"{kind}s-{api.token}", home, team, ruleType=kind) for kind in ("configmap", "secret")]
+
+
+@pytest.fixture
+def installed_again(kubectl: Hands) -> Iterator[None]:
+    """Other tests find what they expect."""
+    yield
+    install(kubectl)
+
+
+@pytest.mark.usefixtures("installed_again")
+def test_an_uninstall_leaves_what_is_not_ours_and_the_copies(
+    api: Api, jobs: Jobs, kubectl: Hands, copied: list[Object], figure: Callable[[str], None]
+) -> None:
+    assert len(copied) == 5
+    jobs.create("under-way", command=["sleep", "600"])
+    jobs.running("under-way")
+    began = time.monotonic()
+    kubectl.from_readme("kubectl delete -k cronjobs")
+    figure(f"uninstall, with a Job under way: {time.monotonic() - began:.1f} s")
+
+    assert [api.get(obj) for obj in copied] == copied
+    shipped = [obj for obj in load(ROOT / "cronjobs") if "kubechores.dev" not in obj["apiVersion"]]
+    assert [obj["metadata"]["name"] for obj in shipped if api.get(obj)] == []
+    assert api.request("GET", "/apis/kubechores.dev/v1")[0] == 404
+    phases = {obj["metadata"]["name"]: obj["status"]["phase"] for obj in api.items("v1", "Namespace")}
+    assert [name for name in phases if name.startswith("kube-chores")] == []
+
+
+@pytest.mark.usefixtures("installed_again")
+def test_a_new_install_knows_the_copies_and_without_their_rules_deletes_them(
+    api: Api, jobs: Jobs, kubectl: Hands, copied: list[Object]
+) -> None:
+    home, team = (copied[index]["metadata"]["namespace"] for index in (0, 2))
+    kubectl.from_readme("kubectl delete -k cronjobs")
+    install(kubectl)
+    for obj in rules(api, home, team):
+        api.create(obj)
+    jobs.create("again")
+    assert jobs.end("again") == "Complete"
+    assert "sync-copies: 2 unchanged" in jobs.log("again")
+    assert [api.get(obj) for obj in copied] == copied
+
+    for obj in rules(api, home, team):
+        api.delete(obj)
+    jobs.create("without-rules")
+    assert jobs.end("without-rules") == "Complete"
+    assert [content(api.get(obj)) for obj in copied] == [*map(content, copied[:2]), None, None, content(copied[4])]
+
+
+def test_copies_can_be_deleted_by_hand(api: Api, kubectl: Hands, copied: list[Object]) -> None:
+    deleted = kubectl.from_readme("kubectl delete configmaps,secrets -A -l")
+    assert len(deleted.splitlines()) == 2
+    assert api.items("v1", "ConfigMap", labelSelector=OURS) == api.items("v1", "Secret", labelSelector=OURS) == []
+    assert [bool(api.get(obj)) for obj in copied] == [True, True, False, False, True]
