@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,11 +65,11 @@ def run(request: pytest.FixtureRequest, api: Api, job: str) -> Run:
         copies_to_make(api, run)
     else:
         run = request.getfixturevalue("fetch")
-        rates_to_fetch(api, run, request.getfixturevalue("rates"))
+        rates_to_fetch(api, run)
     return run
 
 
-def rates_to_fetch(api: Api, fetch: Run, rates: RatesServer) -> None:
+def rates_to_fetch(api: Api, fetch: Callable[[], Ran]) -> None:
     shop = api.namespace("shop")
     moved = api.create(exchange_rate(shop, "moved"))
     stale = api.create(exchange_rate(shop, "stale"))
@@ -80,10 +81,9 @@ def rates_to_fetch(api: Api, fetch: Run, rates: RatesServer) -> None:
     api.patch(configmap(shop, stale["metadata"]["name"]), {"data": {"rate": "0"}})
     api.patch(taken, {"spec": {"maxChange": 5}})
     api.create(exchange_rate(shop, "fresh", "JPY"))
-    rates.fetched()
 
 
-def copies_to_make(api: Api, sync: Run) -> None:
+def copies_to_make(api: Api, sync: Callable[[], Ran]) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     for make, kind in ((configmap, "configmap"), (secret, "secret")):
         for name in ("kept", "gone"):
@@ -129,7 +129,8 @@ def test_a_dropped_right_is_named_and_exits_2(api: Api, right: Right, run: Run) 
 
 
 def test_without_the_list_of_configmaps_nothing_is_decided(api: Api, fetch: Run, rates: RatesServer) -> None:
-    rates_to_fetch(api, fetch, rates)
+    rates_to_fetch(api, fetch)
+    rates.fetched()
     drop(api, Right("fetch-rates", "ClusterRole", "kube-chores-fetch-rates", "configmaps", "list"))
     api.mark()
 

@@ -11,6 +11,7 @@ from tests.apis import Api, real_api, wait_for
 from tests.keeper import cluster
 from tests.leftovers import machine
 from tests.node.hands import Hands, Jobs, install
+from tests.node.publisher import Publisher, publish
 from tests.one_node import Node, missing
 
 _figures: list[str] = []
@@ -70,6 +71,13 @@ def api(node: Node, tmp_path: Path) -> Iterator[Api]:
     api = real_api(node.plane, tmp_path)
     yield api
     api.clean()
+
+
+@pytest.fixture
+def publisher(api: Api, kubectl: Hands, jobs: Jobs) -> Publisher:
+    """A publisher of rates in the cluster."""
+    (container,) = jobs.template("publisher")["spec"]["template"]["spec"]["containers"]
+    return publish(api, kubectl, container["image"])
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from tests.apis import Api, Object, wait_for
 from tests.control_plane import programs
 from tests.manifests import ROOT
 
+JOBS = ("sync-copies", "fetch-rates")
+
 
 class Hands:
     """kubectl as people use it."""
@@ -44,13 +46,13 @@ class Hands:
 def install(kubectl: Hands) -> None:
     """Install our manifests as the README says; no run is to come by itself, but where a test waits for it."""
     kubectl.from_readme("kubectl apply -k cronjobs")
-    suspend(kubectl, "true")
+    suspend(kubectl, "true", *JOBS)
 
 
-def suspend(kubectl: Hands, suspended: str) -> None:
-    """Switch the schedule of sync-copies off or on."""
+def suspend(kubectl: Hands, suspended: str, *cron_jobs: str) -> None:
+    """Switch the schedule of CronJobs off or on."""
     patch = json.dumps({"spec": {"suspend": suspended == "true"}})
-    kubectl(f"patch cronjob sync-copies -n kube-chores -p '{patch}'")
+    kubectl(f"patch cronjob {' '.join(cron_jobs)} -n kube-chores -p '{patch}'")
 
 
 class Jobs:
@@ -59,18 +61,27 @@ class Jobs:
     def __init__(self, api: Api, kubectl: Hands) -> None:
         self.api, self.kubectl = api, kubectl
 
-    def create(self, name: str, *, env: dict[str, str] | None = None, command: list[str] | None = None) -> Object:
-        """Make a Job of the CronJob sync-copies, with environment variables or another command."""
-        job = self.template(name)
+    def create(
+        self,
+        name: str,
+        *,
+        of: str = "sync-copies",
+        env: dict[str, str] | None = None,
+        command: list[str] | None = None,
+    ) -> Object:
+        """Make a Job of a CronJob, with environment variables or another command."""
+        job = self.template(name, of)
         (container,) = job["spec"]["template"]["spec"]["containers"]
-        container["env"] += [{"name": key, "value": value} for key, value in (env or {}).items()]
+        container["env"] = container.get("env", []) + [
+            {"name": key, "value": value} for key, value in (env or {}).items()
+        ]
         if command:
             container["command"], container["args"] = command, []
         return self.start(job)
 
-    def template(self, name: str) -> Object:
-        """What `kubectl create job --from=cronjob/sync-copies` would make."""
-        words = f"create job {name} --from=cronjob/sync-copies -n kube-chores --dry-run=client -o json"
+    def template(self, name: str, of: str = "sync-copies") -> Object:
+        """What `kubectl create job --from=cronjob/NAME` would make."""
+        words = f"create job {name} --from=cronjob/{of} -n kube-chores --dry-run=client -o json"
         job: Object = json.loads(self.kubectl(words))
         return job
 

@@ -6,7 +6,9 @@ import pytest
 
 from tests.apis import Api
 from tests.node.hands import Hands, Jobs
-from tests.worlds import at, configmap, content, rule
+from tests.node.publisher import Publisher
+from tests.rates import today
+from tests.worlds import at, configmap, content, exchange_rate, rule
 
 pytestmark = pytest.mark.node
 
@@ -29,3 +31,47 @@ def test_the_job_runs_once_by_hand_and_its_twin_writes_nothing(api: Api, jobs: J
     row = f"configmap/settings  {team}  created{{}}  from {home}/settings"
     assert row.format(" (dry run)") in planned
     assert row.format("") in done
+
+
+def test_fetch_rates_by_hand_and_a_job_that_reads_the_rate(
+    api: Api, jobs: Jobs, kubectl: Hands, publisher: Publisher
+) -> None:
+    shop = api.namespace("shop")
+    rate = api.create(exchange_rate(shop))
+    # As the README names a mirror, for the job and for its twin.
+    for cron_job in ("fetch-rates", "fetch-rates-dry-run"):
+        kubectl(f"set env cronjob/{cron_job} -n kube-chores CHORES_ECB_URL={publisher.url}")
+
+    kubectl.from_readme("kubectl create job rates-dry --from=cronjob/fetch-rates-dry-run")
+    assert jobs.end("rates-dry") == "Complete"
+    assert api.writes() == []
+    kubectl.from_readme("kubectl create job rates --from=cronjob/fetch-rates")
+    assert jobs.end("rates") == "Complete"
+
+    row = f"configmap/usd  {shop}  created{{}}  1 EUR = 1.1380 USD of {today()} from ecb"
+    assert row.format(" (dry run)") in jobs.log("rates-dry")
+    assert row.format("") in jobs.log("rates")
+    found = api.get(rate)
+    assert found
+    assert found["status"]["rate"] == "1.1380"
+    assert reader(api, jobs, shop) == f"1.1380 0.8787346221 {today()}"
+    kubectl("set env cronjob/fetch-rates cronjob/fetch-rates-dry-run -n kube-chores CHORES_ECB_URL-")
+
+
+def reader(api: Api, jobs: Jobs, namespace: str) -> str:
+    """What a Job in the shop reads of the rate: one value from its environment, others from a volume."""
+    (container,) = jobs.template("reader")["spec"]["template"]["spec"]["containers"]
+    script = "import os; print(os.environ['USD_PER_EUR'], *(open(f'/rates/{n}').read() for n in ('inverse', 'date')))"
+    env = [{"name": "USD_PER_EUR", "valueFrom": {"configMapKeyRef": {"name": "usd", "key": "rate"}}}]
+    mount = [{"name": "usd", "mountPath": "/rates", "readOnly": True}]
+    command = {"name": "reader", "image": container["image"], "command": ["python3", "-c", script], "env": env}
+    spec = {
+        "restartPolicy": "Never",
+        "containers": [command | {"volumeMounts": mount}],
+        "volumes": [{"name": "usd", "configMap": {"name": "usd"}}],
+    }
+    place = {"name": "reader", "namespace": namespace}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": place, "spec": {"template": {"spec": spec}}}
+    api.create(job)
+    jobs.kubectl(f"wait job/reader -n {namespace} --for=condition=Complete --timeout=60s")
+    return jobs.kubectl(f"logs job/reader -n {namespace}").strip()

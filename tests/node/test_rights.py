@@ -9,43 +9,47 @@ from typing import Any
 import pytest
 
 from tests.api.conftest import Ran
-from tests.api.test_rights import busy, rights
+from tests.api.test_rights import copies_to_make, rates_to_fetch, rights
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import audit_events
-from tests.node.hands import Jobs
+from tests.node.hands import JOBS, Jobs
+from tests.node.publisher import Publisher
 from tests.one_node import Node
 
 pytestmark = pytest.mark.node
-USER = "system:serviceaccount:kube-chores:sync-copies"
 
 
+@pytest.mark.parametrize("job", JOBS)
 def test_a_run_uses_every_shipped_rule_and_nothing_else(
-    node: Node, api: Api, jobs: Jobs, figure: Callable[[str], None]
+    node: Node, api: Api, jobs: Jobs, publisher: Publisher, figure: Callable[[str], None], job: str
 ) -> None:
     runs: list[str] = []
 
-    def sync() -> Ran:
+    def run() -> Ran:
         runs.append(f"run-{len(runs)}")
-        jobs.create(runs[-1])
+        jobs.create(runs[-1], of=job, env=publisher.env())
         assert jobs.end(runs[-1]) == "Complete"
         return Ran(0, jobs.log(runs[-1]), "")
 
-    busy(api, sync)
+    copies_to_make(api, run) if job == "sync-copies" else rates_to_fetch(api, run)
     start = node.plane.audit_log.stat().st_size
-    sync()
-    wait_for(lambda: len(requests(node, start, "RequestReceived")) == len(requests(node, start)), "the audit log")
+    run()
+    received = "RequestReceived"
+    wait_for(lambda: len(requests(node, job, start, received)) == len(requests(node, job, start)), "the audit log")
 
-    events = requests(node, start)
+    events = requests(node, job, start)
     assert [event for event in events if event["annotations"]["authorization.k8s.io/decision"] != "allow"] == []
     used = {right(event) for event in events}
-    assert used == {(each.role, each.verb, each.resource) for each in rights()}
-    figure(f"audit log of a full run: {len(events)} requests, {len(used)} of {len(rights())} shipped rights, 0 others")
+    shipped = {(each.role, each.verb, each.resource) for each in rights() if each.job == job}
+    assert used == shipped
+    figure(f"audit log of a full run of {job}: {len(events)} requests, all {len(shipped)} shipped rights, 0 others")
 
 
-def requests(node: Node, start: int, stage: str = "ResponseComplete") -> list[Object]:
-    """The events of requests of the shipped ServiceAccount."""
+def requests(node: Node, job: str, start: int, stage: str = "ResponseComplete") -> list[Object]:
+    """The events of requests of a job's shipped ServiceAccount."""
     events = [event for event in audit_events(node.plane.audit_log, start) if event["stage"] == stage]
-    return [event for event in events if event["user"]["username"] == USER]
+    user = f"system:serviceaccount:kube-chores:{job}"
+    return [event for event in events if event["user"]["username"] == user]
 
 
 def right(event: dict[str, Any]) -> tuple[str, str, str]:

@@ -24,9 +24,9 @@ def test_the_cron_job_fires_each_minute_and_copies(
         api.create(source)
         api.create(rule(f"{source['kind'].lower()}s", home, team, ruleType=source["kind"].lower()))
 
-    suspend(kubectl, "false")
+    suspend(kubectl, "false", "sync-copies")
     wait_for(lambda: api.items("batch/v1", "Job", "kube-chores"), "the CronJob to fire", seconds=70)
-    suspend(kubectl, "true")
+    suspend(kubectl, "true", "sync-copies")
     (job,) = api.items("batch/v1", "Job", "kube-chores")
     assert jobs.end(job["metadata"]["name"]) == "Complete"
 
