@@ -46,13 +46,12 @@ class Hands:
 def install(kubectl: Hands) -> None:
     """Install our manifests as the README says; no run is to come by itself, but where a test waits for it."""
     kubectl.from_readme("kubectl apply -k cronjobs")
-    suspend(kubectl, "true", *JOBS)
+    suspend(kubectl, *JOBS)
 
 
-def suspend(kubectl: Hands, suspended: str, *cron_jobs: str) -> None:
-    """Switch the schedule of CronJobs off or on."""
-    patch = json.dumps({"spec": {"suspend": suspended == "true"}})
-    kubectl(f"patch cronjob {' '.join(cron_jobs)} -n kube-chores -p '{patch}'")
+def suspend(kubectl: Hands, *cron_jobs: str) -> None:
+    """Switch the schedule of CronJobs off."""
+    kubectl(f"""patch cronjob {" ".join(cron_jobs)} -n kube-chores -p '{{"spec": {{"suspend": true}}}}'""")
 
 
 class Jobs:
