@@ -33,7 +33,14 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(monkeypatch: pytest.Monk
 
 
 def test_an_interrupted_start_leaves_nothing() -> None:
-    code = "from tests.keeper import cluster\nwith cluster(): pass"
+    run = """
+        import signal
+        from tests.keeper import cluster
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs come without
+        with cluster():
+            pass
+    """
+    code = textwrap.dedent(run)
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE) as process:
         wait_for(lambda: [folder for folder in folders() if (folder / "kubelet.log").exists()], "the kubelet", 60)
         process.send_signal(signal.SIGINT)
