@@ -48,10 +48,10 @@ def keep(folder: Path, archives: Sequence[str]) -> None:
     try:
         folder.mkdir()
         (folder / "keeper.pid").write_text(str(os.getpid()))
-        with cgroups(_cgroup(folder)), namespaces(folder) as enter, socket.socket() as listening:
+        with cgroups(cgroup_of(folder)), namespaces(folder) as enter, socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))
             listening.listen()
-            plane = one_node.start(Processes(folder, enter), listening, archives, _cgroup(folder))
+            plane = one_node.start(Processes(folder, enter), listening, archives, cgroup_of(folder))
             _tell(folder, Node(plane, enter, time.monotonic() - began))
             while True:
                 signal.pause()
@@ -64,7 +64,8 @@ def _exit(_signal: int, _frame: FrameType | None) -> NoReturn:
     sys.exit(0)
 
 
-def _cgroup(folder: Path) -> str:
+def cgroup_of(folder: Path) -> str:
+    """The name of the cgroups of the cluster that lives there."""
     return f"kube-chores-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
 
 
@@ -140,7 +141,7 @@ def down() -> None:
                 raise RuntimeError(f"process {pid} has not ended {PLAYGROUND}")
             time.sleep(0.1)
     if PLAYGROUND.exists():
-        remove_cgroups(_cgroup(PLAYGROUND))
+        remove_cgroups(cgroup_of(PLAYGROUND))
         shutil.rmtree(PLAYGROUND)
 
 

@@ -22,8 +22,11 @@ pytestmark = [pytest.mark.node, pytest.mark.usefixtures("nothing_left")]
 POD = "run sleeper --image=localhost/pause:1 --restart=Never"
 
 
-def folders() -> set[Path]:
-    return set(Path("/tmp").glob(f"{PREFIX}*"))
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the test's own clusters have their folders."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
 
 
 def test_a_start_that_fails_says_why_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +35,7 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(monkeypatch: pytest.Monk
         pass
 
 
-def test_an_interrupted_start_leaves_nothing() -> None:
+def test_an_interrupted_start_leaves_nothing(folder: Path) -> None:
     run = """
         import signal
         from tests.keeper import cluster
@@ -42,12 +45,13 @@ def test_an_interrupted_start_leaves_nothing() -> None:
     """
     code = textwrap.dedent(run)
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE) as process:
-        wait_for(lambda: [folder for folder in folders() if (folder / "kubelet.log").exists()], "the kubelet", 60)
+        wait_for(lambda: list(folder.glob(f"{PREFIX}*/kubelet.log")), "the kubelet", 60)
         process.send_signal(signal.SIGINT)
         assert b"KeyboardInterrupt" in process.communicate(timeout=30)[1]
+    assert not list(folder.glob(f"{PREFIX}*"))
 
 
-def test_a_killed_test_run_leaves_nothing() -> None:
+def test_a_killed_test_run_leaves_nothing(folder: Path) -> None:
     run = """
         import time
         from tests.keeper import cluster
@@ -64,7 +68,7 @@ def test_a_killed_test_run_leaves_nothing() -> None:
         kubectl("wait pod/sleeper --for=condition=Ready --timeout=60s")
         assert [line for line in machine() if "/busybox sleep" in line]
         process.kill()
-    wait_for(lambda: not folders(), "the keeper to clean up", seconds=30)
+    wait_for(lambda: not list(folder.glob(f"{PREFIX}*")), "the keeper to clean up", seconds=30)
 
 
 def make(target: str) -> str:
