@@ -32,7 +32,7 @@ def machine() -> set[str]:
     others = {pid: folder for pid, folder in _keepers(processes).items() if not _is_ours(pid)}
     found = {
         "process": _of_clusters(processes, set(others)),
-        "mount": Path("/proc/self/mounts").read_text().splitlines(),
+        "mount": [line for line in Path("/proc/self/mounts").read_text().splitlines() if not _is_elsewhere(line)],
         "cgroup": _cgroups({cgroup_of(folder) for folder in others.values()}),
         "interface": [path.name for path in Path("/sys/class/net").iterdir()],
         "packet rule": [line for line in _said("iptables-save") if line.startswith(("-", "*"))],
@@ -57,6 +57,12 @@ def _is_ours(keeper: str) -> bool:
         return Path(f"/proc/{keeper}/cwd").resolve(strict=True) == ROOT.resolve()
     except OSError:  # it has just ended
         return False
+
+
+def _is_elsewhere(mount: str) -> bool:
+    """Whether another checkout mounts something, as it does while it builds an image."""
+    point = mount.split()[1]
+    return "/.tools/" in point and not point.startswith(f"{ROOT}/")
 
 
 def _of_clusters(processes: dict[str, _Process], others: set[str]) -> list[str]:
