@@ -69,7 +69,7 @@ class World:
         Return whether it did: a run with fewer requests ends by itself.
         """
         gate, opener = os.pipe()
-        child = _forked(lambda: os.read(gate, 1) and self.run())
+        child = forked(lambda: os.read(gate, 1) and self.run())
 
         def kill() -> None:
             os.kill(child, signal.SIGKILL)
@@ -122,7 +122,7 @@ def differing(one: dict[Key, Object], other: dict[Key, Object]) -> list[Key]:
     return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
 
 
-def _forked(call: Callable[[], object]) -> int:
+def forked(call: Callable[[], object]) -> int:
     """Run `call` in a copy of this process that ends without the endings of this one; return its pid."""
     with warnings.catch_warnings():
         # Newer Pythons warn of threads that hold locks: the child uses nothing of the embedded cluster's.

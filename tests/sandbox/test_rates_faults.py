@@ -15,7 +15,7 @@ from kubesandbox import Fault, Request, Sandbox
 from tests.apis import sandbox_api
 from tests.manifests import ROOT, load
 from tests.rates import RATES, RatesServer, ago, ecb, frankfurter, serve
-from tests.sandbox.small_world import PAGE, Key, Object, World, differing, served
+from tests.sandbox.small_world import PAGE, Key, Object, World, differing, forked, served
 from tests.sandbox.test_every_fault import ONCE
 from tests.worlds import configmap, exchange_rate
 
@@ -172,13 +172,7 @@ def test_runs_that_overlap_anywhere_end_where_one_ends(
 
 def _another(world: World) -> None:
     """Run the job in a process of its own, from beginning to end."""
-    child = os.fork()
-    if not child:
-        try:
-            world.run()
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
+    os.waitpid(forked(world.run), 0)
 
 
 def test_the_world_takes_every_kind_of_write(trace: list[Request]) -> None:
