@@ -140,10 +140,10 @@ def test_a_document_has_a_greatest_size(size: int, error: str) -> None:
 
 
 @responses.activate
-@pytest.mark.parametrize(
-    "value", ["3600", format_datetime(datetime.now(timezone.utc) + timedelta(hours=1), usegmt=True)]
-)
-def test_a_wait_that_is_too_long_is_not_begun(value: str) -> None:
+@pytest.mark.parametrize("form", ["seconds", "date"])
+def test_a_wait_that_is_too_long_is_not_begun(form: str) -> None:
+    in_an_hour = format_datetime(datetime.now(timezone.utc) + timedelta(hours=1), usegmt=True)
+    value = {"seconds": "3600", "date": in_an_hour}[form]
     answer = responses.get(URL, b"", status=429, headers={"Retry-After": value})
 
     assert fetch(URL, AGENT).error == "HTTP 429 Too Many Requests"
