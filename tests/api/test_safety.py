@@ -438,7 +438,8 @@ def test_a_lasting_error_is_told_once(api: Api, sync: Run) -> None:
     quota = {"hard": {"count/configmaps": "1"}}
     limit = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": team}, "spec": quota}
     api.create(limit)
-    wait_for(lambda: (api.get(limit) or {}).get("status", {}).get("used"), "the quota to be counted")
+    used = {"count/configmaps": "1"}  # by the kube-root-ca.crt that every namespace is given
+    wait_for(lambda: (api.get(limit) or {}).get("status", {}).get("used") == used, "the quota to be used up")
     api.create(configmap(home))
     api.create(rule("settings", home, f"*-{api.token}"))
     assert "exceeded quota" in sync().stdout
