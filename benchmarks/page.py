@@ -1,0 +1,140 @@
+"""docs/performance.md and its plot, from the results of benchmarks.sweep."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+
+from benchmarks.sweep import LABELS, RESULTS, SCENARIOS, SOURCES, Measured
+from tests.manifests import ROOT
+
+PAGE, PLOT = ROOT / "docs" / "performance.md", ROOT / "docs" / "performance.svg"
+BEGIN, END = "<!-- written by `make benchmark` -->\n", "<!-- end -->\n"
+TITLES = {"first": "first sweep", "changed": "all sources changed", "converged": "converged"}
+Figure = Callable[[Measured], float]
+
+
+def load() -> list[Measured]:
+    """Return the results."""
+    return [Measured(**each) for each in json.loads(RESULTS.read_text())]
+
+
+def of(results: Iterable[Measured], program: str, scenario: str, namespaces: int) -> list[Measured]:
+    """Return the runs of one program in one scenario."""
+    wanted = (program, scenario, namespaces)
+    return [each for each in results if (each.program, each.scenario, each.namespaces) == wanted]
+
+
+def spread(runs: Sequence[Measured], figure: Figure, digits: int) -> str:
+    """Return median and range, as `1.2 (1.1-1.4)`."""
+    values = [figure(each) for each in runs]
+    low, mid, high = (f"{value:.{digits}f}" for value in (min(values), median(values), max(values)))
+    return mid if low == high else f"{mid} ({low}-{high})"
+
+
+def ratios(results: Sequence[Measured], other: str, scenario: str, namespaces: int) -> str:
+    """Return how many times the other program's time ours is: median over median, and the range of pairs."""
+    ours = [each.seconds for each in of(results, "sync-copies", scenario, namespaces)]
+    theirs = [each.seconds for each in of(results, other, scenario, namespaces)]
+    pairs = [one / two for one, two in zip(ours, theirs, strict=True)]
+    return f"{median(ours) / median(theirs):.2f} ({min(pairs):.2f}-{max(pairs):.2f})"
+
+
+def exponent(results: Sequence[Measured], scenario: str, figure: Figure) -> float:
+    """Return b of figure = a * copies^b for sync-copies: the slope of the line through the logarithms."""
+    points = {
+        number: median(figure(each) for each in of(results, "sync-copies", scenario, number))
+        for number in sorted({each.namespaces for each in results})
+    }
+    xs, ys = [math.log(number) for number in points], [math.log(value) for value in points.values()]
+    middle_x, middle_y = sum(xs) / len(xs), sum(ys) / len(ys)
+    slope = sum((x - middle_x) * (y - middle_y) for x, y in zip(xs, ys, strict=True))
+    return slope / sum((x - middle_x) ** 2 for x in xs)
+
+
+def table(results: Sequence[Measured]) -> list[str]:
+    """Return the rows of all figures."""
+    head = "| sweep | copies | client | seconds | client CPU | server CPU | peak MB | requests | MB in | MB out |"
+    rows = [head, "|---|---|---|---|---|---|---|---|---|---|"]
+    for scenario in SCENARIOS:
+        for number in sorted({each.namespaces for each in results}):
+            for program in LABELS:
+                runs = of(results, program, scenario, number)
+                cells = [
+                    TITLES[scenario],
+                    f"{number * SOURCES:,}",
+                    program,
+                    spread(runs, lambda each: each.seconds, 2),
+                    spread(runs, lambda each: each.cpu_seconds, 2),
+                    spread(runs, lambda each: each.server_cpu_seconds, 1),
+                    spread(runs, lambda each: each.peak_mb, 0),
+                    spread(runs, lambda each: each.requests, 0),
+                    spread(runs, lambda each: each.received / 1e6, 1),
+                    spread(runs, lambda each: each.sent / 1e6, 1),
+                ]
+                rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def comparison(results: Sequence[Measured]) -> list[str]:
+    """Return the rows of ratios of time."""
+    rows = ["| sweep | copies | against bare Python | against bare Go |", "|---|---|---|---|"]
+    for scenario in SCENARIOS:
+        for number in sorted({each.namespaces for each in results}):
+            against = [ratios(results, other, scenario, number) for other in ("bare Python", "bare Go")]
+            rows.append(f"| {TITLES[scenario]} | {number * SOURCES:,} | {' | '.join(against)} |")
+    return rows
+
+
+def growth(results: Sequence[Measured]) -> list[str]:
+    """Return the rows of exponents."""
+    rows = ["| sweep | seconds | requests | MB |", "|---|---|---|---|"]
+    figures: list[Figure] = [lambda each: each.seconds, lambda each: each.requests, lambda each: each.peak_mb]
+    for scenario in SCENARIOS:
+        cells = [f"{exponent(results, scenario, figure):.2f}" for figure in figures]
+        rows.append(f"| {TITLES[scenario]} | {' | '.join(cells)} |")
+    return rows
+
+
+def plot(results: Sequence[Measured]) -> None:
+    """Draw seconds over copies, a panel for each scenario."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "kube-chores"
+    from matplotlib import pyplot
+
+    numbers = sorted({each.namespaces for each in results})
+    figure, axes = pyplot.subplots(1, len(SCENARIOS), figsize=(11, 3.6), layout="constrained")
+    for axis, scenario in zip(axes, SCENARIOS, strict=True):
+        for program in LABELS:
+            values = [[each.seconds for each in of(results, program, scenario, number)] for number in numbers]
+            middle = [median(each) for each in values]
+            bars = [
+                [m - min(v) for m, v in zip(middle, values, strict=True)],
+                [max(v) - m for m, v in zip(middle, values, strict=True)],
+            ]
+            axis.errorbar([n * SOURCES for n in numbers], middle, yerr=bars, marker="o", capsize=3, label=program)
+        axis.set(xscale="log", yscale="log", title=TITLES[scenario], xlabel="copies")
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("seconds, process start to exit")
+    axes[0].legend()
+    figure.savefig(PLOT, metadata={"Date": None})
+
+
+def main() -> None:
+    """Write the plot, and the tables between the marks of the page."""
+    results = load()
+    plot(results)
+    text = PAGE.read_text()
+    for name, rows in (("ratios", comparison), ("growth", growth), ("all", table)):
+        begin = BEGIN.replace("written", f"{name}: written")
+        before, _, rest = text.partition(begin)
+        text = before + begin + "\n".join(rows(results)) + "\n" + END + rest.partition(END)[2]
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

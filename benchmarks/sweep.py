@@ -1,0 +1,229 @@
+"""Sweeps of sync-copies and of two clients that do the least, side by side on one real API server.
+
+`python -m benchmarks.sweep` measures, and writes docs/performance.json; `python -m benchmarks.page` makes the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.apis import Api, real_api
+from tests.canary import canary
+from tests.control_plane import ControlPlane, control_plane
+from tests.manifests import ROOT, load
+from tests.worlds import encoded, secret
+
+RESULTS = ROOT / "docs" / "performance.json"
+HOME = "bench-home"
+SOURCES, SIZE = 10, 1024
+SCENARIOS = ("first", "changed", "converged")
+LABELS = {
+    "sync-copies": "app.kubernetes.io/managed-by=kube-chores",
+    "bare Python": "bare-copy=yes",
+    "bare Go": "bare-go-copy=yes",
+}
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run of one program."""
+
+    program: str
+    scenario: str
+    namespaces: int
+    seconds: float
+    cpu_seconds: float
+    server_cpu_seconds: float
+    peak_mb: float
+    requests: int
+    received: int
+    sent: int
+
+
+def measure(namespaces: Sequence[int], runs: int) -> list[Measured]:
+    """Measure all programs at each number of namespaces, each in its own cluster."""
+    with tempfile.TemporaryDirectory() as folder:
+        go = build_go(Path(folder))
+        found: list[Measured] = []
+        for number in sorted(namespaces):
+            with control_plane() as plane:
+                bench = Bench(plane, Path(folder), go, number)
+                bench.prepare()
+                for run in range(runs):
+                    for program in rotated(list(LABELS), run):
+                        found += bench.sweeps(program)
+        return found
+
+
+def value() -> str:
+    """A value that is new, of SIZE bytes."""
+    return canary().ljust(SIZE, "x")
+
+
+def rotated(programs: list[str], by: int) -> list[str]:
+    """The programs in another order each time: whoever goes first meets another server than whoever goes last."""
+    by %= len(programs)
+    return programs[by:] + programs[:by]
+
+
+def build_go(folder: Path) -> Path:
+    """Build the Go program; return its path."""
+    program = folder / "bare-go"
+    source = ROOT / "benchmarks" / "bare_go"
+    env = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"}
+    subprocess.run(["go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "."], cwd=source, env=env, check=True)
+    return program
+
+
+class Bench:
+    """A cluster with sources and namespaces, and the programs that fill these."""
+
+    def __init__(self, plane: ControlPlane, folder: Path, go: Path, namespaces: int) -> None:
+        self.plane, self.go, self.namespaces = plane, go, namespaces
+        self.api: Api = real_api(plane, folder)
+
+    def prepare(self) -> None:
+        """Make the CRDs, the rule, the namespaces and the sources."""
+        for obj in load(ROOT / "cronjobs" / "crds"):
+            self.api.put(obj)
+        for name in ("kube-chores", HOME):
+            self.api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        self._each(self._namespace, range(self.namespaces))
+        self.change()
+        self.api.put(RULE)
+
+    def _namespace(self, number: int) -> None:
+        name = f"bench-team-{number:05}"
+        self.api.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+
+    def change(self) -> None:
+        """Give all sources another content."""
+        for number in range(SOURCES):
+            self.api.put(secret(HOME, f"source-{number}", labels={"bench": "yes"}, data={"key": encoded(value())}))
+
+    def sweeps(self, program: str) -> Iterator[Measured]:
+        """Run a program on an empty cluster, after a change, and once more; then remove its copies."""
+        copies = self.namespaces * SOURCES
+        for scenario, written in zip(SCENARIOS, (copies, copies, 0), strict=True):
+            if scenario == "changed":
+                self.change()
+            measured, done = self.run(program, scenario)
+            assert done == written, f"{program} wrote {done} in the {scenario} sweep, not {written}"
+            say(measured)
+            yield measured
+        self._each(lambda number: self._empty(program, number), range(self.namespaces))
+
+    def _empty(self, program: str, number: int) -> None:
+        path = f"/api/v1/namespaces/bench-team-{number:05}/secrets?labelSelector={LABELS[program].replace('=', '%3D')}"
+        self.api.call("DELETE", path)
+
+    def _each(self, call: Callable[[int], object], numbers: Sequence[int]) -> None:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(call, numbers))
+
+    def run(self, program: str, scenario: str) -> tuple[Measured, int]:
+        """Run a program once; return what was measured, and how many copies it wrote."""
+        command = {
+            "sync-copies": [sys.executable, "-m", "jobs", "sync-copies", "-n", "kube-chores", "-o", "json"],
+            "bare Python": [sys.executable, "-m", "benchmarks.bare", str(self.plane.kubeconfig)],
+            "bare Go": [str(self.go), str(self.plane.kubeconfig)],
+        }[program]
+        env = {**os.environ, "KUBECONFIG": str(self.plane.kubeconfig), "PYTHONPATH": str(ROOT)}
+        server = server_cpu()
+        with tempfile.TemporaryFile() as out:
+            began = time.monotonic()
+            process = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL, env=env, cwd="/")
+            _, status, usage = os.wait4(process.pid, 0)
+            seconds = time.monotonic() - began
+            process.returncode = os.waitstatus_to_exitcode(status)
+            out.seek(0)
+            said = json.loads(out.read())
+        assert process.returncode == 0, said
+        traffic, written = of_ours(said) if program == "sync-copies" else (said, said["written"])
+        measured = Measured(
+            program,
+            scenario,
+            self.namespaces,
+            seconds,
+            usage.ru_utime + usage.ru_stime,
+            server_cpu() - server,
+            usage.ru_maxrss / 1024,
+            traffic["requests"],
+            traffic["received"],
+            traffic["sent"],
+        )
+        return measured, written
+
+
+def of_ours(report: dict[str, Any]) -> tuple[dict[str, int], int]:
+    """The same figures from the report of sync-copies."""
+    traffic, summary = report["traffic"], report["summary"]
+    figures = {
+        "requests": sum(traffic["requests"].values()),
+        "received": traffic["bytesReceived"],
+        "sent": traffic["bytesSent"],
+    }
+    return figures, summary.get("created", 0) + summary.get("configured", 0)
+
+
+def server_cpu() -> float:
+    """Seconds of CPU that etcd, kube-apiserver and the controllers took so far: the children of this process."""
+    total = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        if int(fields[1]) == os.getpid():
+            total += int(fields[11]) + int(fields[12])
+    return total / TICKS
+
+
+def say(measured: Measured) -> None:
+    """Show on a terminal or in a log how it goes."""
+    print(
+        f"{measured.namespaces:6} namespaces  {measured.scenario:9}  {measured.program:11}  {measured.seconds:7.2f} s  "
+        f"{measured.peak_mb:5.0f} MB  {measured.requests:6} requests",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+RULE = {
+    "apiVersion": "kubechores.dev/v1",
+    "kind": "CopyratorRule",
+    "metadata": {"name": "bench", "namespace": "kube-chores"},
+    "spec": {
+        "ruleType": "secret",
+        "namespaces": [HOME],
+        "selector": {"matchLabels": {"bench": "yes"}},
+        "targets": {"include": ["bench-team-*"]},
+    },
+}
+
+
+def main() -> None:
+    """Measure and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--namespaces", default="100,1000,3000", help="how many, with commas")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    found = measure([int(number) for number in given.namespaces.split(",")], given.runs)
+    given.results.write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
