@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -13,7 +14,9 @@ from jobs.kit.errors import ApiError
 from jobs.kit.model import Finding, Need, ObjectKey
 from jobs.kit.objects import CONFIGMAPS, SECRETS, Content, Object, Resource, decoded
 from jobs.kit.runner import Document
-from jobs.kit.web import Page
+
+if TYPE_CHECKING:
+    from jobs.kit.web import Page
 
 NAME = "sync-copies"
 KINDS: Mapping[str, Resource] = {"configmap": CONFIGMAPS, "secret": SECRETS}

@@ -16,7 +16,6 @@ from io import BytesIO
 from itertools import count
 from typing import Any
 
-import certifi
 import pycurl
 
 from jobs.kit.connect import Endpoint
@@ -277,8 +276,14 @@ class Transport:
         return [*headers, f"Authorization: {authorization}"] if authorization else headers
 
 
+def _public_authorities() -> str:
+    import certifi
+
+    return certifi.where()
+
+
 def _secure(handle: Any, endpoint: Endpoint) -> None:
-    handle.setopt(pycurl.CAINFO, endpoint.ca_file or certifi.where())
+    handle.setopt(pycurl.CAINFO, endpoint.ca_file or _public_authorities())
     if endpoint.cert_file:
         handle.setopt(pycurl.SSLCERT, endpoint.cert_file)
         handle.setopt(pycurl.SSLKEY, endpoint.key_file or endpoint.cert_file)

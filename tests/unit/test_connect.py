@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -74,21 +77,58 @@ def test_a_tls_server_name_is_verified_instead_of_the_host(tmp_path: Path) -> No
     assert endpoint.verify is False
 
 
-def test_a_pod_uses_its_service_account(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("first")
+IN_A_POD = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443", "HOME": "/nonexistent"}
+
+
+@pytest.fixture
+def service_account(tmp_path: Path) -> Path:
+    (tmp_path / "token").write_text("first\n")
     (tmp_path / "ca.crt").write_text("certificate")
     (tmp_path / "namespace").write_text("kube-chores\n")
-    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443", "HOME": "/nonexistent"}
+    return tmp_path
 
-    connection = connect(environ=environ, service_account=tmp_path)
+
+def test_a_pod_uses_its_service_account(service_account: Path) -> None:
+    connection = connect(environ=IN_A_POD, service_account=service_account)
 
     assert (connection.endpoint.server, connection.namespace, connection.in_pod) == (
         "https://[fd00::1]:443",
         "kube-chores",
         True,
     )
-    assert connection.endpoint.ca_file == str(tmp_path / "ca.crt")
-    assert connection.endpoint.authorization().lower() == "bearer first"
+    assert connection.endpoint.ca_file == str(service_account / "ca.crt")
+    assert connection.endpoint.authorization() == "Bearer first"
+
+
+def test_a_replaced_token_is_used(service_account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = connect(environ=IN_A_POD, service_account=service_account).endpoint
+    now = time.monotonic()
+    seen = endpoint.authorization()
+    (service_account / "token").write_text("second")
+
+    monkeypatch.setattr(time, "monotonic", lambda: now + 60)
+
+    assert (seen, endpoint.authorization()) == ("Bearer first", "Bearer second")
+
+
+@pytest.mark.parametrize("name", ["token", "ca.crt", "namespace"])
+def test_an_empty_service_account_is_told(service_account: Path, name: str) -> None:
+    (service_account / name).write_text("\n")
+
+    with pytest.raises(ConfigurationError, match=rf"the pod's service account cannot be used: .*/{name} is empty"):
+        connect(environ=IN_A_POD, service_account=service_account)
+
+
+def test_a_run_in_a_pod_loads_no_library_that_only_others_need(service_account: Path) -> None:
+    code = f"""if True:
+        import pathlib, sys
+        import jobs.__main__, jobs.sync_copies
+        from jobs.kit.connect import connect
+        connect(environ={IN_A_POD}, service_account=pathlib.Path({str(service_account)!r})).endpoint.authorization()
+        print(*sorted({{"certifi", "jsonschema", "kubernetes", "requests", "ssl", "yaml"}} & sys.modules.keys()))
+    """
+
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"\n"
 
 
 @pytest.mark.parametrize(
