@@ -55,16 +55,31 @@ def state(
     """Write statuses and the Events that go with them; yield a result for each that could not be written."""
     if dry_run is not DryRun.NONE:
         return
-    for statement in statements:
-        path = resources[statement.key.kind].path(statement.key.namespace, statement.key.name)
-        error = error_of(cluster.state(path, statement.encode()))
-        if statement.event and not error:
-            error = error_of(cluster.tell(statement.event))
-        # 404 and 409: the resource went away or was made anew, and its status waits for the next run; an Event that
-        # exists was told already, by an earlier try whose answer was lost.
-        if error and error.status not in (404, 409) and not error.is_terminating_namespace:
-            finding = Finding("status", Severity.ERROR, statement.key, "its status cannot be written")
-            yield Result(finding, Outcome.FAILED, error.message, error.exit_code)
+    rest = iter(statements)
+    # Some at a time: a run that dies leaves few statuses without their Events.
+    while batch := list(islice(rest, IN_FLIGHT)):
+        paths = [resources[statement.key.kind].path(statement.key.namespace, statement.key.name) for statement in batch]
+        patches = ((path, each.encode(), each) for path, each in zip(paths, batch, strict=True))
+        written: list[Statement] = []
+        for answer in cluster.state(patches):
+            if error := error_of(answer):
+                yield from _unwritten(answer.request.tag, error)
+            else:
+                written.append(answer.request.tag)
+        for answer in cluster.tell((each.event, each) for each in written if each.event):
+            if error := error_of(answer):
+                yield from _unwritten(answer.request.tag, error)
+
+
+def _unwritten(statement: Statement, error: ApiError) -> Iterator[Result]:
+    """Yield what to say of a status or Event that was refused.
+
+    Nothing of 404 and 409: the resource went away or was made anew, and its status waits for the next run; an Event
+    that exists was told already, by an earlier try whose answer was lost.
+    """
+    if error.status not in (404, 409) and not error.is_terminating_namespace:
+        finding = Finding("status", Severity.ERROR, statement.key, "its status cannot be written")
+        yield Result(finding, Outcome.FAILED, error.message, error.exit_code)
 
 
 class _Writer:

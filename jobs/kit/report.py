@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+import msgspec
 
 from jobs import __version__
 from jobs.kit.apply import DryRun
@@ -53,16 +54,29 @@ def write(report: Report) -> None:
         for line in _text(report):
             click.echo(line)
         return
-    document = as_document(report)
     if report.options.output == "json":
-        click.echo(json.dumps(document, indent=2))
-    else:
-        import yaml
+        for text in _json(report):
+            click.echo(text, nl=False)
+        return
+    import yaml
 
-        click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
+    document = as_document(report, [_result_document(result) for result in report.results])
+    click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
 
 
-def as_document(report: Report) -> dict[str, Any]:
+def _json(report: Report) -> Iterator[str]:
+    """Yield the document piece by piece: that of 30,000 writes would take more memory than the run before it."""
+    before, _, after = json.dumps(as_document(report, []), indent=2).partition('"results": []')
+    yield f'{before}"results": ['
+    separator = "\n    "
+    for result in report.results:
+        text = msgspec.json.format(msgspec.json.encode(_result_document(result)), indent=2).decode()
+        yield separator + text.replace("\n", "\n    ")
+        separator = ",\n    "
+    yield ("\n  ]" if report.results else "]") + f"{after}\n"
+
+
+def as_document(report: Report, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the report as plain data, the shape of `-o json` (docs/report.md)."""
     return {
         "job": report.job,
@@ -72,7 +86,7 @@ def as_document(report: Report) -> dict[str, Any]:
         "summary": _counts(report),
         "facts": dict(report.plan.facts),
         "note": report.plan.note,
-        "results": [_result_document(result) for result in report.results],
+        "results": results,
         "traffic": {
             "requests": dict(sorted(report.traffic.requests.items())),
             "retries": report.traffic.retries,
@@ -115,10 +129,11 @@ def _counts(report: Report) -> dict[str, int]:
 def _text(report: Report) -> Iterator[str]:
     dry = _DRY[report.options.dry_run]
     shown = [r for r in report.results if r.finding.severity is not Severity.INFO or report.options.verbose]
-    rows = [_row(result, dry) for result in shown]
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
-    for row, result in zip(rows, shown, strict=True):
-        yield from _wrapped(row, widths, word(result))
+    widths = [0, 0, 0]
+    for result in shown:
+        widths = [max(width, len(cell)) for width, cell in zip(widths, _row(result, dry), strict=False)]
+    for result in shown:
+        yield from _wrapped(_row(result, dry), widths, word(result))
         if report.options.diff:
             yield from (f"    {line}" for change in result.finding.changes for line in _diff(change))
     counts = ", ".join(f"{number} {name}" for name, number in _counts(report).items())
