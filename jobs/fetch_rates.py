@@ -97,10 +97,9 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
 def _configmaps(cluster: Cluster, namespace: str) -> dict[ObjectKey, Object]:
     contents: dict[bytes, Content] = {}
     found = {}
-    for page in cluster.pages(CONFIGMAPS, DataObject, namespace=namespace, selector=stamps.selector(NAME)):
-        for each in page:
-            read = reduced(each, contents)
-            found[ObjectKey(CONFIGMAPS.kind, read.header.name, read.header.namespace)] = read
+    for each in cluster.objects(CONFIGMAPS, DataObject, namespace=namespace, selector=stamps.selector(NAME)):
+        read = reduced(each, contents)
+        found[ObjectKey(CONFIGMAPS.kind, read.name, read.namespace)] = read
     return found
 
 

@@ -7,6 +7,7 @@ The parts are in jobs/copies: rules, seen, desired, verdicts, status.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -17,7 +18,6 @@ import msgspec
 from msgspec import Struct
 
 from jobs.copies.desired import Candidate, Place, candidates, places
-from jobs.copies.rule_files import rules_from_files
 from jobs.copies.rules import RULES, Rule, SourceQuery, parse_rule
 from jobs.copies.seen import KINDS, NAME, Copies, Namespace, Seen, Settings
 from jobs.copies.status import statements
@@ -29,7 +29,7 @@ from jobs.kit.connect import Connection
 from jobs.kit.custom_resources import Broken, from_cluster
 from jobs.kit.errors import ApiError, ConfigurationError
 from jobs.kit.model import ExitCode, Finding, Need, ObjectKey, Plan, Severity
-from jobs.kit.objects import NAMESPACES, Content, DataObject, Metadata, Object, PartialObject, header, reduced
+from jobs.kit.objects import NAMESPACES, Content, DataObject, Metadata, Object, PartialObject, reduced, string_map
 from jobs.kit.runner import Job, run
 
 OPT_OUT = "kubechores.dev/copies"
@@ -47,7 +47,11 @@ def settings(
     Raises:
         ConfigurationError: with all problems of all rules in files.
     """
-    rules = rules_from_files(filenames, connection.namespace, rule_name) if filenames else None
+    rules = None
+    if filenames:
+        from jobs.copies.rule_files import rules_from_files
+
+        rules = rules_from_files(filenames, connection.namespace, rule_name)
     return Settings(
         connection.namespace,
         rule_name,
@@ -145,29 +149,27 @@ def _copies(cluster: Cluster, rule_type: str, settings: Settings) -> Copies:
     item: type[DataObject] | type[PartialObject] = DataObject if settings.verify_content else PartialObject
     found: dict[str, dict[str, Object]] = {}
     contents: dict[bytes, Content] = {}
-    for page in cluster.pages(KINDS[rule_type], item, selector=selector, metadata_only=not settings.verify_content):
-        for each in page:
-            copy = reduced(each, contents)
-            found.setdefault(copy.header.name, {})[copy.header.namespace] = copy
+    for each in cluster.objects(KINDS[rule_type], item, selector=selector, metadata_only=not settings.verify_content):
+        copy = reduced(each, contents)
+        found.setdefault(copy.name, {})[copy.namespace] = copy
     return found
 
 
 def _namespaces(cluster: Cluster) -> tuple[Namespace, ...]:
     found = []
-    for page in cluster.pages(NAMESPACES, _NamespaceObject):
-        for each in page:
-            at = header(each.metadata)
-            active = each.status.phase == "Active" and not at.terminating
-            opted_out = at.annotations.get(OPT_OUT, "").lower() == "false"
-            found.append(Namespace(at.name, at.labels, active, opted_out))
+    for each in cluster.objects(NAMESPACES, _NamespaceObject):
+        at = each.metadata
+        active = each.status.phase == "Active" and at.deletion_timestamp is None
+        opted_out = string_map(at.annotations).get(OPT_OUT, "").lower() == "false"
+        found.append(Namespace(sys.intern(at.name), string_map(at.labels), active, opted_out))
     return tuple(sorted(found, key=lambda namespace: namespace.name))
 
 
 def _sources(cluster: Cluster, query: SourceQuery) -> tuple[Object, ...]:
-    pages = cluster.pages(KINDS[query.rule_type], DataObject, namespace=query.namespace, selector=query.selector)
     contents: dict[bytes, Content] = {}
-    found = [reduced(each, contents) for page in pages for each in page]
-    return tuple(sorted(found, key=lambda source: source.header.name))
+    objects = cluster.objects(KINDS[query.rule_type], DataObject, namespace=query.namespace, selector=query.selector)
+    found = [reduced(each, contents) for each in objects]
+    return tuple(sorted(found, key=lambda source: source.name))
 
 
 def _unreadable(rule: Rule, what: str, error: ApiError) -> Finding:
@@ -229,7 +231,7 @@ def _is_asked_for(place: Place, seen: Seen, settings: Settings) -> bool:
 
 
 def _facts(seen: Seen, wanted: Mapping[tuple[str, str], Sequence[Candidate]]) -> Mapping[str, int]:
-    sources = {(rule_type, c.source.header.uid) for (rule_type, _), group in wanted.items() for c in group}
+    sources = {(rule_type, c.source.uid) for (rule_type, _), group in wanted.items() for c in group}
     active = sum(1 for namespace in seen.namespaces if namespace.active)
     return {"rules": len(seen.rules), "sources": len(sources), "namespaces": active}
 

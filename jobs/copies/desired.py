@@ -64,19 +64,19 @@ def candidates(seen: Seen) -> tuple[dict[tuple[str, str], list[Candidate]], list
             for source in seen.sources.get(query, ()):
                 why_not = _why_no_source(source)
                 if why_not:
-                    key = ObjectKey(KINDS[query.rule_type].kind, source.header.name, source.header.namespace)
+                    key = ObjectKey(KINDS[query.rule_type].kind, source.name, source.namespace)
                     others = skipped[key].subjects if key in skipped else ()
                     subjects = tuple(sorted({*others, rule.name}))
                     skipped[key] = Finding("skipped", Severity.INFO, key, why_not, subjects=subjects)
                 else:
-                    wanted.setdefault((query.rule_type, source.header.name), []).append(Candidate(rule, source))
+                    wanted.setdefault((query.rule_type, source.name), []).append(Candidate(rule, source))
     return wanted, list(skipped.values())
 
 
 def _why_no_source(source: Object) -> str:
     if stamps.is_stamped(source.header.labels):
         return "was made by kube-chores: a copy is never a source"
-    if source.header.name == _ROOT_CA:
+    if source.name == _ROOT_CA:
         return "every namespace has its own kube-root-ca.crt"
     return NEVER_COPIED.get(source.content.type, "") if source.content else ""
 
@@ -92,7 +92,7 @@ def places(seen: Seen, wanted: Mapping[tuple[str, str], Sequence[Candidate]]) ->
         claims: dict[str, tuple[int, ...]] = {}
         for number, candidate in enumerate(claimants):
             for namespace in targets[candidate.rule.name]:
-                if namespace != candidate.source.header.namespace:
+                if namespace != candidate.source.namespace:
                     claims[namespace] = (*claims.get(namespace, ()), number)
         # Most places are claimed alike, so what they should hold is worked out once and shared.
         desired: dict[tuple[int, ...], tuple[Desired, ...]] = {}
@@ -130,15 +130,17 @@ def _desired(rule_type: str, candidates: Sequence[Candidate]) -> tuple[Desired, 
     """Return what the candidates want, one for each source; the first rule by name stamps what several want."""
     by_source: dict[str, list[Candidate]] = {}
     for candidate in sorted(candidates, key=lambda candidate: candidate.rule.name):
-        by_source.setdefault(candidate.source.header.namespace, []).append(candidate)
+        by_source.setdefault(candidate.source.namespace, []).append(candidate)
     return tuple(_copy_of(rule_type, same) for _, same in sorted(by_source.items()))
 
 
 def _copy_of(rule_type: str, candidates: Sequence[Candidate]) -> Desired:
     rule, source = candidates[0]
     content, at, extra = source.content or Content(), source.header, rule.spec.metadata
-    name = f"{at.namespace}/{at.name}"
-    stamp = stamps.stamp(NAME, rule.namespace, rule.name, name, stamps.fingerprint(content, at.uid), rule.spec.orphans)
+    name = f"{source.namespace}/{source.name}"
+    stamp = stamps.stamp(
+        NAME, rule.namespace, rule.name, name, stamps.fingerprint(content, source.uid), rule.spec.orphans
+    )
     labels = {key: at.labels[key] for key in extra.copy_labels if key in at.labels}
     annotations = {key: at.annotations[key] for key in extra.copy_annotations if key in at.annotations}
     return Desired(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from jobs.copies.seen import KINDS, NAME, Seen, Settings
 from jobs.kit import stamps
 from jobs.kit.diff import HIDDEN, changes, metadata_changes
 from jobs.kit.errors import ApiError
-from jobs.kit.manifests import Deletion, Manifest, repair, replacement
+from jobs.kit.manifests import Deletion, Manifest, Replacement, repair
 from jobs.kit.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
 from jobs.kit.objects import SECRETS, Content, Header, Object
 
@@ -67,7 +68,7 @@ def judge(place: Place, view: View) -> Finding | Need | None:
     if actual.header.terminating:
         return Finding("skipped", Severity.INFO, place.key, "is being deleted", subjects=place.rules)
     if not place.desired:
-        return _orphan(place.key, actual.header, view)
+        return _orphan(place.key, actual, view)
     before = actual.header.annotations.get(stamps.SOURCE)
     if view.seen.failures and before not in (None, place.desired[0].source):
         return _uncertain(place, before)
@@ -128,7 +129,7 @@ def _of_somebody_else(place: Place, actual: Object, seen: Seen) -> Finding | Nee
     why_not = _why_not_adopted(actual.header, actual.content, desired)
     if why_not:
         return _conflict(place, f"exists and cannot be adopted: {why_not}; left untouched")
-    fix = Fix(Action.REPLACE, replacement(_manifest(place.key, desired), actual.header))
+    fix = Fix(Action.REPLACE, Replacement(_manifest(place.key, desired), actual))
     reason = f"adopted: was not made by kube-chores; now from {desired.source}"
     return Finding("foreign", Severity.WARNING, place.key, reason, fix, subjects=desired.rules)
 
@@ -168,7 +169,8 @@ def _missing(place: Place, settings: Settings) -> Finding:
     desired = place.desired[0]
     shown = changes(None, desired.content, secret=desired.resource is SECRETS) if settings.diff else ()
     fix = Fix(Action.CREATE, _manifest(place.key, desired))
-    return Finding("missing", Severity.WARNING, place.key, f"from {desired.source}", fix, shown, desired.rules)
+    reason = sys.intern(f"from {desired.source}")  # in a first sweep that of thousands
+    return Finding("missing", Severity.WARNING, place.key, reason, fix, shown, desired.rules)
 
 
 def _why(
@@ -184,7 +186,7 @@ def _why(
     if source_before is not None and source_before != desired.source:
         return f"the source is {desired.source} now; was {source_before}"
     if not fresh:
-        return f"the source {desired.source} was made anew" if right else f"the source {desired.source} changed"
+        return sys.intern(f"the source {desired.source} {'was made anew' if right else 'changed'}")
     names = [change.field for change in (differing or relabelled)]
     named = ", ".join(names[:_MOST_FIELDS_NAMED]) + (
         f" and {len(names) - _MOST_FIELDS_NAMED} more" * (len(names) > _MOST_FIELDS_NAMED)
@@ -203,14 +205,14 @@ def _conflict(place: Place, reason: str) -> Finding:
     return Finding("conflict", Severity.WARNING, place.key, reason, subjects=place.rules)
 
 
-def _orphan(key: ObjectKey, actual: Header, view: View) -> Finding:
+def _orphan(key: ObjectKey, actual: Object, view: View) -> Finding:
     """Return what to do with a copy that no rule wants: what its rule says, or the stamp where the rule is gone."""
-    rule = actual.annotations.get(stamps.RULE, "an unknown rule")
-    source = actual.annotations.get(stamps.SOURCE, "an unknown source")
+    rule = actual.header.annotations.get(stamps.RULE, "an unknown rule")
+    source = actual.header.annotations.get(stamps.SOURCE, "an unknown source")
     subjects = (rule.rpartition("/")[2],)
     unwanted = "its namespace opted out" if key.namespace in view.opted_out else "no rule wants it any more"
     why = f"{unwanted}; was made for {rule} from {source}"
-    if view.orphans.get(rule, actual.annotations.get(stamps.ORPHANS)) != "Delete":
+    if view.orphans.get(rule, actual.header.annotations.get(stamps.ORPHANS)) != "Delete":
         return Finding("retained", Severity.INFO, key, why, subjects=subjects)
     fix = Fix(Action.DELETE, Deletion(actual.uid, actual.resource_version))
     return Finding("orphan", Severity.WARNING, key, why, fix, subjects=subjects)

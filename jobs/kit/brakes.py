@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
+from msgspec import structs
+
 from jobs.kit.model import Action, Brake, ExitCode, Plan
 
 FEWEST_DELETES = 10
@@ -21,7 +23,9 @@ def hold_deletes(plan: Plan, max_deletes: int | None) -> Plan:
     deletes = Counter(f.object.kind for f in plan.findings if f.fix and f.fix.action is Action.DELETE)
     held = {kind: number for kind, number in sorted(deletes.items()) if number > _allowed(plan, kind, max_deletes)}
     findings = tuple(
-        replace(finding, fix=None, reason=f"{finding.reason}; held by the deletion brake", exit_code=ExitCode.BRAKE)
+        structs.replace(
+            finding, fix=None, reason=f"{finding.reason}; held by the deletion brake", exit_code=ExitCode.BRAKE
+        )
         if finding.object.kind in held and finding.fix and finding.fix.action is Action.DELETE
         else finding
         for finding in plan.findings

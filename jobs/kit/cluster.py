@@ -60,7 +60,7 @@ class Cluster:
     transport: Transport
     manager: str
 
-    def pages(
+    def objects(
         self,
         resource: Resource,
         item: type[Item],
@@ -68,8 +68,8 @@ class Cluster:
         namespace: str = "",
         selector: str = "",
         metadata_only: bool = False,
-    ) -> Iterator[list[Item]]:
-        """Yield the pages of a list, each as decoded `item`s. A page may be empty and not be the last.
+    ) -> Iterator[Item]:
+        """Yield the objects of a list, decoded as `item`, page by page: no more than a page is held in memory.
 
         Raises:
             ApiError: also in the middle, with status 410 when the list expired; what was yielded is then no whole view.
@@ -81,15 +81,21 @@ class Cluster:
             query = {"limit": str(limit), "labelSelector": selector, "continue": token}
             path = f"{resource.path(namespace)}?{urlencode({k: v for k, v in query.items() if v})}"
             accept = _METADATA_LIST if metadata_only else "application/json"
-            body = _checked(self.transport.send(Request("GET", path, accept=accept)))
-            try:
-                page = decoder.decode(body)
-            except msgspec.DecodeError as error:
-                raise ApiError(0, f"the answer to GET {path} is no list of the Kubernetes API: {error}") from error
-            yield page.items or []
-            token = page.metadata.token
+            items, token = self._page(Request("GET", path, accept=accept), decoder)
+            yield from items
             if not token:
                 return
+            del items  # before the next page comes
+
+    def _page(self, request: Request, decoder: msgspec.json.Decoder[Any]) -> tuple[list[Any], str]:
+        """Return the items of a page, and the token of the next one. A page may be empty and not be the last."""
+        body = _checked(self.transport.send(request))
+        try:
+            page = decoder.decode(body)
+        except msgspec.DecodeError as error:
+            why = f"the answer to GET {request.path} is no list of the Kubernetes API: {error}"
+            raise ApiError(0, why) from error
+        return page.items or [], page.metadata.token
 
     def read(self, wanted: Iterable[tuple[Resource, str, str, bool]]) -> Iterator[Answer]:
         """GET many objects, given as (resource, namespace, name, in full); yield raw answers tagged with each."""
@@ -108,15 +114,23 @@ class Cluster:
         query = urlencode({"fieldManager": self.manager, **({"dryRun": "All"} if dry_run else {})})
         return self.transport.stream(_write_request(*write, query) for write in writes)
 
-    def state(self, path: str, patch: bytes) -> Answer:
-        """Merge into the status of the object at `path`."""
+    def state(self, patches: Iterable[tuple[str, bytes, Any]]) -> Iterator[Answer]:
+        """Merge into statuses, given as (path of the object, patch, tag); yield raw answers in no order."""
         query = urlencode({"fieldManager": self.manager})
-        return self.transport.send(Request("PATCH", f"{path}/status?{query}", patch, content_type=_MERGE))
+        return self.transport.stream(
+            Request("PATCH", f"{path}/status?{query}", patch, content_type=_MERGE, tag=tag)
+            for path, patch, tag in patches
+        )
 
-    def tell(self, event: Mapping[str, Any]) -> Answer:
-        """Create an Event. Its name is unique, so it may be sent again: 409 says that an earlier try arrived."""
-        path = EVENTS.path(event["metadata"]["namespace"])
-        return self.transport.send(Request("POST", path, msgspec.json.encode(event)))
+    def tell(self, events: Iterable[tuple[Mapping[str, Any], Any]]) -> Iterator[Answer]:
+        """Create Events, given as (object, tag); yield raw answers in no order.
+
+        The name of each is unique, so it may be sent again: 409 says that an earlier try arrived.
+        """
+        return self.transport.stream(
+            Request("POST", EVENTS.path(event["metadata"]["namespace"]), msgspec.json.encode(event), tag=tag)
+            for event, tag in events
+        )
 
     def may(self, verb: str, resource: Resource) -> bool:
         """Whether the credentials have a right in all namespaces; asking is open to everybody and changes nothing.

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from jobs.kit import files
 from jobs.kit.cluster import Cluster, whole
 from jobs.kit.errors import ApiError, ConfigurationError
 from jobs.kit.model import ObjectKey
@@ -78,7 +77,7 @@ def from_cluster(
 
 
 def _listed(cluster: Cluster, resource: Resource, namespace: str) -> list[tuple[Head, bytes]]:
-    objects = (each for page in cluster.pages(resource, _Object, namespace=namespace) for each in page)
+    objects = cluster.objects(resource, _Object, namespace=namespace)
     found = [(_head(resource, each), bytes(each.spec)) for each in objects]
     return sorted(found, key=lambda each: each[0].key)
 
@@ -115,6 +114,8 @@ def from_files(
     Raises:
         ConfigurationError: with all problems of all of them.
     """
+    from jobs.kit import files  # YAML, which a run that reads the cluster has no use for
+
     found: dict[ObjectKey, Parsed] = {}
     problems: list[str] = []
     for document in files.documents(filenames):

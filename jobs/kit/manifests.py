@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import msgspec
@@ -11,42 +11,36 @@ from msgspec import Raw, Struct, structs
 
 from jobs.kit.diff import HIDDEN, changes
 from jobs.kit.model import Action, Fix, ObjectKey
-from jobs.kit.objects import SECRETS, Content, DataObject, Header, Object, Resource
+from jobs.kit.objects import SECRETS, Content, DataObject, Object, Resource
 
 _SHORTEST_HIDDEN = 4  # hiding every "a" would leave no sentence
 
 
-class Manifest(Struct, frozen=True):
-    """What a create or replace sends. With `uid` and `resource_version` the server takes it for that very version only.
-
-    `owner_references` and `finalizers` are JSON as it came, since a replace that left them out would remove them.
-    """
+class Manifest(Struct, frozen=True, gc=False):
+    """What a create sends. `owner_references` is JSON."""
 
     resource: Resource
     key: ObjectKey
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     content: Content
-    uid: str = ""
-    resource_version: str = ""
     owner_references: bytes = b""
-    finalizers: bytes = b""
 
     def encode(self) -> bytes:
         """Return the object as JSON."""
+        return self.encoded_with({})
+
+    def encoded_with(self, more: Mapping[str, Any]) -> bytes:
+        """Return the object as JSON, with `more` in its metadata, which is stronger than its own."""
         metadata: dict[str, Any] = {
             "name": self.key.name,
             "namespace": self.key.namespace,
             "labels": self.labels,
             "annotations": self.annotations,
         }
-        if self.uid:
-            metadata |= {"uid": self.uid, "resourceVersion": self.resource_version}
         if self.owner_references:
             metadata["ownerReferences"] = Raw(self.owner_references)
-        if self.finalizers:
-            metadata["finalizers"] = Raw(self.finalizers)
-        head = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, "metadata": metadata}
+        head = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, "metadata": {**metadata, **more}}
         return msgspec.json.encode({**head, **msgspec.to_builtins(self.content)})
 
     def unlike(self, answer: bytes) -> tuple[str, ...]:
@@ -67,7 +61,46 @@ class Manifest(Struct, frozen=True):
         return structs.replace(self, key=self.key._replace(name=name))
 
 
-class Deletion(Struct, frozen=True):
+class Replacement(Struct, frozen=True, gc=False):
+    """What a replace sends: `manifest` in the place of that very version of `actual`.
+
+    It keeps the labels and annotations that others put on that, its finalizers, and its owners where `manifest` names
+    none: a replace that left them out would remove them.
+    """
+
+    manifest: Manifest
+    actual: Object
+
+    def encode(self) -> bytes:
+        """Return the object as JSON."""
+        before, manifest = self.actual.header, self.manifest
+        ours = before.ownership
+        metadata: dict[str, Any] = {
+            "uid": self.actual.uid,
+            "resourceVersion": self.actual.resource_version,
+            "labels": {**_without(before.labels, ours.labels), **manifest.labels},
+            "annotations": {**_without(before.annotations, ours.annotations), **manifest.annotations},
+        }
+        if before.owner_references and not manifest.owner_references:
+            metadata["ownerReferences"] = Raw(before.owner_references)
+        if before.finalizers:
+            metadata["finalizers"] = Raw(before.finalizers)
+        return manifest.encoded_with(metadata)
+
+    def unlike(self, answer: bytes) -> tuple[str, ...]:
+        """Return the fields in which the server's answer differs."""
+        return self.manifest.unlike(answer)
+
+    def conceal(self, text: str) -> str:
+        """Return the text without the values of a Secret."""
+        return self.manifest.conceal(text)
+
+
+def _without(values: Mapping[str, str], names: Container[str]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+class Deletion(Struct, frozen=True, gc=False):
     """A delete of one very version of an object.
 
     https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/delete-options/
@@ -90,7 +123,7 @@ class Deletion(Struct, frozen=True):
         return text
 
 
-class Recreation(Struct, frozen=True):
+class Recreation(Struct, frozen=True, gc=False):
     """A delete and a create, for what cannot be changed in place."""
 
     deletion: Deletion
@@ -109,30 +142,14 @@ class Recreation(Struct, frozen=True):
         return self.manifest.conceal(text)
 
 
-def replacement(manifest: Manifest, actual: Header) -> Manifest:
-    """Return `manifest` as what is there is to become, with the labels and annotations that others put on that."""
-    ownership = actual.ownership
-    labels = {name: value for name, value in actual.labels.items() if name not in ownership.labels}
-    annotations = {name: value for name, value in actual.annotations.items() if name not in ownership.annotations}
-    return structs.replace(
-        manifest,
-        labels={**labels, **manifest.labels},
-        annotations={**annotations, **manifest.annotations},
-        uid=actual.uid,
-        resource_version=actual.resource_version,
-        owner_references=manifest.owner_references or actual.owner_references,
-        finalizers=actual.finalizers,
-    )
-
-
 def repair(manifest: Manifest, actual: Object) -> Fix:
     """Return the write that makes of an object of ours what `manifest` says: in place where the API allows that."""
     before, after = actual.content, manifest.content
     if before is None or before == after or not (before.immutable or before.type != after.type):
-        return Fix(Action.REPLACE, replacement(manifest, actual.header))
+        return Fix(Action.REPLACE, Replacement(manifest, actual))
     # https://kubernetes.io/docs/concepts/configuration/secret/#secret-immutable; the type of a Secret is as fixed.
     # What others put on the old object goes with it: on the new one it would count as ours.
-    return Fix(Action.RECREATE, Recreation(Deletion(actual.header.uid, actual.header.resource_version), manifest))
+    return Fix(Action.RECREATE, Recreation(Deletion(actual.uid, actual.resource_version), manifest))
 
 
 def _spellings(content: Content) -> set[str]:

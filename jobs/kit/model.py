@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
 
+from msgspec import Struct
+
 
 class ObjectKey(NamedTuple):
     """Names one object; sorts by kind, name, namespace. `namespace` is empty for cluster-scoped kinds."""
@@ -73,16 +75,14 @@ class Change(NamedTuple):
     desired: str | None
 
 
-@dataclass(frozen=True)
-class Fix:
+class Fix(Struct, frozen=True, gc=False):
     """A write that removes a finding."""
 
     action: Action
     body: Body
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True, gc=False):
     """Something that is not as it should be, or worth telling.
 
     `subjects` are the names of the custom resources that the finding is about, sorted. `exit_code` is what the run

@@ -86,44 +86,35 @@ class Ownership(Struct, frozen=True):
     annotations: frozenset[str]
 
 
-class Header(Struct, frozen=True):
-    """An object's metadata, reduced. What is the same in many objects is held once."""
+class Header(Struct, frozen=True, gc=False):
+    """An object's metadata beside what names it, reduced. Copies of one source have the same: it is held once."""
 
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str
-    terminating: bool
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     ownership: Ownership
+    terminating: bool = False
     owner_references: bytes = b""
     finalizers: bytes = b""
 
 
-def header(metadata: Metadata) -> Header:
-    """Reduce `metadata`."""
-    entries = metadata.managed_fields or []
-    return Header(
-        sys.intern(metadata.namespace),
-        sys.intern(metadata.name),
-        metadata.uid,
-        metadata.resource_version,
-        metadata.deletion_timestamp is not None,
-        _string_map(bytes(metadata.labels)),
-        _string_map(bytes(metadata.annotations)),
-        _ownership(tuple((entry.manager, bytes(entry.fields_v1)) for entry in entries)),
-        bytes(metadata.owner_references),
-        bytes(metadata.finalizers),
-    )
+@lru_cache(maxsize=16384)
+def _header(
+    terminating: bool,
+    labels: bytes,
+    annotations: bytes,
+    managed_fields: tuple[tuple[str, bytes], ...],
+    owner_references: bytes,
+    finalizers: bytes,
+) -> Header:
+    ownership = _ownership(managed_fields)
+    return Header(string_map(labels), string_map(annotations), ownership, terminating, owner_references, finalizers)
 
 
-@lru_cache(maxsize=4096)
-def _string_map(raw: bytes) -> Mapping[str, str]:
+def string_map(raw: Raw | bytes) -> Mapping[str, str]:
+    """Return labels or annotations from their JSON."""
     return (msgspec.json.decode(raw, type=dict[str, str] | None) if raw else None) or {}
 
 
-@lru_cache(maxsize=4096)
 def _ownership(entries: tuple[tuple[str, bytes], ...]) -> Ownership:
     ours: set[str] = set()
     theirs: dict[str, set[str]] = {}
@@ -208,19 +199,46 @@ class DataObject(Struct, rename="camel"):
         )
 
 
-class Object(Struct, frozen=True):
-    """A ConfigMap or Secret, reduced. `content` is None where only metadata was read."""
+class Object(Struct, frozen=True, gc=False):
+    """A ConfigMap or Secret, reduced: a run holds one for each copy there is. `content` is None where it was not read.
 
+    `version` is the uid and the resourceVersion, which only writes need.
+    """
+
+    namespace: str
+    name: str
+    version: str
     header: Header
     content: Content | None = None
+
+    @property
+    def uid(self) -> str:
+        """The object's uid."""
+        return self.version.partition(" ")[0]
+
+    @property
+    def resource_version(self) -> str:
+        """The version that was read."""
+        return self.version.partition(" ")[2]
 
 
 def reduced(read: DataObject | PartialObject, contents: dict[bytes, Content]) -> Object:
     """Return an object as it came, reduced; what it holds is shared with all that hold the same, by `contents`."""
-    if isinstance(read, PartialObject):
-        return Object(header(read.metadata))
-    content = read.content
-    return Object(header(read.metadata), contents.setdefault(content.canonical(), content))
+    metadata = read.metadata
+    header = _header(
+        metadata.deletion_timestamp is not None,
+        bytes(metadata.labels),
+        bytes(metadata.annotations),
+        tuple((entry.manager, bytes(entry.fields_v1)) for entry in metadata.managed_fields or []),
+        bytes(metadata.owner_references),
+        bytes(metadata.finalizers),
+    )
+    content = None
+    if isinstance(read, DataObject):
+        content = read.content
+        content = contents.setdefault(content.canonical(), content)
+    version = f"{metadata.uid} {metadata.resource_version}"
+    return Object(sys.intern(metadata.namespace), sys.intern(metadata.name), version, header, content)
 
 
 def decoded(body: bytes, contents: dict[bytes, Content], *, full: bool) -> Object:

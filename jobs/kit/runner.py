@@ -6,11 +6,11 @@ import secrets
 import shlex
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from types import FrameType
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from jobs import __version__
 from jobs.kit import log, report
@@ -19,12 +19,14 @@ from jobs.kit.brakes import hold_deletes
 from jobs.kit.cluster import Cluster, error_of
 from jobs.kit.conditions import Statement
 from jobs.kit.connect import Connection, connect
-from jobs.kit.errors import ApiError, ChoresError, StoppedError
+from jobs.kit.errors import ApiError, ChoresError
 from jobs.kit.model import Action, Brake, ExitCode, Finding, Need, Outcome, Plan, Result, Severity
 from jobs.kit.objects import MANAGER, Resource
 from jobs.kit.options import RunOptions, variable
 from jobs.kit.transport import Transport
-from jobs.kit.web import Page, fetch
+
+if TYPE_CHECKING:
+    from jobs.kit.web import Page
 
 # Whoever looks after a lost race may lose the next one; after three the next run looks.
 _LOOKS = 3
@@ -134,10 +136,10 @@ class _Run(Generic[Settings, Seen]):
         if self.job.conditions is None or self.stopping():
             return []
         statements = self.job.conditions(seen, self.settings, plan, results, self.now)
-        unwritten: list[Result] = []
-        with suppress(StoppedError):
-            unwritten.extend(state(self.cluster, statements, self.job.resources, self.options.dry_run))
-        return unwritten
+        return sorted(
+            state(self.cluster, statements, self.job.resources, self.options.dry_run),
+            key=lambda result: result.finding.object,
+        )
 
     def _settle(self, seen: Seen) -> tuple[Plan, Seen]:
         """Plan, read what the plan needs, plan again, until it needs nothing."""
@@ -145,6 +147,8 @@ class _Run(Generic[Settings, Seen]):
         while plan.needs or plan.urls:
             seen = self._look_up(seen, plan.needs)
             if plan.urls:
+                from jobs.kit.web import fetch
+
                 seen = seen.looked_up({}, {url: fetch(url, self.user_agent, self.stopping) for url in plan.urls})
             plan = self.job.plan(seen, self.settings, self.now)
         return plan, seen

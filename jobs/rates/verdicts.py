@@ -14,7 +14,7 @@ from jobs.kit.diff import changes, metadata_changes
 from jobs.kit.errors import ApiError
 from jobs.kit.manifests import Deletion, Manifest, repair
 from jobs.kit.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
-from jobs.kit.objects import CONFIGMAPS, Content, Header, Object
+from jobs.kit.objects import CONFIGMAPS, Content, Object
 from jobs.rates.choice import Answers, Ask, Choice, Jump, Refusal, choose
 from jobs.rates.exchange_rates import EXCHANGE_RATES, ExchangeRate, RateStatus
 from jobs.rates.figures import Figures
@@ -45,7 +45,7 @@ def judge(rate: ExchangeRate, seen: Seen, answers: Answers, settings: Settings, 
         return Verdict(need=actual)
     if isinstance(actual, ApiError):
         return Verdict((_about(rate, "unreadable", place, actual.message, actual.exit_code),))
-    if actual and (why := _why_not_ours(actual.header, rate)):
+    if actual and (why := _why_not_ours(actual, rate)):
         return Verdict((Finding("conflict", Severity.WARNING, place, why, subjects=(rate.subject,)),))
     if actual and actual.header.terminating:
         return Verdict((Finding("skipped", Severity.WARNING, place, "is being deleted", subjects=(rate.subject,)),))
@@ -88,13 +88,13 @@ class _Owner(Struct, rename="camel"):
         return (self.api_version, self.kind) == (EXCHANGE_RATES.api_version, EXCHANGE_RATES.kind)
 
 
-def owners(header: Header) -> list[_Owner]:
+def owners(each: Object) -> list[_Owner]:
     """Return who owns an object."""
-    return msgspec.json.decode(header.owner_references or b"[]", type=list[_Owner])
+    return msgspec.json.decode(each.header.owner_references or b"[]", type=list[_Owner])
 
 
-def _why_not_ours(actual: Header, rate: ExchangeRate) -> str:
-    if not stamps.is_ours(actual.labels, NAME, rate.place.namespace):
+def _why_not_ours(actual: Object, rate: ExchangeRate) -> str:
+    if not stamps.is_ours(actual.header.labels, NAME, rate.place.namespace):
         return "exists and is not ours: left untouched"
     others = [owner.name for owner in owners(actual) if owner.is_exchange_rate()]
     if not rate.head.uid and others and rate.head.key.name not in others:
@@ -138,7 +138,7 @@ def _compare(
         fix = Fix(Action.CREATE, desired)
         return _finding(rate, "missing", _told(figures, instead_of), fix, differing, settings)
     relabelled = metadata_changes(desired.labels, desired.annotations, actual.header)
-    disowned = bool(rate.head.uid) and rate.head.uid not in [each.uid for each in owners(actual.header)]
+    disowned = bool(rate.head.uid) and rate.head.uid not in [each.uid for each in owners(actual)]
     if not (differing or relabelled or disowned):
         return None
     fix = repair(desired, actual)
@@ -146,7 +146,7 @@ def _compare(
         reason = f"{_told(figures, instead_of)}; was {_was(actual.content)}"
         return _finding(rate, "outdated", reason, fix, differing, settings)
     others = [change for change in relabelled if "kubechores.dev/" not in change.field]
-    reason = _drifted(differing or relabelled, actual.header)
+    reason = _drifted(differing or relabelled, actual)
     return _finding(rate, "drifted", reason, fix, (*differing, *others), settings)
 
 
@@ -223,10 +223,10 @@ def _was(content: Content | None) -> str:
     return f"{data.get('rate')} of {data.get('date')} from {data.get('source')}"
 
 
-def _drifted(found: Sequence[Change], actual: Header) -> str:
+def _drifted(found: Sequence[Change], actual: Object) -> str:
     if not found:
         return "its owner reference is gone"
-    by = ", ".join(actual.ownership.theirs)
+    by = ", ".join(actual.header.ownership.theirs)
     return f"{', '.join(change.field for change in found)} changed" + (f" by {by}" if by else "")
 
 
@@ -249,10 +249,10 @@ def leftovers(seen: Seen, wanted: Mapping[ObjectKey, object], settled: Mapping[s
     for key, each in sorted((seen.configmaps or {}).items()):
         if key in wanted or each.header.terminating:
             continue
-        owner = next((settled[one.uid] for one in owners(each.header) if one.uid in settled), None)
+        owner = next((settled[one.uid] for one in owners(each) if one.uid in settled), None)
         if owner:
             reason = f"exchangerate/{owner.head.key.name} has its rate in configmap/{owner.place.name} now"
-            fix = Fix(Action.DELETE, Deletion(each.header.uid, each.header.resource_version))
+            fix = Fix(Action.DELETE, Deletion(each.uid, each.resource_version))
             found.append(Finding("orphan", Severity.WARNING, key, reason, fix, subjects=(owner.subject,)))
         else:
             found.append(Finding("retained", Severity.INFO, key, "no ExchangeRate wants it; left as it is"))

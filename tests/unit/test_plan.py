@@ -40,18 +40,16 @@ def source(
     namespace: str = "home", content: Content = CONTENT, uid: str = "", labels: Mapping[str, str] | None = None
 ) -> Object:
     nobody = Ownership(frozenset(), {}, frozenset(), frozenset())
-    return Object(
-        Header(namespace, "settings", uid or f"uid-{namespace}", "1", False, labels or {}, {}, nobody), content
-    )
+    return Object(namespace, "settings", f"{uid or f'uid-{namespace}'} 1", Header(labels or {}, {}, nobody), content)
 
 
 def copy(namespace: str, of: Object, by: Rule, **theirs: frozenset[str]) -> Object:
     """What a metadata-only list shows of a copy that was made for this rule from this source."""
     assert of.content
-    name = f"{of.header.namespace}/{of.header.name}"
-    stamp = stamps.stamp("sync-copies", "kube-chores", by.name, name, stamps.fingerprint(of.content, of.header.uid))
+    name = f"{of.namespace}/{of.name}"
+    stamp = stamps.stamp("sync-copies", "kube-chores", by.name, name, stamps.fingerprint(of.content, of.uid))
     ownership = Ownership(of.content.fields(), theirs, frozenset(stamp.labels), frozenset(stamp.annotations))
-    return Object(Header(namespace, "settings", "copy-uid", "5", False, stamp.labels, stamp.annotations, ownership))
+    return Object(namespace, "settings", "copy-uid 5", Header(stamp.labels, stamp.annotations, ownership))
 
 
 def seen(rules: list[Rule], sources: list[Object], copies: list[Object], *namespaces: str) -> Seen:
@@ -59,8 +57,8 @@ def seen(rules: list[Rule], sources: list[Object], copies: list[Object], *namesp
     return Seen(
         tuple(rules),
         tuple(Namespace(name, {}, True, False) for name in sorted(names)),
-        {q: tuple(s for s in sources if s.header.namespace == q.namespace) for r in rules for q in r.queries()},
-        {"configmap": {"settings": {each.header.namespace: each for each in copies}} if copies else {}},
+        {q: tuple(s for s in sources if s.namespace == q.namespace) for r in rules for q in r.queries()},
+        {"configmap": {"settings": {each.namespace: each for each in copies}} if copies else {}},
     )
 
 
@@ -94,13 +92,9 @@ def test_a_copy_that_lost_or_gained_one_of_our_fields_is_read() -> None:
     whole = copy("team", source(), rule())
     ownership = whole.header.ownership
     for ours in (frozenset({"data.a"}), frozenset({"data.a", "data.b", "data.c"}), frozenset[str]()):
-        header = Header(
-            **{
-                **{name: getattr(whole.header, name) for name in whole.header.__struct_fields__},
-                "ownership": Ownership(ours, {}, ownership.labels, ownership.annotations),
-            }
-        )
-        world = seen([rule()], [source()], [Object(header)], "team")
+        changed = Ownership(ours, {}, ownership.labels, ownership.annotations)
+        edited = structs.replace(whole, header=structs.replace(whole.header, ownership=changed))
+        world = seen([rule()], [source()], [edited], "team")
         assert plan(world, SETTINGS, NOW).needs == (Need(ObjectKey("ConfigMap", "settings", "team")),)
 
 
@@ -239,20 +233,13 @@ def test_a_dry_run_looks_at_every_missing_place_and_tells_what_is_in_the_way() -
 def test_metadata_of_the_rule_is_set_and_taken_back_and_that_of_others_is_kept() -> None:
     before = rule(metadata=CopyMetadata(labels={"ours": "1"}))
     listed = copy("team", source(), before)
-    header = Header(
-        **{
-            **{name: getattr(listed.header, name) for name in listed.header.__struct_fields__},
-            "labels": {**listed.header.labels, "ours": "1", "theirs": "2"},
-            "ownership": Ownership(
-                CONTENT.fields(), {}, frozenset({*listed.header.labels, "ours"}), listed.header.ownership.annotations
-            ),
-        }
-    )
+    labels = {**listed.header.labels, "ours": "1", "theirs": "2"}
+    ours = frozenset({*listed.header.labels, "ours"})
+    ownership = Ownership(CONTENT.fields(), {}, ours, listed.header.ownership.annotations)
+    there = structs.replace(listed, header=structs.replace(listed.header, labels=labels, ownership=ownership))
     now_without = rule(metadata=CopyMetadata(copy_labels=("team",)))
 
-    finding = only(
-        plan(seen([now_without], [source(labels={"team": "blue"})], [Object(header)], "team"), SETTINGS, NOW)
-    )
+    finding = only(plan(seen([now_without], [source(labels={"team": "blue"})], [there], "team"), SETTINGS, NOW))
 
     assert finding.reason == "label ours, label team changed"
     body = finding.fix.body.encode() if finding.fix else b""
