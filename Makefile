@@ -43,6 +43,10 @@ cluster-up: $(VENV)/installed node-tools ## that cluster to play with; prints th
 cluster-down: $(VENV)/installed ## end it
 	@$(BIN)/python -m tests.keeper down
 
+benchmark: $(VENV)/installed control-plane ## measure docs/performance.md anew: half an hour on a quiet machine (needs Go)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[benchmark]'
+	@$(BIN)/python -m benchmarks
+
 lint: $(VENV)/installed ## ruff: rules and format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
@@ -64,4 +68,4 @@ docs: $(VENV)/installed ## write the generated docs: cli.md, outputs.md, the tab
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test control-plane test-cluster node-tools test-node cluster-up cluster-down lint types image lock docs clean
+.PHONY: help venv demo test control-plane test-cluster node-tools test-node cluster-up cluster-down lint types benchmark image lock docs clean

@@ -60,7 +60,7 @@ class Client:
         self.multi = pycurl.CurlMulti()
         self.decoder = msgspec.json.Decoder(_List)
 
-    def list(self, path: str, accept: str = "application/json") -> Iterator[_Object]:
+    def objects(self, path: str, accept: str = "application/json") -> Iterator[_Object]:
         """Yield the objects of a list, page by page."""
         token = ""
         while True:
@@ -83,9 +83,10 @@ class Client:
                 running += 1
             if not running:
                 return bodies
-            self.multi.select(1.0)
             self.multi.perform()
             _, done, failed = self.multi.info_read()
+            if not (done or failed):
+                self.multi.select(0.2)
             assert not failed, failed
             for handle in done:
                 assert handle.getinfo(pycurl.RESPONSE_CODE) < 300, handle.buffer.getvalue()
@@ -130,15 +131,8 @@ def writes(
                 metadata["resourceVersion"] = found[1]
             body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
             path = f"/api/v1/namespaces/{namespace}/secrets"
-            yield (
-                ("PUT", f"{path}/{name}", msgspec.json.encode(body))
-                if found
-                else (
-                    "POST",
-                    path,
-                    msgspec.json.encode(body),
-                )
-            )
+            encoded = msgspec.json.encode(body)
+            yield ("PUT", f"{path}/{name}", encoded) if found else ("POST", path, encoded)
 
 
 def main(kubeconfig: str) -> None:
@@ -149,12 +143,14 @@ def main(kubeconfig: str) -> None:
             (one.metadata.annotations or {}).get(HASH, ""),
             one.metadata.resource_version,
         )
-        for one in client.list(f"/api/v1/secrets?labelSelector={LABEL}%3Dyes&", METADATA_ONLY)
+        for one in client.objects(f"/api/v1/secrets?labelSelector={LABEL}%3Dyes&", METADATA_ONLY)
     }
     namespaces = [
-        one.metadata.name for one in client.list("/api/v1/namespaces?") if one.metadata.name.startswith("bench-team-")
+        one.metadata.name
+        for one in client.objects("/api/v1/namespaces?")
+        if one.metadata.name.startswith("bench-team-")
     ]
-    sources = list(client.list(f"/api/v1/namespaces/{HOME}/secrets?labelSelector=bench%3Dyes&"))
+    sources = list(client.objects(f"/api/v1/namespaces/{HOME}/secrets?labelSelector=bench%3Dyes&"))
     written = len(client.send(writes(sources, namespaces, copies)))
     traffic = {"requests": client.requests, "received": client.received, "sent": client.sent, "written": written}
     sys.stdout.write(json.dumps(traffic) + "\n")

@@ -1,4 +1,4 @@
-"""docs/performance.md and its plot, from the results of benchmarks.sweep."""
+"""The tables of docs/performance.md and its plot, from the results in docs/performance.json."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
-from benchmarks.sweep import LABELS, RESULTS, SCENARIOS, SOURCES, Measured
+from benchmarks.surroundings import NAMESPACES_PER_RULE
+from benchmarks.sweep import LABELS, SCENARIOS, SOURCES, Measured
 from tests.manifests import ROOT
 
+RESULTS = ROOT / "docs" / "performance.json"
 PAGE, PLOT = ROOT / "docs" / "performance.md", ROOT / "docs" / "performance.svg"
 BEGIN, END = "<!-- written by `make benchmark` -->\n", "<!-- end -->\n"
 TITLES = {"first": "first sweep", "changed": "all sources changed", "converged": "converged"}
 Figure = Callable[[Measured], float]
-
-
-def load() -> list[Measured]:
-    """Return the results."""
-    return [Measured(**each) for each in json.loads(RESULTS.read_text())]
 
 
 def of(results: Iterable[Measured], program: str, scenario: str, namespaces: int) -> list[Measured]:
@@ -124,15 +121,80 @@ def plot(results: Sequence[Measured]) -> None:
     figure.savefig(PLOT, metadata={"Date": None})
 
 
+def memory(results: Sequence[Measured]) -> list[str]:
+    """Return the rows of memory of a converged run."""
+    numbers = sorted({each.namespaces for each in results})
+    rows = [f"| client | {' | '.join(f'{number * SOURCES:,} copies' for number in numbers)} | last to middle |"]
+    rows.append("|---|" + "---|" * (len(numbers) + 1))
+    for program in LABELS:
+        peaks = [median(each.peak_mb for each in of(results, program, "converged", number)) for number in numbers]
+        cells = [*(f"{peak:.1f}" for peak in peaks), f"{peaks[-1] / peaks[-2]:.2f}" if len(peaks) > 1 else "-"]
+        rows.append(f"| {program} | {' | '.join(cells)} |")
+    return rows
+
+
+def unrelated(results: Sequence[Measured]) -> list[str]:
+    """Return the rows of converged runs beside what is none of ours."""
+    rows = ["| cluster | seconds | peak MB | requests | bytes in |", "|---|---|---|---|---|"]
+    for scenario in dict.fromkeys(each.scenario for each in results):
+        runs = [each for each in results if each.scenario == scenario]
+        figures: list[tuple[Figure, int]] = [
+            (lambda each: each.seconds, 2),
+            (lambda each: each.peak_mb, 1),
+            (lambda each: each.requests, 0),
+            (lambda each: each.received, 0),
+        ]
+        cells = [spread(runs, figure, digits) for figure, digits in figures]
+        rows.append(f"| {scenario} | {' | '.join(cells)} |")
+    return rows
+
+
+def rules(results: Sequence[tuple[int, Measured]]) -> list[str]:
+    """Return the rows of runs with many rules."""
+    rows = ["| rules | copies | run | seconds | peak MB | requests |", "|---|---|---|---|---|---|"]
+    for number, scenario in dict.fromkeys((number, each.scenario) for number, each in results):
+        runs = [each for of_rules, each in results if (of_rules, each.scenario) == (number, scenario)]
+        cells = [
+            spread(runs, lambda each: each.seconds, 2),
+            spread(runs, lambda each: each.peak_mb, 1),
+            spread(runs, lambda each: each.requests, 0),
+        ]
+        what = "with the new rules" if scenario == "first" else scenario
+        rows.append(f"| {number:,} | {number * NAMESPACES_PER_RULE:,} | {what} | {' | '.join(cells)} |")
+    return rows
+
+
+def startup(imports: Sequence[tuple[str, float, float]], first: dict[str, float]) -> list[str]:
+    """Return the rows of what comes before the first request."""
+    rows = ["| what | ms | MB in use after it |", "|---|---|---|"]
+    rows += [f"| {name} | {seconds * 1000:.0f} | {mb:.1f} |" for name, seconds, mb in imports]
+    rows += [
+        f"| **process start to first request, {way}** | **{seconds * 1000:.0f}** | |" for way, seconds in first.items()
+    ]
+    return rows
+
+
 def main() -> None:
     """Write the plot, and the tables between the marks of the page."""
-    results = load()
-    plot(results)
+    found = json.loads(RESULTS.read_text())
+    sweeps = [Measured(**each) for each in found["sweeps"]]
+    plot(sweeps)
+    tables = {
+        "conditions": [f"- {name}: {value}" for name, value in found["conditions"].items()],
+        "ratios": comparison(sweeps),
+        "memory": memory(sweeps),
+        "growth": growth(sweeps),
+        "unrelated": unrelated([Measured(**each) for each in found["unrelated"]]),
+        "rules": rules([(number, Measured(**each)) for number, each in found["rules"]]),
+        "startup": startup(*found["startup"]),
+        "all": table(sweeps),
+    }
     text = PAGE.read_text()
-    for name, rows in (("ratios", comparison), ("growth", growth), ("all", table)):
+    for name, rows in tables.items():
         begin = BEGIN.replace("written", f"{name}: written")
-        before, _, rest = text.partition(begin)
-        text = before + begin + "\n".join(rows(results)) + "\n" + END + rest.partition(END)[2]
+        before, mark, rest = text.partition(begin)
+        assert mark, f"docs/performance.md has no mark for {name}"
+        text = before + begin + "\n".join(rows) + "\n" + END + rest.partition(END)[2]
     PAGE.write_text(text)
 
 

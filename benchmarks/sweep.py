@@ -1,11 +1,7 @@
-"""Sweeps of sync-copies and of two clients that do the least, side by side on one real API server.
-
-`python -m benchmarks.sweep` measures, and writes docs/performance.json; `python -m benchmarks.page` makes the page.
-"""
+"""Sweeps of sync-copies and of two clients that do the least, side by side on one real API server."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -14,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +20,6 @@ from tests.control_plane import ControlPlane, control_plane
 from tests.manifests import ROOT, load
 from tests.worlds import encoded, secret
 
-RESULTS = ROOT / "docs" / "performance.json"
 HOME = "bench-home"
 SOURCES, SIZE = 10, 1024
 SCENARIOS = ("first", "changed", "converged")
@@ -67,6 +62,11 @@ def measure(namespaces: Sequence[int], runs: int) -> list[Measured]:
         return found
 
 
+def team(number: int) -> str:
+    """The name of a namespace that receives copies."""
+    return f"bench-team-{number:05}"
+
+
 def value() -> str:
     """A value that is new, of SIZE bytes."""
     return canary().ljust(SIZE, "x")
@@ -100,13 +100,12 @@ class Bench:
             self.api.put(obj)
         for name in ("kube-chores", HOME):
             self.api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        self._each(self._namespace, range(self.namespaces))
+        self.each(self._namespace, range(self.namespaces))
         self.change()
         self.api.put(RULE)
 
     def _namespace(self, number: int) -> None:
-        name = f"bench-team-{number:05}"
-        self.api.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        self.api.call("POST", "/api/v1/namespaces", {"metadata": {"name": team(number)}})
 
     def change(self) -> None:
         """Give all sources another content."""
@@ -123,13 +122,18 @@ class Bench:
             assert done == written, f"{program} wrote {done} in the {scenario} sweep, not {written}"
             say(measured)
             yield measured
-        self._each(lambda number: self._empty(program, number), range(self.namespaces))
+        self.empty(program)
+
+    def empty(self, program: str) -> None:
+        """Delete the copies of a program."""
+        self.each(lambda number: self._empty(program, number), range(self.namespaces))
 
     def _empty(self, program: str, number: int) -> None:
-        path = f"/api/v1/namespaces/bench-team-{number:05}/secrets?labelSelector={LABELS[program].replace('=', '%3D')}"
+        path = f"/api/v1/namespaces/{team(number)}/secrets?labelSelector={LABELS[program].replace('=', '%3D')}"
         self.api.call("DELETE", path)
 
-    def _each(self, call: Callable[[int], object], numbers: Sequence[int]) -> None:
+    def each(self, call: Callable[[int], object], numbers: Sequence[int]) -> None:
+        """Call it with each number, some at a time."""
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(call, numbers))
 
@@ -212,18 +216,3 @@ RULE = {
         "targets": {"include": ["bench-team-*"]},
     },
 }
-
-
-def main() -> None:
-    """Measure and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--namespaces", default="100,1000,3000", help="how many, with commas")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    given = parser.parse_args()
-    found = measure([int(number) for number in given.namespaces.split(",")], given.runs)
-    given.results.write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()

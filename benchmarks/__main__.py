@@ -1,0 +1,64 @@
+"""Measure everything anew (`make benchmark`): writes docs/performance.json, and the tables and plot of its page.
+
+Takes about half an hour on two cores, which should have nothing else to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import pycurl
+
+from benchmarks import page, startup, surroundings, sweep
+from tests.control_plane import programs
+
+
+def conditions() -> dict[str, str]:
+    """Return what the figures hang on."""
+    go = subprocess.run(["go", "env", "GOVERSION"], check=True, capture_output=True, text=True).stdout.strip()
+    version = programs().name.rpartition("-v")[2]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    return {
+        "machine": f"{os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB, shared by server and client",
+        "server": f"kube-apiserver {version} with audit log, etcd without fsync, kube-controller-manager; loopback",
+        "client": f"Python {platform.python_version()}, {pycurl.version.split()[1]}, {go}",
+    }
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--namespaces", default="100,1000,3000", help="of the sweeps, with commas")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--only", choices=["sweeps", "unrelated", "rules", "startup"], help="keep the other results")
+    given = parser.parse_args()
+    measurements: dict[str, Callable[[], Any]] = {
+        "startup": lambda: [startup.imports(5 * given.runs), startup.first_request(5 * given.runs)],
+        "sweeps": lambda: [asdict(each) for each in sweep.measure(numbers(given.namespaces), given.runs)],
+        "unrelated": lambda: [asdict(each) for each in surroundings.unrelated(given.runs)],
+        "rules": lambda: [[rules, asdict(each)] for rules, each in surroundings.many_rules(given.runs)],
+    }
+    results: dict[str, Any] = json.loads(page.RESULTS.read_text()) if page.RESULTS.exists() else {}
+    for name, measure in measurements.items():
+        if given.only in (None, name):
+            sys.stderr.write(f"{name}\n")
+            results[name] = measure()
+            page.RESULTS.write_text(json.dumps({**results, "conditions": conditions()}, indent=1) + "\n")
+    page.main()
+
+
+def numbers(text: str) -> list[int]:
+    """Return the numbers of a list with commas."""
+    return [int(each) for each in text.split(",")]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""What a run costs before its first request: import by import, and from the start of the process to that request."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import yaml
+
+from tests.manifests import ROOT
+
+# In the order in which a run needs them; what an import brings along counts to whoever wants it first.
+IMPORTS = {
+    "Python": "pass",
+    "click": "import click",
+    "msgspec": "import msgspec",
+    "pycurl": "import pycurl",
+    "sync-copies": "import jobs.__main__, jobs.sync_copies",
+    "kubernetes (for a kubeconfig)": "from kubernetes import config; from kubernetes.client import Configuration",
+}
+STEP = """
+import resource, time
+began = time.perf_counter()
+{statement}
+print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+SERVICE_ACCOUNT = """
+import sys
+from functools import partial
+from pathlib import Path
+from jobs.kit import connect, runner
+runner.connect = partial(connect.connect, service_account=Path(sys.argv.pop(1)))
+from jobs.__main__ import main
+main(["sync-copies"])
+"""
+
+
+def imports(runs: int) -> list[tuple[str, float, float]]:
+    """Return by import the seconds that it takes and the MB in use after it: medians over processes."""
+    script = "".join(STEP.format(statement=statement) for statement in IMPORTS.values())
+    found: list[list[tuple[float, float]]] = []
+    for _ in range(runs):
+        out = subprocess.run(
+            [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT
+        ).stdout
+        found.append([(float(line.split()[0]), float(line.split()[1])) for line in out.splitlines()])
+    began = [bare() for _ in range(runs)]
+    steps = dict(zip(IMPORTS, zip(*found, strict=True), strict=True))
+    rows = [(name, median(s for s, _ in step), median(mb for _, mb in step)) for name, step in steps.items()]
+    return [("Python", median(began), rows[0][2]), *rows[1:]]
+
+
+def bare() -> float:
+    """Return how long Python itself takes to start and end."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "pass"], check=True)
+    return time.perf_counter() - began
+
+
+def first_request(runs: int) -> dict[str, float]:
+    """Return seconds from the start of the process until the API server sees a connection: medians."""
+    with tempfile.TemporaryDirectory() as name, socket.create_server(("127.0.0.1", 0)) as server:
+        folder, port = Path(name), server.getsockname()[1]
+        for file in ("token", "ca.crt", "namespace"):
+            (folder / file).write_text("bench")
+        (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig(port)))
+        pod = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port), "HOME": name}
+        ways = {
+            "in a pod": ([sys.executable, "-c", SERVICE_ACCOUNT, name], pod),
+            "with a kubeconfig": (
+                [sys.executable, "-m", "jobs", "sync-copies"],
+                {"KUBECONFIG": str(folder / "kubeconfig")},
+            ),
+        }
+        return {way: median(until_connected(*how, server) for _ in range(runs)) for way, how in ways.items()}
+
+
+def until_connected(command: list[str], environ: dict[str, str], server: socket.socket) -> float:
+    """Return the seconds from the start of a program until it connects; then end it."""
+    began = time.perf_counter()
+    program = subprocess.Popen(command, env={**os.environ, **environ}, cwd=ROOT, stderr=subprocess.DEVNULL)
+    connection, _ = server.accept()
+    seconds = time.perf_counter() - began
+    program.kill()
+    program.wait()
+    connection.close()
+    return seconds
+
+
+def kubeconfig(port: int) -> dict[str, object]:
+    """Return a kubeconfig for a server that says nothing."""
+    return {
+        "current-context": "bench",
+        "clusters": [{"name": "bench", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "bench", "user": {"token": "bench"}}],
+        "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps([imports(5), first_request(5)], indent=1))
