@@ -65,7 +65,7 @@ class Client:
         token = ""
         while True:
             more = f"&continue={quote(token)}" if token else ""
-            (body,) = self.send(iter([("GET", f"{path}limit=1000{more}", b"")]), accept)
+            (body,) = self.send(iter([("GET", f"{path}limit=500{more}", b"")]), accept)
             page = self.decoder.decode(body)
             yield from page.items or []
             token = page.metadata.token
@@ -86,7 +86,8 @@ class Client:
             self.multi.perform()
             _, done, failed = self.multi.info_read()
             if not (done or failed):
-                self.multi.select(0.2)
+                wanted = self.multi.timeout()
+                self.multi.select(wanted / 1000 if wanted >= 0 else 0.2)
             assert not failed, failed
             for handle in done:
                 assert handle.getinfo(pycurl.RESPONSE_CODE) < 300, handle.buffer.getvalue()

@@ -72,7 +72,7 @@ func main() {
 
 	copies := map[[2]string]seen{}
 	resource := corev1.SchemeGroupVersion.WithResource("secrets")
-	for options := (metav1.ListOptions{Limit: 1000, LabelSelector: label + "=yes"}); ; {
+	for options := (metav1.ListOptions{Limit: 500, LabelSelector: label + "=yes"}); ; {
 		page := must(partial.Resource(resource).List(ctx, options))
 		for _, one := range page.Items {
 			copies[[2]string{one.Namespace, one.Name}] = seen{one.Annotations[mark], one.ResourceVersion}
@@ -82,7 +82,7 @@ func main() {
 		}
 	}
 	var namespaces []string
-	for options := (metav1.ListOptions{Limit: 1000}); ; {
+	for options := (metav1.ListOptions{Limit: 500}); ; {
 		page := must(typed.CoreV1().Namespaces().List(ctx, options))
 		for _, one := range page.Items {
 			if strings.HasPrefix(one.Name, "bench-team-") {

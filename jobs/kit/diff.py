@@ -30,6 +30,8 @@ def metadata_changes(labels: Mapping[str, str], annotations: Mapping[str, str], 
         ("label", labels, actual.labels, actual.ownership.labels),
         ("annotation", annotations, actual.annotations, actual.ownership.annotations),
     ):
+        if theirs == ours:
+            continue  # as nearly always, and ten times faster
         for key in sorted(ours.keys() | (owned & theirs.keys())):
             if theirs.get(key) != ours.get(key):
                 found.append(Change(f"{where} {key}", theirs.get(key), ours.get(key)))

@@ -59,8 +59,8 @@ def selector(job: str, rule_namespace: str = "") -> str:
 
 def is_ours(labels: Mapping[str, str], job: str, rule_namespace: str) -> bool:
     """Whether these labels are those of an object that this job made for this rule namespace."""
-    ours = {MANAGED_BY: MANAGER, JOB: job, RULE_NAMESPACE: rule_namespace}
-    return all(labels.get(key) == value for key, value in ours.items())
+    stamp = (labels.get(MANAGED_BY), labels.get(JOB), labels.get(RULE_NAMESPACE))
+    return stamp == (MANAGER, job, rule_namespace)
 
 
 def is_stamped(labels: Mapping[str, str]) -> bool:

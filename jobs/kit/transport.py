@@ -189,6 +189,9 @@ class Transport:
         self._multi.perform()
         done = self._completed()
         if not done:
+            # libcurl may have read more than it gave out, and then wants its turn although no socket has anything.
+            wanted = self._multi.timeout()
+            pause = min(pause, wanted / 1000) if wanted >= 0 else pause
             # select() comes back at once while there is no socket to wait for: a name is looked up, or all is waiting.
             if self._multi.select(pause) == -1:
                 time.sleep(min(pause, 0.01))
