@@ -56,6 +56,8 @@ def measure(namespaces: Sequence[int], runs: int) -> list[Measured]:
             with control_plane() as plane:
                 bench = Bench(plane, Path(folder), go, number)
                 bench.prepare()
+                bench.run("bare Go", "warm-up")  # a server that has just begun is slower
+                bench.empty("bare Go")
                 for run in range(runs):
                     for program in rotated(list(LABELS), run):
                         found += bench.sweeps(program)
@@ -197,12 +199,14 @@ def server_cpu() -> float:
 
 def say(measured: Measured) -> None:
     """Show on a terminal or in a log how it goes."""
-    print(
-        f"{measured.namespaces:6} namespaces  {measured.scenario:9}  {measured.program:11}  {measured.seconds:7.2f} s  "
-        f"{measured.peak_mb:5.0f} MB  {measured.requests:6} requests",
-        file=sys.stderr,
-        flush=True,
+    figures = (
+        f"{measured.seconds:6.2f} s",
+        f"{measured.cpu_seconds:5.2f} + {measured.server_cpu_seconds:4.1f} s CPU",
+        f"{measured.peak_mb:3.0f} MB",
+        f"{measured.requests:5} requests",
     )
+    head = f"{measured.namespaces:6} namespaces  {measured.scenario:9}  {measured.program:11}"
+    print(head, *figures, sep="  ", file=sys.stderr, flush=True)
 
 
 RULE = {

@@ -46,6 +46,8 @@ class Manifest(Struct, frozen=True, gc=False):
     def unlike(self, answer: bytes) -> tuple[str, ...]:
         """Return the fields of the content in which the server's answer differs: admission changed them."""
         got = msgspec.json.decode(answer, type=DataObject).content
+        if got == self.content:
+            return ()
         return tuple(change.field for change in changes(got, self.content, secret=True))
 
     def conceal(self, text: str) -> str:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import click
@@ -34,6 +35,7 @@ _COLORS = {
     "conflict": "magenta",
 }
 _LONGEST_VALUE = 50
+_PIECES = 100  # of a report that are printed at once
 
 
 @dataclass(frozen=True)
@@ -50,18 +52,15 @@ class Report:
 
 def write(report: Report) -> None:
     """Print the report to stdout in the format that was asked for."""
-    if report.options.output == "text":
-        for line in _text(report):
-            click.echo(line)
-        return
-    if report.options.output == "json":
-        for text in _json(report):
-            click.echo(text, nl=False)
-        return
-    import yaml
+    if report.options.output == "yaml":
+        import yaml
 
-    document = as_document(report, [_result_document(result) for result in report.results])
-    click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
+        document = as_document(report, [_result_document(result) for result in report.results])
+        click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
+        return
+    pieces = _json(report) if report.options.output == "json" else (f"{line}\n" for line in _text(report))
+    while text := "".join(islice(pieces, _PIECES)):
+        click.echo(text, nl=False)
 
 
 def _json(report: Report) -> Iterator[str]:
