@@ -153,7 +153,9 @@ def test_unrelated_objects_cost_nothing(api: Api, quiet: None, sync: Run, monkey
     assert abs(after["bytesReceived"] - before["bytesReceived"]) < 500
 
 
-def test_requests_do_not_grow_with_rules_times_namespaces(api: Api, sync: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_grow_with_places_of_sources_and_not_with_rules_times_namespaces(
+    api: Api, sync: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cluster, "PAGE_SIZE", 500)
     home = api.namespace("home")
     for number in range(4):
@@ -168,3 +170,10 @@ def test_requests_do_not_grow_with_rules_times_namespaces(api: Api, sync: Run, m
     sync()  # tells each new rule's status
 
     assert sync().report["traffic"]["requests"] == one_rule
+
+    for number in range(3):
+        api.create(secret(api.namespace(f"source-{number}")))
+        api.create(rule(f"further-{number}", f"source-{number}-{api.token}", "nowhere", ruleType="secret"))
+    sync()
+
+    assert sync().report["traffic"]["requests"] == {**one_rule, "GET": one_rule["GET"] + 3}

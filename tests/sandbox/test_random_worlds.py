@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from jobs.copies.seen import KINDS, Seen, Settings
 from jobs.kit.cluster import Cluster, error_of
@@ -323,4 +324,4 @@ def _lines(made: Plan) -> list[str]:
 def _line(finding: Finding) -> str:
     fix = finding.fix
     body = base64.b64encode(fix.body.encode()).decode() if fix else ""
-    return f"{replace(finding, fix=None)} {fix and fix.action.value} {body}"
+    return f"{structs.replace(finding, fix=None)} {fix and fix.action.value} {body}"
