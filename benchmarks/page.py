@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
+from typing import Any
 
 from benchmarks.surroundings import NAMESPACES_PER_RULE
 from benchmarks.sweep import LABELS, SCENARIOS, SOURCES, Measured
@@ -174,11 +175,9 @@ def startup(imports: Sequence[tuple[str, float, float]], first: dict[str, float]
     return rows
 
 
-def main() -> None:
-    """Write the plot, and the tables between the marks of the page."""
-    found = json.loads(RESULTS.read_text())
+def written(text: str, found: dict[str, Any]) -> str:
+    """Return the page with its tables from these results."""
     sweeps = [Measured(**each) for each in found["sweeps"]]
-    plot(sweeps)
     tables = {
         "conditions": [f"- {name}: {value}" for name, value in found["conditions"].items()],
         "ratios": comparison(sweeps),
@@ -189,13 +188,19 @@ def main() -> None:
         "startup": startup(*found["startup"]),
         "all": table(sweeps),
     }
-    text = PAGE.read_text()
     for name, rows in tables.items():
         begin = BEGIN.replace("written", f"{name}: written")
         before, mark, rest = text.partition(begin)
         assert mark, f"docs/performance.md has no mark for {name}"
         text = before + begin + "\n".join(rows) + "\n" + END + rest.partition(END)[2]
-    PAGE.write_text(text)
+    return text
+
+
+def main() -> None:
+    """Write the plot, and the tables between the marks of the page."""
+    found = json.loads(RESULTS.read_text())
+    plot([Measured(**each) for each in found["sweeps"]])
+    PAGE.write_text(written(PAGE.read_text(), found))
 
 
 if __name__ == "__main__":
