@@ -22,7 +22,17 @@ from msgspec import Struct
 
 from jobs.kit.connect import Endpoint, connect
 
-HOME, LABEL, HASH = "bench-home", "bare-copy", "bare-hash"
+HOME = "bench-home"
+# Of the length of those of sync-copies: larger objects are more work for the server.
+LABELS = {
+    "app.kubernetes.io/managed-by": "bare-python",
+    "kubechores.dev/job": "sync-copies",
+    "kubechores.dev/rule-hash": "0123456789abcdef",
+    "kubechores.dev/rule-namespace": "kube-chores",
+}
+ANNOTATIONS = {"kubechores.dev/orphans": "Delete", "kubechores.dev/rule": "kube-chores/bench"}
+HASH, SOURCE = "kubechores.dev/fingerprint", "kubechores.dev/source"
+FOUND_BY = "labelSelector=app.kubernetes.io/managed-by%3Dbare-python"
 IN_FLIGHT = 16
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
@@ -127,10 +137,11 @@ def writes(
             found = copies.get((namespace, name))
             if found and found[0] == mark:
                 continue
-            metadata = {"name": name, "namespace": namespace, "labels": {LABEL: "yes"}, "annotations": {HASH: mark}}
+            annotations = {**ANNOTATIONS, SOURCE: f"{HOME}/{name}", HASH: mark}
+            metadata = {"name": name, "namespace": namespace, "labels": LABELS, "annotations": annotations}
             if found:
                 metadata["resourceVersion"] = found[1]
-            body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+            body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data}
             path = f"/api/v1/namespaces/{namespace}/secrets"
             encoded = msgspec.json.encode(body)
             yield ("PUT", f"{path}/{name}", encoded) if found else ("POST", path, encoded)
@@ -144,7 +155,7 @@ def main(kubeconfig: str) -> None:
             (one.metadata.annotations or {}).get(HASH, ""),
             one.metadata.resource_version,
         )
-        for one in client.objects(f"/api/v1/secrets?labelSelector={LABEL}%3Dyes&", METADATA_ONLY)
+        for one in client.objects(f"/api/v1/secrets?{FOUND_BY}&", METADATA_ONLY)
     }
     namespaces = [
         one.metadata.name

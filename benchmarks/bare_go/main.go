@@ -22,11 +22,19 @@ import (
 )
 
 const (
-	home     = "bench-home"
-	label    = "bare-go-copy"
-	mark     = "bare-go-hash"
-	inFlight = 16
+	home      = "bench-home"
+	managedBy = "app.kubernetes.io/managed-by"
+	mark      = "kubechores.dev/fingerprint"
+	inFlight  = 16
 )
+
+// Of the length of those of sync-copies: larger objects are more work for the server.
+var labels = map[string]string{
+	managedBy:                       "bare-go",
+	"kubechores.dev/job":            "sync-copies",
+	"kubechores.dev/rule-hash":      "0123456789abcdef",
+	"kubechores.dev/rule-namespace": "kube-chores",
+}
 
 var requests, received, sent, written atomic.Int64
 
@@ -72,7 +80,7 @@ func main() {
 
 	copies := map[[2]string]seen{}
 	resource := corev1.SchemeGroupVersion.WithResource("secrets")
-	for options := (metav1.ListOptions{Limit: 500, LabelSelector: label + "=yes"}); ; {
+	for options := (metav1.ListOptions{Limit: 500, LabelSelector: managedBy + "=bare-go"}); ; {
 		page := must(partial.Resource(resource).List(ctx, options))
 		for _, one := range page.Items {
 			copies[[2]string{one.Namespace, one.Name}] = seen{one.Annotations[mark], one.ResourceVersion}
@@ -120,9 +128,12 @@ func main() {
 			work <- &corev1.Secret{
 				ObjectMeta: metav1.ObjectMeta{
 					Name: source.Name, Namespace: namespace, ResourceVersion: found.version,
-					Labels: map[string]string{label: "yes"}, Annotations: map[string]string{mark: hash},
+					Labels: labels, Annotations: map[string]string{
+						"kubechores.dev/orphans": "Delete", "kubechores.dev/rule": "kube-chores/bench",
+						"kubechores.dev/source": home + "/" + source.Name, mark: hash,
+					},
 				},
-				Data: source.Data,
+				Type: source.Type, Data: source.Data,
 			}
 		}
 	}
