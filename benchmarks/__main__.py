@@ -36,13 +36,13 @@ def conditions() -> dict[str, str]:
 def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--namespaces", default="100,1000,3000", help="of the sweeps, with commas")
+    parser.add_argument("--namespaces", default="100,1000,3000", help="of the sweeps, with commas; others are kept")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--only", choices=["sweeps", "unrelated", "rules", "startup"], help="keep the other results")
     given = parser.parse_args()
     measurements: dict[str, Callable[[], Any]] = {
         "startup": lambda: [startup.imports(5 * given.runs), startup.first_request(5 * given.runs)],
-        "sweeps": lambda: [asdict(each) for each in sweep.measure(numbers(given.namespaces), given.runs)],
+        "sweeps": lambda: sweeps(numbers(given.namespaces), given.runs, results.get("sweeps", [])),
         "unrelated": lambda: [asdict(each) for each in surroundings.unrelated(given.runs)],
         "rules": lambda: [[rules, asdict(each)] for rules, each in surroundings.many_rules(given.runs)],
     }
@@ -53,6 +53,12 @@ def main() -> None:
             results[name] = measure()
             page.RESULTS.write_text(json.dumps({**results, "conditions": conditions()}, indent=1) + "\n")
     page.main()
+
+
+def sweeps(namespaces: list[int], runs: int, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Measure sweeps over so many namespaces, and keep the results of other numbers."""
+    kept = [each for each in before if each["namespaces"] not in namespaces]
+    return [*kept, *(asdict(each) for each in sweep.measure(namespaces, runs))]
 
 
 def numbers(text: str) -> list[int]:

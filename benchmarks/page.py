@@ -54,7 +54,7 @@ def exponent(results: Sequence[Measured], scenario: str, figure: Figure) -> floa
 
 def table(results: Sequence[Measured]) -> list[str]:
     """Return the rows of all figures."""
-    head = "| sweep | copies | client | seconds | client CPU | server CPU | peak MB | requests | MB in | MB out |"
+    head = "| sweep | copies | client | seconds | client CPU | server CPU | peak MiB | requests | MB in | MB out |"
     rows = [head, "|---|---|---|---|---|---|---|---|---|---|"]
     for scenario in SCENARIOS:
         for number in sorted({each.namespaces for each in results}):
@@ -67,7 +67,7 @@ def table(results: Sequence[Measured]) -> list[str]:
                     spread(runs, lambda each: each.seconds, 2),
                     spread(runs, lambda each: each.cpu_seconds, 2),
                     spread(runs, lambda each: each.server_cpu_seconds, 1),
-                    spread(runs, lambda each: each.peak_mb, 0),
+                    spread(runs, lambda each: each.peak_mib, 0),
                     spread(runs, lambda each: each.requests, 0),
                     spread(runs, lambda each: each.received / 1e6, 1),
                     spread(runs, lambda each: each.sent / 1e6, 1),
@@ -88,8 +88,8 @@ def comparison(results: Sequence[Measured]) -> list[str]:
 
 def growth(results: Sequence[Measured]) -> list[str]:
     """Return the rows of exponents."""
-    rows = ["| sweep | seconds | requests | MB |", "|---|---|---|---|"]
-    figures: list[Figure] = [lambda each: each.seconds, lambda each: each.requests, lambda each: each.peak_mb]
+    rows = ["| sweep | seconds | requests | peak MiB |", "|---|---|---|---|"]
+    figures: list[Figure] = [lambda each: each.seconds, lambda each: each.requests, lambda each: each.peak_mib]
     for scenario in SCENARIOS:
         cells = [f"{exponent(results, scenario, figure):.2f}" for figure in figures]
         rows.append(f"| {TITLES[scenario]} | {' | '.join(cells)} |")
@@ -128,7 +128,7 @@ def memory(results: Sequence[Measured]) -> list[str]:
     rows = [f"| client | {' | '.join(f'{number * SOURCES:,} copies' for number in numbers)} | last to middle |"]
     rows.append("|---|" + "---|" * (len(numbers) + 1))
     for program in LABELS:
-        peaks = [median(each.peak_mb for each in of(results, program, "converged", number)) for number in numbers]
+        peaks = [median(each.peak_mib for each in of(results, program, "converged", number)) for number in numbers]
         cells = [*(f"{peak:.1f}" for peak in peaks), f"{peaks[-1] / peaks[-2]:.2f}" if len(peaks) > 1 else "-"]
         rows.append(f"| {program} | {' | '.join(cells)} |")
     return rows
@@ -136,12 +136,12 @@ def memory(results: Sequence[Measured]) -> list[str]:
 
 def unrelated(results: Sequence[Measured]) -> list[str]:
     """Return the rows of converged runs beside what is none of ours."""
-    rows = ["| cluster | seconds | peak MB | requests | bytes in |", "|---|---|---|---|---|"]
+    rows = ["| cluster | seconds | peak MiB | requests | bytes in |", "|---|---|---|---|---|"]
     for scenario in dict.fromkeys(each.scenario for each in results):
         runs = [each for each in results if each.scenario == scenario]
         figures: list[tuple[Figure, int]] = [
             (lambda each: each.seconds, 2),
-            (lambda each: each.peak_mb, 1),
+            (lambda each: each.peak_mib, 1),
             (lambda each: each.requests, 0),
             (lambda each: each.received, 0),
         ]
@@ -152,12 +152,12 @@ def unrelated(results: Sequence[Measured]) -> list[str]:
 
 def rules(results: Sequence[tuple[int, Measured]]) -> list[str]:
     """Return the rows of runs with many rules."""
-    rows = ["| rules | copies | run | seconds | peak MB | requests |", "|---|---|---|---|---|---|"]
+    rows = ["| rules | copies | run | seconds | peak MiB | requests |", "|---|---|---|---|---|---|"]
     for number, scenario in dict.fromkeys((number, each.scenario) for number, each in results):
         runs = [each for of_rules, each in results if (of_rules, each.scenario) == (number, scenario)]
         cells = [
             spread(runs, lambda each: each.seconds, 2),
-            spread(runs, lambda each: each.peak_mb, 1),
+            spread(runs, lambda each: each.peak_mib, 1),
             spread(runs, lambda each: each.requests, 0),
         ]
         what = "with the new rules" if scenario == "first" else scenario
@@ -167,7 +167,7 @@ def rules(results: Sequence[tuple[int, Measured]]) -> list[str]:
 
 def startup(imports: Sequence[tuple[str, float, float]], first: dict[str, float]) -> list[str]:
     """Return the rows of what comes before the first request."""
-    rows = ["| what | ms | MB in use after it |", "|---|---|---|"]
+    rows = ["| what | ms | MiB in use after it |", "|---|---|---|"]
     rows += [f"| {name} | {seconds * 1000:.0f} | {mb:.1f} |" for name, seconds, mb in imports]
     rows += [
         f"| **process start to first request, {way}** | **{seconds * 1000:.0f}** | |" for way, seconds in first.items()

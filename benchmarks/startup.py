@@ -44,7 +44,7 @@ main(["sync-copies"])
 
 
 def imports(runs: int) -> list[tuple[str, float, float]]:
-    """Return by import the seconds that it takes and the MB in use after it: medians over processes."""
+    """Return by import the seconds that it takes and the MiB in use after it: medians over processes."""
     script = "".join(STEP.format(statement=statement) for statement in IMPORTS.values())
     found: list[list[tuple[float, float]]] = []
     for _ in range(runs):

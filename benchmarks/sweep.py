@@ -49,7 +49,7 @@ class Measured:
     seconds: float
     cpu_seconds: float
     server_cpu_seconds: float
-    peak_mb: float
+    peak_mib: float
     requests: int
     received: int
     sent: int
@@ -208,7 +208,7 @@ def say(measured: Measured) -> None:
     figures = (
         f"{measured.seconds:6.2f} s",
         f"{measured.cpu_seconds:5.2f} + {measured.server_cpu_seconds:4.1f} s CPU",
-        f"{measured.peak_mb:3.0f} MB",
+        f"{measured.peak_mib:3.0f} MiB",
         f"{measured.requests:5} requests",
     )
     head = f"{measured.namespaces:6} namespaces  {measured.scenario:9}  {measured.program:11}"

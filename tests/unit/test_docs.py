@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+from benchmarks import page
 from jobs.__main__ import COMMANDS, chores
 from tests.api.test_drift import EDITS, SECRET_EDITS
 
@@ -44,6 +46,12 @@ def test_the_table_of_drift_is_what_is_tested() -> None:
     tail = rest.partition("<!-- end -->")[2]
 
     check(path, f"{head}{begin}{table}\n<!-- end -->{tail}")
+
+
+def test_the_tables_of_performance_are_those_of_its_results() -> None:
+    text = page.PAGE.read_text()
+
+    assert page.written(text, json.loads(page.RESULTS.read_text())) == text, "run `python -m benchmarks.page`"
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
