@@ -13,6 +13,7 @@ from jobs import __version__
 COMMANDS = {
     "sync-copies": "jobs.sync_copies",
     "fetch-rates": "jobs.fetch_rates",
+    "mirror-audit": "jobs.mirror_audit",
     "install-crds": "jobs.install_crds",
     "demo": "jobs.demo",
     "completion": "jobs.completion",

@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import click
 
@@ -198,16 +197,6 @@ def conditions(
     return statements([each for each in asked if not each[0].terminating], held, results, now)
 
 
-def _url(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    try:
-        parts = urlsplit(value)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return value
-    except ValueError:
-        pass
-    raise click.BadParameter("this is no URL of http or https.")  # nor is it shown: a password may be anywhere in it
-
-
 def _urls(command: options.F) -> options.F:
     for provider, (url, _) in reversed(list(PROVIDERS.items())):
         add = options.option(
@@ -215,7 +204,7 @@ def _urls(command: options.F) -> options.F:
             default=url,
             show_default=True,
             metavar="URL",
-            callback=_url,
+            callback=options.url,
             help=f"Where the document of {provider} is: its own place, or a mirror of yours.",
         )
         command = add(command)

@@ -13,13 +13,32 @@ NAMES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _READ = ["get", "list", "watch"]
 _WRITE = ["create", "delete", "deletecollection", "patch", "update"]
 _VISIBLE = [
-    {"apiGroups": [""], "resources": ["configmaps", "events", "namespaces", "pods", "serviceaccounts"], "verbs": _READ},
+    {
+        "apiGroups": [""],
+        "resources": [
+            "configmaps",
+            "events",
+            "namespaces",
+            "persistentvolumeclaims",
+            "pods",
+            "serviceaccounts",
+            "services",
+        ],
+        "verbs": _READ,
+    },
+    {"apiGroups": ["apps"], "resources": ["daemonsets", "statefulsets"], "verbs": _READ},
+    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": _READ},
     {"apiGroups": ["batch"], "resources": ["cronjobs", "jobs"], "verbs": _READ},
     {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": _READ},
 ]
 _EDITABLE = [
     {"apiGroups": [""], "resources": ["secrets"], "verbs": [*_READ, *_WRITE]},
-    {"apiGroups": [""], "resources": ["configmaps", "events", "pods", "serviceaccounts"], "verbs": _WRITE},
+    {
+        "apiGroups": [""],
+        "resources": ["configmaps", "events", "persistentvolumeclaims", "pods", "serviceaccounts", "services"],
+        "verbs": _WRITE,
+    },
+    {"apiGroups": ["apps"], "resources": ["daemonsets", "statefulsets"], "verbs": _WRITE},
     {"apiGroups": ["batch"], "resources": ["cronjobs", "jobs"], "verbs": _WRITE},
     {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": _WRITE},
 ]

@@ -34,6 +34,12 @@ KNOWN_FIELDS: dict[str, tuple[str, ...]] = {
     "Job": ("spec", "status"),
     "Pod": ("spec", "status"),
     "NetworkPolicy": ("spec", "status"),
+    "Service": ("spec", "status"),
+    "PersistentVolumeClaim": ("spec", "status"),
+    "Node": ("spec", "status"),
+    "StatefulSet": ("spec", "status"),
+    "DaemonSet": ("spec", "status"),
+    "EndpointSlice": ("addressType", "endpoints", "ports"),
 }
 _ALWAYS = ("apiVersion", "kind", "metadata")
 _GO_TYPES = {str: "string", bool: "bool", int: "number", float: "number", dict: "object", list: "array"}
@@ -191,6 +197,49 @@ def _decode_cron_job(_: Resource, obj: Obj) -> Obj:
     return {**obj, "spec": {**defaults, **(obj.get("spec") or {})}, "status": obj.get("status") or {}}
 
 
+def _decode_service(_: Resource, obj: Obj) -> Obj:
+    spec = {
+        "type": "ClusterIP",
+        "sessionAffinity": "None",
+        "internalTrafficPolicy": "Cluster",
+        **(obj.get("spec") or {}),
+    }
+    ports = [{"protocol": "TCP", "targetPort": port.get("port"), **port} for port in spec.get("ports") or []]
+    return {**obj, "spec": {**spec, **({"ports": ports} if ports else {})}, "status": obj.get("status") or {}}
+
+
+def _decode_claim(_: Resource, obj: Obj) -> Obj:
+    return {**obj, "spec": {"volumeMode": "Filesystem", **(obj.get("spec") or {})}, "status": obj.get("status") or {}}
+
+
+def _decode_stateful_set(_: Resource, obj: Obj) -> Obj:
+    defaults = {
+        "replicas": 1,
+        "podManagementPolicy": "OrderedReady",
+        "revisionHistoryLimit": 10,
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+    }
+    return _decode_workload(obj, defaults)
+
+
+def _decode_daemon_set(_: Resource, obj: Obj) -> Obj:
+    update = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    return _decode_workload(obj, {"revisionHistoryLimit": 10, "updateStrategy": update})
+
+
+def _decode_workload(obj: Obj, defaults: Obj) -> Obj:
+    spec = {**defaults, **(obj.get("spec") or {})}
+    template = spec.get("template") or {}
+    pod = {
+        "restartPolicy": "Always",
+        "dnsPolicy": "ClusterFirst",
+        "schedulerName": "default-scheduler",
+        **(template.get("spec") or {}),
+    }
+    return {**obj, "spec": {**spec, "template": {**template, "spec": pod}}, "status": obj.get("status") or {}}
+
+
 _DECODERS: dict[str, Callable[[Resource, Obj], Obj]] = {
     "ConfigMap": _decode_config_map,
     "Secret": _decode_secret,
@@ -199,6 +248,10 @@ _DECODERS: dict[str, Callable[[Resource, Obj], Obj]] = {
     "ClusterRoleBinding": _decode_binding,
     "CustomResourceDefinition": _decode_crd,
     "CronJob": _decode_cron_job,
+    "Service": _decode_service,
+    "PersistentVolumeClaim": _decode_claim,
+    "StatefulSet": _decode_stateful_set,
+    "DaemonSet": _decode_daemon_set,
 }
 
 
@@ -351,6 +404,8 @@ _VALIDATORS: dict[str, Callable[[Obj], list[Cause]]] = {
     "CronJob": _cron_job_causes,
     "Job": _job_causes,
     "Event": _event_causes,
+    "StatefulSet": _job_causes,
+    "DaemonSet": _job_causes,
 }
 
 
@@ -396,13 +451,33 @@ def prepare_create(resource: Resource, obj: Obj, now: str) -> Obj:
         return {**obj, "spec": {**obj["spec"], "finalizers": finalizers}, "status": {"phase": "Active"}}
     if resource.kind == "CustomResourceDefinition":
         return {**obj, "status": _crd_status(obj, now)}
-    if resource.kind == "Pod":
-        return {**obj, "status": {"phase": "Pending"}}
-    if resource.kind in ("Job", "CronJob"):
-        return {**obj, "status": {}}
+    if resource.kind in _FIRST_STATUS:
+        obj = {**obj, "status": _FIRST_STATUS[resource.kind]}
+        return {**obj, "spec": _addressed(obj)} if resource.kind == "Service" else obj
     if resource.kind == "Event":
         return {"eventTime": None, "reportingComponent": "", "reportingInstance": "", **obj}
     return obj
+
+
+_FIRST_STATUS: dict[str, Obj] = {
+    "Pod": {"phase": "Pending"},
+    "Job": {},
+    "CronJob": {},
+    "Service": {"loadBalancer": {}},
+    "PersistentVolumeClaim": {"phase": "Pending"},
+    "StatefulSet": {"replicas": 0, "availableReplicas": 0},
+    "DaemonSet": {"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0},
+}
+
+
+def _addressed(service: Obj) -> Obj:
+    """A Service's spec with an address of its own: by its uid, since nobody here keeps account of them."""
+    spec: Obj = service["spec"]
+    if spec["type"] == "ExternalName" or spec.get("clusterIP"):
+        return {**spec, **({"clusterIPs": [spec["clusterIP"]]} if spec.get("clusterIP") else {})}
+    number = int(service["metadata"]["uid"][:6], 16)
+    address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+    return {**spec, "clusterIP": address, "clusterIPs": [address]}
 
 
 def _crd_status(obj: Obj, now: str) -> Obj:

@@ -129,6 +129,36 @@ NETWORK_POLICIES = _built_in(
 )
 
 
+SERVICES = _built_in(
+    "", "v1", "Service", "services", short_names=("svc",), categories=("all",), subresources=("status",)
+)
+PERSISTENT_VOLUME_CLAIMS = _built_in(
+    "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", short_names=("pvc",), subresources=("status",)
+)
+NODES = _built_in("", "v1", "Node", "nodes", namespaced=False, short_names=("no",), subresources=("status",))
+STATEFUL_SETS = _built_in(
+    "apps",
+    "v1",
+    "StatefulSet",
+    "statefulsets",
+    short_names=("sts",),
+    categories=("all",),
+    subresources=("status",),
+    spec=True,
+)
+DAEMON_SETS = _built_in(
+    "apps",
+    "v1",
+    "DaemonSet",
+    "daemonsets",
+    short_names=("ds",),
+    categories=("all",),
+    subresources=("status",),
+    spec=True,
+)
+ENDPOINT_SLICES = _built_in("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+
+
 def _review(group: str, kind: str, plural: str, namespaced: bool = False) -> Resource:
     return _built_in(group, "v1", kind, plural, namespaced=namespaced, verbs=("create",), stored=False)
 
@@ -142,12 +172,18 @@ BUILT_IN = (
     CONFIG_MAPS,
     EVENTS,
     NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
     PODS,
     SECRETS,
     SERVICE_ACCOUNTS,
+    SERVICES,
+    DAEMON_SETS,
+    STATEFUL_SETS,
     CRDS,
     CRON_JOBS,
     JOBS,
+    ENDPOINT_SLICES,
     NETWORK_POLICIES,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,

@@ -137,10 +137,14 @@ class Api:
         """Create an object; it is deleted after the test."""
         _look_for_canaries(obj)
         made = self.call("POST", self.path(obj, named=False), obj)
-        self._made.append(self.path(made))
+        self.made(made)
         if obj["kind"] == "CustomResourceDefinition":
             self._wait_until_served(obj)
         return made
+
+    def made(self, obj: Object) -> None:
+        """Have an object deleted after the test."""
+        self._made.append(self.path(obj))
 
     def get(self, obj: Object) -> Object | None:
         """The object as it is now, or None."""
@@ -265,6 +269,7 @@ class Api:
         paths = {
             "a rule": "/apis/kubechores.dev/v1/copyrators",
             "an ExchangeRate": "/apis/kubechores.dev/v1/exchangerates",
+            "a RegistryMirror": "/apis/kubechores.dev/v1/registrymirrors",
             "the metadata of a ConfigMap copy": f"/api/v1/configmaps?{query}",
             "the metadata of a Secret copy": f"/api/v1/secrets?{query}",
         }

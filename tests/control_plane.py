@@ -90,7 +90,7 @@ def prepare(folder: Path, url: str, inner_url: str = "", users: Mapping[str, str
     """Write what the programs need; `inner_url` is where they find the API server, and `users` come with groups."""
     groups = {**ADMIN, **CONTROLLERS, **(users or {})}
     tokens = {name: secrets.token_hex(16) for name in groups}
-    _make_certificates(folder)
+    make_certificates(folder)
     for name, token in tokens.items():
         at = url if name in ADMIN else inner_url or url
         write_kubeconfig(folder / f"{name.removeprefix('system:')}.kubeconfig", at, token, folder / "ca.crt")
@@ -137,7 +137,8 @@ def write_kubeconfig(path: Path, url: str, token: str, ca_file: Path | None, nam
     return path
 
 
-def _make_certificates(folder: Path) -> None:
+def make_certificates(folder: Path) -> None:
+    """Write ca.crt and ca.key, of an authority that is the server of loopback too, and a key for tokens."""
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     extensions = [
         "basicConstraints=critical,CA:TRUE",

@@ -153,7 +153,7 @@ def _key(content: dict[str, Any], resource: Resource, namespace: str) -> ObjectK
 
 def _problems(content: dict[str, Any], resource: Resource, namespace: str | None) -> Iterator[str]:
     """Yield what the API server would not take, and a namespace that is not the one to read from."""
-    from jobs.kit.schema import schema_problems
+    from jobs.kit.schema import crd, schema_problems
 
     yield from schema_problems(content, resource.plural)
     if content.get("apiVersion") != resource.api_version:
@@ -166,6 +166,9 @@ def _problems(content: dict[str, Any], resource: Resource, namespace: str | None
     for field in ("name", "namespace"):
         if metadata.get(field) and not is_name(metadata[field]):
             yield f"metadata.{field}: {metadata[field]!r} cannot be a name"
-    if namespace is not None and metadata.get("namespace", namespace) != namespace:
+    if crd(resource.plural)["spec"]["scope"] == "Cluster":
+        if metadata.get("namespace"):
+            yield f"metadata.namespace: {resource.plural} are in no namespace"
+    elif namespace is not None and metadata.get("namespace", namespace) != namespace:
         here = metadata["namespace"]
         yield f"metadata.namespace: is {here!r}, but {resource.plural} are read from {namespace!r}; use -n"

@@ -120,7 +120,8 @@ class Plan:
 
     `needs` are objects and `urls` documents of the web that must be read before more can be said. `facts` are the
     numbers of the summary line by plural noun, in its order; `note` is said where nothing is to do. `stamped` counts by
-    kind the objects that are ours, `places` by custom resource how many it asks for.
+    kind the objects that are ours, `places` by custom resource how many it asks for. `by_subject` has the text of the
+    report told custom resource by custom resource, the worst first.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -132,6 +133,7 @@ class Plan:
     places: Mapping[str, int] = field(default_factory=dict)
     brakes: tuple[Brake, ...] = ()
     urls: tuple[str, ...] = ()
+    by_subject: bool = False
 
 
 class Outcome(str, Enum):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
@@ -76,6 +77,17 @@ def max_deletes(objects: str) -> Callable[[F], F]:
         metavar="N",
         help=f"Delete at most N {objects}, or none; default is 10 or a tenth of all, the larger.",
     )
+
+
+def url(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """Check the value of an option that is a URL, if it is given."""
+    try:
+        parts = urlsplit(value or "")
+        if value is None or (parts.scheme in ("http", "https") and parts.hostname and parts.port != 0):
+            return value
+    except ValueError:
+        pass
+    raise click.BadParameter("this is no URL of http or https.")  # nor is it shown: a password may be anywhere in it
 
 
 def _namespace(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:

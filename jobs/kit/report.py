@@ -35,6 +35,10 @@ _COLORS = {
     "conflict": "magenta",
 }
 _LONGEST_VALUE = 50
+_NARROW = 80
+_NO_SUBJECT = "(of none)"
+_WORST = (Severity.ERROR, Severity.WARNING, Severity.INFO)
+_SEVERITY_COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
 _PIECES = 100  # of a report that are printed at once
 
 
@@ -128,16 +132,52 @@ def _counts(report: Report) -> dict[str, int]:
 def _text(report: Report) -> Iterator[str]:
     dry = _DRY[report.options.dry_run]
     shown = [r for r in report.results if r.finding.severity is not Severity.INFO or report.options.verbose]
+    yield from _grouped(shown, report.options) if report.plan.by_subject else _listed(shown, report.options)
+    counts = ", ".join(f"{number} {name}" for name, number in _counts(report).items())
+    facts = ", ".join(_fact(name, number) for name, number in report.plan.facts.items())
+    yield f"{report.job}{dry}: {counts or report.plan.note or 'nothing to do'} ({facts})"
+
+
+def _listed(shown: Sequence[Result], options: RunOptions) -> Iterator[str]:
+    """Yield a row for each object, in columns."""
+    dry = _DRY[options.dry_run]
     widths = [0, 0, 0]
     for result in shown:
         widths = [max(width, len(cell)) for width, cell in zip(widths, _row(result, dry), strict=False)]
     for result in shown:
         yield from _wrapped(_row(result, dry), widths, word(result))
-        if report.options.diff:
+        if options.diff:
             yield from (f"    {line}" for change in result.finding.changes for line in _diff(change))
-    counts = ", ".join(f"{number} {name}" for name, number in _counts(report).items())
-    facts = ", ".join(_fact(name, number) for name, number in report.plan.facts.items())
-    yield f"{report.job}{dry}: {counts or report.plan.note or 'nothing to do'} ({facts})"
+
+
+def _grouped(shown: Sequence[Result], options: RunOptions) -> Iterator[str]:
+    """Yield what was found of each custom resource, the worst first, and then of none; for a narrow terminal."""
+    groups: dict[str, list[Result]] = {}
+    for result in shown:
+        for name in result.finding.subjects or (_NO_SUBJECT,):
+            groups.setdefault(name, []).append(result)
+    for name, results in sorted(groups.items(), key=lambda group: (group[0] == _NO_SUBJECT, *_badness(*group))):
+        counted = Counter(result.finding.severity for result in results)
+        numbers = [_fact(f"{severity.value}s", counted[severity]) for severity in _WORST if counted[severity]]
+        yield f"{click.style(name, bold=True)}: {', '.join(numbers)}"
+        for result in sorted(results, key=lambda each: _WORST.index(each.finding.severity)):
+            yield from _told(result, options)
+
+
+def _badness(name: str, results: Sequence[Result]) -> tuple[object, ...]:
+    """Return what groups are sorted by: how many of the worst findings they have, then of the next, then their name."""
+    counted = Counter(result.finding.severity for result in results)
+    return (*(-counted[severity] for severity in _WORST), name)
+
+
+def _told(result: Result, options: RunOptions) -> Iterator[str]:
+    finding = result.finding
+    code = click.style(word(result), fg=_SEVERITY_COLORS.get(finding.severity))
+    yield f"  {code}  {finding.object.kind.lower()}/{finding.object.name}"
+    why = "; ".join(text for text in (finding.reason, result.message) if text)
+    yield from textwrap.wrap(why, _NARROW, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+    if options.diff:
+        yield from (f"    {line}" for change in finding.changes for line in _diff(change))
 
 
 def _row(result: Result, dry: str) -> tuple[str, str, str, str]:

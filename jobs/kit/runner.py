@@ -147,9 +147,9 @@ class _Run(Generic[Settings, Seen]):
         while plan.needs or plan.urls:
             seen = self._look_up(seen, plan.needs)
             if plan.urls:
-                from jobs.kit.web import fetch
+                from jobs.kit.web import fetch_all
 
-                seen = seen.looked_up({}, {url: fetch(url, self.user_agent, self.stopping) for url in plan.urls})
+                seen = seen.looked_up({}, fetch_all(plan.urls, self.user_agent, self.stopping))
             plan = self.job.plan(seen, self.settings, self.now)
         return plan, seen
 

@@ -39,12 +39,15 @@ class Stamp(NamedTuple):
 def stamp(
     job: str, rule_namespace: str, rule_name: str, source: str, fingerprint: str, orphans: str = "Delete"
 ) -> Stamp:
-    """Return the stamp of one object; `source` is NAMESPACE/NAME, `orphans` what becomes of it when unwanted."""
-    rule = f"{rule_namespace}/{rule_name}"
+    """Return the stamp of one object; `source` is NAMESPACE/NAME, `orphans` what becomes of it when unwanted.
+
+    A rule that is cluster-scoped has no namespace.
+    """
+    rule = f"{rule_namespace}/{rule_name}" if rule_namespace else rule_name
     labels = {
         MANAGED_BY: MANAGER,
         JOB: job,
-        RULE_NAMESPACE: rule_namespace,
+        **({RULE_NAMESPACE: rule_namespace} if rule_namespace else {}),
         # NAMESPACE/NAME is no label value and a rule's name may be too long for one.
         RULE_HASH: hashlib.sha256(rule.encode()).hexdigest()[:16],
     }
@@ -59,7 +62,7 @@ def selector(job: str, rule_namespace: str = "") -> str:
 
 def is_ours(labels: Mapping[str, str], job: str, rule_namespace: str) -> bool:
     """Whether these labels are those of an object that this job made for this rule namespace."""
-    stamp = (labels.get(MANAGED_BY), labels.get(JOB), labels.get(RULE_NAMESPACE))
+    stamp = (labels.get(MANAGED_BY), labels.get(JOB), labels.get(RULE_NAMESPACE, ""))
     return stamp == (MANAGER, job, rule_namespace)
 
 

@@ -10,8 +10,8 @@ import random
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as StillRunning
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -30,16 +30,22 @@ TOTAL_SECONDS = 30.0  # for one document, with all attempts, pauses and redirect
 ATTEMPTS = 3
 LONGEST_PAUSE_SECONDS = 4.0
 MOST_REDIRECTS = 5
+IN_FLIGHT = 16
+NOT_FETCHED = "not fetched: the run was stopped"
 MAX_BODY_BYTES = 1 << 20  # the documents that jobs want have some kilobytes
 
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 
 
 class Page(NamedTuple):
-    """A document, or why there is none, in words that are the same for the same reason."""
+    """A document, or why there is none, in words that are the same for the same reason.
+
+    `status` is that of the last answer, 0 where there was none.
+    """
 
     body: bytes = b""
     error: str = ""
+    status: int = 0
 
 
 def fetch(url: str, user_agent: str, stopping: Callable[[], bool] = lambda: False) -> Page:
@@ -63,7 +69,14 @@ def fetch(url: str, user_agent: str, stopping: Callable[[], bool] = lambda: Fals
             return Page(error=f"no whole answer within {TOTAL_SECONDS:g} seconds")
         with suppress(StillRunning):
             return page.result(timeout=min(left, 0.1))
-    return Page(error="not fetched: the run was stopped")
+    return Page(error=NOT_FETCHED)
+
+
+def fetch_all(urls: Sequence[str], user_agent: str, stopping: Callable[[], bool] = lambda: False) -> dict[str, Page]:
+    """Return the documents at `urls`, some at a time, each within the limits of `fetch`."""
+    with ThreadPoolExecutor(IN_FLIGHT) as pool:
+        pages = pool.map(lambda url: fetch(url, user_agent, stopping), urls)
+        return dict(zip(urls, pages, strict=True))
 
 
 def shown(url: str) -> str:
@@ -75,13 +88,18 @@ def shown(url: str) -> str:
 class _AgainError(Exception):
     """A failure that another attempt may not meet; `after` seconds at the least, if the server says so."""
 
-    def __init__(self, reason: str, after: float = 0.0) -> None:
+    def __init__(self, reason: str, after: float = 0.0, status: int = 0) -> None:
         super().__init__(reason)
         self.after = after
+        self.status = status
 
 
 class _RefusedError(Exception):
     """A failure that the next attempt would meet too."""
+
+    def __init__(self, reason: str, status: int = 0) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
 def _tried(url: str, user_agent: str, deadline: float) -> Page:
@@ -92,13 +110,13 @@ def _tried(url: str, user_agent: str, deadline: float) -> Page:
         session.max_redirects = MOST_REDIRECTS
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return Page(_body(session, url))
+                return Page(_body(session, url), status=HTTPStatus.OK)
             except _RefusedError as error:
-                return Page(error=str(error))
+                return Page(error=str(error), status=error.status)
             except _AgainError as error:
                 pause = error.after + random.uniform(0, min(LONGEST_PAUSE_SECONDS, 2.0**attempt))  # noqa: S311
                 if attempt == ATTEMPTS or monotonic() + pause >= deadline:
-                    return Page(error=str(error))
+                    return Page(error=str(error), status=error.status)
                 sleep(pause)
     raise AssertionError("unreachable")
 
@@ -151,9 +169,9 @@ def _check(answer: requests.Response) -> None:
     """Raise unless this is a document."""
     status = answer.status_code
     if status in _RETRIED:
-        raise _AgainError(_phrase(status), _retry_after(answer.headers.get("Retry-After", "")))
+        raise _AgainError(_phrase(status), _retry_after(answer.headers.get("Retry-After", "")), status)
     if status != HTTPStatus.OK:
-        raise _RefusedError(_phrase(status))
+        raise _RefusedError(_phrase(status), status)
 
 
 def _whole(answer: requests.Response) -> bytes:

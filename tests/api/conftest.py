@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from jobs.__main__ import chores
 from jobs.kit import web
 from tests.apis import Api
+from tests.mirrors import Mirrors
 from tests.rates import RatesServer, serve
 
 Run = Callable[..., "Ran"]
@@ -63,6 +64,22 @@ def rates() -> Iterator[RatesServer]:
 def fetch(api: Api, installed: Path, rates: RatesServer) -> Run:
     """Run fetch-rates with the rights of the shipped ServiceAccount and the providers of `rates`, `-o json`."""
     return runs("fetch-rates", api.service_account_kubeconfig("kube-chores", "fetch-rates"), rates.env())
+
+
+@pytest.fixture
+def mirrors(api: Api, installed: Path) -> Iterator[Mirrors]:
+    """The mirrors of a test, on two nodes."""
+    mirrors = Mirrors(api)
+    mirrors.node("node-1")
+    mirrors.node("node-2")
+    yield mirrors
+    mirrors.clean()
+
+
+@pytest.fixture
+def audit(api: Api, installed: Path) -> Run:
+    """Run mirror-audit with the rights of the shipped ServiceAccount, `-o json` unless told otherwise."""
+    return runs("mirror-audit", api.service_account_kubeconfig("kube-chores", "mirror-audit"))
 
 
 def runs(job: str, account: Path, env: Mapping[str, str] | None = None) -> Run:

@@ -1,0 +1,243 @@
+"""mirror-audit: whether the pull-through caches that RegistryMirrors ask for are there, as asked for, and at work.
+
+What is in the cluster is read with one list for each kind, whatever the number of mirrors, and held against the object
+that stands for each mirror and its outgoing resources. The parts are in jobs/mirrors: registry_mirrors, mirror,
+manifests, seen, drift, children, answers, verdicts, codes, findings, status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Raw, Struct
+
+from jobs import __version__
+from jobs.kit import options
+from jobs.kit.apply import DryRun
+from jobs.kit.cluster import Cluster, whole
+from jobs.kit.conditions import Statement
+from jobs.kit.connect import Connection
+from jobs.kit.custom_resources import Broken, from_cluster, from_files
+from jobs.kit.errors import ApiError
+from jobs.kit.model import ExitCode, Finding, ObjectKey, Plan, Result, Severity
+from jobs.kit.objects import SECRETS, PartialObject, Resource
+from jobs.kit.runner import Job, run
+from jobs.mirrors.mirror import NAME
+from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, RegistryMirror, parse_registry_mirror
+from jobs.mirrors.seen import (
+    CHILD_KINDS,
+    NAMESPACE,
+    NODES,
+    SERVICE_PROXY,
+    SLICES,
+    Object,
+    Reach,
+    Seen,
+    Settings,
+)
+from jobs.mirrors.status import statements
+from jobs.mirrors.verdicts import audit, unchanged
+
+NODE_IMAGE = f"kube-chores:{__version__}"
+_LINUX = "kubernetes.io/os=linux"
+_OF_SERVICE = "kubernetes.io/service-name"
+_RESOURCES = (*CHILD_KINDS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY)
+
+
+def settings(connection: Connection, run_options: options.RunOptions, given: Mapping[str, Any]) -> Settings:
+    """Return the settings.
+
+    Raises:
+        ConfigurationError: with all problems of all RegistryMirrors in files.
+    """
+    filenames = given["filenames"]
+    mirrors = from_files(filenames, REGISTRY_MIRRORS, parse_registry_mirror, "") if filenames else None
+    return Settings(
+        run_options.namespace or NAMESPACE,
+        given["node_image"],
+        Reach(given["reach"] or (Reach.NETWORK if connection.in_pod else Reach.NONE)),
+        given["metrics_url"] or "",
+        mirrors,
+        diff=run_options.diff,
+        verbose=run_options.verbose,
+    )
+
+
+def observe(cluster: Cluster, settings: Settings) -> Seen:
+    """Read what is there, then the RegistryMirrors: what an overlapping run makes is never left over then.
+
+    Raises:
+        ConfigurationError: the CRD is missing.
+        ApiError: RegistryMirrors cannot be read, without which nothing can be said.
+    """
+    children: dict[ObjectKey, Object] = {}
+    denied: dict[str, ApiError] = {}
+    for resource in CHILD_KINDS:
+        try:
+            children |= whole(partial(_objects, cluster, resource, settings.namespace))
+        except ApiError as error:
+            denied[resource.kind] = error
+    endpoints: Mapping[str, int] = {}
+    try:
+        endpoints = whole(partial(_endpoints, cluster, settings.namespace))
+    except ApiError as error:
+        denied[SLICES.kind] = error
+    nodes = 0
+    try:
+        nodes = whole(partial(_nodes, cluster))
+    except ApiError as error:
+        denied[NODES.kind] = error
+    mirrors, broken = _mirrors(cluster, settings)
+    return Seen(mirrors, broken, children, endpoints, nodes, denied)
+
+
+def _mirrors(cluster: Cluster, settings: Settings) -> tuple[tuple[RegistryMirror, ...], tuple[Broken, ...]]:
+    if settings.mirrors is not None:
+        return settings.mirrors, ()
+    return from_cluster(cluster, REGISTRY_MIRRORS, parse_registry_mirror)
+
+
+def _objects(cluster: Cluster, resource: Resource, namespace: str) -> dict[ObjectKey, Object]:
+    found: dict[ObjectKey, Object] = {}
+    for each in cluster.objects(resource, Raw, namespace=namespace):
+        document = msgspec.json.decode(each)
+        found[ObjectKey(resource.kind, document["metadata"]["name"], namespace)] = document
+    return found
+
+
+class _Conditions(Struct):
+    ready: bool | None = None
+
+
+class _Endpoint(Struct):
+    addresses: list[str] | None = None
+    conditions: _Conditions = msgspec.field(default_factory=_Conditions)
+
+    @property
+    def serves(self) -> bool:
+        """Whether pods of it are ready; unknown counts as ready, as the API has it."""
+        return bool(self.addresses) and self.conditions.ready is not False
+
+
+class _SliceMetadata(Struct):
+    labels: dict[str, str] | None = None
+
+
+class _Slice(Struct):
+    metadata: _SliceMetadata
+    endpoints: list[_Endpoint] | None = None
+
+
+def _endpoints(cluster: Cluster, namespace: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each in cluster.objects(SLICES, _Slice, namespace=namespace):
+        service = (each.metadata.labels or {}).get(_OF_SERVICE, "")
+        found[service] = found.get(service, 0) + sum(endpoint.serves for endpoint in each.endpoints or [])
+    return found
+
+
+def _nodes(cluster: Cluster) -> int:
+    return sum(1 for _ in cluster.objects(NODES, PartialObject, selector=_LINUX, metadata_only=True))
+
+
+def plan(seen: Seen, settings: Settings, _now: datetime) -> Plan:
+    """Hold what is there against what the mirrors ask for: the same input gives the same findings in the same order."""
+    found = audit(seen, settings)
+    findings = [*found.findings, *map(_invalid, seen.broken)]
+    findings += [
+        Finding("skipped", Severity.INFO, each.head.key, "is being deleted", subjects=(each.name,))
+        for each in seen.mirrors
+        if each.head.terminating
+    ]
+    if settings.verbose:
+        findings += [unchanged(mirror, key) for mirror, key in found.right]
+    shown = [each for each in findings if each.severity is not Severity.INFO or settings.verbose]
+    return Plan(
+        tuple(sorted(shown, key=lambda each: (each.object, each.code, each.subjects))),
+        len(found.right),
+        tuple(sorted(found.needs)),
+        {"mirrors": len(seen.mirrors)},
+        "" if seen.mirrors or seen.broken or seen.denied else f"no {REGISTRY_MIRRORS.kind} in the cluster",
+        urls=tuple(sorted(set(found.urls))),
+        by_subject=True,
+    )
+
+
+def _invalid(broken: Broken) -> Finding:
+    key, reason = broken.head.key, "; ".join(broken.problems)
+    return Finding("invalid", Severity.ERROR, key, reason, subjects=(key.name,), exit_code=ExitCode.REFUSED)
+
+
+def conditions(
+    seen: Seen, settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
+) -> Sequence[Statement]:
+    """Return what the statuses of RegistryMirrors should say: of those in the cluster, not in files."""
+    if settings.mirrors is not None:
+        return []
+    heads = [*(each.head for each in seen.mirrors), *(each.head for each in seen.broken)]
+    return statements(sorted((head for head in heads if not head.terminating), key=lambda head: head.key), results, now)
+
+
+@click.command(NAME)
+@options.option(
+    "--filename",
+    "-f",
+    "filenames",
+    multiple=True,
+    metavar="FILE",
+    help="Read RegistryMirrors from this file, folder or - instead of the cluster. Implies a dry run; needs no CRD.",
+)
+@options.option(
+    "--reach",
+    type=click.Choice([each.value for each in Reach]),
+    help="How to ask mirrors and upstreams whether they answer: over the network, the default in a pod; mirrors alone, "
+    "through the API server's service proxy, which takes the right to get services/proxy; or not at all, the default "
+    "elsewhere.",
+)
+@options.option(
+    "--metrics-url",
+    metavar="URL",
+    callback=options.url,
+    help="A Prometheus that knows how full volumes are; without one that is not looked at.",
+)
+@options.option(
+    "--node-image",
+    default=NODE_IMAGE,
+    show_default=True,
+    metavar="IMAGE",
+    help="The image of kube-chores as nodes pull it, which the DaemonSets should have.",
+)
+@options.run_options(f"Namespace of the mirrors' resources and credentials; default is {NAMESPACE}.")
+@click.pass_context
+def command(context: click.Context, /, options: options.RunOptions, **given: Any) -> None:
+    """Audit the pull-through caches of registries that RegistryMirrors ask for.
+
+    Says what of a mirror is missing, not as asked for, not at work or not safe; docs/mirrors.md tells from what each
+    finding comes and what to do. Changes nothing but the status of RegistryMirrors. Exits 0 when the audit is done,
+    whatever it found, 1 when a retry is useful, 2 when a person must act first, 3 with --check when anything is not as
+    it should be.
+
+    \b
+    Examples:
+      chores mirror-audit                            audit, and tell the statuses
+      chores mirror-audit --check --diff             change nothing, show wanted and actual values
+      chores mirror-audit --reach service-proxy      from a laptop: ask mirrors through the API server
+      chores mirror-audit -f mirrors.yaml -o json    what mirrors in a file would find
+    """
+    if given["filenames"] and options.dry_run is DryRun.NONE:
+        options = replace(options, dry_run=DryRun.CLIENT)
+    job = Job(
+        NAME,
+        {resource.kind: resource for resource in _RESOURCES},
+        lambda connection: settings(connection, options, given),
+        observe,
+        plan,
+        conditions,
+    )
+    context.exit(run(job, options))

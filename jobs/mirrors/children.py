@@ -1,0 +1,130 @@
+"""What is to be said of the resources of one mirror: there, ours, as they were made, and at work. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from jobs.kit import stamps
+from jobs.kit.model import Finding
+from jobs.mirrors.drift import Drift, Path, drift, quantity
+from jobs.mirrors.findings import finding
+from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS, Manifest
+from jobs.mirrors.mirror import NAME, Mirror
+from jobs.mirrors.seen import NODES, SLICES, Object, Seen, Settings
+
+_MOST_FIELDS_NAMED = 3
+# Told apart from other drift: what the fingerprint says of the mirror, and what a volume can and cannot do.
+_NOT_DRIFT: frozenset[Path] = frozenset(
+    {
+        ("f:metadata", "f:annotations", f"f:{stamps.FINGERPRINT}"),
+        ("f:spec", "f:resources", "f:requests", "f:storage"),
+    }
+)
+
+
+def child_findings(mirror: Mirror, seen: Seen, settings: Settings) -> Iterator[Finding]:
+    """Yield what is wrong with the outgoing resources of a mirror; of those that could not be read nothing."""
+    for wanted in mirror.children:
+        if wanted.resource.kind not in seen.denied:
+            yield from _of_child(mirror, wanted, seen, settings)
+
+
+def _of_child(mirror: Mirror, wanted: Manifest, seen: Seen, settings: Settings) -> Iterator[Finding]:
+    actual = seen.children.get(wanted.key)
+    if actual is None:
+        yield finding("missing", wanted.key, "is not there", mirror.asked)
+    elif not is_ours(actual):
+        yield finding("conflict", wanted.key, "exists and was not made for a mirror: left untouched", mirror.asked)
+    elif actual["metadata"].get("deletionTimestamp"):
+        yield finding("terminating", wanted.key, "is being deleted", mirror.asked)
+    else:
+        yield from _drifted(mirror, wanted, actual, settings)
+        yield from _AT_WORK[wanted.resource.kind](mirror, wanted, actual, seen)
+
+
+def is_ours(actual: Object) -> bool:
+    """Whether the job made an object for some mirror."""
+    return stamps.is_ours(actual["metadata"].get("labels") or {}, NAME, "")
+
+
+def _drifted(mirror: Mirror, wanted: Manifest, actual: Object, settings: Settings) -> Iterator[Finding]:
+    if wanted.resource is DAEMON_SETS and not mirror.cluster_ip:
+        return  # what it should say hangs on the address of a Service that is not there, which is told of that
+    found = drift(wanted.body(), actual, _NOT_DRIFT)
+    if found:
+        changes = tuple(each.change for each in found) if settings.diff else ()
+        yield finding("drifted", wanted.key, _told(wanted, actual, found), mirror.asked, changes)
+
+
+def _told(wanted: Manifest, actual: Object, found: list[Drift]) -> str:
+    names = [each.change.field for each in found]
+    more = f" and {len(names) - _MOST_FIELDS_NAMED} more" if len(names) > _MOST_FIELDS_NAMED else ""
+    made_for = (actual["metadata"].get("annotations") or {}).get(stamps.FINGERPRINT)
+    by = sorted({each.by for each in found if each.by})
+    why = f"changed by {', '.join(by)}" if by else "are not as the mirror asks for"
+    if made_for != wanted.metadata.annotations[stamps.FINGERPRINT]:
+        why += "; it was made before the mirror, or what it needs, changed"
+    return f"{', '.join(names[:_MOST_FIELDS_NAMED])}{more} {why}"
+
+
+def _service(mirror: Mirror, wanted: Manifest, _actual: Object, seen: Seen) -> Iterator[Finding]:
+    if wanted is mirror.service and SLICES.kind not in seen.denied and not seen.endpoints.get(wanted.key.name):
+        yield finding("no-endpoints", wanted.key, "has no ready pod behind it", mirror.asked)
+
+
+def _claim(mirror: Mirror, wanted: Manifest, actual: Object, _seen: Seen) -> Iterator[Finding]:
+    phase = _status(actual).get("phase", "Pending")
+    if phase != "Bound":
+        yield finding("volume-pending", wanted.key, f"is {phase}, not Bound", mirror.asked)
+    asks = _storage(actual["spec"].get("resources", {}).get("requests", {}))
+    has = _storage(_status(actual).get("capacity", {}))
+    should = mirror.spec.storage.size
+    if quantity(asks) > quantity(should):
+        yield finding("volume-shrink", wanted.key, f"asks for {asks}, the mirror for {should} only", mirror.asked)
+    elif quantity(asks) < quantity(should):
+        yield finding("volume-too-small", wanted.key, f"asks for {asks}, the mirror for {should}", mirror.asked)
+    elif phase == "Bound" and quantity(has) < quantity(asks):
+        yield finding("volume-too-small", wanted.key, f"asks for {asks} and has {has} so far", mirror.asked)
+
+
+def _storage(amounts: Object) -> str:
+    return str(amounts.get("storage", "0"))
+
+
+def _stateful_set(mirror: Mirror, wanted: Manifest, actual: Object, _seen: Seen) -> Iterator[Finding]:
+    status, replicas = _status(actual), int(actual["spec"].get("replicas", 1))
+    numbers = status.get("updatedReplicas", 0), status.get("readyReplicas", 0)
+    if behind := _behind(actual, replicas, *numbers):
+        yield finding("not-rolled-out", wanted.key, behind, mirror.asked)
+
+
+def _daemon_set(mirror: Mirror, wanted: Manifest, actual: Object, seen: Seen) -> Iterator[Finding]:
+    status = _status(actual)
+    meant_for = status.get("desiredNumberScheduled", 0)
+    numbers = status.get("updatedNumberScheduled", 0), status.get("numberReady", 0)
+    if behind := _behind(actual, meant_for, *numbers):
+        yield finding("not-rolled-out", wanted.key, behind, mirror.asked)
+    elif NODES.kind not in seen.denied and meant_for < seen.nodes:
+        reason = f"runs on {meant_for} of {seen.nodes} Linux nodes; the others do not know the mirror"
+        yield finding("nodes-uncovered", wanted.key, reason, mirror.asked)
+
+
+def _behind(actual: Object, wanted: int, updated: int, ready: int) -> str:
+    if _status(actual).get("observedGeneration", 0) < actual["metadata"].get("generation", 0):
+        return "its controller has not seen the latest change yet"
+    if updated < wanted:
+        return f"{updated} of {wanted} pods are up to date"
+    return f"{ready} of {wanted} pods are ready" if ready < wanted else ""
+
+
+def _status(actual: Object) -> Object:
+    status: Object = actual.get("status") or {}
+    return status
+
+
+_AT_WORK: Mapping[str, Callable[[Mirror, Manifest, Object, Seen], Iterator[Finding]]] = {
+    SERVICES.kind: _service,
+    CLAIMS.kind: _claim,
+    STATEFUL_SETS.kind: _stateful_set,
+    DAEMON_SETS.kind: _daemon_set,
+}

@@ -1,0 +1,132 @@
+"""What an audit can find: the codes of findings, how bad each is, from what it comes and what to do about it.
+
+docs/mirrors.md shows this table; the order is that of findings of one mirror in the report, worst first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from jobs.kit.model import Severity
+
+
+class Code(NamedTuple):
+    """One code."""
+
+    severity: Severity
+    meaning: str
+    remedy: str
+
+
+_ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
+
+CODES: Mapping[str, Code] = {
+    "invalid": Code(_ERROR, "the RegistryMirror cannot be followed", "correct the field it names"),
+    "unusable-name": Code(
+        _ERROR,
+        "the name is too long for the names of pods, or has dots, which a Service's may not",
+        "make the RegistryMirror anew under a shorter name without dots",
+    ),
+    "unreadable": Code(
+        _ERROR,
+        "something could not be looked at: a right is missing, or the API server did not answer",
+        "grant the right it names, or wait for the next run; nothing is called missing because of it",
+    ),
+    "mirror-down": Code(
+        _ERROR,
+        "the mirror does not answer GET /v2/ with 200",
+        "read the log of its pod; see that no NetworkPolicy keeps the job from it",
+    ),
+    "upstream-down": Code(
+        _ERROR,
+        "the upstream does not answer GET https://HOST/v2/ with 200 or 401",
+        "see that spec.upstreamUrl is the registry's own host, and that the cluster has a way out to it",
+    ),
+    "missing": Code(_ERROR, "a resource of the mirror is not there", "make it"),
+    "conflict": Code(
+        _ERROR,
+        "an object of the name of a resource was not made for a mirror, so it is never touched",
+        "rename or delete it, or rename the RegistryMirror",
+    ),
+    "no-endpoints": Code(
+        _ERROR,
+        "no ready pod stands behind the mirror's Service",
+        "see why its pod is not ready; see that the Service's selector is as it was made",
+    ),
+    "credentials-missing": Code(
+        _ERROR,
+        "the credentials Secret is not there, or has no key username or password with a value",
+        "make it in the namespace of the mirror's resources",
+    ),
+    "credentials-upstream": Code(
+        _ERROR,
+        "the Secret does not say that it is for this upstream: a mirror could be pointed at somebody else's password",
+        "if it is, annotate the Secret with kubechores.dev/upstream: HOST",
+    ),
+    "credentials-exposed": Code(
+        _ERROR,
+        "the mirror has credentials, and it asks nobody who they are: who reaches it may pull private images",
+        "narrow who reaches it with a NetworkPolicy (there is a sample), then set spec.allowUnauthenticatedReaders",
+    ),
+    "duplicate-upstream": Code(
+        _ERROR, "several RegistryMirrors have the same upstream, or the same host for nodes", "delete all but one"
+    ),
+    "volume-pending": Code(
+        _ERROR,
+        "the claim of the cache is not bound to a volume, or has lost it",
+        "kubectl describe it: is there a storage class, and room?",
+    ),
+    "not-rolled-out": Code(
+        _WARNING,
+        "the controller has not caught up with the workload, or pods are not up to date or not ready",
+        "wait, or see what keeps its pods",
+    ),
+    "drifted": Code(
+        _WARNING,
+        "a field is not as the mirror asks for, or is one that kube-chores set once and nobody asks for now",
+        "undo the change, or ask for it in the RegistryMirror; --diff shows values",
+    ),
+    "volume-filling": Code(
+        _WARNING,
+        "the volume is nearly full; a mirror with a full one still serves, but keeps nothing new",
+        "raise spec.storage.size, or set spec.ttl",
+    ),
+    "volume-too-small": Code(
+        _WARNING,
+        "the claim asks for less than spec.storage.size, or its volume has less than the claim asks for",
+        "grow the claim, where its storage class allows that; kubectl describe it if it does not grow",
+    ),
+    "volume-shrink": Code(
+        _WARNING,
+        "spec.storage.size is less than the claim asks for: a volume cannot shrink",
+        "raise spec.storage.size again, or delete the claim, and the cache with it",
+    ),
+    "nodes-uncovered": Code(
+        _WARNING,
+        "some Linux nodes are not told of the mirror: the DaemonSet is not meant to run there",
+        "tolerate their taints in spec.tolerations",
+    ),
+    "image-unpinned": Code(
+        _WARNING,
+        "an image has no tag and no digest, or the tag latest: what runs changes by itself",
+        "name a tag or, better, a digest",
+    ),
+    "terminating": Code(_WARNING, "a resource of the mirror is being deleted", "see what deletes it"),
+    "orphan": Code(
+        _WARNING,
+        "a resource was made for a mirror that is not there, or does not ask for it any more",
+        "delete it; with a PersistentVolumeClaim goes its cache",
+    ),
+    "status": Code(
+        _ERROR, "the status or Event of a RegistryMirror could not be written", "grant the right that it names"
+    ),
+    "skipped": Code(_INFO, "the RegistryMirror is being deleted", "nothing"),
+    "unchanged": Code(_INFO, "a resource is as it should be", "nothing"),
+}
+RANK = {code: number for number, code in enumerate(CODES)}
+
+
+def reason(code: str) -> str:
+    """Return a code as the reason of a condition: not-rolled-out is NotRolledOut."""
+    return "".join(word.capitalize() for word in code.split("-"))

@@ -1,0 +1,163 @@
+"""What of an object is not as we set it: fields that differ, and fields that we set once and nobody asks for any more.
+
+What others set beside ours, and what the server fills in, is theirs. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from jobs.kit.model import Change
+from jobs.kit.objects import MANAGER
+
+Object = Mapping[str, Any]
+Path = tuple[str, ...]  # of FieldsV1 elements: ("f:spec", 'k:{"name":"registry"}', "f:image")
+
+# By which fields the items of a list are told apart, as server-side apply does; other lists are compared whole.
+# https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy
+_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "containers": (("name",),),
+    "env": (("name",),),
+    "volumes": (("name",),),
+    "volumeMounts": (("mountPath",),),
+    "ports": (("containerPort", "protocol"), ("port", "protocol")),
+}
+_AMOUNTS = ("requests", "limits")
+_QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([numkMGTPE]|[KMGTPE]i)?")
+_SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
+_USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
+
+
+class Drift(NamedTuple):
+    """A field that is not as we set it, and who set it so, where that is known."""
+
+    change: Change
+    by: str = ""
+
+
+def quantity(text: str | int) -> Decimal:
+    """Return the number that a quantity stands for, however it is written.
+
+    https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = _QUANTITY.fullmatch(str(text))
+    if not found:
+        raise ValueError(f"{text!r} is no quantity")
+    number, suffix = Decimal(found[1]), found[2] or ""
+    return number * _BINARY[suffix] if suffix in _BINARY else number.scaleb(_SUFFIXES[suffix])
+
+
+def drift(wanted: Object, actual: Object, ignored: frozenset[Path] = frozenset()) -> list[Drift]:
+    """Return what of `actual` is not as `wanted` says, but for fields at or below `ignored`."""
+    entries = [entry for entry in actual["metadata"].get("managedFields") or [] if not entry.get("subresource")]
+    others = [entry for entry in entries if entry.get("manager") != MANAGER]
+    ours = [entry for entry in entries if entry.get("manager") == MANAGER and entry.get("operation") == "Apply"]
+    found = [
+        Drift(change, _owner(path, others))
+        for path, change in _differing((), wanted, actual)
+        if not any(path[: len(each)] == each for each in ignored)
+    ]
+    abandoned = (change for entry in ours for change in _abandoned((), entry.get("fieldsV1") or {}, wanted, actual))
+    return sorted([*found, *map(Drift, abandoned)])
+
+
+def _differing(path: Path, wanted: Any, actual: Any) -> Iterator[tuple[Path, Change]]:
+    """Yield what differs, of a list with keys item by item."""
+    keys = _item_keys(path, wanted)
+    if isinstance(wanted, dict) and isinstance(actual, dict):
+        for name, value in wanted.items():
+            yield from _differing((*path, f"f:{name}"), value, actual.get(name))
+    elif keys and isinstance(actual, list):
+        for item in wanted:
+            there = next((each for each in actual if _same_item(item, each, keys)), None)
+            yield from _differing((*path, _element(item, keys)), item, there)
+    elif not _equal(path, wanted, actual):
+        yield path, Change(field_name(path), _shown(actual), _shown(wanted))
+
+
+def _item_keys(path: Path, value: Any) -> tuple[str, ...]:
+    if not path or not isinstance(value, list) or not value:
+        return ()
+    choices = _KEYS.get(path[-1][2:], ())
+    return next((keys for keys in choices if isinstance(value[0], dict) and keys[0] in value[0]), ())
+
+
+def _same_item(one: Object, other: Any, keys: tuple[str, ...]) -> bool:
+    return isinstance(other, dict) and all(one.get(key) == other.get(key) for key in keys)
+
+
+def _element(item: Object, keys: tuple[str, ...]) -> str:
+    return "k:" + json.dumps({key: item[key] for key in keys}, separators=(",", ":"))
+
+
+def _equal(path: Path, wanted: Any, actual: Any) -> bool:
+    if len(path) > 1 and path[-2][2:] in _AMOUNTS and isinstance(actual, (str, int)):
+        try:
+            return quantity(wanted) == quantity(actual)
+        except ValueError:
+            return False
+    return bool(wanted == actual)
+
+
+def _owner(path: Path, entries: list[Object]) -> str:
+    """Return who owns a field, or the first field below it."""
+    return next((str(entry.get("manager")) for entry in entries if _holds(entry.get("fieldsV1") or {}, path)), "")
+
+
+def _holds(fields: Object, path: Path) -> bool:
+    node: Any = fields
+    for element in path:
+        node = node.get(element) if isinstance(node, dict) else None
+        if node is None:
+            return False
+    return True
+
+
+def _abandoned(path: Path, fields: Object, wanted: Any, actual: Any) -> Iterator[Change]:
+    """Yield the fields that we own by `fields` and that `wanted` does not have, each at its top."""
+    for element, below in fields.items():
+        if element == "." or element.startswith("v:"):
+            continue
+        inner, value = _child(wanted, element), _child(actual, element)
+        if inner is None:
+            yield Change(field_name((*path, element)), _shown(value), None)
+        elif below:
+            yield from _abandoned((*path, element), below, inner, value)
+
+
+def _child(value: Any, element: str) -> Any:
+    if element.startswith("f:"):
+        return value.get(element[2:]) if isinstance(value, dict) else None
+    if not isinstance(value, list):
+        return None
+    keys: Object = json.loads(element[2:])
+    return next((item for item in value if _same_item(keys, item, tuple(keys))), None)
+
+
+def field_name(path: Path) -> str:
+    """Return how people write a path: spec.template.spec.containers[registry].image."""
+    text = ""
+    for element in path:
+        if element.startswith("k:"):
+            text += f"[{next(iter(json.loads(element[2:]).values()))}]"
+        elif re.fullmatch(r"[A-Za-z0-9]+", element[2:]):
+            text += f".{element[2:]}"
+        else:
+            text += f"[{element[2:]}]"
+    return text.lstrip(".")
+
+
+def _shown(value: Any) -> str | None:
+    """Return a value for people to read; a password that somebody wrote into a URL is not for that."""
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+    return _USER_IN_URL.sub("***@", text)

@@ -1,0 +1,268 @@
+"""A mirror and its outgoing resources: what should be in the cluster for a RegistryMirror. Pure.
+
+mirror.service.spec.ports[0].port
+mirror.stateful_set.spec.template.spec.containers[0].image
+[each.key for each in mirror.children]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+from msgspec import Struct, structs
+
+from jobs.kit import stamps
+from jobs.mirrors.manifests import (
+    Capabilities,
+    Claim,
+    ClaimSpec,
+    ClaimVolume,
+    Container,
+    ContainerPort,
+    DaemonSet,
+    DaemonSetSpec,
+    Env,
+    EnvSource,
+    Exec,
+    HostPath,
+    HttpGet,
+    Manifest,
+    Metadata,
+    PodMetadata,
+    PodSecurityContext,
+    PodSpec,
+    PodTemplate,
+    Probe,
+    ResourceAmounts,
+    SeccompProfile,
+    SecretKey,
+    SecurityContext,
+    Selector,
+    Service,
+    ServicePort,
+    ServiceSpec,
+    StatefulSet,
+    StatefulSetSpec,
+    Volume,
+    VolumeMount,
+    VolumeResources,
+)
+from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, RegistryMirror, Spec, Toleration
+
+NAME = "mirror-audit"
+REGISTRY_IMAGE = "registry:3"
+MIRROR = "kubechores.dev/mirror"
+CONFIG_HASH = "kubechores.dev/config-hash"
+CREDENTIALS_VERSION = "kubechores.dev/credentials-version"
+COMPONENT = "app.kubernetes.io/component"
+USERNAME, PASSWORD = "username", "password"
+PORT = 5000
+PORT_NAME = "registry"
+# A pod of a StatefulSet carries NAME-HASH, with ten characters of hash, as a label's value of at most 63 characters.
+# https://github.com/kubernetes/kubernetes/issues/64023
+MOST_CHARACTERS = 52
+_PREFIX = "registry-mirror-"
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_NOBODY = 65532
+_CERTS = "/etc/containerd/certs.d"  # https://github.com/containerd/containerd/blob/main/docs/hosts.md
+_EVERYTHING = (Toleration(operator="Exists"),)
+_REQUESTS = {"cpu": "50m", "memory": "128Mi"}
+_LIMITS = {"memory": "512Mi"}
+
+
+def name_problem(name: str) -> str:
+    """Return why nothing can be made for a mirror of this name, or nothing."""
+    if not _NAME.fullmatch(name):
+        return "has dots, which the name of a Service may not have"
+    longest = MOST_CHARACTERS - len(_PREFIX)
+    if len(name) > longest:
+        return f"is {len(name)} characters long; at most {longest} leave room for the names of pods"
+    return ""
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """What a RegistryMirror asks for, in `namespace`.
+
+    `cluster_ip` is the address that its Service has got, empty while there is none; `credentials_version` is the
+    resourceVersion of its Secret.
+    """
+
+    asked: RegistryMirror
+    namespace: str
+    node_image: str
+    cluster_ip: str = ""
+    credentials_version: str = ""
+
+    @property
+    def spec(self) -> Spec:
+        """What its RegistryMirror says."""
+        return self.asked.spec
+
+    @property
+    def name(self) -> str:
+        """The name of what is made for it."""
+        return _PREFIX + self.asked.name
+
+    @property
+    def image(self) -> str:
+        """The image of its registry."""
+        return self.spec.image or REGISTRY_IMAGE
+
+    @property
+    def children(self) -> tuple[Manifest, ...]:
+        """Its outgoing resources, in the order in which they can be made."""
+        return (self.service, self.headless_service, self.claim, self.stateful_set, self.daemon_set)
+
+    @cached_property
+    def service(self) -> Service:
+        """Where nodes find the mirror."""
+        spec = self._service_spec()
+        return Service(metadata=self._metadata(self.name, spec), spec=spec)
+
+    @cached_property
+    def headless_service(self) -> Service:
+        """What gives the StatefulSet's pod its name."""
+        spec = structs.replace(self._service_spec(), cluster_ip="None")
+        return Service(metadata=self._metadata(f"{self.name}-headless", spec), spec=spec)
+
+    def _service_spec(self) -> ServiceSpec:
+        port = ServicePort(name=PORT_NAME, port=PORT, target_port=PORT_NAME, protocol="TCP")
+        return ServiceSpec(type="ClusterIP", selector=self._selects("registry"), ports=(port,))
+
+    @cached_property
+    def claim(self) -> Claim:
+        """The volume of the cache. What is in it is kept when nobody asks for the mirror any more."""
+        storage = self.spec.storage
+        spec = ClaimSpec(
+            access_modes=("ReadWriteOnce",),
+            resources=VolumeResources(requests={"storage": storage.size}),
+            storage_class_name=storage.storage_class_name or None,
+        )
+        return Claim(metadata=self._metadata(self.name, spec, orphans="Retain"), spec=spec)
+
+    @cached_property
+    def stateful_set(self) -> StatefulSet:
+        """The registry that fetches and keeps what nodes ask for: one, since two would keep two caches."""
+        labels = self._selects("registry")
+        template = self._template("registry", self._registry_pod(), self._credentials_version())
+        spec = StatefulSetSpec(
+            replicas=1,
+            service_name=self.headless_service.metadata.name,
+            selector=Selector(match_labels=labels),
+            template=template,
+        )
+        return StatefulSet(metadata=self._metadata(self.name, spec), spec=spec)
+
+    def _credentials_version(self) -> Mapping[str, str]:
+        return {CREDENTIALS_VERSION: self.credentials_version} if self.credentials_version else {}
+
+    def _registry_pod(self) -> PodSpec:
+        answers = HttpGet(path="/v2/", port=PORT_NAME)
+        resources = self.spec.resources
+        container = Container(
+            name="registry",
+            image=self.image,
+            env=self._registry_env(),
+            ports=(ContainerPort(name=PORT_NAME, container_port=PORT, protocol="TCP"),),
+            readiness_probe=Probe(http_get=answers, period_seconds=5, failure_threshold=3),
+            liveness_probe=Probe(http_get=answers, period_seconds=20, failure_threshold=6),
+            resources=ResourceAmounts(
+                requests={**_REQUESTS, **resources.requests}, limits={**_LIMITS, **resources.limits}
+            ),
+            security_context=_SECURITY,
+            volume_mounts=(VolumeMount(name="cache", mount_path="/var/lib/registry"),),
+        )
+        security = PodSecurityContext(
+            run_as_user=_NOBODY,
+            run_as_group=_NOBODY,
+            run_as_non_root=True,
+            fs_group=_NOBODY,
+            seccomp_profile=SeccompProfile(type="RuntimeDefault"),
+        )
+        cache = Volume(name="cache", persistent_volume_claim=ClaimVolume(claim_name=self.claim.metadata.name))
+        return _pod(container, cache, security)
+
+    def _registry_env(self) -> tuple[Env, ...]:
+        """Return the registry's settings: https://distribution.github.io/distribution/about/configuration/ ."""
+        plain = {
+            "OTEL_TRACES_EXPORTER": "none",  # it would look for a collector on loopback and complain
+            "REGISTRY_HTTP_ADDR": f":{PORT}",
+            "REGISTRY_PROXY_REMOTEURL": f"https://{self.spec.upstream}",
+            "REGISTRY_PROXY_TTL": self.spec.ttl,
+            "REGISTRY_STORAGE_DELETE_ENABLED": "true",  # without it nothing is ever dropped, whatever the ttl
+        }
+        env = [Env(name=name, value=value) for name, value in plain.items()]
+        if secret := self.spec.credentials_secret:
+            for name, key in (("REGISTRY_PROXY_USERNAME", USERNAME), ("REGISTRY_PROXY_PASSWORD", PASSWORD)):
+                source = EnvSource(secret_key_ref=SecretKey(name=secret, key=key))
+                env.append(Env(name=name, value_from=source))
+        return tuple(sorted(env, key=lambda each: each.name))
+
+    @cached_property
+    def daemon_set(self) -> DaemonSet:
+        """What tells each node's containerd of the mirror. It names the Service's address: nodes do not ask DNS."""
+        template = self._template("node", self._node_pod(), {})
+        spec = DaemonSetSpec(selector=Selector(match_labels=self._selects("node")), template=template)
+        return DaemonSet(metadata=self._metadata(f"{self.name}-node", spec), spec=spec)
+
+    def _node_pod(self) -> PodSpec:
+        args = ["mirror-node", f"--host={self.spec.host}", f"--mirror=http://{self.cluster_ip}:{PORT}"]
+        if self.spec.fallback == "Upstream":
+            args.append(f"--upstream=https://{self.spec.upstream}")
+        container = Container(
+            name="node",
+            image=self.node_image,
+            args=tuple(args),
+            readiness_probe=Probe(
+                exec=Exec(command=("chores", *args, "--check")), period_seconds=30, failure_threshold=2
+            ),
+            resources=ResourceAmounts(requests={"cpu": "5m", "memory": "48Mi"}, limits={"memory": "96Mi"}),
+            security_context=_SECURITY,
+            volume_mounts=(VolumeMount(name="certs", mount_path=_CERTS),),
+        )
+        security = PodSecurityContext(  # the folder is root's
+            run_as_user=0, run_as_group=0, seccomp_profile=SeccompProfile(type="RuntimeDefault")
+        )
+        certs = Volume(name="certs", host_path=HostPath(path=_CERTS, type="DirectoryOrCreate"))
+        asked = self.spec.tolerations
+        return structs.replace(_pod(container, certs, security), tolerations=_EVERYTHING if asked is None else asked)
+
+    def _template(self, component: str, pod: PodSpec, more: Mapping[str, str]) -> PodTemplate:
+        labels = {"app.kubernetes.io/name": "registry-mirror", **self._selects(component)}
+        return PodTemplate(metadata=PodMetadata(labels=labels, annotations={CONFIG_HASH: _hash(pod), **more}), spec=pod)
+
+    def _selects(self, component: str) -> Mapping[str, str]:
+        return {MIRROR: self.asked.name, COMPONENT: component}
+
+    def _metadata(self, name: str, spec: Struct, orphans: str = "Delete") -> Metadata:
+        source = f"{REGISTRY_MIRRORS.plural}/{self.asked.name}"
+        stamp = stamps.stamp(NAME, "", self.asked.name, source, f"v1:{_hash(spec)}", orphans)
+        labels = {"app.kubernetes.io/name": "registry-mirror", MIRROR: self.asked.name, **stamp.labels}
+        return Metadata(name=name, namespace=self.namespace, labels=labels, annotations=stamp.annotations)
+
+
+def _hash(what: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(what, order="deterministic")).hexdigest()[:16]
+
+
+_SECURITY = SecurityContext(
+    allow_privilege_escalation=False, read_only_root_filesystem=True, capabilities=Capabilities(drop=("ALL",))
+)
+
+
+def _pod(container: Container, volume: Volume, security: PodSecurityContext) -> PodSpec:
+    return PodSpec(
+        automount_service_account_token=False,
+        enable_service_links=False,
+        termination_grace_period_seconds=30,
+        node_selector={"kubernetes.io/os": "linux"},
+        security_context=security,
+        containers=(container,),
+        volumes=(volume,),
+    )

@@ -1,0 +1,105 @@
+"""What a run of mirror-audit is told, and what it saw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from jobs.kit.custom_resources import Broken
+from jobs.kit.errors import ApiError
+from jobs.kit.model import Need, ObjectKey
+from jobs.kit.objects import SECRETS, Resource
+from jobs.kit.runner import Document
+from jobs.kit.web import Page
+from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
+from jobs.mirrors.registry_mirrors import RegistryMirror
+
+NAMESPACE = "kube-chores-mirrors"
+CHILD_KINDS = (SERVICES, CLAIMS, STATEFUL_SETS, DAEMON_SETS)
+SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
+NODES = Resource("v1", "Node", "nodes")
+# What a Service answers, asked through the API server; the name of such an "object" ends with the path to ask for.
+# https://kubernetes.io/docs/tasks/access-application-cluster/access-cluster-services/#manually-constructing-apiserver-proxy-urls
+SERVICE_PROXY = Resource("v1", "ServiceProxy", "services")
+
+Object = Mapping[str, Any]
+
+
+class Reach(str, Enum):
+    """How it is found out whether mirrors and upstreams answer."""
+
+    NETWORK = "network"
+    SERVICE_PROXY = "service-proxy"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one run is told. `mirrors` are those of files; None means those of the cluster."""
+
+    namespace: str
+    node_image: str
+    reach: Reach = Reach.NONE
+    metrics_url: str = ""
+    mirrors: tuple[RegistryMirror, ...] | None = None
+    diff: bool = False
+    verbose: bool = False
+
+
+class Credentials(Struct, frozen=True):
+    """A Secret as far as an audit looks at it: which keys have a value, never which."""
+
+    version: str
+    keys: frozenset[str]
+    annotations: Mapping[str, str]
+
+
+class _Metadata(Struct, rename="camel"):
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Secret(Struct):
+    metadata: _Metadata
+    data: dict[str, str | None] | None = None
+
+    def __repr__(self) -> str:
+        return "_Secret()"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was read.
+
+    `children` are all objects of the kinds that mirrors consist of, in the namespace of the settings; `endpoints` are
+    the ready ones by Service. `denied` says by kind why a list could not be read. `looks` are objects that were looked
+    up and what a Service answered through the API server; `pages` are answers from the network.
+    """
+
+    mirrors: tuple[RegistryMirror, ...]
+    broken: tuple[Broken, ...] = ()
+    children: Mapping[ObjectKey, Object] = field(default_factory=dict)
+    endpoints: Mapping[str, int] = field(default_factory=dict)
+    nodes: int = 0
+    denied: Mapping[str, ApiError] = field(default_factory=dict)
+    looks: Mapping[ObjectKey, Credentials | ApiError | None] = field(default_factory=dict)
+    pages: Mapping[str, Page] = field(default_factory=dict)
+
+    def looked_up(self, documents: Mapping[Need, Document], pages: Mapping[str, Page]) -> Seen:
+        """Return the same, knowing these `documents` and `pages` too."""
+        looks = {need.key: document.error or _reduced(need.key, document.body) for need, document in documents.items()}
+        return replace(self, looks={**self.looks, **looks}, pages={**self.pages, **pages})
+
+
+def _reduced(key: ObjectKey, body: bytes) -> Credentials | None:
+    """Return what is kept of an answer: of a Service's nothing but that it came."""
+    if key.kind != SECRETS.kind:
+        return None
+    secret = msgspec.json.decode(body, type=_Secret)
+    keys = frozenset(name for name, value in (secret.data or {}).items() if value)
+    return Credentials(secret.metadata.resource_version, keys, secret.metadata.annotations or {})

@@ -1,0 +1,64 @@
+"""What each RegistryMirror's status should say after an audit. Pure; the same facts give the same status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from jobs.kit.conditions import Condition, Statement, changed, dated, event
+from jobs.kit.custom_resources import Head
+from jobs.kit.model import Finding, Result, Severity
+from jobs.mirrors.codes import CODES, reason
+from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, MirrorStatus
+
+READY = "Ready"
+_MOST_NAMED = 3
+_LONGEST_MESSAGE = 2048
+_RANK = {code: number for number, code in enumerate(CODES)}
+
+
+def statements(heads: Sequence[Head], results: Sequence[Result], now: datetime) -> list[Statement]:
+    """Return what is to be written for RegistryMirrors whose status does not say it yet."""
+    findings = [result.finding for result in results if result.finding.severity is not Severity.INFO]
+    stated = (_statement(head, [each for each in findings if head.key.name in each.subjects], now) for head in heads)
+    return [statement for statement in stated if statement]
+
+
+def _statement(head: Head, findings: Sequence[Finding], now: datetime) -> Statement | None:
+    before = head.told(MirrorStatus)
+    condition = dated(before.conditions, _condition(head, findings), now)
+    others = (other for other in before.conditions if other.type != READY)
+    after = MirrorStatus(head.generation, len(findings), (*others, condition))
+    if after == before:
+        return None
+    told = changed(before.conditions, condition)
+    tale = event(head.key, REGISTRY_MIRRORS.api_version, head.uid, condition, now) if told else None
+    return Statement(head.key, head.uid, _merge_patch(after), tale)
+
+
+def _condition(head: Head, findings: Sequence[Finding]) -> Condition:
+    if not findings:
+        return Condition(READY, "True", "Healthy", "nothing to find fault with", head.generation)
+    worst = sorted(findings, key=lambda each: (_RANK[each.code], each.object))
+    told = "; ".join(_told(each) for each in worst[:_MOST_NAMED])
+    more = f"; and {len(worst) - _MOST_NAMED} more" if len(worst) > _MOST_NAMED else ""
+    # Of what could not be seen nobody knows whether it is well.
+    seen = any(each.code != "unreadable" for each in findings)
+    state = "False" if seen else "Unknown"
+    return Condition(READY, state, reason(worst[0].code), f"{told}{more}"[:_LONGEST_MESSAGE], head.generation)
+
+
+def _told(finding: Finding) -> str:
+    about = "" if finding.object.kind == REGISTRY_MIRRORS.kind else f"{finding.object}: "
+    return f"{about}{finding.reason}"
+
+
+def _merge_patch(status: MirrorStatus) -> Mapping[str, Any]:
+    return {
+        "observedGeneration": status.observed_generation,
+        "findings": status.findings,
+        "conditions": msgspec.to_builtins(status.conditions),
+    }

@@ -1,0 +1,153 @@
+"""What is to be said of all mirrors: of each by itself, of those in each other's way, of what is left. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from jobs.kit import stamps
+from jobs.kit.model import Finding, Need, ObjectKey, Severity
+from jobs.mirrors.answers import Asked, credentials, mirror_itself, secret_key, upstream, volumes, volumes_url
+from jobs.mirrors.children import child_findings, is_ours
+from jobs.mirrors.codes import CODES
+from jobs.mirrors.findings import finding, unreadable
+from jobs.mirrors.mirror import CREDENTIALS_VERSION, Mirror, name_problem
+from jobs.mirrors.registry_mirrors import RegistryMirror
+from jobs.mirrors.seen import Credentials, Object, Seen, Settings
+
+_PINNED = re.compile(r"[^@]*(:(?!latest$)[^:/@]+|@[^@]+)$")
+
+
+class Audit(NamedTuple):
+    """What an audit says, and what it must know first. `right` are the resources that nothing is wrong with."""
+
+    findings: Sequence[Finding]
+    needs: Sequence[Need]
+    urls: Sequence[str]
+    right: Sequence[tuple[Mirror, ObjectKey]]
+
+
+def audit(seen: Seen, settings: Settings) -> Audit:
+    """Compare what is there with what RegistryMirrors ask for."""
+    active = [asked for asked in seen.mirrors if not asked.head.terminating]
+    mirrors = [_mirror(asked, seen, settings) for asked in active if not name_problem(asked.name)]
+    findings = [*_unreadable(seen, active), *_unusable(active), *_duplicates(active), *_orphans(seen, settings)]
+    questions: list[Asked] = []
+    for mirror in mirrors:
+        findings += [*child_findings(mirror, seen, settings), *_unpinned(mirror)]
+        questions += [
+            credentials(mirror, seen),
+            upstream(mirror, seen, settings),
+            mirror_itself(mirror, seen, settings),
+        ]
+    questions.append(_filling(mirrors, seen, settings))
+    findings += [each for question in questions for each in question.findings]
+    wrong = {each.object for each in findings}
+    return Audit(
+        findings,
+        [question.need for question in questions if question.need],
+        [question.url for question in questions if question.url],
+        [(mirror, each.key) for mirror in mirrors for each in mirror.children if _is_right(each.key, seen, wrong)],
+    )
+
+
+def _mirror(asked: RegistryMirror, seen: Seen, settings: Settings) -> Mirror:
+    """Return the mirror with all that is known of it: what is not known stays as it is in the cluster."""
+    mirror = Mirror(asked, settings.namespace, settings.node_image)
+    service = seen.children.get(mirror.service.key)
+    address = service["spec"].get("clusterIP", "") if service and is_ours(service) else ""
+    look = seen.looks.get(secret_key(mirror)) if asked.spec.credentials_secret else None
+    version = look.version if isinstance(look, Credentials) else _version_in_use(mirror, seen)
+    return replace(mirror, cluster_ip="" if address == "None" else address, credentials_version=version)
+
+
+def _version_in_use(mirror: Mirror, seen: Seen) -> str:
+    actual = seen.children.get(mirror.stateful_set.key)
+    if not actual or not mirror.spec.credentials_secret:
+        return ""
+    annotations: Mapping[str, str] = actual["spec"]["template"]["metadata"].get("annotations") or {}
+    return annotations.get(CREDENTIALS_VERSION, "")
+
+
+def _is_right(key: ObjectKey, seen: Seen, wrong: set[ObjectKey]) -> bool:
+    return key in seen.children and key not in wrong
+
+
+def _unreadable(seen: Seen, mirrors: Sequence[RegistryMirror]) -> Iterator[Finding]:
+    """Yield which kinds could not be listed: that is one finding of all mirrors."""
+    subjects = tuple(sorted(mirror.name for mirror in mirrors))
+    for kind, error in sorted(seen.denied.items()):
+        yield unreadable(ObjectKey(kind, "(all)"), error, subjects)
+
+
+def _unusable(mirrors: Iterable[RegistryMirror]) -> Iterator[Finding]:
+    for asked in mirrors:
+        if problem := name_problem(asked.name):
+            yield finding("unusable-name", asked.head.key, f"its name {problem}", asked)
+
+
+def _duplicates(mirrors: Sequence[RegistryMirror]) -> Iterator[Finding]:
+    """Yield what is said of mirrors of one upstream, and of those that would write the same file on nodes."""
+    upstreams: dict[str, list[RegistryMirror]] = {}
+    hosts: dict[str, list[RegistryMirror]] = {}
+    for asked in mirrors:
+        upstreams.setdefault(asked.spec.upstream, []).append(asked)
+        hosts.setdefault(asked.spec.host, []).append(asked)
+    same = {tuple(each): f"have the upstream {name}" for name, each in upstreams.items() if len(each) > 1}
+    for name, each in hosts.items():
+        if len(each) > 1:
+            same.setdefault(tuple(each), f"are for images of {name}")
+    for several, why in same.items():
+        names = " and ".join(sorted(asked.name for asked in several))
+        for asked in several:
+            yield finding("duplicate-upstream", asked.head.key, f"{names} both {why}", asked)
+
+
+def _unpinned(mirror: Mirror) -> Iterator[Finding]:
+    if not _PINNED.match(mirror.image):
+        reason = f"spec.image {mirror.image} has no tag that stays, and no digest"
+        yield finding("image-unpinned", mirror.asked.head.key, reason, mirror.asked)
+    if not _PINNED.match(mirror.node_image):
+        reason = f"--node-image {mirror.node_image} has no tag that stays, and no digest"
+        yield finding("image-unpinned", mirror.daemon_set.key, reason, mirror.asked)
+
+
+def _filling(mirrors: Sequence[Mirror], seen: Seen, settings: Settings) -> Asked:
+    url = volumes_url(settings)
+    if not url or not mirrors:
+        return Asked()
+    return Asked(volumes(mirrors, seen.pages[url], settings)) if url in seen.pages else Asked(url=url)
+
+
+def _orphans(seen: Seen, settings: Settings) -> Iterator[Finding]:
+    """Yield what was made for mirrors and nobody asks for. Files say nothing of mirrors that are not in them."""
+    if settings.mirrors is not None:
+        return
+    asked = {asked.name: asked for asked in seen.mirrors}
+    known = asked.keys() | {each.head.key.name for each in seen.broken}
+    for key, actual in sorted(seen.children.items()):
+        name = _made_for(actual)
+        if not is_ours(actual) or (name in known and not _is_left(key, asked.get(name), settings)):
+            continue
+        why = "does not ask for it" if name in known else "is not there"
+        reason = f"was made for registrymirror/{name}, which {why}"
+        subjects = (name,) if name in known else ()
+        yield Finding("orphan", CODES["orphan"].severity, key, reason, subjects=subjects)
+
+
+def _made_for(actual: Object) -> str:
+    return str((actual["metadata"].get("annotations") or {}).get(stamps.RULE, "(unknown)"))
+
+
+def _is_left(key: ObjectKey, asked: RegistryMirror | None, settings: Settings) -> bool:
+    """Whether an object was made for a mirror that can be followed and that does not ask for it."""
+    if asked is None or asked.head.terminating or name_problem(asked.name):
+        return False
+    return key not in [each.key for each in Mirror(asked, settings.namespace, settings.node_image).children]
+
+
+def unchanged(mirror: Mirror, key: ObjectKey) -> Finding:
+    """Return the finding that all is well with a resource, for those who ask to see it."""
+    return Finding("unchanged", Severity.INFO, key, f"of {mirror.spec.upstream}", subjects=(mirror.asked.name,))

@@ -1,0 +1,249 @@
+"""Registry mirrors as they are when all is well: made as they are asked for, and at work as nodes would have them.
+
+The embedded API server runs no controllers of workloads, so statuses are written there. On the real one controllers
+work them out from pods, whose statuses are written here as a kubelet would.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobs.kit.custom_resources import Head
+from jobs.kit.model import ObjectKey
+from jobs.mirror_audit import NODE_IMAGE
+from jobs.mirrors.mirror import Mirror
+from jobs.mirrors.registry_mirrors import RegistryMirror, parse_registry_mirror
+from tests.apis import Api, Object, wait_for
+from tests.worlds import secret
+
+NAMESPACE = "kube-chores-mirrors"
+APPLY = {"Content-Type": "application/apply-patch+yaml"}
+NOW = "2026-01-01T00:00:00Z"
+
+
+def registry_mirror(name: str = "hub", upstream: str = "docker.io", **spec: Any) -> Object:
+    """A RegistryMirror."""
+    return {
+        "apiVersion": "kubechores.dev/v1",
+        "kind": "RegistryMirror",
+        "metadata": {"name": name},
+        "spec": {"upstreamUrl": upstream, **spec},
+    }
+
+
+def credentials(name: str, upstream: str = "docker.io", **fields: Any) -> Object:
+    """A Secret with credentials for an upstream."""
+    from tests.canary import canary
+    from tests.worlds import encoded
+
+    fields = fields or {"data": {"username": encoded(canary()), "password": encoded(canary())}}
+    made = secret(NAMESPACE, name, labels={}, **fields)
+    made["metadata"]["annotations"] = {"kubechores.dev/upstream": upstream}
+    return made
+
+
+@dataclass
+class Mirrors:
+    """The mirrors of a test on one of the API servers."""
+
+    api: Api
+    nodes: list[str] = field(default_factory=list)
+
+    def name(self, name: str = "hub") -> str:
+        """A name that no other test has."""
+        return f"{name}-{self.api.token}"
+
+    def node(self, name: str = "node", *taints: Object, **labels: str) -> str:
+        """Add a Linux node."""
+        unique = self.name(name)
+        ready = {"type": "Ready", "status": "True", "reason": "Tests", "message": "", "lastHeartbeatTime": _now()}
+        self.api.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": unique, "labels": {"kubernetes.io/os": "linux", **labels}},
+                "spec": {"taints": list(taints)},
+                "status": {"conditions": [{**ready, "lastTransitionTime": _now()}]},
+            }
+        )
+        self.nodes.append(unique)
+        return unique
+
+    def ask(self, name: str = "hub", upstream: str = "docker.io", **spec: Any) -> Object:
+        """Create a RegistryMirror."""
+        return self.api.create(registry_mirror(self.name(name), upstream, **spec))
+
+    def well(self, name: str = "hub", upstream: str = "docker.io", **spec: Any) -> Mirror:
+        """Create a RegistryMirror and all that it asks for, at work."""
+        asked = self.ask(name, upstream, **spec)
+        return self.make(asked)
+
+    def make(self, asked: Object) -> Mirror:
+        """Make what a RegistryMirror asks for, and have it at work."""
+        mirror = self.of(asked)
+        if self.api.kind == "real":
+            self._volume(mirror)
+        self.apply(mirror.service.document())
+        mirror = self.of(asked)
+        for child in mirror.children[1:]:
+            self.apply(child.document())
+        self.settle(mirror)
+        return mirror
+
+    def of(self, asked: Object) -> Mirror:
+        """What a RegistryMirror asks for, knowing what is there."""
+        parsed = parse_registry_mirror(
+            Head(ObjectKey("RegistryMirror", asked["metadata"]["name"])), json.dumps(asked["spec"]).encode()
+        )
+        assert isinstance(parsed, RegistryMirror)
+        mirror = Mirror(parsed, NAMESPACE, NODE_IMAGE)
+        service = self.api.get(mirror.service.document())
+        held = self.api.get(credentials(mirror.spec.credentials_secret)) if mirror.spec.credentials_secret else None
+        return Mirror(
+            parsed,
+            NAMESPACE,
+            NODE_IMAGE,
+            service["spec"]["clusterIP"] if service else "",
+            held["metadata"]["resourceVersion"] if held else "",
+        )
+
+    def apply(self, document: Object, manager: str = "kube-chores") -> Object:
+        """Server-side apply, as a repair would."""
+        path = f"{self.api.path(document)}?fieldManager={manager}&force=true"
+        made = self.api.call("PATCH", path, document, headers=APPLY)
+        self.api.made(made)
+        return made
+
+    def edit(self, document: Object, patch: Object, manager: str = "kubectl-edit") -> Object:
+        """Change an object by hand."""
+        merge = {"Content-Type": "application/merge-patch+json"}
+        return self.api.call("PATCH", f"{self.api.path(document)}?fieldManager={manager}", patch, headers=merge)
+
+    def settle(self, mirror: Mirror) -> None:
+        """Have the workloads and the volume of a mirror at work, as they are specified now."""
+        if self.api.kind == "sandbox":
+            self._write_statuses(mirror)
+        else:
+            self._act_as_kubelet(mirror)
+
+    # the embedded server
+
+    def status(self, document: Object, **status: Any) -> None:
+        """Write a status, for the embedded server's want of controllers."""
+        found = self.api.get(document)
+        assert found
+        generation = found["metadata"].get("generation")
+        body = {"status": {**status, **({"observedGeneration": generation} if generation else {})}}
+        merge = {"Content-Type": "application/merge-patch+json"}
+        self.api.call("PATCH", f"{self.api.path(document)}/status", body, headers=merge)
+
+    def _write_statuses(self, mirror: Mirror) -> None:
+        nodes = len(self.nodes)
+        self.status(mirror.claim.document(), phase="Bound", capacity={"storage": mirror.spec.storage.size})
+        self.status(mirror.stateful_set.document(), replicas=1, updatedReplicas=1, readyReplicas=1)
+        self.status(
+            mirror.daemon_set.document(), desiredNumberScheduled=nodes, updatedNumberScheduled=nodes, numberReady=nodes
+        )
+        self.slice(mirror, ready=True)
+
+    def slice(self, mirror: Mirror, *, ready: bool) -> None:
+        """Say which pods are behind a mirror's Service."""
+        self.api.put(
+            {
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {
+                    "name": f"{mirror.name}-1",
+                    "namespace": NAMESPACE,
+                    "labels": {"kubernetes.io/service-name": mirror.name},
+                },
+                "addressType": "IPv4",
+                "endpoints": [{"addresses": ["10.1.0.1"], "conditions": {"ready": ready}}],
+                "ports": [{"name": "registry", "port": 5000, "protocol": "TCP"}],
+            }
+        )
+
+    # the real server
+
+    def _volume(self, mirror: Mirror) -> None:
+        self.api.create(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": mirror.name},
+                "spec": {
+                    "capacity": {"storage": mirror.spec.storage.size},
+                    "accessModes": ["ReadWriteOnce"],
+                    "hostPath": {"path": "/nowhere"},
+                    "claimRef": {"namespace": NAMESPACE, "name": mirror.name},
+                },
+            }
+        )
+
+    def pods(self, mirror: Mirror, component: str) -> list[Object]:
+        """The pods of a workload that are not on their way out."""
+        selector = f"kubechores.dev/mirror={mirror.asked.name},app.kubernetes.io/component={component}"
+        found = self.api.items("v1", "Pod", NAMESPACE, labelSelector=selector)
+        return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
+
+    def _act_as_kubelet(self, mirror: Mirror) -> None:
+        def at_work() -> bool:
+            for component in ("registry", "node"):
+                for pod in self.pods(mirror, component):
+                    self.run_pod(pod)
+            return self._is_settled(mirror)
+
+        wait_for(at_work, f"mirror {mirror.asked.name} to be at work", 60)
+
+    def _is_settled(self, mirror: Mirror) -> bool:
+        claim = self.api.get(mirror.claim.document()) or {}
+        registry = (self.api.get(mirror.stateful_set.document()) or {}).get("status", {})
+        node = (self.api.get(mirror.daemon_set.document()) or {}).get("status", {})
+        slices = self.api.items(
+            "discovery.k8s.io/v1", "EndpointSlice", NAMESPACE, labelSelector=f"kubernetes.io/service-name={mirror.name}"
+        )
+        return (
+            claim.get("status", {}).get("phase") == "Bound"
+            and registry.get("readyReplicas") == registry.get("updatedReplicas") == 1
+            and node.get("numberReady") == node.get("updatedNumberScheduled") == len(self.nodes)
+            and any(each.get("endpoints") for each in slices)
+        )
+
+    def run_pod(self, pod: Object, *, ready: bool = True, address: str = "10.1.0.1") -> None:
+        """Bind a pod to a node, if it is to none yet, and say that it runs."""
+        name = pod["metadata"]["name"]
+        if not pod["spec"].get("nodeName"):
+            target = {"apiVersion": "v1", "kind": "Node", "name": _node_of(pod) or self.nodes[0]}
+            binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+            self.api.call("POST", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/binding", binding)
+        condition = {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": NOW}
+        status: Object = {"phase": "Running", "conditions": [condition], "startTime": NOW}
+        if address:
+            status |= {"podIP": address, "podIPs": [{"ip": address}]}
+        merge = {"Content-Type": "application/merge-patch+json"}
+        self.api.call("PATCH", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/status", {"status": status}, headers=merge)
+
+    def clean(self) -> None:
+        """Remove pods that no kubelet ends."""
+        if self.api.kind == "real":
+            for pod in self.api.items("v1", "Pod", NAMESPACE):
+                name = pod["metadata"]["name"]
+                self.api.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}?gracePeriodSeconds=0")
+
+
+def _node_of(pod: Object) -> str:
+    """The node that a DaemonSet's pod is for."""
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+    return next((str(f["values"][0]) for term in terms for f in term.get("matchFields", [])), "")
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+Break = Callable[[Mirrors, Mirror], None]
