@@ -235,7 +235,9 @@ class Mirror:
 
     def _template(self, component: str, pod: PodSpec, more: Mapping[str, str]) -> PodTemplate:
         labels = {"app.kubernetes.io/name": "registry-mirror", **self._selects(component)}
-        return PodTemplate(metadata=PodMetadata(labels=labels, annotations={CONFIG_HASH: _hash(pod), **more}), spec=pod)
+        configuration = [(each.args, each.env) for each in pod.containers]
+        annotations = {CONFIG_HASH: _hash(configuration), **more}
+        return PodTemplate(metadata=PodMetadata(labels=labels, annotations=annotations), spec=pod)
 
     def _selects(self, component: str) -> Mapping[str, str]:
         return {MIRROR: self.asked.name, COMPONENT: component}

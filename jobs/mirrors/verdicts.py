@@ -90,19 +90,16 @@ def _unusable(mirrors: Iterable[RegistryMirror]) -> Iterator[Finding]:
 
 def _duplicates(mirrors: Sequence[RegistryMirror]) -> Iterator[Finding]:
     """Yield what is said of mirrors of one upstream, and of those that would write the same file on nodes."""
-    upstreams: dict[str, list[RegistryMirror]] = {}
-    hosts: dict[str, list[RegistryMirror]] = {}
     for asked in mirrors:
-        upstreams.setdefault(asked.spec.upstream, []).append(asked)
-        hosts.setdefault(asked.spec.host, []).append(asked)
-    same = {tuple(each): f"have the upstream {name}" for name, each in upstreams.items() if len(each) > 1}
-    for name, each in hosts.items():
-        if len(each) > 1:
-            same.setdefault(tuple(each), f"are for images of {name}")
-    for several, why in same.items():
-        names = " and ".join(sorted(asked.name for asked in several))
-        for asked in several:
-            yield finding("duplicate-upstream", asked.head.key, f"{names} both {why}", asked)
+        others = [each for each in mirrors if each is not asked]
+        same_upstream = sorted(each.name for each in others if each.spec.upstream == asked.spec.upstream)
+        same_host = sorted(each.name for each in others if each.spec.host == asked.spec.host)
+        if same_upstream:
+            reason = f"has the upstream {asked.spec.upstream}, as {', '.join(same_upstream)} has"
+            yield finding("duplicate-upstream", asked.head.key, reason, asked)
+        elif same_host:
+            reason = f"is for images of {asked.spec.host}, as {', '.join(same_host)} is"
+            yield finding("duplicate-upstream", asked.head.key, reason, asked)
 
 
 def _unpinned(mirror: Mirror) -> Iterator[Finding]:

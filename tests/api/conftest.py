@@ -16,6 +16,8 @@ from jobs.kit import web
 from tests.apis import Api
 from tests.mirrors import Mirrors
 from tests.rates import RatesServer, serve
+from tests.registries import Registries
+from tests.registries import serve as registries_served
 
 Run = Callable[..., "Ran"]
 
@@ -80,6 +82,21 @@ def mirrors(api: Api, installed: Path) -> Iterator[Mirrors]:
 def audit(api: Api, installed: Path) -> Run:
     """Run mirror-audit with the rights of the shipped ServiceAccount, `-o json` unless told otherwise."""
     return runs("mirror-audit", api.service_account_kubeconfig("kube-chores", "mirror-audit"))
+
+
+@pytest.fixture
+def registries(tmp_path: Path) -> Iterator[Registries]:
+    """Mirrors and an upstream that answer."""
+    folder = tmp_path / "registries"
+    folder.mkdir()
+    with registries_served(folder) as served:
+        yield served
+
+
+@pytest.fixture
+def reach(api: Api, installed: Path, registries: Registries) -> Run:
+    """Run mirror-audit as in a pod: it asks mirrors and upstreams over the network."""
+    return runs("mirror-audit", api.service_account_kubeconfig("kube-chores", "mirror-audit"), registries.env)
 
 
 def runs(job: str, account: Path, env: Mapping[str, str] | None = None) -> Run:

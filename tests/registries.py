@@ -1,0 +1,105 @@
+"""Registries and a Prometheus on loopback: mirrors behind a proxy for their cluster names, an upstream with TLS."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.control_plane import make_certificates
+from tests.rates import Answer, document, status
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers as its server was told."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """Answer, and let a client that has gone away go."""
+        served: Registries = self.server.registries  # type: ignore[attr-defined]
+        parts = urlsplit(self.path)
+        host = parts.netloc or self.headers["Host"]
+        served.requests.append((host, parts.path))
+        with contextlib.suppress(OSError):
+            served.answer(host, parts.path)(self)
+
+    def log_message(self, *_words: Any) -> None:
+        """Say nothing."""
+
+
+@dataclass
+class Registries:
+    """What is served; `answers` are those of hosts that do not answer as they should."""
+
+    proxy: str
+    upstream: str
+    ca_file: Path
+    answers: dict[str, Answer] = field(default_factory=dict)
+    free: dict[str, str] = field(default_factory=dict)
+    requests: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """With what the job reaches them over the network."""
+        return {
+            "HTTP_PROXY": self.proxy,
+            "NO_PROXY": "localhost,127.0.0.1",
+            "REQUESTS_CA_BUNDLE": str(self.ca_file),
+            "CHORES_REACH": "network",
+        }
+
+    def answer(self, host: str, path: str) -> Answer:
+        """How a host answers."""
+        if host in self.answers:
+            return self.answers[host]
+        if path == "/api/v1/query":
+            return document(self._volumes())
+        return document(b"{}") if host.endswith(".svc:5000") else status(401)
+
+    def _volumes(self) -> bytes:
+        result = [
+            {
+                "metric": {"persistentvolumeclaim": name, "namespace": "kube-chores-mirrors"},
+                "value": [1767225600, value],
+            }
+            for name, value in self.free.items()
+        ]
+        return json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_about: Any) -> None:
+        """Say nothing of clients that hang up."""
+
+
+@contextlib.contextmanager
+def serve(folder: Path) -> Iterator[Registries]:
+    """Serve on two ports of loopback until the end."""
+    make_certificates(folder)
+    plain, tls = _Server(("127.0.0.1", 0), Handler), _Server(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "ca.crt", folder / "ca.key")
+    tls.socket = context.wrap_socket(tls.socket, server_side=True)
+    registries = Registries(f"http://127.0.0.1:{plain.server_port}", f"localhost:{tls.server_port}", folder / "ca.crt")
+    threads = []
+    for server in (plain, tls):
+        server.registries = registries  # type: ignore[attr-defined]
+        threads.append(threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True))
+        threads[-1].start()
+    try:
+        yield registries
+    finally:
+        for server, thread in zip((plain, tls), threads, strict=True):
+            server.shutdown()
+            server.server_close()
+            thread.join()
