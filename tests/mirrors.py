@@ -185,10 +185,18 @@ class Mirrors:
         )
 
     def pods(self, mirror: Mirror, component: str) -> list[Object]:
-        """The pods of a workload that are not on their way out."""
+        """The pods of a workload; those on their way out are gone then."""
         selector = f"kubechores.dev/mirror={mirror.asked.name},app.kubernetes.io/component={component}"
         found = self.api.items("v1", "Pod", NAMESPACE, labelSelector=selector)
+        for pod in found:
+            if pod["metadata"].get("deletionTimestamp"):
+                self._end(pod)
         return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
+
+    def _end(self, pod: Object) -> None:
+        """Remove a pod at once, as a kubelet does whose containers have ended."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}"
+        self.api.request("DELETE", f"{path}?gracePeriodSeconds=0")
 
     def _act_as_kubelet(self, mirror: Mirror) -> None:
         def at_work() -> bool:
@@ -231,8 +239,7 @@ class Mirrors:
         """Remove pods that no kubelet ends."""
         if self.api.kind == "real":
             for pod in self.api.items("v1", "Pod", NAMESPACE):
-                name = pod["metadata"]["name"]
-                self.api.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}?gracePeriodSeconds=0")
+                self._end(pod)
 
 
 def _node_of(pod: Object) -> str:

@@ -26,7 +26,7 @@ RATES = {
 }
 PATHS = {"ecb": "/ecb.xml", "frankfurter": "/v1/latest", "open-er-api": "/v6/latest/EUR"}
 
-Answer = Callable[[BaseHTTPRequestHandler], None]
+Answer = Callable[["Handler"], None]
 
 
 def today() -> date:
@@ -166,7 +166,7 @@ def serve() -> Iterator[RatesServer]:
 def document(body: bytes, status: int = 200, **headers: str) -> Answer:
     """A whole answer."""
 
-    def answer(handler: BaseHTTPRequestHandler) -> None:
+    def answer(handler: Handler) -> None:
         handler.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(body))}.items():
             handler.send_header(name.replace("_", "-"), value)
@@ -186,7 +186,7 @@ def redirect(to: str) -> Answer:
     return status(302, Location=to)
 
 
-def silence(handler: BaseHTTPRequestHandler) -> None:
+def silence(handler: Handler) -> None:
     """Take the request and never answer it; the client hangs up."""
     handler.connection.recv(1)
     handler.close_connection = True
@@ -195,7 +195,7 @@ def silence(handler: BaseHTTPRequestHandler) -> None:
 def drip(body: bytes, pause: threading.Event) -> Answer:
     """A byte every now and then, which keeps a socket's time limit for ever."""
 
-    def answer(handler: BaseHTTPRequestHandler) -> None:
+    def answer(handler: Handler) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
@@ -210,7 +210,7 @@ def drip(body: bytes, pause: threading.Event) -> Answer:
 def truncated(body: bytes) -> Answer:
     """Half of a body of the announced length, and then the end."""
 
-    def answer(handler: BaseHTTPRequestHandler) -> None:
+    def answer(handler: Handler) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
@@ -224,7 +224,7 @@ def truncated(body: bytes) -> Answer:
 def flood(megabytes: int) -> Answer:
     """A large body of unknown length."""
 
-    def answer(handler: BaseHTTPRequestHandler) -> None:
+    def answer(handler: Handler) -> None:
         handler.send_response(200)
         handler.send_header("Connection", "close")
         handler.end_headers()

@@ -8,21 +8,20 @@ import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests import rates
 from tests.control_plane import make_certificates
 from tests.rates import Answer, document, status
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(rates.Handler):
     """Answers as its server was told."""
 
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - as http.server has it
         """Answer, and let a client that has gone away go."""
         served: Registries = self.server.registries  # type: ignore[attr-defined]
         parts = urlsplit(self.path)
@@ -30,9 +29,6 @@ class Handler(BaseHTTPRequestHandler):
         served.requests.append((host, parts.path))
         with contextlib.suppress(OSError):
             served.answer(host, parts.path)(self)
-
-    def log_message(self, *_words: Any) -> None:
-        """Say nothing."""
 
 
 @dataclass

@@ -175,9 +175,13 @@ def _told(result: Result, options: RunOptions) -> Iterator[str]:
     code = click.style(word(result), fg=_SEVERITY_COLORS.get(finding.severity))
     yield f"  {code}  {finding.object.kind.lower()}/{finding.object.name}"
     why = "; ".join(text for text in (finding.reason, result.message) if text)
-    yield from textwrap.wrap(why, _NARROW, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+    yield from _indented(why, "    ")
     if options.diff:
-        yield from (f"    {line}" for change in finding.changes for line in _diff(change))
+        yield from (part for change in finding.changes for line in _diff(change) for part in _indented(line, "      "))
+
+
+def _indented(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, _NARROW, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _row(result: Result, dry: str) -> tuple[str, str, str, str]:

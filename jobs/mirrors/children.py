@@ -61,7 +61,8 @@ def _told(wanted: Manifest, actual: Object, found: list[Drift]) -> str:
     more = f" and {len(names) - _MOST_FIELDS_NAMED} more" if len(names) > _MOST_FIELDS_NAMED else ""
     made_for = (actual["metadata"].get("annotations") or {}).get(stamps.FINGERPRINT)
     by = sorted({each.by for each in found if each.by})
-    why = f"changed by {', '.join(by)}" if by else "are not as the mirror asks for"
+    verb = "is" if len(found) == 1 else "are"
+    why = f"changed by {', '.join(by)}" if by else f"{verb} not as the mirror asks for"
     if made_for != wanted.metadata.annotations[stamps.FINGERPRINT]:
         why += "; it was made before the mirror, or what it needs, changed"
     return f"{', '.join(names[:_MOST_FIELDS_NAMED])}{more} {why}"

@@ -108,7 +108,11 @@ def _equal(path: Path, wanted: Any, actual: Any) -> bool:
 
 
 def _owner(path: Path, entries: list[Object]) -> str:
-    """Return who owns a field, or the first field below it."""
+    """Return who owns a field; who removed an item of a list is told by owning others of it."""
+    return _holder(path, entries) or (_holder(path[:-1], entries) if path[-1].startswith("k:") else "")
+
+
+def _holder(path: Path, entries: list[Object]) -> str:
     return next((str(entry.get("manager")) for entry in entries if _holds(entry.get("fieldsV1") or {}, path)), "")
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from jobs.mirrors.mirror import Mirror
 from tests.api.conftest import Ran, Run
 from tests.apis import Api, Object, wait_for
-from tests.mirrors import NAMESPACE, Mirrors, registry_mirror
+from tests.canary import canary
+from tests.mirrors import NAMESPACE, Mirrors, credentials, registry_mirror
+from tests.rates import status
 from tests.registries import Registries
+from tests.worlds import encoded
 
 TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
 
@@ -182,9 +188,9 @@ def image_without_tag(mirrors: Mirrors, mirror: Mirror) -> None:
     mirrors.settle(mirror)
 
 
-def another_node(mirrors: Mirrors, mirror: Mirror) -> None:
-    """Add a node that the DaemonSet, which somebody told to tolerate nothing, is not for."""
-    mirrors.node("tainted", {"key": "for", "value": "others", "effect": "NoSchedule"})
+def leaving(mirrors: Mirrors, mirror: Mirror) -> None:
+    mirrors.edit(mirror.headless_service.document(), {"metadata": {"finalizers": ["example.com/held"]}})
+    mirrors.api.delete(mirror.headless_service.document())
 
 
 def mirror_of_another(mirrors: Mirrors, mirror: Mirror) -> None:
@@ -221,6 +227,8 @@ BREAKS: dict[str, tuple[Callable[[Mirrors, Mirror], Any], list[str]]] = {
     "a smaller volume is asked for": (resized("10Gi"), ["volume-shrink"]),
     "an image without a tag": (image_without_tag, ["image-unpinned"]),
     "the mirror is gone": (mirror_of_another, 5 * ["orphan"]),
+    "the claim is new and has no volume yet": (pending, ["volume-pending"]),
+    "a resource is being deleted": (leaving, ["terminating"]),
     "another mirror has the same upstream": (
         lambda mirrors, mirror: mirrors.well("second"),
         2 * ["duplicate-upstream"],
@@ -245,3 +253,388 @@ def test_what_is_broken_is_found_and_nothing_else(api: Api, audit: Run, mirrors:
     assert (ran.exit_code, sorted(codes(ran))) == (0, expected), ran.results
     assert {each.path.rpartition("/")[2] for each in api.writes()} <= {"status", "events"}
     assert audit("--check").exit_code == (3 if expected else 0)
+
+
+def test_what_changed_is_named_with_who_did_it_and_values_only_with_diff(
+    api: Api, audit: Run, mirrors: Mirrors
+) -> None:
+    mirror = mirrors.well()
+    mirrors.edit(mirror.service.document(), {"spec": {"ports": [{"name": "registry", "port": 5001}]}})
+
+    (found,) = audit().results
+    assert found["reason"] == "spec.ports[5000] changed by kubectl-edit"
+    assert "changes" not in found
+
+    (found,) = audit("--diff").results
+    assert [change["field"] for change in found["changes"]] == ["spec.ports[5000]"]
+
+
+def test_a_mirror_that_changed_is_told_apart_from_what_somebody_did(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    mirrors.edit(registry_mirror(mirror.asked.name), {"spec": {"ttl": "24h"}})
+
+    (found,) = audit("--diff").results
+
+    assert found["reason"].endswith(
+        "are not as the mirror asks for; it was made before the mirror, or what it needs, changed"
+    )
+    assert {
+        "field": "spec.template.spec.containers[registry].env[REGISTRY_PROXY_TTL].value",
+        "actual": "0s",
+        "desired": "24h",
+    } in found["changes"]
+
+
+def test_a_password_that_somebody_wrote_into_a_url_is_not_shown(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    document = mirror.stateful_set.document()
+    env = document["spec"]["template"]["spec"]["containers"][0]["env"]
+    (url,) = [each for each in env if each["name"] == "REGISTRY_PROXY_REMOTEURL"]
+    url["value"] = f"https://robot:{canary()}@registry.example.com"
+    mirrors.apply(document, "kubectl-edit")
+    mirrors.settle(mirror)
+
+    (found,) = audit("--diff").results
+
+    assert "https://***@registry.example.com" in [change["actual"] for change in found["changes"]]
+
+
+def test_a_volume_that_did_not_grow_as_asked_is_found(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well(storage={"size": "30Gi"})
+    smaller = {"status": {"capacity": {"storage": "20Gi"}}}
+    merge = {"Content-Type": "application/merge-patch+json"}
+    api.call("PATCH", f"{api.path(mirror.claim.document())}/status", smaller, headers=merge)
+
+    (found,) = audit().results
+
+    assert (found["code"], found["reason"]) == ("volume-too-small", "asks for 30Gi and has 20Gi so far")
+
+
+def test_nodes_that_are_not_told_of_the_mirror_are_counted(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirrors.well(tolerations=[])
+    mirrors.node("tainted", {"key": "for", "value": "others", "effect": "NoSchedule"})
+
+    (found,) = audit().results
+
+    assert (found["code"], found["object"]["kind"]) == ("nodes-uncovered", "DaemonSet")
+    assert found["reason"] == "runs on 2 of 3 Linux nodes; the others do not know the mirror"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("a" * 37, "its name is 37 characters long; at most 36 leave room for the names of pods"),
+        ("docker.io", "its name has dots, which the name of a Service may not have"),
+    ],
+)
+def test_a_name_that_nothing_can_be_made_for_is_found(
+    api: Api, audit: Run, mirrors: Mirrors, name: str, why: str
+) -> None:
+    api.create(registry_mirror(name))
+
+    (found,) = audit().results
+
+    assert (found["code"], found["reason"], found["severity"]) == ("unusable-name", why, "error")
+
+
+def test_the_longest_name_has_room_for_all_that_is_made(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    asked = api.create(registry_mirror(f"{'a' * 29}-{api.token}"))
+    mirrors.make(asked)
+
+    assert codes(audit()) == []
+
+
+# Credentials
+
+
+def test_credentials_that_are_as_they_should_be_are_no_finding(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    api.create(credentials(mirrors.name("login")))
+    mirrors.well(credentialsSecret=mirrors.name("login"), allowUnauthenticatedReaders=True)
+
+    assert codes(audit()) == []
+
+
+CREDENTIALS: dict[str, tuple[Object | None, list[str], str]] = {
+    "no Secret": (None, ["credentials-missing"], "is not there"),
+    "no password": (
+        {"data": {"username": encoded(canary())}},
+        ["credentials-missing"],
+        "has no value for password",
+    ),
+    "nothing": ({"data": {}}, ["credentials-missing"], "has no value for username and password"),
+    "no annotation": (
+        {"metadata": {"annotations": None}},
+        ["credentials-upstream"],
+        "is not annotated kubechores.dev/upstream: registry-1.docker.io, so it is not for this mirror",
+    ),
+    "somebody else's password": (
+        {"metadata": {"annotations": {"kubechores.dev/upstream": "quay.io"}}},
+        ["credentials-upstream"],
+        "is not annotated kubechores.dev/upstream: registry-1.docker.io, so it is not for this mirror",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CREDENTIALS)
+def test_credentials_that_are_not_as_they_should_be(api: Api, audit: Run, mirrors: Mirrors, case: str) -> None:
+    name = mirrors.name("login")
+    patch, expected, reason = CREDENTIALS[case]
+    login = credentials(name)
+    if patch and "data" in patch:
+        login["data"] = patch["data"]
+    elif patch:
+        login["metadata"]["annotations"] = patch["metadata"]["annotations"]
+    if patch is not None:
+        api.create(login)
+    mirrors.well(credentialsSecret=name, allowUnauthenticatedReaders=True)
+
+    ran = audit("--diff")
+
+    assert (codes(ran), ran.results[0]["reason"]) == (expected, reason)
+
+
+def test_credentials_are_served_to_all_unless_that_is_meant(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    api.create(credentials(mirrors.name("login")))
+    mirrors.well(credentialsSecret=mirrors.name("login"))
+
+    assert codes(audit()) == ["credentials-exposed"]
+
+
+def test_new_credentials_are_drift_until_pods_have_them(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    login = api.create(credentials(mirrors.name("login")))
+    asked = mirrors.ask(credentialsSecret=mirrors.name("login"), allowUnauthenticatedReaders=True)
+    mirrors.make(asked)
+    api.patch(login, {"data": {"password": encoded(canary())}})
+
+    (found,) = audit().results
+    assert found["reason"].startswith("spec.template.metadata.annotations[kubechores.dev/credentials-version] ")
+
+    mirrors.make(asked) if api.kind == "sandbox" else mirrors.apply(mirrors.of(asked).stateful_set.document())
+    mirrors.settle(mirrors.of(asked))
+    assert codes(audit()) == []
+
+
+def test_a_secret_of_another_namespace_is_never_read(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    other = api.namespace("other")
+    login = credentials(mirrors.name("login"))
+    login["metadata"]["namespace"] = other
+    api.create(login)
+    mirrors.ask(credentialsSecret=mirrors.name("login"))
+    api.mark()
+
+    audit()
+
+    asked = [each.path for each in api.requests() if "/secrets" in each.path]
+    assert asked == [f"/api/v1/namespaces/{NAMESPACE}/secrets/{mirrors.name('login')}"]
+
+
+# Who answers
+
+
+def test_a_mirror_that_does_not_answer_is_found(
+    api: Api, reach: Run, mirrors: Mirrors, registries: Registries, no_pauses: None
+) -> None:
+    mirror = mirrors.well(upstream=registries.upstream)
+    other = mirrors.well("other", "localhost:1")
+    registries.answers[f"{mirror.name}.{NAMESPACE}.svc:5000"] = status(503)
+
+    ran = reach()
+
+    down, upstream = sorted(ran.results, key=lambda each: str(each["code"]))
+    assert (down["code"], down["object"]["name"], down["subjects"]) == ("mirror-down", mirror.name, [mirror.asked.name])
+    assert down["reason"] == f"http://{mirror.name}.{NAMESPACE}.svc:5000/v2/: HTTP 503 Service Unavailable"
+    assert (upstream["code"], upstream["subjects"]) == ("upstream-down", [other.asked.name])
+    assert upstream["reason"] == "https://localhost:1/v2/: connection refused"
+
+
+@pytest.mark.parametrize(("code", "found"), [(200, []), (401, []), (404, ["upstream-down"]), (429, ["upstream-down"])])
+def test_an_upstream_answers_with_200_or_401(
+    api: Api, reach: Run, mirrors: Mirrors, registries: Registries, no_pauses: None, code: int, found: list[str]
+) -> None:
+    mirrors.well(upstream=registries.upstream)
+    registries.answers[registries.upstream] = status(code)
+
+    assert codes(reach()) == found
+
+
+def test_a_mirror_without_a_pod_is_not_asked(api: Api, reach: Run, mirrors: Mirrors, registries: Registries) -> None:
+    mirror = mirrors.well(upstream=registries.upstream)
+    workload(mirrors, mirror, ready=False)
+
+    reach()
+
+    assert registries.requests == [(registries.upstream, "/v2/")]
+
+
+def test_on_a_laptop_nobody_is_asked_over_the_network(
+    api: Api, audit: Run, mirrors: Mirrors, registries: Registries
+) -> None:
+    mirrors.well(upstream=registries.upstream)
+
+    assert codes(audit()) == []
+    assert registries.requests == []
+
+
+def test_a_volume_that_fills_is_found_where_a_prometheus_knows(
+    api: Api, reach: Run, mirrors: Mirrors, registries: Registries
+) -> None:
+    full, roomy = mirrors.well(), mirrors.well("roomy", "gcr.io")
+    registries.free = {full.name: "0.0712", roomy.name: "0.11", "of-others": "0"}
+
+    ran = reach("--reach", "none", "--metrics-url", f"{registries.proxy}/")
+
+    (found,) = ran.results
+    assert (found["code"], found["object"]["name"], found["reason"]) == ("volume-filling", full.name, "is 90 % full")
+    assert registries.requests == [(registries.proxy.partition("//")[2], "/api/v1/query")]
+
+
+def test_a_prometheus_that_does_not_know_says_nothing_of_volumes(
+    api: Api, audit: Run, mirrors: Mirrors, registries: Registries
+) -> None:
+    mirror = mirrors.well()
+    registries.answers[registries.proxy.partition("//")[2]] = status(404)
+
+    ran = audit("--metrics-url", registries.proxy)
+
+    (found,) = ran.results
+    assert (ran.exit_code, found["code"], found["subjects"]) == (1, "unreadable", [mirror.asked.name])
+    assert found["reason"] == "does not say how full volumes are: HTTP 404 Not Found"
+    assert condition(api, mirror)["status"] == "Unknown"
+
+
+# Statuses, Events and reports
+
+
+def test_the_status_tells_the_worst_and_an_event_tells_the_change_once(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    audit()
+    deleted("service")(mirrors, mirror)
+    mirrors.edit(mirror.headless_service.document(), {"spec": {"ports": [{"name": "registry", "port": 1}]}})
+    audit()
+    audit()
+
+    told = [each for each in api.events() if each.get("source", {}).get("component") == "kube-chores"]
+    assert [(each["type"], each["reason"], each["metadata"]["namespace"]) for each in told] == [
+        ("Normal", "Healthy", "default"),
+        ("Warning", "Missing", "default"),
+    ]
+    assert told[1]["involvedObject"]["name"] == mirror.asked.name
+    assert condition(api, mirror)["message"] == (
+        f"service/{mirror.name} in namespace {NAMESPACE}: is not there; service/{mirror.name}-headless in namespace "
+        f"{NAMESPACE}: spec.ports[5000] changed by kubectl-edit"
+    )
+    table = api.call("GET", f"/apis/kubechores.dev/v1/registrymirrors/{mirror.asked.name}", headers=TABLE)
+    names = [column["name"] for column in table["columnDefinitions"] if not column["priority"]]
+    assert names == ["Name", "Upstream", "State", "Findings", "Age"]
+    assert table["rows"][0]["cells"][:4] == [mirror.asked.name, "docker.io", "Missing", 2]
+
+
+def test_a_dry_run_writes_no_status(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirrors.ask()
+    api.mark()
+
+    assert audit("--dry-run").summary == {"missing": 5}
+    assert audit("--check").exit_code == 3
+    assert api.writes() == []
+
+
+def test_mirrors_of_a_file_are_audited_without_the_crd_and_say_nothing_of_others(
+    api: Api, audit: Run, mirrors: Mirrors, tmp_path: Path
+) -> None:
+    mirror = mirrors.well()
+    file = tmp_path / "mirrors.yaml"
+    file.write_text(yaml.safe_dump(registry_mirror(mirrors.name("other"), "quay.io")))
+    api.mark()
+
+    ran = audit("-f", str(file))
+
+    assert (ran.exit_code, ran.summary) == (0, {"missing": 5})
+    assert [each for each in api.requests() if "registrymirrors" in each.path] == []
+    file.write_text(yaml.safe_dump(registry_mirror(mirror.asked.name)))
+    assert audit("-f", str(file)).summary == {"unchanged": 5}
+
+
+def test_all_problems_of_mirrors_in_files_are_told_at_once(api: Api, audit: Run, tmp_path: Path) -> None:
+    file = tmp_path / "mirrors.yaml"
+    bad = registry_mirror("bad", "https://Registry.example.com/path", ttl="soon", allowUnauthenticatedReaders=True)
+    bad["metadata"]["namespace"] = "shop"
+    keyless = registry_mirror("keyless", allowUnauthenticatedReaders=True, tolerations=[{"effect": "NoSchedule"}])
+    file.write_text(yaml.safe_dump_all([bad, keyless]))
+
+    ran = audit("-f", str(file))
+
+    assert ran.exit_code == 2
+    for problem in (
+        "bad: spec.ttl: 'soon' does not match",
+        "bad: spec.upstreamUrl: 'https://Registry.example.com/path' does not match",
+        "bad: metadata.namespace: registrymirrors are in no namespace",
+        "keyless: spec.allowUnauthenticatedReaders: ",
+        "keyless: spec.tolerations[0]: without a key the operator must be Exists",
+    ):
+        assert problem in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"upstreamUrl": "registry.example.com/path"}, "spec.upstreamUrl"),
+        ({"upstreamUrl": "http://registry.example.com"}, "spec.upstreamUrl"),
+        ({"upstreamUrl": "https://robot:secret@registry.example.com"}, "spec.upstreamUrl"),
+        ({"upstreamUrl": "../etc"}, "spec.upstreamUrl"),
+        ({"upstreamUrl": "_default"}, "spec.upstreamUrl"),
+        ({"upstreamUrl": "quay.io", "registryHost": ".."}, "spec.registryHost"),
+        ({"upstreamUrl": "quay.io", "ttl": "forever"}, "spec.ttl"),
+        ({"upstreamUrl": "quay.io", "storage": {"size": "-1Gi"}}, "spec.storage.size"),
+        ({"upstreamUrl": "quay.io", "fallback": "Other"}, "spec.fallback"),
+        ({"upstreamUrl": "quay.io", "allowUnauthenticatedReaders": True}, "spec.allowUnauthenticatedReaders"),
+        ({"upstreamUrl": "quay.io", "tolerations": [{"effect": "NoSchedule"}]}, "spec.tolerations[0]"),
+    ],
+)
+def test_the_server_refuses_what_cannot_be_followed(api: Api, installed: Path, spec: Object, field: str) -> None:
+    code, _, body = api.request(
+        "POST", "/apis/kubechores.dev/v1/registrymirrors", {**registry_mirror("odd"), "spec": spec}
+    )
+
+    assert code == 422
+    assert field in [cause["field"] for cause in json.loads(body)["details"]["causes"]]
+
+
+def test_the_text_tells_mirror_by_mirror_worst_first_in_80_columns(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    fair, poor, good = (mirrors.well(*each) for each in (("fair", "gcr.io"), ("poor", "quay.io"), ("good", "ghcr.io")))
+    mirrors.edit(fair.service.document(), {"spec": {"ports": [{"name": "registry", "port": 1}]}})
+    mirrors.edit(poor.headless_service.document(), {"spec": {"ports": [{"name": "registry", "port": 1}]}})
+    deleted("service")(mirrors, poor)
+
+    lines = audit("--diff", output="text").stdout.splitlines()
+
+    heads = [line for line in lines if not line.startswith(" ")]
+    assert heads == [
+        f"{poor.asked.name}: 1 error, 1 warning",
+        f"{fair.asked.name}: 1 warning",
+        "mirror-audit: 12 unchanged, 2 drifted, 1 missing (3 mirrors)",
+    ]
+    assert lines[1:3] == [f"  missing  service/{poor.name}", "    is not there"]
+    assert max(map(len, lines)) <= 80
+    assert good.asked.name not in "\n".join(lines)
+
+
+# What an audit costs
+
+
+@pytest.mark.parametrize("number", [1, 10, 50])
+def test_requests_do_not_grow_with_mirrors(api: Api, audit: Run, mirrors: Mirrors, number: int) -> None:
+    for each in range(number):
+        asked = mirrors.ask(f"m{each}", f"registry-{each}.example.com")
+        for child in mirrors.of(asked).children:
+            mirrors.apply(child.document())
+    audit()
+    api.mark()
+
+    ran = audit()
+
+    assert ran.report["facts"] == {"mirrors": number}
+    requests = [each.path for each in api.requests()]
+    of_mirrors = [f"/api/v1/namespaces/{NAMESPACE}/{each}" for each in ("services", "persistentvolumeclaims")]
+    of_mirrors += [f"/apis/apps/v1/namespaces/{NAMESPACE}/{each}" for each in ("statefulsets", "daemonsets")]
+    of_mirrors += [f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"]
+    assert requests == [*of_mirrors, "/api/v1/nodes", "/apis/kubechores.dev/v1/registrymirrors"]
