@@ -12,6 +12,7 @@ import pytest
 from tests.api.conftest import Ran, Run
 from tests.apis import Api, Request, wait_for
 from tests.manifests import ROOT, load
+from tests.mirrors import Mirrors, credentials
 from tests.rates import RatesServer
 from tests.worlds import at, configmap, exchange_rate, rule, secret
 
@@ -28,6 +29,7 @@ class Right:
     role: str
     resource: str
     verb: str
+    namespace: str = ""
 
     def __str__(self) -> str:
         return f"{self.job}: {self.verb} {self.resource}"
@@ -49,6 +51,7 @@ def rights() -> list[Right]:
             role["metadata"]["name"],
             resource,
             verb,
+            role["metadata"].get("namespace", ""),
         )
         for role in roles
         for each in role["rules"]
@@ -57,16 +60,35 @@ def rights() -> list[Right]:
     ]
 
 
+GROUPS = {
+    "copyrators": "kubechores.dev",
+    "exchangerates": "kubechores.dev",
+    "registrymirrors": "kubechores.dev",
+    "statefulsets": "apps",
+    "daemonsets": "apps",
+    "endpointslices": "discovery.k8s.io",
+}
+
+
 @pytest.fixture
 def run(request: pytest.FixtureRequest, api: Api, job: str) -> Run:
     """Run the job in a world in which that does everything: list, read one, create, replace, delete, tell."""
     if job == "sync-copies":
         run: Run = request.getfixturevalue("sync")
         copies_to_make(api, run)
-    else:
+    elif job == "fetch-rates":
         run = request.getfixturevalue("fetch")
         rates_to_fetch(api, run)
+    else:
+        run = request.getfixturevalue("audit")
+        mirrors_to_audit(request.getfixturevalue("mirrors"))
     return run
+
+
+def mirrors_to_audit(mirrors: Mirrors) -> None:
+    mirrors.api.create(credentials(mirrors.name("login")))
+    mirrors.well(credentialsSecret=mirrors.name("login"))
+    mirrors.ask("missing", "gcr.io")
 
 
 def rates_to_fetch(api: Api, fetch: Callable[[], Ran]) -> None:
@@ -97,7 +119,7 @@ def copies_to_make(api: Api, sync: Callable[[], Ran]) -> None:
         api.namespace(f"new-{number}")
 
 
-@pytest.mark.parametrize("job", ["sync-copies", "fetch-rates"])
+@pytest.mark.parametrize("job", ["sync-copies", "fetch-rates", "mirror-audit"])
 def test_the_shipped_rights_are_enough_and_none_is_unused(api: Api, job: str, run: Run) -> None:
     api.mark()
 
@@ -149,15 +171,14 @@ def drop(api: Api, right: Right) -> None:
         if right.resource in each["resources"]:
             each["verbs"].remove(right.verb)
     api.patch(found, {"rules": [each for each in rules if each["verbs"]]})
-    group = "kubechores.dev" if right.resource.startswith(("copyrators", "exchangerates")) else ""
-    wait_for(lambda: not allowed(api, right, group), f"the authorizer to forget {right}")
+    wait_for(lambda: not allowed(api, right), f"the authorizer to forget {right}")
 
 
-def allowed(api: Api, right: Right, group: str) -> bool:
+def allowed(api: Api, right: Right) -> bool:
     resource, _, subresource = right.resource.partition("/")
+    group = GROUPS.get(resource, "")
     attributes = {"verb": right.verb, "group": group, "resource": resource, "subresource": subresource}
-    if right.kind == "Role":
-        attributes["namespace"] = "kube-chores"
+    attributes["namespace"] = right.namespace
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
@@ -182,7 +203,7 @@ def test_without_the_secrets_component_nothing_about_secrets_is_asked(api: Api, 
     api.create(configmap(f"home-{api.token}"))
     api.create(busy_configmaps)
     right = Right("sync-copies", "ClusterRole", "", "secrets", "list")
-    wait_for(lambda: not allowed(api, right, ""), "the authorizer to forget Secrets")
+    wait_for(lambda: not allowed(api, right), "the authorizer to forget Secrets")
     api.mark()
 
     assert sync().summary == {"created": 1}

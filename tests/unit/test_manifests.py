@@ -17,6 +17,9 @@ EVERYTHING = load(CRONJOBS)
 WITHOUT_SECRETS = load(CRONJOBS / "without-secrets")
 CRON = {obj["metadata"]["name"]: obj for obj in EVERYTHING if obj["kind"] == "CronJob"}
 LABELS = "app.kubernetes.io/"
+COMPONENT = f"{LABELS}component"
+# Mirrors are in a namespace of their own, and Events about what is cluster-scoped in default.
+PLACES = {"mirror-audit": ["kube-chores", "kube-chores-mirrors", "default"]}
 
 
 def rules(objects: list[Object]) -> list[Object]:
@@ -56,12 +59,13 @@ def test_every_object_says_what_it_belongs_to(obj: Object) -> None:
     if obj["kind"] not in ("Namespace", "CustomResourceDefinition"):
         assert (CRONJOBS / labels[f"{LABELS}component"]).is_dir(), "the component is the job's folder"
     cluster_wide = ("Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding")
-    assert obj["metadata"].get("namespace") == (None if obj["kind"] in cluster_wide else "kube-chores")
+    place = obj["metadata"].get("namespace")
+    assert place in ([None] if obj["kind"] in cluster_wide else PLACES.get(labels.get(COMPONENT, ""), ["kube-chores"]))
 
 
 def test_only_the_secrets_component_gives_rights_on_secrets() -> None:
     added = [obj for obj in EVERYTHING if obj not in WITHOUT_SECRETS]
-    assert {obj["kind"] for obj in added} == {"ClusterRole", "ClusterRoleBinding"}
+    assert {obj["kind"] for obj in added} == {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
     assert {resource for rule in rules(added) for resource in rule["resources"]} == {"secrets"}
     assert not [rule for rule in rules(WITHOUT_SECRETS) if "secrets" in rule["resources"]]
 

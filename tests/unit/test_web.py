@@ -15,7 +15,7 @@ import responses
 from urllib3.exceptions import SSLError
 
 from jobs.kit import web
-from jobs.kit.web import Page, fetch, shown
+from jobs.kit.web import Page, fetch, fetch_all, shown
 
 URL = "https://user:of-the-tests@rates.example.com:8443/daily.xml?key=of-the-tests"
 AGENT = "kube-chores/0 (tests)"
@@ -30,7 +30,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_document_is_asked_for_once_by_name() -> None:
     answer = responses.get(URL, b"<rates/>")
 
-    assert fetch(URL, AGENT) == Page(b"<rates/>")
+    assert fetch(URL, AGENT) == Page(b"<rates/>", status=200)
 
     (call,) = answer.calls
     assert call.request.headers["User-Agent"] == AGENT
@@ -43,7 +43,7 @@ def test_what_may_pass_is_tried_again(status: int) -> None:
     responses.get(URL, b"", status=status)
     responses.get(URL, b"at last")
 
-    assert fetch(URL, AGENT) == Page(b"at last")
+    assert fetch(URL, AGENT) == Page(b"at last", status=200)
     assert len(responses.calls) == 3
 
 
@@ -64,8 +64,24 @@ def test_pauses_are_drawn_from_an_ever_wider_range(monkeypatch: pytest.MonkeyPat
 def test_what_does_not_pass_is_not_tried_again(status: int) -> None:
     answer = responses.get(URL, b"", status=status)
 
-    assert fetch(URL, AGENT).error.startswith(f"HTTP {status}")
+    page = fetch(URL, AGENT)
+
+    assert (page.error[:8], page.status) == (f"HTTP {status}", status)
     assert answer.call_count == 1
+
+
+def test_many_documents_are_fetched_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = threading.Barrier(web.IN_FLIGHT, timeout=10)
+    numbers = [f"https://rates.example.com/{number}" for number in range(2 * web.IN_FLIGHT)]
+
+    def tried(url: str, *_: object) -> Page:
+        together.wait()
+        return Page(url.encode(), status=200)
+
+    monkeypatch.setattr(web, "_tried", tried)
+
+    assert fetch_all(numbers, AGENT) == {url: Page(url.encode(), status=200) for url in numbers}
+    assert fetch_all([], AGENT) == {}
 
 
 @responses.activate
@@ -118,7 +134,7 @@ def test_a_redirect_within_https_is_followed() -> None:
     responses.get(URL, status=301, headers={"Location": "https://elsewhere.example.com/daily.xml"})
     responses.get("https://elsewhere.example.com/daily.xml", b"<rates/>")
 
-    assert fetch(URL, AGENT) == Page(b"<rates/>")
+    assert fetch(URL, AGENT) == Page(b"<rates/>", status=200)
 
 
 @responses.activate
