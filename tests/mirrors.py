@@ -236,7 +236,10 @@ class Mirrors:
         self.api.call("PATCH", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/status", {"status": status}, headers=merge)
 
     def clean(self) -> None:
-        """Remove pods that no kubelet ends."""
+        """Remove pods that no kubelet ends, and let go what a finalizer holds."""
+        for service in self.api.items("v1", "Service", NAMESPACE):
+            if service["metadata"].get("finalizers"):
+                self.edit(service, {"metadata": {"finalizers": None}})
         if self.api.kind == "real":
             for pod in self.api.items("v1", "Pod", NAMESPACE):
                 self._end(pod)
