@@ -62,7 +62,7 @@ lock: ## requirements.lock anew, on the oldest Python there is support for: it n
 		--build-deps-for wheel --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 		--output-file requirements.lock setup.cfg
 
-docs: $(VENV)/installed ## write the generated docs: cli.md, outputs.md, the table in drift.md
+docs: $(VENV)/installed ## write the generated docs: cli.md, outputs.md, tables of drift.md and mirrors.md
 	@UPDATE_DOCS=1 $(BIN)/pytest -q tests/unit/test_docs.py tests/sandbox/test_outputs.py
 
 clean: ## remove the virtual environment and caches (not .tools)

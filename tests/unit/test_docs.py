@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import page
 from jobs.__main__ import COMMANDS, chores
+from jobs.mirrors.codes import CODES
 from tests.api.test_drift import EDITS, SECRET_EDITS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -52,6 +53,16 @@ def test_the_tables_of_performance_are_those_of_its_results() -> None:
     text = page.PAGE.read_text()
 
     assert page.written(text, json.loads(page.RESULTS.read_text())) == text, "run `python -m benchmarks.page`"
+
+
+def test_the_table_of_findings_is_that_of_the_code() -> None:
+    path = ROOT / "docs" / "mirrors.md"
+    rows = [f"| `{code}` | {each.severity.value} | {each.meaning} | {each.remedy} |" for code, each in CODES.items()]
+    table = "\n".join(["| code | severity | from what | what to do |", "|---|---|---|---|", *rows])
+    head, begin, rest = path.read_text().partition("<!-- codes: written by `make docs` -->\n")
+    tail = rest.partition("<!-- end -->")[2]
+
+    check(path, f"{head}{begin}{table}\n<!-- end -->{tail}")
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
