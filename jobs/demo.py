@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -25,12 +26,19 @@ from jobs.copies.rules import RULES
 from jobs.install_crds import CRDS
 from jobs.kit.cluster import error_of
 from jobs.kit.connect import connect
-from jobs.kit.objects import CONFIGMAPS, NAMESPACES, SECRETS, Resource
+from jobs.kit.custom_resources import Head
+from jobs.kit.model import ObjectKey
+from jobs.kit.objects import CONFIGMAPS, MANAGER, NAMESPACES, SECRETS, Resource
 from jobs.kit.schema import crd, crd_names
 from jobs.kit.transport import Request, Transport
+from jobs.mirror_audit import NODE_IMAGE
+from jobs.mirrors.manifests import Manifest
+from jobs.mirrors.mirror import Mirror
+from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, RegistryMirror, parse_registry_mirror
+from jobs.mirrors.seen import NAMESPACE, NODES, SLICES
 from jobs.rates.exchange_rates import EXCHANGE_RATES
 
-KINDS = (NAMESPACES, CONFIGMAPS, SECRETS, RULES, EXCHANGE_RATES, CRDS)
+KINDS = (NAMESPACES, CONFIGMAPS, SECRETS, RULES, EXCHANGE_RATES, CRDS, REGISTRY_MIRRORS, NODES, SLICES)
 RESOURCES: dict[str, Resource] = {each.kind: each for each in KINDS}
 EVERYWHERE = "every namespace but kube-* and scratch, which is annotated to get none"
 EDITED = CONFIGMAPS.path("team-shop", "ca-bundle")
@@ -80,6 +88,53 @@ def _show() -> None:
         _run("fetch-rates")
         _say("A rate to look at takes neither a cluster nor an ExchangeRate.")
         _run("fetch-rates", "--currency", "CHF", "--base", "USD")
+    transport = Transport(connect().endpoint, "demo")
+    _say("A mirror of Docker Hub that nobody has made yet:")
+    _run("mirror-audit")
+    _say("It is made, as it asks for. Then somebody tries another image, and a Service is lost ...")
+    mirror = _make(transport)
+    image = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "registry:2"}]
+    _edit(transport, _path(mirror.stateful_set), image, "application/json-patch+json")
+    _send(transport, Request("DELETE", _path(mirror.headless_service)))
+    _run("mirror-audit", "--diff")
+    transport.close()
+
+
+def _make(transport: Transport) -> Mirror:
+    """Make what the mirror asks for, at work as if nodes ran it."""
+    asked = next(each for each in _world() if each["kind"] == REGISTRY_MIRRORS.kind)
+    head = Head(ObjectKey(REGISTRY_MIRRORS.kind, asked["metadata"]["name"]))
+    parsed = parse_registry_mirror(head, msgspec.json.encode(asked["spec"]))
+    assert isinstance(parsed, RegistryMirror)
+    mirror = Mirror(parsed, NAMESPACE, NODE_IMAGE)
+    service = _apply(transport, mirror.service)
+    mirror = replace(mirror, cluster_ip=service["spec"]["clusterIP"])
+    for child in mirror.children[1:]:
+        _apply(transport, child)
+    at_work: list[tuple[Manifest, dict[str, Any]]] = [
+        (mirror.claim, {"phase": "Bound", "capacity": {"storage": mirror.spec.storage.size}}),
+        # As if its controller had seen the edit that follows.
+        (mirror.stateful_set, {"observedGeneration": 2, "updatedReplicas": 1, "readyReplicas": 1}),
+        (mirror.daemon_set, {"observedGeneration": 1, **dict.fromkeys(_OF_NODES, 1)}),
+    ]
+    for child, status in at_work:
+        _edit(transport, f"{_path(child)}/status", {"status": status})
+    return mirror
+
+
+_OF_NODES = ("desiredNumberScheduled", "updatedNumberScheduled", "numberReady")
+
+
+def _apply(transport: Transport, manifest: Manifest) -> Any:
+    path = f"{_path(manifest)}?fieldManager={MANAGER}"
+    body = msgspec.json.encode(manifest.document())
+    return msgspec.json.decode(
+        _send(transport, Request("PATCH", path, body, content_type="application/apply-patch+yaml"))
+    )
+
+
+def _path(manifest: Manifest) -> str:
+    return manifest.resource.path(manifest.key.namespace, manifest.key.name)
 
 
 RATES = """<Envelope xmlns="http://www.ecb.int/vocabulary/2002-08-01/eurofxref"><Cube><Cube time="{day}">
@@ -130,17 +185,17 @@ def _create(transport: Transport, objects: Sequence[dict[str, Any]]) -> None:
         _send(transport, Request("POST", path, msgspec.json.encode(each)))
 
 
-def _edit(transport: Transport, path: str, patch: dict[str, Any]) -> None:
-    merge = "application/merge-patch+json"
-    _send(
-        transport, Request("PATCH", f"{path}?fieldManager=kubectl-edit", msgspec.json.encode(patch), content_type=merge)
-    )
+def _edit(transport: Transport, path: str, patch: Any, media: str = "application/merge-patch+json") -> None:
+    body = msgspec.json.encode(patch)
+    _send(transport, Request("PATCH", f"{path}?fieldManager=kubectl-edit", body, content_type=media))
 
 
-def _send(transport: Transport, request: Request) -> None:
-    error = error_of(transport.send(request))
+def _send(transport: Transport, request: Request) -> bytes:
+    answer = transport.send(request)
+    error = error_of(answer)
     if error:
         raise click.ClickException(f"{request.method} {request.path}: {error}")
+    return answer.body
 
 
 def _run(*arguments: str) -> None:
@@ -158,7 +213,7 @@ def _keep(kubeconfig: Path) -> None:
     chores = "chores" if shutil.which("chores") else shlex.quote(str(Path(sys.executable).with_name("chores")))
     _say("The cluster is still running. In another terminal:")
     click.echo(f"  export KUBECONFIG={kubeconfig}")
-    click.echo("  kubectl get copyrators,exchangerates -A")
+    click.echo("  kubectl get copyrators,exchangerates,registrymirrors -A")
     click.echo("  kubectl get configmaps,secrets -A -l app.kubernetes.io/managed-by=kube-chores")
     click.echo("  kubectl describe secret registry-login -n team-shop")
     click.echo(f"  {chores} sync-copies -v")

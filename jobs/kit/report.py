@@ -38,6 +38,7 @@ _LONGEST_VALUE = 50
 _NARROW = 80
 _NO_SUBJECT = "(of none)"
 _WORST = (Severity.ERROR, Severity.WARNING, Severity.INFO)
+_SEVERITIES = {Severity.ERROR: "errors", Severity.WARNING: "warnings", Severity.INFO: "notes"}
 _SEVERITY_COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
 _PIECES = 100  # of a report that are printed at once
 
@@ -135,7 +136,8 @@ def _text(report: Report) -> Iterator[str]:
     yield from _grouped(shown, report.options) if report.plan.by_subject else _listed(shown, report.options)
     counts = ", ".join(f"{number} {name}" for name, number in _counts(report).items())
     facts = ", ".join(_fact(name, number) for name, number in report.plan.facts.items())
-    yield f"{report.job}{dry}: {counts or report.plan.note or 'nothing to do'} ({facts})"
+    summary = f"{report.job}{dry}: {counts or report.plan.note or 'nothing to do'} ({facts})"
+    yield from textwrap.wrap(summary, _NARROW, subsequent_indent="    ") if report.plan.by_subject else [summary]
 
 
 def _listed(shown: Sequence[Result], options: RunOptions) -> Iterator[str]:
@@ -158,7 +160,7 @@ def _grouped(shown: Sequence[Result], options: RunOptions) -> Iterator[str]:
             groups.setdefault(name, []).append(result)
     for name, results in sorted(groups.items(), key=lambda group: (group[0] == _NO_SUBJECT, *_badness(*group))):
         counted = Counter(result.finding.severity for result in results)
-        numbers = [_fact(f"{severity.value}s", counted[severity]) for severity in _WORST if counted[severity]]
+        numbers = [_fact(_SEVERITIES[severity], counted[severity]) for severity in _WORST if counted[severity]]
         yield f"{click.style(name, bold=True)}: {', '.join(numbers)}"
         for result in sorted(results, key=lambda each: _WORST.index(each.finding.severity)):
             yield from _told(result, options)

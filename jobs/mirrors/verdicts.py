@@ -147,4 +147,4 @@ def _is_left(key: ObjectKey, asked: RegistryMirror | None, settings: Settings) -
 
 def unchanged(mirror: Mirror, key: ObjectKey) -> Finding:
     """Return the finding that all is well with a resource, for those who ask to see it."""
-    return Finding("unchanged", Severity.INFO, key, f"of {mirror.spec.upstream}", subjects=(mirror.asked.name,))
+    return Finding("unchanged", Severity.INFO, key, "", subjects=(mirror.asked.name,))

@@ -23,12 +23,13 @@ def test_the_demo_runs_and_the_readme_quotes_it(chores: Chores) -> None:
     assert quoted
     shown = done.stdout.splitlines()
     assert [line for line in quoted[1].splitlines() if line and line not in shown] == []
-    assert "sync-copies: 6 unchanged, 1 conflict (2 rules, 2 sources, 10 namespaces)" in shown
+    assert "sync-copies: 6 unchanged, 1 conflict (2 rules, 2 sources, 11 namespaces)" in shown
     assert [line for line in shown if line.startswith("fetch-rates: ")] == [
         "fetch-rates: 2 created (2 rates, 1 provider)",
         "fetch-rates: 2 unchanged (2 rates, 1 provider)",
     ]
-    assert shown[-1].startswith("1 USD = 0.8224956063 CHF (ecb, ")
+    assert [line for line in shown if line.startswith("1 USD = 0.8224956063 CHF (ecb, ")]
+    assert shown[-1] == "mirror-audit: 3 unchanged, 1 drifted, 1 missing (1 mirror)"
 
 
 def test_every_command_of_the_readme_exists() -> None:
