@@ -27,7 +27,7 @@ _KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "ports": (("containerPort", "protocol"), ("port", "protocol")),
 }
 _AMOUNTS = ("requests", "limits")
-_QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([numkMGTPE]|[KMGTPE]i)?")
+_QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)([numkMGTPE]|[KMGTPE]i)?")
 _SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")

@@ -1,0 +1,197 @@
+"""Services, claims, workloads and what goes with them: what mirror-audit reads, and how drift shows in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.contract.conftest import APPLY, MERGE, METADATA_LIST, Answer, Place
+
+OURS = "kube-chores Apply"
+LABELS = {"app": "a"}
+POD: dict[str, Any] = {
+    "metadata": {"labels": LABELS, "annotations": {"hash": "1"}},
+    "spec": {
+        "containers": [
+            {
+                "name": "main",
+                "image": "registry:3",
+                "env": [{"name": "A", "value": "1"}],
+                "ports": [{"name": "http", "containerPort": 5000, "protocol": "TCP"}],
+                "resources": {"requests": {"memory": "1024Mi"}},
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                "readinessProbe": {"httpGet": {"path": "/", "port": "http"}},
+            }
+        ],
+        "volumes": [{"name": "data", "hostPath": {"path": "/data", "type": "Directory"}}],
+        "tolerations": [{"operator": "Exists"}],
+        "nodeSelector": {"os": "linux"},
+    },
+}
+POD_FIELDS = (
+    '"f:template":{"f:metadata":{"f:annotations":{"f:hash":{}},"f:labels":{"f:app":{}}},"f:spec":{"f:containers":'
+    '{"k:{\\"name\\":\\"main\\"}":{".":{},"f:env":{"k:{\\"name\\":\\"A\\"}":{".":{},"f:name":{},"f:value":{}}},'
+    '"f:image":{},"f:name":{},"f:ports":{"k:{\\"containerPort\\":5000,\\"protocol\\":\\"TCP\\"}":{".":{},'
+    '"f:containerPort":{},"f:name":{},"f:protocol":{}}},"f:readinessProbe":{"f:httpGet":{"f:path":{},"f:port":{}}},'
+    '"f:resources":{"f:requests":{"f:memory":{}}},"f:volumeMounts":{"k:{\\"mountPath\\":\\"/data\\"}":{".":{},'
+    '"f:mountPath":{},"f:name":{}}}}},"f:nodeSelector":{},"f:tolerations":{},"f:volumes":{"k:{\\"name\\":\\"data\\"}":'
+    '{".":{},"f:hostPath":{"f:path":{},"f:type":{}},"f:name":{}}}}}'
+)
+SELECTOR = {"selector": {"matchLabels": LABELS}, "template": POD}
+# kind: (API version, plural, spec, the fields that are ours then)
+KINDS: dict[str, tuple[str, str, dict[str, Any], str]] = {
+    "Service": (
+        "v1",
+        "services",
+        {
+            "type": "ClusterIP",
+            "selector": LABELS,
+            "ports": [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}],
+        },
+        '{"f:spec":{"f:ports":{"k:{\\"port\\":80,\\"protocol\\":\\"TCP\\"}":{".":{},"f:name":{},"f:port":{},'
+        '"f:protocol":{},"f:targetPort":{}}},"f:selector":{},"f:type":{}}}',
+    ),
+    "PersistentVolumeClaim": (
+        "v1",
+        "persistentvolumeclaims",
+        {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        '{"f:spec":{"f:accessModes":{},"f:resources":{"f:requests":{"f:storage":{}}}}}',
+    ),
+    "StatefulSet": (
+        "apps/v1",
+        "statefulsets",
+        {"replicas": 1, "serviceName": "a", **SELECTOR},
+        '{"f:spec":{"f:replicas":{},"f:selector":{},"f:serviceName":{},' + POD_FIELDS + "}}",
+    ),
+    "DaemonSet": ("apps/v1", "daemonsets", SELECTOR, '{"f:spec":{"f:selector":{},' + POD_FIELDS + "}}"),
+}
+FILLED_IN = {
+    "Service": ("clusterIP", "clusterIPs", "internalTrafficPolicy", "sessionAffinity"),
+    "PersistentVolumeClaim": ("volumeMode",),
+    "StatefulSet": ("podManagementPolicy", "revisionHistoryLimit", "updateStrategy"),
+    "DaemonSet": ("revisionHistoryLimit", "updateStrategy"),
+}
+
+
+def at(place: Place, kind: str, subresource: str = "") -> str:
+    version, plural, _, _ = KINDS[kind]
+    path = place.path(plural, "a", version if "/" in version else "")
+    return f"{path}/{subresource}" if subresource else path
+
+
+def applied(place: Place, kind: str, **changes: Any) -> Answer:
+    version, _, spec, _ = KINDS[kind]
+    body = {"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": {**spec, **changes}}
+    return place.send("PATCH", f"{at(place, kind)}?fieldManager=kube-chores&force=true", body, APPLY)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_applied_is_owned_field_by_field(place: Place, kind: str) -> None:
+    answer = applied(place, kind)
+
+    assert answer.status == 201
+    assert answer.owners()[OURS] == KINDS[kind][3]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_server_fills_in_is_nobodys(place: Place, kind: str) -> None:
+    answer = applied(place, kind)
+
+    assert set(FILLED_IN[kind]) <= answer.body["spec"].keys()
+    assert not any(f'"f:{name}"' in answer.owners()[OURS] for name in FILLED_IN[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_applying_again_changes_nothing(place: Place, kind: str) -> None:
+    first, again = applied(place, kind), applied(place, kind)
+
+    assert (again.body["spec"], again.owners()[OURS]) == (first.body["spec"], first.owners()[OURS])
+    # Of the others controllers write statuses and finalizers meanwhile.
+    assert kind != "Service" or again.version == first.version
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])
+def test_the_generation_counts_changes_of_the_spec_alone(place: Place, kind: str) -> None:
+    applied(place, kind)
+    place.send("PATCH", at(place, kind), {"metadata": {"annotations": {"a": "b"}}}, MERGE)
+    status = {"status": {"observedGeneration": 1}}
+    assert place.send("PATCH", at(place, kind, "status"), status, MERGE).status == 200
+    assert place.send("GET", at(place, kind)).body["metadata"]["generation"] == 1
+
+    applied(place, kind, revisionHistoryLimit=3)
+
+    assert place.send("GET", at(place, kind)).body["metadata"]["generation"] == 2
+
+
+@pytest.mark.parametrize("kind", ["Service", "PersistentVolumeClaim"])
+def test_services_and_claims_have_no_generation(place: Place, kind: str) -> None:
+    assert "generation" not in applied(place, kind).body["metadata"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_status_is_written_through_its_own_path_alone(place: Place, kind: str) -> None:
+    applied(place, kind)
+    condition = {"type": "Tested", "status": "True", "reason": "Tests", "message": "", "lastTransitionTime": None}
+    body = {"status": {"conditions": [{**condition, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}
+
+    place.send("PATCH", at(place, kind), body, MERGE)
+    assert "conditions" not in place.send("GET", at(place, kind)).body["status"]
+
+    assert place.send("PATCH", at(place, kind, "status"), {**body, "spec": {"x": 1}}, MERGE).status == 200
+    answer = place.send("GET", at(place, kind)).body
+    assert [each["type"] for each in answer["status"]["conditions"]] == ["Tested"]
+    assert "x" not in answer["spec"]
+
+
+def test_the_address_of_a_service_stays_and_a_headless_one_has_none(place: Place) -> None:
+    address = applied(place, "Service").body["spec"]["clusterIP"]
+    assert applied(place, "Service", sessionAffinity="ClientIP").body["spec"]["clusterIP"] == address
+
+    spec = {**KINDS["Service"][2], "clusterIP": "None"}
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "b"}, "spec": spec}
+    path = f"{place.path('services', 'b')}?fieldManager=kube-chores"
+    assert place.send("PATCH", path, body, APPLY).body["spec"]["clusterIP"] == "None"
+
+
+def test_the_fields_of_a_hand_edit_go_to_the_hand(place: Place) -> None:
+    applied(place, "StatefulSet")
+    patch = {"spec": {"replicas": 0}}
+
+    answer = place.send("PATCH", f"{at(place, 'StatefulSet')}?fieldManager=kubectl-edit", patch, MERGE)
+
+    assert answer.owners()["kubectl-edit Update"] == '{"f:spec":{"f:replicas":{}}}'
+    assert '"f:replicas"' not in answer.owners()[OURS]
+
+
+def test_a_claim_is_pending_at_first(place: Place) -> None:
+    assert applied(place, "PersistentVolumeClaim").body["status"] == {"phase": "Pending"}
+
+
+def test_an_endpoint_slice_keeps_what_it_is_given(place: Place) -> None:
+    endpoints = [{"addresses": ["10.1.0.1"], "conditions": {"ready": False}}]
+    body = {
+        "metadata": {"name": "a", "labels": {"kubernetes.io/service-name": "a"}},
+        "addressType": "IPv4",
+        "endpoints": endpoints,
+        "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
+    }
+    path = place.path("endpointslices", "", "discovery.k8s.io/v1")
+
+    made = place.send("POST", path, body)
+
+    assert (made.status, made.body["endpoints"], made.body["ports"]) == (201, endpoints, body["ports"])
+    (listed,) = place.send("GET", f"{path}?labelSelector=kubernetes.io/service-name=a").body["items"]
+    assert listed["endpoints"] == endpoints
+
+
+def test_nodes_are_counted_by_their_metadata(place: Place) -> None:
+    name = f"node-{place.api.token}"
+    place.api.create(
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/os": "linux"}}}
+    )
+
+    answer = place.send("GET", "/api/v1/nodes?labelSelector=kubernetes.io/os=linux", accept=METADATA_LIST)
+
+    assert name in [each["metadata"]["name"] for each in answer.body["items"]]
+    assert "spec" not in answer.body["items"][0]

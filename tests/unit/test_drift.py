@@ -1,0 +1,111 @@
+"""What counts as drift, on objects as they come."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.mirrors.drift import drift, quantity
+
+
+def owned(manager: str, operation: str = "Apply", **fields: Any) -> dict[str, Any]:
+    return {"manager": manager, "operation": operation, "fieldsV1": fields}
+
+
+def object_of(spec: Any, *entries: Any) -> dict[str, Any]:
+    return {"metadata": {"managedFields": list(entries)}, "spec": spec}
+
+
+def found(wanted: Any, actual: Any, *entries: Any) -> list[tuple[str, str | None, str | None, str]]:
+    return [(*each.change, each.by) for each in drift({"spec": wanted}, object_of(actual, *entries))]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("1Gi", "1024Mi"),
+        ("0.5", "500m"),
+        ("1", 1),
+        ("1e3", "1k"),
+        ("100M", "100000k"),
+        ("1.5Gi", "1536Mi"),
+        ("1", "1000m"),
+    ],
+)
+def test_a_quantity_may_be_written_in_any_way(one: str | int, other: str | int) -> None:
+    assert quantity(one) == quantity(other)
+    assert found({"requests": {"x": one}}, {"requests": {"x": other}}) == []
+
+
+@pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "1gi", "one", "1.2.3"])
+def test_what_is_no_quantity_is_an_error_and_differs(text: str) -> None:
+    with pytest.raises(ValueError, match="is no quantity"):
+        quantity(text)
+    assert found({"requests": {"x": "1"}}, {"requests": {"x": text}}) == [("spec.requests.x", text, "1", "")]
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["", "Ki", "Mi", "k", "M", "m"]))
+def test_a_quantity_is_its_number(number: int, suffix: str) -> None:
+    assert quantity(f"{number}{suffix}") == number * quantity(f"1{suffix}")
+    assert quantity("1Ki") == Decimal(1024)
+
+
+def test_only_fields_that_we_set_are_compared() -> None:
+    ours = {"port": 80, "protocol": "TCP", "name": "a"}
+    wanted = {"replicas": 1, "ports": [ours]}
+    others = {"revisionHistoryLimit": 3, "ports": [{"port": 81, "protocol": "TCP"}, ours]}
+
+    assert found(wanted, {**wanted, **others}) == []
+
+
+def test_a_list_without_keys_is_compared_whole() -> None:
+    assert found({"args": ["a", "b"]}, {"args": ["b", "a"]}) == [("spec.args", '["b","a"]', '["a","b"]', "")]
+
+
+def test_who_changed_a_field_is_named() -> None:
+    by = owned("kubectl-edit", "Update", **{"f:spec": {"f:replicas": {}}})
+
+    assert found({"replicas": 1}, {"replicas": 2}, by) == [("spec.replicas", "2", "1", "kubectl-edit")]
+    assert found({"replicas": 1}, {}, by) == [("spec.replicas", None, "1", "kubectl-edit")]
+
+
+def test_a_status_is_nobodys_change() -> None:
+    controller = {**owned("controller", "Update", **{"f:spec": {"f:replicas": {}}}), "subresource": "status"}
+
+    assert found({"replicas": 1}, {"replicas": 2}, controller) == [("spec.replicas", "2", "1", "")]
+
+
+def test_a_field_that_we_own_and_do_not_ask_for_is_drift() -> None:
+    env = [{"name": "OLD", "value": "1"}, {"name": "NEW", "value": "1"}]
+    fields: dict[str, Any] = {".": {}, "f:name": {}, "f:image": {}, "f:tty": {}, "f:env": {}}
+    fields["f:env"] = {'k:{"name":"OLD"}': {".": {}, "f:name": {}}}
+    spec: dict[str, Any] = {"f:spec": {"f:containers": {'k:{"name":"a"}': fields}}}
+    ours = {"manager": "kube-chores", "operation": "Apply", "fieldsV1": spec}
+    wanted = {"containers": [{"name": "a", "image": "x", "env": [{"name": "NEW", "value": "1"}]}]}
+    actual = {"containers": [{"name": "a", "image": "x", "tty": True, "env": env}]}
+
+    assert found(wanted, actual, ours) == [
+        ("spec.containers[a].env[OLD]", '{"name":"OLD","value":"1"}', None, ""),
+        ("spec.containers[a].tty", "true", None, ""),
+    ]
+    # What an update of ours owns holds what the server filled in too.
+    assert found(wanted, actual, {**ours, "operation": "Update"}) == []
+    assert found(wanted, actual, {**ours, "manager": "somebody"}) == []
+
+
+def test_a_user_in_a_url_does_not_show() -> None:
+    ((_, actual, _, _),) = found({"url": "https://a"}, {"url": "https://robot:of-the-tests@a"})
+
+    assert actual == "https://***@a"
+
+
+@given(
+    st.recursive(st.integers() | st.text() | st.booleans(), lambda inner: st.dictionaries(st.text(min_size=1), inner))
+)
+def test_an_object_as_it_should_be_has_no_drift(spec: Any) -> None:
+    assert found(spec, json.loads(json.dumps(spec))) == []

@@ -1,0 +1,143 @@
+"""The object that stands for a mirror and its outgoing resources."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from jobs.kit import stamps
+from jobs.kit.custom_resources import Broken, Head
+from jobs.kit.model import ObjectKey
+from jobs.mirrors.mirror import NAME, Mirror, name_problem
+from jobs.mirrors.registry_mirrors import RegistryMirror, parse_registry_mirror
+
+
+def mirror(upstream: str = "quay.io", name: str = "m", *, version: str = "", **spec: Any) -> Mirror:
+    head = Head(ObjectKey("RegistryMirror", name))
+    asked = parse_registry_mirror(head, json.dumps({"upstreamUrl": upstream, **spec}).encode())
+    assert isinstance(asked, RegistryMirror)
+    return Mirror(asked, "mirrors", "kube-chores:1", "10.0.0.7", version)
+
+
+def env(of: Mirror) -> dict[str, str | None]:
+    (container,) = of.stateful_set.spec.template.spec.containers
+    return {each.name: each.value for each in container.env}
+
+
+@pytest.mark.parametrize(
+    ("given", "upstream", "host"),
+    [
+        ("docker.io", "registry-1.docker.io", "docker.io"),
+        ("https://registry-1.docker.io", "registry-1.docker.io", "docker.io"),
+        ("index.docker.io", "registry-1.docker.io", "docker.io"),
+        ("https://gcr.io", "gcr.io", "gcr.io"),
+        ("registry.example.com:5000", "registry.example.com:5000", "registry.example.com:5000"),
+    ],
+)
+def test_a_registry_is_known_by_its_host(given: str, upstream: str, host: str) -> None:
+    made = mirror(given)
+
+    assert env(made)["REGISTRY_PROXY_REMOTEURL"] == f"https://{upstream}"
+    args = made.daemon_set.spec.template.spec.containers[0].args
+    assert args == ("mirror-node", f"--host={host}", "--mirror=http://10.0.0.7:5000", f"--upstream=https://{upstream}")
+
+
+def test_nodes_without_a_fallback_are_told_of_no_upstream() -> None:
+    args = mirror(fallback="None").daemon_set.spec.template.spec.containers[0].args
+
+    assert args == ("mirror-node", "--host=quay.io", "--mirror=http://10.0.0.7:5000")
+
+
+def test_no_pod_is_anothers() -> None:
+    made = mirror()
+    workloads = (made.stateful_set.spec, made.daemon_set.spec)
+    registry, node = (each.selector.match_labels for each in workloads)
+
+    for spec in workloads:
+        assert spec.selector.match_labels.items() <= spec.template.metadata.labels.items()
+    assert not registry.items() <= workloads[1].template.metadata.labels.items()
+    assert not node.items() <= workloads[0].template.metadata.labels.items()
+    assert made.service.spec.selector == made.headless_service.spec.selector == registry
+
+
+def test_the_outgoing_resources_refer_to_each_other() -> None:
+    made = mirror()
+    pod = made.stateful_set.spec.template.spec
+
+    assert made.stateful_set.spec.service_name == made.headless_service.metadata.name
+    assert made.headless_service.spec.cluster_ip == "None"
+    assert pod.volumes[0].persistent_volume_claim
+    assert pod.volumes[0].persistent_volume_claim.claim_name == made.claim.metadata.name
+    assert made.service.spec.ports[0].target_port == pod.containers[0].ports[0].name
+    assert len({each.key for each in made.children}) == len(made.children) == 5
+
+
+def test_every_resource_is_stamped() -> None:
+    for child in mirror().children:
+        assert stamps.is_ours(child.metadata.labels, NAME, "")
+        assert child.metadata.annotations[stamps.RULE] == "m"
+    assert mirror().claim.metadata.annotations[stamps.ORPHANS] == "Retain"
+
+
+def test_a_changed_configuration_or_login_rolls_the_registry() -> None:
+    def annotations(of: Mirror) -> Any:
+        return of.stateful_set.spec.template.metadata.annotations
+
+    usual = mirror(credentialsSecret="login", version="1")
+
+    assert annotations(usual) != annotations(mirror(credentialsSecret="login", version="1", ttl="1h"))
+    assert annotations(usual) != annotations(mirror(credentialsSecret="login", version="2"))
+    assert annotations(usual) == annotations(mirror(credentialsSecret="login", version="1", storage={"size": "9Gi"}))
+    assert usual.daemon_set == mirror(credentialsSecret="login", version="2").daemon_set
+
+
+def test_a_login_is_referred_to_and_never_held() -> None:
+    refs = {
+        each.name: (each.value_from.secret_key_ref.name, each.value_from.secret_key_ref.key)
+        for each in mirror(credentialsSecret="login").stateful_set.spec.template.spec.containers[0].env
+        if each.value_from
+    }
+
+    assert refs == {
+        "REGISTRY_PROXY_USERNAME": ("login", "username"),
+        "REGISTRY_PROXY_PASSWORD": ("login", "password"),
+    }
+
+
+def test_nothing_that_only_the_server_should_set_is_set() -> None:
+    for child in mirror().children:
+        text = json.dumps(child.document())
+        assert "null" not in text
+        assert "{}" not in text
+        assert "[]" not in text
+
+
+def test_what_is_asked_for_is_set() -> None:
+    made = mirror(
+        storage={"size": "5Gi", "storageClassName": "fast"},
+        image="registry@sha256:1",
+        resources={"limits": {"memory": "1Gi", "cpu": 2}},
+        tolerations=[{"key": "a", "operator": "Exists"}],
+    )
+    (container,) = made.stateful_set.spec.template.spec.containers
+
+    assert (made.claim.spec.resources.requests, made.claim.spec.storage_class_name) == ({"storage": "5Gi"}, "fast")
+    assert container.image == "registry@sha256:1"
+    assert container.resources.limits == {"memory": "1Gi", "cpu": 2}
+    assert container.resources.requests == {"cpu": "50m", "memory": "128Mi"}
+    assert [each.key for each in made.daemon_set.spec.template.spec.tolerations] == ["a"]
+    assert mirror(tolerations=[]).daemon_set.spec.template.spec.tolerations == ()
+
+
+@pytest.mark.parametrize(("name", "usable"), [("a" * 36, True), ("a" * 37, False), ("a.b", False), ("a-1", True)])
+def test_a_name_has_room_for_those_of_pods(name: str, usable: bool) -> None:
+    assert (not name_problem(name)) is usable
+
+
+def test_a_spec_of_another_type_is_broken_and_says_where() -> None:
+    broken = parse_registry_mirror(Head(ObjectKey("RegistryMirror", "m")), b'{"upstreamUrl": 1}')
+
+    assert isinstance(broken, Broken)
+    assert broken.problems == ("spec: Expected `str`, got `int` - at `$.upstreamUrl`",)
