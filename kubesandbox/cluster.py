@@ -40,6 +40,7 @@ class Call:
     headers: Mapping[str, str]
     body: bytes
     user: User
+    rest: str = ""
     warnings: list[str] = field(default_factory=list)
 
     @property

@@ -117,7 +117,7 @@ def _subresource(resource: Resource, name: str) -> Obj:
 
 
 def _subresource_verbs(name: str) -> tuple[str, ...]:
-    return {"token": ("create",), "finalize": ("update",)}.get(name, _STATUS_VERBS)
+    return {"token": ("create",), "finalize": ("update",), "proxy": ("get",)}.get(name, _STATUS_VERBS)
 
 
 def _aggregated(cluster: Cluster, root: str, version: str) -> Answer:

@@ -130,7 +130,7 @@ NETWORK_POLICIES = _built_in(
 
 
 SERVICES = _built_in(
-    "", "v1", "Service", "services", short_names=("svc",), categories=("all",), subresources=("status",)
+    "", "v1", "Service", "services", short_names=("svc",), categories=("all",), subresources=("status", "proxy")
 )
 PERSISTENT_VOLUME_CLAIMS = _built_in(
     "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", short_names=("pvc",), subresources=("status",)

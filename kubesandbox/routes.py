@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, unquote
 from . import deletes, discovery, identity, reads, writes
 from .cluster import Answer, Call, Cluster
 from .errors import ApiError, PlainNotFoundError, forbidden, method_not_allowed, not_found, unknown_path
+from .proxy import proxied
 from .rbac import Attributes, User
 from .resources import BUILT_IN, Resource
 
@@ -27,6 +28,7 @@ class Target:
     namespace: str = ""
     name: str = ""
     subresource: str = ""
+    rest: str = ""
 
 
 def target_of(path: str) -> Target | None:
@@ -41,10 +43,13 @@ def target_of(path: str) -> Target | None:
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and not _of_namespace(rest):
         namespace, rest = rest[1], rest[2:]
-    if len(rest) > 3:
+    beyond = ""
+    if rest[2:3] == ["proxy"]:
+        beyond = path.partition("/proxy")[2].lstrip("/")
+    elif len(rest) > 3:
         raise PlainNotFoundError
     plural, name, subresource = (*rest, "", "")[:3]
-    return Target(group, version, plural, namespace, name, subresource)
+    return Target(group, version, plural, namespace, name, subresource, beyond)
 
 
 def _of_namespace(rest: list[str]) -> bool:
@@ -95,7 +100,9 @@ def dispatch(
         raise PlainNotFoundError
     if target.subresource and target.subresource not in resource.subresources:
         raise not_found(resource, target.name) if resource.schema else unknown_path()
-    call = Call(verb, resource, target.namespace, target.name, target.subresource, query, headers, body, user)
+    call = Call(
+        verb, resource, target.namespace, target.name, target.subresource, query, headers, body, user, target.rest
+    )
     try:
         answer = _answer(cluster, call)
     except ApiError as error:
@@ -129,6 +136,10 @@ def _answer(cluster: Cluster, call: Call) -> Answer:
         if call.verb != "create":
             raise method_not_allowed()
         return identity.review(cluster, call)
+    if call.subresource == "proxy":
+        if call.verb != "get":
+            raise method_not_allowed()
+        return proxied(cluster, call)
     if call.subresource == "token":
         if call.verb != "create":
             raise method_not_allowed()

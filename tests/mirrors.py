@@ -150,7 +150,7 @@ class Mirrors:
         )
         self.slice(mirror, ready=True)
 
-    def slice(self, mirror: Mirror, *, ready: bool) -> None:
+    def slice(self, mirror: Mirror, *, ready: bool, address: str = "10.1.0.1", port: int = 5000) -> None:
         """Say which pods are behind a mirror's Service."""
         self.api.put(
             {
@@ -162,8 +162,8 @@ class Mirrors:
                     "labels": {"kubernetes.io/service-name": mirror.name},
                 },
                 "addressType": "IPv4",
-                "endpoints": [{"addresses": ["10.1.0.1"], "conditions": {"ready": ready}}],
-                "ports": [{"name": "registry", "port": 5000, "protocol": "TCP"}],
+                "endpoints": [{"addresses": [address], "conditions": {"ready": ready}}],
+                "ports": [{"name": "registry", "port": port, "protocol": "TCP"}],
             }
         )
 

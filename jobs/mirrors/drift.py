@@ -99,12 +99,13 @@ def _element(item: Object, keys: tuple[str, ...]) -> str:
 
 
 def _equal(path: Path, wanted: Any, actual: Any) -> bool:
-    if len(path) > 1 and path[-2][2:] in _AMOUNTS and isinstance(actual, (str, int)):
-        try:
-            return quantity(wanted) == quantity(actual)
-        except ValueError:
-            return False
-    return bool(wanted == actual)
+    if wanted == actual:
+        return True
+    try:
+        is_amount = len(path) > 1 and path[-2][2:] in _AMOUNTS and isinstance(actual, (str, int))
+        return is_amount and quantity(wanted) == quantity(actual)
+    except ValueError:
+        return False
 
 
 def _owner(path: Path, entries: list[Object]) -> str:

@@ -475,6 +475,16 @@ def test_on_a_laptop_nobody_is_asked_over_the_network(
     assert registries.requests == []
 
 
+def test_the_service_proxy_takes_a_right_that_the_job_does_not_have(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+
+    ran = audit("--reach", "service-proxy")
+
+    (found,) = ran.results
+    assert (ran.exit_code, found["code"], found["object"]["name"]) == (2, "unreadable", mirror.name)
+    assert 'cannot get resource "services/proxy"' in found["reason"]
+
+
 def test_a_volume_that_fills_is_found_where_a_prometheus_knows(
     api: Api, reach: Run, mirrors: Mirrors, registries: Registries
 ) -> None:

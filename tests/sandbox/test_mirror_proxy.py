@@ -1,0 +1,91 @@
+"""mirror-audit from a laptop: mirrors are asked through the API server, and upstreams are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs.kit.transport import Transport
+from jobs.mirrors.mirror import Mirror
+from kubesandbox import Fault, Sandbox
+from tests.apis import sandbox_api
+from tests.manifests import ROOT, load
+from tests.mirrors import NAMESPACE, Mirrors, registry_mirror
+from tests.rates import status
+from tests.registries import Registries, serve
+from tests.sandbox.small_world import World
+
+FLAGS = ("--reach", "service-proxy")
+
+
+@pytest.fixture
+def registries(tmp_path: Path) -> Iterator[Registries]:
+    with serve(tmp_path) as registries:
+        yield registries
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[World, Mirrors, Mirror]]:
+    defaults = Transport.__init__.__kwdefaults__
+    assert defaults
+    monkeypatch.setitem(defaults, "retry_seconds", 0)
+    with Sandbox() as sandbox:
+        api = sandbox_api(sandbox, tmp_path)
+        for obj in load(ROOT / "cronjobs"):
+            api.put(obj)
+        mirrors = Mirrors(api)
+        mirrors.node()
+        yield World(sandbox, "mirror-audit"), mirrors, mirrors.make(api.create(registry_mirror()))
+
+
+def behind(registries: Registries, mirrors: Mirrors, mirror: Mirror, code: int) -> None:
+    """Have a server of this test stand behind the mirror's Service."""
+    host, _, port = registries.proxy.partition("//")[2].partition(":")
+    registries.answers[f"{host}:{port}"] = status(code)
+    mirrors.slice(mirror, ready=True, address=host, port=int(port))
+
+
+def test_a_mirror_answers_through_the_api_server(world: tuple[World, Mirrors, Mirror], registries: Registries) -> None:
+    behind(registries, *world[1:], 200)
+
+    ran = world[0].run(*FLAGS)
+
+    assert (ran.exit_code, ran.results) == (0, [])
+    assert [path for _, path in registries.requests] == ["/v2/"]
+    path = f"/api/v1/namespaces/{NAMESPACE}/services/http:registry-mirror-hub:registry/proxy/v2/"
+    assert path in [each.path for each in world[0].requests()]
+
+
+@pytest.mark.parametrize("code", [404, 502])
+def test_a_mirror_that_answers_otherwise_is_down(
+    world: tuple[World, Mirrors, Mirror], registries: Registries, code: int
+) -> None:
+    behind(registries, *world[1:], code)
+
+    (found,) = world[0].run(*FLAGS).results
+
+    assert found["code"] == "mirror-down"
+    assert found["reason"].startswith(f"/v2/ through the API server: HTTP {code} ")
+
+
+def test_a_pod_that_cannot_be_reached_is_down(world: tuple[World, Mirrors, Mirror]) -> None:
+    _, mirrors, mirror = world
+    mirrors.slice(mirror, ready=True, address="127.0.0.1", port=1)
+
+    (found,) = world[0].run(*FLAGS).results
+
+    assert found["code"] == "mirror-down"
+    assert found["reason"].startswith("/v2/ through the API server: error trying to reach service: ")
+
+
+@pytest.mark.parametrize("code", [403, 500])
+def test_an_api_server_that_does_not_ask_says_nothing_of_the_mirror(
+    world: tuple[World, Mirrors, Mirror], code: int
+) -> None:
+    world[0].sandbox.inject(Fault("GET", "*/proxy/v2/", status=code, times=None))
+
+    ran = world[0].run(*FLAGS)
+
+    assert (ran.exit_code, [each["code"] for each in ran.results]) == (1, ["unreadable"])
