@@ -7,11 +7,11 @@ manifests, seen, drift, children, answers, verdicts, codes, findings, status.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -47,6 +47,7 @@ from jobs.mirrors.verdicts import audit, unchanged
 NODE_IMAGE = f"kube-chores:{__version__}"
 _LINUX = "kubernetes.io/os=linux"
 _OF_SERVICE = "kubernetes.io/service-name"
+Reduced = TypeVar("Reduced")
 _RESOURCES = (*CHILD_KINDS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY)
 
 
@@ -76,23 +77,20 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
         ConfigurationError: the CRD is missing.
         ApiError: RegistryMirrors cannot be read, without which nothing can be said.
     """
-    children: dict[ObjectKey, Object] = {}
     denied: dict[str, ApiError] = {}
-    for resource in CHILD_KINDS:
+
+    def read(kind: str, reading: Callable[[], Reduced]) -> Reduced | None:
         try:
-            children |= whole(partial(_objects, cluster, resource, settings.namespace))
+            return whole(reading)
         except ApiError as error:
-            denied[resource.kind] = error
-    endpoints: Mapping[str, int] = {}
-    try:
-        endpoints = whole(partial(_endpoints, cluster, settings.namespace))
-    except ApiError as error:
-        denied[SLICES.kind] = error
-    nodes = 0
-    try:
-        nodes = whole(partial(_nodes, cluster))
-    except ApiError as error:
-        denied[NODES.kind] = error
+            denied[kind] = error
+            return None
+
+    children: dict[ObjectKey, Object] = {}
+    for resource in CHILD_KINDS:
+        children |= read(resource.kind, partial(_objects, cluster, resource, settings.namespace)) or {}
+    endpoints = read(SLICES.kind, partial(_endpoints, cluster, settings.namespace)) or {}
+    nodes = read(NODES.kind, partial(_nodes, cluster)) or 0
     mirrors, broken = _mirrors(cluster, settings)
     return Seen(mirrors, broken, children, endpoints, nodes, denied)
 

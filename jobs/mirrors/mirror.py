@@ -68,6 +68,7 @@ PORT_NAME = "registry"
 MOST_CHARACTERS = 52
 _PREFIX = "registry-mirror-"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_PINNED = re.compile(r"[^@]*(:(?!latest$)[^:/@]+|@[^@]+)")
 _NOBODY = 65532
 _CERTS = "/etc/containerd/certs.d"  # https://github.com/containerd/containerd/blob/main/docs/hosts.md
 _EVERYTHING = (Toleration(operator="Exists"),)
@@ -83,6 +84,11 @@ def name_problem(name: str) -> str:
     if len(name) > longest:
         return f"is {len(name)} characters long; at most {longest} leave room for the names of pods"
     return ""
+
+
+def is_pinned(image: str) -> bool:
+    """Whether an image has a digest, or a tag that is not meant to move with each release."""
+    return _PINNED.fullmatch(image) is not None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -13,11 +12,9 @@ from jobs.mirrors.answers import Asked, credentials, mirror_itself, secret_key, 
 from jobs.mirrors.children import child_findings, is_ours
 from jobs.mirrors.codes import CODES
 from jobs.mirrors.findings import finding, unreadable
-from jobs.mirrors.mirror import CREDENTIALS_VERSION, Mirror, name_problem
+from jobs.mirrors.mirror import CREDENTIALS_VERSION, Mirror, is_pinned, name_problem
 from jobs.mirrors.registry_mirrors import RegistryMirror
 from jobs.mirrors.seen import Credentials, Object, Seen, Settings
-
-_PINNED = re.compile(r"[^@]*(:(?!latest$)[^:/@]+|@[^@]+)$")
 
 
 class Audit(NamedTuple):
@@ -103,10 +100,10 @@ def _duplicates(mirrors: Sequence[RegistryMirror]) -> Iterator[Finding]:
 
 
 def _unpinned(mirror: Mirror) -> Iterator[Finding]:
-    if not _PINNED.match(mirror.image):
+    if not is_pinned(mirror.image):
         reason = f"spec.image {mirror.image} has no tag that stays, and no digest"
         yield finding("image-unpinned", mirror.asked.head.key, reason, mirror.asked)
-    if not _PINNED.match(mirror.node_image):
+    if not is_pinned(mirror.node_image):
         reason = f"--node-image {mirror.node_image} has no tag that stays, and no digest"
         yield finding("image-unpinned", mirror.daemon_set.key, reason, mirror.asked)
 

@@ -80,6 +80,16 @@ def workload(mirrors: Mirrors, mirror: Mirror, ready: bool) -> None:
     )
 
 
+def node_pod_not_ready(mirrors: Mirrors, mirror: Mirror) -> None:
+    """Have the pod on one of the nodes be not ready."""
+    if mirrors.api.kind == "sandbox":
+        numbers = {"desiredNumberScheduled": 2, "updatedNumberScheduled": 2, "numberReady": 1}
+        return mirrors.status(mirror.daemon_set.document(), **numbers)
+    mirrors.run_pod(mirrors.pods(mirror, "node")[0], ready=False)
+    found = mirror.daemon_set.document()
+    return wait_for(lambda: (mirrors.api.get(found) or {})["status"]["numberReady"] == 1, "the pod to be seen")
+
+
 def no_address(mirrors: Mirrors, mirror: Mirror) -> None:
     """Have a pod that is ready, and an EndpointSlice that does not know it."""
     if mirrors.api.kind == "sandbox":
@@ -222,6 +232,7 @@ BREAKS: dict[str, tuple[Callable[[Mirrors, Mirror], Any], list[str]]] = {
         lambda mirrors, mirror: workload(mirrors, mirror, ready=False),
         ["no-endpoints", "not-rolled-out"],
     ),
+    "a node's pod is not ready": (node_pod_not_ready, ["not-rolled-out"]),
     "no endpoint": (no_address, ["no-endpoints"]),
     "a larger volume is asked for": (resized("30Gi"), ["volume-too-small"]),
     "a smaller volume is asked for": (resized("10Gi"), ["volume-shrink"]),

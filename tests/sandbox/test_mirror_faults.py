@@ -141,6 +141,39 @@ def test_a_login_that_cannot_be_read_says_nothing_of_other_mirrors(before: Sandb
         assert (quay["status"], quay["reason"]) == ("False", "Unreadable")
 
 
+def test_a_mirror_that_cannot_be_followed_stops_no_other_and_leaves_nothing_over(
+    before: Sandbox, tmp_path: Path
+) -> None:
+    with served(before, JOB) as world:
+        api = sandbox_api(world.sandbox, tmp_path)
+        (crd,) = load(ROOT / "cronjobs" / "crds" / "registrymirrors.yaml")
+        anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = anything
+        api.replace(crd)
+        api.patch(registry_mirror("quay"), {"spec": {"upstreamUrl": 7}})
+        ran = world.run()
+
+        assert (ran.exit_code, ran.summary["invalid"], ran.summary["orphan"]) == (2, 1, 1)
+        assert {name for each in ran.results for name in each.get("subjects", [])} == {"hub", "new", "quay"}
+        (invalid,) = [each for each in ran.results if each["code"] == "invalid"]
+        assert invalid["reason"].startswith("spec: Expected `str`, got `int`")
+        (condition,) = told(world)[("registrymirrors", "", "quay")]["conditions"]
+        assert (condition["status"], condition["reason"]) == ("False", "Invalid")
+
+
+def test_a_mirror_that_is_being_deleted_is_left_alone(before: Sandbox, tmp_path: Path) -> None:
+    with served(before, JOB) as world:
+        api = sandbox_api(world.sandbox, tmp_path)
+        api.patch(registry_mirror("quay"), {"metadata": {"finalizers": ["example.com/held"]}})
+        api.delete(registry_mirror("quay"))
+
+        ran = world.run("-v")
+
+        (skipped,) = [each for each in ran.results if each.get("subjects") == ["quay"]]
+        assert (skipped["code"], skipped["reason"]) == ("skipped", "is being deleted")
+        assert "status" not in world.stored("registrymirrors", "kubechores.dev")[("registrymirrors", "", "quay")]
+
+
 def _wrong(world: World, undisturbed: dict[Key, Object], before: dict[Key, Object]) -> list[object]:
     """What is not as it should be after the run that follows, and after one more."""
     ran = world.run()

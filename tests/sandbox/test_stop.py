@@ -16,7 +16,9 @@ from kubesandbox import Fault, Sandbox
 from tests import canary
 from tests.apis import Api, sandbox_api, wait_for
 from tests.manifests import ROOT, load
+from tests.mirrors import Mirrors, registry_mirror
 from tests.rates import serve, silence
+from tests.registries import serve as serve_registries
 from tests.worlds import at, configmap, content, exchange_rate, rule
 
 COPIES = "/api/v1/namespaces/*/configmaps"
@@ -132,6 +134,26 @@ def test_a_namespace_that_is_gone_mid_run_is_skipped(sandbox: Sandbox, api: Api)
     assert (run.returncode, report["summary"]) == (0, {"created": 39, "skipped": 1})
     (skipped,) = [result for result in report["results"] if result["outcome"] == "skipped"]
     assert skipped["message"] == f"namespace {team} is gone"
+
+
+def test_mirrors_that_hang_do_not_hold_up_a_stop(api: Api, tmp_path: Path) -> None:
+    mirrors = Mirrors(api)
+    mirrors.node()
+    with serve_registries(tmp_path) as registries:
+        registries.answers[registries.upstream] = silence
+        mirror = mirrors.well(upstream=registries.upstream)
+        kubeconfig = api.service_account_kubeconfig("kube-chores", "mirror-audit")
+        command = [sys.executable, "-m", "jobs", "mirror-audit", "-o", "json", "--kubeconfig", str(kubeconfig)]
+        env = {**os.environ, **registries.env}
+        run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+        wait_for(lambda: registries.requests, "the upstream to be asked")
+
+        code, stdout, _ = stopped(run)
+
+    assert code == 143
+    (found,) = json.loads(stdout)["results"]
+    assert (found["code"], found["reason"].partition(": ")[2]) == ("unreadable", "not fetched: the run was stopped")
+    assert "status" not in (api.get(registry_mirror(mirror.asked.name)) or {}), "what was not seen is not told"
 
 
 def test_a_provider_that_hangs_does_not_hold_up_a_stop(api: Api) -> None:

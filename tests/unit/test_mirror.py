@@ -10,7 +10,7 @@ import pytest
 from jobs.kit import stamps
 from jobs.kit.custom_resources import Broken, Head
 from jobs.kit.model import ObjectKey
-from jobs.mirrors.mirror import NAME, Mirror, name_problem
+from jobs.mirrors.mirror import NAME, Mirror, is_pinned, name_problem
 from jobs.mirrors.registry_mirrors import RegistryMirror, parse_registry_mirror
 
 
@@ -129,6 +129,22 @@ def test_what_is_asked_for_is_set() -> None:
     assert container.resources.requests == {"cpu": "50m", "memory": "128Mi"}
     assert [each.key for each in made.daemon_set.spec.template.spec.tolerations] == ["a"]
     assert mirror(tolerations=[]).daemon_set.spec.template.spec.tolerations == ()
+
+
+@pytest.mark.parametrize(
+    ("image", "pinned"),
+    [
+        ("registry:3", True),
+        ("registry", False),
+        ("registry:latest", False),
+        ("registry.example.com:5000/registry", False),
+        ("registry.example.com:5000/registry:3.1", True),
+        ("registry@sha256:abc", True),
+        ("registry:latest@sha256:abc", True),
+    ],
+)
+def test_an_image_is_pinned_by_a_tag_or_a_digest(image: str, pinned: bool) -> None:
+    assert is_pinned(image) is pinned
 
 
 @pytest.mark.parametrize(("name", "usable"), [("a" * 36, True), ("a" * 37, False), ("a.b", False), ("a-1", True)])
