@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +17,8 @@ from jobs.mirror_audit import NODE_IMAGE
 from jobs.mirrors.mirror import Mirror
 from jobs.mirrors.registry_mirrors import RegistryMirror, parse_registry_mirror
 from tests.apis import Api, Object, wait_for
-from tests.worlds import secret
+from tests.canary import canary
+from tests.worlds import encoded, secret
 
 NAMESPACE = "kube-chores-mirrors"
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
@@ -37,9 +37,6 @@ def registry_mirror(name: str = "hub", upstream: str = "docker.io", **spec: Any)
 
 def credentials(name: str, upstream: str = "docker.io", **fields: Any) -> Object:
     """A Secret with credentials for an upstream."""
-    from tests.canary import canary
-    from tests.worlds import encoded
-
     fields = fields or {"data": {"username": encoded(canary()), "password": encoded(canary())}}
     made = secret(NAMESPACE, name, labels={}, **fields)
     made["metadata"]["annotations"] = {"kubechores.dev/upstream": upstream}
@@ -254,6 +251,3 @@ def _node_of(pod: Object) -> str:
 
 def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-Break = Callable[[Mirrors, Mirror], None]

@@ -36,7 +36,7 @@ _COLORS = {
 }
 _LONGEST_VALUE = 50
 _NARROW = 80
-_NO_SUBJECT = "(of none)"
+_MOST_NAMED = 3
 _WORST = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 _SEVERITIES = {Severity.ERROR: "errors", Severity.WARNING: "warnings", Severity.INFO: "notes"}
 _SEVERITY_COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
@@ -153,23 +153,28 @@ def _listed(shown: Sequence[Result], options: RunOptions) -> Iterator[str]:
 
 
 def _grouped(shown: Sequence[Result], options: RunOptions) -> Iterator[str]:
-    """Yield what was found of each custom resource, the worst first, and then of none; for a narrow terminal."""
-    groups: dict[str, list[Result]] = {}
+    """Yield what was found of each custom resource or of several, the worst first; for a narrow terminal."""
+    groups: dict[tuple[str, ...], list[Result]] = {}
     for result in shown:
-        for name in result.finding.subjects or (_NO_SUBJECT,):
-            groups.setdefault(name, []).append(result)
-    for name, results in sorted(groups.items(), key=lambda group: (group[0] == _NO_SUBJECT, *_badness(*group))):
+        groups.setdefault(result.finding.subjects, []).append(result)
+    for subjects, results in sorted(groups.items(), key=_badness):
         counted = Counter(result.finding.severity for result in results)
         numbers = [_fact(_SEVERITIES[severity], counted[severity]) for severity in _WORST if counted[severity]]
-        yield f"{click.style(name, bold=True)}: {', '.join(numbers)}"
+        yield f"{click.style(_named(subjects), bold=True)}: {', '.join(numbers)}"
         for result in sorted(results, key=lambda each: _WORST.index(each.finding.severity)):
             yield from _told(result, options)
 
 
-def _badness(name: str, results: Sequence[Result]) -> tuple[object, ...]:
-    """Return what groups are sorted by: how many of the worst findings they have, then of the next, then their name."""
+def _badness(group: tuple[tuple[str, ...], Sequence[Result]]) -> tuple[object, ...]:
+    """Return what groups are sorted by: how many of the worst findings they have, then of the next, then names."""
+    subjects, results = group
     counted = Counter(result.finding.severity for result in results)
-    return (*(-counted[severity] for severity in _WORST), name)
+    return (not subjects, *(-counted[severity] for severity in _WORST), subjects)
+
+
+def _named(subjects: Sequence[str]) -> str:
+    more = f" and {len(subjects) - _MOST_NAMED} more" if len(subjects) > _MOST_NAMED else ""
+    return ", ".join(subjects[:_MOST_NAMED]) + more if subjects else "(of none)"
 
 
 def _told(result: Result, options: RunOptions) -> Iterator[str]:

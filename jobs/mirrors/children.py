@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 from jobs.kit import stamps
 from jobs.kit.model import Finding
-from jobs.mirrors.drift import Drift, Path, drift, quantity
+from jobs.mirrors.drift import Drift, Path, drift
 from jobs.mirrors.findings import finding
 from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS, Manifest
 from jobs.mirrors.mirror import NAME, Mirror
+from jobs.mirrors.quantities import quantity
 from jobs.mirrors.seen import NODES, SLICES, Object, Seen, Settings
 
 _MOST_FIELDS_NAMED = 3
@@ -69,7 +70,13 @@ def _told(wanted: Manifest, actual: Object, found: list[Drift]) -> str:
 
 
 def _service(mirror: Mirror, wanted: Manifest, _actual: Object, seen: Seen) -> Iterator[Finding]:
-    if wanted is mirror.service and SLICES.kind not in seen.denied and not seen.endpoints.get(wanted.key.name):
+    if wanted is not mirror.service:
+        return
+    if not mirror.cluster_ip:
+        # No address is a field that we do not set, and one that no write changes.
+        reason = "has no address of its own for nodes to ask: spec.clusterIP is None"
+        yield finding("drifted", wanted.key, reason, mirror.asked)
+    if SLICES.kind not in seen.denied and not seen.endpoints.get(wanted.key.name):
         yield finding("no-endpoints", wanted.key, "has no ready pod behind it", mirror.asked)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 from jobs.kit.model import Change
 from jobs.kit.objects import MANAGER
+from jobs.mirrors.quantities import quantity
 
 Object = Mapping[str, Any]
 Path = tuple[str, ...]  # of FieldsV1 elements: ("f:spec", 'k:{"name":"registry"}', "f:image")
@@ -27,9 +27,6 @@ _KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "ports": (("containerPort", "protocol"), ("port", "protocol")),
 }
 _AMOUNTS = ("requests", "limits")
-_QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)([numkMGTPE]|[KMGTPE]i)?")
-_SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY = {suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
 
 
@@ -38,21 +35,6 @@ class Drift(NamedTuple):
 
     change: Change
     by: str = ""
-
-
-def quantity(text: str | int) -> Decimal:
-    """Return the number that a quantity stands for, however it is written.
-
-    https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
-
-    Raises:
-        ValueError: it is none.
-    """
-    found = _QUANTITY.fullmatch(str(text))
-    if not found:
-        raise ValueError(f"{text!r} is no quantity")
-    number, suffix = Decimal(found[1]), found[2] or ""
-    return number * _BINARY[suffix] if suffix in _BINARY else number.scaleb(_SUFFIXES[suffix])
 
 
 def drift(wanted: Object, actual: Object, ignored: frozenset[Path] = frozenset()) -> list[Drift]:

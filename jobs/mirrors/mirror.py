@@ -52,7 +52,8 @@ from jobs.mirrors.manifests import (
     VolumeMount,
     VolumeResources,
 )
-from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, RegistryMirror, Spec, Toleration
+from jobs.mirrors.quantities import quantity
+from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, Amounts, RegistryMirror, Resources, Spec, Toleration
 
 NAME = "mirror-audit"
 REGISTRY_IMAGE = "registry:3"
@@ -72,8 +73,8 @@ _PINNED = re.compile(r"[^@]*(:(?!latest$)[^:/@]+|@[^@]+)")
 _NOBODY = 65532
 _CERTS = "/etc/containerd/certs.d"  # https://github.com/containerd/containerd/blob/main/docs/hosts.md
 _EVERYTHING = (Toleration(operator="Exists"),)
-_REQUESTS = {"cpu": "50m", "memory": "128Mi"}
-_LIMITS = {"memory": "512Mi"}
+_REQUESTS: Amounts = {"cpu": "50m", "memory": "128Mi"}
+_LIMITS: Amounts = {"memory": "512Mi"}
 
 
 def name_problem(name: str) -> str:
@@ -170,7 +171,6 @@ class Mirror:
 
     def _registry_pod(self) -> PodSpec:
         answers = HttpGet(path="/v2/", port=PORT_NAME)
-        resources = self.spec.resources
         container = Container(
             name="registry",
             image=self.image,
@@ -178,9 +178,7 @@ class Mirror:
             ports=(ContainerPort(name=PORT_NAME, container_port=PORT, protocol="TCP"),),
             readiness_probe=Probe(http_get=answers, period_seconds=5, failure_threshold=3),
             liveness_probe=Probe(http_get=answers, period_seconds=20, failure_threshold=6),
-            resources=ResourceAmounts(
-                requests={**_REQUESTS, **resources.requests}, limits={**_LIMITS, **resources.limits}
-            ),
+            resources=_amounts(self.spec.resources),
             security_context=_SECURITY,
             volume_mounts=(VolumeMount(name="cache", mount_path="/var/lib/registry"),),
         )
@@ -257,6 +255,19 @@ class Mirror:
 
 def _hash(what: object) -> str:
     return hashlib.sha256(msgspec.json.encode(what, order="deterministic")).hexdigest()[:16]
+
+
+def _amounts(asked: Resources) -> ResourceAmounts:
+    """Return what is asked for, and defaults that are in keeping with it: no limit is less than a request."""
+    requests = {
+        **{name: min(amount, asked.limits.get(name, amount), key=quantity) for name, amount in _REQUESTS.items()},
+        **asked.requests,
+    }
+    limits = {
+        **{name: max(amount, requests.get(name, amount), key=quantity) for name, amount in _LIMITS.items()},
+        **asked.limits,
+    }
+    return ResourceAmounts(requests=requests, limits=limits)
 
 
 _SECURITY = SecurityContext(

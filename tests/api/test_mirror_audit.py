@@ -159,6 +159,16 @@ def no_longer_set(mirrors: Mirrors, mirror: Mirror) -> None:
     mirrors.apply(document)
 
 
+def headless(mirrors: Mirrors, mirror: Mirror) -> None:
+    """Make the Service anew without an address, as ours in everything else."""
+    deleted("service")(mirrors, mirror)
+    document = mirror.service.document()
+    document["spec"]["clusterIP"] = "None"
+    mirrors.api.create(document)
+    if mirrors.api.kind == "real":
+        mirrors.settle(mirror)
+
+
 def foreign(mirrors: Mirrors, mirror: Mirror) -> None:
     deleted("service")(mirrors, mirror)
     theirs = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": mirror.name, "namespace": NAMESPACE}}
@@ -227,6 +237,7 @@ BREAKS: dict[str, tuple[Callable[[Mirrors, Mirror], Any], list[str]]] = {
     "an annotation of others": (edited("service", {"metadata": {"annotations": {"mine": "yes"}}}), []),
     "a field that others set": (edited("daemon_set", {"spec": {"minReadySeconds": 0, "revisionHistoryLimit": 3}}), []),
     "quantities written in another way": (respelled, []),
+    "the Service has no address": (headless, ["drifted"]),
     "an object in the way": (foreign, ["conflict"]),
     "the pod is not ready": (
         lambda mirrors, mirror: workload(mirrors, mirror, ready=False),

@@ -46,7 +46,7 @@ class Hands:
 def install(kubectl: Hands) -> None:
     """Install our manifests as the README says; no run is to come by itself, but where a test waits for it."""
     kubectl.from_readme("kubectl apply -k cronjobs")
-    suspend(kubectl, *JOBS)
+    suspend(kubectl, *JOBS, "mirror-audit")
 
 
 def suspend(kubectl: Hands, *cron_jobs: str) -> None:

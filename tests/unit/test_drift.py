@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.mirrors.drift import drift, quantity
+from jobs.mirrors.drift import drift
+from jobs.mirrors.quantities import quantity
 
 
 def owned(manager: str, operation: str = "Apply", **fields: Any) -> dict[str, Any]:

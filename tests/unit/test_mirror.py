@@ -132,6 +132,21 @@ def test_what_is_asked_for_is_set() -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "requests", "limits"),
+    [
+        ({}, {"cpu": "50m", "memory": "128Mi"}, {"memory": "512Mi"}),
+        ({"requests": {"memory": "1Gi"}}, {"cpu": "50m", "memory": "1Gi"}, {"memory": "1Gi"}),
+        ({"limits": {"memory": "64Mi"}}, {"cpu": "50m", "memory": "64Mi"}, {"memory": "64Mi"}),
+        ({"limits": {"cpu": "20m"}}, {"cpu": "20m", "memory": "128Mi"}, {"cpu": "20m", "memory": "512Mi"}),
+    ],
+)
+def test_no_default_is_at_odds_with_what_is_asked_for(asked: Any, requests: Any, limits: Any) -> None:
+    resources = mirror(resources=asked).stateful_set.spec.template.spec.containers[0].resources
+
+    assert (resources.requests, resources.limits) == (requests, limits)
+
+
+@pytest.mark.parametrize(
     ("image", "pinned"),
     [
         ("registry:3", True),

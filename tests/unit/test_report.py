@@ -101,6 +101,50 @@ def test_verbose_also_shows_what_is_quiet(capsys: pytest.CaptureFixture[str]) ->
     assert "unchanged  from home/login" in shown(capsys, Result(QUIET, Outcome.TOLD), unchanged=1, verbose=True)
 
 
+def test_findings_can_be_told_custom_resource_by_custom_resource_worst_first(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def finding(code: str, severity: Severity, name: str, *subjects: str) -> Result:
+        reason = "spec.replicas " + 30 * "is not as it should be "
+        change = (Change("spec.replicas", "2" * 100, "1"),)
+        found = Finding(code, severity, ObjectKey("Service", name), reason, changes=change, subjects=subjects)
+        return Result(found, Outcome.TOLD)
+
+    results = [
+        finding("orphan", Severity.ERROR, "left"),
+        finding("drifted", Severity.WARNING, "a", "fair"),
+        finding("drifted", Severity.WARNING, "b", "poor"),
+        finding("missing", Severity.ERROR, "c", "poor"),
+        finding("unreadable", Severity.ERROR, "(all)", "fair", "good", "poor", "worse"),
+    ]
+
+    report.write(
+        report.Report(
+            "mirror-audit",
+            RunOptions(diff=True),
+            Plan((), 3, (), {"mirrors": 3}, by_subject=True),
+            results,
+            Traffic(),
+            ExitCode.DONE,
+        )
+    )
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if not line.startswith("    ")] == [
+        "poor: 1 error, 1 warning",
+        "  missing  service/c",
+        "  drifted  service/b",
+        "fair, good, poor and 1 more: 1 error",
+        "  unreadable  service/(all)",
+        "fair: 1 warning",
+        "  drifted  service/a",
+        "(of none): 1 error",
+        "  orphan  service/left",
+        "mirror-audit: 3 unchanged, 2 drifted, 1 missing, 1 orphan, 1 unreadable (3",
+    ]
+    assert max(map(len, lines)) <= 80
+
+
 def test_json_and_yaml_hold_the_same_document(capsys: pytest.CaptureFixture[str]) -> None:
     results = [Result(REPLACE, Outcome.DONE)]
 
