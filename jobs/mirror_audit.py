@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from jobs import __version__
-from jobs.kit import options
+from jobs.kit import log, options
 from jobs.kit.apply import DryRun
 from jobs.kit.cluster import Cluster, whole
 from jobs.kit.conditions import Statement
@@ -58,11 +58,14 @@ def settings(connection: Connection, run_options: options.RunOptions, given: Map
         ConfigurationError: with all problems of all RegistryMirrors in files.
     """
     filenames = given["filenames"]
+    reach = Reach(given["reach"] or (Reach.NETWORK if connection.in_pod else Reach.NONE))
+    if reach is Reach.NONE:
+        log.log.info("%s: whether mirrors and upstreams answer is not asked; see --reach", NAME)
     mirrors = from_files(filenames, REGISTRY_MIRRORS, parse_registry_mirror, "") if filenames else None
     return Settings(
         run_options.namespace or NAMESPACE,
         given["node_image"],
-        Reach(given["reach"] or (Reach.NETWORK if connection.in_pod else Reach.NONE)),
+        reach,
         given["metrics_url"] or "",
         mirrors,
         diff=run_options.diff,
@@ -179,7 +182,12 @@ def conditions(
     if settings.mirrors is not None:
         return []
     heads = [*(each.head for each in seen.mirrors), *(each.head for each in seen.broken)]
-    return statements(sorted((head for head in heads if not head.terminating), key=lambda head: head.key), results, now)
+    return statements(
+        sorted((head for head in heads if not head.terminating), key=lambda head: head.key),
+        results,
+        now,
+        asked=settings.reach is Reach.NETWORK,
+    )
 
 
 @click.command(NAME)

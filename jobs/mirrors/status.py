@@ -20,18 +20,22 @@ _LONGEST_MESSAGE = 2048
 _RANK = {code: number for number, code in enumerate(CODES)}
 
 
-def statements(heads: Sequence[Head], results: Sequence[Result], now: datetime) -> list[Statement]:
-    """Return what is to be written for RegistryMirrors whose status does not say it yet."""
+def statements(heads: Sequence[Head], results: Sequence[Result], now: datetime, *, asked: bool) -> list[Statement]:
+    """Return what is to be written for RegistryMirrors whose status does not say it yet.
+
+    `asked` is whether mirrors and upstreams were: of one that was not nobody knows that it is healthy.
+    """
     findings = [result.finding for result in results if result.finding.severity is not Severity.INFO]
-    stated = (_statement(head, [each for each in findings if head.key.name in each.subjects], now) for head in heads)
+    by_head = ((head, [each for each in findings if head.key.name in each.subjects]) for head in heads)
+    stated = (_statement(head, _condition(head, found, asked=asked), len(found), now) for head, found in by_head)
     return [statement for statement in stated if statement]
 
 
-def _statement(head: Head, findings: Sequence[Finding], now: datetime) -> Statement | None:
+def _statement(head: Head, condition: Condition, findings: int, now: datetime) -> Statement | None:
     before = head.told(MirrorStatus)
-    condition = dated(before.conditions, _condition(head, findings), now)
+    condition = dated(before.conditions, condition, now)
     others = (other for other in before.conditions if other.type != READY)
-    after = MirrorStatus(head.generation, len(findings), (*others, condition))
+    after = MirrorStatus(head.generation, findings, (*others, condition))
     if after == before:
         return None
     told = changed(before.conditions, condition)
@@ -39,9 +43,12 @@ def _statement(head: Head, findings: Sequence[Finding], now: datetime) -> Statem
     return Statement(head.key, head.uid, _merge_patch(after), tale)
 
 
-def _condition(head: Head, findings: Sequence[Finding]) -> Condition:
+def _condition(head: Head, findings: Sequence[Finding], *, asked: bool) -> Condition:
+    if not findings and not asked:
+        message = "nothing to find fault with, but whether it and its upstream answer was not asked"
+        return Condition(READY, "Unknown", "NotAsked", message, head.generation)
     if not findings:
-        return Condition(READY, "True", "Healthy", "nothing to find fault with", head.generation)
+        return Condition(READY, "True", "Healthy", "as it should be; it and its upstream answer", head.generation)
     worst = sorted(findings, key=lambda each: (_RANK[each.code], each.object))
     told = "; ".join(_told(each) for each in worst[:_MOST_NAMED])
     more = f"; and {len(worst) - _MOST_NAMED} more" if len(worst) > _MOST_NAMED else ""

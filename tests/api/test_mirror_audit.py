@@ -491,10 +491,13 @@ def test_a_mirror_without_a_pod_is_not_asked(api: Api, reach: Run, mirrors: Mirr
 def test_on_a_laptop_nobody_is_asked_over_the_network(
     api: Api, audit: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
-    mirrors.well(upstream=registries.upstream)
+    mirror = mirrors.well(upstream=registries.upstream)
 
-    assert codes(audit()) == []
-    assert registries.requests == []
+    ran = audit()
+
+    assert (codes(ran), registries.requests) == ([], [])
+    assert "mirror-audit: whether mirrors and upstreams answer is not asked; see --reach\n" in ran.stderr
+    assert (condition(api, mirror)["status"], condition(api, mirror)["reason"]) == ("Unknown", "NotAsked")
 
 
 def test_the_service_proxy_takes_a_right_that_the_job_does_not_have(api: Api, audit: Run, mirrors: Mirrors) -> None:
@@ -537,13 +540,15 @@ def test_a_prometheus_that_does_not_know_says_nothing_of_volumes(
 # Statuses, Events and reports
 
 
-def test_the_status_tells_the_worst_and_an_event_tells_the_change_once(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
-    audit()
+def test_the_status_tells_the_worst_and_an_event_tells_the_change_once(
+    api: Api, reach: Run, mirrors: Mirrors, registries: Registries
+) -> None:
+    mirror = mirrors.well(upstream=registries.upstream)
+    reach()
     deleted("service")(mirrors, mirror)
     mirrors.edit(mirror.headless_service.document(), {"spec": {"ports": [{"name": "registry", "port": 1}]}})
-    audit()
-    audit()
+    reach()
+    reach()
 
     told = [each for each in api.events() if each.get("source", {}).get("component") == "kube-chores"]
     assert [(each["type"], each["reason"], each["metadata"]["namespace"]) for each in told] == [
@@ -558,7 +563,7 @@ def test_the_status_tells_the_worst_and_an_event_tells_the_change_once(api: Api,
     table = api.call("GET", f"/apis/kubechores.dev/v1/registrymirrors/{mirror.asked.name}", headers=TABLE)
     names = [column["name"] for column in table["columnDefinitions"] if not column["priority"]]
     assert names == ["Name", "Upstream", "State", "Findings", "Age"]
-    assert table["rows"][0]["cells"][:4] == [mirror.asked.name, "docker.io", "Missing", 2]
+    assert table["rows"][0]["cells"][:4] == [mirror.asked.name, registries.upstream, "Missing", 2]
 
 
 def test_a_dry_run_writes_no_status(api: Api, audit: Run, mirrors: Mirrors) -> None:

@@ -30,12 +30,13 @@ def run(api: Api, *arguments: str, registries: Registries | None = None) -> str:
     return f"{shown}\n{text}(exit code {int(done.exit_code)})"
 
 
-def listed(api: Api) -> str:
+def listed(api: Api, upstream: str = "") -> str:
     """What `kubectl get registrymirrors` shows, without the age."""
     table = api.call("GET", "/apis/kubechores.dev/v1/registrymirrors", headers=TABLE)
     shown = [n for n, column in enumerate(table["columnDefinitions"]) if not column["priority"]][:-1]
     rows = [[table["columnDefinitions"][n]["name"].upper() for n in shown]]
     rows += [[str(row["cells"][n]) for n in shown] for row in table["rows"]]
+    rows = [[cell.replace(upstream, "registry.example.com") if upstream else cell for cell in row] for row in rows]
     widths = [max(len(row[n]) for row in rows) for n in range(len(shown))]
     lines = ("   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
     return "\n".join(["$ kubectl get registrymirrors", *lines])
@@ -51,9 +52,18 @@ def two(api: Api) -> Mirrors:
     return mirrors
 
 
-def well(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+def well(_sandbox: Sandbox, api: Api, folder: Path) -> str:
+    mirrors = Mirrors(api)
+    mirrors.node()
+    with serve(folder) as registries:
+        mirrors.make(api.create(registry_mirror("internal", registries.upstream)))
+        said = [run(api, "--reach", "network", *more, registries=registries) for more in ([], ["-v"])]
+        return "\n".join([*said, listed(api, registries.upstream)])
+
+
+def not_asked(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     two(api)
-    return "\n".join([run(api), run(api, "-v"), listed(api)])
+    return "\n".join([run(api), listed(api)])
 
 
 def changed(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
@@ -103,6 +113,7 @@ def denied(sandbox: Sandbox, api: Api, _folder: Path) -> str:
 
 SITUATIONS: dict[str, Situation] = {
     "All is well": well,
+    "All that is looked at from a laptop is well": not_asked,
     "Somebody changed a mirror": changed,
     "A mirror and its upstream do not answer": unanswered,
     "A login is not for this upstream": login,
