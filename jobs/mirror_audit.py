@@ -182,12 +182,8 @@ def conditions(
     if settings.mirrors is not None:
         return []
     heads = [*(each.head for each in seen.mirrors), *(each.head for each in seen.broken)]
-    return statements(
-        sorted((head for head in heads if not head.terminating), key=lambda head: head.key),
-        results,
-        now,
-        asked=settings.reach is Reach.NETWORK,
-    )
+    active = sorted((head for head in heads if not head.terminating), key=lambda head: head.key)
+    return statements(active, results, now, asked=settings.reach is Reach.NETWORK)
 
 
 @click.command(NAME)
