@@ -6,8 +6,6 @@ import re
 import shlex
 from pathlib import Path
 
-import click
-
 from jobs.__main__ import chores as group
 from tests.conftest import Chores
 
@@ -41,9 +39,9 @@ def test_every_command_of_the_readme_exists() -> None:
         if words[0] == "make":
             assert words[1] in targets
         elif words[0] == "chores":
-            context = click.Context(group)
+            context = group.make_context("chores", [], resilient_parsing=True)
             command = group.get_command(context, words[1])
             assert command
-            command.make_context(words[1], words[2:])
+            command.make_context(words[1], words[2:], parent=context)
         else:
             assert words[0] == "kubectl"
