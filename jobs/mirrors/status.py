@@ -11,13 +11,12 @@ import msgspec
 from jobs.kit.conditions import Condition, Statement, changed, dated, event
 from jobs.kit.custom_resources import Head
 from jobs.kit.model import Finding, Result, Severity
-from jobs.mirrors.codes import CODES, reason
+from jobs.mirrors.codes import RANK, reason
 from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, MirrorStatus
 
 READY = "Ready"
 _MOST_NAMED = 3
 _LONGEST_MESSAGE = 2048
-_RANK = {code: number for number, code in enumerate(CODES)}
 
 
 def statements(heads: Sequence[Head], results: Sequence[Result], now: datetime, *, asked: bool) -> list[Statement]:
@@ -49,7 +48,7 @@ def _condition(head: Head, findings: Sequence[Finding], *, asked: bool) -> Condi
         return Condition(READY, "Unknown", "NotAsked", message, head.generation)
     if not findings:
         return Condition(READY, "True", "Healthy", "as it should be; it and its upstream answer", head.generation)
-    worst = sorted(findings, key=lambda each: (_RANK[each.code], each.object))
+    worst = sorted(findings, key=lambda each: (RANK[each.code], each.object))
     told = "; ".join(_told(each) for each in worst[:_MOST_NAMED])
     more = f"; and {len(worst) - _MOST_NAMED} more" if len(worst) > _MOST_NAMED else ""
     # Of what could not be seen nobody knows whether it is well.
