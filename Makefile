@@ -43,7 +43,7 @@ cluster-up: $(VENV)/installed node-tools ## that cluster to play with; prints th
 cluster-down: $(VENV)/installed ## end it
 	@$(BIN)/python -m tests.keeper down
 
-benchmark: $(VENV)/installed control-plane ## measure docs/performance.md anew: half an hour on a quiet machine (needs Go)
+benchmark: $(VENV)/installed control-plane ## measure docs/performance.md anew: 45 minutes on a quiet machine (needs Go)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[benchmark]'
 	@$(BIN)/python -m benchmarks
 

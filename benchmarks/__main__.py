@@ -1,6 +1,6 @@
 """Measure everything anew (`make benchmark`): writes docs/performance.json, and the tables and plot of its page.
 
-Takes about half an hour on two cores, which should have nothing else to do.
+Takes about 45 minutes on two cores, which should have nothing else to do.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from jobs.kit.model import Action
 from jobs.kit.objects import EVENTS, DataObject, Resource
 from jobs.kit.transport import Answer, Request, Transport
 
-# Fewer round trips than client-go's 500; a page of metadata is about 1 MB and is reduced before the next is asked for.
+# As client-go's; a page of metadata is about 0.6 MB and is reduced before the next is asked for (docs/performance.md).
 PAGE_SIZE = 500
 DATA_PAGE_SIZE = 100  # of ConfigMaps and Secrets in full, which may hold 1 MB each
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
