@@ -216,7 +216,12 @@ class Mirror:
         return DaemonSet(metadata=self._metadata(f"{self.name}-node", spec), spec=spec)
 
     def _node_pod(self) -> PodSpec:
-        args = ["mirror-node", f"--host={self.spec.host}", f"--mirror=http://{self.cluster_ip}:{PORT}"]
+        args = [
+            "mirror-node",
+            f"--name={self.asked.name}",
+            f"--host={self.spec.host}",
+            f"--mirror=http://{self.cluster_ip}:{PORT}",
+        ]
         if self.spec.fallback == "Upstream":
             args.append(f"--upstream=https://{self.spec.upstream}")
         container = Container(
