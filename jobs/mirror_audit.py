@@ -2,11 +2,12 @@
 
 What is in the cluster is read with one list for each kind, whatever the number of mirrors, and held against the object
 that stands for each mirror and its outgoing resources. The parts are in jobs/mirrors: registry_mirrors, mirror,
-manifests, seen, drift, children, answers, verdicts, codes, findings, status.
+manifests, seen, drift, children, answers, verdicts, repairs, codes, findings, status.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -36,6 +37,7 @@ from jobs.mirrors.seen import (
     NODES,
     SERVICE_PROXY,
     SLICES,
+    STORAGE_CLASSES,
     Object,
     Reach,
     Seen,
@@ -48,7 +50,7 @@ NODE_IMAGE = f"kube-chores:{__version__}"
 _LINUX = "kubernetes.io/os=linux"
 _OF_SERVICE = "kubernetes.io/service-name"
 Reduced = TypeVar("Reduced")
-_RESOURCES = (*CHILD_KINDS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY)
+_RESOURCES = (*CHILD_KINDS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES)
 
 
 def settings(connection: Connection, run_options: options.RunOptions, given: Mapping[str, Any]) -> Settings:
@@ -70,6 +72,9 @@ def settings(connection: Connection, run_options: options.RunOptions, given: Map
         mirrors,
         diff=run_options.diff,
         verbose=run_options.verbose,
+        repair=given["repair"],
+        allow_cache_loss=given["allow_cache_loss"],
+        max_deletes=given["max_deletes"],
     )
 
 
@@ -162,11 +167,13 @@ def plan(seen: Seen, settings: Settings, _now: datetime) -> Plan:
     return Plan(
         tuple(sorted(shown, key=lambda each: (each.object, each.code, each.subjects))),
         len(found.right),
-        tuple(sorted(found.needs)),
+        tuple(sorted(set(found.needs))),
         {"mirrors": len(seen.mirrors)},
         "" if seen.mirrors or seen.broken or seen.denied else f"no {REGISTRY_MIRRORS.kind} in the cluster",
         urls=tuple(sorted(set(found.urls))),
+        brakes=tuple(found.brakes),
         by_subject=True,
+        waits=found.waits,
     )
 
 
@@ -215,15 +222,34 @@ def conditions(
     metavar="IMAGE",
     help="The image of kube-chores as nodes pull it, which the DaemonSets should have.",
 )
+@options.option(
+    "--repair", is_flag=True, help="Make what is missing, set right what drifted, remove what is left over."
+)
+@options.option(
+    "--allow-cache-loss",
+    is_flag=True,
+    help="With --repair: make a claim anew where nothing else helps, and delete those of mirrors that are gone.",
+)
+@options.option(
+    "--wait",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --repair: how long to wait for what the next step hangs on, such as a mirror that starts; else the next "
+    "run goes on.",
+)
+@options.max_deletes("mirrors")
 @options.run_options(f"Namespace of the mirrors' resources and credentials; default is {NAMESPACE}.")
 @click.pass_context
 def command(context: click.Context, /, options: options.RunOptions, **given: Any) -> None:
     """Audit the pull-through caches of registries that RegistryMirrors ask for.
 
     Says what of a mirror is missing, not as asked for, not at work or not safe; docs/mirrors.md tells from what each
-    finding comes and what to do. Changes nothing but the status of RegistryMirrors. Exits 0 when the audit is done,
-    whatever it found, 1 when a retry is useful, 2 when a person must act first, 3 with --check when anything is not as
-    it should be.
+    finding comes and what to do. Changes nothing but the status of RegistryMirrors; with --repair it does what can be
+    done, step by step, and says of the rest what a person must do. Exits 0 when that is done, whatever it found, 1 when
+    a retry is useful, 2 when a person must act first, 3 with --check when anything is not as it should be, 4 when the
+    deletion brake held something back.
 
     \b
     Examples:
@@ -231,7 +257,10 @@ def command(context: click.Context, /, options: options.RunOptions, **given: Any
       chores mirror-audit --check --diff             change nothing, show wanted and actual values
       chores mirror-audit --reach service-proxy      from a laptop: ask mirrors through the API server
       chores mirror-audit -f mirrors.yaml -o json    what mirrors in a file would find
+      chores mirror-audit --repair --dry-run         what a repair would do first
     """
+    if not given["repair"] and (given["allow_cache_loss"] or given["wait"]):
+        raise click.UsageError("--allow-cache-loss and --wait go with --repair.")
     if given["filenames"] and options.dry_run is DryRun.NONE:
         options = replace(options, dry_run=DryRun.CLIENT)
     job = Job(
@@ -241,5 +270,8 @@ def command(context: click.Context, /, options: options.RunOptions, **given: Any
         observe,
         plan,
         conditions,
+        max_deletes=sys.maxsize,  # the plan has a brake of its own, which counts mirrors
+        steps=given["repair"],
+        wait_seconds=given["wait"],
     )
     context.exit(run(job, options))

@@ -40,6 +40,15 @@ KNOWN_FIELDS: dict[str, tuple[str, ...]] = {
     "StatefulSet": ("spec", "status"),
     "DaemonSet": ("spec", "status"),
     "EndpointSlice": ("addressType", "endpoints", "ports"),
+    "StorageClass": (
+        "provisioner",
+        "parameters",
+        "reclaimPolicy",
+        "mountOptions",
+        "allowVolumeExpansion",
+        "volumeBindingMode",
+        "allowedTopologies",
+    ),
 }
 _ALWAYS = ("apiVersion", "kind", "metadata")
 _GO_TYPES = {str: "string", bool: "bool", int: "number", float: "number", dict: "object", list: "array"}
@@ -426,9 +435,8 @@ def validate_change(resource: Resource, new: Obj, old: Obj) -> list[Cause]:
         role = new.get("roleRef") or {}
         shown = {"APIGroup": role.get("apiGroup", ""), "Kind": role.get("kind", ""), "Name": role.get("name", "")}
         causes.append(invalid_value("roleRef", shown, "cannot change roleRef"))
-    if resource.kind == "CustomResourceDefinition":
-        causes += _crd_change_causes(new["spec"], old["spec"])
-    return causes
+    special = _CHANGE_VALIDATORS.get(resource.kind)
+    return causes + (special(new["spec"], old["spec"]) if special else [])
 
 
 def _crd_change_causes(new: Obj, old: Obj) -> list[Cause]:
@@ -440,6 +448,53 @@ def _crd_change_causes(new: Obj, old: Obj) -> list[Cause]:
         if new["names"].get(field) != old["names"].get(field):
             causes.append(invalid_value(f"spec.names.{field}", new["names"].get(field), "field is immutable"))
     return causes
+
+
+def _stateful_set_change_causes(new: Obj, old: Obj) -> list[Cause]:
+    mutable = (
+        "replicas",
+        "ordinals",
+        "template",
+        "updateStrategy",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+    )
+    if {**new, **dict.fromkeys(mutable)} == {**old, **dict.fromkeys(mutable)}:
+        return []
+    names = ", ".join(f"'{name}'" for name in mutable[:-1])
+    why = f"updates to statefulset spec for fields other than {names} and '{mutable[-1]}' are forbidden"
+    return [forbidden_field("spec", why)]
+
+
+def _daemon_set_change_causes(new: Obj, old: Obj) -> list[Cause]:
+    if new.get("selector") == old.get("selector"):
+        return []
+    return [invalid_value("spec.selector", new.get("selector"), "field is immutable")]
+
+
+def _service_change_causes(new: Obj, old: Obj) -> list[Cause]:
+    if not old.get("clusterIP") or new.get("clusterIP") == old["clusterIP"]:
+        return []
+    return [invalid_value("spec.clusterIPs[0]", new.get("clusterIPs"), "may not change once set")]
+
+
+def _claim_change_causes(new: Obj, old: Obj) -> list[Cause]:
+    if {**new, "resources": None} != {**old, "resources": None}:
+        why = (
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+        )
+        return [forbidden_field("spec", why)]
+    return []
+
+
+_CHANGE_VALIDATORS: dict[str, Callable[[Obj, Obj], list[Cause]]] = {
+    "CustomResourceDefinition": _crd_change_causes,
+    "StatefulSet": _stateful_set_change_causes,
+    "DaemonSet": _daemon_set_change_causes,
+    "Service": _service_change_causes,
+    "PersistentVolumeClaim": _claim_change_causes,
+}
 
 
 def prepare_create(resource: Resource, obj: Obj, now: str) -> Obj:

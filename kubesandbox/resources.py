@@ -157,6 +157,9 @@ DAEMON_SETS = _built_in(
     spec=True,
 )
 ENDPOINT_SLICES = _built_in("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+STORAGE_CLASSES = _built_in(
+    "storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False, short_names=("sc",)
+)
 
 
 def _review(group: str, kind: str, plural: str, namespaced: bool = False) -> Resource:
@@ -184,6 +187,7 @@ BUILT_IN = (
     CRON_JOBS,
     JOBS,
     ENDPOINT_SLICES,
+    STORAGE_CLASSES,
     NETWORK_POLICIES,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,

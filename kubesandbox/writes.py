@@ -26,7 +26,7 @@ from .errors import (
 )
 from .managed_fields import Manager
 from .reads import shown
-from .resources import NAMESPACES, Resource
+from .resources import NAMESPACES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, Resource
 from .store import Stored
 from .validation import metadata_causes, metadata_change_causes
 
@@ -164,6 +164,21 @@ def _check_version(call: Call, live: Stored, meta: Obj) -> None:
         raise conflict(resource, call.name)
 
 
+def _admit_growth(cluster: Cluster, call: Call, obj: Obj, old: Obj) -> None:
+    """Refuse another size of a claim that cannot grow: the admission plugin PersistentVolumeClaimResize."""
+    resource = call.resource
+    if resource is not PERSISTENT_VOLUME_CLAIMS or obj["spec"].get("resources") == old["spec"].get("resources"):
+        return
+    if (old.get("status") or {}).get("phase") != "Bound":
+        raise forbidden(resource, call.name, "Only bound persistent volume claims can be expanded")
+    used = cluster.store.get(STORAGE_CLASSES, "", obj["spec"].get("storageClassName") or "")
+    if not used or not used.obj.get("allowVolumeExpansion"):
+        why = (
+            "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support"
+        )
+        raise forbidden(resource, call.name, f"{why} resize")
+
+
 def change(cluster: Cluster, call: Call, live: Stored, obj: Obj, manage: bool = True) -> Stored:
     """Store the new state of an object: a write that changes nothing is none."""
     resource, old = call.resource, live.obj
@@ -178,6 +193,7 @@ def change(cluster: Cluster, call: Call, live: Stored, obj: Obj, manage: bool = 
     obj = _identified(obj, old)
     if (resource.spec or resource.schema) and kinds.spec_of(resource, obj) != kinds.spec_of(resource, old):
         obj["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
+    _admit_growth(cluster, call, obj, old)
     _validate(resource, obj, old, call.subresource)
     if managed_fields.same_but_for_times(old, obj):
         return live

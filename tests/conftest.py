@@ -48,7 +48,7 @@ def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
 @pytest.fixture
 def installed(api: Api) -> Path:
     """The manifests of cronjobs/ are installed; gives the kubeconfig of the sync-copies job."""
-    for obj in load(ROOT / "cronjobs"):
+    for obj in [*load(ROOT / "cronjobs"), *load(ROOT / "cronjobs" / "mirror-repair")]:
         api.put(obj)
     api.mark()
     return api.service_account_kubeconfig("kube-chores", "sync-copies")

@@ -82,8 +82,7 @@ class Mirrors:
     def make(self, asked: Object) -> Mirror:
         """Make what a RegistryMirror asks for, and have it at work."""
         mirror = self.of(asked)
-        if self.api.kind == "real":
-            self._volume(mirror)
+        self.volume(mirror)
         self.apply(mirror.service.document())
         mirror = self.of(asked)
         for child in mirror.children[1:]:
@@ -140,12 +139,14 @@ class Mirrors:
 
     def _write_statuses(self, mirror: Mirror) -> None:
         nodes = len(self.nodes)
-        self.status(mirror.claim.document(), phase="Bound", capacity={"storage": mirror.spec.storage.size})
-        self.status(mirror.stateful_set.document(), replicas=1, updatedReplicas=1, readyReplicas=1)
-        self.status(
-            mirror.daemon_set.document(), desiredNumberScheduled=nodes, updatedNumberScheduled=nodes, numberReady=nodes
-        )
-        self.slice(mirror, ready=True)
+        claim, registry, node = (each.document() for each in (mirror.claim, mirror.stateful_set, mirror.daemon_set))
+        if found := self.api.get(claim):
+            self.status(claim, phase="Bound", capacity=found["spec"]["resources"]["requests"])
+        if self.api.get(registry):
+            self.status(registry, replicas=1, updatedReplicas=1, readyReplicas=1)
+        if self.api.get(node):
+            self.status(node, desiredNumberScheduled=nodes, updatedNumberScheduled=nodes, numberReady=nodes)
+        self.slice(mirror, ready=self.api.get(registry) is not None)
 
     def slice(self, mirror: Mirror, *, ready: bool, address: str = "10.1.0.1", port: int = 5000) -> None:
         """Say which pods are behind a mirror's Service."""
@@ -166,7 +167,10 @@ class Mirrors:
 
     # the real server
 
-    def _volume(self, mirror: Mirror) -> None:
+    def volume(self, mirror: Mirror) -> None:
+        """Have a volume for the claim of a mirror, where somebody binds them."""
+        if self.api.kind == "sandbox":
+            return
         self.api.create(
             {
                 "apiVersion": "v1",
@@ -174,6 +178,7 @@ class Mirrors:
                 "metadata": {"name": mirror.name},
                 "spec": {
                     "capacity": {"storage": mirror.spec.storage.size},
+                    "storageClassName": mirror.spec.storage.storage_class_name,
                     "accessModes": ["ReadWriteOnce"],
                     "hostPath": {"path": "/nowhere"},
                     "claimRef": {"namespace": NAMESPACE, "name": mirror.name},
@@ -205,17 +210,18 @@ class Mirrors:
         wait_for(at_work, f"mirror {mirror.asked.name} to be at work", 60)
 
     def _is_settled(self, mirror: Mirror) -> bool:
-        claim = self.api.get(mirror.claim.document()) or {}
-        registry = (self.api.get(mirror.stateful_set.document()) or {}).get("status", {})
-        node = (self.api.get(mirror.daemon_set.document()) or {}).get("status", {})
+        """Whether all that is there of a mirror is at work."""
+        claim = self.api.get(mirror.claim.document())
+        registry = self.api.get(mirror.stateful_set.document())
+        node = self.api.get(mirror.daemon_set.document())
         slices = self.api.items(
             "discovery.k8s.io/v1", "EndpointSlice", NAMESPACE, labelSelector=f"kubernetes.io/service-name={mirror.name}"
         )
         return (
-            claim.get("status", {}).get("phase") == "Bound"
-            and registry.get("readyReplicas") == registry.get("updatedReplicas") == 1
-            and node.get("numberReady") == node.get("updatedNumberScheduled") == len(self.nodes)
-            and any(each.get("endpoints") for each in slices)
+            (claim is None or claim.get("status", {}).get("phase") == "Bound")
+            and (registry is None or _has_caught_up(registry, 1, "readyReplicas", "updatedReplicas"))
+            and (node is None or _has_caught_up(node, len(self.nodes), "numberReady", "updatedNumberScheduled"))
+            and (registry is None or any(each.get("endpoints") for each in slices))
         )
 
     def run_pod(self, pod: Object, *, ready: bool = True, address: str = "10.1.0.1") -> None:
@@ -240,6 +246,12 @@ class Mirrors:
         if self.api.kind == "real":
             for pod in self.api.items("v1", "Pod", NAMESPACE):
                 self._end(pod)
+
+
+def _has_caught_up(workload: Object, wanted: int, *fields: str) -> bool:
+    status = workload.get("status", {})
+    seen = status.get("observedGeneration", 0) >= workload["metadata"]["generation"]
+    return bool(seen and all(status.get(field) == wanted for field in fields))
 
 
 def _node_of(pod: Object) -> str:

@@ -21,7 +21,11 @@ def hold_deletes(plan: Plan, max_deletes: int | None) -> Plan:
     replaces go on; so does a replacement that deletes and creates the same object.
     """
     deletes = Counter(f.object.kind for f in plan.findings if f.fix and f.fix.action is Action.DELETE)
-    held = {kind: number for kind, number in sorted(deletes.items()) if number > _allowed(plan, kind, max_deletes)}
+    held = {
+        kind: number
+        for kind, number in sorted(deletes.items())
+        if number > allowed(plan.stamped.get(kind, 0), max_deletes)
+    }
     findings = tuple(
         structs.replace(
             finding, fix=None, reason=f"{finding.reason}; held by the deletion brake", exit_code=ExitCode.BRAKE
@@ -39,7 +43,6 @@ def _brake(plan: Plan, held: Mapping[str, int]) -> Brake:
     return Brake(held_back, "--max-deletes", str(max(held.values())))
 
 
-def _allowed(plan: Plan, kind: str, max_deletes: int | None) -> int:
-    if max_deletes is not None:
-        return max_deletes
-    return max(FEWEST_DELETES, int(plan.stamped.get(kind, 0) * SHARE_OF_STAMPED))
+def allowed(stamped: int, max_deletes: int | None) -> int:
+    """Return how many of `stamped` things of one sort a run may delete."""
+    return max(FEWEST_DELETES, int(stamped * SHARE_OF_STAMPED)) if max_deletes is None else max_deletes

@@ -158,9 +158,10 @@ def _write_request(action: Action, path: str, body: bytes, tag: Any, query: str)
         return Request("POST", f"{path.rpartition('/')[0]}?{query}", body, repeatable=False, tag=tag)
     if action is Action.DELETE:
         return Request("DELETE", f"{path}?{query}", body, tag=tag)
-    if action is Action.APPLY:
-        # What we apply is ours: https://kubernetes.io/docs/reference/using-api/server-side-apply/#using-server-side-apply-in-a-controller
-        return Request("PATCH", f"{path}?{query}&force=true", body, content_type=_APPLY, tag=tag)
+    if action in (Action.APPLY, Action.APPLY_NEW):
+        # What is ours we take back: https://kubernetes.io/docs/reference/using-api/server-side-apply/#using-server-side-apply-in-a-controller
+        force = "&force=true" if action is Action.APPLY else ""
+        return Request("PATCH", f"{path}?{query}{force}", body, content_type=_APPLY, tag=tag)
     return Request("PUT", f"{path}?{query}", body, tag=tag)
 
 

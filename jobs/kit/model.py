@@ -50,8 +50,14 @@ class Action(str, Enum):
     CREATE = "created"
     REPLACE = "configured"
     APPLY = "serverside-applied"
+    APPLY_NEW = "serverside-created"  # an apply that takes nothing from others, should the object be there by now
     DELETE = "deleted"
     RECREATE = "replaced"  # as kubectl replace --force: deleted and created, for what cannot be changed in place
+
+    @property
+    def word(self) -> str:
+        """What to call it: how an object was created is nothing to its readers."""
+        return Action.CREATE.value if self is Action.APPLY_NEW else self.value
 
 
 class Body(Protocol):
@@ -86,7 +92,8 @@ class Finding(Struct, frozen=True, gc=False):
     """Something that is not as it should be, or worth telling.
 
     `subjects` are the names of the custom resources that the finding is about, sorted. `exit_code` is what the run
-    ends with on account of this finding alone, before any write was tried.
+    ends with on account of this finding alone, before any write was tried. `remedy` says what has to happen first
+    where no fix is planned although one was asked for.
     """
 
     code: str
@@ -97,6 +104,7 @@ class Finding(Struct, frozen=True, gc=False):
     changes: tuple[Change, ...] = ()
     subjects: tuple[str, ...] = ()
     exit_code: ExitCode = ExitCode.DONE
+    remedy: str = ""
 
 
 class Need(NamedTuple):
@@ -121,7 +129,8 @@ class Plan:
     `needs` are objects and `urls` documents of the web that must be read before more can be said. `facts` are the
     numbers of the summary line by plural noun, in its order; `note` is said where nothing is to do. `stamped` counts by
     kind the objects that are ours, `places` by custom resource how many it asks for. `by_subject` has the text of the
-    report told custom resource by custom resource, the worst first.
+    report told custom resource by custom resource, the worst first. `waits` is whether a later look may see what the
+    next step hangs on, though nothing is written.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -134,6 +143,7 @@ class Plan:
     brakes: tuple[Brake, ...] = ()
     urls: tuple[str, ...] = ()
     by_subject: bool = False
+    waits: bool = False
 
 
 class Outcome(str, Enum):

@@ -106,10 +106,11 @@ def _result_document(result: Result) -> dict[str, Any]:
         "object": {key: value for key, value in finding.object._asdict().items() if value},
         "code": finding.code,
         "severity": finding.severity.value,
-        "action": finding.fix.action.value if finding.fix else None,
+        "action": finding.fix.action.word if finding.fix else None,
         "outcome": result.outcome.value,
         "reason": finding.reason,
         "message": result.message,
+        "remedy": finding.remedy,
         "subjects": list(finding.subjects),
         "changes": [change._asdict() for change in finding.changes],
     }
@@ -119,7 +120,7 @@ def _result_document(result: Result) -> dict[str, Any]:
 def word(result: Result) -> str:
     """Return the one word for what became of a finding: kubectl's for writes."""
     if result.outcome in (Outcome.DONE, Outcome.PLANNED) and result.finding.fix:
-        return result.finding.fix.action.value
+        return result.finding.fix.action.word
     return result.finding.code if result.outcome is Outcome.TOLD else result.outcome.value
 
 
@@ -183,6 +184,8 @@ def _told(result: Result, options: RunOptions) -> Iterator[str]:
     yield f"  {code}  {finding.object.kind.lower()}/{finding.object.name}"
     why = "; ".join(text for text in (finding.reason, result.message) if text)
     yield from _indented(why, "    ")
+    if finding.remedy:
+        yield from _indented(f"to do: {finding.remedy}", "    ")
     if options.diff:
         yield from (part for change in finding.changes for line in _diff(change) for part in _indented(line, "      "))
 

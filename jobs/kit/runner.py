@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from time import monotonic, sleep
 from types import FrameType
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from msgspec import structs
 
 from jobs import __version__
 from jobs.kit import log, report
@@ -20,7 +23,7 @@ from jobs.kit.cluster import Cluster, error_of
 from jobs.kit.conditions import Statement
 from jobs.kit.connect import Connection, connect
 from jobs.kit.errors import ApiError, ChoresError
-from jobs.kit.model import Action, Brake, ExitCode, Finding, Need, Outcome, Plan, Result, Severity
+from jobs.kit.model import Action, Brake, ExitCode, Finding, Need, ObjectKey, Outcome, Plan, Result, Severity
 from jobs.kit.objects import MANAGER, Resource
 from jobs.kit.options import RunOptions, variable
 from jobs.kit.transport import Transport
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 # Whoever looks after a lost race may lose the next one; after three the next run looks.
 _LOOKS = 3
+_LOOK_SECONDS = 3.0  # between looks at what is waited for
 _BATCH = 200  # objects read before they are reduced
 # If several apply, the run ends with the first of these.
 _PRECEDENCE = (ExitCode.STOPPED, ExitCode.FAILED, ExitCode.BRAKE, ExitCode.REFUSED, ExitCode.FINDINGS)
@@ -60,7 +64,8 @@ class Job(Generic[Settings, Seen]):
     """A job: its name, where the API serves each kind that it names in findings, and its functions.
 
     `observe` only reads; `plan` and `conditions` are pure: no cluster, no clock, no environment. `max_deletes` is what
-    the deletion brake allows; None is its default.
+    the deletion brake allows; None is its default. With `steps` what was written is followed by another look and plan,
+    since what comes next hangs on what is there; `wait_seconds` is how long the run may look for what it waits for.
     """
 
     name: str
@@ -70,6 +75,8 @@ class Job(Generic[Settings, Seen]):
     plan: Callable[[Seen, Settings, datetime], Plan]
     conditions: Callable[[Seen, Settings, Plan, Sequence[Result], datetime], Sequence[Statement]] | None = None
     max_deletes: int | None = None
+    steps: bool = False
+    wait_seconds: float = 0.0
 
 
 def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
@@ -113,9 +120,25 @@ class _Run(Generic[Settings, Seen]):
 
     def go(self) -> tuple[Plan, Sequence[Result]]:
         """Return the plan and what became of each of its findings, in the plan's order."""
-        plan, seen = self._settle(self.job.observe(self.cluster, self.settings))
-        plan = hold_deletes(plan, self.job.max_deletes)
+        plan, seen = self._look()
         results, contested = self._apply(plan.findings)
+        if self.job.steps and self.options.dry_run is DryRun.NONE:
+            plan, seen, results = self._step_on(plan, seen, [*results, *contested])
+        elif self.job.steps:
+            results += _failed(contested)
+        else:
+            settled, seen = self._look_at(contested, seen)
+            results += settled
+        results.sort(key=lambda result: (result.finding.object, result.finding.code))
+        return plan, [*results, *self._state(seen, plan, results)]
+
+    def _look(self) -> tuple[Plan, Seen]:
+        plan, seen = self._settle(self.job.observe(self.cluster, self.settings))
+        return hold_deletes(plan, self.job.max_deletes), seen
+
+    def _look_at(self, contested: list[Result], seen: Seen) -> tuple[list[Result], Seen]:
+        """Read what somebody else wrote first, or whose answer was lost, and write what is still to be written."""
+        results: list[Result] = []
         for _ in range(_LOOKS):
             if not contested:
                 break
@@ -127,9 +150,46 @@ class _Run(Generic[Settings, Seen]):
             results += [_found_done(keys[key]) for key in keys.keys() - {finding.object for finding in findings}]
             done, contested = self._apply(findings)
             results += done
-        results += [result._replace(outcome=Outcome.FAILED) for result in contested]
-        results.sort(key=lambda result: (result.finding.object, result.finding.code))
-        return plan, [*results, *self._state(seen, plan, results)]
+        return [*results, *_failed(contested)], seen
+
+    def _step_on(self, plan: Plan, seen: Seen, results: list[Result]) -> tuple[Plan, Seen, list[Result]]:
+        """Look at everything anew and write what is next, until nothing is, or nothing that a look could bring.
+
+        What failed is not tried again, nor what was written in vain.
+        """
+        deadline, looks = monotonic() + self.job.wait_seconds, _LOOKS
+        written: list[Result] = []
+        fresh = [result for result in results if result.finding.fix]
+        while self._is_to_go_on(fresh, looks) or self._waits(plan, deadline):
+            written += [result for result in fresh if result.outcome is not Outcome.CONTESTED]
+            contested = [result for result in fresh if result.outcome is Outcome.CONTESTED]
+            looks -= bool(contested)
+            try:
+                plan, seen = self._look()
+                done, disputed = self._apply(_untried(plan.findings, written))
+            except ChoresError as error:
+                results = [*results, _not_seen(self.job.name, error)]
+                fresh = contested
+                break
+            found = {finding.object for finding in plan.findings}
+            written += [_found_done(result) for result in contested if result.finding.object not in found]
+            results = [*done, *disputed]
+            fresh = [result for result in results if result.finding.fix]
+        written += _failed(fresh)
+        return plan, seen, [*written, *(result for result in results if not result.finding.fix)]
+
+    def _is_to_go_on(self, fresh: Sequence[Result], looks: int) -> bool:
+        outcomes = {result.outcome for result in fresh}
+        return not self.stopping() and (Outcome.DONE in outcomes or (Outcome.CONTESTED in outcomes and looks > 0))
+
+    def _waits(self, plan: Plan, deadline: float) -> bool:
+        """Wait a moment, if there is anything to wait for; return whether to look again."""
+        moment = monotonic() + _LOOK_SECONDS
+        if not plan.waits or moment > deadline:
+            return False
+        while not self.stopping() and monotonic() < moment:
+            sleep(0.1)
+        return not self.stopping()
 
     def _state(self, seen: Seen, plan: Plan, results: Sequence[Result]) -> list[Result]:
         """Write what the custom resources' statuses should say; a run that was stopped knows too little for that."""
@@ -174,6 +234,29 @@ class _Run(Generic[Settings, Seen]):
             results = list(apply(self.cluster, findings, self.job.resources, self.options.dry_run, progress))
         contested = [result for result in results if result.outcome is Outcome.CONTESTED]
         return [result for result in results if result.outcome is not Outcome.CONTESTED], contested
+
+
+def _untried(findings: Sequence[Finding], written: Sequence[Result]) -> list[Finding]:
+    """Return the findings without what failed before; what was written in vain is told, and not written again."""
+    failed = {r.finding.object for r in written if r.outcome is not Outcome.DONE}
+    done = {(r.finding.object, r.finding.code, r.finding.fix.action) for r in written if r.finding.fix}
+    return [
+        structs.replace(each, fix=None) if each.fix and (each.object, each.code, each.fix.action) in done else each
+        for each in findings
+        if each.object not in failed
+    ]
+
+
+def _not_seen(job: str, error: ChoresError) -> Result:
+    """Return what to say of a look that failed after something was written."""
+    reason = f"what was written was not looked at again: {error}"
+    finding = Finding("unreadable", Severity.ERROR, ObjectKey("Run", job), reason, exit_code=error.exit_code)
+    return Result(finding, Outcome.TOLD, exit_code=error.exit_code)
+
+
+def _failed(results: Sequence[Result]) -> list[Result]:
+    """Return the results; what is contested to the end failed."""
+    return [r._replace(outcome=Outcome.FAILED) if r.outcome is Outcome.CONTESTED else r for r in results]
 
 
 def _is_create(result: Result) -> bool:

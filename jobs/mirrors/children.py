@@ -15,7 +15,7 @@ from jobs.mirrors.seen import NODES, SLICES, Object, Seen, Settings
 
 _MOST_FIELDS_NAMED = 3
 # Told apart from other drift: what the fingerprint says of the mirror, and what a volume can and cannot do.
-_NOT_DRIFT: frozenset[Path] = frozenset(
+NOT_DRIFT: frozenset[Path] = frozenset(
     {
         ("f:metadata", "f:annotations", f"f:{stamps.FINGERPRINT}"),
         ("f:spec", "f:resources", "f:requests", "f:storage"),
@@ -48,10 +48,15 @@ def is_ours(actual: Object) -> bool:
     return stamps.is_ours(actual["metadata"].get("labels") or {}, NAME, "")
 
 
+def made_for(actual: Object) -> str:
+    """Return the name of the mirror that an object was made for."""
+    return str((actual["metadata"].get("annotations") or {}).get(stamps.RULE, "(unknown)"))
+
+
 def _drifted(mirror: Mirror, wanted: Manifest, actual: Object, settings: Settings) -> Iterator[Finding]:
     if wanted.resource is DAEMON_SETS and not mirror.cluster_ip:
         return  # what it should say hangs on the address of a Service that is not there, which is told of that
-    found = drift(wanted.body(), actual, _NOT_DRIFT)
+    found = drift(wanted.body(), actual, NOT_DRIFT)
     if found:
         changes = tuple(each.change for each in found) if settings.diff else ()
         yield finding("drifted", wanted.key, _told(wanted, actual, found), mirror.asked, changes)
@@ -100,26 +105,30 @@ def _storage(amounts: Object) -> str:
 
 
 def _stateful_set(mirror: Mirror, wanted: Manifest, actual: Object, _seen: Seen) -> Iterator[Finding]:
-    status, replicas = _status(actual), int(actual["spec"].get("replicas", 1))
-    numbers = status.get("updatedReplicas", 0), status.get("readyReplicas", 0)
-    if behind := _behind(actual, replicas, *numbers):
-        yield finding("not-rolled-out", wanted.key, behind, mirror.asked)
+    if why := behind(STATEFUL_SETS.kind, actual):
+        yield finding("not-rolled-out", wanted.key, why, mirror.asked)
 
 
 def _daemon_set(mirror: Mirror, wanted: Manifest, actual: Object, seen: Seen) -> Iterator[Finding]:
-    status = _status(actual)
-    meant_for = status.get("desiredNumberScheduled", 0)
-    numbers = status.get("updatedNumberScheduled", 0), status.get("numberReady", 0)
-    if behind := _behind(actual, meant_for, *numbers):
-        yield finding("not-rolled-out", wanted.key, behind, mirror.asked)
+    meant_for = _status(actual).get("desiredNumberScheduled", 0)
+    if why := behind(DAEMON_SETS.kind, actual):
+        yield finding("not-rolled-out", wanted.key, why, mirror.asked)
     elif NODES.kind not in seen.denied and meant_for < seen.nodes:
         reason = f"runs on {meant_for} of {seen.nodes} Linux nodes; the others do not know the mirror"
         yield finding("nodes-uncovered", wanted.key, reason, mirror.asked)
 
 
-def _behind(actual: Object, wanted: int, updated: int, ready: int) -> str:
-    if _status(actual).get("observedGeneration", 0) < actual["metadata"].get("generation", 0):
+def behind(kind: str, actual: Object) -> str:
+    """Return in what a StatefulSet or DaemonSet is not yet as its spec says, or nothing."""
+    status = _status(actual)
+    if status.get("observedGeneration", 0) < actual["metadata"].get("generation", 0):
         return "its controller has not seen the latest change yet"
+    if kind == STATEFUL_SETS.kind:
+        wanted = int(actual["spec"].get("replicas", 1))
+        updated, ready = status.get("updatedReplicas", 0), status.get("readyReplicas", 0)
+    else:
+        wanted = status.get("desiredNumberScheduled", 0)
+        updated, ready = status.get("updatedNumberScheduled", 0), status.get("numberReady", 0)
     if updated < wanted:
         return f"{updated} of {wanted} pods are up to date"
     return f"{ready} of {wanted} pods are ready" if ready < wanted else ""

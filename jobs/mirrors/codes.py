@@ -43,7 +43,7 @@ CODES: Mapping[str, Code] = {
         "the upstream does not answer GET https://HOST/v2/ with 200 or 401",
         "see that spec.upstreamUrl is the registry's own host, and that the cluster has a way out to it",
     ),
-    "missing": Code(_ERROR, "a resource of the mirror is not there", "make it"),
+    "missing": Code(_ERROR, "a resource of the mirror is not there", "mirror-audit --repair makes it"),
     "conflict": Code(
         _ERROR,
         "an object of the name of a resource was not made for a mirror, so it is never touched",
@@ -85,7 +85,7 @@ CODES: Mapping[str, Code] = {
     "drifted": Code(
         _WARNING,
         "a field is not as the mirror asks for, or is one that kube-chores set once and nobody asks for now",
-        "undo the change, or ask for it in the RegistryMirror; --diff shows values",
+        "ask for it in the RegistryMirror, or mirror-audit --repair undoes it; --diff shows values",
     ),
     "volume-filling": Code(
         _WARNING,
@@ -95,12 +95,12 @@ CODES: Mapping[str, Code] = {
     "volume-too-small": Code(
         _WARNING,
         "the claim asks for less than spec.storage.size, or its volume has less than the claim asks for",
-        "grow the claim, where its storage class allows that; kubectl describe it if it does not grow",
+        "mirror-audit --repair grows the claim where its storage class allows; kubectl describe it if it does not grow",
     ),
     "volume-shrink": Code(
         _WARNING,
         "spec.storage.size is less than the claim asks for: a volume cannot shrink",
-        "raise spec.storage.size again, or delete the claim, and the cache with it",
+        "raise spec.storage.size again, or have mirror-audit --repair --allow-cache-loss make the claim anew, empty",
     ),
     "nodes-uncovered": Code(
         _WARNING,
@@ -116,7 +116,7 @@ CODES: Mapping[str, Code] = {
     "orphan": Code(
         _WARNING,
         "a resource was made for a mirror that is not there, or does not ask for it any more",
-        "delete it; with a PersistentVolumeClaim goes its cache",
+        "mirror-audit --repair deletes it; the claim, and the cache with it, only with --allow-cache-loss",
     ),
     "status": Code(
         _ERROR, "the status or Event of a RegistryMirror could not be written", "grant the right that it names"

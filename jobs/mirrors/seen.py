@@ -23,6 +23,7 @@ NAMESPACE = "kube-chores-mirrors"
 CHILD_KINDS = (SERVICES, CLAIMS, STATEFUL_SETS, DAEMON_SETS)
 SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 NODES = Resource("v1", "Node", "nodes")
+STORAGE_CLASSES = Resource("storage.k8s.io/v1", "StorageClass", "storageclasses")
 # What a Service answers, asked through the API server; the name of such an "object" ends with the path to ask for.
 # https://kubernetes.io/docs/tasks/access-application-cluster/access-cluster-services/#manually-constructing-apiserver-proxy-urls
 SERVICE_PROXY = Resource("v1", "ServiceProxy", "services")
@@ -49,6 +50,9 @@ class Settings:
     mirrors: tuple[RegistryMirror, ...] | None = None
     diff: bool = False
     verbose: bool = False
+    repair: bool = False
+    allow_cache_loss: bool = False
+    max_deletes: int | None = None
 
 
 class Credentials(Struct, frozen=True):
@@ -59,9 +63,23 @@ class Credentials(Struct, frozen=True):
     annotations: Mapping[str, str]
 
 
+class StorageClass(Struct, frozen=True, rename="camel"):
+    """A StorageClass as far as a repair looks at it."""
+
+    allow_volume_expansion: bool = False
+
+    @property
+    def expands(self) -> bool:
+        """Whether its volumes can grow."""
+        return self.allow_volume_expansion
+
+
 class _Metadata(Struct, rename="camel"):
     resource_version: str = ""
     annotations: dict[str, str] | None = None
+
+
+Look = Credentials | StorageClass | ApiError | None
 
 
 class _Secret(Struct):
@@ -87,7 +105,7 @@ class Seen:
     endpoints: Mapping[str, int] = field(default_factory=dict)
     nodes: int = 0
     denied: Mapping[str, ApiError] = field(default_factory=dict)
-    looks: Mapping[ObjectKey, Credentials | ApiError | None] = field(default_factory=dict)
+    looks: Mapping[ObjectKey, Look] = field(default_factory=dict)
     pages: Mapping[str, Page] = field(default_factory=dict)
 
     def looked_up(self, documents: Mapping[Need, Document], pages: Mapping[str, Page]) -> Seen:
@@ -96,8 +114,10 @@ class Seen:
         return replace(self, looks={**self.looks, **looks}, pages={**self.pages, **pages})
 
 
-def _reduced(key: ObjectKey, body: bytes) -> Credentials | None:
+def _reduced(key: ObjectKey, body: bytes) -> Credentials | StorageClass | None:
     """Return what is kept of an answer: of a Service's nothing but that it came."""
+    if key.kind == STORAGE_CLASSES.kind:
+        return msgspec.json.decode(body, type=StorageClass)
     if key.kind != SECRETS.kind:
         return None
     secret = msgspec.json.decode(body, type=_Secret)

@@ -10,7 +10,7 @@ import msgspec
 
 from jobs.kit.conditions import Condition, Statement, changed, dated, event
 from jobs.kit.custom_resources import Head
-from jobs.kit.model import Finding, Result, Severity
+from jobs.kit.model import Finding, Outcome, Result, Severity
 from jobs.mirrors.codes import RANK, reason
 from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, MirrorStatus
 
@@ -24,7 +24,11 @@ def statements(heads: Sequence[Head], results: Sequence[Result], now: datetime, 
 
     `asked` is whether mirrors and upstreams were: of one that was not nobody knows that it is healthy.
     """
-    findings = [result.finding for result in results if result.finding.severity is not Severity.INFO]
+    findings = [
+        result.finding
+        for result in results
+        if result.finding.severity is not Severity.INFO and result.outcome is not Outcome.DONE
+    ]
     by_head = ((head, [each for each in findings if head.key.name in each.subjects]) for head in heads)
     stated = (_statement(head, _condition(head, found, asked=asked), len(found), now) for head, found in by_head)
     return [statement for statement in stated if statement]

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from jobs.kit import stamps
-from jobs.kit.model import Finding, Need, ObjectKey, Severity
+from jobs.kit.model import Brake, Finding, Need, ObjectKey, Severity
 from jobs.mirrors.answers import Asked, credentials, mirror_itself, secret_key, upstream, volumes, volumes_url
-from jobs.mirrors.children import child_findings, is_ours
+from jobs.mirrors.children import child_findings, is_ours, made_for
 from jobs.mirrors.codes import CODES
 from jobs.mirrors.findings import finding, unreadable
 from jobs.mirrors.mirror import CREDENTIALS_VERSION, Mirror, is_pinned, name_problem
 from jobs.mirrors.registry_mirrors import RegistryMirror
-from jobs.mirrors.seen import Credentials, Object, Seen, Settings
+from jobs.mirrors.repairs import Repairs, refused, removals, repairs
+from jobs.mirrors.seen import Credentials, Seen, Settings
 
 
 class Audit(NamedTuple):
@@ -24,6 +24,8 @@ class Audit(NamedTuple):
     needs: Sequence[Need]
     urls: Sequence[str]
     right: Sequence[tuple[Mirror, ObjectKey]]
+    waits: bool = False
+    brakes: Sequence[Brake] = ()
 
 
 def audit(seen: Seen, settings: Settings) -> Audit:
@@ -42,11 +44,34 @@ def audit(seen: Seen, settings: Settings) -> Audit:
     questions.append(_filling(mirrors, seen, settings))
     findings += [each for question in questions for each in question.findings]
     wrong = {each.object for each in findings}
-    return Audit(
+    found = Audit(
         findings,
         [question.need for question in questions if question.need],
         [question.url for question in questions if question.url],
         [(mirror, each.key) for mirror in mirrors for each in mirror.children if _is_right(each.key, seen, wrong)],
+    )
+    return _repaired(found, mirrors, seen, settings) if settings.repair else found
+
+
+def _repaired(found: Audit, mirrors: Sequence[Mirror], seen: Seen, settings: Settings) -> Audit:
+    """Return the same with what is done about each finding, mirror by mirror; no mirror is in another one's way."""
+    orphans = [each for each in found.findings if each.code == "orphan"]
+    done = [removals(orphans, seen, settings)]
+    by_name: dict[tuple[str, ...], Mirror] = {(mirror.asked.name,): mirror for mirror in mirrors}
+    of_mirrors: dict[tuple[str, ...], list[Finding]] = {}
+    for each in found.findings:
+        if each.code != "orphan":
+            of_mirrors.setdefault(each.subjects, []).append(each)
+    for subjects, findings in of_mirrors.items():
+        mirror = by_name.get(subjects)
+        done.append(
+            repairs(mirror, findings, seen, settings) if mirror else Repairs([refused(each) for each in findings])
+        )
+    return found._replace(
+        findings=[each for repaired in done for each in repaired.findings],
+        needs=[*found.needs, *(need for repaired in done for need in repaired.needs)],
+        waits=any(repaired.waits for repaired in done),
+        brakes=[brake for repaired in done for brake in repaired.brakes],
     )
 
 
@@ -122,17 +147,13 @@ def _orphans(seen: Seen, settings: Settings) -> Iterator[Finding]:
     asked = {asked.name: asked for asked in seen.mirrors}
     known = asked.keys() | {each.head.key.name for each in seen.broken}
     for key, actual in sorted(seen.children.items()):
-        name = _made_for(actual)
+        name = made_for(actual)
         if not is_ours(actual) or (name in known and not _is_left(key, asked.get(name), settings)):
             continue
         why = "does not ask for it" if name in known else "is not there"
         reason = f"was made for registrymirror/{name}, which {why}"
         subjects = (name,) if name in known else ()
         yield Finding("orphan", CODES["orphan"].severity, key, reason, subjects=subjects)
-
-
-def _made_for(actual: Object) -> str:
-    return str((actual["metadata"].get("annotations") or {}).get(stamps.RULE, "(unknown)"))
 
 
 def _is_left(key: ObjectKey, asked: RegistryMirror | None, settings: Settings) -> bool:

@@ -85,6 +85,13 @@ def audit(api: Api, installed: Path) -> Run:
 
 
 @pytest.fixture
+def repair(api: Api, installed: Path) -> Run:
+    """Run mirror-audit --repair with the rights of the shipped ServiceAccount."""
+    run = runs("mirror-audit", api.service_account_kubeconfig("kube-chores", "mirror-repair"))
+    return lambda *arguments, **given: run("--repair", *arguments, **given)
+
+
+@pytest.fixture
 def registries(tmp_path: Path) -> Iterator[Registries]:
     """Mirrors and an upstream that answer."""
     folder = tmp_path / "registries"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,11 +13,12 @@ import pytest
 from tests.api.conftest import Ran, Run
 from tests.apis import Api, Request, wait_for
 from tests.manifests import ROOT, load
-from tests.mirrors import Mirrors, credentials
+from tests.mirrors import Mirrors, credentials, registry_mirror
 from tests.rates import RatesServer
 from tests.worlds import at, configmap, exchange_rate, rule, secret
 
 Object = dict[str, Any]
+SHIPPED = [*load(ROOT / "cronjobs"), *load(ROOT / "cronjobs" / "mirror-repair")]
 VERBS = {"POST": "create", "PUT": "update", "DELETE": "delete", "PATCH": "patch"}
 
 
@@ -43,7 +45,7 @@ def component(obj: Object) -> str:
 
 def rights() -> list[Right]:
     """Every right that the shipped manifests give."""
-    roles = [obj for obj in load(ROOT / "cronjobs") if obj["kind"] in ("Role", "ClusterRole")]
+    roles = [obj for obj in SHIPPED if obj["kind"] in ("Role", "ClusterRole")]
     return [
         Right(
             component(role),
@@ -67,6 +69,7 @@ GROUPS = {
     "statefulsets": "apps",
     "daemonsets": "apps",
     "endpointslices": "discovery.k8s.io",
+    "storageclasses": "storage.k8s.io",
 }
 
 
@@ -79,10 +82,33 @@ def run(request: pytest.FixtureRequest, api: Api, job: str) -> Run:
     elif job == "fetch-rates":
         run = request.getfixturevalue("fetch")
         rates_to_fetch(api, run)
-    else:
+    elif job == "mirror-audit":
         run = request.getfixturevalue("audit")
         mirrors_to_audit(request.getfixturevalue("mirrors"))
+    else:
+        repair: Run = request.getfixturevalue("repair")
+        mirrors_to_repair(request.getfixturevalue("mirrors"), repair)
+        run = partial(repair, "--allow-cache-loss")
     return run
+
+
+def mirrors_to_repair(mirrors: Mirrors, repair: Run) -> None:
+    api = mirrors.api
+    api.create(credentials(mirrors.name("login"), "quay.io"))
+    storage_class = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "example.com/none"}
+    api.create({**storage_class, "metadata": {"name": mirrors.name("fixed")}, "allowVolumeExpansion": False})
+    gone = mirrors.well("gone", "gcr.io")
+    api.delete(registry_mirror(gone.asked.name))
+    assert repair().exit_code == 0
+    mirrors.settle(gone)
+    api.delete(registry_mirror(mirrors.well("going", "ghcr.io").asked.name))
+    drifted = mirrors.well("drifted", "quay.io", credentialsSecret=mirrors.name("login"))
+    for child in drifted.children:
+        mirrors.edit(child.document(), {"metadata": {"labels": {"app.kubernetes.io/name": "theirs"}}})
+    api.delete(mirrors.well("partly", "docker.io").daemon_set.document())
+    small = mirrors.well("small", "example.com", storage={"storageClassName": mirrors.name("fixed")})
+    mirrors.edit(registry_mirror(small.asked.name), {"spec": {"storage": {"size": "30Gi"}}})
+    mirrors.ask("new", "registry.example.com")
 
 
 def mirrors_to_audit(mirrors: Mirrors) -> None:
@@ -119,25 +145,26 @@ def copies_to_make(api: Api, sync: Callable[[], Ran]) -> None:
         api.namespace(f"new-{number}")
 
 
-@pytest.mark.parametrize("job", ["sync-copies", "fetch-rates", "mirror-audit"])
+@pytest.mark.parametrize("job", ["sync-copies", "fetch-rates", "mirror-audit", "mirror-repair"])
 def test_the_shipped_rights_are_enough_and_none_is_unused(api: Api, job: str, run: Run) -> None:
     api.mark()
 
     assert run().exit_code == 0
 
-    assert {used(request) for request in api.requests()} - {("create", "selfsubjectaccessreviews")} == {
+    needed = set().union(*map(used, api.requests()))
+    assert needed - {("create", "selfsubjectaccessreviews")} == {
         (right.verb, right.resource) for right in rights() if right.job == job
     }
 
 
-def used(request: Request) -> tuple[str, str]:
-    """Which right a request needed."""
+def used(request: Request) -> set[tuple[str, str]]:
+    """Which rights a request needed: to make something by a patch takes two."""
     parts = request.path.strip("/").split("/")
     parts = parts[2:] if parts[0] == "api" else parts[3:]
     parts = parts[2:] if parts[0] == "namespaces" and len(parts) > 2 else parts
     resource = f"{parts[0]}/{parts[2]}" if len(parts) > 2 else parts[0]
     verb = VERBS.get(request.method) or ("get" if len(parts) > 1 else "list")
-    return verb, resource
+    return {(verb, resource), ("create" if (verb, request.status) == ("patch", 201) else verb, resource)}
 
 
 @pytest.mark.parametrize(("job", "right"), [(right.job, right) for right in rights()], ids=str)
@@ -165,7 +192,7 @@ def test_without_the_list_of_configmaps_nothing_is_decided(api: Api, fetch: Run,
 
 def drop(api: Api, right: Right) -> None:
     """Take one verb of one resource from its role, and wait until the authorizer knows."""
-    found = next(o for o in load(ROOT / "cronjobs") if (o["kind"], o["metadata"]["name"]) == (right.kind, right.role))
+    found = next(o for o in SHIPPED if (o["kind"], o["metadata"]["name"]) == (right.kind, right.role))
     rules = [{**each, "verbs": list(each["verbs"])} for each in found["rules"]]
     for each in rules:
         if right.resource in each["resources"]:

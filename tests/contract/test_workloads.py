@@ -195,3 +195,74 @@ def test_nodes_are_counted_by_their_metadata(place: Place) -> None:
 
     assert name in [each["metadata"]["name"] for each in answer.body["items"]]
     assert "spec" not in answer.body["items"][0]
+
+
+# kind: (a change that the API lets nobody make, the field that it names)
+FROZEN: dict[str, tuple[dict[str, Any], str]] = {
+    "Service": ({"clusterIP": "None"}, "spec.clusterIPs[0]"),
+    "PersistentVolumeClaim": ({"storageClassName": "other"}, "spec"),
+    "StatefulSet": ({"serviceName": "other"}, "spec"),
+    "DaemonSet": ({"selector": {"matchLabels": {"app": "a", "b": "c"}}}, "spec.selector"),
+}
+
+
+@pytest.mark.parametrize("kind", FROZEN)
+def test_some_fields_are_for_ever(place: Place, kind: str) -> None:
+    change, field = FROZEN[kind]
+    applied(place, kind)
+    if kind == "DaemonSet":
+        change = {**change, "template": {**POD, "metadata": {"labels": {"app": "a", "b": "c"}}}}
+
+    refused = applied(place, kind, **change)
+
+    assert refused.status == 422
+    assert field in {cause[0] for cause in refused.causes}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_apply_with_a_uid_makes_nothing_and_changes_no_other(place: Place, kind: str) -> None:
+    version, _, spec, _ = KINDS[kind]
+    path = f"{at(place, kind)}?fieldManager=kube-chores&force=true"
+    uid = "11111111-1111-1111-1111-111111111111"
+    body = {"apiVersion": version, "kind": kind, "metadata": {"name": "a", "uid": uid}, "spec": spec}
+
+    assert place.send("PATCH", path, body, APPLY).status == 409
+
+    made = applied(place, kind).body["metadata"]["uid"]
+    assert place.send("PATCH", path, body, APPLY).status == 409
+    assert place.send("PATCH", path, {**body, "metadata": {"name": "a", "uid": made}}, APPLY).status == 200
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_apply_without_force_takes_nothing_from_others(place: Place, kind: str) -> None:
+    version, plural, spec, _ = KINDS[kind]
+    theirs = {"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": spec}
+    path = place.path(plural, "", version if "/" in version else "")
+    assert place.send("POST", path, theirs).status == 201
+    ours: dict[str, dict[str, Any]] = {
+        "Service": {"selector": {"app": "b"}},
+        "PersistentVolumeClaim": {"accessModes": ["ReadWriteMany"]},
+        "StatefulSet": {"serviceName": "b"},
+        "DaemonSet": {"selector": {"matchLabels": {"app": "b"}}},
+    }
+    body = {**theirs, "spec": {**spec, **ours[kind]}}
+
+    refused = place.send("PATCH", f"{at(place, kind)}?fieldManager=kube-chores", body, APPLY)
+
+    assert (refused.status, refused.body["reason"]) == (409, "Conflict")
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Bound"])
+@pytest.mark.parametrize("expands", [True, False])
+def test_a_claim_grows_once_it_is_bound_and_where_its_class_allows(place: Place, phase: str, expands: bool) -> None:
+    name = f"class-{place.api.token}"
+    storage_class = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
+    place.api.create({**storage_class, "provisioner": "example.com/none", "allowVolumeExpansion": expands})
+    applied(place, "PersistentVolumeClaim", storageClassName=name)
+    status = {"status": {"phase": phase, "capacity": {"storage": "1Gi"}}}
+    assert place.send("PATCH", at(place, "PersistentVolumeClaim", "status"), status, MERGE).status == 200
+
+    grown = {"resources": {"requests": {"storage": "2Gi"}}}
+    answer = applied(place, "PersistentVolumeClaim", storageClassName=name, **grown)
+
+    assert answer.status == (200 if expands and phase == "Bound" else 403)

@@ -1,0 +1,392 @@
+"""What a repair does about what an audit found: the next step of each resource, or what has to happen first. Pure.
+
+Steps follow from what is there, never from what a run remembers: a resource is made when those before it are there, the
+DaemonSet when the registry is ready; what cannot be changed in place is deleted, and is missing at the next look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct, structs
+
+from jobs.kit.brakes import allowed
+from jobs.kit.errors import ApiError
+from jobs.kit.manifests import Deletion
+from jobs.kit.model import Action, Brake, ExitCode, Finding, Fix, Need, ObjectKey
+from jobs.mirrors.children import NOT_DRIFT, behind, is_ours, made_for
+from jobs.mirrors.codes import CODES
+from jobs.mirrors.drift import drift
+from jobs.mirrors.findings import finding
+from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS, Manifest, VolumeResources
+from jobs.mirrors.mirror import Mirror
+from jobs.mirrors.seen import SLICES, STORAGE_CLASSES, Object, Seen, Settings, StorageClass
+
+# What the API lets nobody change, of what we set.
+# https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#updating-statefulsets
+_FROZEN: Mapping[str, tuple[str, ...]] = {
+    SERVICES.kind: ("spec.clusterIP",),
+    CLAIMS.kind: ("spec.accessModes", "spec.storageClassName"),
+    STATEFUL_SETS.kind: ("spec.selector", "spec.serviceName"),
+    DAEMON_SETS.kind: ("spec.selector",),
+}
+_ORDER = (SERVICES.kind, CLAIMS.kind, STATEFUL_SETS.kind, DAEMON_SETS.kind)
+_CREDENTIALS = ("credentials-missing", "credentials-upstream", "unreadable")
+
+
+class Applied(Struct, frozen=True, gc=False):
+    """What a server-side apply of a resource sends. With `uid` it changes that very object, and never makes one."""
+
+    manifest: Manifest
+    uid: str = ""
+
+    def encode(self) -> bytes:
+        """Return the object as JSON."""
+        document = self.manifest.document()
+        if self.uid:
+            document["metadata"]["uid"] = self.uid
+        return msgspec.json.encode(document)
+
+    def unlike(self, answer: bytes) -> tuple[str, ...]:
+        """Return the fields in which the server's answer differs: admission changed them."""
+        found = drift(self.manifest.body(), msgspec.json.decode(answer), NOT_DRIFT)
+        return tuple(each.change.field for each in found)
+
+    def conceal(self, text: str) -> str:
+        """Return the text as it is: no secret was sent."""
+        return text
+
+
+class Step(NamedTuple):
+    """What is next for a resource: a write, or why there is none yet. `waits`: time may bring what it hangs on.
+
+    `first` is a write to another object that comes before.
+    """
+
+    fix: Fix | None = None
+    remedy: str = ""
+    need: Need | None = None
+    waits: bool = False
+    first: Finding | None = None
+
+
+class _Case(NamedTuple):
+    """One mirror, and what was found of it, by code."""
+
+    mirror: Mirror
+    seen: Seen
+    settings: Settings
+    codes: frozenset[str]
+
+    def actual(self, key: ObjectKey) -> Object | None:
+        """What is there of that name and made for a mirror, and is to stay."""
+        found = self.seen.children.get(key)
+        return found if found and is_ours(found) and not found["metadata"].get("deletionTimestamp") else None
+
+    def is_going(self, key: ObjectKey) -> bool:
+        """Whether what is there of that name is being deleted."""
+        found = self.seen.children.get(key)
+        return bool(found and found["metadata"].get("deletionTimestamp"))
+
+
+class Repairs(NamedTuple):
+    """The findings with their next steps, and what must be known first."""
+
+    findings: Sequence[Finding]
+    needs: Sequence[Need] = ()
+    waits: bool = False
+    brakes: Sequence[Brake] = ()
+
+
+def repairs(mirror: Mirror, findings: Sequence[Finding], seen: Seen, settings: Settings) -> Repairs:
+    """Return what is found of one mirror with what is done about it."""
+    case = _Case(mirror, seen, settings, frozenset(each.code for each in findings))
+    wanted = {child.key: child for child in mirror.children}
+    steps = [(each, _step(case, each, wanted.get(each.object))) for each in findings]
+    return _with_steps(steps)
+
+
+def _with_steps(steps: Sequence[tuple[Finding, Step]]) -> Repairs:
+    return Repairs(
+        [each for found, step in steps for each in _with_step(found, step)],
+        [step.need for _, step in steps if step.need],
+        any(step.waits for _, step in steps),
+    )
+
+
+def refused(found: Finding) -> Finding:
+    """Return a finding that no repair does anything about, with what a person must do."""
+    return structs.replace(found, remedy=CODES[found.code].remedy)
+
+
+def _with_step(found: Finding, step: Step) -> list[Finding]:
+    """Return a finding with its step, after what comes before that."""
+    told = structs.replace(found, fix=step.fix, remedy=step.remedy)
+    return [step.first, told] if step.first else [told]
+
+
+def _step(case: _Case, found: Finding, wanted: Manifest | None) -> Step:
+    choose = _STEPS.get(found.code)
+    if choose is None or wanted is None:
+        return Step(remedy=CODES[found.code].remedy)
+    if "duplicate-upstream" in case.codes:
+        return Step(remedy="several RegistryMirrors want the same: delete all but one")
+    return choose(case, wanted)
+
+
+def _make(case: _Case, wanted: Manifest) -> Step:
+    """Make what is missing, once all before it is there."""
+    for before in case.mirror.children:
+        comes_first = _ORDER.index(before.resource.kind) < _ORDER.index(wanted.resource.kind)
+        if comes_first and not case.actual(before.key):
+            return Step(remedy=f"made once {before.key} is there", waits=case.is_going(before.key))
+    if wanted is case.mirror.stateful_set:
+        if problem := _no_credentials(case):
+            return Step(remedy=problem)
+        if case.settings.allow_cache_loss and _why_anew(case):
+            return Step(remedy=f"made once {case.mirror.claim.key} was made anew", waits=True)
+    if wanted is case.mirror.daemon_set and not _is_ready(case):
+        return Step(remedy=f"made once {case.mirror.stateful_set.key} is ready: nodes would ask in vain", waits=True)
+    return Step(Fix(Action.APPLY_NEW, Applied(wanted)))
+
+
+def _no_credentials(case: _Case) -> str:
+    if case.mirror.spec.credentials_secret and case.codes.intersection(_CREDENTIALS):
+        return f"done once secret/{case.mirror.spec.credentials_secret} can be used"
+    return ""
+
+
+def _is_ready(case: _Case) -> bool:
+    registry = case.actual(case.mirror.stateful_set.key)
+    if not registry or behind(STATEFUL_SETS.kind, registry) or not (registry.get("status") or {}).get("readyReplicas"):
+        return False
+    return SLICES.kind in case.seen.denied or bool(case.seen.endpoints.get(case.mirror.service.key.name))
+
+
+def _set_right(case: _Case, wanted: Manifest) -> Step:
+    """Set drifted fields right, in place where the API allows that."""
+    actual = case.actual(wanted.key)
+    assert actual
+    if wanted is case.mirror.claim:
+        return _anew(case) or _apply(_of_its_size(case, actual), actual)
+    fields = _drifted(wanted, actual)
+    if wanted is case.mirror.stateful_set and (problem := _not_now(case, fields)):
+        return Step(remedy=problem)
+    without_address = wanted is case.mirror.service and not case.mirror.cluster_ip
+    return Step(_delete(actual)) if without_address or _frozen(wanted, fields) else _apply(wanted, actual)
+
+
+def _drifted(wanted: Manifest, actual: Object) -> list[str]:
+    return [each.change.field for each in drift(wanted.body(), actual, NOT_DRIFT)]
+
+
+def _frozen(wanted: Manifest, fields: Sequence[str]) -> list[str]:
+    return [field for field in fields if field.startswith(_FROZEN[wanted.resource.kind])]
+
+
+def _apply(wanted: Manifest, actual: Object) -> Step:
+    return Step(Fix(Action.APPLY, Applied(wanted, actual["metadata"]["uid"])))
+
+
+def _delete(actual: Object) -> Fix:
+    meta = actual["metadata"]
+    return Fix(Action.DELETE, Deletion(meta["uid"], meta["resourceVersion"]))
+
+
+def _not_now(case: _Case, fields: Sequence[str]) -> str:
+    """Return why the registry is not to be rolled: without its upstream it would not start, and serve nothing."""
+    if problem := _no_credentials(case):
+        return problem
+    rolls = any(field.startswith("spec.template") for field in fields)
+    if rolls and "upstream-down" in case.codes and _is_ready(case):
+        return "done once the upstream answers: a registry does not start without it, and this one serves what it has"
+    return ""
+
+
+def _of_its_size(case: _Case, actual: Object) -> Manifest:
+    """Return the claim as wanted, of the size that it asks for: whether that may change is another question."""
+    claim = case.mirror.claim
+    resources = VolumeResources(requests={"storage": actual["spec"]["resources"]["requests"]["storage"]})
+    return structs.replace(claim, spec=structs.replace(claim.spec, resources=resources))
+
+
+def _grow(case: _Case, wanted: Manifest) -> Step:
+    """Have the claim ask for more, where its storage class lets volumes grow."""
+    actual = case.actual(wanted.key)
+    assert actual
+    if not _asks_for_less(wanted, actual):
+        return Step(remedy="it was asked to grow: kubectl describe it if it does not")
+    if not _is_bound(actual):
+        return Step(remedy="a claim can grow once it is bound")
+    key = _storage_class(actual)
+    if key and key not in case.seen.looks:
+        return Step(need=Need(key))
+    look = case.seen.looks.get(key) if key else None
+    if isinstance(look, ApiError):
+        return Step(remedy=f"whether {key} lets volumes grow cannot be read: {look.message}")
+    return _anew(case) or _apply(wanted, actual)
+
+
+def _asks_for_less(wanted: Manifest, actual: Object) -> bool:
+    """Whether the claim asks for another size than the mirror; if not it is the volume that lags behind."""
+    fields = [each.change.field for each in drift(wanted.body(), actual)]
+    return "spec.resources.requests.storage" in fields
+
+
+def _is_bound(claim: Object) -> bool:
+    return bool((claim.get("status") or {}).get("phase") == "Bound")
+
+
+def _storage_class(claim: Object) -> ObjectKey | None:
+    name = claim["spec"].get("storageClassName")
+    return ObjectKey(STORAGE_CLASSES.kind, name) if name else None
+
+
+def _shrink(case: _Case, _wanted: Manifest) -> Step:
+    step = _anew(case)
+    assert step
+    return step
+
+
+def _anew(case: _Case) -> Step | None:
+    """Make the claim anew where nothing else helps, if its loss is allowed: first what holds it goes, then it."""
+    why = _why_anew(case)
+    if not why:
+        return None
+    if not case.settings.allow_cache_loss:
+        return Step(remedy=f"{why}: it can only be made anew, empty, which --allow-cache-loss does")
+    claim, holder = case.actual(case.mirror.claim.key), case.actual(case.mirror.stateful_set.key)
+    assert claim
+    if holder is None:
+        return Step(_delete(claim))
+    key = case.mirror.stateful_set.key
+    reason = f"holds {case.mirror.claim.key}, which is to be made anew"
+    first = structs.replace(finding("drifted", key, reason, case.mirror.asked), fix=_delete(holder))
+    return Step(remedy=f"made anew once {key} is gone", waits=True, first=first)
+
+
+def _why_anew(case: _Case) -> str:
+    """Return why the claim cannot become what the mirror asks for, or nothing."""
+    claim = case.actual(case.mirror.claim.key)
+    if claim is None:
+        return ""
+    if frozen := _frozen(case.mirror.claim, _drifted(case.mirror.claim, claim)):
+        return f"{', '.join(frozen)} cannot be changed"
+    if "volume-shrink" in case.codes:
+        return "a volume cannot shrink"
+    if "volume-too-small" in case.codes and _is_bound(claim) and _asks_for_less(case.mirror.claim, claim):
+        key = _storage_class(claim)
+        look = case.seen.looks.get(key) if key else None
+        if key is None:
+            return "it has no storage class that could let it grow"
+        if isinstance(look, StorageClass) and not look.expands:
+            return f"{key} does not let volumes grow"
+    return ""
+
+
+_STEPS: Mapping[str, Callable[[_Case, Manifest], Step]] = {
+    "missing": _make,
+    "drifted": _set_right,
+    "volume-too-small": _grow,
+    "volume-shrink": _shrink,
+}
+
+
+class Forgetting(Struct, frozen=True, gc=False):
+    """A DaemonSet, told to take back what it told nodes: that very version of it, with other arguments."""
+
+    actual: Any
+    image: str
+
+    def encode(self) -> bytes:
+        """Return the object as JSON."""
+        template = self.actual["spec"]["template"]
+        (container,) = template["spec"]["containers"]
+        args = [*_whose(self.actual), "--remove"]
+        probe = {**container.get("readinessProbe", {}), "exec": {"command": ["chores", *args, "--check"]}}
+        changed = {**container, "image": self.image, "args": args, "readinessProbe": probe}
+        pod = {**template["spec"], "containers": [changed]}
+        spec = {**self.actual["spec"], "template": {**template, "spec": pod}}
+        kind = {"apiVersion": DAEMON_SETS.api_version, "kind": DAEMON_SETS.kind}
+        return msgspec.json.encode({**self.actual, **kind, "spec": spec})
+
+    def unlike(self, _answer: bytes) -> tuple[str, ...]:
+        """Return nothing: whether nodes forgot is seen by the pods being ready."""
+        return ()
+
+    def conceal(self, text: str) -> str:
+        """Return the text as it is: no secret was sent."""
+        return text
+
+
+def _whose(daemon_set: Object) -> list[str]:
+    """Return the arguments that say which file on nodes is meant, or nothing where somebody changed them."""
+    containers = daemon_set["spec"]["template"]["spec"]["containers"]
+    args = list(containers[0].get("args") or []) if len(containers) == 1 else []
+    named = [arg for arg in args if arg.startswith(("--name=", "--host="))]
+    return ["mirror-node", *sorted(named, reverse=True)] if len(named) == 2 else []
+
+
+def removals(orphans: Sequence[Finding], seen: Seen, settings: Settings) -> Repairs:
+    """Return what is left of mirrors that are gone, with what is done about it, unless too many are gone at once."""
+    left: dict[str, list[ObjectKey]] = {}
+    for each in orphans:
+        left.setdefault(made_for(seen.children[each.object]), []).append(each.object)
+    steps = [(each, _removal(each, left[made_for(seen.children[each.object])], seen, settings)) for each in orphans]
+    going = {made_for(seen.children[each.object]) for each, step in steps if step.fix or step.waits}
+    most = allowed(len({made_for(child) for child in seen.children.values() if is_ours(child)}), settings.max_deletes)
+    if len(going) <= most:
+        return _with_steps(steps)
+    brake = Brake(
+        f"the deletion brake holds: {len(going)} mirrors would be removed, and none is",
+        "--max-deletes",
+        str(len(going)),
+    )
+    return Repairs([_held(each) for each in orphans], brakes=[brake])
+
+
+def _held(found: Finding) -> Finding:
+    return structs.replace(found, remedy="held by the deletion brake", exit_code=ExitCode.BRAKE)
+
+
+def _removal(orphan: Finding, others: Sequence[ObjectKey], seen: Seen, settings: Settings) -> Step:
+    """Return the next step for one resource; `others` are all that is left of its mirror.
+
+    Nodes forget the mirror before it goes; the cache stays unless its loss is allowed.
+    """
+    key = orphan.object
+    actual = seen.children[key]
+    if actual["metadata"].get("deletionTimestamp"):
+        return Step(remedy="being deleted", waits=True)
+    is_gone = not orphan.subjects  # of a mirror that is there nodes must not forget what its own DaemonSet tells
+    if key.kind == DAEMON_SETS.kind and is_gone:
+        return _forget(actual, settings)
+    if key.kind == CLAIMS.kind and not settings.allow_cache_loss:
+        return Step(remedy="kept, for a mirror of this name to come; with --allow-cache-loss it is deleted")
+    before = _BEFORE.get(key.kind, ())
+    if denied := [kind for kind in before if kind in seen.denied]:
+        return Step(remedy=f"deleted once it can be seen that no {denied[0]} needs it")
+    if waited_for := [other for other in others if other.kind in before]:
+        return Step(remedy=f"deleted once {waited_for[0]} is gone", waits=True)
+    return Step(_delete(actual))
+
+
+_BEFORE: Mapping[str, tuple[str, ...]] = {
+    STATEFUL_SETS.kind: (DAEMON_SETS.kind,),
+    SERVICES.kind: (DAEMON_SETS.kind, STATEFUL_SETS.kind),
+    CLAIMS.kind: (DAEMON_SETS.kind, STATEFUL_SETS.kind),
+}
+
+
+def _forget(actual: Object, settings: Settings) -> Step:
+    """Have nodes forget the mirror; the DaemonSet goes when all have."""
+    args = actual["spec"]["template"]["spec"]["containers"][0].get("args") or []
+    if "--remove" in args:
+        if behind(DAEMON_SETS.kind, actual):
+            return Step(remedy="deleted once all nodes have forgotten the mirror", waits=True)
+        return Step(_delete(actual))
+    if not _whose(actual):
+        return Step(remedy="its arguments do not say which file on nodes it wrote: remove that, and delete it, by hand")
+    return Step(Fix(Action.REPLACE, Forgetting(actual, settings.node_image)), waits=True)

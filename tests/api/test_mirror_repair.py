@@ -1,0 +1,388 @@
+"""mirror-audit --repair as users run it: the same on the embedded and the real API server."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.mirrors.mirror import Mirror
+from tests.api.conftest import Run
+from tests.api.test_mirror_audit import BREAKS, codes, condition, deleted, resized
+from tests.apis import Api, Object, wait_for
+from tests.mirrors import NAMESPACE, Mirrors, credentials, registry_mirror
+from tests.rates import status
+from tests.registries import Registries
+from tests.worlds import configmap
+
+KINDS = {
+    "Service": "v1",
+    "PersistentVolumeClaim": "v1",
+    "StatefulSet": "apps/v1",
+    "DaemonSet": "apps/v1",
+}
+# What one run mends, whatever pods do meanwhile.
+MENDED = (
+    "the Service is gone",
+    "the headless Service is gone",
+    "the StatefulSet is gone, and its pod stays",
+    "the DaemonSet is gone",
+    "the Service has another selector",
+    "two replicas",
+    "another image",
+    "a label of ours is gone",
+    "a field that we set once",
+    "the Service has no address",
+)
+# What only a person can mend, or time.
+REFUSED = (
+    "an object in the way",
+    "the pod is not ready",
+    "a node's pod is not ready",
+    "no endpoint",
+    "a larger volume is asked for",
+    "a smaller volume is asked for",
+    "an image without a tag",
+    "the claim is new and has no volume yet",
+    "a resource is being deleted",
+    "another mirror has the same upstream",
+    "another mirror is for the same host",
+)
+NOTHING = ("an annotation of others", "a field that others set", "quantities written in another way")
+
+
+def test_everything_that_an_audit_finds_is_tried() -> None:
+    assert {*MENDED, *REFUSED, *NOTHING, "the mirror is gone"} == BREAKS.keys()
+
+
+def made(api: Api, mirror: Mirror) -> list[Object]:
+    """What is there of a mirror, by kind."""
+    selector = f"kubechores.dev/mirror={mirror.asked.name}"
+    return [
+        {"kind": kind, **each}
+        for kind, version in KINDS.items()
+        for each in api.items(version, kind, NAMESPACE, labelSelector=selector)
+    ]
+
+
+def actual(api: Api, document: Object) -> Object:
+    found = api.get(document)
+    assert found
+    return found
+
+
+def again(mirrors: Mirrors, mirror: Mirror) -> Mirror:
+    """The mirror as it is asked for now."""
+    return mirrors.of(actual(mirrors.api, registry_mirror(mirror.asked.name)))
+
+
+def changes(api: Api) -> list[str]:
+    """The writes since the mark, but for statuses and Events."""
+    writes = [(each.method, each.path) for each in api.writes()]
+    return [f"{method} {path}" for method, path in writes if path.rpartition("/")[2] not in ("status", "events")]
+
+
+def test_two_fields_make_a_mirror_and_nothing_is_written_then(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    api.create(credentials(mirrors.name("login")))
+    mirror = mirrors.of(mirrors.ask(credentialsSecret=mirrors.name("login")))
+    mirrors.volume(mirror)
+
+    first = repair()
+    assert (first.exit_code, first.summary["created"]) == (0, 4), first
+    (waiting,) = [each for each in first.results if each["object"]["kind"] == "DaemonSet"]
+    assert (waiting["code"], waiting["remedy"]) == (
+        "missing",
+        f"made once statefulset/{mirror.name} in namespace {NAMESPACE} is ready: nodes would ask in vain",
+    )
+    mirrors.settle(mirror)
+    assert repair().summary["created"] == 1
+    mirrors.settle(mirror)
+    repair()
+    api.mark()
+    last = repair()
+
+    assert (last.exit_code, last.summary, api.writes()) == (0, {"credentials-exposed": 1, "unchanged": 5}, [])
+    there = made(api, mirror)
+    assert sorted(each["kind"] for each in there) == sorted([*KINDS, "Service"])
+    for each in there:
+        assert each["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "kube-chores"
+        assert each["metadata"]["annotations"]["kubechores.dev/rule"] == mirror.asked.name
+
+
+@pytest.mark.parametrize("broken", MENDED)
+def test_what_can_be_mended_is_mended_in_one_run(
+    api: Api, repair: Run, audit: Run, mirrors: Mirrors, broken: str
+) -> None:
+    mirror = mirrors.well()
+    BREAKS[broken][0](mirrors, mirror)
+
+    ran = repair()
+
+    assert ran.exit_code == 0
+    assert ran.summary.keys() & {"created", "serverside-applied"}, ran.results
+    mirrors.settle(again(mirrors, mirror))
+    assert codes(audit()) == []
+    repair()
+    api.mark()
+    assert (repair().exit_code, api.writes()) == (0, [])
+
+
+@pytest.mark.parametrize("broken", REFUSED)
+def test_what_cannot_be_mended_is_refused_with_what_to_do(api: Api, repair: Run, mirrors: Mirrors, broken: str) -> None:
+    mirror = mirrors.well()
+    BREAKS[broken][0](mirrors, mirror)
+    api.mark()
+
+    ran = repair()
+
+    assert (ran.exit_code, sorted(codes(ran))) == (0, BREAKS[broken][1])
+    assert [each for each in ran.results if not each.get("remedy")] == []
+    assert changes(api) == []
+
+
+@pytest.mark.parametrize("right", NOTHING)
+def test_what_is_right_is_left_alone(api: Api, repair: Run, mirrors: Mirrors, right: str) -> None:
+    mirror = mirrors.well()
+    BREAKS[right][0](mirrors, mirror)
+    api.mark()
+
+    assert (repair().exit_code, changes(api)) == (0, [])
+
+
+def test_nodes_are_told_of_a_new_address_in_the_same_run(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    deleted("service")(mirrors, mirror)
+
+    ran = repair()
+
+    assert ran.summary["created"] == ran.summary["serverside-applied"] == 1
+    address = actual(api, mirror.service.document())["spec"]["clusterIP"]
+    (container,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
+    assert f"--mirror=http://{address}:5000" in container["args"]
+    assert address != mirror.cluster_ip
+
+
+def test_another_upstream_rolls_the_registry_and_keeps_the_cache(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    claim = actual(api, mirror.claim.document())["metadata"]["uid"]
+    mirrors.edit(registry_mirror(mirror.asked.name), {"spec": {"upstreamUrl": "quay.io"}})
+
+    assert repair().exit_code == 0
+
+    (container,) = actual(api, mirror.stateful_set.document())["spec"]["template"]["spec"]["containers"]
+    assert {"name": "REGISTRY_PROXY_REMOTEURL", "value": "https://quay.io"} in container["env"]
+    (node,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
+    assert "--upstream=https://quay.io" in node["args"]
+    assert actual(api, mirror.claim.document())["metadata"]["uid"] == claim
+
+
+def test_new_credentials_roll_the_registry_once(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    login = mirrors.name("login")
+    api.create(credentials(login))
+    mirror = mirrors.well(credentialsSecret=login, allowUnauthenticatedReaders=True)
+    api.patch(credentials(login), {"data": credentials(login)["data"]})
+    before = actual(api, mirror.stateful_set.document())["metadata"]["generation"]
+
+    assert [repair().exit_code for _ in range(2)] == [0, 0]
+
+    assert actual(api, mirror.stateful_set.document())["metadata"]["generation"] == before + 1
+
+
+def test_credentials_for_somebody_else_are_never_used(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    login = mirrors.name("login")
+    api.create(credentials(login, "quay.io"))
+    mirror = mirrors.of(mirrors.ask(credentialsSecret=login))
+    mirrors.volume(mirror)
+
+    ran = repair()
+
+    assert api.get(mirror.stateful_set.document()) is None
+    (missing,) = [each for each in ran.results if each["object"]["kind"] == "StatefulSet"]
+    assert missing["remedy"] == f"done once secret/{login} can be used"
+
+
+def test_a_registry_is_not_rolled_while_its_upstream_is_away(
+    api: Api, repair: Run, mirrors: Mirrors, registries: Registries
+) -> None:
+    mirror = mirrors.well(upstream=registries.upstream)
+    mirrors.edit(registry_mirror(mirror.asked.name), {"spec": {"ttl": "24h"}})
+    registries.answers[registries.upstream] = status(404)
+    api.mark()
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in registries.env.items():
+            patch.setenv(name, value)
+        held = repair()
+        assert changes(api) == []
+        (drifted,) = [each for each in held.results if each["code"] == "drifted"]
+        assert drifted["remedy"].startswith("done once the upstream answers")
+
+        del registries.answers[registries.upstream]
+        assert repair().summary["serverside-applied"] == 1
+
+
+@pytest.fixture
+def growing(api: Api, mirrors: Mirrors) -> str:
+    """A storage class that lets volumes grow."""
+    name = mirrors.name("growing")
+    kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "example.com/none"}
+    api.create({**kind, "metadata": {"name": name}, "allowVolumeExpansion": True})
+    return name
+
+
+def test_a_claim_grows_where_its_storage_class_allows(api: Api, repair: Run, mirrors: Mirrors, growing: str) -> None:
+    mirror = mirrors.well(storage={"storageClassName": growing})
+    resized("30Gi")(mirrors, mirror)
+
+    assert repair().summary["serverside-applied"] == 1
+
+    assert actual(api, mirror.claim.document())["spec"]["resources"]["requests"] == {"storage": "30Gi"}
+
+
+def test_a_cache_is_lost_only_when_that_is_allowed(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    resized("10Gi")(mirrors, mirror)
+    smaller = again(mirrors, mirror)
+    uid = actual(api, mirror.claim.document())["metadata"]["uid"]
+    assert "--allow-cache-loss" in repair().results[0]["remedy"]
+    assert actual(api, mirror.claim.document())["metadata"]["uid"] == uid
+    if api.kind == "real":
+        api.delete({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": mirror.name}})
+
+    assert repair("--allow-cache-loss").exit_code == 0
+
+    def anew() -> bool:
+        for pod in mirrors.pods(mirror, "registry") if api.kind == "real" else []:
+            mirrors.run_pod(pod)
+        repair("--allow-cache-loss")
+        claim = api.get(mirror.claim.document())
+        return bool(claim and claim["spec"]["resources"]["requests"] == {"storage": "10Gi"})
+
+    wait_for(anew, "the claim to be made anew", 60)
+    assert api.get(smaller.stateful_set.document())
+    assert actual(api, mirror.claim.document())["metadata"]["uid"] != uid
+
+
+def test_what_is_not_ours_stays_as_it_is(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    BREAKS["an object in the way"][0](mirrors, mirror)
+    other = {"name": f"other-{api.token}", "namespace": NAMESPACE, "labels": {"kubechores.dev/mirror": "gone"}}
+    others = [
+        actual(api, mirror.service.document()) | {"apiVersion": "v1", "kind": "Service"},
+        api.create({"apiVersion": "v1", "kind": "Service", "metadata": other, "spec": {"ports": [{"port": 80}]}}),
+        api.create(configmap(NAMESPACE, f"other-{api.token}")),
+    ]
+    before = [actual(api, each) for each in others]
+
+    assert repair("--allow-cache-loss").exit_code == 0
+
+    assert [actual(api, each) for each in others] == before
+
+
+def test_nodes_forget_a_mirror_before_it_goes_and_its_cache_stays(
+    api: Api, repair: Run, audit: Run, mirrors: Mirrors
+) -> None:
+    mirror = mirrors.well()
+    api.delete(registry_mirror(mirror.asked.name))
+    api.mark()
+
+    first = repair()
+
+    assert (first.exit_code, first.summary) == (0, {"configured": 1, "orphan": 5})
+    (container,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
+    forget = ["mirror-node", f"--name={mirror.asked.name}", "--host=docker.io", "--remove"]
+    assert container["args"] == forget
+    assert container["readinessProbe"]["exec"]["command"] == ["chores", *forget, "--check"]
+    assert len(made(api, mirror)) == 5
+
+    mirrors.settle(mirror)
+    second = repair()
+
+    assert (second.exit_code, second.summary) == (0, {"deleted": 4, "orphan": 1})
+    deletes = [each.path.split("/")[-2] for each in api.writes() if each.method == "DELETE"]
+    assert deletes == ["daemonsets", "statefulsets", "services", "services"]
+    assert [each["kind"] for each in made(api, mirror)] == ["PersistentVolumeClaim"]
+    assert "--allow-cache-loss" in repair().results[0]["remedy"]
+
+    assert repair("--allow-cache-loss").summary["deleted"] == 1
+    wait_for(lambda: _is_gone(mirrors, mirror), "the claim to be gone")
+    assert codes(audit()) == []
+
+
+def _is_gone(mirrors: Mirrors, mirror: Mirror) -> bool:
+    if mirrors.api.kind == "real":
+        mirrors.pods(mirror, "registry")
+    return mirrors.api.get(mirror.claim.document()) is None
+
+
+def test_a_mirror_that_comes_back_is_made_of_what_is_left(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    claim = actual(api, mirror.claim.document())["metadata"]["uid"]
+    api.delete(registry_mirror(mirror.asked.name))
+    repair()
+    mirrors.ask()
+
+    assert repair().summary["serverside-applied"] == 1
+
+    (container,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
+    assert "--remove" not in container["args"]
+    assert actual(api, mirror.claim.document())["metadata"]["uid"] == claim
+
+
+def test_the_brake_holds_when_too_many_mirrors_are_gone(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    api.delete(registry_mirror(mirror.asked.name))
+    api.mark()
+
+    held = repair("--max-deletes", "0")
+
+    assert (held.exit_code, changes(api)) == (4, [])
+    assert "1 mirrors would be removed" in held.stderr or "1 mirror would be removed" in held.stderr
+    assert repair("--max-deletes", "1").exit_code == 0
+    assert changes(api) != []
+
+
+def test_a_dry_run_writes_nothing_and_says_what_is_first(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirrors.ask()
+    api.mark()
+
+    ran = repair("--dry-run")
+
+    assert (ran.exit_code, api.writes()) == (0, [])
+    assert ran.summary == {"created": 2, "missing": 3}
+    assert repair("--check").exit_code == 3
+
+
+@pytest.mark.parametrize("option", [("--allow-cache-loss",), ("--wait", "5")])
+def test_options_of_a_repair_go_with_a_repair(api: Api, audit: Run, option: tuple[str, ...]) -> None:
+    ran = audit(*option)
+
+    assert ran.exit_code == 2
+    assert "go with --repair" in ran.stderr
+
+
+def test_the_status_tells_what_is_left_and_an_audit_says_the_same(
+    api: Api, repair: Run, audit: Run, mirrors: Mirrors
+) -> None:
+    mirror = mirrors.well()
+    BREAKS["two replicas"][0](mirrors, mirror)
+    BREAKS["a smaller volume is asked for"][0](mirrors, mirror)
+    repair()
+    mirrors.settle(mirror)
+    repair()
+    told = condition(api, mirror)
+    api.mark()
+
+    audit()
+
+    assert told["reason"] == "VolumeShrink"
+    assert api.writes() == []
+
+
+def test_the_text_says_what_is_done_and_what_to_do(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.of(mirrors.ask())
+    mirrors.volume(mirror)
+
+    ran = repair(output="text")
+
+    assert ran.stdout.count("  created  ") == 4
+    assert "    to do: made once" in ran.stdout
+    assert max(map(len, ran.stdout.splitlines())) <= 80
