@@ -25,6 +25,7 @@ from .errors import (
     required,
 )
 from .managed_fields import Manager
+from .rbac import Attributes
 from .reads import shown
 from .resources import NAMESPACES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, Resource
 from .store import Stored
@@ -285,6 +286,8 @@ def _apply(cluster: Cluster, call: Call) -> Answer:
                 f"uid mismatch: the provided object specified uid "
                 f"{config['metadata']['uid']}, and no existing object was found",
             )
+        else:
+            _check_may_create(cluster, call)
         merged = managed_fields.applied(
             before, config, resource.shape, owner, now(), force, resource.ignored(call.subresource)
         )
@@ -295,6 +298,15 @@ def _apply(cluster: Cluster, call: Call) -> Answer:
         if resource.namespaced:
             meta["namespace"] = call.namespace
         return shown(call, insert(cluster, call, {**obj, "metadata": meta}), 201)
+
+
+def _check_may_create(cluster: Cluster, call: Call) -> None:
+    """Refuse an apply that would make something, of a user who may patch and not create."""
+    resource = call.resource
+    place = call.name if resource is NAMESPACES else call.namespace
+    what = Attributes("create", resource.group, resource.plural, namespace=place, name=call.name)
+    if not cluster.authorizer.allowed(call.user, what):
+        raise forbidden(resource, call.name, what.denial(call.user))
 
 
 def _apply_config(call: Call) -> Obj:

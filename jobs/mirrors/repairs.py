@@ -19,7 +19,7 @@ from jobs.kit.model import Action, Brake, ExitCode, Finding, Fix, Need, ObjectKe
 from jobs.mirrors.children import NOT_DRIFT, behind, is_ours, made_for
 from jobs.mirrors.codes import CODES
 from jobs.mirrors.drift import drift
-from jobs.mirrors.findings import finding
+from jobs.mirrors.findings import finding, unreadable
 from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS, Manifest, VolumeResources
 from jobs.mirrors.mirror import Mirror
 from jobs.mirrors.seen import SLICES, STORAGE_CLASSES, Object, Seen, Settings, StorageClass
@@ -224,8 +224,9 @@ def _grow(case: _Case, wanted: Manifest) -> Step:
     if key and key not in case.seen.looks:
         return Step(need=Need(key))
     look = case.seen.looks.get(key) if key else None
-    if isinstance(look, ApiError):
-        return Step(remedy=f"whether {key} lets volumes grow cannot be read: {look.message}")
+    if key and isinstance(look, ApiError):
+        unknown = unreadable(key, look, (case.mirror.asked.name,))
+        return Step(remedy=f"done once {key} can be read: does it let volumes grow?", first=unknown)
     return _anew(case) or _apply(wanted, actual)
 
 

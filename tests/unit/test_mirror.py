@@ -42,13 +42,13 @@ def test_a_registry_is_known_by_its_host(given: str, upstream: str, host: str) -
     assert env(made)["REGISTRY_PROXY_REMOTEURL"] == f"https://{upstream}"
     args = made.daemon_set.spec.template.spec.containers[0].args
     mirror_args = (f"--host={host}", "--mirror=http://10.0.0.7:5000", f"--upstream=https://{upstream}")
-    assert args == ("mirror-node", "--name=hub", *mirror_args)
+    assert args == ("mirror-node", "--name=m", *mirror_args)
 
 
 def test_nodes_without_a_fallback_are_told_of_no_upstream() -> None:
     args = mirror(fallback="None").daemon_set.spec.template.spec.containers[0].args
 
-    assert args == ("mirror-node", "--name=hub", "--host=quay.io", "--mirror=http://10.0.0.7:5000")
+    assert args == ("mirror-node", "--name=m", "--host=quay.io", "--mirror=http://10.0.0.7:5000")
 
 
 def test_no_pod_is_anothers() -> None:
