@@ -1,0 +1,102 @@
+"""mirror-audit --repair from look to look: it waits for what the next step hangs on, and takes over nothing new."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs.mirrors.mirror import Mirror
+from kubesandbox import Fault, Sandbox
+from tests.apis import Api, sandbox_api, wait_for
+from tests.manifests import ROOT, load
+from tests.mirrors import NAMESPACE, Mirrors, registry_mirror
+from tests.sandbox.small_world import World
+
+REPAIR = [sys.executable, "-m", "jobs", "mirror-audit", "--repair", "-o", "json"]
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    """An embedded cluster with our manifests."""
+    with Sandbox(port=0) as sandbox:
+        made = sandbox_api(sandbox, tmp_path)
+        for obj in [*load(ROOT / "cronjobs"), *load(ROOT / "cronjobs" / "mirror-repair")]:
+            made.put(obj)
+        yield made
+
+
+def asked(api: Api) -> tuple[Mirrors, Mirror]:
+    """A RegistryMirror that nothing was made for, and two nodes."""
+    mirrors = Mirrors(api)
+    mirrors.node("node-1")
+    mirrors.node("node-2")
+    return mirrors, mirrors.of(mirrors.ask())
+
+
+def begun(api: Api) -> subprocess.Popen[str]:
+    """A repair that waits, and has made a registry that is not ready yet."""
+    kubeconfig = api.service_account_kubeconfig("kube-chores", "mirror-repair")
+    env = {**os.environ, "KUBECONFIG": str(kubeconfig), "CHORES_WAIT": "60"}
+    return subprocess.Popen(REPAIR, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def test_a_run_that_waits_makes_all_of_a_mirror(api: Api) -> None:
+    mirrors, mirror = asked(api)
+    process = begun(api)
+    wait_for(lambda: api.get(mirror.stateful_set.document()), "the registry")
+    assert api.get(mirror.daemon_set.document()) is None
+    mirrors.settle(mirror)
+
+    said, _ = process.communicate(timeout=60)
+
+    assert process.returncode == 0
+    assert json.loads(said)["summary"] == {"created": 5, "not-rolled-out": 1, "unchanged": 4}
+    assert api.get(mirror.daemon_set.document())
+
+
+def test_a_run_that_waits_ends_when_it_is_told_to_and_says_what_it_did(api: Api) -> None:
+    _, mirror = asked(api)
+    process = begun(api)
+    wait_for(lambda: api.get(mirror.stateful_set.document()), "the registry")
+
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=5)
+
+    assert process.returncode == 143
+    assert json.loads(said)["summary"]["created"] == 4
+
+
+def test_what_appears_meanwhile_is_not_taken_over(tmp_path: Path) -> None:
+    with Sandbox(port=0) as sandbox:
+        api = sandbox_api(sandbox, tmp_path)
+        for obj in load(ROOT / "cronjobs"):
+            api.put(obj)
+        api.create(registry_mirror("hub"))
+        theirs = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "registry-mirror-hub", "namespace": NAMESPACE},
+            "spec": {"selector": {"theirs": "yes"}, "ports": [{"port": 80}]},
+        }
+        path = api.path(theirs)
+        sandbox.inject(Fault("PATCH", path, kind="call-before", call=lambda: api.create(theirs)))
+
+        ran = World(sandbox, "mirror-audit", {"CHORES_REPAIR": "1"}).run()
+
+        assert ran.exit_code == 0
+        (conflict,) = [
+            each
+            for each in ran.results
+            if each["object"]["name"] == "registry-mirror-hub" and each["object"]["kind"] == "Service"
+        ]
+        assert conflict["code"] == "conflict"
+        found = api.get(theirs)
+        assert found
+        assert (found["spec"]["selector"], "labels" in found["metadata"]) == ({"theirs": "yes"}, False)
