@@ -105,7 +105,7 @@ def undisturbed(before: Sandbox) -> dict[Key, Object]:
     """How the world is after a run that nothing disturbs."""
     with served(before, JOB, ENV) as world:
         ran = world.run()
-        written = {"created": 7, "serverside-applied": 2, "deleted": 7}
+        written = {"created": 8, "serverside-applied": 2, "deleted": 7}
         assert ran.exit_code == 0
         assert {name: ran.summary.get(name) for name in written} == written, ran.summary
         return end(world)
@@ -161,8 +161,8 @@ def test_a_run_or_the_next_makes_good_for_a_fault_at_any_request(
             code = world.run().exit_code
             world.sandbox.clear_faults()
             codes[int(code)] += 1
-            # 401 is the one that no retry helps.
-            found: list[object] = [] if code == (2 if fault == "401" else 0) else [f"exit {code}"]
+            # 401 is the one that no retry helps; a later look may.
+            found: list[object] = [] if code in ((0, 2) if fault == "401" else (0,)) else [f"exit {code}"]
             found += _wrong(world, undisturbed)
         if found:
             wrong[f"{number} {trace[number].method} {trace[number].path}"] = found
