@@ -18,6 +18,9 @@ from .validation import config_key_problems
 
 Obj = dict[str, Any]
 DATA_LIMIT = 1024 * 1024
+CLAIM_IS_IMMUTABLE = (
+    "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+)
 IMMUTABLE = "field is immutable when `immutable` is set"
 
 KNOWN_FIELDS: dict[str, tuple[str, ...]] = {
@@ -481,10 +484,7 @@ def _service_change_causes(new: Obj, old: Obj) -> list[Cause]:
 
 def _claim_change_causes(new: Obj, old: Obj) -> list[Cause]:
     if {**new, "resources": None} != {**old, "resources": None}:
-        why = (
-            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
-        )
-        return [forbidden_field("spec", why)]
+        return [forbidden_field("spec", CLAIM_IS_IMMUTABLE)]
     return []
 
 

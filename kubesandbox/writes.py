@@ -171,7 +171,7 @@ def _admit_growth(cluster: Cluster, call: Call, obj: Obj, old: Obj) -> None:
     if resource is not PERSISTENT_VOLUME_CLAIMS or obj["spec"].get("resources") == old["spec"].get("resources"):
         return
     if (old.get("status") or {}).get("phase") != "Bound":
-        raise forbidden(resource, call.name, "Only bound persistent volume claims can be expanded")
+        raise invalid(resource, call.name, [forbidden_field("spec", kinds.CLAIM_IS_IMMUTABLE)])
     used = cluster.store.get(STORAGE_CLASSES, "", obj["spec"].get("storageClassName") or "")
     if not used or not used.obj.get("allowVolumeExpansion"):
         why = (
@@ -278,7 +278,8 @@ def _apply(cluster: Cluster, call: Call) -> Answer:
             raise not_found(resource, call.name)
         before = live.obj if live else resource.empty
         if live:
-            _check_identity(call, live, {"resourceVersion": str(live.version), **config["metadata"]})
+            # Another uid is not found out here but as a change of what is immutable.
+            _check_version(call, live, {"resourceVersion": str(live.version), **config["metadata"]})
         elif config["metadata"].get("uid"):
             raise conflict(
                 resource,

@@ -14,13 +14,14 @@ from typing import Any
 from jobs.kit.custom_resources import Head
 from jobs.kit.model import ObjectKey
 from jobs.mirror_audit import NODE_IMAGE
-from jobs.mirrors.mirror import Mirror
+from jobs.mirrors.mirror import MIRROR, Mirror
 from jobs.mirrors.registry_mirrors import RegistryMirror, parse_registry_mirror
 from tests.apis import Api, Object, wait_for
 from tests.canary import canary
 from tests.worlds import encoded, secret
 
 NAMESPACE = "kube-chores-mirrors"
+KINDS = {"StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "PersistentVolumeClaim": "v1", "Service": "v1"}
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
 NOW = "2026-01-01T00:00:00Z"
 
@@ -244,8 +245,16 @@ class Mirrors:
             if service["metadata"].get("finalizers"):
                 self.edit(service, {"metadata": {"finalizers": None}})
         if self.api.kind == "real":
+            self._remove_what_was_made()
             for pod in self.api.items("v1", "Pod", NAMESPACE):
                 self._end(pod)
+
+    def _remove_what_was_made(self) -> None:
+        """Delete what a repair made for mirrors of this test."""
+        for kind, version in KINDS.items():
+            for each in self.api.items(version, kind, NAMESPACE):
+                if (each["metadata"].get("labels") or {}).get(MIRROR, "").endswith(self.api.token):
+                    self.api.delete({"apiVersion": version, "kind": kind, **each})
 
 
 def _has_caught_up(workload: Object, wanted: int, *fields: str) -> bool:

@@ -8,17 +8,11 @@ from jobs.mirrors.mirror import Mirror
 from tests.api.conftest import Run
 from tests.api.test_mirror_audit import BREAKS, codes, condition, deleted, resized
 from tests.apis import Api, Object, wait_for
-from tests.mirrors import NAMESPACE, Mirrors, credentials, registry_mirror
+from tests.mirrors import KINDS, NAMESPACE, Mirrors, credentials, registry_mirror
 from tests.rates import status
 from tests.registries import Registries
 from tests.worlds import configmap
 
-KINDS = {
-    "Service": "v1",
-    "PersistentVolumeClaim": "v1",
-    "StatefulSet": "apps/v1",
-    "DaemonSet": "apps/v1",
-}
 # What one run mends, whatever pods do meanwhile.
 MENDED = (
     "the Service is gone",
