@@ -11,7 +11,6 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -26,21 +25,18 @@ from jobs.copies.rules import RULES
 from jobs.install_crds import CRDS
 from jobs.kit.cluster import error_of
 from jobs.kit.connect import connect
-from jobs.kit.custom_resources import Head
-from jobs.kit.model import ObjectKey
-from jobs.kit.objects import CONFIGMAPS, MANAGER, NAMESPACES, SECRETS, Resource
+from jobs.kit.objects import CONFIGMAPS, NAMESPACES, SECRETS, Resource
 from jobs.kit.schema import crd, crd_names
 from jobs.kit.transport import Request, Transport
-from jobs.mirror_audit import NODE_IMAGE
-from jobs.mirrors.manifests import Manifest
-from jobs.mirrors.mirror import Mirror
-from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, RegistryMirror, parse_registry_mirror
+from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
+from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS
 from jobs.mirrors.seen import NAMESPACE, NODES, SLICES
 from jobs.rates.exchange_rates import EXCHANGE_RATES
 
 KINDS = (NAMESPACES, CONFIGMAPS, SECRETS, RULES, EXCHANGE_RATES, CRDS, REGISTRY_MIRRORS, NODES, SLICES)
 RESOURCES: dict[str, Resource] = {each.kind: each for each in KINDS}
 EVERYWHERE = "every namespace but kube-* and scratch, which is annotated to get none"
+MIRROR = "registry-mirror-docker-hub"
 EDITED = CONFIGMAPS.path("team-shop", "ca-bundle")
 
 
@@ -91,50 +87,26 @@ def _show() -> None:
     transport = Transport(connect().endpoint, "demo")
     _say("A mirror of Docker Hub that nobody has made yet:")
     _run("mirror-audit")
-    _say("It is made, as it asks for. Then somebody tries another image, and a Service is lost ...")
-    mirror = _make(transport)
+    _say("A repair makes it step by step: nodes are told of it once its registry is ready.")
+    _run("mirror-audit", "--repair")
+    _be_at_work(transport, CLAIMS, {"phase": "Bound", "capacity": {"storage": "20Gi"}})
+    _be_at_work(transport, STATEFUL_SETS, {"observedGeneration": 1, "updatedReplicas": 1, "readyReplicas": 1})
+    _run("mirror-audit", "--repair")
+    _be_at_work(transport, DAEMON_SETS, {"observedGeneration": 1, **dict.fromkeys(_OF_NODES, 1)}, "-node")
+    _say("Somebody tries another image, and a Service is lost ...")
     image = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "registry:2"}]
-    _edit(transport, _path(mirror.stateful_set), image, "application/json-patch+json")
-    _send(transport, Request("DELETE", _path(mirror.headless_service)))
-    _run("mirror-audit", "--diff")
+    _edit(transport, STATEFUL_SETS.path(NAMESPACE, MIRROR), image, "application/json-patch+json")
+    _send(transport, Request("DELETE", SERVICES.path(NAMESPACE, f"{MIRROR}-headless")))
+    _run("mirror-audit", "--repair", "--diff")
     transport.close()
-
-
-def _make(transport: Transport) -> Mirror:
-    """Make what the mirror asks for, at work as if nodes ran it."""
-    asked = next(each for each in _world() if each["kind"] == REGISTRY_MIRRORS.kind)
-    head = Head(ObjectKey(REGISTRY_MIRRORS.kind, asked["metadata"]["name"]))
-    parsed = parse_registry_mirror(head, msgspec.json.encode(asked["spec"]))
-    assert isinstance(parsed, RegistryMirror)
-    mirror = Mirror(parsed, NAMESPACE, NODE_IMAGE)
-    service = _apply(transport, mirror.service)
-    mirror = replace(mirror, cluster_ip=service["spec"]["clusterIP"])
-    for child in mirror.children[1:]:
-        _apply(transport, child)
-    at_work: list[tuple[Manifest, dict[str, Any]]] = [
-        (mirror.claim, {"phase": "Bound", "capacity": {"storage": mirror.spec.storage.size}}),
-        # As if its controller had seen the edit that follows.
-        (mirror.stateful_set, {"observedGeneration": 2, "updatedReplicas": 1, "readyReplicas": 1}),
-        (mirror.daemon_set, {"observedGeneration": 1, **dict.fromkeys(_OF_NODES, 1)}),
-    ]
-    for child, status in at_work:
-        _edit(transport, f"{_path(child)}/status", {"status": status})
-    return mirror
 
 
 _OF_NODES = ("desiredNumberScheduled", "updatedNumberScheduled", "numberReady")
 
 
-def _apply(transport: Transport, manifest: Manifest) -> Any:
-    path = f"{_path(manifest)}?fieldManager={MANAGER}"
-    body = msgspec.json.encode(manifest.document())
-    return msgspec.json.decode(
-        _send(transport, Request("PATCH", path, body, content_type="application/apply-patch+yaml"))
-    )
-
-
-def _path(manifest: Manifest) -> str:
-    return manifest.resource.path(manifest.key.namespace, manifest.key.name)
+def _be_at_work(transport: Transport, resource: Resource, status: dict[str, Any], suffix: str = "") -> None:
+    """Say of a resource of the mirror what controllers and nodes would, which the embedded cluster has none of."""
+    _edit(transport, f"{resource.path(NAMESPACE, MIRROR + suffix)}/status", {"status": status})
 
 
 RATES = """<Envelope xmlns="http://www.ecb.int/vocabulary/2002-08-01/eurofxref"><Cube><Cube time="{day}">

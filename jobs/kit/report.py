@@ -138,7 +138,7 @@ def _text(report: Report) -> Iterator[str]:
     counts = ", ".join(f"{number} {name}" for name, number in _counts(report).items())
     facts = ", ".join(_fact(name, number) for name, number in report.plan.facts.items())
     summary = f"{report.job}{dry}: {counts or report.plan.note or 'nothing to do'} ({facts})"
-    yield from textwrap.wrap(summary, _NARROW, subsequent_indent="    ") if report.plan.by_subject else [summary]
+    yield from _indented(summary, "", "    ") if report.plan.by_subject else [summary]
 
 
 def _listed(shown: Sequence[Result], options: RunOptions) -> Iterator[str]:
@@ -159,8 +159,10 @@ def _grouped(shown: Sequence[Result], options: RunOptions) -> Iterator[str]:
     for result in shown:
         groups.setdefault(result.finding.subjects, []).append(result)
     for subjects, results in sorted(groups.items(), key=_badness):
-        counted = Counter(result.finding.severity for result in results)
+        counted = _open(results)
         numbers = [_fact(_SEVERITIES[severity], counted[severity]) for severity in _WORST if counted[severity]]
+        if done := len(results) - counted.total():
+            numbers.append(f"{done} mended")
         yield f"{click.style(_named(subjects), bold=True)}: {', '.join(numbers)}"
         for result in sorted(results, key=lambda each: _WORST.index(each.finding.severity)):
             yield from _told(result, options)
@@ -169,8 +171,13 @@ def _grouped(shown: Sequence[Result], options: RunOptions) -> Iterator[str]:
 def _badness(group: tuple[tuple[str, ...], Sequence[Result]]) -> tuple[object, ...]:
     """Return what groups are sorted by: how many of the worst findings they have, then of the next, then names."""
     subjects, results = group
-    counted = Counter(result.finding.severity for result in results)
+    counted = _open(results)
     return (not subjects, *(-counted[severity] for severity in _WORST), subjects)
+
+
+def _open(results: Sequence[Result]) -> Counter[Severity]:
+    """Count the findings that are still findings."""
+    return Counter(result.finding.severity for result in results if result.outcome is not Outcome.DONE)
 
 
 def _named(subjects: Sequence[str]) -> str:
@@ -190,8 +197,9 @@ def _told(result: Result, options: RunOptions) -> Iterator[str]:
         yield from (part for change in finding.changes for line in _diff(change) for part in _indented(line, "      "))
 
 
-def _indented(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(text, _NARROW, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+def _indented(text: str, indent: str, further: str = "") -> list[str]:
+    further = further or indent
+    return textwrap.wrap(text, _NARROW, initial_indent=indent, subsequent_indent=further, break_on_hyphens=False)
 
 
 def _row(result: Result, dry: str) -> tuple[str, str, str, str]:

@@ -19,9 +19,9 @@ Situation = Callable[[Sandbox, Api, Path], str]
 TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
 
 
-def run(api: Api, *arguments: str, registries: Registries | None = None) -> str:
+def run(api: Api, *arguments: str, registries: Registries | None = None, account: str = "mirror-audit") -> str:
     """Run the command as its ServiceAccount and return what a terminal would show, with its exit code."""
-    kubeconfig = api.service_account_kubeconfig("kube-chores", "mirror-audit")
+    kubeconfig = api.service_account_kubeconfig("kube-chores", account)
     env = {**(registries.env if registries else {}), "KUBECONFIG": str(kubeconfig)}
     done = CliRunner().invoke(chores, ["mirror-audit", *arguments], env=env)
     text = re.sub(r"^mirror-audit: writing to .*\n", "", done.output, flags=re.M)
@@ -111,6 +111,24 @@ def denied(sandbox: Sandbox, api: Api, _folder: Path) -> str:
     return "\n".join([run(api), listed(api)])
 
 
+def repaired(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    mirrors = two(api)
+    quay = mirrors.of(registry_mirror("quay", "quay.io"))
+    mirrors.edit(quay.stateful_set.document(), {"spec": {"replicas": 2}})
+    mirrors.edit(registry_mirror("docker-hub"), {"spec": {"storage": {"size": "10Gi"}}})
+    api.create(registry_mirror("ghcr", "ghcr.io"))
+    return run(api, "--repair", account="mirror-repair")
+
+
+def forgotten(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    mirrors = two(api)
+    quay = mirrors.of(registry_mirror("quay", "quay.io"))
+    api.delete(registry_mirror("quay"))
+    first = run(api, "--repair", account="mirror-repair")
+    mirrors.settle(quay)
+    return "\n".join([first, run(api, "--repair", account="mirror-repair")])
+
+
 SITUATIONS: dict[str, Situation] = {
     "All is well": well,
     "All that is looked at from a laptop is well": not_asked,
@@ -119,4 +137,6 @@ SITUATIONS: dict[str, Situation] = {
     "A login is not for this upstream": login,
     "A mirror is gone, and what was made for it is not": left,
     "Something cannot be read": denied,
+    "A repair makes one mirror, sets another right, and cannot shrink the volume of a third": repaired,
+    "A repair removes a mirror that is gone: nodes forget it first": forgotten,
 }

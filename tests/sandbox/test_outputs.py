@@ -31,7 +31,7 @@ def world(tmp_path: Path) -> Iterator[tuple[Sandbox, Api]]:
     """An embedded cluster with our manifests, a platform namespace and two teams, a source and a rule of each type."""
     with Sandbox() as sandbox:
         api = sandbox_api(sandbox, tmp_path)
-        for obj in load(ROOT / "cronjobs"):
+        for obj in [*load(ROOT / "cronjobs"), *load(ROOT / "cronjobs" / "mirror-repair")]:
             api.put(obj)
         for name in ("platform", "team-billing", "team-shop"):
             api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
