@@ -216,11 +216,12 @@ class Mirror:
         return DaemonSet(metadata=self._metadata(f"{self.name}-node", spec), spec=spec)
 
     def _node_pod(self) -> PodSpec:
+        address = f"[{self.cluster_ip}]" if ":" in self.cluster_ip else self.cluster_ip
         args = [
             "mirror-node",
             f"--name={self.asked.name}",
             f"--host={self.spec.host}",
-            f"--mirror=http://{self.cluster_ip}:{PORT}",
+            f"--mirror=http://{address}:{PORT}",
         ]
         if self.spec.fallback == "Upstream":
             args.append(f"--upstream=https://{self.spec.upstream}")

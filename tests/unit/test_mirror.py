@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,6 +50,12 @@ def test_nodes_without_a_fallback_are_told_of_no_upstream() -> None:
     args = mirror(fallback="None").daemon_set.spec.template.spec.containers[0].args
 
     assert args == ("mirror-node", "--name=m", "--host=quay.io", "--mirror=http://10.0.0.7:5000")
+
+
+def test_an_address_of_ipv6_is_in_brackets() -> None:
+    made = replace(mirror(), cluster_ip="fd00::7")
+
+    assert "--mirror=http://[fd00::7]:5000" in made.daemon_set.spec.template.spec.containers[0].args
 
 
 def test_no_pod_is_anothers() -> None:
