@@ -29,9 +29,10 @@ control-plane: ## build etcd, kube-apiserver, kube-controller-manager and kubect
 test-cluster: $(VENV)/installed control-plane ## the tests on a real Kubernetes control plane
 	@$(BIN)/pytest -q -m cluster
 
-node-tools: ## what a node needs: Debian packages (apt-get, as root), kubelet and others (needs Go), the images
+node-tools: ## what a node needs: Debian packages (apt-get, as root), kubelet, a registry and others (needs Go), the images
 	@tools/node/packages
 	@tools/kubernetes/build node >/dev/null
+	@tools/registry/build >/dev/null
 	@tools/node/images >/dev/null
 
 test-node: $(VENV)/installed node-tools ## the tests on a real node: our image in pods (needs root, cgroups, namespaces)

@@ -61,9 +61,14 @@ class ControlPlane:
 
 def programs() -> Path:
     """The folder that `make control-plane` fills; it need not be there."""
-    found = re.search(r"^require k8s\.io/kubernetes (v\S+)", (ROOT / "tools/kubernetes/go.mod").read_text(), re.M)
-    assert found, "tools/kubernetes/go.mod does not require k8s.io/kubernetes"
-    return ROOT / ".tools" / f"kubernetes-{found[1]}"
+    return built("kubernetes", "k8s.io/kubernetes")
+
+
+def built(name: str, module: str) -> Path:
+    """The folder that tools/NAME/build fills with what it builds of a Go module."""
+    found = re.search(rf"^require {re.escape(module)} (v\S+)", (ROOT / f"tools/{name}/go.mod").read_text(), re.M)
+    assert found, f"tools/{name}/go.mod does not require {module}"
+    return ROOT / ".tools" / f"{name}-{found[1]}"
 
 
 def missing() -> str | None:

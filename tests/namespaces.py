@@ -21,6 +21,7 @@ from tests.processes import dying_with_parent
 ADDRESS = "10.88.0.1"
 PODS = "10.88.0.0/24"
 SERVICES = "10.0.0.0/24"
+CONTAINERD = Path("/etc/containerd")
 CGROUPS = Path("/sys/fs/cgroup")
 GIVE_UP_SECONDS = 30.0
 _UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
@@ -64,7 +65,7 @@ def _kill_first_process(unshare: int) -> None:
 
 def _network_and_mounts(folder: Path) -> str:
     """Return a script: the network, and folders of our own where programs keep things whatever they are told."""
-    for name in ("lib", "log"):
+    for name in ("lib", "log", CONTAINERD.name):
         (folder / name).mkdir()
     (folder / "hosts").write_text(f"127.0.0.1 localhost\n{ADDRESS} node\n")
     here = shlex.quote(str(folder))
@@ -73,6 +74,7 @@ def _network_and_mounts(folder: Path) -> str:
         mount --bind {here}/lib /var/lib
         mount --bind {here}/log /var/log
         mount --bind {here}/hosts /etc/hosts
+        mount --bind {here}/{CONTAINERD.name} {CONTAINERD}
         ip link set lo up
         ip link add cni0 type bridge
         ip address add {ADDRESS}/24 dev cni0

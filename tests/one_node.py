@@ -20,13 +20,14 @@ from typing import Any
 import yaml
 
 from tests import control_plane, namespaces
-from tests.control_plane import ROOT, ControlPlane, programs
+from tests.control_plane import ROOT, ControlPlane, built, programs
 from tests.namespaces import ADDRESS, PODS
 from tests.processes import Processes
 
 PROGRAMS = ("kube-scheduler", "kube-proxy", "kubelet")
 PACKAGES = ("containerd", "runc", "iptables", "conntrack", "ip", "buildah", "debootstrap", "busybox")
 PLUGINS = "/usr/lib/cni"
+UPSTREAM = ROOT / ".tools/node/upstream.crt"  # what the image of registries trusts, and containerd
 USERS = {"system:kube-scheduler": "", "system:kube-proxy": "", "system:node:node": "system:nodes"}
 PORT = 6443
 
@@ -53,10 +54,15 @@ def missing() -> str | None:
     """Why no node can be started here as things are, or None."""
     if reason := impossible():
         return reason
-    absent = [name for name in PROGRAMS if not (programs() / name).exists()]
+    absent = [path.name for path in (*(programs() / name for name in PROGRAMS), registry()) if not path.exists()]
     absent += [name for name in PACKAGES if not shutil.which(name, path=path())]
     absent += [] if Path(PLUGINS, "bridge").exists() else ["CNI plugins"]
     return f"no {', '.join(absent)}: run `make node-tools`" if absent else control_plane.missing()
+
+
+def registry() -> Path:
+    """The program that mirrors are, and the upstreams of tests; beside it is the configuration of its image."""
+    return built("registry", "github.com/distribution/distribution/v3") / "registry"
 
 
 def path() -> str:
@@ -124,7 +130,7 @@ def _start_containerd(run: Processes, archives: Sequence[str]) -> None:
     (run.folder / "cni").mkdir()
     (run.folder / "cni" / "10-bridge.conflist").write_text(json.dumps(_network()))
     (run.folder / "containerd.toml").write_text(_containerd_config(run.folder))
-    run("containerd", f"--config={run.folder / 'containerd.toml'}")
+    run("containerd", f"--config={run.folder / 'containerd.toml'}", env={"SSL_CERT_FILE": str(UPSTREAM)})
     ctr = [*run.inside, "ctr", "--namespace=k8s.io"]
     answers = lambda: subprocess.run([*ctr, "version"], capture_output=True, check=False).returncode == 0  # noqa: E731
     run.wait(answers, "containerd does not answer", "containerd")
@@ -144,7 +150,7 @@ def _containerd_config(folder: Path) -> str:
         bin_dir = "{PLUGINS}"
         conf_dir = "{folder}/cni"
         [plugins."io.containerd.grpc.v1.cri".registry]
-        config_path = "{folder}/certs.d"
+        config_path = "/etc/containerd/certs.d"
     """
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 START_SECONDS = 60.0
@@ -23,8 +24,10 @@ class Processes:
         self.inside = tuple(inside)
         self.started: list[tuple[str, subprocess.Popen[bytes]]] = []
 
-    def __call__(self, program: Path | str, *flags: str, pass_fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
-        """Start a program; what it says goes to NAME.log."""
+    def __call__(
+        self, program: Path | str, *flags: str, pass_fds: Sequence[int] = (), env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a program, with more in its environment; what it says goes to NAME.log."""
         name = Path(program).name
         command = [*dying_with_parent(), *self.inside, str(program), *flags]
         with (self.folder / f"{name}.log").open("wb") as log:
@@ -34,6 +37,7 @@ class Processes:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
+                env={**os.environ, **(env or {})},
                 start_new_session=True,
                 pass_fds=pass_fds,
             )
