@@ -1,0 +1,167 @@
+"""A RegistryMirror at work on the node, and pods that pull through it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+from jobs.mirrors.hosts import folders
+from jobs.mirrors.mirror import Mirror
+from tests.apis import Api, Object, wait_for
+from tests.mirrors import NAMESPACE, Mirrors
+from tests.namespaces import CONTAINERD
+from tests.node.hands import Hands
+from tests.one_node import Node
+from tests.upstream import Access, Upstream, accesses
+
+FAILED_TO_PULL = {"ErrImagePull", "ImagePullBackOff"}
+
+
+def repair(kubectl: Hands, mirrors: Mirrors, asked: Object) -> Mirror:
+    """Make what a RegistryMirror asks for, in the order of which each waits for the one before."""
+    mirrors.apply(mirrors.of(asked).service.document())
+    mirror = mirrors.of(asked)
+    for child in (mirror.headless_service, mirror.claim, mirror.stateful_set):
+        mirrors.apply(child.document())
+    rolled_out(kubectl, "statefulset", mirror.name)
+    mirrors.apply(mirror.daemon_set.document())
+    rolled_out(kubectl, "daemonset", mirror.daemon_set.metadata.name)
+    return mirror
+
+
+def rolled_out(kubectl: Hands, kind: str, name: str) -> None:
+    """Wait until all pods are up to date and ready."""
+    kubectl(f"rollout status {kind}/{name} -n {NAMESPACE} --timeout=100s")
+
+
+class Mirrored:
+    """A mirror of an upstream, at work."""
+
+    def __init__(self, node: Node, api: Api, kubectl: Hands, upstream: Upstream, **spec: object) -> None:
+        self.node, self.api, self.kubectl, self.upstream = node, api, kubectl, upstream
+        mirrors = Mirrors(api)
+        asked = mirrors.ask("mirror", upstream.host, **spec)
+        self._volume(mirrors.of(asked))
+        self.mirror = repair(kubectl, mirrors, asked)
+        self._namespace = api.namespace("apps")
+
+    def _volume(self, mirror: Mirror) -> None:
+        """Have a volume that is a folder of the node. Unlike that of a hostPath, kubelet gives it the pod's group."""
+        folder = self.node.plane.folder / "volumes" / mirror.name
+        folder.mkdir(parents=True)
+        here = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node"]}
+        self.api.create(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": mirror.name},
+                "spec": {
+                    "capacity": {"storage": mirror.spec.storage.size},
+                    "accessModes": ["ReadWriteOnce"],
+                    "persistentVolumeReclaimPolicy": "Retain",
+                    "local": {"path": str(folder)},
+                    "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+                    "claimRef": {"namespace": NAMESPACE, "name": mirror.name},
+                },
+            }
+        )
+
+    # the mirror
+
+    @property
+    def hosts_toml(self) -> Path:
+        """The file on the node, as the machine sees it."""
+        return self.node.plane.folder / CONTAINERD.name / "certs.d" / folders(self.upstream.host)[0] / "hosts.toml"
+
+    @property
+    def url(self) -> str:
+        """Where nodes find the mirror."""
+        return f"http://{self.mirror.cluster_ip}:5000"
+
+    def registry(self) -> Object | None:
+        """The mirror's pod."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{self.mirror.name}-0"
+        status, _, body = self.api.request("GET", path)
+        return json.loads(body) if status == 200 else None
+
+    def accesses(self) -> list[Access]:
+        """The requests that the mirror's pod answered."""
+        return accesses(self.kubectl(f"logs {self.mirror.name}-0 -n {NAMESPACE}"))
+
+    def scale(self, replicas: int) -> None:
+        """Have the mirror's pod, or have it gone."""
+        self.kubectl(f"scale statefulset {self.mirror.name} -n {NAMESPACE} --replicas={replicas}")
+        if replicas:
+            rolled_out(self.kubectl, "statefulset", self.mirror.name)
+        else:
+            wait_for(lambda: not self.registry(), "the mirror's pod to be gone", 60)
+        wait_for(lambda: self._is_behind_its_service() == bool(replicas), "the Service to follow")
+
+    def _is_behind_its_service(self) -> bool:
+        slices = self.api.items(
+            "discovery.k8s.io/v1",
+            "EndpointSlice",
+            NAMESPACE,
+            labelSelector=f"kubernetes.io/service-name={self.mirror.name}",
+        )
+        return any(each["conditions"].get("ready") for one in slices for each in one.get("endpoints") or ())
+
+    # pods that pull
+
+    def pod(self, name: str, image: str) -> None:
+        """Create a pod of an image."""
+        self.api.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "namespace": self._namespace},
+                "spec": {
+                    "containers": [{"name": "app", "image": image}],
+                    "automountServiceAccountToken": False,
+                    "terminationGracePeriodSeconds": 0,
+                },
+            }
+        )
+
+    def runs(self, name: str, seconds: float = 90) -> str:
+        """Wait until a pod runs; gives what kubelet says of its pull."""
+        wait_for(lambda: self._status(name)["phase"] == "Running", f"pod {name}", seconds, lambda: self._events(name))
+        wait_for(lambda: self._pulled(name), f"the Event of pod {name}")
+        return self._pulled(name)
+
+    def waits(self, name: str) -> str:
+        """Wait until a pod has failed to pull; gives why."""
+
+        def reasons() -> set[str]:
+            statuses = self._status(name).get("containerStatuses", [])
+            return {one["state"].get("waiting", {}).get("reason", "") for one in statuses}
+
+        wait_for(lambda: reasons() & FAILED_TO_PULL, f"pod {name} to fail", 120, lambda: self._events(name))
+        said = next(each for each in self._events(name) if each.startswith("Failed to pull"))
+        return said.rpartition('": ')[2]
+
+    def forget(self, name: str, image: str) -> None:
+        """Remove a pod and its image from the node, with all that only this image consists of."""
+        self.kubectl(f"delete pod {name} -n {self._namespace}")
+        listed = [line.split() for line in self._ctr("images", "ls").splitlines()]
+        (digest,) = {words[2] for words in listed if words[0] == image}
+        self._ctr("images", "rm", "--sync", *(words[0] for words in listed if words[2] == digest))
+        assert digest not in self._ctr("content", "ls", "-q").split()
+
+    def _ctr(self, *words: str) -> str:
+        command = [*self.node.enter, "ctr", "--namespace=k8s.io", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def _status(self, name: str) -> Object:
+        status: Object = self.api.call("GET", f"/api/v1/namespaces/{self._namespace}/pods/{name}")["status"]
+        return status
+
+    def _events(self, name: str) -> list[str]:
+        found = self.api.items("v1", "Event", self._namespace, fieldSelector=f"involvedObject.name={name}")
+        return [each["message"] for each in found]
+
+    def _pulled(self, name: str) -> str:
+        said = (re.search(r"^Successfully pulled .* in ([\d.a-z]+) ", each) for each in self._events(name))
+        return next((found[1] for found in said if found), "")

@@ -1,0 +1,160 @@
+"""Pods pull their images through a mirror, and what becomes of that when the mirror or its upstream is away."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs.mirrors.hosts import hosts_toml
+from tests.apis import Api, wait_for
+from tests.mirrors import NAMESPACE, Mirrors
+from tests.namespaces import ADDRESS
+from tests.node.hands import Hands
+from tests.node.mirrored import Mirrored, rolled_out
+from tests.one_node import Node, path
+from tests.upstream import Upstream
+from tests.upstream import upstream as running
+
+pytestmark = [pytest.mark.node, pytest.mark.usefixtures("_installed")]
+Figure = Callable[[str], None]
+Start = Callable[..., Mirrored]
+
+
+@pytest.fixture
+def upstream(node: Node, tmp_path: Path) -> Iterator[Upstream]:
+    with running(node, tmp_path / "upstream") as started:
+        yield started
+
+
+@pytest.fixture
+def mirrored(node: Node, api: Api, kubectl: Hands, upstream: Upstream) -> Start:
+    """Start a mirror of the upstream."""
+    return lambda **spec: Mirrored(node, api, kubectl, upstream, **spec)
+
+
+def test_a_pod_starts_whose_image_comes_through_the_mirror(mirrored: Start, upstream: Upstream, figure: Figure) -> None:
+    image = upstream.push("app")
+    lab = mirrored()
+    assert lab.hosts_toml.read_text() == hosts_toml(lab.mirror.asked.name, lab.url, f"https://{upstream.host}")
+
+    lab.pod("app", image)
+    figure(f"an image of 2 MB that the mirror has to fetch: pulled in {lab.runs('app')}")
+
+    registry = lab.registry()
+    assert registry
+    assert {each.sender for each in upstream.accesses()} == {registry["status"]["podIP"]}
+    pulled = [each for each in lab.accesses() if each.agent.startswith("containerd/")]
+    assert {each.status for each in pulled} == {200}
+    assert all(each.path.endswith(f"?ns={upstream.host.replace(':', '%3A')}") for each in pulled)
+    assert [each.path.split("/")[3] for each in pulled if each.method == "GET"] == ["manifests", "blobs", "blobs"]
+
+
+def test_what_the_mirror_has_needs_no_upstream_until_the_mirror_restarts(
+    mirrored: Start, upstream: Upstream, kubectl: Hands, figure: Figure
+) -> None:
+    image = upstream.push("app")
+    lab = mirrored(fallback="None")
+    lab.pod("first", image)
+    lab.runs("first")
+
+    lab.forget("first", image)
+    upstream.delete(image)
+    lab.pod("deleted-upstream", image)
+    figure(f"the same when it is in the cache, and upstream no more: pulled in {lab.runs('deleted-upstream')}")
+
+    lab.forget("deleted-upstream", image)
+    upstream.stop()
+    lab.pod("without-upstream", image)
+    figure(f"the same when the upstream does not answer: pulled in {lab.runs('without-upstream')}")
+
+    lab.forget("without-upstream", image)
+    kubectl(f"delete pod {lab.mirror.name}-0 -n {NAMESPACE}")
+    lab.pod("after-a-restart", image)
+    assert lab.waits("after-a-restart").endswith("connection refused")
+    wait_for(lambda: "connection refused" in log(kubectl, lab), "the mirror to say why")
+
+    upstream.start()
+    rolled_out(kubectl, "statefulset", lab.mirror.name)
+    lab.runs("after-a-restart", 120)
+
+
+def log(kubectl: Hands, lab: Mirrored) -> str:
+    pod = lab.registry()
+    ended = pod and any(one["restartCount"] for one in pod["status"].get("containerStatuses", ()))
+    return kubectl(f"logs {lab.mirror.name}-0 -n {NAMESPACE} --previous") if ended else ""
+
+
+def test_without_a_mirror_nodes_pull_from_the_upstream(
+    node: Node, mirrored: Start, upstream: Upstream, figure: Figure
+) -> None:
+    lab = mirrored()
+    with_mirror = lab.registry()
+    assert with_mirror
+    with silent(node, with_mirror["status"]["podIP"]):
+        lab.pod("silent", upstream.push("one"))
+        figure(f"fallback past a mirror that is silent: pulled in {lab.runs('silent')}")
+    lab.scale(0)
+    lab.pod("gone", upstream.push("two"))
+    figure(f"fallback past a mirror that has no pod: pulled in {lab.runs('gone')}")
+
+    assert {(each.sender, each.agent.partition("/")[0]) for each in upstream.accesses()} == {(ADDRESS, "containerd")}
+
+
+@contextlib.contextmanager
+def silent(node: Node, address: str) -> Iterator[None]:
+    """Nothing that the node sends there arrives, and nobody says so."""
+
+    def rule(how: str) -> None:
+        command = [*node.enter, "iptables", how, "OUTPUT", "-d", address, "-j", "DROP"]
+        subprocess.run(command, env={**os.environ, "PATH": path()}, check=True)
+
+    rule("-I")
+    try:
+        yield
+    finally:
+        rule("-D")
+
+
+def test_without_a_fallback_pods_wait_for_the_mirror(mirrored: Start, upstream: Upstream) -> None:
+    lab = mirrored(fallback="None")
+    assert lab.hosts_toml.read_text() == hosts_toml(lab.mirror.asked.name, lab.url)
+    lab.scale(0)
+    lab.pod("app", upstream.push("app"))
+    assert lab.waits("app").endswith("connection refused")
+    assert upstream.accesses() == []
+
+    lab.scale(1)
+    lab.runs("app", 120)
+    assert ADDRESS not in {each.sender for each in upstream.accesses()}
+
+
+def test_a_file_is_written_again_and_removed_when_nodes_are_to_forget_the_mirror(
+    api: Api, kubectl: Hands, mirrored: Start, upstream: Upstream
+) -> None:
+    lab = mirrored(fallback="None")
+    written = lab.hosts_toml.read_text()
+    lab.hosts_toml.unlink()
+    wait_for(lab.hosts_toml.exists, "the file to be there again", 40)
+    assert lab.hosts_toml.read_text() == written
+
+    forget(Mirrors(api), lab)
+    rolled_out(kubectl, "daemonset", lab.mirror.daemon_set.metadata.name)
+    assert not lab.hosts_toml.parent.exists()
+    lab.pod("app", upstream.push("app"))
+    lab.runs("app")
+    assert {each.sender for each in upstream.accesses()} == {ADDRESS}
+
+
+def forget(mirrors: Mirrors, lab: Mirrored) -> None:
+    """Have the DaemonSet remove the file."""
+    document = lab.mirror.daemon_set.document()
+    (container,) = document["spec"]["template"]["spec"]["containers"]
+    container["args"] = [*container["args"], "--remove"]
+    probe = container["readinessProbe"]["exec"]
+    probe["command"] = ["chores", *container["args"], "--check"]
+    mirrors.apply(document)

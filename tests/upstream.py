@@ -1,0 +1,204 @@
+"""A registry on the node for mirrors to pull from: an upstream, with images that are nowhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import http.client
+import io
+import itertools
+import json
+import re
+import secrets
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.apis import wait_for
+from tests.control_plane import ROOT
+from tests.namespaces import ADDRESS
+from tests.one_node import UPSTREAM, Node, path, registry
+from tests.processes import Processes, dying_with_parent
+
+_ports = itertools.count(7001)
+_ACCESS = re.compile(r'^(\S+) - \S* \[[^]]*\] "(\S+) (\S+) [^"]*" (\d+) \d+ "[^"]*" "([^"]*)"', re.M)
+_CONFIG = "application/vnd.oci.image.config.v1+json"
+_LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
+_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+
+
+class Access(NamedTuple):
+    """A request that a registry answered."""
+
+    sender: str
+    method: str
+    path: str
+    status: int
+    agent: str
+
+
+def accesses(log: str) -> list[Access]:
+    """The requests in the log of a registry, except those that ask whether it is there."""
+    found = (Access(who, how, where, int(status), agent) for who, how, where, status, agent in _ACCESS.findall(log))
+    return [each for each in found if each.path != "/v2/"]
+
+
+class Upstream:
+    """A registry at `host` on the node, which tests reach by a port of loopback; it starts and stops."""
+
+    def __init__(self, node: Node, folder: Path, listening: socket.socket) -> None:
+        self._folder = folder
+        self._outer = listening.getsockname()[1]
+        self._inner = next(_ports)
+        # Who enters the process namespace does so in a child, which has to end with its parent, too.
+        self._inside = (*node.enter, *dying_with_parent())
+        self._forward = Processes(folder, self._inside)
+        self._forward(
+            sys.executable,
+            str(ROOT / "tests/forward.py"),
+            str(listening.fileno()),
+            ADDRESS,
+            str(self._inner),
+            pass_fds=[listening.fileno()],
+        )
+        self._run: Processes | None = None
+        self._logs: list[Path] = []
+
+    @property
+    def host(self) -> str:
+        """Its host in the names of images."""
+        return f"{ADDRESS}:{self._inner}"
+
+    def start(self) -> None:
+        """Start it with the images that it has had, and wait until it answers."""
+        log = self._folder / f"run-{len(self._logs)}"
+        log.mkdir()
+        self._logs.append(log / "registry.log")
+        self._run = Processes(log, self._inside)
+        self._run(registry(), "serve", str(registry().parent / "config.yml"), env=self._settings())
+        self._run.wait(self._answers, "the upstream does not answer", "registry")
+
+    def _settings(self) -> Mapping[str, str]:
+        return {
+            "OTEL_TRACES_EXPORTER": "none",
+            "REGISTRY_HTTP_ADDR": self.host,
+            "REGISTRY_HTTP_DEBUG_ADDR": "127.0.0.1:0",
+            "REGISTRY_HTTP_RELATIVEURLS": "true",
+            "REGISTRY_HTTP_TLS_CERTIFICATE": str(UPSTREAM),
+            "REGISTRY_HTTP_TLS_KEY": str(UPSTREAM.with_suffix(".key")),
+            "REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY": str(self._folder / "images"),
+        }
+
+    def stop(self) -> None:
+        """Stop it."""
+        if self._run:
+            self._run.end()
+            self._run = None
+            wait_for(lambda: not self._answers(), "the upstream to be gone")
+
+    def end(self) -> None:
+        """Stop it for good."""
+        self.stop()
+        self._forward.end()
+
+    def accesses(self) -> list[Access]:
+        """The requests that it answered, except those of tests."""
+        found = [each for log in self._logs for each in accesses(log.read_text())]
+        return [each for each in found if each.agent != "tests"]
+
+    # what it has
+
+    def push(self, name: str, tag: str = "1") -> str:
+        """Put a new image there, of busybox and some bytes that no other image has; gives its name for pods."""
+        layer = _layer()
+        config = json.dumps({
+            "architecture": _architecture(),
+            "os": "linux",
+            "config": {"Entrypoint": ["/busybox"], "Cmd": ["sleep", "600"]},
+            "rootfs": {"type": "layers", "diff_ids": [_digest(gzip.decompress(layer))]},
+        }).encode()  # fmt: skip
+        parts = [self._blob(name, media, content) for media, content in ((_CONFIG, config), (_LAYER, layer))]
+        manifest = {"schemaVersion": 2, "mediaType": _MANIFEST, "config": parts[0], "layers": parts[1:]}
+        self._put(f"/v2/{name}/manifests/{tag}", json.dumps(manifest).encode(), _MANIFEST)
+        return f"{self.host}/{name}:{tag}"
+
+    def _blob(self, name: str, media: str, content: bytes) -> dict[str, object]:
+        place = self._call("POST", f"/v2/{name}/blobs/uploads/", 202)["Location"]
+        digest = _digest(content)
+        self._put(f"{place}&digest={digest}", content, "application/octet-stream")
+        return {"mediaType": media, "digest": digest, "size": len(content)}
+
+    def _put(self, url: str, content: bytes, media: str) -> None:
+        self._call("PUT", url, 201, content, {"Content-Type": media})
+
+    def delete(self, image: str) -> None:
+        """Delete an image."""
+        name, _, tag = image.removeprefix(f"{self.host}/").partition(":")
+        url = f"/v2/{name}/manifests/"
+        digest = self._call("HEAD", url + tag, 200, None, {"Accept": _MANIFEST})["Docker-Content-Digest"]
+        self._call("DELETE", url + digest, 202)
+        self._call("HEAD", url + tag, 404, None, {"Accept": _MANIFEST})
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            self._call("GET", "/v2/", 200)
+            return True
+        return False
+
+    def _call(
+        self, method: str, url: str, status: int, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Mapping[str, str]:
+        trusted = ssl.create_default_context(cafile=str(UPSTREAM))
+        connection = http.client.HTTPSConnection("127.0.0.1", self._outer, context=trusted, timeout=10)
+        try:
+            connection.request(method, url, body, {"User-Agent": "tests", **(headers or {})})
+            answer = connection.getresponse()
+            said = answer.read()
+            assert answer.status == status, f"{method} {url}: {answer.status} {said!r}"
+            return dict(answer.headers)
+        finally:
+            connection.close()
+
+
+@contextlib.contextmanager
+def upstream(node: Node, folder: Path) -> Iterator[Upstream]:
+    """A running upstream."""
+    folder.mkdir()
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        started = Upstream(node, folder, listening)
+        try:
+            started.start()
+            yield started
+        finally:
+            started.end()
+
+
+def _layer() -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        busybox = shutil.which("busybox", path=path())
+        assert busybox
+        tar.add(busybox, "busybox")
+        unique = tarfile.TarInfo("unique")
+        unique.size = 32
+        tar.addfile(unique, io.BytesIO(secrets.token_bytes(32)))
+    return packed.getvalue()
+
+
+def _architecture() -> str:
+    """What Go calls this machine's architecture."""
+    said = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True)
+    return said.stdout.strip()
+
+
+def _digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
