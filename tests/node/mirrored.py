@@ -90,6 +90,14 @@ class Mirrored:
         """The requests that the mirror's pod answered."""
         return accesses(self.kubectl(f"logs {self.mirror.name}-0 -n {NAMESPACE}"))
 
+    def node_memory(self) -> int:
+        """KiB in memory of what tells the node of the mirror."""
+        listed = subprocess.run(
+            [*self.node.enter, "ps", "-eo", "rss=,args="], capture_output=True, text=True, check=True
+        )
+        lines = [line for line in listed.stdout.splitlines() if f"mirror-node --name={self.mirror.asked.name}" in line]
+        return max(int(line.split()[0]) for line in lines)
+
     def scale(self, replicas: int) -> None:
         """Have the mirror's pod, or have it gone."""
         self.kubectl(f"scale statefulset {self.mirror.name} -n {NAMESPACE} --replicas={replicas}")

@@ -45,6 +45,7 @@ def test_a_pod_starts_whose_image_comes_through_the_mirror(mirrored: Start, upst
     lab.pod("app", image)
     figure(f"an image of 2 MB that the mirror has to fetch: pulled in {lab.runs('app')}")
 
+    figure(f"what tells the node of the mirror: {lab.node_memory() / 1024:.0f} MiB resident of the 96 that it may have")
     registry = lab.registry()
     assert registry
     assert {each.sender for each in upstream.accesses()} == {registry["status"]["podIP"]}
