@@ -38,7 +38,7 @@ class Hands:
 
     def from_readme(self, beginning: str) -> str:
         """Run the line of the README that begins like this."""
-        found = re.findall(rf"^{re.escape(beginning)}.*$", (ROOT / "README.md").read_text(), re.M)
+        found = re.findall(rf"^{re.escape(beginning)}(?: .*)?$", (ROOT / "README.md").read_text(), re.M)
         assert len(found) == 1, f"the README has {len(found)} lines that begin with {beginning!r}"
         return self.shell(found[0])
 
@@ -46,7 +46,8 @@ class Hands:
 def install(kubectl: Hands) -> None:
     """Install our manifests as the README says; no run is to come by itself, but where a test waits for it."""
     kubectl.from_readme("kubectl apply -k cronjobs")
-    suspend(kubectl, *JOBS, "mirror-audit")
+    kubectl.from_readme("kubectl apply -k cronjobs/mirror-repair")
+    suspend(kubectl, *JOBS, "mirror-audit", "mirror-repair")
 
 
 def suspend(kubectl: Hands, *cron_jobs: str) -> None:
@@ -102,19 +103,18 @@ class Jobs:
         """How the pods of a Job ended, in order."""
         return [exit_code(pod) for pod in self.pods(name)]
 
+    def ended(self, name: str) -> str:
+        """How a Job ended, Complete or the reason for its failure; empty while it goes on."""
+        found = self.api.call("GET", f"/apis/batch/v1/namespaces/kube-chores/jobs/{name}")
+        for one in found.get("status", {}).get("conditions", []):
+            if one["status"] == "True" and one["type"] in ("Complete", "Failed"):
+                return "Complete" if one["type"] == "Complete" else str(one["reason"])
+        return ""
+
     def end(self, name: str, seconds: float = 60) -> str:
         """Wait for a Job to end; Complete, or the reason for its failure."""
-        ends: list[str] = []
-
-        def ended() -> bool:
-            found = self.api.call("GET", f"/apis/batch/v1/namespaces/kube-chores/jobs/{name}")
-            for one in found.get("status", {}).get("conditions", []):
-                if one["status"] == "True" and one["type"] in ("Complete", "Failed"):
-                    ends.append("Complete" if one["type"] == "Complete" else one["reason"])
-            return bool(ends)
-
-        wait_for(ended, f"Job {name} to end", seconds)
-        return ends[0]
+        wait_for(lambda: self.ended(name), f"Job {name} to end", seconds)
+        return self.ended(name)
 
     def log(self, name: str) -> str:
         """What the pods of a Job said."""

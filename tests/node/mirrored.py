@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 from jobs.mirrors.hosts import folders
@@ -12,23 +14,12 @@ from jobs.mirrors.mirror import Mirror
 from tests.apis import Api, Object, wait_for
 from tests.mirrors import NAMESPACE, Mirrors
 from tests.namespaces import CONTAINERD
-from tests.node.hands import Hands
+from tests.node.hands import Hands, Jobs
 from tests.one_node import Node
 from tests.upstream import Access, Upstream, accesses
 
+_numbers = itertools.count()
 FAILED_TO_PULL = {"ErrImagePull", "ImagePullBackOff"}
-
-
-def repair(kubectl: Hands, mirrors: Mirrors, asked: Object) -> Mirror:
-    """Make what a RegistryMirror asks for, in the order of which each waits for the one before."""
-    mirrors.apply(mirrors.of(asked).service.document())
-    mirror = mirrors.of(asked)
-    for child in (mirror.headless_service, mirror.claim, mirror.stateful_set):
-        mirrors.apply(child.document())
-    rolled_out(kubectl, "statefulset", mirror.name)
-    mirrors.apply(mirror.daemon_set.document())
-    rolled_out(kubectl, "daemonset", mirror.daemon_set.metadata.name)
-    return mirror
 
 
 def rolled_out(kubectl: Hands, kind: str, name: str) -> None:
@@ -39,13 +30,24 @@ def rolled_out(kubectl: Hands, kind: str, name: str) -> None:
 class Mirrored:
     """A mirror of an upstream, at work."""
 
-    def __init__(self, node: Node, api: Api, kubectl: Hands, upstream: Upstream, **spec: object) -> None:
-        self.node, self.api, self.kubectl, self.upstream = node, api, kubectl, upstream
+    def __init__(self, node: Node, api: Api, jobs: Jobs, upstream: Upstream, **spec: object) -> None:
+        self.node, self.api, self.jobs, self.kubectl, self.upstream = node, api, jobs, jobs.kubectl, upstream
         mirrors = Mirrors(api)
-        asked = mirrors.ask("mirror", upstream.host, **spec)
-        self._volume(mirrors.of(asked))
-        self.mirror = repair(kubectl, mirrors, asked)
+        self.asked = mirrors.ask("mirror", upstream.host, **spec)
+        self._volume(mirrors.of(self.asked))
+        self.repair()
+        self.mirror = mirrors.of(self.asked)
+        rolled_out(self.kubectl, "daemonset", self.mirror.daemon_set.metadata.name)
         self._namespace = api.namespace("apps")
+
+    def repair(self, meanwhile: Callable[[], object] = lambda: None) -> str:
+        """Have the CronJob mirror-repair run now, to its end; gives what it said."""
+        name = f"repair-{next(_numbers)}"
+        self.jobs.create(name, of="mirror-repair")
+        while not self.jobs.ended(name):
+            meanwhile()
+        assert self.jobs.end(name) == "Complete", self.jobs.log(name)
+        return self.jobs.log(name)
 
     def _volume(self, mirror: Mirror) -> None:
         """Have a volume that is a folder of the node. Unlike that of a hostPath, kubelet gives it the pod's group."""

@@ -12,9 +12,9 @@ import pytest
 
 from jobs.mirrors.hosts import hosts_toml
 from tests.apis import Api, wait_for
-from tests.mirrors import NAMESPACE, Mirrors
+from tests.mirrors import NAMESPACE
 from tests.namespaces import ADDRESS
-from tests.node.hands import Hands
+from tests.node.hands import Hands, Jobs
 from tests.node.mirrored import Mirrored, rolled_out
 from tests.one_node import Node, path
 from tests.upstream import Upstream
@@ -32,9 +32,9 @@ def upstream(node: Node, tmp_path: Path) -> Iterator[Upstream]:
 
 
 @pytest.fixture
-def mirrored(node: Node, api: Api, kubectl: Hands, upstream: Upstream) -> Start:
+def mirrored(node: Node, api: Api, jobs: Jobs, upstream: Upstream) -> Start:
     """Start a mirror of the upstream."""
-    return lambda **spec: Mirrored(node, api, kubectl, upstream, **spec)
+    return lambda **spec: Mirrored(node, api, jobs, upstream, **spec)
 
 
 def test_a_pod_starts_whose_image_comes_through_the_mirror(mirrored: Start, upstream: Upstream, figure: Figure) -> None:
@@ -134,8 +134,8 @@ def test_without_a_fallback_pods_wait_for_the_mirror(mirrored: Start, upstream: 
     assert ADDRESS not in {each.sender for each in upstream.accesses()}
 
 
-def test_a_file_is_written_again_and_removed_when_nodes_are_to_forget_the_mirror(
-    api: Api, kubectl: Hands, mirrored: Start, upstream: Upstream
+def test_a_file_is_written_again_and_is_gone_before_the_mirror_is(
+    api: Api, mirrored: Start, upstream: Upstream
 ) -> None:
     lab = mirrored(fallback="None")
     written = lab.hosts_toml.read_text()
@@ -143,19 +143,20 @@ def test_a_file_is_written_again_and_removed_when_nodes_are_to_forget_the_mirror
     wait_for(lab.hosts_toml.exists, "the file to be there again", 40)
     assert lab.hosts_toml.read_text() == written
 
-    forget(Mirrors(api), lab)
-    rolled_out(kubectl, "daemonset", lab.mirror.daemon_set.metadata.name)
+    api.delete(lab.asked)
+    seen: list[tuple[bool, bool]] = []
+
+    def look() -> None:
+        there = api.get(lab.mirror.service.document()) is not None
+        seen.append((there, lab.hosts_toml.exists()))
+
+    said = lab.repair(look)
+    assert "configured  daemonset" in said
+    assert "deleted  service" in said
+    assert (True, False) in seen, "the file is gone while the Service is still there"
+    assert (False, True) not in seen, "nodes are never told of a Service that is not there"
     assert not lab.hosts_toml.parent.exists()
+    assert [api.get(each.document()) is None for each in lab.mirror.children] == [True, True, False, True, True]
     lab.pod("app", upstream.push("app"))
     lab.runs("app")
     assert {each.sender for each in upstream.accesses()} == {ADDRESS}
-
-
-def forget(mirrors: Mirrors, lab: Mirrored) -> None:
-    """Have the DaemonSet remove the file."""
-    document = lab.mirror.daemon_set.document()
-    (container,) = document["spec"]["template"]["spec"]["containers"]
-    container["args"] = [*container["args"], "--remove"]
-    probe = container["readinessProbe"]["exec"]
-    probe["command"] = ["chores", *container["args"], "--check"]
-    mirrors.apply(document)

@@ -48,6 +48,7 @@ def test_an_uninstall_leaves_what_is_not_ours_and_the_copies(
     jobs.create("under-way", command=["sleep", "600"])
     jobs.running("under-way")
     began = time.monotonic()
+    kubectl.from_readme("kubectl delete -k cronjobs/mirror-repair")
     kubectl.from_readme("kubectl delete -k cronjobs")
     figure(f"uninstall, with a Job under way: {time.monotonic() - began:.1f} s")
 
