@@ -25,8 +25,9 @@ CODES: Mapping[str, Code] = {
     "invalid": Code(_ERROR, "the RegistryMirror cannot be followed", "correct the field it names"),
     "unusable-name": Code(
         _ERROR,
-        "the name is too long for the names of pods, or has dots, which a Service's may not",
-        "make the RegistryMirror anew under a shorter name without dots",
+        "the name is too long for the names of pods, has dots, which a Service's may not, or ends in -headless, which "
+        "the name of another mirror's Service does",
+        "make the RegistryMirror anew under another name",
     ),
     "unreadable": Code(
         _ERROR,

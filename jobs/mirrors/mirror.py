@@ -67,7 +67,7 @@ PORT_NAME = "registry"
 # A pod of a StatefulSet carries NAME-HASH, with ten characters of hash, as a label's value of at most 63 characters.
 # https://github.com/kubernetes/kubernetes/issues/64023
 MOST_CHARACTERS = 52
-_PREFIX = "registry-mirror-"
+_PREFIX, _HEADLESS = "registry-mirror-", "-headless"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _PINNED = re.compile(r"[^@]*(:(?!latest$)[^:/@]+|@[^@]+)")
 _NOBODY = 65532
@@ -81,6 +81,8 @@ def name_problem(name: str) -> str:
     """Return why nothing can be made for a mirror of this name, or nothing."""
     if not _NAME.fullmatch(name):
         return "has dots, which the name of a Service may not have"
+    if name.endswith(_HEADLESS):
+        return f"ends in {_HEADLESS}, as the name of the second Service of another mirror"
     longest = MOST_CHARACTERS - len(_PREFIX)
     if len(name) > longest:
         return f"is {len(name)} characters long; at most {longest} leave room for the names of pods"
@@ -136,7 +138,7 @@ class Mirror:
     def headless_service(self) -> Service:
         """What gives the StatefulSet's pod its name."""
         spec = structs.replace(self._service_spec(), cluster_ip="None")
-        return Service(metadata=self._metadata(f"{self.name}-headless", spec), spec=spec)
+        return Service(metadata=self._metadata(f"{self.name}{_HEADLESS}", spec), spec=spec)
 
     def _service_spec(self) -> ServiceSpec:
         port = ServicePort(name=PORT_NAME, port=PORT, target_port=PORT_NAME, protocol="TCP")

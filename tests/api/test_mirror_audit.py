@@ -347,6 +347,7 @@ def test_nodes_that_are_not_told_of_the_mirror_are_counted(api: Api, audit: Run,
     [
         ("a" * 37, "its name is 37 characters long; at most 36 leave room for the names of pods"),
         ("docker.io", "its name has dots, which the name of a Service may not have"),
+        ("hub-headless", "its name ends in -headless, as the name of the second Service of another mirror"),
     ],
 )
 def test_a_name_that_nothing_can_be_made_for_is_found(
