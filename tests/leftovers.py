@@ -13,8 +13,17 @@ from tests.keeper import PLAYGROUND, PREFIX, cgroup_of
 from tests.namespaces import CGROUPS
 
 # Where the programs of a node keep things by default.
-_STATE = ("/run", "/run/netns", "/run/containerd", "/var/lib", "/var/log")
-_FOLDERS = (*_STATE, "/opt", "/usr/libexec", "/etc/cni", "/etc/containerd")
+_FOLDERS = (
+    "/run",
+    "/run/netns",
+    "/run/containerd",
+    "/var/lib",
+    "/var/log",
+    "/opt",
+    "/usr/libexec",
+    "/etc/cni",
+    "/etc/containerd",
+)
 
 
 class _Process(NamedTuple):

@@ -82,6 +82,11 @@ class Mirrored:
         """Where nodes find the mirror."""
         return f"http://{self.mirror.cluster_ip}:5000"
 
+    @property
+    def refused(self) -> str:
+        """What containerd says when there is no pod behind the Service, or no address of one any more."""
+        return f"dial tcp {self.mirror.cluster_ip}:5000: connect: "
+
     def registry(self) -> Object | None:
         """The mirror's pod."""
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{self.mirror.name}-0"

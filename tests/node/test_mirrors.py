@@ -76,7 +76,7 @@ def test_what_the_mirror_has_needs_no_upstream_until_the_mirror_restarts(
     lab.forget("without-upstream", image)
     kubectl(f"delete pod {lab.mirror.name}-0 -n {NAMESPACE}")
     lab.pod("after-a-restart", image)
-    assert lab.waits("after-a-restart").endswith("connection refused")
+    assert lab.waits("after-a-restart").startswith(lab.refused)
     wait_for(lambda: "connection refused" in log(kubectl, lab), "the mirror to say why")
 
     upstream.start()
@@ -126,7 +126,7 @@ def test_without_a_fallback_pods_wait_for_the_mirror(mirrored: Start, upstream: 
     assert lab.hosts_toml.read_text() == hosts_toml(lab.mirror.asked.name, lab.url)
     lab.scale(0)
     lab.pod("app", upstream.push("app"))
-    assert lab.waits("app").endswith("connection refused")
+    assert lab.waits("app").startswith(lab.refused)
     assert upstream.accesses() == []
 
     lab.scale(1)
