@@ -117,6 +117,7 @@ class _Run(Generic[Settings, Seen]):
         self.stopping = stopping
         self.user_agent = user_agent(job.name)
         self.now = datetime.now(timezone.utc)
+        self.pages: dict[str, Page] = {}
 
     def go(self) -> tuple[Plan, Sequence[Result]]:
         """Return the plan and what became of each of its findings, in the plan's order."""
@@ -207,11 +208,17 @@ class _Run(Generic[Settings, Seen]):
         while plan.needs or plan.urls:
             seen = self._look_up(seen, plan.needs)
             if plan.urls:
-                from jobs.kit.web import fetch_all
-
-                seen = seen.looked_up({}, fetch_all(plan.urls, self.user_agent, self.stopping))
+                seen = seen.looked_up({}, self._fetched(plan.urls))
             plan = self.job.plan(seen, self.settings, self.now)
         return plan, seen
+
+    def _fetched(self, urls: Sequence[str]) -> dict[str, Page]:
+        """Return documents of the web; each is fetched once in a run, however often the run looks."""
+        if new := [url for url in urls if url not in self.pages]:
+            from jobs.kit.web import fetch_all
+
+            self.pages |= fetch_all(new, self.user_agent, self.stopping)
+        return {url: self.pages[url] for url in urls}
 
     def _look_up(self, seen: Seen, needs: Sequence[Need]) -> Seen:
         """Read what is needed, a batch at a time: a job keeps less of an object than came over the wire."""

@@ -179,6 +179,7 @@ class Probe(_Part, frozen=True):
     """How to know that a container is well."""
 
     period_seconds: int
+    timeout_seconds: int
     failure_threshold: int
     http_get: HttpGet | None = None
     exec: Exec | None = None

@@ -178,8 +178,8 @@ class Mirror:
             image=self.image,
             env=self._registry_env(),
             ports=(ContainerPort(name=PORT_NAME, container_port=PORT, protocol="TCP"),),
-            readiness_probe=Probe(http_get=answers, period_seconds=5, failure_threshold=3),
-            liveness_probe=Probe(http_get=answers, period_seconds=20, failure_threshold=6),
+            readiness_probe=Probe(http_get=answers, period_seconds=5, timeout_seconds=3, failure_threshold=3),
+            liveness_probe=Probe(http_get=answers, period_seconds=20, timeout_seconds=10, failure_threshold=6),
             resources=_amounts(self.spec.resources),
             security_context=_SECURITY,
             volume_mounts=(VolumeMount(name="cache", mount_path="/var/lib/registry"),),
@@ -232,7 +232,10 @@ class Mirror:
             image=self.node_image,
             args=tuple(args),
             readiness_probe=Probe(
-                exec=Exec(command=("chores", *args, "--check")), period_seconds=30, failure_threshold=2
+                exec=Exec(command=("chores", *args, "--check")),
+                period_seconds=30,
+                timeout_seconds=10,  # Python starts slowly where the CPU is scarce
+                failure_threshold=2,
             ),
             resources=ResourceAmounts(requests={"cpu": "5m", "memory": "48Mi"}, limits={"memory": "96Mi"}),
             security_context=_SECURITY,
