@@ -258,6 +258,8 @@ def _anew(case: _Case) -> Step | None:
         return None
     if not case.settings.allow_cache_loss:
         return Step(remedy=f"{why}: it can only be made anew, empty, which --allow-cache-loss does")
+    if STATEFUL_SETS.kind in case.seen.denied:
+        return Step(remedy=f"made anew once it can be seen whether a {STATEFUL_SETS.kind} holds it")
     claim, holder = case.actual(case.mirror.claim.key), case.actual(case.mirror.stateful_set.key)
     assert claim
     if holder is None:
