@@ -54,13 +54,26 @@ class Asked(NamedTuple):
 
 
 def look(asked: Asked) -> str:
-    """Return what is wrong with the file on the node, or nothing."""
-    return _attempt(asked, _say)
+    """Return what is wrong with the mirror's files on the node, or nothing."""
+    return _everywhere(asked, _say)
 
 
 def settle(asked: Asked) -> str:
-    """Make the file as it should be. Return what is wrong with it nevertheless, or nothing."""
-    return _attempt(asked, _do)
+    """Make the files as they should be. Return what is wrong with them nevertheless, or nothing."""
+    return _everywhere(asked, _do)
+
+
+def _everywhere(asked: Asked, act: Callable[[Asked, Verdict], str]) -> str:
+    """See to the file, and to those of hosts that the mirror was for before: they would send pulls to a wrong cache."""
+    problems = [_attempt(each, act) for each in (asked, *_of_other_hosts(asked))]
+    return "; ".join(filter(None, problems))
+
+
+def _of_other_hosts(asked: Asked) -> Iterator[Asked]:
+    with contextlib.suppress(FileNotFoundError):
+        for name in sorted(each.name for each in asked.certs.iterdir()):
+            if name != asked.folder.name and ":" not in name:  # we never wrote a folder with a colon
+                yield asked._replace(host=name, wanted=None)
 
 
 def _attempt(asked: Asked, act: Callable[[Asked, Verdict], str]) -> str:
@@ -238,7 +251,7 @@ def _checked(is_right: Callable[[str], bool], what: str) -> Callable[..., str | 
     metavar="DIR",
     help="The folder that containerd's config_path names.",
 )
-@click.option("--remove", is_flag=True, help="Remove the file, if it is that of this RegistryMirror.")
+@click.option("--remove", is_flag=True, help="Remove what was written for this RegistryMirror.")
 @click.option("--check", is_flag=True, help="Change nothing: exit 1 if the file is not as it should be.")
 @click.pass_context
 def command(
@@ -253,8 +266,9 @@ def command(
 ) -> None:
     """Tell this node's containerd of a mirror: what the DaemonSets of mirrors run.
 
-    Writes hosts.toml in the folder of the host, looks every 30 seconds whether it is still as it should be, and runs
-    until SIGTERM. A hosts.toml that kube-chores did not write is never touched.
+    Writes hosts.toml in the folder of the host, removes what it wrote for hosts that the mirror was for before, looks
+    every 30 seconds whether all is still as it should be, and runs until SIGTERM. A hosts.toml that kube-chores did not
+    write is never touched.
 
     \b
     Example:

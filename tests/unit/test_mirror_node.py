@@ -198,6 +198,30 @@ def test_a_folder_with_more_in_it_stays(certs: Path, path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["ca.crt"]
 
 
+def test_what_was_written_for_another_host_goes(certs: Path, path: Path) -> None:
+    """A mirror that gets another upstream would else serve images of the one for the other."""
+    before, theirs, others = (certs / name / "hosts.toml" for name in ("quay.io", "ghcr.io", "gcr.io_5000_"))
+    put(path, WANTED)
+    put(before, hosts_toml("hub", MIRROR, "https://quay.io"))
+    put(theirs, THEIRS)
+    put(others, hosts_toml("other", MIRROR))
+    (certs / "file").write_text("")
+    (certs / "gone").symlink_to("nowhere")
+
+    refused = check(certs)
+    assert (refused.exit_code, refused.output) == (1, f"error: {before} is still there\n")
+    with running(certs) as process:
+        wait_for(lambda: not before.exists(), "the file to go", told=process.said)
+
+    assert check(certs).exit_code == 0
+    assert [each.exists() for each in (path, before.parent, theirs, others)] == [True, False, True, True]
+    put(before, hosts_toml("hub", MIRROR))
+    assert check(certs, *REMOVE).exit_code == 1
+    with running(certs, REMOVE) as process:
+        wait_for(lambda: check(certs, *REMOVE).exit_code == 0, "the files to go", told=process.said)
+    assert [each.exists() for each in (path, before.parent, theirs, others)] == [False, False, True, True]
+
+
 @pytest.mark.parametrize("asked", [ASKED, REMOVE])
 def test_what_a_killed_process_left_goes(certs: Path, path: Path, asked: Sequence[str]) -> None:
     put(path, hosts_toml("hub", "http://10.0.0.8:5000"))
