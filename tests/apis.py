@@ -8,6 +8,7 @@ import itertools
 import json
 import secrets
 import ssl
+import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping
@@ -65,6 +66,7 @@ class Api:
 
     def __post_init__(self) -> None:
         self._made: list[str] = []
+        self._of_thread = threading.local()
         self._resources: dict[tuple[str, str], tuple[str, bool]] = {}
         self.mark()
         self._old_events = {event["metadata"]["uid"] for event in self._all_events()}
@@ -94,14 +96,22 @@ class Api:
             connection.request(method, path, content, {**sent, **(headers or {})})
             answer = connection.getresponse()
             return answer.status, dict(answer.headers), answer.read()
-        finally:
+        except BaseException:
             connection.close()
+            raise
+        finally:
+            if self.kind == "sandbox":
+                connection.close()
 
     def _connection(self) -> http.client.HTTPConnection:
+        """A new one to the embedded server; to the real one each thread keeps its own: a handshake takes long."""
         scheme, _, host = self.url.partition("://")
         if scheme == "http":
             return http.client.HTTPConnection(host, timeout=30)
-        return http.client.HTTPSConnection(host, timeout=30, context=self._tls)
+        if not hasattr(self._of_thread, "connection"):
+            self._of_thread.connection = http.client.HTTPSConnection(host, timeout=30, context=self._tls)
+        kept: http.client.HTTPConnection = self._of_thread.connection
+        return kept
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
@@ -182,16 +192,13 @@ class Api:
         self.call("DELETE", self.path(obj))
 
     def put(self, obj: Object) -> Object:
-        """Create the object or replace it, as `kubectl apply` would; it stays after the test."""
-        path = self.path(obj, named=False)
-        status, _, body = self.request("POST", path, obj)
-        if status == 409:
-            return self.replace(obj)
-        if status >= 300:
-            raise ApiError("POST", path, status, body)
+        """Create the object or replace it if it is another, as `kubectl apply` would; it stays after the test."""
+        current = self.get(obj)
+        if current:
+            return current if _is_within(obj, current) else self.replace(obj)
+        made = self.call("POST", self.path(obj, named=False), obj)
         if obj["kind"] == "CustomResourceDefinition":
             self._wait_until_served(obj)
-        made: Object = json.loads(body)
         return made
 
     def namespace(self, name: str, **metadata: Any) -> str:
@@ -278,6 +285,15 @@ class Api:
             status, _, body = self.request("GET", path, headers=METADATA_ONLY if "metadata" in where else None)
             texts[where] = body.decode() if status == 200 else ""
         return texts
+
+
+def _is_within(wanted: Any, actual: Any) -> bool:
+    """Whether all of `wanted` is so in `actual`, which may have more fields, though not more items of a list."""
+    if isinstance(wanted, dict) and isinstance(actual, dict):
+        return all(_is_within(value, actual.get(name)) for name, value in wanted.items())
+    if isinstance(wanted, list) and isinstance(actual, list):
+        return len(wanted) == len(actual) and all(map(_is_within, wanted, actual))
+    return bool(wanted == actual)
 
 
 METADATA_ONLY = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
