@@ -273,6 +273,7 @@ class StatefulSetSpec(_Part, frozen=True):
 
     replicas: int
     service_name: str
+    pod_management_policy: str
     selector: Selector
     template: PodTemplate
 

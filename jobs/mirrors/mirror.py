@@ -16,6 +16,7 @@ from functools import cached_property
 import msgspec
 from msgspec import Struct, structs
 
+from jobs import __version__
 from jobs.kit import stamps
 from jobs.mirrors.manifests import (
     Capabilities,
@@ -57,6 +58,7 @@ from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, Amounts, RegistryMir
 
 NAME = "mirror-audit"
 REGISTRY_IMAGE = "registry:3"
+NODE_IMAGE = f"kube-chores:{__version__}"
 MIRROR = "kubechores.dev/mirror"
 CONFIG_HASH = "kubechores.dev/config-hash"
 CREDENTIALS_VERSION = "kubechores.dev/credentials-version"
@@ -71,6 +73,7 @@ _PREFIX, _HEADLESS = "registry-mirror-", "-headless"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _PINNED = re.compile(r"[^@]*(:(?!latest$)[^:/@]+|@[^@]+)")
 _NOBODY = 65532
+_CACHE = "/var/lib/registry"
 _CERTS = "/etc/containerd/certs.d"  # https://github.com/containerd/containerd/blob/main/docs/hosts.md
 _EVERYTHING = (Toleration(operator="Exists"),)
 _REQUESTS: Amounts = {"cpu": "50m", "memory": "128Mi"}
@@ -87,6 +90,15 @@ def name_problem(name: str) -> str:
     if len(name) > longest:
         return f"is {len(name)} characters long; at most {longest} leave room for the names of pods"
     return ""
+
+
+def registry_of(image: str) -> str:
+    """Return the host that nodes pull an image from: the first part of its name, if that can be one.
+
+    https://github.com/distribution/reference/blob/main/normalize.go
+    """
+    host, slash, _ = image.partition("/")
+    return host if slash and (host == "localhost" or set(host) & {".", ":"}) else "docker.io"
 
 
 def is_pinned(image: str) -> bool:
@@ -163,6 +175,8 @@ class Mirror:
         spec = StatefulSetSpec(
             replicas=1,
             service_name=self.headless_service.metadata.name,
+            # A pod in order is not replaced before it was ready: one with a wrong upstream never would be.
+            pod_management_policy="Parallel",
             selector=Selector(match_labels=labels),
             template=template,
         )
@@ -182,7 +196,7 @@ class Mirror:
             liveness_probe=Probe(http_get=answers, period_seconds=20, timeout_seconds=10, failure_threshold=6),
             resources=_amounts(self.spec.resources),
             security_context=_SECURITY,
-            volume_mounts=(VolumeMount(name="cache", mount_path="/var/lib/registry"),),
+            volume_mounts=(VolumeMount(name="cache", mount_path=_CACHE),),
         )
         security = PodSecurityContext(
             run_as_user=_NOBODY,
@@ -202,6 +216,8 @@ class Mirror:
             "REGISTRY_PROXY_REMOTEURL": f"https://{self.spec.upstream}",
             "REGISTRY_PROXY_TTL": self.spec.ttl,
             "REGISTRY_STORAGE_DELETE_ENABLED": "true",  # without it nothing is ever dropped, whatever the ttl
+            # What one upstream had is not served as another one's, though the volume stays.
+            "REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY": f"{_CACHE}/{self.spec.upstream.replace(':', '_')}",
         }
         env = [Env(name=name, value=value) for name, value in plain.items()]
         if secret := self.spec.credentials_secret:
