@@ -13,6 +13,7 @@ import click
 
 from jobs.kit.apply import DryRun
 
+_OF_THIS_RUN = ("dry_run", "diff", "check", "output", "verbose", "log_format")
 F = TypeVar("F", bound=Callable[..., Any])
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -30,6 +31,7 @@ class RunOptions:
     kubeconfig: str | None = None
     context: str | None = None
     namespace: str | None = None
+    given: tuple[str, ...] = ()  # what the command line said beside how to show it, and whether to write
 
 
 def option(*names: str, env: tuple[str, ...] = (), **settings: Any) -> Callable[[F], F]:
@@ -52,7 +54,8 @@ def run_options(namespace: str | None = None) -> Callable[[F], F]:
     def add_to(command: F) -> F:
         @wraps(command)
         def with_options(**given: Any) -> Any:
-            shared = {name: given.pop(name, None) for name in RunOptions.__dataclass_fields__}
+            shared = {name: given.pop(name, None) for name in RunOptions.__dataclass_fields__ if name != "given"}
+            shared["given"] = _given(click.get_current_context())
             dry_run = DryRun(shared.pop("dry_run"))
             if shared["check"] and dry_run is DryRun.NONE:
                 dry_run = DryRun.CLIENT
@@ -63,6 +66,19 @@ def run_options(namespace: str | None = None) -> Callable[[F], F]:
         return with_options  # type: ignore[return-value]
 
     return add_to
+
+
+def _given(context: click.Context) -> tuple[str, ...]:
+    """Return the options that the command line has, as a command that does the same for real has them."""
+    words: list[str] = []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        typed = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if typed and name not in _OF_THIS_RUN and isinstance(parameter, click.Option):
+            value = context.params[name]
+            for each in value if parameter.multiple else [value]:
+                words += [parameter.opts[0]] if parameter.is_flag else [parameter.opts[0], str(each)]
+    return tuple(words)
 
 
 def _namespace_option(text: str) -> Callable[[Any], Any]:

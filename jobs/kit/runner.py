@@ -66,6 +66,8 @@ class Job(Generic[Settings, Seen]):
     `observe` only reads; `plan` and `conditions` are pure: no cluster, no clock, no environment. `max_deletes` is what
     the deletion brake allows; None is its default. With `steps` what was written is followed by another look and plan,
     since what comes next hangs on what is there; `wait_seconds` is how long the run may look for what it waits for.
+    Such looks fetch a document of the web again if `again` says that of its URL. `cronjob` is that of the manifests,
+    where its name is not the job's.
     """
 
     name: str
@@ -75,6 +77,8 @@ class Job(Generic[Settings, Seen]):
     plan: Callable[[Seen, Settings, datetime], Plan]
     conditions: Callable[[Seen, Settings, Plan, Sequence[Result], datetime], Sequence[Statement]] | None = None
     max_deletes: int | None = None
+    again: Callable[[str], bool] = lambda url: False
+    cronjob: str = ""
     steps: bool = False
     wait_seconds: float = 0.0
 
@@ -93,7 +97,7 @@ def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
             log.log.error(error)
             return error.exit_code
         for brake in plan.brakes:
-            log.log.error(_lift(job.name, brake, connection, options))
+            log.log.error(_lift(job.name, job.cronjob or job.name, brake, connection, options))
         code = _exit_code(results, options, stopped=stopping())
         report.write(report.Report(job.name, options, plan, results, transport.traffic, code))
         return code
@@ -213,8 +217,8 @@ class _Run(Generic[Settings, Seen]):
         return plan, seen
 
     def _fetched(self, urls: Sequence[str]) -> dict[str, Page]:
-        """Return documents of the web; each is fetched once in a run, however often the run looks."""
-        if new := [url for url in urls if url not in self.pages]:
+        """Return documents of the web; most are fetched once in a run, however often the run looks."""
+        if new := [url for url in urls if url not in self.pages or self.job.again(url)]:
             from jobs.kit.web import fetch_all
 
             self.pages |= fetch_all(new, self.user_agent, self.stopping)
@@ -244,9 +248,13 @@ class _Run(Generic[Settings, Seen]):
 
 
 def _untried(findings: Sequence[Finding], written: Sequence[Result]) -> list[Finding]:
-    """Return the findings without what failed before; what was written in vain is told, and not written again."""
-    failed = {r.finding.object for r in written if r.outcome is not Outcome.DONE}
-    done = {(r.finding.object, r.finding.code, r.finding.fix.action) for r in written if r.finding.fix}
+    """Return the findings without what failed before; what was written in vain is told, and not written again.
+
+    What was skipped was not: it changed meanwhile, and may be planned anew.
+    """
+    tried = [r for r in written if r.outcome is not Outcome.SKIPPED]
+    failed = {r.finding.object for r in tried if r.outcome is not Outcome.DONE}
+    done = {(r.finding.object, r.finding.code, r.finding.fix.action) for r in tried if r.finding.fix}
     return [
         structs.replace(each, fix=None) if each.fix and (each.object, each.code, each.fix.action) in done else each
         for each in findings
@@ -275,18 +283,19 @@ def _found_done(result: Result) -> Result:
     return result._replace(outcome=Outcome.DONE, message=message, exit_code=ExitCode.DONE)
 
 
-def _lift(job: str, brake: Brake, connection: Connection, options: RunOptions) -> str:
+def _lift(job: str, cronjob: str, brake: Brake, connection: Connection, options: RunOptions) -> str:
     """Return the message that tells what a brake held, and the command that lifts it once."""
     if connection.in_pod:
+        name = f"{cronjob}-lift-{secrets.token_hex(3)}"
         command = (
-            f"kubectl create job {job}-lift-{secrets.token_hex(3)} --from=cronjob/{job} -n {connection.namespace}"
+            f"kubectl create job {name} --from=cronjob/{cronjob} -n {connection.namespace}"
             f" --dry-run=client -o yaml | kubectl set env --local -f - {variable(brake.option)}={brake.value} -o yaml"
             " | kubectl create -f -"
         )
     else:
-        where = {"-n": options.namespace, "--context": connection.context, "--kubeconfig": options.kubeconfig}
-        flags = [word for flag, value in where.items() if value for word in (flag, value)]
-        command = shlex.join(["chores", job, *flags, brake.option, brake.value])
+        # The current context may be another one by then.
+        context = ["--context", connection.context] if connection.context and not options.context else []
+        command = shlex.join(["chores", job, *options.given, *context, brake.option, brake.value])
     return f"{brake.held}. If that is meant, run once:\n  {command}"
 
 
