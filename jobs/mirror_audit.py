@@ -18,7 +18,6 @@ import click
 import msgspec
 from msgspec import Raw, Struct
 
-from jobs import __version__
 from jobs.kit import log, options
 from jobs.kit.apply import DryRun
 from jobs.kit.cluster import Cluster, whole
@@ -29,7 +28,7 @@ from jobs.kit.errors import ApiError
 from jobs.kit.model import ExitCode, Finding, ObjectKey, Plan, Result, Severity
 from jobs.kit.objects import SECRETS, PartialObject, Resource
 from jobs.kit.runner import Job, run
-from jobs.mirrors.mirror import NAME
+from jobs.mirrors.mirror import NAME, NODE_IMAGE
 from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, RegistryMirror, parse_registry_mirror
 from jobs.mirrors.seen import (
     CHILD_KINDS,
@@ -46,7 +45,7 @@ from jobs.mirrors.seen import (
 from jobs.mirrors.status import statements
 from jobs.mirrors.verdicts import audit, unchanged
 
-NODE_IMAGE = f"kube-chores:{__version__}"
+REPAIR = "mirror-repair"  # the CronJob with the rights to repair
 _LINUX = "kubernetes.io/os=linux"
 _OF_SERVICE = "kubernetes.io/service-name"
 Reduced = TypeVar("Reduced")
@@ -66,7 +65,7 @@ def settings(connection: Connection, run_options: options.RunOptions, given: Map
     mirrors = from_files(filenames, REGISTRY_MIRRORS, parse_registry_mirror, "") if filenames else None
     return Settings(
         run_options.namespace or NAMESPACE,
-        given["node_image"],
+        given["node_image"] or (NODE_IMAGE if connection.in_pod else ""),
         reach,
         given["metrics_url"] or "",
         mirrors,
@@ -193,6 +192,11 @@ def conditions(
     return statements(active, results, now, asked=settings.reach is Reach.NETWORK)
 
 
+def _is_of_a_mirror(url: str) -> bool:
+    """Whether what a URL says may change by what a repair writes; upstreams answer as they do."""
+    return url.startswith("http://")
+
+
 @click.command(NAME)
 @options.option(
     "--filename",
@@ -217,10 +221,9 @@ def conditions(
 )
 @options.option(
     "--node-image",
-    default=NODE_IMAGE,
-    show_default=True,
     metavar="IMAGE",
-    help="The image of kube-chores as nodes pull it, which the DaemonSets should have.",
+    help=f"The image of kube-chores as nodes pull it, which the DaemonSets should have. Default is {NODE_IMAGE} in a "
+    "pod; elsewhere each keeps the one it has.",
 )
 @options.option(
     "--repair", is_flag=True, help="Make what is missing, set right what drifted, remove what is left over."
@@ -271,6 +274,8 @@ def command(context: click.Context, /, options: options.RunOptions, **given: Any
         plan,
         conditions,
         max_deletes=sys.maxsize,  # the plan has a brake of its own, which counts mirrors
+        again=_is_of_a_mirror,
+        cronjob=REPAIR if given["repair"] else NAME,
         steps=given["repair"],
         wait_seconds=given["wait"],
     )

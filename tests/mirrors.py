@@ -13,8 +13,7 @@ from typing import Any
 
 from jobs.kit.custom_resources import Head
 from jobs.kit.model import ObjectKey
-from jobs.mirror_audit import NODE_IMAGE
-from jobs.mirrors.mirror import MIRROR, Mirror
+from jobs.mirrors.mirror import MIRROR, NODE_IMAGE, Mirror
 from jobs.mirrors.registry_mirrors import RegistryMirror, parse_registry_mirror
 from tests.apis import Api, Object, wait_for
 from tests.canary import canary

@@ -15,6 +15,7 @@ from jobs.mirrors.seen import NODES, SLICES, Object, Seen, Settings
 
 _MOST_FIELDS_NAMED = 3
 # Told apart from other drift: what the fingerprint says of the mirror, and what a volume can and cannot do.
+UNKNOWN = "(unknown)"
 NOT_DRIFT: frozenset[Path] = frozenset(
     {
         ("f:metadata", "f:annotations", f"f:{stamps.FINGERPRINT}"),
@@ -50,7 +51,7 @@ def is_ours(actual: Object) -> bool:
 
 def made_for(actual: Object) -> str:
     """Return the name of the mirror that an object was made for."""
-    return str((actual["metadata"].get("annotations") or {}).get(stamps.RULE, "(unknown)"))
+    return str((actual["metadata"].get("annotations") or {}).get(stamps.RULE, UNKNOWN))
 
 
 def _drifted(mirror: Mirror, wanted: Manifest, actual: Object, settings: Settings) -> Iterator[Finding]:

@@ -113,6 +113,11 @@ CODES: Mapping[str, Code] = {
         "an image has no tag and no digest, or the tag latest: what runs changes by itself",
         "name a tag or, better, a digest",
     ),
+    "image-through-itself": Code(
+        _WARNING,
+        "with fallback None nodes could pull an image of the mirror through the mirror alone, which needs it to start",
+        "set spec.fallback: Upstream, or have the image in another registry",
+    ),
     "terminating": Code(_WARNING, "a resource of the mirror is being deleted", "see what deletes it"),
     "orphan": Code(
         _WARNING,

@@ -7,19 +7,22 @@ DaemonSet when the registry is ready; what cannot be changed in place is deleted
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct, structs
 
+from jobs.kit import stamps
 from jobs.kit.brakes import allowed
 from jobs.kit.errors import ApiError
 from jobs.kit.manifests import Deletion
 from jobs.kit.model import Action, Brake, ExitCode, Finding, Fix, Need, ObjectKey
-from jobs.mirrors.children import NOT_DRIFT, behind, is_ours, made_for
+from jobs.mirrors.answers import secret_key
+from jobs.mirrors.children import NOT_DRIFT, UNKNOWN, behind, is_ours, made_for
 from jobs.mirrors.codes import CODES
 from jobs.mirrors.drift import drift
-from jobs.mirrors.findings import finding, unreadable
+from jobs.mirrors.findings import finding
 from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS, Manifest, VolumeResources
 from jobs.mirrors.mirror import Mirror
 from jobs.mirrors.seen import SLICES, STORAGE_CLASSES, Object, Seen, Settings, StorageClass
@@ -29,11 +32,12 @@ from jobs.mirrors.seen import SLICES, STORAGE_CLASSES, Object, Seen, Settings, S
 _FROZEN: Mapping[str, tuple[str, ...]] = {
     SERVICES.kind: ("spec.clusterIP",),
     CLAIMS.kind: ("spec.accessModes", "spec.storageClassName"),
-    STATEFUL_SETS.kind: ("spec.selector", "spec.serviceName"),
+    STATEFUL_SETS.kind: ("spec.selector", "spec.serviceName", "spec.podManagementPolicy"),
     DAEMON_SETS.kind: ("spec.selector",),
 }
 _ORDER = (SERVICES.kind, CLAIMS.kind, STATEFUL_SETS.kind, DAEMON_SETS.kind)
 _CREDENTIALS = ("credentials-missing", "credentials-upstream", "unreadable")
+_HOSTS = ("--host=", "--upstream=")  # arguments that say for which images nodes ask the mirror
 
 
 class Applied(Struct, frozen=True, gc=False):
@@ -70,6 +74,7 @@ class Step(NamedTuple):
     need: Need | None = None
     waits: bool = False
     first: Finding | None = None
+    exit_code: ExitCode = ExitCode.DONE
 
 
 class _Case(NamedTuple):
@@ -79,6 +84,7 @@ class _Case(NamedTuple):
     seen: Seen
     settings: Settings
     codes: frozenset[str]
+    without_credentials: bool
 
     def actual(self, key: ObjectKey) -> Object | None:
         """What is there of that name and made for a mirror, and is to stay."""
@@ -102,7 +108,8 @@ class Repairs(NamedTuple):
 
 def repairs(mirror: Mirror, findings: Sequence[Finding], seen: Seen, settings: Settings) -> Repairs:
     """Return what is found of one mirror with what is done about it."""
-    case = _Case(mirror, seen, settings, frozenset(each.code for each in findings))
+    unusable = any(each.object == secret_key(mirror) and each.code in _CREDENTIALS for each in findings)
+    case = _Case(mirror, seen, settings, frozenset(each.code for each in findings), unusable)
     wanted = {child.key: child for child in mirror.children}
     steps = [(each, _step(case, each, wanted.get(each.object))) for each in findings]
     return _with_steps(steps)
@@ -110,10 +117,29 @@ def repairs(mirror: Mirror, findings: Sequence[Finding], seen: Seen, settings: S
 
 def _with_steps(steps: Sequence[tuple[Finding, Step]]) -> Repairs:
     return Repairs(
-        [each for found, step in steps for each in _with_step(found, step)],
+        _one_write_each([each for found, step in steps for each in _with_step(found, step)]),
         [step.need for _, step in steps if step.need],
         any(step.waits for _, step in steps),
     )
+
+
+def _one_write_each(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings with one write to each object: its deletion, if there is one, after which all is new."""
+    writes: dict[ObjectKey, Finding] = {}
+    for each in findings:
+        before = writes.get(each.object)
+        if each.fix and (before is None or _deletes(each) > _deletes(before)):
+            writes[each.object] = each
+    return [
+        structs.replace(each, fix=None, remedy="comes with another step for the same object")
+        if each.fix and writes[each.object] is not each
+        else each
+        for each in findings
+    ]
+
+
+def _deletes(found: Finding) -> bool:
+    return found.fix is not None and found.fix.action is Action.DELETE
 
 
 def refused(found: Finding) -> Finding:
@@ -123,7 +149,8 @@ def refused(found: Finding) -> Finding:
 
 def _with_step(found: Finding, step: Step) -> list[Finding]:
     """Return a finding with its step, after what comes before that."""
-    told = structs.replace(found, fix=step.fix, remedy=step.remedy)
+    exit_code = step.exit_code or found.exit_code
+    told = structs.replace(found, fix=step.fix, remedy=step.remedy, exit_code=exit_code)
     return [step.first, told] if step.first else [told]
 
 
@@ -153,9 +180,7 @@ def _make(case: _Case, wanted: Manifest) -> Step:
 
 
 def _no_credentials(case: _Case) -> str:
-    if case.mirror.spec.credentials_secret and case.codes.intersection(_CREDENTIALS):
-        return f"done once secret/{case.mirror.spec.credentials_secret} can be used"
-    return ""
+    return f"done once {secret_key(case.mirror)} can be used" if case.without_credentials else ""
 
 
 def _is_ready(case: _Case) -> bool:
@@ -174,8 +199,27 @@ def _set_right(case: _Case, wanted: Manifest) -> Step:
     fields = _drifted(wanted, actual)
     if wanted is case.mirror.stateful_set and (problem := _not_now(case, fields)):
         return Step(remedy=problem)
+    if wanted is case.mirror.daemon_set and _is_for_others(wanted, actual) and not _serves_as_asked(case):
+        key = case.mirror.stateful_set.key
+        remedy = f"done once {key} is ready, as asked: it would serve what it has for another host"
+        return Step(remedy=remedy, waits=True)
     without_address = wanted is case.mirror.service and not case.mirror.cluster_ip
     return Step(_delete(actual)) if without_address or _frozen(wanted, fields) else _apply(wanted, actual)
+
+
+def _is_for_others(wanted: Manifest, actual: Object) -> bool:
+    """Whether nodes ask the mirror for images of another host so far."""
+    return _for_what(wanted.body()) != _for_what(actual)
+
+
+def _for_what(daemon_set: Object) -> set[str]:
+    args = [arg for each in daemon_set["spec"]["template"]["spec"]["containers"] for arg in each.get("args") or []]
+    return {arg for arg in args if arg.startswith(_HOSTS)}
+
+
+def _serves_as_asked(case: _Case) -> bool:
+    registry = case.actual(case.mirror.stateful_set.key)
+    return bool(registry) and not _drifted(case.mirror.stateful_set, registry or {}) and _is_ready(case)
 
 
 def _drifted(wanted: Manifest, actual: Object) -> list[str]:
@@ -199,8 +243,12 @@ def _not_now(case: _Case, fields: Sequence[str]) -> str:
     """Return why the registry is not to be rolled: without its upstream it would not start, and serve nothing."""
     if problem := _no_credentials(case):
         return problem
-    rolls = any(field.startswith("spec.template") for field in fields)
-    if rolls and "upstream-down" in case.codes and _is_ready(case):
+    rolls = any(field.startswith("spec.template") for field in fields) or _frozen(case.mirror.stateful_set, fields)
+    return _not_without_upstream(case) if rolls else ""
+
+
+def _not_without_upstream(case: _Case) -> str:
+    if "upstream-down" in case.codes and _is_ready(case):
         return "done once the upstream answers: a registry does not start without it, and this one serves what it has"
     return ""
 
@@ -224,9 +272,10 @@ def _grow(case: _Case, wanted: Manifest) -> Step:
     if key and key not in case.seen.looks:
         return Step(need=Need(key))
     look = case.seen.looks.get(key) if key else None
-    if key and isinstance(look, ApiError):
-        unknown = unreadable(key, look, (case.mirror.asked.name,))
-        return Step(remedy=f"done once {key} can be read: does it let volumes grow?", first=unknown)
+    if isinstance(look, ApiError) and look.status != HTTPStatus.NOT_FOUND:
+        # No finding of its own: an audit, which does not look there, would not have it.
+        remedy = f"done once {key} can be read, which says whether volumes can grow: {look.message}"
+        return Step(remedy=remedy, exit_code=look.exit_code)
     return _anew(case) or _apply(wanted, actual)
 
 
@@ -264,6 +313,8 @@ def _anew(case: _Case) -> Step | None:
     assert claim
     if holder is None:
         return Step(_delete(claim))
+    if problem := _not_without_upstream(case):
+        return Step(remedy=problem)
     key = case.mirror.stateful_set.key
     reason = f"holds {case.mirror.claim.key}, which is to be made anew"
     first = structs.replace(finding("drifted", key, reason, case.mirror.asked), fix=_delete(holder))
@@ -284,6 +335,8 @@ def _why_anew(case: _Case) -> str:
         look = case.seen.looks.get(key) if key else None
         if key is None:
             return "it has no storage class that could let it grow"
+        if isinstance(look, ApiError) and look.status == HTTPStatus.NOT_FOUND:
+            return f"{key} is not there, which could let it grow"
         if isinstance(look, StorageClass) and not look.expands:
             return f"{key} does not let volumes grow"
     return ""
@@ -309,8 +362,10 @@ class Forgetting(Struct, frozen=True, gc=False):
         (container,) = template["spec"]["containers"]
         args = [*_whose(self.actual), "--remove"]
         probe = {**container.get("readinessProbe", {}), "exec": {"command": ["chores", *args, "--check"]}}
-        changed = {**container, "image": self.image, "args": args, "readinessProbe": probe}
-        pod = {**template["spec"], "containers": [changed]}
+        changed = {**container, "image": self.image or container["image"], "args": args, "readinessProbe": probe}
+        # Also on nodes that it was not meant for lately: what was written there is there still.
+        tolerations = [{"operator": "Exists"}]
+        pod = {**template["spec"], "containers": [changed], "tolerations": tolerations}
         spec = {**self.actual["spec"], "template": {**template, "spec": pod}}
         kind = {"apiVersion": DAEMON_SETS.api_version, "kind": DAEMON_SETS.kind}
         return msgspec.json.encode({**self.actual, **kind, "spec": spec})
@@ -338,7 +393,7 @@ def removals(orphans: Sequence[Finding], seen: Seen, settings: Settings) -> Repa
     for each in orphans:
         left.setdefault(made_for(seen.children[each.object]), []).append(each.object)
     steps = [(each, _removal(each, left[made_for(seen.children[each.object])], seen, settings)) for each in orphans]
-    going = {made_for(seen.children[each.object]) for each, step in steps if step.fix or step.waits}
+    going = {made_for(seen.children[each.object]) for each, step in steps if step.fix and _begins(each, step.fix)}
     most = allowed(len({made_for(child) for child in seen.children.values() if is_ours(child)}), settings.max_deletes)
     if len(going) <= most:
         return _with_steps(steps)
@@ -348,6 +403,11 @@ def removals(orphans: Sequence[Finding], seen: Seen, settings: Settings) -> Repa
         str(len(going)),
     )
     return Repairs([_held(each) for each in orphans], brakes=[brake])
+
+
+def _begins(orphan: Finding, fix: Fix) -> bool:
+    """Whether a removal begins with this write, or a cache is lost by it; what has begun goes on."""
+    return isinstance(fix.body, Forgetting) or orphan.object.kind == CLAIMS.kind
 
 
 def _held(found: Finding) -> Finding:
@@ -363,6 +423,8 @@ def _removal(orphan: Finding, others: Sequence[ObjectKey], seen: Seen, settings:
     actual = seen.children[key]
     if actual["metadata"].get("deletionTimestamp"):
         return Step(remedy="being deleted", waits=True)
+    if made_for(actual) == UNKNOWN:
+        return Step(remedy=f"whose it is cannot be told: restore its annotation {stamps.RULE}, or delete it by hand")
     is_gone = not orphan.subjects  # of a mirror that is there nodes must not forget what its own DaemonSet tells
     if key.kind == DAEMON_SETS.kind and is_gone:
         return _forget(actual, settings)

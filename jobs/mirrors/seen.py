@@ -41,7 +41,10 @@ class Reach(str, Enum):
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run is told. `mirrors` are those of files; None means those of the cluster."""
+    """What one run is told. `mirrors` are those of files; None means those of the cluster.
+
+    `node_image` empty is the one that a DaemonSet has.
+    """
 
     namespace: str
     node_image: str

@@ -11,7 +11,7 @@ from jobs.mirrors.answers import Asked, credentials, mirror_itself, secret_key, 
 from jobs.mirrors.children import child_findings, is_ours, made_for
 from jobs.mirrors.codes import CODES
 from jobs.mirrors.findings import finding, unreadable
-from jobs.mirrors.mirror import CREDENTIALS_VERSION, Mirror, is_pinned, name_problem
+from jobs.mirrors.mirror import CREDENTIALS_VERSION, NODE_IMAGE, Mirror, is_pinned, name_problem, registry_of
 from jobs.mirrors.registry_mirrors import RegistryMirror
 from jobs.mirrors.repairs import Repairs, refused, removals, repairs
 from jobs.mirrors.seen import Credentials, Seen, Settings
@@ -35,7 +35,7 @@ def audit(seen: Seen, settings: Settings) -> Audit:
     findings = [*_unreadable(seen, active), *_unusable(active), *_duplicates(active), *_orphans(seen, settings)]
     questions: list[Asked] = []
     for mirror in mirrors:
-        findings += [*child_findings(mirror, seen, settings), *_unpinned(mirror)]
+        findings += [*child_findings(mirror, seen, settings), *_unpinned(mirror), *_locked_out(mirror)]
         questions += [
             credentials(mirror, seen),
             upstream(mirror, seen, settings),
@@ -77,12 +77,20 @@ def _repaired(found: Audit, mirrors: Sequence[Mirror], seen: Seen, settings: Set
 
 def _mirror(asked: RegistryMirror, seen: Seen, settings: Settings) -> Mirror:
     """Return the mirror with all that is known of it: what is not known stays as it is in the cluster."""
-    mirror = Mirror(asked, settings.namespace, settings.node_image)
+    mirror = Mirror(asked, settings.namespace, settings.node_image or NODE_IMAGE)
+    if not settings.node_image and (in_use := _image_in_use(mirror, seen)):
+        mirror = replace(mirror, node_image=in_use)
     service = seen.children.get(mirror.service.key)
     address = service["spec"].get("clusterIP", "") if service and is_ours(service) else ""
     look = seen.looks.get(secret_key(mirror)) if asked.spec.credentials_secret else None
     version = look.version if isinstance(look, Credentials) else _version_in_use(mirror, seen)
     return replace(mirror, cluster_ip="" if address == "None" else address, credentials_version=version)
+
+
+def _image_in_use(mirror: Mirror, seen: Seen) -> str:
+    actual = seen.children.get(mirror.daemon_set.key)
+    containers = actual["spec"]["template"]["spec"]["containers"] if actual and is_ours(actual) else []
+    return str(containers[0].get("image", "")) if containers else ""
 
 
 def _version_in_use(mirror: Mirror, seen: Seen) -> str:
@@ -133,6 +141,16 @@ def _unpinned(mirror: Mirror) -> Iterator[Finding]:
         yield finding("image-unpinned", mirror.daemon_set.key, reason, mirror.asked)
 
 
+def _locked_out(mirror: Mirror) -> Iterator[Finding]:
+    """Yield which images of the mirror nodes could only pull through the mirror itself."""
+    if mirror.spec.fallback == "Upstream":
+        return
+    for image, key in ((mirror.image, mirror.stateful_set.key), (mirror.node_image, mirror.daemon_set.key)):
+        if registry_of(image) == mirror.spec.host:
+            reason = f"image {image} is of {mirror.spec.host}, which nodes pull through this mirror alone"
+            yield finding("image-through-itself", key, reason, mirror.asked)
+
+
 def _filling(mirrors: Sequence[Mirror], seen: Seen, settings: Settings) -> Asked:
     url = volumes_url(settings)
     if not url or not mirrors:
@@ -146,9 +164,11 @@ def _orphans(seen: Seen, settings: Settings) -> Iterator[Finding]:
         return
     asked = {asked.name: asked for asked in seen.mirrors}
     known = asked.keys() | {each.head.key.name for each in seen.broken}
+    wanted = {key for each in seen.mirrors for key in _keys(each, settings)}
     for key, actual in sorted(seen.children.items()):
         name = made_for(actual)
-        if not is_ours(actual) or (name in known and not _is_left(key, asked.get(name), settings)):
+        # What a mirror asks for is that mirror's, whatever somebody made of its annotation.
+        if not is_ours(actual) or key in wanted or (name in known and not _is_left(key, asked.get(name), settings)):
             continue
         why = "does not ask for it" if name in known else "is not there"
         reason = f"was made for registrymirror/{name}, which {why}"
@@ -160,7 +180,13 @@ def _is_left(key: ObjectKey, asked: RegistryMirror | None, settings: Settings) -
     """Whether an object was made for a mirror that can be followed and that does not ask for it."""
     if asked is None or asked.head.terminating or name_problem(asked.name):
         return False
-    return key not in [each.key for each in Mirror(asked, settings.namespace, settings.node_image).children]
+    return key not in _keys(asked, settings)
+
+
+def _keys(asked: RegistryMirror, settings: Settings) -> list[ObjectKey]:
+    if name_problem(asked.name):
+        return []
+    return [each.key for each in Mirror(asked, settings.namespace, settings.node_image).children]
 
 
 def unchanged(mirror: Mirror, key: ObjectKey) -> Finding:

@@ -200,6 +200,15 @@ def specified(**spec: Any) -> Callable[[Mirrors, Mirror], None]:
     return specify
 
 
+def image_of_itself(mirrors: Mirrors, mirror: Mirror) -> None:
+    mirrors.edit(registry_mirror(mirror.asked.name), {"spec": {"fallback": "None", "image": "registry:3.0"}})
+    changed = mirrors.api.get(registry_mirror(mirror.asked.name))
+    assert changed
+    for child in mirrors.of(changed).children[3:]:
+        mirrors.apply(child.document())
+    mirrors.settle(mirror)
+
+
 def image_without_tag(mirrors: Mirrors, mirror: Mirror) -> None:
     mirrors.edit(registry_mirror(mirror.asked.name), {"spec": {"image": "registry"}})
     changed = mirrors.api.get(registry_mirror(mirror.asked.name))
@@ -248,6 +257,7 @@ BREAKS: dict[str, tuple[Callable[[Mirrors, Mirror], Any], list[str]]] = {
     "a larger volume is asked for": (resized("30Gi"), ["volume-too-small"]),
     "a smaller volume is asked for": (resized("10Gi"), ["volume-shrink"]),
     "an image without a tag": (image_without_tag, ["image-unpinned"]),
+    "images that only the mirror itself has": (image_of_itself, 2 * ["image-through-itself"]),
     "the mirror is gone": (mirror_of_another, 5 * ["orphan"]),
     "the claim is new and has no volume yet": (pending, ["volume-pending"]),
     "a resource is being deleted": (leaving, ["terminating"]),

@@ -219,7 +219,7 @@ def allowed(api: Api, right: Right) -> bool:
 def said(ran: Ran) -> str:
     if not ran.stdout:
         return ran.stderr
-    return "\n".join(f"{result.get('reason')} {result.get('message')}" for result in ran.results)
+    return "\n".join(f"{result.get('reason')} {result.get('message')} {result.get('remedy')}" for result in ran.results)
 
 
 def test_without_the_secrets_component_nothing_about_secrets_is_asked(api: Api, sync: Run) -> None:

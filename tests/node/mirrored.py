@@ -30,12 +30,21 @@ def rolled_out(kubectl: Hands, kind: str, name: str) -> None:
 class Mirrored:
     """A mirror of an upstream, at work."""
 
-    def __init__(self, node: Node, api: Api, jobs: Jobs, upstream: Upstream, **spec: object) -> None:
+    def __init__(
+        self,
+        node: Node,
+        api: Api,
+        jobs: Jobs,
+        upstream: Upstream,
+        meanwhile: Callable[[Mirrored], object] = lambda lab: None,
+        **spec: object,
+    ) -> None:
         self.node, self.api, self.jobs, self.kubectl, self.upstream = node, api, jobs, jobs.kubectl, upstream
         mirrors = Mirrors(api)
         self.asked = mirrors.ask("mirror", upstream.host, **spec)
-        self._volume(mirrors.of(self.asked))
-        self.repair()
+        self.mirror = mirrors.of(self.asked)
+        self._volume(self.mirror)
+        self.repair(lambda: meanwhile(self))
         self.mirror = mirrors.of(self.asked)
         rolled_out(self.kubectl, "daemonset", self.mirror.daemon_set.metadata.name)
         self._namespace = api.namespace("apps")

@@ -134,6 +134,31 @@ def test_without_a_fallback_pods_wait_for_the_mirror(mirrored: Start, upstream: 
     assert ADDRESS not in {each.sender for each in upstream.accesses()}
 
 
+def test_a_mirror_that_never_worked_does_once_it_is_corrected_and_its_old_host_is_forgotten(
+    api: Api, mirrored: Start, upstream: Upstream, kubectl: Hands
+) -> None:
+    def correct(lab: Mirrored) -> None:
+        """Name the right upstream once the registry has ended for want of it."""
+        pod = lab.registry()
+        if pod and any(one["restartCount"] for one in pod["status"].get("containerStatuses", ())):
+            api.patch(lab.asked, {"spec": {"upstreamUrl": upstream.host}})
+
+    image = upstream.push("app")
+    lab = mirrored(correct, upstreamUrl="127.0.0.1:1", registryHost="old.example.com")
+    rolled_out(kubectl, "daemonset", lab.mirror.daemon_set.metadata.name)
+    old = lab.hosts_toml.parent.parent / "old.example.com"
+    assert (old.exists(), lab.hosts_toml.exists()) == (True, False)
+
+    api.patch(lab.asked, {"spec": {"registryHost": None}})
+    lab.repair()
+    rolled_out(kubectl, "daemonset", lab.mirror.daemon_set.metadata.name)
+
+    assert (old.exists(), lab.hosts_toml.exists()) == (False, True)
+    lab.pod("app", image)
+    lab.runs("app")
+    assert ADDRESS not in {each.sender for each in upstream.accesses()}
+
+
 def test_a_file_is_written_again_and_is_gone_before_the_mirror_is(
     api: Api, mirrored: Start, upstream: Upstream
 ) -> None:
