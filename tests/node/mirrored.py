@@ -93,8 +93,8 @@ class Mirrored:
 
     @property
     def refused(self) -> str:
-        """What containerd says when there is no pod behind the Service, or no address of one any more."""
-        return f"dial tcp {self.mirror.cluster_ip}:5000: connect: "
+        """What containerd says when there is no pod behind the Service, or its address is nobody's any more."""
+        return f"dial tcp {self.mirror.cluster_ip}:5000: "
 
     def registry(self) -> Object | None:
         """The mirror's pod."""

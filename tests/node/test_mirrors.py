@@ -144,7 +144,7 @@ def test_a_mirror_that_never_worked_does_once_it_is_corrected_and_its_old_host_i
             api.patch(lab.asked, {"spec": {"upstreamUrl": upstream.host}})
 
     image = upstream.push("app")
-    lab = mirrored(correct, upstreamUrl="127.0.0.1:1", registryHost="old.example.com")
+    lab = mirrored(meanwhile=correct, upstreamUrl="127.0.0.1:1", registryHost="old.example.com")
     rolled_out(kubectl, "daemonset", lab.mirror.daemon_set.metadata.name)
     old = lab.hosts_toml.parent.parent / "old.example.com"
     assert (old.exists(), lab.hosts_toml.exists()) == (True, False)
