@@ -21,13 +21,16 @@ demo: $(VENV)/installed ## the jobs on the embedded cluster; KEEP=1 leaves it ru
 	@$(BIN)/chores demo $(if $(KEEP),--keep)
 
 test: $(VENV)/installed ## the suite that needs nothing else
-	@$(BIN)/pytest -q -n auto -m "not cluster and not node"
+	@$(BIN)/pytest -q -n auto --dist worksteal -m "not cluster and not node"
+
+test-version: $(VENV)/installed ## the same without the sweeps of faults: what hangs on the version of Python
+	@$(BIN)/pytest -q -n auto --dist worksteal -m "not cluster and not node and not sweep"
 
 control-plane: ## build etcd, kube-apiserver, kube-controller-manager and kubectl into .tools (needs Go)
 	@tools/kubernetes/build
 
 test-cluster: $(VENV)/installed control-plane ## the tests on a real Kubernetes control plane
-	@$(BIN)/pytest -q -m cluster
+	@$(BIN)/pytest -q -n 2 --dist worksteal -m cluster
 
 node-tools: ## what a node needs: Debian packages (apt-get, as root), kubelet, a registry and others (needs Go), the images
 	@tools/node/packages
@@ -69,4 +72,4 @@ docs: $(VENV)/installed ## write the generated docs: cli.md, outputs.md, tables 
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test control-plane test-cluster node-tools test-node cluster-up cluster-down lint types benchmark image lock docs clean
+.PHONY: help venv demo test test-version control-plane test-cluster node-tools test-node cluster-up cluster-down lint types benchmark image lock docs clean

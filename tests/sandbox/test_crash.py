@@ -8,7 +8,7 @@ from jobs.kit import transport
 from kubesandbox import Request, Sandbox
 from tests.sandbox.small_world import FOREIGN, Key, Object, World, differing, served, trace
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.sweep]
 
 
 @pytest.mark.parametrize(("in_flight", "every"), [(1, 1), (transport.IN_FLIGHT, 4)])

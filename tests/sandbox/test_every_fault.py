@@ -13,7 +13,7 @@ from jobs.kit.transport import Transport
 from kubesandbox import Fault, Request, Sandbox
 from tests.sandbox.small_world import FOREIGN, Key, Object, World, differing, served, trace
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.sweep]
 
 TIME_LIMIT = 0.06  # of a request that is held longer than that
 GIVE_UP = 30.0

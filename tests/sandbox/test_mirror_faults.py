@@ -19,6 +19,7 @@ from tests.mirrors import NAMESPACE, Mirrors, credentials, registry_mirror
 from tests.sandbox.small_world import PAGE, Key, Object, World, differing, forked, served
 from tests.sandbox.test_every_fault import ONCE
 
+pytestmark = pytest.mark.sweep
 JOB = "mirror-audit"
 # What audits are about and must not change.
 UNTOUCHED = ("services", "persistentvolumeclaims", "secrets", "nodes")

@@ -19,6 +19,7 @@ from tests.sandbox.small_world import PAGE, Key, Object, World, differing, forke
 from tests.sandbox.test_every_fault import ONCE
 from tests.worlds import configmap, exchange_rate
 
+pytestmark = pytest.mark.sweep
 FOREIGN = {("configmaps", "shop", "taken"), ("configmaps", "shop", "unrelated")}
 Worlds = tuple[Sandbox, RatesServer]
 
