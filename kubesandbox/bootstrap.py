@@ -26,7 +26,7 @@ _VISIBLE = [
         ],
         "verbs": _READ,
     },
-    {"apiGroups": ["apps"], "resources": ["daemonsets", "statefulsets"], "verbs": _READ},
+    {"apiGroups": ["apps"], "resources": ["daemonsets", "deployments", "statefulsets"], "verbs": _READ},
     {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": _READ},
     {"apiGroups": ["batch"], "resources": ["cronjobs", "jobs"], "verbs": _READ},
     {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": _READ},
@@ -38,7 +38,7 @@ _EDITABLE = [
         "resources": ["configmaps", "events", "persistentvolumeclaims", "pods", "serviceaccounts", "services"],
         "verbs": _WRITE,
     },
-    {"apiGroups": ["apps"], "resources": ["daemonsets", "statefulsets"], "verbs": _WRITE},
+    {"apiGroups": ["apps"], "resources": ["daemonsets", "deployments", "statefulsets"], "verbs": _WRITE},
     {"apiGroups": ["batch"], "resources": ["cronjobs", "jobs"], "verbs": _WRITE},
     {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": _WRITE},
 ]

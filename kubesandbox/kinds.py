@@ -40,6 +40,7 @@ KNOWN_FIELDS: dict[str, tuple[str, ...]] = {
     "Service": ("spec", "status"),
     "PersistentVolumeClaim": ("spec", "status"),
     "Node": ("spec", "status"),
+    "Deployment": ("spec", "status"),
     "StatefulSet": ("spec", "status"),
     "DaemonSet": ("spec", "status"),
     "EndpointSlice": ("addressType", "endpoints", "ports"),
@@ -235,6 +236,21 @@ def _decode_stateful_set(_: Resource, obj: Obj) -> Obj:
     return _decode_workload(obj, defaults)
 
 
+def _decode_deployment(_resource: Resource, obj: Obj) -> Obj:
+    rolling = {"maxSurge": "25%", "maxUnavailable": "25%"}
+    strategy = (obj.get("spec") or {}).get("strategy") or {}
+    kind = strategy.get("type") or "RollingUpdate"
+    defaults = {"type": kind, **({"rollingUpdate": rolling} if kind == "RollingUpdate" else {})}
+    spec = {
+        "progressDeadlineSeconds": 600,
+        "replicas": 1,
+        "revisionHistoryLimit": 10,
+        **(obj.get("spec") or {}),
+        "strategy": {**defaults, **strategy},
+    }
+    return {**obj, "spec": spec}
+
+
 def _decode_daemon_set(_: Resource, obj: Obj) -> Obj:
     update = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
     return _decode_workload(obj, {"revisionHistoryLimit": 10, "updateStrategy": update})
@@ -262,6 +278,7 @@ _DECODERS: dict[str, Callable[[Resource, Obj], Obj]] = {
     "CronJob": _decode_cron_job,
     "Service": _decode_service,
     "PersistentVolumeClaim": _decode_claim,
+    "Deployment": _decode_deployment,
     "StatefulSet": _decode_stateful_set,
     "DaemonSet": _decode_daemon_set,
 }
@@ -416,6 +433,7 @@ _VALIDATORS: dict[str, Callable[[Obj], list[Cause]]] = {
     "CronJob": _cron_job_causes,
     "Job": _job_causes,
     "Event": _event_causes,
+    "Deployment": _job_causes,
     "StatefulSet": _job_causes,
     "DaemonSet": _job_causes,
 }
@@ -470,7 +488,7 @@ def _stateful_set_change_causes(new: Obj, old: Obj) -> list[Cause]:
     return [forbidden_field("spec", why)]
 
 
-def _daemon_set_change_causes(new: Obj, old: Obj) -> list[Cause]:
+def _selector_change_causes(new: Obj, old: Obj) -> list[Cause]:
     if new.get("selector") == old.get("selector"):
         return []
     return [invalid_value("spec.selector", new.get("selector"), "field is immutable")]
@@ -491,7 +509,8 @@ def _claim_change_causes(new: Obj, old: Obj) -> list[Cause]:
 _CHANGE_VALIDATORS: dict[str, Callable[[Obj, Obj], list[Cause]]] = {
     "CustomResourceDefinition": _crd_change_causes,
     "StatefulSet": _stateful_set_change_causes,
-    "DaemonSet": _daemon_set_change_causes,
+    "Deployment": _selector_change_causes,
+    "DaemonSet": _selector_change_causes,
     "Service": _service_change_causes,
     "PersistentVolumeClaim": _claim_change_causes,
 }
@@ -520,6 +539,7 @@ _FIRST_STATUS: dict[str, Obj] = {
     "CronJob": {},
     "Service": {"loadBalancer": {}},
     "PersistentVolumeClaim": {"phase": "Pending"},
+    "Deployment": {},
     "StatefulSet": {"replicas": 0, "availableReplicas": 0},
     "DaemonSet": {"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0},
 }
@@ -598,4 +618,6 @@ def spec_of(resource: Resource, obj: Obj) -> Obj:
     if resource.schema:
         skip = ("metadata", "status") if "status" in resource.subresources else ("metadata",)
         return {key: value for key, value in obj.items() if key not in skip}
+    if resource.kind == "Deployment":
+        return {"spec": obj.get("spec"), "annotations": obj["metadata"].get("annotations")}
     return {"spec": obj.get("spec")}

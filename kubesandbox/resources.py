@@ -146,6 +146,16 @@ STATEFUL_SETS = _built_in(
     subresources=("status",),
     spec=True,
 )
+DEPLOYMENTS = _built_in(
+    "apps",
+    "v1",
+    "Deployment",
+    "deployments",
+    short_names=("deploy",),
+    categories=("all",),
+    subresources=("status",),
+    spec=True,
+)
 DAEMON_SETS = _built_in(
     "apps",
     "v1",
@@ -182,6 +192,7 @@ BUILT_IN = (
     SERVICE_ACCOUNTS,
     SERVICES,
     DAEMON_SETS,
+    DEPLOYMENTS,
     STATEFUL_SETS,
     CRDS,
     CRON_JOBS,

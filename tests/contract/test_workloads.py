@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.apis import wait_for
 from tests.contract.conftest import APPLY, MERGE, METADATA_LIST, Answer, Place
 
 OURS = "kube-chores Apply"
@@ -64,12 +65,20 @@ KINDS: dict[str, tuple[str, str, dict[str, Any], str]] = {
         {"replicas": 1, "serviceName": "a", **SELECTOR},
         '{"f:spec":{"f:replicas":{},"f:selector":{},"f:serviceName":{},' + POD_FIELDS + "}}",
     ),
+    "Deployment": (
+        "apps/v1",
+        "deployments",
+        {"replicas": 1, **SELECTOR},
+        '{"f:spec":{"f:replicas":{},"f:selector":{},' + POD_FIELDS + "}}",
+    ),
     "DaemonSet": ("apps/v1", "daemonsets", SELECTOR, '{"f:spec":{"f:selector":{},' + POD_FIELDS + "}}"),
 }
+WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet")
 FILLED_IN = {
     "Service": ("clusterIP", "clusterIPs", "internalTrafficPolicy", "sessionAffinity"),
     "PersistentVolumeClaim": ("volumeMode",),
     "StatefulSet": ("podManagementPolicy", "revisionHistoryLimit", "updateStrategy"),
+    "Deployment": ("progressDeadlineSeconds", "revisionHistoryLimit", "strategy"),
     "DaemonSet": ("revisionHistoryLimit", "updateStrategy"),
 }
 
@@ -136,12 +145,13 @@ def test_a_status_is_written_through_its_own_path_alone(place: Place, kind: str)
     body = {"status": {"conditions": [{**condition, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}
 
     place.send("PATCH", at(place, kind), body, MERGE)
-    assert "conditions" not in place.send("GET", at(place, kind)).body["status"]
+    before = place.send("GET", at(place, kind)).body["status"].get("conditions", [])
+    assert "Tested" not in [each["type"] for each in before]
 
-    assert place.send("PATCH", at(place, kind, "status"), {**body, "spec": {"x": 1}}, MERGE).status == 200
-    answer = place.send("GET", at(place, kind)).body
-    assert [each["type"] for each in answer["status"]["conditions"]] == ["Tested"]
-    assert "x" not in answer["spec"]
+    answer = place.send("PATCH", at(place, kind, "status"), {**body, "spec": {"x": 1}}, MERGE)
+    assert answer.status == 200
+    assert [each["type"] for each in answer.body["status"]["conditions"]] == ["Tested"]
+    assert "x" not in answer.body["spec"]
 
 
 def test_the_address_of_a_service_stays_and_a_headless_one_has_none(place: Place) -> None:
@@ -202,6 +212,7 @@ FROZEN: dict[str, tuple[dict[str, Any], str]] = {
     "Service": ({"clusterIP": "None"}, "spec.clusterIPs[0]"),
     "PersistentVolumeClaim": ({"accessModes": ["ReadWriteMany"]}, "spec"),
     "StatefulSet": ({"serviceName": "other"}, "spec"),
+    "Deployment": ({"selector": {"matchLabels": {"app": "a", "b": "c"}}}, "spec.selector"),
     "DaemonSet": ({"selector": {"matchLabels": {"app": "a", "b": "c"}}}, "spec.selector"),
 }
 
@@ -210,7 +221,7 @@ FROZEN: dict[str, tuple[dict[str, Any], str]] = {
 def test_some_fields_are_for_ever(place: Place, kind: str) -> None:
     change, field = FROZEN[kind]
     applied(place, kind)
-    if kind == "DaemonSet":
+    if "selector" in change:
         change = {**change, "template": {**POD, "metadata": {"labels": {"app": "a", "b": "c"}}}}
 
     refused = applied(place, kind, **change)
@@ -244,6 +255,7 @@ def test_an_apply_without_force_takes_nothing_from_others(place: Place, kind: st
         "Service": {"selector": {"app": "b"}},
         "PersistentVolumeClaim": {"accessModes": ["ReadWriteMany"]},
         "StatefulSet": {"serviceName": "b"},
+        "Deployment": {"selector": {"matchLabels": {"app": "b"}}},
         "DaemonSet": {"selector": {"matchLabels": {"app": "b"}}},
     }
     body = {**theirs, "spec": {**spec, **ours[kind]}}
@@ -267,3 +279,39 @@ def test_a_claim_grows_once_it_is_bound_and_where_its_class_allows(place: Place,
     answer = applied(place, "PersistentVolumeClaim", storageClassName=name, **grown)
 
     assert answer.status == (422 if phase == "Pending" else 200 if expands else 403)
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_a_merge_patch_of_another_version_changes_nothing(place: Place, kind: str) -> None:
+    """Controllers write statuses all the time, so the version that was read is often an older one."""
+    before = applied(place, kind).body["metadata"]
+    place.send("PATCH", at(place, kind), {"metadata": {"annotations": {"theirs": "1"}}}, MERGE)
+    ours = {"template": {"metadata": {"annotations": {"ours": "1"}}}}
+
+    old = {"metadata": {"resourceVersion": before["resourceVersion"], "uid": before["uid"]}, "spec": ours}
+    assert place.send("PATCH", at(place, kind), old, MERGE).status == 409
+
+    other = {"metadata": {"uid": "11111111-1111-1111-1111-111111111111"}, "spec": ours}
+    assert place.send("PATCH", at(place, kind), other, MERGE).status in (409, 422)
+
+    right = {"metadata": {"uid": before["uid"]}, "spec": ours}
+    patched = place.send("PATCH", at(place, kind), right, MERGE)
+    assert patched.body["spec"]["template"]["metadata"]["annotations"]["ours"] == "1"
+
+
+def test_the_generation_of_a_deployment_counts_its_annotations_too(place: Place) -> None:
+    applied(place, "Deployment")
+    if place.api.kind == "real":  # its controller annotates it
+        wait_for(lambda: REVISION in annotated(place.send("GET", at(place, "Deployment")).body), "the revision")
+    before = place.send("GET", at(place, "Deployment")).body["metadata"]["generation"]
+
+    for key, counts in (("labels", 0), ("annotations", 1)):
+        after = place.send("PATCH", at(place, "Deployment"), {"metadata": {key: {"a": "b"}}}, MERGE).body["metadata"]
+        assert after["generation"] == before + counts
+
+
+REVISION = "deployment.kubernetes.io/revision"
+
+
+def annotated(obj: dict[str, Any]) -> dict[str, str]:
+    return obj["metadata"].get("annotations") or {}
