@@ -14,8 +14,6 @@ from datetime import datetime
 from functools import partial
 
 import click
-import msgspec
-from msgspec import Struct
 
 from jobs.copies.desired import Candidate, Place, candidates, places
 from jobs.copies.rules import RULES, Rule, SourceQuery, parse_rule
@@ -29,7 +27,16 @@ from jobs.kit.connect import Connection
 from jobs.kit.custom_resources import Broken, from_cluster
 from jobs.kit.errors import ApiError, ConfigurationError
 from jobs.kit.model import ExitCode, Finding, Need, ObjectKey, Plan, Severity
-from jobs.kit.objects import NAMESPACES, Content, DataObject, Metadata, Object, PartialObject, reduced, string_map
+from jobs.kit.objects import (
+    NAMESPACES,
+    Content,
+    DataObject,
+    NamespaceObject,
+    Object,
+    PartialObject,
+    reduced,
+    string_map,
+)
 from jobs.kit.runner import Job, run
 
 OPT_OUT = "kubechores.dev/copies"
@@ -61,15 +68,6 @@ def settings(
         diff=run_options.diff,
         verbose=run_options.verbose,
     )
-
-
-class _NamespaceStatus(Struct):
-    phase: str = ""
-
-
-class _NamespaceObject(Struct):
-    metadata: Metadata
-    status: _NamespaceStatus = msgspec.field(default_factory=_NamespaceStatus)
 
 
 def observe(cluster: Cluster, settings: Settings) -> Seen:
@@ -157,11 +155,10 @@ def _copies(cluster: Cluster, rule_type: str, settings: Settings) -> Copies:
 
 def _namespaces(cluster: Cluster) -> tuple[Namespace, ...]:
     found = []
-    for each in cluster.objects(NAMESPACES, _NamespaceObject):
+    for each in cluster.objects(NAMESPACES, NamespaceObject):
         at = each.metadata
-        active = each.status.phase == "Active" and at.deletion_timestamp is None
         opted_out = string_map(at.annotations).get(OPT_OUT, "").lower() == "false"
-        found.append(Namespace(sys.intern(at.name), string_map(at.labels), active, opted_out))
+        found.append(Namespace(sys.intern(at.name), string_map(at.labels), each.active, opted_out))
     return tuple(sorted(found, key=lambda namespace: namespace.name))
 
 

@@ -58,9 +58,12 @@ def state(
     rest = iter(statements)
     # Some at a time: a run that dies leaves few statuses without their Events.
     while batch := list(islice(rest, IN_FLIGHT)):
-        paths = [resources[statement.key.kind].path(statement.key.namespace, statement.key.name) for statement in batch]
-        patches = ((path, each.encode(), each) for path, each in zip(paths, batch, strict=True))
-        written: list[Statement] = []
+        patches = (
+            (resources[each.key.kind].path(each.key.namespace, each.key.name), each.encode(), each)
+            for each in batch
+            if each.status is not None
+        )
+        written = [each for each in batch if each.status is None]
         for answer in cluster.state(patches):
             if error := error_of(answer):
                 yield from _unwritten(answer.request.tag, error)
@@ -159,6 +162,8 @@ def _result(finding: Finding, answer: Answer) -> Result:
         return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} is gone")
     if answer.request.method == "DELETE" and error.status == 404:
         return Result(finding, Outcome.DONE)
+    if finding.fix and finding.fix.action in (Action.ANNOTATE, Action.ROLL) and error.status == 404:
+        return Result(finding, Outcome.SKIPPED, "is gone")
     if finding.fix and finding.fix.action is Action.DELETE and error.status == 409:
         # What wanted it gone was read before it changed; another run may have been asked for it since.
         return Result(finding, Outcome.SKIPPED, "changed meanwhile: the next run looks again")

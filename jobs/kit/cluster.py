@@ -162,6 +162,8 @@ def _write_request(action: Action, path: str, body: bytes, tag: Any, query: str)
         # What is ours we take back: https://kubernetes.io/docs/reference/using-api/server-side-apply/#using-server-side-apply-in-a-controller
         force = "&force=true" if action is Action.APPLY else ""
         return Request("PATCH", f"{path}?{query}{force}", body, content_type=_APPLY, tag=tag)
+    if action in (Action.ANNOTATE, Action.ROLL):
+        return Request("PATCH", f"{path}?{query}", body, content_type=_MERGE, tag=tag)
     return Request("PUT", f"{path}?{query}", body, tag=tag)
 
 

@@ -29,11 +29,14 @@ class Condition(Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True)
 class Statement:
-    """What a custom resource's status should say, and an Event to go with it, if its condition changed."""
+    """What a custom resource's status should say, and an Event to go with it, if its condition changed.
+
+    Of an object that is not ours the status is not either: it is None, and there is the Event alone.
+    """
 
     key: ObjectKey
     uid: str
-    status: Mapping[str, Any]
+    status: Mapping[str, Any] | None
     event: Mapping[str, Any] | None = None
 
     def encode(self) -> bytes:

@@ -51,6 +51,8 @@ class Action(str, Enum):
     REPLACE = "configured"
     APPLY = "serverside-applied"
     APPLY_NEW = "serverside-created"  # an apply that takes nothing from others, should the object be there by now
+    ANNOTATE = "annotated"  # a merge patch of our annotations
+    ROLL = "restarted"  # one that changes the pod template too
     DELETE = "deleted"
     RECREATE = "replaced"  # as kubectl replace --force: deleted and created, for what cannot be changed in place
 

@@ -68,6 +68,22 @@ class Metadata(Struct, rename="camel"):
     managed_fields: list[ManagedFieldsEntry] | None = None
 
 
+class _NamespaceStatus(Struct):
+    phase: str = ""
+
+
+class NamespaceObject(Struct):
+    """A Namespace as it comes."""
+
+    metadata: Metadata
+    status: _NamespaceStatus = msgspec.field(default_factory=_NamespaceStatus)
+
+    @property
+    def active(self) -> bool:
+        """Whether anything should be done in it."""
+        return self.status.phase == "Active" and self.metadata.deletion_timestamp is None
+
+
 class PartialObject(Struct):
     """Any object, its metadata alone: an item of a PartialObjectMetadataList."""
 

@@ -25,11 +25,27 @@ from jobs.kit.options import RunOptions
 from jobs.kit.transport import Traffic
 
 _DRY = {DryRun.NONE: "", DryRun.CLIENT: " (dry run)", DryRun.SERVER: " (server dry run)"}
-_ORDER = ("created", "configured", "replaced", "deleted", "unchanged", "skipped", "conflict", "failed", "stopped")
+_ORDER = (
+    "created",
+    "configured",
+    "replaced",
+    "restarted",
+    "annotated",
+    "deleted",
+    "unchanged",
+    "held",
+    "skipped",
+    "conflict",
+    "failed",
+    "stopped",
+)
 _COLORS = {
     "created": "green",
     "configured": "yellow",
     "replaced": "yellow",
+    "restarted": "yellow",
+    "annotated": "green",
+    "held": "magenta",
     "deleted": "red",
     "failed": "red",
     "conflict": "magenta",
