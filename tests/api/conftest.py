@@ -69,6 +69,13 @@ def fetch(api: Api, installed: Path, rates: RatesServer) -> Run:
 
 
 @pytest.fixture
+def roll(api: Api, installed: Path) -> Run:
+    """Run roll-workloads with the rights of the shipped ServiceAccount, waiting for nothing."""
+    run = runs("roll-workloads", api.service_account_kubeconfig("kube-chores", "roll-workloads"))
+    return lambda *arguments, **given: run("--settle", "0", "--cool-down", "0", *arguments, **given)
+
+
+@pytest.fixture
 def mirrors(api: Api, installed: Path) -> Iterator[Mirrors]:
     """The mirrors of a test, on two nodes."""
     mirrors = Mirrors(api)

@@ -15,6 +15,7 @@ from tests.apis import Api, Request, wait_for
 from tests.manifests import ROOT, load
 from tests.mirrors import Mirrors, credentials, registry_mirror
 from tests.rates import RatesServer
+from tests.workloads import FROM_A_VOLUME, KINDS, settle, workload
 from tests.worlds import at, configmap, exchange_rate, rule, secret
 
 Object = dict[str, Any]
@@ -66,6 +67,7 @@ GROUPS = {
     "copyrators": "kubechores.dev",
     "exchangerates": "kubechores.dev",
     "registrymirrors": "kubechores.dev",
+    "deployments": "apps",
     "statefulsets": "apps",
     "daemonsets": "apps",
     "endpointslices": "discovery.k8s.io",
@@ -82,6 +84,9 @@ def run(request: pytest.FixtureRequest, api: Api, job: str) -> Run:
     elif job == "fetch-rates":
         run = request.getfixturevalue("fetch")
         rates_to_fetch(api, run)
+    elif job == "roll-workloads":
+        run = request.getfixturevalue("roll")
+        workloads_to_roll(api, run)
     elif job == "mirror-audit":
         run = request.getfixturevalue("audit")
         mirrors_to_audit(request.getfixturevalue("mirrors"))
@@ -131,6 +136,18 @@ def rates_to_fetch(api: Api, fetch: Callable[[], Ran]) -> None:
     api.create(exchange_rate(shop, "fresh", "JPY"))
 
 
+def workloads_to_roll(api: Api, roll: Callable[[], Ran]) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    api.create(secret(space))
+    login = {"name": "login", "secret": {"secretName": "login"}}
+    pod = {"volumes": [*FROM_A_VOLUME["volumes"], login]}
+    for kind in KINDS:
+        settle(api, api.create(workload(space, "rolled", kind, pod=pod)))
+    assert roll().exit_code == 0
+    api.patch(source, {"data": {"a": "changed"}})
+
+
 def copies_to_make(api: Api, sync: Callable[[], Ran]) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     for make, kind in ((configmap, "configmap"), (secret, "secret")):
@@ -145,7 +162,7 @@ def copies_to_make(api: Api, sync: Callable[[], Ran]) -> None:
         api.namespace(f"new-{number}")
 
 
-@pytest.mark.parametrize("job", ["sync-copies", "fetch-rates", "mirror-audit", "mirror-repair"])
+@pytest.mark.parametrize("job", ["sync-copies", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads"])
 def test_the_shipped_rights_are_enough_and_none_is_unused(api: Api, job: str, run: Run) -> None:
     api.mark()
 

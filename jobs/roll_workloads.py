@@ -1,0 +1,189 @@
+"""roll-workloads: one rolling restart of each workload that asks for it, when the config that its pods use changed.
+
+Workloads are listed by their metadata; those with the annotation are read, then the ConfigMaps and Secrets that their
+pod templates name, each by its name. The parts are in jobs/rolls: workloads, references, sources, baseline, seen,
+verdicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import click
+
+from jobs.kit import options
+from jobs.kit.cluster import Cluster, whole
+from jobs.kit.conditions import Condition, Statement, event
+from jobs.kit.errors import ApiError
+from jobs.kit.model import Action, Finding, Need, ObjectKey, Outcome, Plan, Result, Severity
+from jobs.kit.objects import CONFIGMAPS, NAMESPACES, SECRETS, NamespaceObject, PartialObject, Resource, string_map
+from jobs.kit.runner import Job, run
+from jobs.rolls.baseline import OPT_IN
+from jobs.rolls.seen import NAME, Seen, Settings
+from jobs.rolls.verdicts import judge, unreadable, within_budget
+from jobs.rolls.workloads import KINDS, Workload
+
+SETTLE_SECONDS = 30
+COOL_DOWN_SECONDS = 600
+MAX_ROLLS = 10
+_RESOURCES = {resource.kind: resource for resource in (*KINDS, CONFIGMAPS, SECRETS)}
+
+
+def settings(run_options: options.RunOptions, given: Mapping[str, Any]) -> Settings:
+    """Return the settings."""
+    return Settings(
+        run_options.namespace or "",
+        timedelta(seconds=given["settle"]),
+        timedelta(seconds=given["cool_down"]),
+        given["max_rolls"],
+        diff=run_options.diff,
+        verbose=run_options.verbose,
+    )
+
+
+def observe(cluster: Cluster, settings: Settings) -> Seen:
+    """List the workloads and pick those that ask for it; what one list does not say stops no other.
+
+    Raises:
+        ApiError: namespaces cannot be read, without which nothing can be said.
+    """
+    asking: list[ObjectKey] = []
+    failures: list[Finding] = []
+    for resource in KINDS:
+        try:
+            found = whole(partial(_asking, cluster, resource, settings.namespace))
+        except ApiError as error:
+            failures.append(unreadable(ObjectKey(resource.kind, "(all)"), f"{resource.plural}", error))
+            continue
+        asking += [key for key, asked in found.items() if asked == "true"]
+        failures += [_unclear(key, asked) for key, asked in found.items() if asked not in ("true", "false")]
+    active = whole(partial(_active, cluster, settings.namespace)) if asking else frozenset()
+    opted_in = tuple(sorted(key for key in asking if key.namespace in active))
+    going = [
+        Finding("skipped", Severity.INFO, key, f"namespace {key.namespace} is terminating")
+        for key in asking
+        if key.namespace not in active
+    ]
+    return Seen(opted_in, (*failures, *going))
+
+
+def _asking(cluster: Cluster, resource: Resource, namespace: str) -> dict[ObjectKey, str]:
+    """Return what the annotation says, of the workloads that have it."""
+    found = {}
+    for each in cluster.objects(resource, PartialObject, namespace=namespace, metadata_only=True):
+        asked = string_map(each.metadata.annotations).get(OPT_IN)
+        if asked is not None:
+            found[ObjectKey(resource.kind, each.metadata.name, each.metadata.namespace)] = asked
+    return found
+
+
+def _active(cluster: Cluster, namespace: str) -> frozenset[str]:
+    """Return the active namespaces; the one that a person names is taken at their word, and no right is needed."""
+    if namespace:
+        return frozenset([namespace])
+    return frozenset(each.metadata.name for each in cluster.objects(NAMESPACES, NamespaceObject) if each.active)
+
+
+def _unclear(key: ObjectKey, asked: str) -> Finding:
+    reason = f'annotation {OPT_IN} is "{asked[:40]}": write "true", or "false"'
+    return Finding("invalid", Severity.WARNING, key, reason)
+
+
+def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
+    """Compare what pods run with and what there is now: the same input gives the same findings in the same order."""
+    findings = list(seen.failures)
+    needs: set[Need] = set()
+    right: list[ObjectKey] = []
+    for key in seen.opted_in:
+        verdict = judge(key, seen, settings, now)
+        if isinstance(verdict, Finding):
+            findings.append(verdict)
+        elif verdict is None:
+            right.append(key)
+        else:
+            needs.update(verdict)
+    findings = within_budget(findings, settings.max_rolls)
+    if settings.verbose:
+        findings += [Finding("unchanged", Severity.INFO, key, "runs with its config as it is") for key in right]
+    shown = [each for each in findings if each.severity is not Severity.INFO or settings.verbose]
+    where = f"namespace {settings.namespace}" if settings.namespace else "any namespace"
+    return Plan(
+        tuple(sorted(shown, key=lambda each: (each.object, each.code))),
+        len(right),
+        tuple(sorted(needs)),
+        {"workloads": len(seen.opted_in), "sources": len(seen.sources)},
+        "" if seen.opted_in or seen.failures else f"no workload in {where} has the annotation {OPT_IN}",
+    )
+
+
+def events(
+    seen: Seen, _settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
+) -> Sequence[Statement]:
+    """Return an Event for each workload that was rolled: `kubectl describe` says why its pods are new."""
+    return [
+        Statement(found.key, found.uid, None, _event(found, result.finding.reason, now))
+        for result in results
+        if result.finding.fix and result.finding.fix.action is Action.ROLL and result.outcome is Outcome.DONE
+        if isinstance(found := seen.workloads.get(result.finding.object), Workload)
+    ]
+
+
+def _event(workload: Workload, reason: str, now: datetime) -> Mapping[str, Any]:
+    told = Condition("Rolled", "True", "ConfigChanged", f"{reason}: pods are replaced, as the update strategy says")
+    return event(workload.key, _RESOURCES[workload.key.kind].api_version, workload.uid, told, now)
+
+
+@click.command(NAME)
+@options.option(
+    "--settle",
+    type=click.IntRange(min=0),
+    default=SETTLE_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Hold a workload whose config changed less than this ago: several changes make one rollout.",
+)
+@options.option(
+    "--cool-down",
+    type=click.IntRange(min=0),
+    default=COOL_DOWN_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Hold a workload that was rolled less than this ago.",
+)
+@options.option(
+    "--max-rolls",
+    type=click.IntRange(min=0),
+    default=MAX_ROLLS,
+    show_default=True,
+    metavar="N",
+    help="Roll at most N workloads in one run; the next runs roll the others.",
+)
+@options.run_options("Look at the workloads of this namespace; default is all.")
+@click.pass_context
+def command(context: click.Context, /, options: options.RunOptions, **given: Any) -> None:
+    """Roll Deployments, StatefulSets and DaemonSets whose config changed.
+
+    Those with the annotation kubechores.dev/roll-on-config-change: "true" are looked at. The first run takes note of
+    the ConfigMaps and Secrets that their pods use and restarts nothing; when what pods use of them changes, a later run
+    restarts the workload once, as `kubectl rollout restart` would, however many changed. Exits 0 when done, also with
+    workloads on hold, 1 when a retry is useful, 2 when a person must act first, 3 with --check when anything is not as
+    it should be.
+
+    \b
+    Examples:
+      chores roll-workloads --dry-run                what would be restarted, and why
+      chores roll-workloads -n shop                  look at one namespace
+      chores roll-workloads --settle 0 --cool-down 0 roll at once
+    """
+    job = Job(
+        NAME,
+        _RESOURCES,
+        lambda _connection: settings(options, given),
+        observe,
+        plan,
+        events,
+    )
+    context.exit(run(job, options))

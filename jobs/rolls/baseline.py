@@ -1,0 +1,58 @@
+"""The baseline: with what config the pods of a workload run, as an annotation of the workload itself. Pure.
+
+It is on the workload's own metadata, where it rolls nothing; a roll changes it and an annotation of the pod template in
+one write. It has a version and names what it was made of: a baseline of another version, or of other references, says
+nothing of what changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+OPT_IN = "kubechores.dev/roll-on-config-change"
+BASELINE = "kubechores.dev/config-baseline"
+ROLLED = "kubechores.dev/config"  # on the pod template
+_VERSION = 1
+
+
+class Baseline(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Fingerprints by reference, and when this job last rolled the workload."""
+
+    version: int
+    sources: Mapping[str, str]
+    rolled_at: datetime | None = None
+
+    def encode(self) -> str:
+        """Return the annotation's value, always the same for the same baseline."""
+        return msgspec.json.encode(self, order="sorted").decode()
+
+    def changed(self, now: Mapping[str, str]) -> list[str]:
+        """Return which of the same references have another fingerprint now."""
+        return [name for name in sorted(now) if self.sources.get(name) != now[name]]
+
+
+def of(sources: Mapping[str, str], rolled_at: datetime | None = None) -> Baseline:
+    """Return a baseline of today's version; times have whole seconds."""
+    return Baseline(_VERSION, sources, rolled_at.replace(microsecond=0) if rolled_at else None)
+
+
+def parse(text: str) -> Baseline | None:
+    """Return the baseline that an annotation holds; None if it is not one of today's version."""
+    try:
+        found = msgspec.json.decode(text, type=Baseline)
+    except msgspec.MsgspecError:
+        return None
+    return found if found.version == _VERSION else None
+
+
+def template_mark(before: str, after: Baseline) -> str:
+    """Return the next value of the pod template's annotation.
+
+    It hangs on the one `before`, so it is another one whatever that is: `kubectl rollout undo` brings old ones back.
+    """
+    return hashlib.sha256(f"{before}\n{after.encode()}".encode()).hexdigest()[:32]

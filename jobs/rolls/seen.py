@@ -1,0 +1,65 @@
+"""What a run of roll-workloads is told, and what it saw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from jobs.kit.errors import ApiError
+from jobs.kit.model import Finding, Need, ObjectKey
+from jobs.kit.runner import Document
+from jobs.kit.web import Page
+from jobs.rolls.sources import Source, source
+from jobs.rolls.workloads import KINDS, Workload, workload
+
+NAME = "roll-workloads"
+_WORKLOADS = {resource.kind for resource in KINDS}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one run is told. `namespace` empty is all of them."""
+
+    namespace: str = ""
+    settle: timedelta = timedelta()
+    cool_down: timedelta = timedelta()
+    max_rolls: int = 1
+    diff: bool = False
+    verbose: bool = False
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was read.
+
+    `opted_in` are the workloads that ask for it, in active namespaces; what was read of them is in `workloads`, what
+    they use in `sources`. None is one that is not there.
+    """
+
+    opted_in: tuple[ObjectKey, ...]
+    failures: tuple[Finding, ...] = ()
+    workloads: Mapping[ObjectKey, Workload | ApiError | None] = field(default_factory=dict)
+    sources: Mapping[ObjectKey, Source | ApiError | None] = field(default_factory=dict)
+
+    def looked_up(self, documents: Mapping[Need, Document], _pages: Mapping[str, Page]) -> Seen:
+        """Return the same, knowing these `documents` too.
+
+        Of a workload that is read again what it uses is read again as well: somebody rolled it meanwhile, for a config
+        that may be newer than the one that was read before.
+        """
+        workloads: dict[ObjectKey, Workload | ApiError | None] = {}
+        sources: dict[ObjectKey, Source | ApiError | None] = {}
+        for need, document in documents.items():
+            if need.key.kind in _WORKLOADS:
+                workloads[need.key] = _absent(document) if document.error else workload(need.key, document.body)
+            else:
+                sources[need.key] = _absent(document) if document.error else source(need.key.kind, document.body)
+        stale = {key.namespace for key in workloads}
+        kept = {key: each for key, each in self.sources.items() if key.namespace not in stale}
+        return replace(self, workloads={**self.workloads, **workloads}, sources={**kept, **sources})
+
+
+def _absent(document: Document) -> ApiError | None:
+    """Return None for what is not there, and the error for what cannot be read: that is never the same."""
+    return None if document.error and document.error.status == 404 else document.error

@@ -1,0 +1,97 @@
+"""ConfigMaps and Secrets, reduced to what says whether they changed: a digest of each key, never a value."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+from msgspec import Raw, Struct
+
+from jobs.kit.objects import SECRETS
+from jobs.rolls.references import Reference
+
+_LONG_ENOUGH = 32  # hexadecimal digits: 128 bits
+_CONTENT = ("f:data", "f:binaryData")
+
+
+class Source(Struct, frozen=True):
+    """A ConfigMap or Secret: a digest by key, and when its content last changed, if the API server tells."""
+
+    digests: Mapping[str, str]
+    changed: datetime | None = None
+
+
+class _Entry(Struct, rename="camel"):
+    time: datetime | None = None
+    fields_v1: Raw = msgspec.field(name="fieldsV1", default=Raw())
+
+
+class _Metadata(Struct, rename="camel"):
+    uid: str = ""
+    creation_timestamp: datetime | None = None
+    managed_fields: list[_Entry] | None = None
+
+
+class _Document(Struct, rename="camel"):
+    metadata: _Metadata
+    data: dict[str, str | None] | None = None
+    binary_data: dict[str, str | None] | None = None
+
+    def __repr__(self) -> str:
+        return "_Document()"
+
+
+def source(kind: str, body: bytes) -> Source:
+    """Return a ConfigMap or Secret, from its JSON, reduced.
+
+    Digests of a Secret are keyed with its uid: annotations of workloads are widely readable, and a plain hash of a
+    short password could be guessed by who reads it. The uid is 122 random bits that such a reader does not see.
+    """
+    document = msgspec.json.decode(body, type=_Document)
+    key = document.metadata.uid if kind == SECRETS.kind else ""
+    fields = {"data": document.data, "binaryData": document.binary_data}
+    digests = {
+        name: _digest(key, field, name, value or "")
+        for field, values in fields.items()
+        for name, value in (values or {}).items()
+    }
+    return Source(digests, _changed(document.metadata))
+
+
+def _digest(key: str, *parts: str) -> str:
+    return hmac.new(key.encode(), "\0".join(parts).encode(), hashlib.sha256).hexdigest()
+
+
+def _changed(metadata: _Metadata) -> datetime | None:
+    """Return when somebody last changed content.
+
+    The time of an entry is that of its manager's last change to any field that it holds.
+    https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
+    """
+    holders = [entry for entry in metadata.managed_fields or () if _holds_content(entry)]
+    times = [each for each in (metadata.creation_timestamp, *(entry.time for entry in holders)) if each]
+    return max(times, default=None)
+
+
+def _holds_content(entry: _Entry) -> bool:
+    fields = msgspec.json.decode(entry.fields_v1) if entry.fields_v1 else {}
+    return any(name in fields for name in _CONTENT)
+
+
+def fingerprint(reference: Reference, found: Source | None) -> str:
+    """Return what changes when anything changes that pods use of the source; what is not there holds nothing."""
+    digests = found.digests if found else {}
+    names = digests if reference.keys is None else [name for name in reference.keys if name in digests]
+    used = "\n".join(f"{name} {digests[name]}" for name in sorted(names))
+    return hashlib.sha256(used.encode()).hexdigest()[:_LONG_ENOUGH]
+
+
+def missing(reference: Reference, found: Source | None) -> str:
+    """Return what pods need of the source and is not there, or nothing."""
+    if found is None:
+        return f"{reference} is not there" if reference.required else ""
+    absent = [key for key in reference.required_keys if key not in found.digests]
+    return f"{reference} has no key {', '.join(absent)}" if absent else ""

@@ -1,0 +1,152 @@
+"""What is to be said and done of each workload: adopt it, roll it, hold it, or nothing. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from jobs.kit.errors import ApiError
+from jobs.kit.model import Action, Change, Finding, Fix, Need, ObjectKey, Severity
+from jobs.rolls import baseline
+from jobs.rolls.baseline import BASELINE, ROLLED, Baseline
+from jobs.rolls.references import Reference
+from jobs.rolls.seen import Seen, Settings
+from jobs.rolls.sources import Source, fingerprint, missing
+from jobs.rolls.workloads import Workload
+
+_TEMPLATE_FIELD = f"spec.template.metadata.annotations[{ROLLED}]"
+
+
+class Marked(Struct, frozen=True, gc=False):
+    """The merge patch of that very version of a workload: a baseline, and with `mark` a rolling restart."""
+
+    uid: str
+    resource_version: str
+    baseline: str
+    mark: str = ""
+
+    def encode(self) -> bytes:
+        """Return the patch as JSON."""
+        metadata = {"uid": self.uid, "resourceVersion": self.resource_version, "annotations": {BASELINE: self.baseline}}
+        template = {"template": {"metadata": {"annotations": {ROLLED: self.mark}}}}
+        return msgspec.json.encode({"metadata": metadata, **({"spec": template} if self.mark else {})})
+
+    def unlike(self, answer: bytes) -> tuple[str, ...]:
+        """Return the annotations that the server did not keep as they were sent."""
+        kept = msgspec.json.decode(answer)
+        found = _annotations(kept).get(BASELINE) == self.baseline
+        rolled = not self.mark or _annotations(kept["spec"]["template"]).get(ROLLED) == self.mark
+        lost = {f"metadata.annotations[{BASELINE}]": not found, _TEMPLATE_FIELD: not rolled}
+        return tuple(field for field, is_lost in lost.items() if is_lost)
+
+    def conceal(self, text: str) -> str:
+        """Return the text as it is: no secret was sent."""
+        return text
+
+
+def _annotations(thing: Mapping[str, Any]) -> Mapping[str, str]:
+    return (thing.get("metadata") or {}).get("annotations") or {}
+
+
+def judge(key: ObjectKey, seen: Seen, settings: Settings, now: datetime) -> Finding | Sequence[Need] | None:
+    """Return what is found of a workload, or what must be read before that can be said; None: all is well.
+
+    Whether the rolls of a run are used up is another question (`within_budget`).
+    """
+    if key not in seen.workloads:
+        return [Need(key)]
+    found = seen.workloads[key]
+    if found is None or (isinstance(found, Workload) and found.terminating):
+        return _finding("skipped", key, "is being deleted" if found else "is gone", Severity.INFO)
+    if isinstance(found, ApiError):
+        return unreadable(key, "it", found)
+    if unread := [place for each in found.references if (place := _place(found, each)) not in seen.sources]:
+        return [Need(place) for place in unread]
+    return _judge(found, {each: seen.sources[_place(found, each)] for each in found.references}, settings, now)
+
+
+def _place(workload: Workload, reference: Reference) -> ObjectKey:
+    return ObjectKey(reference.kind, reference.name, workload.key.namespace)
+
+
+def _judge(
+    workload: Workload, sources: Mapping[Reference, Source | ApiError | None], settings: Settings, now: datetime
+) -> Finding | None:
+    key = workload.key
+    for reference, source in sources.items():
+        if isinstance(source, ApiError):
+            return unreadable(key, str(reference), source)
+    readable = {each: source for each, source in sources.items() if not isinstance(source, ApiError)}
+    if lacks := [why for each, source in readable.items() if (why := missing(each, source))]:
+        return _finding("held", key, f"new pods would not start: {', '.join(lacks)}")
+    actual = {each.used: fingerprint(each, source) for each, source in readable.items()}
+    before = baseline.parse(workload.baseline)
+    if before is None or before.sources.keys() != actual.keys():
+        return _adopted(workload, before, actual)
+    changed = [each for each in readable if each.used in before.changed(actual)]
+    if not changed:
+        return None
+    what = f"{', '.join(map(str, changed))} changed"
+    if why := workload.hold or _too_soon({each: readable[each] for each in changed}, before, settings, now):
+        return _finding("held", key, f"{what}, but {why}")
+    return _rolled(workload, what, baseline.of(actual, now))
+
+
+def _adopted(workload: Workload, before: Baseline | None, actual: Mapping[str, str]) -> Finding:
+    why = "uses other config than before" if before else "its config was not known before"
+    fix = Fix(
+        Action.ANNOTATE,
+        Marked(
+            workload.uid,
+            workload.resource_version,
+            baseline.of(actual, before.rolled_at if before else None).encode(),
+        ),
+    )
+    return structs.replace(_finding("adopted", workload.key, f"{why}: taken as it is, no pod restarts"), fix=fix)
+
+
+def _too_soon(changed: Mapping[Reference, Source | None], before: Baseline, settings: Settings, now: datetime) -> str:
+    """Return why to wait for more changes, or for the last roll to show what it did."""
+    for reference, source in changed.items():
+        if source and source.changed and now - source.changed < settings.settle:
+            return f"{reference} changed {_ago(now - source.changed)}, and it may change more (--settle)"
+    if before.rolled_at and now - before.rolled_at < settings.cool_down:
+        return f"it was rolled {_ago(now - before.rolled_at)} (--cool-down)"
+    return ""
+
+
+def _ago(age: timedelta) -> str:
+    seconds = max(0, int(age.total_seconds()))
+    return f"{seconds} s ago" if seconds < 120 else f"{seconds // 60} min ago"
+
+
+def _rolled(workload: Workload, what: str, after: Baseline) -> Finding:
+    mark = baseline.template_mark(workload.mark, after)
+    fix = Fix(Action.ROLL, Marked(workload.uid, workload.resource_version, after.encode(), mark))
+    changes = (Change(_TEMPLATE_FIELD, workload.mark or None, mark),)
+    return structs.replace(_finding("changed", workload.key, what), fix=fix, changes=changes)
+
+
+def within_budget(findings: Sequence[Finding], max_rolls: int) -> list[Finding]:
+    """Return the findings with as many rolls as a run may do, in the order of their objects; the others are held."""
+    rolls = sorted(each.object for each in findings if each.fix and each.fix.action is Action.ROLL)
+    held = set(rolls[max_rolls:])
+    why = f"this run has no roll left of {max_rolls} (--max-rolls): a next run rolls it"
+    return [
+        _finding("held", each.object, f"{each.reason}, but {why}") if each.object in held else each for each in findings
+    ]
+
+
+def unreadable(key: ObjectKey, what: str, error: ApiError) -> Finding:
+    """Return what to say where something cannot be read, which is never the same as that it is not there."""
+    remedy = "; the manifests in cronjobs/ hold the rights that this job needs" if error.is_permission else ""
+    reason = f"{what} cannot be read: {error.message}{remedy}"
+    return structs.replace(_finding("unreadable", key, reason, Severity.ERROR), exit_code=error.exit_code)
+
+
+def _finding(code: str, key: ObjectKey, reason: str, severity: Severity = Severity.WARNING) -> Finding:
+    return Finding(code, severity, key, reason)

@@ -1,0 +1,545 @@
+"""roll-workloads as users run it: the same on the embedded and the real API server."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from jobs.kit import cluster
+from tests.api.conftest import Ran, Run
+from tests.apis import Api, Object, wait_for
+from tests.canary import canary
+from tests.workloads import BASELINE, FROM_A_VOLUME, KINDS, MARK, OPT_IN, marks, rollouts, settle, workload
+from tests.worlds import configmap, encoded, secret
+
+APPLY = {"Content-Type": "application/apply-patch+yaml"}
+
+
+def changed(api: Api, source: Object, **data: str) -> None:
+    """Change values of a ConfigMap or Secret."""
+    values = {key: encoded(value) for key, value in data.items()} if source["kind"] == "Secret" else data
+    api.patch(source, {"data": values or {"a": "changed"}})
+
+
+def adopted(api: Api, roll: Run, made: Object) -> Object:
+    """A workload whose baseline was written."""
+    settle(api, made)
+    assert roll().summary == {"annotated": 1}
+    return settle(api, made)
+
+
+def check_rolled_once(api: Api, before: Object) -> Object:
+    after = api.get(before)
+    assert after
+    assert marks(after)[1] not in (None, marks(before)[1])
+    if api.kind == "real":
+        wait_for(lambda: rollouts(api, after) == 2, "the rollout")
+    return settle(api, before)
+
+
+def reason(ran: Ran, code: str = "held") -> str:
+    """Why a workload is held, or what else is said."""
+    (found,) = [each for each in ran.results if each["code"] == code]
+    return str(found["reason"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_run_rolls_nothing_and_a_change_rolls_once(api: Api, roll: Run, kind: str) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = api.create(workload(space, kind=kind))
+    before = settle(api, made)
+
+    assert roll().summary == {"annotated": 1}
+    after = settle(api, made)
+    assert after["spec"] == before["spec"]
+    api.mark()
+    assert (roll().summary, api.writes()) == ({"unchanged": 1}, [])
+
+    changed(api, source)
+    ran = roll()
+
+    assert (ran.exit_code, ran.summary, reason(ran, "changed")) == (0, {"restarted": 1}, "configmap/settings changed")
+    check_rolled_once(api, after)
+    (event,) = [each for each in api.events() if each["involvedObject"]["name"] == "web"][-1:]
+    assert event["reason"] in ("ConfigChanged", "ScalingReplicaSet")
+    (told,) = [each for each in api.events() if each["reason"] == "ConfigChanged"]
+    assert told["message"].startswith("configmap/settings changed")
+    api.mark()
+    assert (roll().summary, api.writes()) == ({"unchanged": 1}, [])
+
+
+def test_sources_that_change_together_are_one_rollout(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    names = [f"settings-{number}" for number in range(4)]
+    sources = [*(api.create(configmap(space, name)) for name in names), api.create(secret(space))]
+    volumes = [{"name": name, "configMap": {"name": name}} for name in names]
+    volumes.append({"name": "login", "secret": {"secretName": "login"}})
+    before = adopted(api, roll, api.create(workload(space, pod={"volumes": volumes})))
+    for source in sources:
+        changed(api, source, user=canary())
+    api.mark()
+
+    ran = roll()
+
+    assert ran.summary == {"restarted": 1}
+    assert [each.method for each in api.writes() if each.path.endswith("/web")] == ["PATCH"]
+    assert reason(ran, "changed") == (
+        "configmap/settings-0, configmap/settings-1, configmap/settings-2, configmap/settings-3, secret/login changed"
+    )
+    check_rolled_once(api, before)
+
+
+KEY = {"name": "settings", "key": "a"}
+# How pods use ConfigMap settings, with keys a and b, or Secret login, with user and password; what of it they use.
+USES: dict[str, tuple[Object, str, set[str]]] = {
+    "a volume": (FROM_A_VOLUME, "ConfigMap", {"a", "b", "c"}),
+    "some keys of a volume": (
+        {"volumes": [{"name": "v", "configMap": {"name": "settings", "items": [{"key": "a", "path": "a"}]}}]},
+        "ConfigMap",
+        {"a"},
+    ),
+    "a volume of a Secret": ({"volumes": [{"name": "v", "secret": {"secretName": "login"}}]}, "Secret", {"user", "c"}),
+    "a projected volume": (
+        {
+            "volumes": [
+                {
+                    "name": "v",
+                    "projected": {
+                        "sources": [
+                            {"configMap": {"name": "settings", "items": [{"key": "b", "path": "b"}]}},
+                            {"secret": {"name": "login"}},
+                        ]
+                    },
+                }
+            ]
+        },
+        "ConfigMap",
+        {"b"},
+    ),
+    "the environment": (
+        {"container": {"envFrom": [{"configMapRef": {"name": "settings"}}]}},
+        "ConfigMap",
+        {"a", "b", "c"},
+    ),
+    "the environment of an initContainer": (
+        {
+            "initContainers": [
+                {"name": "init", "image": "example.com/app:1", "envFrom": [{"secretRef": {"name": "login"}}]}
+            ]
+        },
+        "Secret",
+        {"user", "c"},
+    ),
+    "a variable": (
+        {"container": {"env": [{"name": "A", "valueFrom": {"configMapKeyRef": KEY}}]}},
+        "ConfigMap",
+        {"a"},
+    ),
+    "a variable of a Secret": (
+        {"container": {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "login", "key": "user"}}}]}},
+        "Secret",
+        {"user"},
+    ),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_what_pods_use_rolls_and_what_they_do_not_use_does_not(api: Api, roll: Run, use: str) -> None:
+    pod, kind, used = USES[use]
+    space = api.namespace("shop")
+    sources = {"ConfigMap": api.create(configmap(space)), "Secret": api.create(secret(space))}
+    made = api.create(workload(space, pod=pod))
+    adopted(api, roll, made)
+
+    for key in ("a", "b", "c", "user"):
+        if (key == "user") != (kind == "Secret") and key != "c":
+            continue
+        changed(api, sources[kind], **{key: canary() if kind == "Secret" else "changed"})
+        assert roll().summary == ({"restarted": 1} if key in used else {"unchanged": 1}), key
+        settle(api, made)
+
+
+def test_binary_data_rolls_and_other_fields_do_not(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = api.create(workload(space))
+    adopted(api, roll, made)
+
+    api.patch(source, {"metadata": {"labels": {"theirs": "yes"}}, "immutable": False})
+    assert roll().summary == {"unchanged": 1}
+    api.patch(source, {"binaryData": {"c": encoded("x")}})
+    assert roll().summary == {"restarted": 1}
+
+
+def test_an_optional_source_that_appears_rolls_and_is_missed_by_nobody(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    optional = {"volumes": [{"name": "config", "configMap": {"name": "settings", "optional": True}}]}
+    made = api.create(workload(space, pod=optional))
+    before = adopted(api, roll, made)
+    source = api.create(configmap(space))
+
+    assert roll().summary == {"restarted": 1}
+
+    check_rolled_once(api, before)
+    api.delete(source)
+    assert roll().summary == {"restarted": 1}
+
+
+def test_what_stands_on_workloads_says_nothing_of_secrets(api: Api, roll: Run) -> None:
+    """Many may read workloads. Every test looks for the values; this one for what they could be guessed by."""
+    space = api.namespace("shop")
+    same = encoded(canary())
+    for name in ("one", "other"):
+        api.create(secret(space, name, data={"user": same}))
+    volumes = [{"name": name, "secret": {"secretName": name}} for name in ("one", "other")]
+    made = adopted(api, roll, api.create(workload(space, pod={"volumes": volumes})))
+
+    found = json.loads(marks(made)[0] or "")["sources"]
+
+    assert sorted(found) == ["secret/one", "secret/other"]
+    assert found["secret/one"] != found["secret/other"], "the same content has not the same fingerprint"
+
+
+# holds
+
+
+def held(api: Api, roll: Run, made: Object, *arguments: str) -> str:
+    """Run, check that nothing is rolled; gives why."""
+    api.mark()
+    ran = roll(*arguments)
+    assert (ran.exit_code, ran.summary, api.writes()) == (0, {"held": 1}, [])
+    assert roll("--check", *arguments).exit_code == 3
+    return reason(ran)
+
+
+def test_a_paused_deployment_is_held(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = api.create(workload(space))
+    adopted(api, roll, made)
+    api.patch(made, {"spec": {"paused": True}})
+    settle(api, made)
+    changed(api, source)
+
+    assert held(api, roll, made) == "configmap/settings changed, but it is paused"
+
+    api.patch(made, {"spec": {"paused": None}})
+    settle(api, made)
+    assert roll().summary == {"restarted": 1}
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])
+def test_pods_that_somebody_deletes_are_theirs(api: Api, roll: Run, kind: str) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = api.create(workload(space, kind=kind, updateStrategy={"type": "OnDelete"}))
+    adopted(api, roll, made)
+    changed(api, source)
+
+    assert "its update strategy is OnDelete" in held(api, roll, made)
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])  # without nodes a DaemonSet has no rollout
+def test_a_rollout_in_progress_is_waited_for(api: Api, roll: Run, kind: str) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = api.create(workload(space, kind=kind))
+    adopted(api, roll, made)
+    api.patch(made, {"spec": {"replicas": 2, "template": {"metadata": {"labels": {"app": "web", "new": "yes"}}}}})
+    wait_for(lambda: _begun(api, made), "the rollout to begin")
+    changed(api, source)
+
+    assert "a rollout is in progress" in held(api, roll, made)
+
+
+def _begun(api: Api, made: Object) -> bool:
+    found = api.get(made)
+    assert found
+    begun = found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"]
+    return begun or api.kind == "sandbox"
+
+
+@pytest.mark.parametrize("missing", ["object", "key"])
+def test_a_workload_that_would_not_start_is_held(api: Api, roll: Run, missing: str) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    variable = {"name": "A", "valueFrom": {"configMapKeyRef": KEY}}
+    made = api.create(workload(space, pod={**FROM_A_VOLUME, "container": {"env": [variable]}}))
+    adopted(api, roll, made)
+    if missing == "object":
+        api.delete(source)
+    else:
+        api.patch(source, {"data": {"a": None}})
+
+    why = {"object": "configmap/settings is not there", "key": "configmap/settings has no key a"}
+    assert held(api, roll, made) == f"new pods would not start: {why[missing]}"
+
+    if missing == "object":
+        api.create(configmap(space))
+        assert roll().summary == {"unchanged": 1}
+
+
+def test_a_workload_is_not_adopted_without_what_it_needs(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    made = api.create(workload(space))
+
+    assert held(api, roll, made) == "new pods would not start: configmap/settings is not there"
+
+    api.create(configmap(space))
+    assert roll().summary == {"annotated": 1}
+
+
+def test_a_change_may_be_followed_by_another(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = api.create(workload(space))
+    adopted(api, roll, made)
+    changed(api, source)
+
+    assert "(--settle)" in held(api, roll, made, "--settle", "3600")
+    api.patch(source, {"metadata": {"labels": {"theirs": "yes"}}})
+    assert roll("--settle", "0").summary == {"restarted": 1}
+
+
+def test_a_workload_that_was_rolled_lately_cools_down(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = api.create(workload(space))
+    adopted(api, roll, made)
+    changed(api, source)
+    assert roll("--cool-down", "3600").summary == {"restarted": 1}, "an adoption is no roll"
+    settle(api, made)
+    changed(api, source, a="again")
+
+    assert "(--cool-down)" in held(api, roll, made, "--cool-down", "3600")
+    assert roll().summary == {"restarted": 1}
+
+
+def test_the_rolls_of_a_run_are_a_budget_that_drains_in_order(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    names = [f"web-{number}" for number in range(5)]
+    made = [api.create(workload(space, name)) for name in names]
+    for each in made:
+        settle(api, each)
+    assert roll().summary == {"annotated": 5}
+    changed(api, source)
+    order = []
+    for _ in range(3):
+        ran = roll("--max-rolls", "2")
+        order.append([each["object"]["name"] for each in ran.results if each.get("action") == "restarted"])
+        for each in made:
+            settle(api, each)
+
+    assert order == [names[:2], names[2:4], names[4:]]
+    changed(api, source, a="again")
+    assert roll("--max-rolls", "0").summary == {"held": 5}
+
+
+# adoption
+
+
+def test_a_template_that_uses_something_else_is_adopted_anew(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    api.create(secret(space))
+    made = api.create(workload(space))
+    adopted(api, roll, made)
+    volumes = [*FROM_A_VOLUME["volumes"], {"name": "login", "secret": {"secretName": "login"}}]
+    api.patch(made, {"spec": {"template": {"spec": {"volumes": volumes}}}})
+    changed(api, source)
+    before = settle(api, made)
+
+    ran = roll()
+
+    assert (ran.summary, "uses other config" in reason(ran, "adopted")) == ({"annotated": 1}, True)
+    assert settle(api, made)["spec"] == before["spec"]
+
+
+@pytest.mark.parametrize("text", ['{"version":0,"sources":{"configmap/settings":"x"}}', "nonsense", '{"version":1}'])
+def test_a_baseline_of_another_version_rolls_nothing(api: Api, roll: Run, text: str) -> None:
+    space = api.namespace("shop")
+    api.create(configmap(space))
+    made = api.create(workload(space))
+    api.patch(made, {"metadata": {"annotations": {BASELINE: text}}})
+    before = settle(api, made)
+
+    assert roll().summary == {"annotated": 1}
+
+    assert settle(api, made)["spec"] == before["spec"]
+    assert roll().summary == {"unchanged": 1}
+
+
+def test_a_template_that_was_rolled_back_changes_with_the_next_config(api: Api, roll: Run) -> None:
+    """`kubectl rollout undo` brings an older mark back; the next one must differ from that too."""
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = api.create(workload(space))
+    adopted(api, roll, made)
+    old = None
+    for value in ("x", "y"):
+        changed(api, source, a=value)
+        assert roll().summary == {"restarted": 1}
+        old, before = marks(settle(api, made))[1], old
+    assert old != before
+    api.patch(made, {"spec": {"template": {"metadata": {"annotations": {MARK: before}}}}})
+    settle(api, made)
+    changed(api, source, a="x")
+
+    assert roll().summary == {"restarted": 1}
+
+    assert marks(settle(api, made))[1] not in (before, old)
+
+
+@pytest.mark.parametrize(
+    ("asks", "said"), [(None, {}), ("false", {}), ("yes", {"invalid": 1}), ("True", {"invalid": 1})]
+)
+def test_only_who_asks_is_looked_at(api: Api, roll: Run, asks: str | None, said: dict[str, int]) -> None:
+    space = api.namespace("shop")
+    api.create(configmap(space))
+    api.create(workload(space, asks=asks))
+
+    ran = roll()
+
+    assert (ran.exit_code, ran.summary, ran.report["facts"]) == (0, said, {"workloads": 0, "sources": 0})
+    if said:
+        assert reason(ran, "invalid") == f'annotation {OPT_IN} is "{asks}": write "true", or "false"'
+    else:
+        assert ran.report["note"] == f"no workload in any namespace has the annotation {OPT_IN}"
+
+
+def test_one_namespace_alone(api: Api, roll: Run) -> None:
+    spaces = [api.namespace("shop"), api.namespace("other")]
+    for space in spaces:
+        api.create(configmap(space))
+        api.create(workload(space))
+
+    assert roll("-n", spaces[0]).summary == {"annotated": 1}
+    assert roll().summary == {"annotated": 1, "unchanged": 1}
+
+
+def test_a_namespace_that_goes_is_left_alone(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    api.create(configmap(space))
+    made = workload(space)
+    made["metadata"]["finalizers"] = ["example.com/kept"]
+    api.create(made)
+    api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}})
+    api.mark()
+
+    ran = roll("-v")
+
+    assert (ran.exit_code, ran.summary, api.writes()) == (0, {"skipped": 1}, [])
+    api.patch(made, {"metadata": {"finalizers": None}})
+
+
+def test_a_dry_run_says_what_the_run_then_does(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = api.create(workload(space))
+    adopted(api, roll, made)
+    changed(api, source)
+    api.mark()
+
+    assert [roll("--dry-run").summary, roll("--dry-run=server").summary] == 2 * [{"restarted": 1}]
+    assert [each for each in api.writes() if each.query.get("dryRun") != "All"] == []
+    (change,) = roll("--dry-run", "--diff").results[0]["changes"]
+    assert change["field"] == f"spec.template.metadata.annotations[{MARK}]"
+    assert roll().summary == {"restarted": 1}
+
+
+# others who write the same workloads
+
+
+def test_who_applies_the_same_manifest_again_rolls_nothing(api: Api, roll: Run) -> None:
+    """Server-side apply of another manager; `kubectl apply` is tried in tests/cluster."""
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    manifest = workload(space)
+    path = f"{api.path(manifest)}?fieldManager=theirs"
+    api.made(api.call("PATCH", path, manifest, headers=APPLY))
+    adopted(api, roll, manifest)
+    changed(api, source)
+    roll()
+    before = settle(api, manifest)
+
+    api.call("PATCH", path, manifest, headers=APPLY)
+
+    after = settle(api, manifest)
+    assert (after["spec"], marks(after)) == (before["spec"], marks(before))
+    assert roll().summary == {"unchanged": 1}
+
+
+def test_who_replaces_the_workload_rolls_it_by_that_and_it_is_adopted_anew(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    manifest = workload(space)
+    made = api.create(manifest)
+    adopted(api, roll, made)
+    changed(api, source)
+    roll()
+    settle(api, made)
+
+    api.replace(manifest)
+
+    settle(api, made)
+    assert roll().summary == {"annotated": 1}
+
+
+# what it costs
+
+
+def test_requests_grow_with_the_workloads_that_ask(api: Api, roll: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = api.namespace("shop")
+    for number in range(4):
+        api.create(configmap(space, f"settings-{number}"))
+    for number in range(500):
+        asks = "true" if number % 25 == 0 else None
+        volumes = [{"name": "config", "configMap": {"name": f"settings-{number % 4}"}}]
+        api.create(workload(space, f"web-{number}", asks=asks, pod={"volumes": volumes}))
+    monkeypatch.setattr(cluster, "PAGE_SIZE", 100)
+    assert roll().summary == {"annotated": 20}
+    namespaces = len(api.items("v1", "Namespace"))
+    api.mark()
+
+    assert roll("--max-rolls", "0").summary == {"unchanged": 20}
+
+    requests = api.requests()
+    counted: dict[str, int] = {}
+    for each in requests:
+        parts = each.path.split("/")
+        what = f"list {parts[-1]}" if parts[-1] in PLURALS else f"get {parts[-2]}"
+        counted[what] = counted.get(what, 0) + 1
+    assert {each.method for each in requests} == {"GET"}
+    assert counted.pop("list namespaces") <= namespaces // 100 + 2
+    pages = {
+        f"list {plural}": counted.pop(f"list {plural}") for plural in ("deployments", "statefulsets", "daemonsets")
+    }
+    assert pages["list deployments"] in (5, 6)
+    assert pages["list statefulsets"] == pages["list daemonsets"] == 1
+    used = {number % 4 for number in range(0, 500, 25)}
+    assert counted == {"get deployments": 20, "get configmaps": len(used)}
+
+
+PLURALS = ("namespaces", "deployments", "statefulsets", "daemonsets")
+
+
+def test_clocks(api: Api, roll: Run) -> None:
+    """The time of a roll is that of the run, to the second, in the baseline alone."""
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = api.create(workload(space))
+    before = adopted(api, roll, made)
+    assert "rolledAt" not in json.loads(marks(before)[0] or "")
+    changed(api, source)
+    roll()
+
+    stamp: dict[str, Any] = json.loads(marks(settle(api, made))[0] or "")
+
+    rolled = datetime.fromisoformat(stamp["rolledAt"].replace("Z", "+00:00"))
+    assert abs((datetime.now(timezone.utc) - rolled).total_seconds()) < 60
+    assert rolled.microsecond == 0

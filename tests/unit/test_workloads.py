@@ -1,0 +1,76 @@
+"""When a workload can be rolled, and what pods use: from objects as they come."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from jobs.kit.model import ObjectKey
+from jobs.rolls.references import Reference
+from jobs.rolls.workloads import Workload, workload
+from tests.workloads import workload as manifest
+
+Object = dict[str, Any]
+
+
+def read(kind: str, status: Object, generation: int = 2, **spec: Any) -> Workload:
+    made = manifest("shop", kind=kind, **spec)
+    made["metadata"]["generation"] = generation
+    return workload(ObjectKey(kind, "web", "shop"), json.dumps({**made, "status": status}).encode())
+
+
+SEEN: Object = {"observedGeneration": 2}
+FAILED = {"conditions": [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]}
+OVER = {"conditions": [{"type": "Progressing", "reason": "NewReplicaSetAvailable"}]}
+THREE: Object = {"replicas": 3}
+DONE: Object = {"replicas": 3, "updatedReplicas": 3, "availableReplicas": 3}
+PARTITION: Object = {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}}
+REVISIONS: Object = {"currentRevision": "1", "updateRevision": "2"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "status", "hold"),
+    [
+        ("Deployment", THREE, {**SEEN, **DONE}, ""),
+        ("Deployment", THREE, DONE, "its controller has not seen the latest change yet"),
+        ("Deployment", THREE, {**SEEN, **DONE, "updatedReplicas": 1}, "1 of 3 pods are new"),
+        ("Deployment", THREE, {**SEEN, **DONE, "replicas": 4}, "1 old pods are not gone"),
+        ("Deployment", THREE, {**SEEN, **DONE, "availableReplicas": 2}, "2 of 3 new pods are available"),
+        ("Deployment", THREE, {**SEEN, **DONE, **OVER, "availableReplicas": 2}, ""),
+        ("Deployment", THREE, {**SEEN, **DONE, **FAILED, "updatedReplicas": 1}, ""),
+        ("Deployment", {"replicas": None}, {**SEEN, "replicas": 1, "updatedReplicas": 0}, "0 of 1 pods are new"),
+        ("StatefulSet", THREE, {**SEEN, **DONE}, ""),
+        ("StatefulSet", THREE, {**SEEN, **DONE, **REVISIONS, "updatedReplicas": 2}, "2 of 3 pods are new"),
+        ("StatefulSet", {**THREE, **PARTITION}, {**SEEN, **REVISIONS, "updatedReplicas": 1}, ""),
+        ("StatefulSet", {**THREE, **PARTITION}, {**SEEN, **REVISIONS}, "0 of 1 pods are new"),
+        ("DaemonSet", {}, {**SEEN, "desiredNumberScheduled": 3, "updatedNumberScheduled": 3}, ""),
+        ("DaemonSet", {}, {**SEEN, "desiredNumberScheduled": 3, "updatedNumberScheduled": 1}, "1 of 3 pods are new"),
+        ("DaemonSet", {}, {**SEEN, "desiredNumberScheduled": 3, "updatedNumberScheduled": 3, "numberAvailable": 1}, ""),
+    ],
+)
+def test_a_rollout_in_progress_holds(kind: str, spec: Object, status: Object, hold: str) -> None:
+    assert read(kind, status, **spec).hold == (f"a rollout is in progress: {hold}" if hold else "")
+
+
+def test_what_several_places_use_of_one_source_comes_together() -> None:
+    items = {"items": [{"key": "c", "path": "c"}, {"key": "a", "path": "a"}]}
+    pod = {
+        "volumes": [{"name": "v", "configMap": {"name": "settings", "optional": True, **items}}],
+        "container": {
+            "env": [
+                {"name": "PLAIN", "value": "of no matter"},
+                {"name": "FIELD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "b"}}},
+            ],
+            "envFrom": [{"secretRef": {"name": "login", "optional": True}}, {"configMapRef": {"name": ""}}],
+        },
+    }
+
+    assert read("Deployment", SEEN, pod=pod).references == (
+        Reference("ConfigMap", "settings", ("a", "b", "c"), True, ("b",)),
+        Reference("Secret", "login", None, False, ()),
+    )
+    whole = {**pod, "volumes": [{"name": "v", "configMap": {"name": "settings"}}]}
+    assert read("Deployment", SEEN, pod=whole).references[0] == Reference("ConfigMap", "settings", None, True, ("b",))
