@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.api.conftest import Ran
-from tests.api.test_rights import copies_to_make, rates_to_fetch, rights
+from tests.api.test_rights import copies_to_make, rates_to_fetch, rights, workloads_to_roll
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import audit_events
 from tests.node.hands import JOBS, Jobs
@@ -17,6 +17,8 @@ from tests.node.publisher import Publisher
 from tests.one_node import Node
 
 pytestmark = pytest.mark.node
+MAKE = {"sync-copies": copies_to_make, "fetch-rates": rates_to_fetch, "roll-workloads": workloads_to_roll}
+ENV = {"roll-workloads": {"CHORES_SETTLE": "0", "CHORES_COOL_DOWN": "0"}}
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -34,11 +36,11 @@ def test_a_run_uses_every_shipped_rule_and_nothing_else(
 
     def run() -> Ran:
         runs.append(f"run-{len(runs)}")
-        jobs.create(runs[-1], of=job, env=publisher.env() if publisher else {})
+        jobs.create(runs[-1], of=job, env=publisher.env() if publisher else ENV.get(job, {}))
         assert jobs.end(runs[-1]) == "Complete"
         return Ran(0, jobs.log(runs[-1]), "")
 
-    copies_to_make(api, run) if job == "sync-copies" else rates_to_fetch(api, run)
+    MAKE[job](api, run)
     start = node.plane.audit_log.stat().st_size
     run()
     received = "RequestReceived"

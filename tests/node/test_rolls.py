@@ -1,0 +1,138 @@
+"""Pods restart when their config changed, each workload once, and not before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.apis import Api, Object, wait_for
+from tests.canary import canary
+from tests.node.hands import Hands, Jobs
+from tests.workloads import FROM_A_VOLUME, rollouts, workload
+from tests.worlds import configmap, encoded, secret
+
+pytestmark = pytest.mark.node
+IMAGE = "localhost/pause:1"
+AT_ONCE = {"CHORES_SETTLE": "0", "CHORES_COOL_DOWN": "0", "CHORES_MAX_ROLLS": "50"}
+FIVE = [f"settings-{number}" for number in range(5)]
+# What pods use, by the workload's kind and name.
+PODS: dict[tuple[str, str], Object] = {
+    ("Deployment", "file"): {
+        **FROM_A_VOLUME,
+        "container": {"volumeMounts": [{"name": "config", "mountPath": "/config"}]},
+    },
+    ("Deployment", "server-side"): FROM_A_VOLUME,
+    ("Deployment", "variable"): {
+        "container": {"env": [{"name": "USER", "valueFrom": {"secretKeyRef": {"name": "login", "key": "user"}}}]}
+    },
+    ("Deployment", "init"): {
+        "initContainers": [
+            {
+                "name": "init",
+                "image": IMAGE,
+                "command": ["/busybox", "true"],
+                "envFrom": [{"secretRef": {"name": "login"}}],
+            }
+        ]
+    },
+    ("StatefulSet", "projected"): {
+        "volumes": [{"name": "v", "projected": {"sources": [{"configMap": {"name": "settings"}}]}}]
+    },
+    ("DaemonSet", "agent"): FROM_A_VOLUME,
+    ("Deployment", "optional"): {"volumes": [{"name": "v", "configMap": {"name": "to-come", "optional": True}}]},
+    ("Deployment", "five"): {"volumes": [{"name": name, "configMap": {"name": name}} for name in FIVE]},
+    ("Deployment", "unused-key"): {
+        "container": {"env": [{"name": "B", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "b"}}}]}
+    },
+}
+ROLLED = {name for _, name in PODS} - {"unused-key"}
+
+
+def made(space: str, kind: str, name: str) -> Object:
+    """A workload with one pod that does nothing."""
+    manifest = workload(space, name, kind, pod=PODS[kind, name])
+    pod = manifest["spec"]["template"]["spec"]
+    pod["containers"][0]["image"] = IMAGE
+    pod["terminationGracePeriodSeconds"] = 0
+    if kind != "DaemonSet":
+        manifest["spec"]["replicas"] = 1
+    return manifest
+
+
+def pods(api: Api, space: str) -> dict[str, set[str]]:
+    """The uids of the pods by workload, without those that are going."""
+    found: dict[str, set[str]] = {}
+    for pod in api.items("v1", "Pod", space):
+        if "deletionTimestamp" not in pod["metadata"]:
+            found.setdefault(pod["metadata"]["labels"]["app"], set()).add(pod["metadata"]["uid"])
+    return found
+
+
+def counted(api: Api, manifests: Sequence[Object]) -> dict[str, int]:
+    """How many rollouts each workload has had."""
+    found = [api.get(each) for each in manifests]
+    return {each["metadata"]["name"]: rollouts(api, each) for each in found if each}
+
+
+def test_pods_restart_once_when_their_config_changed(
+    api: Api, jobs: Jobs, kubectl: Hands, tmp_path: Path, figure: Callable[[str], None]
+) -> None:
+    space = api.namespace("shop")
+    for name in ("settings", *FIVE):
+        api.create(configmap(space, name))
+    api.create(secret(space))
+    manifests = [made(space, kind, name) for kind, name in PODS]
+    for each in manifests:
+        apply(kubectl, tmp_path, each)
+        api.made(each)
+    all_rolled_out(kubectl, manifests)
+    at_first = pods(api, space)
+
+    assert ran(jobs, "adopt").endswith(f" {len(PODS)} annotated ({len(PODS)} workloads, 8 sources)")
+    assert pods(api, space) == at_first, "installing the job restarts nothing"
+
+    for name in ("settings", *FIVE):
+        api.patch(configmap(space, name), {"data": {"a": "changed"}})
+    api.patch(secret(space), {"data": {"user": encoded(canary())}})
+    api.create(configmap(space, "to-come"))
+    said = ran(jobs, "roll")
+    assert said.endswith(f" {len(ROLLED)} restarted, 1 unchanged ({len(PODS)} workloads, 8 sources)"), said
+    all_rolled_out(kubectl, manifests)
+    wait_for(lambda: [len(each) for each in pods(api, space).values()] == len(PODS) * [1], "the old pods to be gone")
+
+    assert counted(api, manifests) == {name: 1 + (name in ROLLED) for _, name in PODS}
+    now = pods(api, space)
+    assert {name for name in now if now[name] != at_first[name]} == ROLLED
+    assert kubectl(f"exec deployment/file -n {space} -- /busybox cat /config/a") == "changed"
+    assert "configmap/settings changed" in kubectl(f"describe deployment/file -n {space}")
+
+    assert ran(jobs, "again").endswith(f" {len(PODS)} unchanged ({len(PODS)} workloads, 8 sources)")
+    for each in manifests:
+        apply(kubectl, tmp_path, each)
+    all_rolled_out(kubectl, manifests)
+    assert ran(jobs, "after-apply").endswith(f" {len(PODS)} unchanged ({len(PODS)} workloads, 8 sources)")
+    assert pods(api, space) == now, "who applies the same manifests again restarts nothing"
+    assert counted(api, manifests) == {name: 1 + (name in ROLLED) for _, name in PODS}
+
+
+def apply(kubectl: Hands, folder: Path, manifest: Object) -> None:
+    """Apply as people do: with kubectl, one of them on the server's side."""
+    file = folder / "manifest.json"
+    file.write_text(json.dumps(manifest))
+    kubectl(f"apply {'--server-side ' if manifest['metadata']['name'] == 'server-side' else ''}-f {file}")
+
+
+def all_rolled_out(kubectl: Hands, manifests: Sequence[Object]) -> None:
+    for each in manifests:
+        about = each["metadata"]
+        kubectl(f"rollout status {each['kind'].lower()}/{about['name']} -n {about['namespace']} --timeout=100s")
+
+
+def ran(jobs: Jobs, name: str) -> str:
+    """Run the CronJob's pod to its end, without waiting for more changes; gives its last line."""
+    jobs.create(name, of="roll-workloads", env=AT_ONCE)
+    assert jobs.end(name) == "Complete", jobs.log(name)
+    return jobs.log(name).strip().splitlines()[-1]
