@@ -32,8 +32,20 @@ from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
 from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS
 from jobs.mirrors.seen import NAMESPACE, NODES, SLICES
 from jobs.rates.exchange_rates import EXCHANGE_RATES
+from jobs.rolls.workloads import DEPLOYMENTS
 
-KINDS = (NAMESPACES, CONFIGMAPS, SECRETS, RULES, EXCHANGE_RATES, CRDS, REGISTRY_MIRRORS, NODES, SLICES)
+KINDS = (
+    NAMESPACES,
+    CONFIGMAPS,
+    SECRETS,
+    RULES,
+    EXCHANGE_RATES,
+    CRDS,
+    REGISTRY_MIRRORS,
+    NODES,
+    SLICES,
+    DEPLOYMENTS,
+)
 RESOURCES: dict[str, Resource] = {each.kind: each for each in KINDS}
 EVERYWHERE = "every namespace but kube-* and scratch, which is annotated to get none"
 MIRROR = "registry-mirror-docker-hub"
@@ -98,6 +110,14 @@ def _show() -> None:
     _edit(transport, STATEFUL_SETS.path(NAMESPACE, MIRROR), image, "application/json-patch+json")
     _send(transport, Request("DELETE", SERVICES.path(NAMESPACE, f"{MIRROR}-headless")))
     _run("mirror-audit", "--repair", "--diff")
+    _say("A Deployment of team-shop asks to follow its config. The first run takes note of that, and restarts nothing.")
+    _run("roll-workloads")
+    _edit(transport, f"{DEPLOYMENTS.path('team-shop', 'shop')}/status", {"status": {"observedGeneration": 2}})
+    _say("The platform team renews the CA bundle; its copy in team-shop follows, and then the Deployment.")
+    _edit(transport, CONFIGMAPS.path("platform", "ca-bundle"), {"data": {"ca.crt": "the certificate of 2027\n"}})
+    _run("sync-copies")
+    _run("roll-workloads", "--settle", "0")
+    _run("roll-workloads", "--settle", "0")
     transport.close()
 
 
