@@ -66,6 +66,7 @@ class Job(Generic[Settings, Seen]):
     `observe` only reads; `plan` and `conditions` are pure: no cluster, no clock, no environment. `max_deletes` is what
     the deletion brake allows; None is its default. With `steps` what was written is followed by another look and plan,
     since what comes next hangs on what is there; `wait_seconds` is how long the run may look for what it waits for.
+    `writes_per_second` is how many writes may be begun in a second; None is as many as the server takes.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Job(Generic[Settings, Seen]):
     max_deletes: int | None = None
     steps: bool = False
     wait_seconds: float = 0.0
+    writes_per_second: float | None = None
 
 
 def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
@@ -88,7 +90,8 @@ def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
             settings = job.settings(replace(connection, namespace=options.namespace or connection.namespace))
             _announce(job.name, connection, options)
             transport = Transport(connection.endpoint, user_agent(job.name), stopping=stopping)
-            plan, results = _Run(job, Cluster(transport, MANAGER), settings, options, stopping).go()
+            cluster = Cluster(transport, MANAGER, job.writes_per_second)
+            plan, results = _Run(job, cluster, settings, options, stopping).go()
         except ChoresError as error:
             log.log.error(error)
             return error.exit_code
