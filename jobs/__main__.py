@@ -14,6 +14,7 @@ COMMANDS = {
     "sync-copies": "jobs.sync_copies",
     "fetch-rates": "jobs.fetch_rates",
     "mirror-audit": "jobs.mirror_audit",
+    "farm-pods": "jobs.farm_pods",
     "install-crds": "jobs.install_crds",
     "mirror-node": "jobs.mirror_node",
     "demo": "jobs.demo",
