@@ -106,6 +106,19 @@ def test_what_names_a_pod_of_the_past_as_its_owner_goes_at_once(farm: Place) -> 
     assert until(lambda: farm.api.get(late) is None, COLLECTED_SECONDS)
 
 
+def test_what_is_given_to_a_pod_of_the_past_goes_and_what_is_given_to_a_later_one_stays(farm: Place) -> None:
+    first, second = (farm.api.create(pod(farm.namespace, name)) for name in ("web", "other"))
+    given = [farm.api.create(farm_pod(farm.namespace, name)) for name in ("late", "kept")]
+    farm.api.delete(first)
+    assert until(lambda: farm.api.get(first) is None)
+
+    for each, to in zip(given, (first, second), strict=True):
+        farm.api.patch(each, {"metadata": {"ownerReferences": [owner(to)]}})
+
+    assert until(lambda: farm.api.get(given[0]) is None, COLLECTED_SECONDS)
+    assert farm.api.get(given[1])
+
+
 def test_an_owner_is_replaced_in_that_very_version_of_an_object_alone(farm: Place) -> None:
     first, second = (farm.api.create(pod(farm.namespace, name)) for name in ("web", "other"))
     made = farm.api.create(farm_pod(farm.namespace, "web", ownerReferences=[owner(first)]))
