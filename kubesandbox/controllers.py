@@ -162,8 +162,10 @@ class Controllers:
     def _collect_if_orphaned(self, change: Change) -> None:
         """Delete what names no owner that is there, as it is by now: it may have been given another one."""
         resource = next((each for each in self._resources() if each.key == change.resource), None)
-        item = resource and self._cluster.store.get(resource, change.item.namespace, change.item.name)
-        if resource is None or item is None or item.obj["metadata"]["uid"] != change.item.obj["metadata"]["uid"]:
+        if resource is None:
+            return
+        item = self._cluster.store.get(resource, change.item.namespace, change.item.name)
+        if item is None or item.obj["metadata"]["uid"] != change.item.obj["metadata"]["uid"]:
             return
         owners = item.obj["metadata"].get("ownerReferences") or []
         if owners and not any(self._exists(owner, item) for owner in owners):

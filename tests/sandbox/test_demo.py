@@ -28,7 +28,11 @@ def test_the_demo_runs_and_the_readme_quotes_it(chores: Chores) -> None:
     ]
     assert [line for line in shown if line.startswith("1 USD = 0.8224956063 CHF (ecb, ")]
     mended = "mirror-audit: 1 created, 4 unchanged, 1 not-rolled-out, 1 serverside-applied (1 mirror)"
-    assert " ".join(line.strip() for line in shown[-2:]) == mended
+    assert mended in " ".join(line.strip() for line in shown)
+    assert [line for line in shown if line.startswith("farm-pods: ")] == [
+        "farm-pods: 2 created (2 pods, 1 namespace)",
+        "farm-pods: 1 created, 1 unchanged (2 pods, 1 namespace)",
+    ]
 
 
 def test_every_command_of_the_readme_exists() -> None:
