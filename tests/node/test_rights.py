@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.api.conftest import Ran
-from tests.api.test_rights import copies_to_make, rates_to_fetch, rights
+from tests.api.test_rights import copies_to_make, pods_to_tell_of, rates_to_fetch, rights
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import audit_events
 from tests.node.hands import JOBS, Jobs
@@ -38,7 +38,7 @@ def test_a_run_uses_every_shipped_rule_and_nothing_else(
         assert jobs.end(runs[-1]) == "Complete"
         return Ran(0, jobs.log(runs[-1]), "")
 
-    copies_to_make(api, run) if job == "sync-copies" else rates_to_fetch(api, run)
+    {"sync-copies": copies_to_make, "fetch-rates": rates_to_fetch, "farm-pods": pods_to_tell_of}[job](api, run)
     start = node.plane.audit_log.stat().st_size
     run()
     received = "RequestReceived"
