@@ -6,6 +6,7 @@ collector removes it, and the job has no right to delete. The parts are in jobs/
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -59,7 +60,8 @@ def _farm_pods(cluster: Cluster, namespace: str) -> dict[ObjectKey, FarmPod]:
     """Return all FarmPods, whoever made them: what is in the way is seen without trying to write."""
     found = {}
     for each in cluster.objects(FARM_PODS, FarmPodObject, namespace=namespace):
-        found[ObjectKey(FARM_PODS.kind, each.metadata.name, each.metadata.namespace)] = each.reduced
+        at = each.metadata
+        found[ObjectKey(FARM_PODS.kind, at.name, sys.intern(at.namespace))] = each.reduced
     return found
 
 
@@ -112,9 +114,10 @@ def plan(seen: Seen, settings: Settings, _now: datetime) -> Plan:
 
 
 def _places(seen: Seen) -> Mapping[ObjectKey, Sequence[Pod]]:
-    places: dict[ObjectKey, list[Pod]] = {}
+    places: dict[ObjectKey, tuple[Pod, ...]] = {}
     for pod in seen.pods:
-        places.setdefault(pod.place, []).append(pod)
+        place = pod.place
+        places[place] = (*places.get(place, ()), pod)
     return places
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -77,7 +78,9 @@ class PodObject(Struct):
     def reduced(self) -> Pod | None:
         """The pod; None if it is being deleted, and its FarmPod with it. Pods that have ended count until then."""
         at = self.metadata
-        return None if at.deletion_timestamp else Pod(at.namespace, at.name, at.uid, len(self.spec.containers))
+        if at.deletion_timestamp:
+            return None
+        return Pod(sys.intern(at.namespace), at.name, at.uid, len(self.spec.containers))
 
 
 class _Spec(Struct):
