@@ -30,7 +30,7 @@ OPT_IN = "kubechores.dev/farm"
 
 
 def settings(_connection: Connection, run_options: options.RunOptions, max_objects: int) -> Settings:
-    """Return the settings. The namespace is the one that was named: no context's, which would be taken for all."""
+    """Return the settings. Only a namespace that was named counts: the context's would be one of all."""
     return Settings(run_options.namespace or "", max_objects, diff=run_options.diff, verbose=run_options.verbose)
 
 
@@ -44,7 +44,9 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
     try:
         farm_pods = whole(partial(_farm_pods, cluster, settings.namespace))
     except ApiError as error:
-        raise not_installed(FARM_PODS) if error.status == 404 else error from error
+        if error.status != 404:
+            raise
+        raise not_installed(FARM_PODS) from error
     namespaces = [settings.namespace] if settings.namespace else whole(partial(_namespaces, cluster))
     pods: list[Pod] = []
     failures = []
