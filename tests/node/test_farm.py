@@ -62,6 +62,9 @@ def test_a_farm_pod_goes_with_its_pod_while_the_job_is_switched_off(
     ]
     suspended = kubectl("get cronjob farm-pods -n kube-chores -o jsonpath={.spec.suspend}")
     assert suspended == "true"
+    # It looks for new kinds twice a minute, and the CRDs may just have been installed.
+    past = {"apiVersion": "v1", "kind": "Pod", "name": "past", "uid": "of-the-past"}
+    wait_until_collected(api, api.create(farm_pod(shop, "past", ownerReferences=[past])))
     api.mark()
 
     kubectl(f"delete pod web-0 -n {shop}")
