@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from jobs.farm.farm_pod import FARM_PODS, FarmPod, Manifest, Pod
 from jobs.farm.seen import Look, Seen, Settings
 from jobs.kit.errors import ApiError
-from jobs.kit.model import Action, ExitCode, Finding, Fix, Need, ObjectKey, Severity
+from jobs.kit.model import Action, Finding, Fix, Need, ObjectKey, Severity
 
 
 def judge(pod: Pod, seen: Seen, settings: Settings) -> Finding | Need | None:
@@ -79,10 +79,13 @@ def unchanged(pod: Pod) -> Finding:
 
 
 def collision(pods: Sequence[Pod]) -> Finding:
-    """Return what is said of pods whose FarmPods would have one name, which takes a name made to be another's hash."""
+    """Return what is said of pods whose FarmPods would have one name, which takes a name made to be another's hash.
+
+    Whoever may make pods can do that, so it fails no run.
+    """
     names = " and ".join(sorted(pod.name for pod in pods))
     reason = f"pods {names} would both have this FarmPod: none is written; rename one"
-    return Finding("collision", Severity.ERROR, pods[0].place, reason, exit_code=ExitCode.REFUSED)
+    return Finding("collision", Severity.WARNING, pods[0].place, reason)
 
 
 def leftovers(seen: Seen, wanted: Collection[ObjectKey]) -> Iterator[Finding]:
