@@ -15,6 +15,7 @@ COMMANDS = {
     "fetch-rates": "jobs.fetch_rates",
     "mirror-audit": "jobs.mirror_audit",
     "roll-workloads": "jobs.roll_workloads",
+    "farm-pods": "jobs.farm_pods",
     "install-crds": "jobs.install_crds",
     "mirror-node": "jobs.mirror_node",
     "demo": "jobs.demo",

@@ -22,6 +22,7 @@ import msgspec
 import yaml
 
 from jobs.copies.rules import RULES
+from jobs.farm.farm_pod import PODS
 from jobs.install_crds import CRDS
 from jobs.kit.cluster import error_of
 from jobs.kit.connect import connect
@@ -34,6 +35,7 @@ from jobs.mirrors.seen import NAMESPACE, NODES, SLICES
 from jobs.rates.exchange_rates import EXCHANGE_RATES
 from jobs.rolls.workloads import DEPLOYMENTS
 
+LLAMAS = Resource("kubechores.dev/v1", "Llama", "llamas")
 KINDS = (
     NAMESPACES,
     CONFIGMAPS,
@@ -45,6 +47,8 @@ KINDS = (
     NODES,
     SLICES,
     DEPLOYMENTS,
+    PODS,
+    LLAMAS,
 )
 RESOURCES: dict[str, Resource] = {each.kind: each for each in KINDS}
 EVERYWHERE = "every namespace but kube-* and scratch, which is annotated to get none"
@@ -118,6 +122,12 @@ def _show() -> None:
     _run("sync-copies")
     _run("roll-workloads", "--settle", "0")
     _run("roll-workloads", "--settle", "0")
+    _say("The pods of team-shop, for people who may not read pods: their environment holds a password.")
+    _run("farm-pods")
+    _say("A pod goes, its FarmPod with it, and another pod comes.")
+    _send(transport, Request("DELETE", PODS.path("team-shop", "web-1")))
+    _create(transport, [{**each, "metadata": {**each["metadata"], "name": "web-2"}} for each in _pods()[:1]])
+    _run("farm-pods")
     transport.close()
 
 
@@ -159,6 +169,10 @@ def _publisher() -> Iterator[str]:
 
 def _world() -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((files("jobs") / "demo.yaml").read_text()))
+
+
+def _pods() -> list[dict[str, Any]]:
+    return [each for each in _world() if each["kind"] == PODS.kind]
 
 
 def _rules() -> str:
@@ -206,6 +220,7 @@ def _keep(kubeconfig: Path) -> None:
     _say("The cluster is still running. In another terminal:")
     click.echo(f"  export KUBECONFIG={kubeconfig}")
     click.echo("  kubectl get copyrators,exchangerates,registrymirrors -A")
+    click.echo("  kubectl get farm -A")
     click.echo("  kubectl get configmaps,secrets -A -l app.kubernetes.io/managed-by=kube-chores")
     click.echo("  kubectl describe secret registry-login -n team-shop")
     click.echo(f"  {chores} sync-copies -v")

@@ -72,7 +72,7 @@ class Controllers:
                     self._definition(Change(0, "MODIFIED", CRDS.key, crd))
         elif change.item.obj["metadata"].get("deletionTimestamp"):
             self._release(change)
-        if change.type == "ADDED" and change.item.obj["metadata"].get("ownerReferences"):
+        if change.type != "DELETED" and change.item.obj["metadata"].get("ownerReferences"):
             self._collect_if_orphaned(change)
 
     def _resources(self) -> list[Resource]:
@@ -160,14 +160,16 @@ class Controllers:
         return bool(found and found.obj["metadata"]["uid"] == owner.get("uid"))
 
     def _collect_if_orphaned(self, change: Change) -> None:
-        owners = change.item.obj["metadata"]["ownerReferences"]
-        if any(self._exists(owner, change.item) for owner in owners):
+        """Delete what names no owner that is there, as it is by now: it may have been given another one."""
+        resource = next((each for each in self._resources() if each.key == change.resource), None)
+        if resource is None:
             return
-        for resource in self._resources():
-            if resource.key == change.resource:
-                item = self._cluster.store.get(resource, change.item.namespace, change.item.name)
-                if item and item.obj["metadata"]["uid"] == change.item.obj["metadata"]["uid"]:
-                    remove(self._cluster, resource, item)
+        item = self._cluster.store.get(resource, change.item.namespace, change.item.name)
+        if item is None or item.obj["metadata"]["uid"] != change.item.obj["metadata"]["uid"]:
+            return
+        owners = item.obj["metadata"].get("ownerReferences") or []
+        if owners and not any(self._exists(owner, item) for owner in owners):
+            remove(self._cluster, resource, item)
 
     def _release(self, change: Change) -> None:
         """Take off the garbage collector's own finalizers once dependents are dealt with."""

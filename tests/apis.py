@@ -187,6 +187,11 @@ class Api:
         """JSON merge patch."""
         return self.call("PATCH", self.path(obj), patch, headers={"Content-Type": "application/merge-patch+json"})
 
+    def patch_status(self, obj: Object, status: Object) -> Object:
+        """Merge into the object's status."""
+        media = {"Content-Type": "application/merge-patch+json"}
+        return self.call("PATCH", f"{self.path(obj)}/status", {"status": status}, headers=media)
+
     def delete(self, obj: Object) -> None:
         """Delete the object; it must be there."""
         self.call("DELETE", self.path(obj))
@@ -277,6 +282,7 @@ class Api:
             "a rule": "/apis/kubechores.dev/v1/copyrators",
             "an ExchangeRate": "/apis/kubechores.dev/v1/exchangerates",
             "a RegistryMirror": "/apis/kubechores.dev/v1/registrymirrors",
+            "a FarmPod": "/apis/kubechores.dev/v1/farmpods",
             "the metadata of a ConfigMap copy": f"/api/v1/configmaps?{query}",
             "the metadata of a Secret copy": f"/api/v1/secrets?{query}",
         }

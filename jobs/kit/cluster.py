@@ -55,10 +55,11 @@ class _Status(Struct):
 
 @dataclass(frozen=True)
 class Cluster:
-    """One API server. `manager` is the field manager of every write."""
+    """One API server. `manager` is the field manager of every write; `writes_per_second` bounds those of objects."""
 
     transport: Transport
     manager: str
+    writes_per_second: float | None = None
 
     def objects(
         self,
@@ -112,7 +113,8 @@ class Cluster:
         With `dry_run` the server checks each and keeps none.
         """
         query = urlencode({"fieldManager": self.manager, **({"dryRun": "All"} if dry_run else {})})
-        return self.transport.stream(_write_request(*write, query) for write in writes)
+        requests = (_write_request(*write, query) for write in writes)
+        return self.transport.stream(requests, per_second=self.writes_per_second)
 
     def state(self, patches: Iterable[tuple[str, bytes, Any]]) -> Iterator[Answer]:
         """Merge into statuses, given as (path of the object, patch, tag); yield raw answers in no order."""

@@ -67,13 +67,18 @@ def from_cluster(
     except ApiError as error:
         if error.status != 404:
             raise
-        raise ConfigurationError(
-            f"the API server does not know {resource.plural}.kubechores.dev: install the CRDs with "
-            "'chores install-crds' or 'kubectl apply -k cronjobs/crds', or name a file with -f"
-        ) from error
+        raise not_installed(resource, ", or name a file with -f") from error
     parsed = [parse(*each) for each in objects]
     good = tuple(each for each in parsed if not isinstance(each, Broken))
     return good, tuple(each for each in parsed if isinstance(each, Broken))
+
+
+def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError:
+    """Return the error of a cluster without the CRD; `otherwise` is what else would help."""
+    return ConfigurationError(
+        f"the API server does not know {resource.plural}.kubechores.dev: install the CRDs with "
+        f"'chores install-crds' or 'kubectl apply -k cronjobs/crds'{otherwise}"
+    )
 
 
 def _listed(cluster: Cluster, resource: Resource, namespace: str) -> list[tuple[Head, bytes]]:

@@ -68,6 +68,7 @@ class Job(Generic[Settings, Seen]):
     since what comes next hangs on what is there; `wait_seconds` is how long the run may look for what it waits for.
     Such looks fetch a document of the web again if `again` says that of its URL. `cronjob` is that of the manifests,
     where its name is not the job's.
+    `writes_per_second` is how many writes may be begun in a second; None is as many as the server takes.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Job(Generic[Settings, Seen]):
     cronjob: str = ""
     steps: bool = False
     wait_seconds: float = 0.0
+    writes_per_second: float | None = None
 
 
 def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
@@ -92,7 +94,8 @@ def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
             settings = job.settings(replace(connection, namespace=options.namespace or connection.namespace))
             _announce(job.name, connection, options)
             transport = Transport(connection.endpoint, user_agent(job.name), stopping=stopping)
-            plan, results = _Run(job, Cluster(transport, MANAGER), settings, options, stopping).go()
+            cluster = Cluster(transport, MANAGER, job.writes_per_second)
+            plan, results = _Run(job, cluster, settings, options, stopping).go()
         except ChoresError as error:
             log.log.error(error)
             return error.exit_code

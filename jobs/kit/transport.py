@@ -77,6 +77,19 @@ class _Attempt:
     buffer: BytesIO = field(compare=False, default_factory=BytesIO)
 
 
+@dataclass
+class _Pace:
+    """How far apart new requests are, and when the newest of them is due."""
+
+    seconds: float
+    newest: float = 0.0
+
+    def next(self, now: float) -> float:
+        """Return when one more is due."""
+        self.newest = max(now, self.newest + self.seconds)
+        return self.newest
+
+
 class Transport:
     """A connection to `endpoint`. Not for use from several threads.
 
@@ -114,18 +127,20 @@ class Transport:
             return answer
         raise StoppedError
 
-    def stream(self, requests: Iterable[Request]) -> Iterator[Answer]:
+    def stream(self, requests: Iterable[Request], per_second: float | None = None) -> Iterator[Answer]:
         """Send requests, a bounded number at a time, and yield answers as they come, in no order.
 
-        `requests` is consumed lazily. After `stopping` the rest of it is left alone and has no answer.
+        `requests` is consumed lazily, with `per_second` at no higher rate; what is sent again keeps to its own pauses.
+        After `stopping` the rest of it is left alone and has no answer.
         """
         source = iter(requests)
+        pace = _Pace(1 / per_second if per_second else 0.0)
         waiting: list[_Attempt] = []
         flying: dict[Any, _Attempt] = {}
         exhausted = False
         try:
             while True:
-                exhausted = self._launch(source, waiting, flying, exhausted)
+                exhausted = self._launch(source, waiting, flying, exhausted, pace)
                 if not flying and (not waiting or self._stopping()):
                     return
                 if self._is_overdue():
@@ -157,7 +172,12 @@ class Transport:
         self._multi.close()
 
     def _launch(
-        self, source: Iterator[Request], waiting: list[_Attempt], flying: dict[Any, _Attempt], exhausted: bool
+        self,
+        source: Iterator[Request],
+        waiting: list[_Attempt],
+        flying: dict[Any, _Attempt],
+        exhausted: bool,
+        pace: _Pace,
     ) -> bool:
         # Whoever was turned away with a 429 keeps its place, or new requests would take it and be turned away as well.
         turned_away = sum(attempt.turned_away for attempt in waiting)
@@ -166,14 +186,18 @@ class Transport:
             if waiting and waiting[0].due <= now:
                 attempt = heapq.heappop(waiting)
                 turned_away -= attempt.turned_away
-            elif exhausted or len(flying) + turned_away >= IN_FLIGHT:
+            elif exhausted or len(flying) + turned_away >= IN_FLIGHT or pace.newest > now:
                 break
             else:
                 request = next(source, None)
                 if request is None:
                     exhausted = True
                     continue
-                attempt = _Attempt(now, next(self._order), request, deadline=now + self._retry_seconds)
+                due = pace.next(now)
+                attempt = _Attempt(due, next(self._order), request, deadline=due + self._retry_seconds)
+                if due > now:
+                    heapq.heappush(waiting, attempt)
+                    break
             handle = self._handle(attempt)
             flying[handle] = attempt
             self._multi.add_handle(handle)

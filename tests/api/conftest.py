@@ -99,6 +99,12 @@ def repair(api: Api, installed: Path) -> Run:
 
 
 @pytest.fixture
+def farm(api: Api, installed: Path) -> Run:
+    """Run farm-pods with the rights of the shipped ServiceAccount, `-o json` unless told otherwise."""
+    return runs("farm-pods", api.service_account_kubeconfig("kube-chores", "farm-pods"))
+
+
+@pytest.fixture
 def registries(tmp_path: Path) -> Iterator[Registries]:
     """Mirrors and an upstream that answer."""
     folder = tmp_path / "registries"

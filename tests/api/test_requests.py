@@ -11,6 +11,7 @@ from jobs.kit import cluster
 from tests.api.conftest import Run
 from tests.apis import Api, Request, wait_for
 from tests.canary import canary
+from tests.farm import VERSION, farmed, pod
 from tests.worlds import encoded, rule, secret
 
 PAGE = 4
@@ -177,3 +178,29 @@ def test_requests_grow_with_places_of_sources_and_not_with_rules_times_namespace
     sync()
 
     assert sync().report["traffic"]["requests"] == {**one_rule, "GET": one_rule["GET"] + 3}
+
+
+@pytest.mark.parametrize("shops", [1, 3])
+def test_farm_pods_lists_by_page_the_pods_of_each_namespace_that_opted_in(api: Api, farm: Run, shops: int) -> None:
+    for number in range(shops):
+        shop = farmed(api, f"shop-{number}")
+        for name in range(5):
+            api.create(pod(shop, f"web-{name}"))
+    other = farmed(api, "other", labels={})
+    api.create(pod(other, "web"))
+    api.mark()
+
+    assert farm().summary == {"created": 5 * shops}
+
+    assert sorted({each.method for each in api.writes()}) == ["POST"]
+    assert len(api.writes()) == 5 * shops
+    api.mark()
+
+    ran = farm()
+
+    assert ran.summary == {"unchanged": 5 * shops}
+    requests = api.requests()
+    assert (api.writes(), lists(requests)) == ([], True)
+    assert len(requests) <= pages(len(api.items(VERSION, "FarmPod"))) + pages(shops) + shops * pages(5)
+    assert [each for each in requests if f"/{other}/" in each.path] == []
+    assert ran.report["traffic"]["requests"] == {"GET": len(requests)}

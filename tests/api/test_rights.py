@@ -12,6 +12,7 @@ import pytest
 
 from tests.api.conftest import Ran, Run
 from tests.apis import Api, Request, wait_for
+from tests.farm import farm_pod, farmed, pod
 from tests.manifests import ROOT, load
 from tests.mirrors import Mirrors, credentials, registry_mirror
 from tests.rates import RatesServer
@@ -44,9 +45,14 @@ def component(obj: Object) -> str:
     return job
 
 
+def is_for_people(role: Object) -> bool:
+    """Whether a role is aggregated to those that people have."""
+    return any("/aggregate-to-" in label for label in role["metadata"]["labels"])
+
+
 def rights() -> list[Right]:
     """Every right that the shipped manifests give."""
-    roles = [obj for obj in SHIPPED if obj["kind"] in ("Role", "ClusterRole")]
+    roles = [obj for obj in SHIPPED if obj["kind"] in ("Role", "ClusterRole") and not is_for_people(obj)]
     return [
         Right(
             component(role),
@@ -68,6 +74,7 @@ GROUPS = {
     "exchangerates": "kubechores.dev",
     "registrymirrors": "kubechores.dev",
     "deployments": "apps",
+    "farmpods": "kubechores.dev",
     "statefulsets": "apps",
     "daemonsets": "apps",
     "endpointslices": "discovery.k8s.io",
@@ -90,6 +97,9 @@ def run(request: pytest.FixtureRequest, api: Api, job: str) -> Run:
     elif job == "mirror-audit":
         run = request.getfixturevalue("audit")
         mirrors_to_audit(request.getfixturevalue("mirrors"))
+    elif job == "farm-pods":
+        run = request.getfixturevalue("farm")
+        pods_to_tell_of(api, run)
     else:
         repair: Run = request.getfixturevalue("repair")
         mirrors_to_repair(request.getfixturevalue("mirrors"), repair)
@@ -120,6 +130,14 @@ def mirrors_to_audit(mirrors: Mirrors) -> None:
     mirrors.api.create(credentials(mirrors.name("login")))
     mirrors.well(credentialsSecret=mirrors.name("login"))
     mirrors.ask("missing", "gcr.io")
+
+
+def pods_to_tell_of(api: Api, farm: Callable[[], Ran]) -> None:
+    shop = farmed(api)
+    api.create(pod(shop, "kept"))
+    assert farm().exit_code == 0
+    api.patch(farm_pod(shop, "kept"), {"metadata": {"ownerReferences": None}})
+    api.create(pod(shop, "new"))
 
 
 def rates_to_fetch(api: Api, fetch: Callable[[], Ran]) -> None:
@@ -162,7 +180,9 @@ def copies_to_make(api: Api, sync: Callable[[], Ran]) -> None:
         api.namespace(f"new-{number}")
 
 
-@pytest.mark.parametrize("job", ["sync-copies", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads"])
+@pytest.mark.parametrize(
+    "job", ["sync-copies", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads", "farm-pods"]
+)
 def test_the_shipped_rights_are_enough_and_none_is_unused(api: Api, job: str, run: Run) -> None:
     api.mark()
 

@@ -51,7 +51,7 @@ def test_an_install_can_be_applied_again_without_change(api: Api) -> None:
 def test_without_secrets_is_all_but_the_rights_on_secrets(api: Api) -> None:
     built = kubectl(api, "kustomize", str(CRONJOBS / "without-secrets"))
     assert "secrets" not in [line.strip(" -") for line in built.splitlines()]
-    assert built.count("\nkind: CronJob\n") == 9
+    assert built.count("\nkind: CronJob\n") == 11
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)

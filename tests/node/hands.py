@@ -13,7 +13,7 @@ from tests.apis import Api, Object, wait_for
 from tests.control_plane import programs
 from tests.manifests import ROOT
 
-JOBS = ("sync-copies", "fetch-rates", "roll-workloads")
+JOBS = ("sync-copies", "fetch-rates", "roll-workloads", "farm-pods")
 
 
 class Hands:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.api.conftest import Ran
-from tests.api.test_rights import copies_to_make, rates_to_fetch, rights, workloads_to_roll
+from tests.api.test_rights import copies_to_make, pods_to_tell_of, rates_to_fetch, rights, workloads_to_roll
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import audit_events
 from tests.node.hands import JOBS, Jobs
@@ -17,7 +17,12 @@ from tests.node.publisher import Publisher
 from tests.one_node import Node
 
 pytestmark = pytest.mark.node
-MAKE = {"sync-copies": copies_to_make, "fetch-rates": rates_to_fetch, "roll-workloads": workloads_to_roll}
+MAKE = {
+    "sync-copies": copies_to_make,
+    "fetch-rates": rates_to_fetch,
+    "roll-workloads": workloads_to_roll,
+    "farm-pods": pods_to_tell_of,
+}
 ENV = {"roll-workloads": {"CHORES_SETTLE": "0", "CHORES_COOL_DOWN": "0"}}
 
 

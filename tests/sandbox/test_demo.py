@@ -34,6 +34,10 @@ def test_the_demo_runs_and_the_readme_quotes_it(chores: Chores) -> None:
         "roll-workloads: 1 restarted (1 workload, 1 source)",
         "roll-workloads: 1 unchanged (1 workload, 1 source)",
     ]
+    assert [line for line in shown if line.startswith("farm-pods: ")] == [
+        "farm-pods: 2 created (2 pods, 1 namespace)",
+        "farm-pods: 1 created, 1 unchanged (2 pods, 1 namespace)",
+    ]
 
 
 def test_every_command_of_the_readme_exists() -> None:

@@ -134,3 +134,20 @@ def test_the_program_alone(tmp_path: Path) -> None:
     assert lines[0].startswith("serving on http://127.0.0.1:")
     assert lines[1] == f"export KUBECONFIG={kubeconfig}\n"
     process.stdout.close()
+
+
+def test_the_farm(kubectl: Kubectl) -> None:
+    for plural in ("farmpods", "llamas"):
+        kubectl("apply", "-f", str(ROOT / "cronjobs" / "crds" / f"{plural}.yaml"))
+    kubectl("apply", "-f", str(ROOT / "cronjobs" / "samples" / "farm.yaml"))
+    spec = '{"pod": "web", "containers": 2}'
+    head = '"apiVersion": "kubechores.dev/v1", "kind": "FarmPod", "metadata": {"name": "farm-web"}'
+    kubectl("create", "-f", "-", stdin=f'{{{head}, "spec": {spec}}}')
+
+    llamas, farm = kubectl("get", "ll").split("\n"), kubectl("get", "farm").split()
+    assert llamas[0].split() == ["NAME", "WEIGHT", "HEIGHT", "AGE"]
+    assert llamas[1].split()[:3] == ["dolly", "31.4", "0.5"]
+    assert "farmpod.kubechores.dev/farm-web" in farm
+    assert "llama.kubechores.dev/dolly" in farm
+    assert kubectl("get", "fp", "-A", "--no-headers").split()[:4] == ["default", "farm-web", "2", "web"]
+    assert "How much it weighs" in kubectl("explain", "llama.spec")

@@ -16,7 +16,7 @@ from kubesandbox import Fault, Sandbox
 from tests.apis import Api, sandbox_api
 from tests.canary import canary
 from tests.manifests import ROOT, load
-from tests.sandbox import mirror_situations, rate_situations, roll_situations
+from tests.sandbox import farm_situations, mirror_situations, rate_situations, roll_situations
 from tests.unit.test_docs import check
 from tests.worlds import at, configmap, encoded, rule, secret
 
@@ -190,6 +190,7 @@ SITUATIONS = {f"sync-copies: {title}": situation for title, situation in OF_SYNC
 }
 SITUATIONS |= {f"mirror-audit: {title}": situation for title, situation in mirror_situations.SITUATIONS.items()}
 SITUATIONS |= {f"roll-workloads: {title}": situation for title, situation in roll_situations.SITUATIONS.items()}
+SITUATIONS |= {f"farm-pods: {title}": situation for title, situation in farm_situations.SITUATIONS.items()}
 
 
 def status(api: Api, name: str) -> str:

@@ -15,6 +15,7 @@ import pytest
 from kubesandbox import Fault, Sandbox
 from tests import canary
 from tests.apis import Api, sandbox_api, wait_for
+from tests.farm import farmed, listed, pod
 from tests.manifests import ROOT, load
 from tests.mirrors import Mirrors, registry_mirror
 from tests.rates import serve, silence
@@ -75,6 +76,27 @@ def test_a_stopped_run_finishes_what_is_in_flight_and_reports(sandbox: Sandbox, 
     done = started(api)
     stdout, _ = done.communicate(timeout=60)
     assert json.loads(stdout)["summary"] == {"created": summary["stopped"], "unchanged": summary["created"]}
+
+
+def test_a_run_with_a_rate_that_is_stopped_is_gone_on_with_by_the_next(api: Api) -> None:
+    shop = farmed(api)
+    for number in range(20):
+        api.create(pod(shop, f"web-{number}"))
+    kubeconfig = api.service_account_kubeconfig("kube-chores", "farm-pods")
+    command = [sys.executable, "-m", "jobs", "farm-pods", "-o", "json", "--kubeconfig", str(kubeconfig)]
+    run = subprocess.Popen(
+        [*command, "--writes-per-second", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: len(listed(api, shop)) > 1, "the first FarmPods")
+
+    code, stdout, _ = stopped(run)
+
+    assert code == 143
+    summary = json.loads(stdout)["summary"]
+    assert 2 <= summary["created"] == len(listed(api, shop)) < 20
+    assert summary["created"] + summary["stopped"] == 20
+    done = subprocess.run([*command, "--writes-per-second", "100"], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["summary"] == {"created": summary["stopped"], "unchanged": summary["created"]}
 
 
 def test_a_server_that_does_not_answer_holds_up_a_stop_for_seconds_only(sandbox: Sandbox, api: Api) -> None:

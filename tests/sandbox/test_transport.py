@@ -166,3 +166,43 @@ def test_once_stopping_no_request_is_sent_but_those_in_flight_are_answered(
     assert len(answers) == len(sandbox.requests) < 100
     with pytest.raises(StoppedError):
         transport.send(GET)
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When each request was begun."""
+    times: list[float] = []
+    handle = Transport._handle
+
+    def noted(self: Transport, attempt: Any) -> Any:
+        times.append(time.monotonic())
+        return handle(self, attempt)
+
+    monkeypatch.setattr(Transport, "_handle", noted)
+    return times
+
+
+def test_requests_with_a_rate_begin_no_sooner(connected: Callable[..., Transport], begun: list[float]) -> None:
+    answers = list(connected().stream([GET] * 12, per_second=50))
+
+    assert [answer.status for answer in answers] == [200] * 12
+    first = begun[0]
+    assert [number for number, moment in enumerate(begun) if moment - first < number / 50 - 0.005] == []
+
+
+def test_a_rate_holds_up_neither_answers_nor_a_stop(connected: Callable[..., Transport], begun: list[float]) -> None:
+    answers: list[Answer] = []
+    transport = connected(stopping=lambda: bool(answers))
+
+    for answer in transport.stream([GET] * 3, per_second=0.001):
+        answers.append(answer)
+
+    assert (len(answers), len(begun)) == (1, 1)
+
+
+def test_what_is_sent_again_does_not_wait_for_the_rate(sandbox: Sandbox, connected: Callable[..., Transport]) -> None:
+    sandbox.inject(Fault("GET", status=503))
+
+    answers = list(connected().stream([GET], per_second=0.001))
+
+    assert [answer.attempts for answer in answers] == [2]

@@ -16,6 +16,8 @@ CRONJOBS = ROOT / "cronjobs"
 REPAIR = CRONJOBS / "mirror-repair"  # what people choose beside everything else
 EVERYTHING = [*load(CRONJOBS), *load(REPAIR)]
 WITHOUT_SECRETS = load(CRONJOBS / "without-secrets")
+FOR_PEOPLE = [obj for obj in EVERYTHING if any("/aggregate-to-" in label for label in obj["metadata"]["labels"])]
+OF_JOBS = [obj for obj in EVERYTHING if obj not in FOR_PEOPLE]
 CRON = {obj["metadata"]["name"]: obj for obj in EVERYTHING if obj["kind"] == "CronJob"}
 LABELS = "app.kubernetes.io/"
 COMPONENT = f"{LABELS}component"
@@ -76,13 +78,35 @@ def test_only_the_secrets_component_gives_rights_on_secrets() -> None:
 def test_no_right_has_a_wildcard_or_is_more_than_the_job_uses() -> None:
     for rule in rules(EVERYTHING):
         assert "*" not in rule["apiGroups"] + rule["resources"] + rule["verbs"]
+    for rule in rules(OF_JOBS):
         assert set(rule["verbs"]) <= {"list", "get", "create", "update", "patch", "delete"}
+
+
+def test_farm_pods_may_delete_nothing_and_do_nothing_to_pods_but_read_them() -> None:
+    of_the_job = rules([obj for obj in OF_JOBS if obj["metadata"]["labels"].get(COMPONENT) == "farm-pods"])
+    assert {verb for rule in of_the_job for verb in rule["verbs"]} == {"list", "get", "create", "update"}
+    assert [rule["verbs"] for rule in of_the_job if "pods" in rule["resources"]] == [["list", "get"]]
+
+
+def test_roles_for_people_are_about_the_farm_alone_and_farm_pods_are_only_read() -> None:
+    given = {
+        (label.rpartition("-")[2], resource): set(rule["verbs"])
+        for obj in FOR_PEOPLE
+        for label in obj["metadata"]["labels"]
+        if "/aggregate-to-" in label
+        for rule in obj["rules"]
+        for resource in rule["resources"]
+    }
+    read = {"get", "list", "watch"}
+    assert {place for place, verbs in given.items() if verbs == read} == {("view", "farmpods"), ("view", "llamas")}
+    assert {place for place, verbs in given.items() if not verbs & read} == {("edit", "llamas")}
+    assert len(given) == 3
 
 
 def test_every_binding_binds_a_shipped_role_to_a_shipped_account() -> None:
     there = {(obj["kind"], obj["metadata"]["name"]) for obj in EVERYTHING}
     bindings = [obj for obj in EVERYTHING if obj["kind"].endswith("Binding")]
-    assert len(bindings) == len([obj for obj in EVERYTHING if obj["kind"] in ("Role", "ClusterRole")])
+    assert len(bindings) == len([obj for obj in OF_JOBS if obj["kind"] in ("Role", "ClusterRole")])
     for binding in bindings:
         assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in there
         for subject in binding["subjects"]:

@@ -1,0 +1,198 @@
+"""The FarmPod: what it is called, what it should be, what of one is looked at, and what writes it. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from jobs.kit import stamps
+from jobs.kit.model import Change, ObjectKey
+from jobs.kit.objects import MANAGER, Metadata, Resource, string_map
+
+NAME = "farm-pods"
+FARM_PODS = Resource("kubechores.dev/v1", "FarmPod", "farmpods")
+PODS = Resource("v1", "Pod", "pods")
+LABELS = {stamps.MANAGED_BY: MANAGER, stamps.JOB: NAME}
+_LONGEST_NAME = 253  # https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names
+_DIGITS = 16  # of the hash in a name that was cut
+
+
+def place(namespace: str, pod: str) -> ObjectKey:
+    """Return where a pod's FarmPod is: farm-POD, or if that is too long its beginning and a hash of the pod's name."""
+    name = f"farm-{pod}"
+    if len(name) > _LONGEST_NAME:
+        digest = hashlib.sha256(pod.encode()).hexdigest()[:_DIGITS]
+        # What comes before a hyphen may not end in a dot.
+        name = f"{name[: _LONGEST_NAME - _DIGITS - 1].rstrip('-.')}-{digest}"
+    return ObjectKey(FARM_PODS.kind, name, namespace)
+
+
+class Pod(Struct, frozen=True, gc=False):
+    """A pod, reduced to what people may read of it who may not read pods."""
+
+    namespace: str
+    name: str
+    uid: str
+    containers: int
+
+    @property
+    def key(self) -> ObjectKey:
+        """What names the pod."""
+        return ObjectKey(PODS.kind, self.name, self.namespace)
+
+    @property
+    def place(self) -> ObjectKey:
+        """Where its FarmPod is."""
+        return place(self.namespace, self.name)
+
+
+class _PodMetadata(Struct, rename="camel"):
+    """Without annotations: kubectl's last-applied-configuration repeats the environment."""
+
+    name: str
+    namespace: str
+    uid: str
+    deletion_timestamp: str | None = None
+
+
+class _Container(Struct):
+    """A container to be counted: its environment may hold passwords, so nothing of it is decoded."""
+
+
+class _PodSpec(Struct):
+    containers: list[_Container]
+
+
+class PodObject(Struct):
+    """A pod as it comes. Containers are spec.containers: neither init containers nor ephemeral ones."""
+
+    metadata: _PodMetadata
+    spec: _PodSpec
+
+    @property
+    def reduced(self) -> Pod | None:
+        """The pod; None if it is being deleted, and its FarmPod with it. Pods that have ended count until then."""
+        at = self.metadata
+        if at.deletion_timestamp:
+            return None
+        return Pod(sys.intern(at.namespace), at.name, at.uid, len(self.spec.containers))
+
+
+class _Spec(Struct):
+    pod: str
+    containers: int
+
+
+class FarmPodObject(Struct):
+    """A FarmPod as it comes; its spec stays raw, so that a bad one spoils no list."""
+
+    metadata: Metadata
+    spec: Raw = Raw()
+
+    @property
+    def reduced(self) -> FarmPod:
+        """What is looked at."""
+        at, spec = self.metadata, _spec(self.spec)
+        labels = string_map(at.labels)
+        source = string_map(at.annotations).get(stamps.SOURCE)
+        return FarmPod(
+            stamps.is_ours(labels, NAME, ""),
+            at.deletion_timestamp is not None,
+            spec.pod,
+            spec.containers,
+            _owner(at.owner_references, spec.pod),
+            source == f"{at.namespace}/{spec.pod}",
+        )
+
+
+def _spec(raw: Raw) -> _Spec:
+    try:
+        return msgspec.json.decode(raw or b"null", type=_Spec)
+    except msgspec.ValidationError:
+        return _Spec("", -1)
+
+
+def _owner(raw: Raw, pod: str) -> str:
+    """Return the uid of the pod that alone owns it; empty where that is not so, or not as we set it."""
+    references = msgspec.json.decode(raw) if raw else []
+    if len(references) != 1:
+        return ""
+    uid = str(references[0].get("uid", ""))
+    return uid if references == [_owner_reference(pod, uid)] else ""
+
+
+def _owner_reference(pod: str, uid: str) -> dict[str, str]:
+    """Return what has the garbage collector remove a FarmPod when its pod is gone, so that the job deletes nothing.
+
+    blockOwnerDeletion stays unset: it takes a right on the pod's finalizers, or that to delete pods.
+    https://kubernetes.io/docs/concepts/architecture/garbage-collection/#owners-dependents
+    https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#ownerreferencespermissionenforcement
+    """
+    return {"apiVersion": PODS.api_version, "kind": PODS.kind, "name": pod, "uid": uid}
+
+
+class FarmPod(Struct, frozen=True, gc=False):
+    """A FarmPod that is there, reduced: a run holds one for each.
+
+    `owner` is the uid of the pod that alone owns it, `sourced` whether its annotation names the pod of its spec.
+    """
+
+    ours: bool
+    terminating: bool
+    pod: str
+    containers: int
+    owner: str
+    sourced: bool
+
+    def unlike(self, pod: Pod) -> tuple[Change, ...]:
+        """Return in which fields it is not as this pod's should be."""
+        source = f"metadata.annotations[{stamps.SOURCE}]"
+        wanted = f"{pod.namespace}/{pod.name}"
+        fields = (
+            Change("metadata.ownerReferences", self.owner or None, pod.uid),
+            Change("spec.containers", str(self.containers), str(pod.containers)),
+            Change("spec.pod", self.pod, pod.name),
+            Change(source, wanted if self.sourced else None, wanted),
+        )
+        return tuple(each for each in fields if each.actual != each.desired)
+
+
+class Manifest(Struct, frozen=True, gc=False):
+    """The FarmPod of a pod, to be written. `before` is the whole object in whose place it goes, in that very version.
+
+    What others put on that stays: labels, annotations, finalizers. The pod alone owns it, or it would outlive the pod.
+    """
+
+    pod: Pod
+    before: Mapping[str, Any] | None = None
+
+    def encode(self) -> bytes:
+        """Return the object as JSON."""
+        before = dict((self.before or {}).get("metadata", {}))
+        before.pop("managedFields", None)  # left out, they stay as they are
+        at, pod = self.pod.place, self.pod
+        metadata = {
+            **before,
+            "name": at.name,
+            "namespace": at.namespace,
+            "labels": {**before.get("labels", {}), **LABELS},
+            "annotations": {**before.get("annotations", {}), stamps.SOURCE: f"{pod.namespace}/{pod.name}"},
+            "ownerReferences": [_owner_reference(pod.name, pod.uid)],
+        }
+        spec = _Spec(pod.name, pod.containers)
+        head = {"apiVersion": FARM_PODS.api_version, "kind": FARM_PODS.kind}
+        return msgspec.json.encode({**head, "metadata": metadata, "spec": spec})
+
+    def unlike(self, answer: bytes) -> tuple[str, ...]:
+        """Return the fields in which the server's answer differs: admission changed them."""
+        kept = msgspec.json.decode(answer, type=FarmPodObject).reduced
+        return tuple(change.field for change in kept.unlike(self.pod))
+
+    def conceal(self, text: str) -> str:
+        """Return the text as it is: nothing secret was read."""
+        return text

@@ -1,0 +1,111 @@
+"""What is to be said of one pod's FarmPod: nothing, a finding with its fix, or what must be read first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from jobs.farm.farm_pod import FARM_PODS, FarmPod, Manifest, Pod
+from jobs.farm.seen import Look, Seen, Settings
+from jobs.kit.errors import ApiError
+from jobs.kit.model import Action, Finding, Fix, Need, ObjectKey, Severity
+
+
+def judge(pod: Pod, seen: Seen, settings: Settings) -> Finding | Need | None:
+    """Return what is to be said of the FarmPod of a pod that shares its place with no other; None if it is right.
+
+    The list says which are right and which are missing. Any other is read by itself, and then its pod: of two pods of
+    one name only the pod itself tells which is there now, and the write holds that very version of the FarmPod.
+    """
+    place = pod.place
+    look = seen.looks.get(place)
+    if isinstance(look, ApiError):
+        return _unreadable(place, look)
+    actual = _latest(place, seen)
+    if actual and not actual.ours:
+        return Finding("conflict", Severity.WARNING, place, "exists and is not ours: left untouched")
+    if actual and actual.terminating:
+        return Finding("skipped", Severity.WARNING, place, "is being deleted")
+    if place in seen.asked:
+        return _settled(place, seen.asked[place], actual, look, settings)
+    if actual and not actual.unlike(pod):
+        return None
+    if place in seen.looks:
+        return Need(pod.key)
+    return Need(place) if actual else _missing(pod)
+
+
+def _latest(place: ObjectKey, seen: Seen) -> FarmPod | None:
+    look = seen.looks.get(place)
+    if place in seen.looks:
+        return look.farm_pod if isinstance(look, Look) else None
+    return seen.farm_pods.get(place)
+
+
+def _settled(
+    place: ObjectKey, pod: Pod | ApiError | None, actual: FarmPod | None, look: Look | None, settings: Settings
+) -> Finding | None:
+    """Return what to say once the pod was asked too."""
+    if isinstance(pod, ApiError):
+        return _unreadable(place, pod)
+    if pod is None:
+        return Finding("retained", Severity.INFO, place, "its pod is gone or going, and it goes with it")
+    if actual is None or look is None:
+        return _missing(pod)
+    differing = actual.unlike(pod)
+    if not differing:
+        return None
+    fix = Fix(Action.REPLACE, Manifest(pod, look.document))
+    shown = differing if settings.diff else ()
+    return Finding("drifted", Severity.WARNING, place, _why(pod, actual), fix, shown)
+
+
+def _missing(pod: Pod) -> Finding:
+    return Finding("missing", Severity.WARNING, pod.place, _told(pod), Fix(Action.CREATE, Manifest(pod)))
+
+
+def _why(pod: Pod, actual: FarmPod) -> str:
+    if actual.owner and actual.owner != pod.uid:
+        return f"pod/{pod.name} was made anew"
+    return f"{', '.join(change.field for change in actual.unlike(pod))} changed"
+
+
+def _told(pod: Pod) -> str:
+    return f"{pod.containers} container{'' if pod.containers == 1 else 's'}"
+
+
+def unchanged(pod: Pod) -> Finding:
+    """Return the finding that all is well, for those who ask to see it."""
+    return Finding("unchanged", Severity.INFO, pod.place, _told(pod))
+
+
+def collision(pods: Sequence[Pod]) -> Finding:
+    """Return what is said of pods whose FarmPods would have one name, which takes a name made to be another's hash.
+
+    Whoever may make pods can do that, so it fails no run.
+    """
+    names = " and ".join(sorted(pod.name for pod in pods))
+    reason = f"pods {names} would both have this FarmPod: none is written; rename one"
+    return Finding("collision", Severity.WARNING, pods[0].place, reason)
+
+
+def leftovers(seen: Seen, wanted: Collection[ObjectKey]) -> Iterator[Finding]:
+    """Yield what to say of FarmPods of ours for which no pod was seen: the garbage collector sees to them.
+
+    It may not have come to them yet, or their namespace is not looked at any more, or could not be. One whose pod is
+    gone and that belongs to none it will never remove, and the job may not.
+    """
+    unread = {failure.object.name for failure in seen.failures}
+    looked_at = set(seen.namespaces) - unread
+    for key, each in sorted(seen.farm_pods.items()):
+        if not each.ours or each.terminating or key in wanted or key.namespace in unread:
+            continue
+        if each.owner or key.namespace not in looked_at:
+            yield Finding("retained", Severity.INFO, key, "no pod that is looked at has it; it goes with its pod")
+        else:
+            remedy = f"kubectl delete {FARM_PODS.plural} {key.name} -n {key.namespace}"
+            reason = f"its pod is gone and does not own it, so it would stay for ever: {remedy}"
+            yield Finding("stray", Severity.WARNING, key, reason)
+
+
+def _unreadable(key: ObjectKey, error: ApiError) -> Finding:
+    return Finding("unreadable", Severity.ERROR, key, f"cannot be read: {error.message}", exit_code=error.exit_code)

@@ -1,0 +1,173 @@
+"""farm-pods: an inventory of pods for people who may not read pods, one FarmPod for each.
+
+FarmPods are compared with the pods of the namespaces that opted in. Each is owned by its pod, so that the garbage
+collector removes it, and the job has no right to delete. The parts are in jobs/farm: farm_pod, seen, verdicts, brake.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
+
+import click
+
+from jobs.farm.brake import hold_creates
+from jobs.farm.farm_pod import FARM_PODS, NAME, PODS, FarmPod, FarmPodObject, Pod, PodObject
+from jobs.farm.seen import MAX_OBJECTS, WRITES_PER_SECOND, Seen, Settings
+from jobs.farm.verdicts import collision, judge, leftovers, unchanged
+from jobs.kit import options
+from jobs.kit.cluster import Cluster, whole
+from jobs.kit.connect import Connection
+from jobs.kit.custom_resources import not_installed
+from jobs.kit.errors import ApiError
+from jobs.kit.model import Finding, Need, ObjectKey, Plan, Severity
+from jobs.kit.objects import NAMESPACES, PartialObject
+from jobs.kit.runner import Job, run
+
+OPT_IN = "kubechores.dev/farm"
+
+
+def settings(_connection: Connection, run_options: options.RunOptions, max_objects: int) -> Settings:
+    """Return the settings. Only a namespace that was named counts: the context's would be one of all."""
+    return Settings(run_options.namespace or "", max_objects, diff=run_options.diff, verbose=run_options.verbose)
+
+
+def observe(cluster: Cluster, settings: Settings) -> Seen:
+    """Read FarmPods, then namespaces, then their pods: what an overlapping run wrote for a pod is never newer than it.
+
+    Raises:
+        ConfigurationError: the CRD is missing.
+        ApiError: FarmPods or namespaces cannot be read, without which nothing can be said.
+    """
+    try:
+        farm_pods = whole(partial(_farm_pods, cluster, settings.namespace))
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        raise not_installed(FARM_PODS) from error
+    namespaces = [settings.namespace] if settings.namespace else whole(partial(_namespaces, cluster))
+    pods: list[Pod] = []
+    failures = []
+    for namespace in namespaces:
+        try:
+            pods += whole(partial(_pods, cluster, namespace))
+        except ApiError as error:
+            failures.append(_unreadable(namespace, error))
+    return Seen(namespaces, pods, farm_pods, tuple(failures))
+
+
+def _farm_pods(cluster: Cluster, namespace: str) -> dict[ObjectKey, FarmPod]:
+    """Return all FarmPods, whoever made them: what is in the way is seen without trying to write."""
+    found = {}
+    for each in cluster.objects(FARM_PODS, FarmPodObject, namespace=namespace):
+        at = each.metadata
+        found[ObjectKey(FARM_PODS.kind, at.name, sys.intern(at.namespace))] = each.reduced
+    return found
+
+
+def _namespaces(cluster: Cluster) -> list[str]:
+    """Return the namespaces that opted in, without those that are being deleted: these are in phase Terminating."""
+    objects = cluster.objects(NAMESPACES, PartialObject, selector=f"{OPT_IN}=true", metadata_only=True)
+    return sorted(each.metadata.name for each in objects if each.metadata.deletion_timestamp is None)
+
+
+def _pods(cluster: Cluster, namespace: str) -> list[Pod]:
+    """Return the pods of a namespace. Those of all at once would be more bytes, wherever few namespaces opted in."""
+    reduced = (each.reduced for each in cluster.objects(PODS, PodObject, namespace=namespace))
+    return [pod for pod in reduced if pod]
+
+
+def _unreadable(namespace: str, error: ApiError) -> Finding:
+    remedy = "; the manifests in cronjobs/ hold the rights that this job needs" if error.is_permission else ""
+    reason = f"its pods cannot be read: {error.message}{remedy}"
+    key = ObjectKey(NAMESPACES.kind, namespace)
+    return Finding("unreadable", Severity.ERROR, key, reason, exit_code=error.exit_code)
+
+
+def plan(seen: Seen, settings: Settings, _now: datetime) -> Plan:
+    """Compare each pod with its FarmPod: the same input gives the same findings in the same order."""
+    places = _places(seen)
+    findings = [*seen.failures, *leftovers(seen, places.keys())]
+    needs: list[Need] = []
+    right = 0
+    for pods in places.values():
+        verdict = collision(pods) if len(pods) > 1 else judge(pods[0], seen, settings)
+        if isinstance(verdict, Need):
+            needs.append(verdict)
+        elif verdict:
+            findings.append(verdict)
+        else:
+            right += 1
+            findings += [unchanged(pods[0])] if settings.verbose else []
+    ours = sum(each.ours for each in seen.farm_pods.values())
+    braked, brakes = hold_creates(findings, ours, settings.max_objects)
+    shown = [finding for finding in braked if finding.severity is not Severity.INFO or settings.verbose]
+    return Plan(
+        tuple(sorted(shown, key=lambda finding: (finding.object, finding.code))),
+        right,
+        tuple(sorted(needs)),
+        {"pods": len(seen.pods), "namespaces": len(seen.namespaces)},
+        _note(seen, settings),
+        stamped={FARM_PODS.kind: ours},
+        brakes=brakes,
+    )
+
+
+def _places(seen: Seen) -> Mapping[ObjectKey, Sequence[Pod]]:
+    places: dict[ObjectKey, tuple[Pod, ...]] = {}
+    for pod in seen.pods:
+        place = pod.place
+        places[place] = (*places.get(place, ()), pod)
+    return places
+
+
+def _note(seen: Seen, settings: Settings) -> str:
+    if settings.namespace:
+        return f"no pod in namespace {settings.namespace}"
+    return "no pod in them" if seen.namespaces else f"no active namespace is labelled {OPT_IN}=true"
+
+
+@click.command(NAME)
+@options.option(
+    "--max-objects",
+    default=MAX_OBJECTS,
+    show_default=True,
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Make no FarmPod if there would be more than N of this job, in all namespaces or the one that is named.",
+)
+@options.option(
+    "--writes-per-second",
+    default=WRITES_PER_SECOND,
+    show_default=True,
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Send at most N writes a second. A run that is stopped meanwhile is gone on with by the next.",
+)
+@options.run_options(f"Serve this namespace, labelled or not; default is all that are labelled {OPT_IN}=true.")
+@click.pass_context
+def command(context: click.Context, options: options.RunOptions, max_objects: int, writes_per_second: int) -> None:
+    """Keep an inventory of pods for people who may not read pods: a FarmPod for each, with its number of containers.
+
+    Pods of namespaces labelled kubechores.dev/farm=true get one with the next run; it goes at once when its pod goes.
+    What is not ours stays untouched, and nothing is deleted. A second run in a row writes nothing. Exits 0 when done, 1
+    when a retry is useful, 2 when a person must act first, 3 with --check when anything is not as it should be, 4 when
+    there would be more FarmPods than allowed.
+
+    \b
+    Examples:
+      chores farm-pods --dry-run                     what would be made, in all labelled namespaces
+      chores farm-pods -n shop                       serve one namespace
+      chores farm-pods -n shop --dry-run -v          what is there, pod by pod
+    """
+    job = Job(
+        NAME,
+        {FARM_PODS.kind: FARM_PODS, PODS.kind: PODS},
+        lambda connection: settings(connection, options, max_objects),
+        observe,
+        plan,
+        writes_per_second=writes_per_second,
+    )
+    context.exit(run(job, options))

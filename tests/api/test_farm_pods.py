@@ -1,0 +1,493 @@
+"""farm-pods, against the embedded and the real API server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.kit.cluster import Cluster
+from tests.api.conftest import Ran, Run
+from tests.api.test_rights import Right, drop
+from tests.apis import METADATA_ONLY, Api, wait_for
+from tests.canary import TOKEN
+from tests.farm import VERSION, farm_pod, farmed, listed, llama, owner, pod, wait_until_collected
+
+TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
+Object = dict[str, Any]
+
+
+def gone(api: Api, obj: Object) -> Callable[[], bool]:
+    return lambda: api.get(obj) is None
+
+
+def codes(ran: Ran) -> list[tuple[str, str, str]]:
+    return [(each["object"]["name"], each["code"], each["outcome"]) for each in ran.results]
+
+
+def disown(api: Api, obj: Object) -> None:
+    api.patch(obj, {"metadata": {"ownerReferences": None}})
+
+
+def test_each_pod_of_a_namespace_that_opted_in_gets_a_farm_pod(api: Api, farm: Run) -> None:
+    shop, other = farmed(api), farmed(api, "other", labels={"kubechores.dev/farm": "false"})
+    web = api.create(pod(shop, "web-0", containers=2))
+    api.create(pod(shop, "job"))
+    api.create(pod(other, "hidden"))
+
+    ran = farm()
+
+    assert (ran.exit_code, ran.summary, ran.report["facts"]) == (0, {"created": 2}, {"pods": 2, "namespaces": 1})
+    found = listed(api, shop)
+    assert {name: each["spec"] for name, each in found.items()} == {
+        "farm-web-0": {"pod": "web-0", "containers": 2},
+        "farm-job": {"pod": "job", "containers": 1},
+    }
+    metadata = found["farm-web-0"]["metadata"]
+    assert metadata["ownerReferences"] == [owner(web)]
+    assert metadata["labels"] == {"app.kubernetes.io/managed-by": "kube-chores", "kubechores.dev/job": "farm-pods"}
+    assert metadata["annotations"] == {"kubechores.dev/source": f"{shop}/web-0"}
+    assert listed(api, other) == {}
+
+
+def test_a_converged_run_writes_nothing_also_where_others_put_something_on_farm_pods(api: Api, farm: Run) -> None:
+    shop = farmed(api)
+    api.create(pod(shop, "web"))
+    farm()
+    theirs = {"metadata": {"labels": {"team": "search"}, "annotations": {"note": "x"}}}
+    before = api.patch(farm_pod(shop, "web"), theirs)
+    api.mark()
+
+    ran = farm()
+
+    assert (ran.exit_code, ran.summary) == (0, {"unchanged": 1})
+    assert api.writes() == []
+    assert api.get(farm_pod(shop, "web")) == {"apiVersion": VERSION, "kind": "FarmPod"} | before
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"spec": {"containers": 7}},
+        {"spec": {"pod": "other"}},
+        {"metadata": {"ownerReferences": None}},
+        {"metadata": {"annotations": {"kubechores.dev/source": None}}},
+    ],
+    ids=lambda edit: json.dumps(edit),
+)
+def test_what_was_changed_by_hand_is_set_right_and_what_others_added_stays(
+    api: Api, farm: Run, edit: dict[str, Any]
+) -> None:
+    shop = farmed(api)
+    web = api.create(pod(shop, "web"))
+    farm()
+    theirs: dict[str, Any] = {"labels": {"team": "search"}, "finalizers": ["example.com/held"]}
+    merged = {"metadata": {**theirs, **edit.get("metadata", {})}, **{k: v for k, v in edit.items() if k == "spec"}}
+    made = api.patch(farm_pod(shop, "web"), merged)
+
+    ran = farm("--diff")
+
+    found = listed(api, shop)["farm-web"]
+    api.patch(found, {"metadata": {"finalizers": None}})
+    assert (ran.exit_code, ran.summary) == (0, {"configured": 1})
+    assert ran.results[0]["changes"]
+    assert found["spec"] == {"pod": "web", "containers": 1}
+    assert found["metadata"]["ownerReferences"] == [owner(web)]
+    assert found["metadata"]["annotations"] == {"kubechores.dev/source": f"{shop}/web"}
+    assert found["metadata"]["labels"]["team"] == "search"
+    assert found["metadata"]["finalizers"] == ["example.com/held"]
+    assert found["metadata"]["uid"] == made["metadata"]["uid"]
+    assert farm().summary == {"unchanged": 1}
+
+
+def test_a_farm_pod_goes_with_its_pod_without_the_job(api: Api, farm: Run) -> None:
+    shop = farmed(api)
+    for name in ("web-0", "web-1"):
+        api.create(pod(shop, name))
+    farm()
+    api.mark()
+
+    api.delete(pod(shop, "web-0"))
+
+    wait_until_collected(api, farm_pod(shop, "web-0"))
+    assert list(listed(api, shop)) == ["farm-web-1"]
+    assert api.requests() == []
+
+
+def test_a_pod_made_anew_under_its_name_owns_its_farm_pod(api: Api, farm: Run) -> None:
+    shop = farmed(api)
+    first = api.create(pod(shop, "web"))
+    farm()
+    api.delete(first)
+    wait_until_collected(api, farm_pod(shop, "web"))
+    second = api.create(pod(shop, "web", containers=3))
+
+    assert farm().summary == {"created": 1}
+
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    found = listed(api, shop)["farm-web"]
+    assert (found["metadata"]["ownerReferences"], found["spec"]["containers"]) == ([owner(second)], 3)
+
+
+def test_a_farm_pod_that_outlived_its_pod_is_given_to_the_next_in_place(api: Api, farm: Run) -> None:
+    shop = farmed(api)
+    first = api.create(pod(shop, "web"))
+    farm()
+    made = listed(api, shop)["farm-web"]
+    orphaning = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Orphan"}
+    api.call("DELETE", api.path(first), orphaning)
+    wait_for(gone(api, first), "the pod to be gone")
+    second = api.create(pod(shop, "web", containers=3))
+    api.mark()
+
+    assert farm().summary == {"configured": 1}
+
+    found = listed(api, shop)["farm-web"]
+    assert found["metadata"]["uid"] == made["metadata"]["uid"], "the job has no right to delete"
+    assert (found["metadata"]["ownerReferences"], found["spec"]["containers"]) == ([owner(second)], 3)
+    assert [each.method for each in api.writes()] == ["PUT"]
+
+
+def test_a_second_owner_would_keep_it_and_goes(api: Api, farm: Run) -> None:
+    shop = farmed(api)
+    web, other = api.create(pod(shop, "web")), api.create(pod(shop, "other"))
+    farm()
+    api.patch(farm_pod(shop, "web"), {"metadata": {"ownerReferences": [owner(web), owner(other)]}})
+
+    assert farm().summary == {"configured": 1, "unchanged": 1}
+
+    assert listed(api, shop)["farm-web"]["metadata"]["ownerReferences"] == [owner(web)]
+
+
+def test_names_at_the_limit(api: Api, farm: Run) -> None:
+    shop = farmed(api)
+    whole, cut, dotted = "a" * 248, "b" * 249, "c." * 126 + "c"
+    for name in (whole, cut, dotted):
+        api.create(pod(shop, name))
+
+    assert farm().summary == {"created": 3}
+    assert farm().summary == {"unchanged": 3}
+
+    names = {each["spec"]["pod"]: name for name, each in listed(api, shop).items()}
+    assert names[whole] == f"farm-{whole}"
+    assert {len(names[whole]), len(names[cut])} == {253}
+    assert names[cut].startswith("farm-" + "b" * 231 + "-")
+    assert names[dotted].startswith("farm-c.c.")
+    assert len(names) == 3
+    api.delete(pod(shop, cut))
+    found = farm_pod(shop, cut)
+    found["metadata"]["name"] = names[cut]
+    wait_until_collected(api, found)
+
+
+def test_a_name_made_to_be_that_of_another_is_told_and_nothing_is_written(api: Api, farm: Run) -> None:
+    shop = farmed(api)
+    api.create(pod(shop, "b" * 250))
+    farm()
+    (name,) = listed(api, shop)
+    api.create(pod(shop, name.removeprefix("farm-")))
+    before = listed(api, shop)
+
+    ran = farm()
+
+    assert (ran.exit_code, ran.summary) == (0, {"collision": 1})
+    assert listed(api, shop) == before
+
+
+def test_what_is_in_the_way_is_told_and_left_untouched_without_trying(api: Api, farm: Run) -> None:
+    shop = farmed(api)
+    for name in ("web", "other"):
+        api.create(pod(shop, name))
+    theirs = [
+        api.create(farm_pod(shop, "web", containers=9)),
+        api.create(farm_pod(shop, "no-pod")),
+    ]
+    other_job = {"app.kubernetes.io/managed-by": "kube-chores", "kubechores.dev/job": "sync-copies"}
+    theirs.append(api.create(farm_pod(shop, "other", labels=other_job)))
+    api.mark()
+
+    ran = farm()
+
+    assert (ran.exit_code, ran.summary) == (0, {"conflict": 2})
+    assert ran.results[0]["reason"] == "exists and is not ours: left untouched"
+    assert api.writes() == []
+    assert [api.get(each) for each in theirs] == theirs
+
+
+def test_a_pod_that_is_being_deleted_gets_none_and_one_that_ended_does(api: Api, farm: Run) -> None:
+    shop = farmed(api)
+    api.create(pod(shop, "ended"))
+    api.patch_status(pod(shop, "ended"), {"phase": "Succeeded"})
+    going = api.create(pod(shop, "going", finalizers=["example.com/held"]))
+    api.delete(going)
+
+    ran = farm()
+    api.patch(going, {"metadata": {"finalizers": None}})
+
+    assert (ran.exit_code, ran.summary, ran.report["facts"]["pods"]) == (0, {"created": 1}, 1)
+    assert list(listed(api, shop)) == ["farm-ended"]
+
+
+def test_a_namespace_that_is_named_is_served_without_a_label_and_alone(api: Api, farm: Run) -> None:
+    shop, other = farmed(api, labels={}), farmed(api, "other")
+    for namespace in (shop, other):
+        api.create(pod(namespace, "web"))
+    api.mark()
+
+    assert farm("-n", shop).summary == {"created": 1}
+
+    assert {each.path.split("/namespaces/")[1].split("/")[0] for each in api.requests()} == {shop}
+    assert (list(listed(api, shop)), listed(api, other)) == (["farm-web"], {})
+
+
+def test_a_namespace_that_is_being_deleted_is_not_looked_at(api: Api, farm: Run) -> None:
+    shop = farmed(api)
+    held = api.create(farm_pod(shop, "held", finalizers=["example.com/held"]))
+    api.create(pod(shop, "web", finalizers=["example.com/held"]))
+    api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": shop}})
+    api.mark()
+
+    ran = farm()
+    for each in (held, pod(shop, "web")):
+        api.patch(each, {"metadata": {"finalizers": None}})
+
+    assert (ran.exit_code, ran.summary, ran.report["note"]) == (
+        0,
+        {},
+        "no active namespace is labelled kubechores.dev/farm=true",
+    )
+    assert [each for each in api.requests() if "/pods" in each.path] == []
+
+
+def test_farm_pods_of_a_namespace_that_opted_out_go_with_their_pods(api: Api, farm: Run) -> None:
+    shop = farmed(api)
+    api.create(pod(shop, "web"))
+    farm()
+    api.patch({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": shop}}, {"metadata": {"labels": None}})
+    api.mark()
+
+    assert codes(farm("-v")) == [("farm-web", "retained", "told")]
+    assert farm("--check").exit_code == 0
+    assert api.writes() == []
+
+    api.delete(pod(shop, "web"))
+    wait_until_collected(api, farm_pod(shop, "web"))
+
+
+def test_one_that_nobody_will_collect_is_told_with_what_to_do(api: Api, farm: Run) -> None:
+    shop = farmed(api)
+    api.create(pod(shop, "web"))
+    farm()
+    disown(api, farm_pod(shop, "web"))
+    api.delete(pod(shop, "web"))
+
+    ran = farm()
+
+    assert (ran.exit_code, ran.summary) == (0, {"stray": 1})
+    assert ran.results[0]["reason"].endswith(f"kubectl delete farmpods farm-web -n {shop}")
+    assert list(listed(api, shop)) == ["farm-web"]
+
+
+def test_the_object_brake_makes_none_and_says_how_to_lift_it(api: Api, farm: Run) -> None:
+    shop = farmed(api)
+    for number in range(3):
+        api.create(pod(shop, f"web-{number}"))
+    farm("-n", shop)
+    api.patch(farm_pod(shop, "web-0"), {"spec": {"containers": 9}})
+    for number in range(3, 5):
+        api.create(pod(shop, f"web-{number}"))
+
+    held = farm("-n", shop, "--max-objects", "4")
+
+    assert (held.exit_code, held.summary) == (4, {"configured": 1, "missing": 2, "unchanged": 2})
+    assert "there would be 5 FarmPods, 4 are allowed, and none of 2 is made" in held.stderr
+    command = held.stderr.strip().splitlines()[-1].split()
+    assert command[:2] == ["chores", "farm-pods"]
+    assert command[-2:] == ["--max-objects", "5"]
+    assert len(listed(api, shop)) == 3
+    assert farm(*command[2:]).summary == {"created": 2, "unchanged": 3}
+    assert farm("-n", shop, "--max-objects", "0").exit_code == 0, "what is there already is no reason to hold"
+
+
+def test_a_dry_run_of_each_kind_changes_nothing_and_says_what_a_run_would_do(api: Api, farm: Run) -> None:
+    shop = farmed(api)
+    for name in ("web", "new"):
+        api.create(pod(shop, name))
+        farm("-n", shop) if name == "web" else None
+    disown(api, farm_pod(shop, "web"))
+    before = listed(api, shop)
+
+    client, server, check = farm("--dry-run"), farm("--dry-run=server"), farm("--check")
+
+    assert [ran.summary for ran in (client, server, check)] == 3 * [{"created": 1, "configured": 1}]
+    assert [ran.exit_code for ran in (client, server, check)] == [0, 0, 3]
+    assert listed(api, shop) == before
+    assert farm().summary == client.summary
+
+
+def test_pods_that_cannot_be_read_in_one_namespace_stop_no_other(api: Api, farm: Run) -> None:
+    shop, other = farmed(api), farmed(api, "other")
+    for namespace in (shop, other):
+        api.create(pod(namespace, "web"))
+    drop(api, Right("farm-pods", "ClusterRole", "kube-chores-farm-pods", "pods", "list"))
+    metadata = {"name": "pods", "namespace": other}
+    api.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "Role",
+            "metadata": metadata,
+            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}],
+        }
+    )
+    api.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "pods"},
+            "subjects": [{"kind": "ServiceAccount", "name": "farm-pods", "namespace": "kube-chores"}],
+        }
+    )
+    wait_for(lambda: farm("-n", other, "--dry-run").exit_code == 0, "the authorizer to know")
+
+    ran = farm()
+
+    assert (ran.exit_code, ran.summary) == (2, {"created": 1, "unreadable": 1})
+    assert 'cannot list resource "pods"' in ran.results[1]["reason"]
+    assert (listed(api, shop), list(listed(api, other))) == ({}, ["farm-web"])
+
+
+@pytest.fixture
+def overtaken(api: Api, farm: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], Ran]:
+    """Run the job; `first` happens before its first write."""
+    write = Cluster.write
+
+    def run(first: Callable[[], object]) -> Ran:
+        def late(self: Cluster, *arguments: Any, **given: Any) -> Any:
+            monkeypatch.setattr(Cluster, "write", write)
+            first()
+            return write(self, *arguments, **given)
+
+        monkeypatch.setattr(Cluster, "write", late)
+        return farm()
+
+    return run
+
+
+def test_a_run_that_another_one_overtakes_ends_where_one_ends(
+    api: Api, farm: Run, overtaken: Callable[[Callable[[], object]], Ran]
+) -> None:
+    shop = farmed(api)
+    api.create(pod(shop, "kept"))
+    farm()
+    disown(api, farm_pod(shop, "kept"))
+    api.create(pod(shop, "new"))
+    api.mark()
+
+    ran = overtaken(lambda: farm())
+
+    assert (ran.exit_code, ran.summary) == (0, {"configured": 1, "created": 1})
+    assert sorted(each.status for each in api.writes()) == [200, 201, 409, 409]
+    assert {each["message"].partition(":")[0] for each in ran.results} == {"found as wanted"}
+    assert farm().summary == {"unchanged": 2}
+
+
+def test_a_pod_made_anew_while_a_run_is_under_way_is_not_given_its_past(
+    api: Api, farm: Run, overtaken: Callable[[Callable[[], object]], Ran]
+) -> None:
+    """The run saw the first pod; another run gave the FarmPod to the second one meanwhile."""
+    shop = farmed(api)
+    first = api.create(pod(shop, "web"))
+    farm()
+    disown(api, farm_pod(shop, "web"))
+    made: list[Object] = []
+
+    def meanwhile() -> None:
+        api.call("DELETE", api.path(first), {"apiVersion": "v1", "kind": "DeleteOptions"})
+        wait_for(gone(api, first), "the pod to be gone")
+        made.append(api.create(pod(shop, "web", containers=2)))
+        farm()
+
+    ran = overtaken(meanwhile)
+
+    assert ran.exit_code == 0
+    found = listed(api, shop)["farm-web"]
+    assert (found["metadata"]["ownerReferences"], found["spec"]["containers"]) == ([owner(made[0])], 2)
+    assert farm().summary == {"unchanged": 1}
+
+
+def test_something_foreign_that_appears_meanwhile_stays(
+    api: Api, overtaken: Callable[[Callable[[], object]], Ran]
+) -> None:
+    shop = farmed(api)
+    api.create(pod(shop, "web"))
+    theirs: list[Object] = []
+
+    ran = overtaken(lambda: theirs.append(api.create(farm_pod(shop, "web", containers=9))))
+
+    assert (ran.exit_code, ran.summary) == (0, {"conflict": 1})
+    assert api.get(farm_pod(shop, "web")) == theirs[0]
+
+
+@pytest.mark.parametrize("api", ["sandbox"], indirect=True)  # others need the CRDs of the real one
+def test_without_the_crd_the_run_says_how_to_install_it(api: Api, farm: Run) -> None:
+    definition = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    api.delete({**definition, "metadata": {"name": "farmpods.kubechores.dev"}})
+    wait_for(lambda: api.request("GET", "/apis/kubechores.dev/v1/farmpods")[0] == 404, "the CRD to be gone")
+
+    ran = farm()
+
+    assert ran.exit_code == 2
+    assert "farmpods.kubechores.dev: install the CRDs with 'chores install-crds'" in ran.stderr
+
+
+def visitor(api: Api, namespace: str, role: str, name: str = "visitor") -> str:
+    """The token of an account with this ClusterRole in the namespace."""
+    metadata = {"name": name, "namespace": namespace}
+    api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    api.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", **metadata}],
+        }
+    )
+    return api.service_account_token(namespace, name)
+
+
+def test_who_may_read_farm_pods_but_no_pods_sees_no_environment_anywhere(api: Api, farm: Run) -> None:
+    shop = farmed(api)
+    api.create(pod(shop, "web", containers=2))
+    farm()
+    token = visitor(api, shop, "kube-chores-farm-view")
+    farm_pods = f"/apis/kubechores.dev/v1/namespaces/{shop}/farmpods"
+    wait_for(lambda: api.request("GET", farm_pods, token=token)[0] == 200, "the authorizer to know")
+
+    for path in (f"/api/v1/namespaces/{shop}/pods", f"/api/v1/namespaces/{shop}/pods/web"):
+        assert api.request("GET", path, token=token)[0] == 403
+        assert TOKEN in api.request("GET", path)[2].decode(), "there is something to see"
+    for path in (farm_pods, f"{farm_pods}/farm-web", f"{farm_pods}?watch=true&timeoutSeconds=1"):
+        for headers in ({}, TABLE, METADATA_ONLY if path == farm_pods else {}):
+            status, _, body = api.request("GET", path, token=token, headers=headers)
+            assert status == 200
+            assert TOKEN not in body.decode()
+            assert "PASSWORD" not in body.decode()
+
+
+@pytest.mark.parametrize(("role", "may_keep"), [("view", False), ("edit", True)])
+def test_who_views_a_namespace_reads_its_farm_and_who_edits_it_keeps_its_llamas(
+    api: Api, installed: Path, role: str, may_keep: bool
+) -> None:
+    shop = farmed(api)
+    token = visitor(api, shop, role)
+    base = f"/apis/kubechores.dev/v1/namespaces/{shop}"
+    wait_for(lambda: api.request("GET", f"{base}/farmpods", token=token)[0] == 200, "the roles to be aggregated")
+
+    assert api.request("GET", f"{base}/llamas", token=token)[0] == 200
+    assert api.request("POST", f"{base}/llamas", llama(shop), token=token)[0] == (201 if may_keep else 403)
+    assert api.request("POST", f"{base}/farmpods", farm_pod(shop, "x"), token=token)[0] == 403

@@ -1,0 +1,169 @@
+"""The farm on a real API server: what kubectl shows, and what two thousand pods cost."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.parse
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from math import ceil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from jobs.kit.cluster import PAGE_SIZE
+from jobs.kit.connect import connect
+from jobs.kit.transport import Request, Transport
+from tests.api.conftest import Run, runs
+from tests.apis import Api, Object, wait_for
+from tests.cluster.test_install import kubectl
+from tests.control_plane import ControlPlane, audit_events
+from tests.farm import farmed, listed, llama, pod
+from tests.manifests import ROOT, load
+
+pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("api", ["real"], indirect=True)]
+README = (ROOT / "README.md").read_text()
+PODS = 2000
+RATE = 400
+
+
+@pytest.fixture
+def farm(api: Api, installed: Path) -> Run:
+    """Run farm-pods with the rights of the shipped ServiceAccount."""
+    return runs("farm-pods", api.service_account_kubeconfig("kube-chores", "farm-pods"))
+
+
+def test_kubectl_shows_the_farm_as_the_readme_does(api: Api, farm: Run) -> None:
+    shop = farmed(api)
+    for name, containers in (("web-0", 2), ("web-1", 2), ("rates-29384", 1)):
+        api.create(pod(shop, name, containers))
+    assert farm("-n", shop).exit_code == 0
+    for obj in load(ROOT / "cronjobs" / "samples" / "farm.yaml"):
+        if obj["kind"] == "Llama":
+            api.create(obj)
+    api.create(llama(shop))
+    block = README[README.index("$ kubectl get farmpods") :].partition("```")[0]
+    shown = [each.partition("\n") for each in block.split("$ ") if each]
+
+    for command, _, rows in shown:
+        said = kubectl(api, *command.replace(" shop", f" {shop}").split()[1:])
+        assert _as_in_docs(said, command, shop) == (_cells(rows) if " -A" in command else rows)
+    assert [command.split()[2] for command, _, _ in shown] == ["farmpods", "fp", "llamas", "farm"]
+
+
+def _as_in_docs(said: str, command: str, shop: str) -> object:
+    """What kubectl printed, all five minutes old; of all namespaces the cells of ours, whose name has a width."""
+    text = re.sub(r"\d+s$", "5m", said, flags=re.M)
+    if " -A" not in command:
+        return text
+    here = [line for line in text.splitlines() if line.startswith(("NAMESPACE", shop))]
+    return _cells("\n".join(here).replace(shop, "shop"))
+
+
+def _cells(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+@pytest.fixture
+def crowd(api: Api) -> Iterator[str]:
+    """A namespace with many pods, gone after the test."""
+    shop = farmed(api)
+    transport = Transport(connect(str(api.kubeconfig)).endpoint, "tests")
+    path = f"/api/v1/namespaces/{shop}/pods"
+    bodies = (msgspec.json.encode(pod(shop, f"web-{number:04}")) for number in range(PODS))
+    statuses = {each.status for each in transport.stream(Request("POST", path, body) for body in bodies)}
+    transport.close()
+    assert statuses == {201}
+    yield shop
+    api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": shop}})
+    wait_for(lambda: not api.items("v1", "Pod", shop, limit="1"), "the pods to be gone", 120)
+
+
+def test_many_pods_in_runs_that_are_held_cut_and_finished(
+    api: Api, plane: ControlPlane, farm: Run, crowd: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.mark()
+    held = farm("-n", crowd, "--max-objects", str(PODS - 1))
+    assert (held.exit_code, held.summary, api.writes()) == (4, {"missing": PODS}, [])
+    assert f"--max-objects {PODS}" in held.stderr
+
+    position = plane.audit_log.stat().st_size
+    code, summary = cut(api, crowd)
+    assert code == 143
+    assert summary["created"] + summary["stopped"] == PODS
+    assert summary["created"] == len(listed(api, crowd)) > 50
+    rest = farm("-n", crowd, "--writes-per-second", str(RATE))
+    assert rest.summary == {"created": summary["stopped"], "unchanged": summary["created"]}
+    rates = [rate(times) for times in posts(plane, position, crowd)]
+    assert max(rates) <= RATE * 1.05
+
+    api.mark()
+    again = farm()
+    requests, traffic = api.requests(), again.report["traffic"]
+    figures = listed_bytes(api, crowd)
+    assert again.summary["unchanged"] == PODS
+    assert api.writes() == []
+    # FarmPods, namespaces, and pods of each namespace: the last full page may be followed by an empty one.
+    most = 2 * (ceil(PODS / PAGE_SIZE) + 1) + 2 * again.report["facts"]["namespaces"]
+    assert len(requests) <= most
+    assert traffic["requests"] == {"GET": len(requests)}
+    assert traffic["bytesReceived"] <= 1.02 * sum(figures) + 10_000, "each list is read once"
+    with capsys.disabled():
+        print(  # noqa: T201 - seen without -s
+            f"\n{PODS} pods, all with their FarmPods: {len(requests)} requests, no write, {traffic['bytesReceived']} "
+            f"bytes received ({figures[0]} of pods, {figures[1]} of FarmPods); cut after {summary['created']} writes; "
+            f"{' and '.join(f'{each:.0f}' for each in rates)} writes a second of {RATE} allowed"
+        )
+
+
+def cut(api: Api, namespace: str) -> tuple[int, Object]:
+    """Run the job in a process that gets SIGTERM on the way, as from activeDeadlineSeconds."""
+    kubeconfig = api.service_account_kubeconfig("kube-chores", "farm-pods")
+    command = [sys.executable, "-m", "jobs", "farm-pods", "-o", "json", "-n", namespace, "--kubeconfig", kubeconfig]
+    process = subprocess.Popen(
+        [*map(str, command), "--writes-per-second", str(RATE)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(lambda: len(listed(api, namespace)) > 50, "the first FarmPods")
+    process.send_signal(signal.SIGTERM)
+    stdout, _ = process.communicate(timeout=30)
+    return process.returncode, json.loads(stdout)["summary"]
+
+
+def posts(plane: ControlPlane, position: int, namespace: str) -> list[list[datetime]]:
+    """When FarmPods were posted, run by run: their connections tell them apart."""
+    found: dict[str, list[datetime]] = {}
+    for event in audit_events(plane.audit_log, position):
+        of = event.get("objectRef", {})
+        if event["stage"] == "RequestReceived" and (event["verb"], of.get("namespace")) == ("create", namespace):
+            run = event["user"]["extra"]["authentication.kubernetes.io/credential-id"][0]
+            time = datetime.fromisoformat(event["requestReceivedTimestamp"].replace("Z", "+00:00"))
+            found.setdefault(run, []).append(time)
+    return list(found.values())
+
+
+def rate(times: list[datetime]) -> float:
+    return (len(times) - 1) / (max(times) - min(times)).total_seconds()
+
+
+def listed_bytes(api: Api, namespace: str) -> list[int]:
+    """How many bytes the lists of pods and of FarmPods have, page by page."""
+    paths = (f"/api/v1/namespaces/{namespace}/pods", f"/apis/kubechores.dev/v1/namespaces/{namespace}/farmpods")
+    return [pages(lambda query, path=path: api.request("GET", f"{path}?{query}")[2]) for path in paths]  # type: ignore[misc]
+
+
+def pages(get: Callable[[str], bytes]) -> int:
+    token, size = "", 0
+    while True:
+        body = get(urllib.parse.urlencode({"limit": PAGE_SIZE, **({"continue": token} if token else {})}))
+        size += len(body)
+        token = json.loads(body)["metadata"].get("continue", "")
+        if not token:
+            return size

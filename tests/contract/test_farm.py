@@ -1,0 +1,138 @@
+"""Pods, what they own, and the custom resources of the farm, as kubectl and the job meet them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from tests.contract.conftest import TABLE, Answer, Place, until
+from tests.farm import COLLECTED_SECONDS, farm_pod, farmed, llama, owner, pod
+from tests.manifests import ROOT, load
+
+GROUP = "kubechores.dev/v1"
+
+
+@pytest.fixture
+def farm(place: Place) -> Place:
+    """A namespace in which pods and custom resources of the farm can be made."""
+    for plural in ("farmpods", "llamas"):
+        for obj in load(ROOT / "cronjobs" / "crds" / f"{plural}.yaml"):
+            place.api.put(obj)
+    return Place(place.api, farmed(place.api))
+
+
+def cells(answer: Answer) -> tuple[list[str], list[list[Any]]]:
+    """Names of columns and what stands in them, without the age."""
+    columns = [column["name"] for column in answer.body["columnDefinitions"] if not column["priority"]]
+    assert columns[-1] == "Age"
+    return columns[:-1], [row["cells"][: len(columns) - 1] for row in answer.body["rows"]]
+
+
+def test_columns(farm: Place) -> None:
+    farm.api.create(farm_pod(farm.namespace, "web", containers=2))
+    farm.api.create(llama(farm.namespace))
+    farm.api.create(llama(farm.namespace, "whole", 30, 1))
+
+    assert cells(farm.send("GET", farm.path("farmpods", group=GROUP), accept=TABLE)) == (
+        ["Name", "Containers", "Pod"],
+        [["farm-web", 2, "web"]],
+    )
+    assert cells(farm.send("GET", farm.path("llamas", group=GROUP), accept=TABLE)) == (
+        ["Name", "Weight", "Height"],
+        [["dolly", 31.4, 0.5], ["whole", 30, 1]],
+    )
+
+
+def test_short_names_and_categories(farm: Place) -> None:
+    found = {each["name"]: each for each in farm.send("GET", f"/apis/{GROUP}").body["resources"]}
+
+    for plural, short in (("farmpods", "fp"), ("llamas", "ll")):
+        assert (found[plural]["shortNames"], found[plural]["categories"]) == ([short], ["kubechores", "farm"])
+
+
+@pytest.mark.parametrize(
+    ("plural", "spec", "field"),
+    [
+        ("farmpods", {"pod": "web"}, "spec.containers"),
+        ("farmpods", {"pod": "", "containers": 1}, "spec.pod"),
+        ("farmpods", {"pod": "web", "containers": -1}, "spec.containers"),
+        ("farmpods", {"pod": "web", "containers": 1.5}, "spec.containers"),
+        ("llamas", {"weight": 31.4}, "spec.height"),
+        ("llamas", {"weight": "31.4", "height": 0.5}, "spec.weight"),
+        ("llamas", {"weight": -1, "height": 0.5}, "spec.weight"),
+    ],
+)
+def test_what_the_schemas_refuse(farm: Place, plural: str, spec: dict[str, Any], field: str) -> None:
+    body = farm_pod(farm.namespace, "a") if plural == "farmpods" else llama(farm.namespace)
+
+    answer = farm.send("POST", farm.path(plural, group=GROUP), {**body, "spec": spec})
+
+    assert answer.status == 422
+    assert field in {each for each, _, _ in answer.causes}
+
+
+def test_pods_by_page(farm: Place) -> None:
+    for number in range(3):
+        farm.api.create(pod(farm.namespace, f"web-{number}", containers=number + 1))
+
+    first = farm.send("GET", f"{farm.path('pods')}?limit=2").body
+    rest = farm.send("GET", f"{farm.path('pods')}?limit=2&continue={first['metadata']['continue']}").body
+
+    counts = [len(each["spec"]["containers"]) for each in first["items"] + rest["items"]]
+    assert (len(first["items"]), counts) == (2, [1, 2, 3])
+
+
+def test_what_a_pod_owns_goes_with_it_and_a_second_pod_of_its_name_is_another(farm: Place) -> None:
+    first = farm.api.create(pod(farm.namespace, "web"))
+    owned = farm.api.create(farm_pod(farm.namespace, "web", ownerReferences=[owner(first)]))
+
+    farm.api.delete(first)
+    assert until(lambda: farm.api.get(owned) is None, COLLECTED_SECONDS)
+    second = farm.api.create(pod(farm.namespace, "web"))
+
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+
+
+def test_what_names_a_pod_of_the_past_as_its_owner_goes_at_once(farm: Place) -> None:
+    first = farm.api.create(pod(farm.namespace, "web"))
+    farm.api.delete(first)
+    assert until(lambda: farm.api.get(first) is None)
+    farm.api.create(pod(farm.namespace, "web"))
+
+    late = farm.api.create(farm_pod(farm.namespace, "web", ownerReferences=[owner(first)]))
+
+    assert until(lambda: farm.api.get(late) is None, COLLECTED_SECONDS)
+
+
+def test_what_is_given_to_a_pod_of_the_past_goes_and_what_is_given_to_a_later_one_stays(farm: Place) -> None:
+    first, second = (farm.api.create(pod(farm.namespace, name)) for name in ("web", "other"))
+    given = [farm.api.create(farm_pod(farm.namespace, name)) for name in ("late", "kept")]
+    farm.api.delete(first)
+    assert until(lambda: farm.api.get(first) is None)
+
+    for each, to in zip(given, (first, second), strict=True):
+        farm.api.patch(each, {"metadata": {"ownerReferences": [owner(to)]}})
+
+    assert until(lambda: farm.api.get(given[0]) is None, COLLECTED_SECONDS)
+    assert farm.api.get(given[1])
+
+
+def test_an_owner_is_replaced_in_that_very_version_of_an_object_alone(farm: Place) -> None:
+    first, second = (farm.api.create(pod(farm.namespace, name)) for name in ("web", "other"))
+    made = farm.api.create(farm_pod(farm.namespace, "web", ownerReferences=[owner(first)]))
+    path = farm.path("farmpods", "farm-web", GROUP)
+    changed = copy.deepcopy(made)
+    changed["metadata"]["ownerReferences"] = [owner(second)]
+
+    assert farm.send("PUT", path, changed).body["metadata"]["ownerReferences"] == [owner(second)]
+    again = farm.send("PUT", path, changed)
+    assert again.problem == (
+        409,
+        "Conflict",
+        'Operation cannot be fulfilled on farmpods.kubechores.dev "farm-web": the object has been modified; please '
+        "apply your changes to the latest version and try again",
+    )
+    stranger = {**changed, "metadata": {**changed["metadata"], "uid": "0", "resourceVersion": ""}}
+    assert farm.send("PUT", path, stranger).status in (409, 422)

@@ -1,0 +1,65 @@
+"""Pods and FarmPods of small test worlds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.apis import Api, wait_for
+from tests.canary import canary
+
+Object = dict[str, Any]
+FARMED = {"kubechores.dev/farm": "true"}
+VERSION = "kubechores.dev/v1"
+COLLECTED_SECONDS = 60.0  # the garbage collector looks for new kinds twice a minute, and ours may be new
+
+
+def pod(namespace: str, name: str, containers: int = 1, **metadata: Any) -> Object:
+    """A pod whose environment holds passwords, as does what kubectl remembers of it."""
+    env = [{"name": "PASSWORD", "value": canary()}]
+    each = [{"name": f"c{number}", "image": "none:1", "env": env} for number in range(containers)]
+    metadata["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": canary()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, **metadata},
+        "spec": {"containers": each, "initContainers": [{"name": "init", "image": "none:1", "env": env}]},
+    }
+
+
+def farm_pod(namespace: str, name: str, containers: int = 1, **metadata: Any) -> Object:
+    """A FarmPod that somebody else makes for a pod; also enough of one for `api.get`."""
+    return {
+        "apiVersion": VERSION,
+        "kind": "FarmPod",
+        "metadata": {"name": f"farm-{name}", "namespace": namespace, **metadata},
+        "spec": {"pod": name, "containers": containers},
+    }
+
+
+def llama(namespace: str, name: str = "dolly", weight: float = 31.4, height: float = 0.5) -> Object:
+    """A Llama."""
+    spec = {"weight": weight, "height": height}
+    return {"apiVersion": VERSION, "kind": "Llama", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+def farmed(api: Api, name: str = "shop", labels: Any = FARMED) -> str:
+    """A namespace that opted in, in which pods can be made: those need an account."""
+    namespace = api.namespace(name, labels=labels)
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}}
+    wait_for(lambda: api.get(account), f"the account of pods in {namespace}")
+    return namespace
+
+
+def listed(api: Api, namespace: str) -> dict[str, Object]:
+    """The FarmPods of a namespace by name."""
+    return {each["metadata"]["name"]: each for each in api.items(VERSION, "FarmPod", namespace)}
+
+
+def owner(of: Object) -> Object:
+    """How a FarmPod names its pod."""
+    return {"apiVersion": "v1", "kind": "Pod", "name": of["metadata"]["name"], "uid": of["metadata"]["uid"]}
+
+
+def wait_until_collected(api: Api, obj: Object) -> None:
+    """Wait until the garbage collector has removed the object."""
+    wait_for(lambda: api.get(obj) is None, f"{obj['metadata']['name']} to be collected", COLLECTED_SECONDS)

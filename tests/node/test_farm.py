@@ -1,0 +1,120 @@
+"""FarmPods of pods that run: they come with the job, and go with their pods while it is switched off."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.apis import Api, wait_for
+from tests.farm import farm_pod, farmed, listed, owner, pod, wait_until_collected
+from tests.node.hands import Hands, Jobs
+
+pytestmark = pytest.mark.node
+Object = dict[str, Any]
+Start = Callable[..., Object]
+
+
+@pytest.fixture
+def shop(api: Api, jobs: Jobs) -> str:
+    return farmed(api)
+
+
+@pytest.fixture
+def start(api: Api, jobs: Jobs, shop: str) -> Start:
+    """Start a pod of our image that sleeps, and wait until it runs."""
+    (container,) = jobs.template("sleeper", "farm-pods")["spec"]["template"]["spec"]["containers"]
+
+    def start(name: str, containers: int = 2) -> Object:
+        asked = pod(shop, name, containers)
+        asked["spec"] = {"terminationGracePeriodSeconds": 1, "containers": asked["spec"]["containers"]}
+        for each in asked["spec"]["containers"]:
+            each |= {"image": container["image"], "command": ["sleep", "600"]}
+        made = api.create(asked)
+        wait_for(lambda: (api.get(made) or {})["status"]["phase"] == "Running", f"pod {name} to run", 60)
+        return made
+
+    return start
+
+
+def tell(jobs: Jobs, name: str) -> str:
+    """Run the job once, in a pod; what it says."""
+    jobs.create(name, of="farm-pods")
+    assert jobs.end(name) == "Complete"
+    return jobs.log(name)
+
+
+def test_a_farm_pod_goes_with_its_pod_while_the_job_is_switched_off(
+    api: Api, jobs: Jobs, kubectl: Hands, shop: str, start: Start, figure: Callable[[str], None]
+) -> None:
+    start("web-0")
+    start("web-1")
+    kubectl.from_readme("kubectl create job farm --from=cronjob/farm-pods")
+    assert jobs.end("farm") == "Complete"
+    assert "farm-pods: 2 created (2 pods, 1 namespace)" in jobs.log("farm")
+    columns = [line.split()[:3] for line in kubectl(f"get fp -n {shop}").splitlines()]
+    assert columns == [
+        ["NAME", "CONTAINERS", "POD"],
+        ["farm-web-0", "2", "web-0"],
+        ["farm-web-1", "2", "web-1"],
+    ]
+    suspended = kubectl("get cronjob farm-pods -n kube-chores -o jsonpath={.spec.suspend}")
+    assert suspended == "true"
+    # It looks for new kinds twice a minute, and the CRDs may just have been installed.
+    past = {"apiVersion": "v1", "kind": "Pod", "name": "past", "uid": "of-the-past"}
+    wait_until_collected(api, api.create(farm_pod(shop, "past", ownerReferences=[past])))
+    api.mark()
+
+    kubectl(f"delete pod web-0 -n {shop}")
+    began = time.monotonic()
+    wait_until_collected(api, farm_pod(shop, "web-0"))
+
+    figure(f"a FarmPod collected after its pod was gone: {time.monotonic() - began:.2f} s")
+    assert list(listed(api, shop)) == ["farm-web-1"]
+    assert api.requests() == []
+
+
+def test_a_pod_made_anew_under_its_name_owns_its_farm_pod(
+    api: Api, jobs: Jobs, kubectl: Hands, shop: str, start: Start
+) -> None:
+    first = start("web")
+    tell(jobs, "first")
+    made = listed(api, shop)["farm-web"]
+    assert made["metadata"]["ownerReferences"] == [owner(first)]
+
+    kubectl(f"delete pod web -n {shop}")
+    wait_until_collected(api, made)
+    second = start("web", containers=1)
+    tell(jobs, "second")
+    anew = listed(api, shop)["farm-web"]
+
+    kubectl(f"delete pod web -n {shop} --cascade=orphan")
+    third = start("web")
+    assert "metadata.ownerReferences, spec.containers changed" in tell(jobs, "third")
+    given = listed(api, shop)["farm-web"]
+
+    assert len({each["metadata"]["uid"] for each in (first, second, third)}) == 3
+    assert anew["metadata"]["uid"] != made["metadata"]["uid"] != given["metadata"]["uid"]
+    assert anew["metadata"]["ownerReferences"] == [owner(second)]
+    assert given["metadata"]["uid"] == anew["metadata"]["uid"], "it was not deleted, but given to the later pod"
+    assert (given["metadata"]["ownerReferences"], given["spec"]["containers"]) == ([owner(third)], 2)
+
+
+def test_names_at_the_limit(api: Api, jobs: Jobs, kubectl: Hands, shop: str) -> None:
+    names = ["a" * 248, "b" * 249, "c" * 253]
+    for name in names:
+        asked = pod(shop, name)
+        asked["spec"]["nodeSelector"] = {"no": "node"}  # which could not name its logs after it
+        api.create(asked)
+
+    tell(jobs, "long")
+
+    found = listed(api, shop)
+    assert {each["spec"]["pod"] for each in found.values()} == set(names)
+    assert [len(name) for name in found] == [253] * 3
+    assert "3 unchanged" in tell(jobs, "again")
+    kubectl(f"delete pods --all -n {shop}")
+    for each in found.values():
+        wait_until_collected(api, each)

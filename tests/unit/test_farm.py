@@ -1,0 +1,181 @@
+"""The pure parts of farm-pods: names, what is kept of a pod, plans and the brake."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.farm.farm_pod import FARM_PODS, PODS, FarmPodObject, Manifest, Pod, PodObject, place
+from jobs.farm.seen import Seen, Settings
+from jobs.farm_pods import plan
+from jobs.kit.errors import ApiError
+from jobs.kit.model import Action, ExitCode, Finding, Need, Plan, Severity
+from jobs.kit.objects import is_name
+from jobs.kit.runner import Document
+from tests.canary import TOKEN
+from tests.farm import pod
+
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+WEB = Pod("shop", "web", "uid-web", 2)
+LABELS = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
+NAMES = st.lists(LABELS, min_size=1, max_size=8).map(".".join).filter(lambda name: len(name) <= 253)
+
+
+def document(of: Pod, **metadata: Any) -> bytes:
+    """The FarmPod of a pod as the API serves it."""
+    made = json.loads(Manifest(of).encode())
+    made["metadata"] |= {"uid": "uid-farm", "resourceVersion": "7", **metadata}
+    return json.dumps(made).encode()
+
+
+def seen(*pods: Pod, **farm_pods: bytes) -> Seen:
+    read = [msgspec.json.decode(each, type=FarmPodObject) for each in farm_pods.values()]
+    keys = [place(each.metadata.namespace, each.metadata.name.removeprefix("farm-")) for each in read]
+    return Seen(["shop"], pods, dict(zip(keys, [each.reduced for each in read], strict=True)))
+
+
+def planned(of: Seen, **settings: Any) -> Plan:
+    return plan(of, Settings(**settings), NOW)
+
+
+def told(of: Plan) -> list[tuple[str, str]]:
+    return [(finding.object.name, finding.code) for finding in of.findings]
+
+
+def looked_up(of: Seen, *documents: tuple[Need, bytes | int]) -> Seen:
+    answers: Mapping[Need, Document] = {
+        need: Document(error=ApiError(answer, "no")) if isinstance(answer, int) else Document(answer)
+        for need, answer in documents
+    }
+    return of.looked_up(answers, {})
+
+
+@given(NAMES)
+def test_every_pod_name_gives_a_name(name: str) -> None:
+    found = place("shop", name).name
+
+    assert is_name(found)
+    assert found == f"farm-{name}" or (len(name) > 248 and found.startswith("farm-"))
+
+
+@given(st.sets(st.text("ab", min_size=1, max_size=3), min_size=2))
+def test_long_names_that_begin_alike_have_names_of_their_own(ends: set[str]) -> None:
+    assert len({place("shop", "x" * 250 + end) for end in ends}) == len(ends)
+
+
+def test_of_a_pod_nothing_but_names_uid_and_a_count_is_decoded() -> None:
+    asked = pod("shop", "web", containers=2, uid="uid-web")
+    body = json.dumps(asked)
+    assert TOKEN in body
+
+    read = msgspec.json.decode(body, type=PodObject)
+
+    assert read.reduced == WEB
+    assert TOKEN not in repr(msgspec.to_builtins(read))
+    assert msgspec.json.encode(read.spec) == b'{"containers":[{},{}]}'
+
+
+@pytest.mark.parametrize("containers", [1, 3])
+def test_what_is_written_is_right_once_it_is_read_back(containers: int) -> None:
+    of = Pod("shop", "web", "uid-web", containers)
+
+    assert Manifest(of).unlike(document(of)) == ()
+    assert planned(seen(of, web=document(of))).unchanged == 1
+
+
+@pytest.mark.parametrize(
+    "spec", [None, {}, {"pod": 1, "containers": "x"}, {"pod": "web"}, {"pod": "web", "containers": 9}]
+)
+def test_whatever_a_spec_holds_is_looked_at_and_set_right(spec: object) -> None:
+    broken = json.dumps({**json.loads(document(WEB)), "spec": spec}).encode()
+    before = seen(WEB, web=broken)
+    assert planned(before).needs == (Need(WEB.place),)
+    before = looked_up(before, (Need(WEB.place), broken))
+    assert planned(before).needs == (Need(WEB.key),)
+
+    found = planned(looked_up(before, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode())))
+
+    assert told(found) == [("farm-web", "drifted")]
+    fix = found.findings[0].fix
+    assert fix and fix.action is Action.REPLACE
+    written = json.loads(fix.body.encode())
+    assert (written["spec"], written["metadata"]["resourceVersion"]) == ({"pod": "web", "containers": 2}, "7")
+
+
+def test_of_two_pods_of_one_name_the_one_that_is_asked_last_counts() -> None:
+    later = Pod("shop", "web", "uid-later", 1)
+    before = looked_up(seen(WEB, web=document(later)), (Need(WEB.place), document(later)))
+
+    found = planned(looked_up(before, (Need(WEB.key), json.dumps(pod("shop", "web", uid="uid-later")).encode())))
+
+    assert (told(found), found.unchanged) == ([], 1)
+
+
+def test_a_pod_that_was_asked_is_asked_anew_once_its_farm_pod_is_read_again() -> None:
+    stale = document(Pod("shop", "web", "uid-before", 2))
+    first = looked_up(seen(WEB, web=stale), (Need(WEB.place), stale))
+    asked = looked_up(first, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode()))
+    assert told(planned(asked)) == [("farm-web", "drifted")]
+
+    assert planned(looked_up(asked, (Need(WEB.place), stale))).needs == (Need(WEB.key),)
+
+
+@pytest.mark.parametrize(("kind", "status"), [(FARM_PODS.kind, 500), (PODS.kind, 403)])
+def test_what_cannot_be_looked_at_is_told_and_not_written(kind: str, status: int) -> None:
+    stale = document(Pod("shop", "web", "uid-before", 2))
+    before = looked_up(seen(WEB, web=stale), (Need(WEB.place), stale))
+    need = Need(WEB.place) if kind == FARM_PODS.kind else Need(WEB.key)
+
+    found = planned(looked_up(before, (need, status)))
+
+    assert told(found) == [("farm-web", "unreadable")]
+    assert found.findings[0].fix is None
+    assert found.findings[0].exit_code is not ExitCode.DONE
+
+
+def test_a_pod_that_went_while_it_was_looked_at_is_no_finding() -> None:
+    stale = document(Pod("shop", "web", "uid-before", 2))
+    before = looked_up(seen(WEB, web=stale), (Need(WEB.place), stale), (Need(WEB.key), 404))
+
+    assert told(planned(before)) == []
+
+
+def test_where_pods_could_not_be_read_nothing_is_said_of_farm_pods() -> None:
+    failure = Finding("unreadable", Severity.ERROR, WEB.key._replace(kind="Namespace", name="shop", namespace=""), "no")
+    unowned = document(WEB, ownerReferences=[])
+    read = seen(web=unowned)
+
+    assert told(planned(Seen(["shop"], (), read.farm_pods, (failure,)), verbose=True)) == [("shop", "unreadable")]
+    assert told(planned(read)) == [("farm-web", "stray")]
+
+
+def test_the_plan_does_not_hang_on_the_order_of_what_was_read() -> None:
+    pods = [Pod("shop", f"web-{number}", f"uid-{number}", 1) for number in range(20)]
+    there = {f"p{number}": document(pods[number]) for number in range(0, 20, 3)}
+    plans = []
+    for seed in range(5):
+        mixed = random.Random(seed).sample(pods, len(pods))
+        plans.append(planned(seen(*mixed, **dict(random.Random(seed).sample(list(there.items()), len(there))))))
+
+    assert all(each == plans[0] for each in plans)
+    assert len(plans[0].findings) == 13
+
+
+@pytest.mark.parametrize(("most", "made"), [(0, 0), (3, 0), (4, 3), (5, 3)])
+def test_the_brake_counts_what_is_there_and_what_would_be(most: int, made: int) -> None:
+    pods = [Pod("shop", name, f"uid-{name}", 1) for name in "abcd"]
+    foreign = document(Pod("shop", "other", "uid-other", 1), labels={})
+
+    found = planned(seen(*pods, a=document(pods[0]), other=foreign), max_objects=most)
+
+    assert sum(finding.fix is not None for finding in found.findings) == made
+    assert {finding.exit_code for finding in found.findings} == {ExitCode.DONE if made else ExitCode.BRAKE}
+    assert [(brake.option, brake.value) for brake in found.brakes] == ([] if made else [("--max-objects", "4")])
