@@ -25,11 +25,13 @@ def workload(
     pod: Object | None = None,
     **spec: Any,
 ) -> Object:
-    """A workload without pods that uses ConfigMap `settings`, or what `pod` says."""
+    """A workload without pods that uses ConfigMap `settings`, or what `pod` says; it mounts all its volumes."""
     labels = {"app": name}
-    container = {"name": "main", "image": "example.com/app:1", **(pod or {}).get("container", {})}
-    volumes = {key: value for key, value in (FROM_A_VOLUME if pod is None else pod).items() if key != "container"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container], **volumes}}
+    pod = FROM_A_VOLUME if pod is None else pod
+    mounts = [{"name": each["name"], "mountPath": f"/{each['name']}"} for each in pod.get("volumes", ())]
+    container = {"name": "main", "image": "example.com/app:1", "volumeMounts": mounts, **pod.get("container", {})}
+    others = {key: value for key, value in pod.items() if key != "container"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container], **others}}
     own = {"serviceName": name} if kind == "StatefulSet" else {}
     size = {} if kind == "DaemonSet" else {"replicas": 0}
     return {

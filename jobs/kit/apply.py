@@ -155,7 +155,10 @@ def _result(finding: Finding, answer: Answer) -> Result:
     if error is None:
         altered = finding.fix.body.unlike(answer.body) if finding.fix and answer.request.method != "DELETE" else ()
         note = f"the server keeps other values than were sent in {', '.join(altered)}: admission changed them"
-        return Result(finding, Outcome.DONE, note if altered else "")
+        # What was to restart pods and did not is not done: nobody would try it again.
+        lost = bool(altered) and finding.fix is not None and finding.fix.action is Action.ROLL
+        outcome, code = (Outcome.FAILED, ExitCode.FAILED) if lost else (Outcome.DONE, ExitCode.DONE)
+        return Result(finding, outcome, note if altered else "", code)
     if error.is_terminating_namespace:
         return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} is terminating")
     if error.is_missing_namespace:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # Whoever looks after a lost race may lose the next one; after three the next run looks.
 _LOOKS = 3
 _LOOK_SECONDS = 3.0  # between looks at what is waited for
-_BATCH = 200  # objects read before they are reduced
+_BATCH = 64  # objects read before they are reduced: ConfigMaps and Secrets may hold 1 MB each
 # If several apply, the run ends with the first of these.
 _PRECEDENCE = (ExitCode.STOPPED, ExitCode.FAILED, ExitCode.BRAKE, ExitCode.REFUSED, ExitCode.FINDINGS)
 

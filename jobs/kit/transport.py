@@ -279,6 +279,7 @@ class Transport:
         handle = self._idle.pop() if self._idle else pycurl.Curl()
         request, endpoint = attempt.request, self._endpoint
         handle.setopt(pycurl.URL, endpoint.server + request.path)
+        handle.setopt(pycurl.PATH_AS_IS, 1)  # a name with dots must not lead elsewhere
         if endpoint.connect_to:
             handle.setopt(pycurl.CONNECT_TO, [endpoint.connect_to])
         handle.setopt(pycurl.HTTPHEADER, self._headers(request))

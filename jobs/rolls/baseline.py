@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 OPT_IN = "kubechores.dev/roll-on-config-change"
 BASELINE = "kubechores.dev/config-baseline"
@@ -21,11 +22,12 @@ _VERSION = 1
 
 
 class Baseline(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Fingerprints by reference, and when this job last rolled the workload."""
+    """Fingerprints by reference, the uid of the workload that they are of, and when this job last rolled that."""
 
     version: int
+    uid: str
     sources: Mapping[str, str]
-    rolled_at: datetime | None = None
+    rolled_at: Annotated[datetime, Meta(tz=True)] | None = None
 
     def encode(self) -> str:
         """Return the annotation's value, always the same for the same baseline."""
@@ -36,18 +38,21 @@ class Baseline(Struct, frozen=True, rename="camel", omit_defaults=True):
         return [name for name in sorted(now) if self.sources.get(name) != now[name]]
 
 
-def of(sources: Mapping[str, str], rolled_at: datetime | None = None) -> Baseline:
+def of(uid: str, sources: Mapping[str, str], rolled_at: datetime | None = None) -> Baseline:
     """Return a baseline of today's version; times have whole seconds."""
-    return Baseline(_VERSION, sources, rolled_at.replace(microsecond=0) if rolled_at else None)
+    return Baseline(_VERSION, uid, sources, rolled_at.replace(microsecond=0) if rolled_at else None)
 
 
-def parse(text: str) -> Baseline | None:
-    """Return the baseline that an annotation holds; None if it is not one of today's version."""
+def parse(text: str, uid: str) -> Baseline | None:
+    """Return the baseline that an annotation of a workload holds.
+
+    None if it is not one of today's version, or came along when the workload was copied or restored.
+    """
     try:
         found = msgspec.json.decode(text, type=Baseline)
     except msgspec.MsgspecError:
         return None
-    return found if found.version == _VERSION else None
+    return found if (found.version, found.uid) == (_VERSION, uid) else None
 
 
 def template_mark(before: str, after: Baseline) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from jobs.kit.objects import CONFIGMAPS, SECRETS
+from jobs.kit.objects import CONFIGMAPS, SECRETS, is_name
 
 
 class Reference(NamedTuple):
@@ -27,6 +27,11 @@ class Reference(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind.lower()}/{self.name}"
+
+    @property
+    def can_be(self) -> bool:
+        """Whether anything can have this name. The API server takes any for a volume's; no request is to hold it."""
+        return is_name(self.name)
 
     @property
     def used(self) -> str:
@@ -62,6 +67,7 @@ class _Projected(Struct):
 
 
 class _Volume(Struct, rename="camel"):
+    name: str = ""
     config_map: _Object | None = None
     secret: _SecretVolume | None = None
     projected: _Projected | None = None
@@ -87,7 +93,12 @@ class _Env(Struct, rename="camel"):
     value_from: _ValueFrom | None = None
 
 
+class _Mount(Struct):
+    name: str = ""
+
+
 class _Container(Struct, rename="camel"):
+    volume_mounts: list[_Mount] | None = None
     env_from: list[_EnvFrom] | None = None
     env: list[_Env] | None = None
 
@@ -112,7 +123,7 @@ class _Use(NamedTuple):
 def references(spec: PodSpec) -> tuple[Reference, ...]:
     """Return what pods of this spec use, sorted, each ConfigMap and Secret once."""
     uses: dict[tuple[str, str], list[_Use]] = {}
-    for use in (*_of_volumes(spec.volumes or ()), *_of_containers(spec)):
+    for use in (*_of_volumes(spec), *_of_containers(spec)):
         if use.name:
             uses.setdefault((use.kind, use.name), []).append(use)
     return tuple(_merged(kind, name, found) for (kind, name), found in sorted(uses.items()))
@@ -128,8 +139,10 @@ def _merged(kind: str, name: str, uses: Iterable[_Use]) -> Reference:
     return Reference(kind, name, None if keys is None else tuple(sorted(keys)), required, tuple(sorted(needed)))
 
 
-def _of_volumes(volumes: Iterable[_Volume]) -> Iterator[_Use]:
-    for volume in volumes:
+def _of_volumes(spec: PodSpec) -> Iterator[_Use]:
+    """Yield what is used by volumes that a container mounts: kubelets pass over others."""
+    mounted = {mount.name for each in _containers(spec) for mount in each.volume_mounts or ()}
+    for volume in (each for each in spec.volumes or () if each.name in mounted):
         if volume.config_map:
             yield _of_object(CONFIGMAPS.kind, volume.config_map.name, volume.config_map)
         if volume.secret:
@@ -146,8 +159,12 @@ def _of_object(kind: str, name: str, named: _Object | _SecretVolume) -> _Use:
     return _Use(kind, name, keys, bool(named.optional))
 
 
+def _containers(spec: PodSpec) -> Iterable[_Container]:
+    return (*(spec.init_containers or ()), *(spec.containers or ()))
+
+
 def _of_containers(spec: PodSpec) -> Iterator[_Use]:
-    for container in (*(spec.init_containers or ()), *(spec.containers or ())):
+    for container in _containers(spec):
         for source in container.env_from or ():
             if source.config_map_ref:
                 yield _of_object(CONFIGMAPS.kind, source.config_map_ref.name, source.config_map_ref)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
+from typing import TypeVar
+
+import msgspec
 
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Finding, Need, ObjectKey
@@ -14,6 +18,7 @@ from jobs.rolls.sources import Source, source
 from jobs.rolls.workloads import KINDS, Workload, workload
 
 NAME = "roll-workloads"
+Reduced = TypeVar("Reduced")
 _WORKLOADS = {resource.kind for resource in KINDS}
 
 
@@ -52,14 +57,19 @@ class Seen:
         sources: dict[ObjectKey, Source | ApiError | None] = {}
         for need, document in documents.items():
             if need.key.kind in _WORKLOADS:
-                workloads[need.key] = _absent(document) if document.error else workload(need.key, document.body)
+                workloads[need.key] = _read(document, partial(workload, need.key))
             else:
-                sources[need.key] = _absent(document) if document.error else source(need.key.kind, document.body)
+                sources[need.key] = _read(document, partial(source, need.key.kind))
         stale = {key.namespace for key in workloads}
         kept = {key: each for key, each in self.sources.items() if key.namespace not in stale}
         return replace(self, workloads={**self.workloads, **workloads}, sources={**kept, **sources})
 
 
-def _absent(document: Document) -> ApiError | None:
-    """Return None for what is not there, and the error for what cannot be read: that is never the same."""
-    return None if document.error and document.error.status == 404 else document.error
+def _read(document: Document, reduced: Callable[[bytes], Reduced]) -> Reduced | ApiError | None:
+    """Return what is kept, None for what is not there, the error for what cannot be read: these are never the same."""
+    if document.error:
+        return None if document.error.status == 404 else document.error
+    try:
+        return reduced(document.body)
+    except msgspec.MsgspecError as error:
+        return ApiError(0, f"the answer is not such an object: {error}")

@@ -77,7 +77,7 @@ def _changed(metadata: _Metadata) -> datetime | None:
 
 
 def _holds_content(entry: _Entry) -> bool:
-    fields = msgspec.json.decode(entry.fields_v1) if entry.fields_v1 else {}
+    fields = (msgspec.json.decode(entry.fields_v1) if entry.fields_v1 else None) or {}
     return any(name in fields for name in _CONTENT)
 
 

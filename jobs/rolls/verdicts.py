@@ -22,12 +22,16 @@ _TEMPLATE_FIELD = f"spec.template.metadata.annotations[{ROLLED}]"
 
 
 class Marked(Struct, frozen=True, gc=False):
-    """The merge patch of that very version of a workload: a baseline, and with `mark` a rolling restart."""
+    """The merge patch of that very version of a workload: a baseline, and with `mark` a rolling restart.
+
+    `rolled_before` is not sent: it is when the workload was rolled last, as text.
+    """
 
     uid: str
     resource_version: str
     baseline: str
     mark: str = ""
+    rolled_before: str = ""
 
     def encode(self) -> bytes:
         """Return the patch as JSON."""
@@ -64,9 +68,11 @@ def judge(key: ObjectKey, seen: Seen, settings: Settings, now: datetime) -> Find
         return _finding("skipped", key, "is being deleted" if found else "is gone", Severity.INFO)
     if isinstance(found, ApiError):
         return unreadable(key, "it", found)
-    if unread := [place for each in found.references if (place := _place(found, each)) not in seen.sources]:
+    places = {each: _place(found, each) for each in found.references if each.can_be}
+    if unread := [place for place in places.values() if place not in seen.sources]:
         return [Need(place) for place in unread]
-    return _judge(found, {each: seen.sources[_place(found, each)] for each in found.references}, settings, now)
+    sources = {each: seen.sources[places[each]] if each in places else None for each in found.references}
+    return _judge(found, sources, settings, now)
 
 
 def _place(workload: Workload, reference: Reference) -> ObjectKey:
@@ -84,7 +90,7 @@ def _judge(
     if lacks := [why for each, source in readable.items() if (why := missing(each, source))]:
         return _finding("held", key, f"new pods would not start: {', '.join(lacks)}")
     actual = {each.used: fingerprint(each, source) for each, source in readable.items()}
-    before = baseline.parse(workload.baseline)
+    before = baseline.parse(workload.baseline, workload.uid)
     if before is None or before.sources.keys() != actual.keys():
         return _adopted(workload, before, actual)
     changed = [each for each in readable if each.used in before.changed(actual)]
@@ -93,7 +99,7 @@ def _judge(
     what = f"{', '.join(map(str, changed))} changed"
     if why := workload.hold or _too_soon({each: readable[each] for each in changed}, before, settings, now):
         return _finding("held", key, f"{what}, but {why}")
-    return _rolled(workload, what, baseline.of(actual, now))
+    return _rolled(workload, what, before, baseline.of(workload.uid, actual, now))
 
 
 def _adopted(workload: Workload, before: Baseline | None, actual: Mapping[str, str]) -> Finding:
@@ -103,7 +109,7 @@ def _adopted(workload: Workload, before: Baseline | None, actual: Mapping[str, s
         Marked(
             workload.uid,
             workload.resource_version,
-            baseline.of(actual, before.rolled_at if before else None).encode(),
+            baseline.of(workload.uid, actual, before.rolled_at if before else None).encode(),
         ),
     )
     return structs.replace(_finding("adopted", workload.key, f"{why}: taken as it is, no pod restarts"), fix=fix)
@@ -112,11 +118,16 @@ def _adopted(workload: Workload, before: Baseline | None, actual: Mapping[str, s
 def _too_soon(changed: Mapping[Reference, Source | None], before: Baseline, settings: Settings, now: datetime) -> str:
     """Return why to wait for more changes, or for the last roll to show what it did."""
     for reference, source in changed.items():
-        if source and source.changed and now - source.changed < settings.settle:
+        if source and source.changed and _is_within(settings.settle, now - source.changed):
             return f"{reference} changed {_ago(now - source.changed)}, and it may change more (--settle)"
-    if before.rolled_at and now - before.rolled_at < settings.cool_down:
+    if before.rolled_at and _is_within(settings.cool_down, now - before.rolled_at):
         return f"it was rolled {_ago(now - before.rolled_at)} (--cool-down)"
     return ""
+
+
+def _is_within(limit: timedelta, age: timedelta) -> bool:
+    """Whether something is younger than that. Clocks differ, so its time may be still to come, though not far."""
+    return -limit < age < limit
 
 
 def _ago(age: timedelta) -> str:
@@ -124,21 +135,36 @@ def _ago(age: timedelta) -> str:
     return f"{seconds} s ago" if seconds < 120 else f"{seconds // 60} min ago"
 
 
-def _rolled(workload: Workload, what: str, after: Baseline) -> Finding:
+def _rolled(workload: Workload, what: str, before: Baseline, after: Baseline) -> Finding:
     mark = baseline.template_mark(workload.mark, after)
-    fix = Fix(Action.ROLL, Marked(workload.uid, workload.resource_version, after.encode(), mark))
+    last = before.rolled_at.isoformat() if before.rolled_at else ""
+    fix = Fix(Action.ROLL, Marked(workload.uid, workload.resource_version, after.encode(), mark, last))
     changes = (Change(_TEMPLATE_FIELD, workload.mark or None, mark),)
     return structs.replace(_finding("changed", workload.key, what), fix=fix, changes=changes)
 
 
 def within_budget(findings: Sequence[Finding], max_rolls: int) -> list[Finding]:
-    """Return the findings with as many rolls as a run may do, in the order of their objects; the others are held."""
-    rolls = sorted(each.object for each in findings if each.fix and each.fix.action is Action.ROLL)
-    held = set(rolls[max_rolls:])
+    """Return the findings with as many rolls as a run may do, those first whose last one is longest ago.
+
+    The others are held. What was never rolled is first; then names decide.
+    """
+    rolls = sorted((_last_roll(each), each.object) for each in findings if each.fix and _is_roll(each.fix))
+    held = {key for _, key in rolls[max_rolls:]}
     why = f"this run has no roll left of {max_rolls} (--max-rolls): a next run rolls it"
     return [
         _finding("held", each.object, f"{each.reason}, but {why}") if each.object in held else each for each in findings
     ]
+
+
+def _is_roll(fix: Fix) -> bool:
+    return fix.action is Action.ROLL
+
+
+def _last_roll(found: Finding) -> str:
+    """Return when a workload that is to be rolled was rolled last, as text that sorts by it; empty for never."""
+    assert found.fix
+    assert isinstance(found.fix.body, Marked)
+    return found.fix.body.rolled_before
 
 
 def unreadable(key: ObjectKey, what: str, error: ApiError) -> Finding:

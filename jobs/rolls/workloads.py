@@ -109,6 +109,8 @@ def _hold(kind: str, document: _Document) -> str:
         return "it is paused"
     if spec.update_strategy.type == "OnDelete":
         return "its update strategy is OnDelete: pods change when somebody deletes them"
+    if _partition(spec) and _partition(spec) >= _replicas(spec):
+        return f"partition {_partition(spec)} of its update strategy keeps all its pods as they are"
     if document.status.observed_generation < document.metadata.generation:
         return "a rollout is in progress: its controller has not seen the latest change yet"
     progress = _PROGRESS[kind](spec, document.status)
@@ -121,27 +123,37 @@ def _hold(kind: str, document: _Document) -> str:
 
 def _deployment(spec: _Spec, status: _Status) -> str:
     reasons = {each.type: each.reason for each in status.conditions or ()}
-    wanted = 1 if spec.replicas is None else spec.replicas
     if reasons.get("Progressing") == "ProgressDeadlineExceeded":
         return ""
-    if status.updated_replicas < wanted:
+    over, wanted = reasons.get("Progressing") == "NewReplicaSetAvailable", _replicas(spec)
+    if status.updated_replicas < wanted and not over:
         return f"{status.updated_replicas} of {wanted} pods are new"
     if status.replicas > status.updated_replicas:
         return f"{status.replicas - status.updated_replicas} old pods are not gone"
-    if status.available_replicas < status.updated_replicas and reasons.get("Progressing") != "NewReplicaSetAvailable":
+    if status.available_replicas < status.updated_replicas and not over:
         return f"{status.available_replicas} of {status.updated_replicas} new pods are available"
     return ""
 
 
 def _stateful_set(spec: _Spec, status: _Status) -> str:
+    wanted = _replicas(spec) - _partition(spec)
+    if _partition(spec):
+        return f"{status.updated_replicas} of {wanted} pods are new" if status.updated_replicas < wanted else ""
+    if status.update_revision == status.current_revision:
+        return ""
+    if status.updated_replicas < wanted:
+        return f"{status.updated_replicas} of {wanted} pods are new"
+    return "not all new pods are ready"
+
+
+def _replicas(spec: _Spec) -> int:
+    return 1 if spec.replicas is None else spec.replicas
+
+
+def _partition(spec: _Spec) -> int:
+    """Return from which ordinal on pods of a StatefulSet are updated."""
     rolling = spec.update_strategy.rolling_update
-    partition = (rolling.partition if rolling else None) or 0
-    wanted = (1 if spec.replicas is None else spec.replicas) - partition
-    if partition and status.updated_replicas < wanted:
-        return f"{status.updated_replicas} of {wanted} pods are new"
-    if not partition and status.update_revision != status.current_revision:
-        return f"{status.updated_replicas} of {wanted} pods are new"
-    return ""
+    return (rolling.partition if rolling else None) or 0
 
 
 def _daemon_set(_spec: _Spec, status: _Status) -> str:

@@ -160,9 +160,10 @@ def workloads_to_roll(api: Api, roll: Callable[[], Ran]) -> None:
     api.create(secret(space))
     login = {"name": "login", "secret": {"secretName": "login"}}
     pod = {"volumes": [*FROM_A_VOLUME["volumes"], login]}
-    for kind in KINDS:
-        settle(api, api.create(workload(space, "rolled", kind, pod=pod)))
+    made = [api.create(workload(space, "rolled", kind, pod=pod)) for kind in KINDS]
     assert roll().exit_code == 0
+    for each in made:
+        settle(api, each)
     api.patch(source, {"data": {"a": "changed"}})
 
 

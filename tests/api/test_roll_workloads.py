@@ -301,7 +301,6 @@ def test_a_change_may_be_followed_by_another(api: Api, roll: Run) -> None:
     changed(api, source)
 
     assert "(--settle)" in held(api, roll, made, "--settle", "3600")
-    api.patch(source, {"metadata": {"labels": {"theirs": "yes"}}})
     assert roll("--settle", "0").summary == {"restarted": 1}
 
 
@@ -327,6 +326,8 @@ def test_the_rolls_of_a_run_are_a_budget_that_drains_in_order(api: Api, roll: Ru
     for each in made:
         settle(api, each)
     assert roll().summary == {"annotated": 5}
+    for each in made:
+        settle(api, each)
     changed(api, source)
     order = []
     for _ in range(3):
@@ -340,6 +341,79 @@ def test_the_rolls_of_a_run_are_a_budget_that_drains_in_order(api: Api, roll: Ru
     assert roll("--max-rolls", "0").summary == {"held": 5}
 
 
+def test_a_roll_of_the_far_future_holds_nothing(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = api.create(workload(space))
+    before = adopted(api, roll, made)
+    stamp = {**json.loads(marks(before)[0] or ""), "rolledAt": "2099-01-01T00:00:00Z"}
+    api.patch(made, {"metadata": {"annotations": {BASELINE: json.dumps(stamp)}}})
+    settle(api, made)
+    changed(api, source)
+
+    assert roll("--cool-down", "3600").summary == {"restarted": 1}
+
+
+def test_those_are_rolled_first_whose_last_roll_is_longest_ago(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    sources = [api.create(configmap(space, f"settings-{number}")) for number in range(2)]
+    made = []
+    for number in range(2):
+        pod = {"volumes": [{"name": "config", "configMap": {"name": f"settings-{number}"}}]}
+        made.append(api.create(workload(space, f"web-{number}", pod=pod)))
+        settle(api, made[-1])
+    assert roll().summary == {"annotated": 2}
+    settle(api, made[0])
+    changed(api, sources[0])
+    assert roll().summary == {"restarted": 1, "unchanged": 1}
+    for each in made:
+        settle(api, each)
+    for source in sources:
+        changed(api, source, a="again")
+
+    ran = roll("--max-rolls", "1")
+
+    assert [each["object"]["name"] for each in ran.results if each.get("action")] == ["web-1"]
+
+
+def test_an_update_strategy_that_keeps_all_pods_holds(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
+    made = api.create(workload(space, kind="StatefulSet", updateStrategy=strategy))
+    adopted(api, roll, made)
+    changed(api, source)
+
+    assert "partition 1 of its update strategy keeps all its pods as they are" in held(api, roll, made)
+
+
+# names
+
+
+NAMES = ("../../{space}/secrets/login", "a?b", "a b", "\u00e9", "..", "a/b")
+
+
+@pytest.mark.parametrize("kind", ["configMap", "secret"])
+def test_a_name_that_nothing_can_have_leads_nowhere(api: Api, roll: Run, kind: str) -> None:
+    """The API server takes any name for that of a volume's source: none may become the path of another request."""
+    theirs = api.namespace("theirs")
+    api.create(secret(theirs))
+    space = api.namespace("shop")
+    names = [name.format(space=theirs) for name in NAMES]
+    field = "name" if kind == "configMap" else "secretName"
+    for number, name in enumerate(names):
+        volume = {"name": "config", kind: {field: name, "optional": number > 0}}
+        api.create(workload(space, f"web-{number}", pod={"volumes": [volume]}))
+    api.mark()
+
+    ran = roll()
+
+    assert (ran.exit_code, ran.summary) == (0, {"annotated": len(names) - 1, "held": 1})
+    assert f"/{names[0]} is not there" in reason(ran)
+    asked = [each.path for each in api.requests() if each.method == "GET" and "/apis/apps/" not in each.path]
+    assert asked == ["/api/v1/namespaces"]
+
+
 # adoption
 
 
@@ -350,7 +424,8 @@ def test_a_template_that_uses_something_else_is_adopted_anew(api: Api, roll: Run
     made = api.create(workload(space))
     adopted(api, roll, made)
     volumes = [*FROM_A_VOLUME["volumes"], {"name": "login", "secret": {"secretName": "login"}}]
-    api.patch(made, {"spec": {"template": {"spec": {"volumes": volumes}}}})
+    pod = workload(space, pod={"volumes": volumes})["spec"]["template"]["spec"]
+    api.patch(made, {"spec": {"template": {"spec": pod}}})
     changed(api, source)
     before = settle(api, made)
 
@@ -360,11 +435,23 @@ def test_a_template_that_uses_something_else_is_adopted_anew(api: Api, roll: Run
     assert settle(api, made)["spec"] == before["spec"]
 
 
-@pytest.mark.parametrize("text", ['{"version":0,"sources":{"configmap/settings":"x"}}', "nonsense", '{"version":1}'])
-def test_a_baseline_of_another_version_rolls_nothing(api: Api, roll: Run, text: str) -> None:
+SOURCES = '"sources":{"configmap/settings":"x"}'
+OTHERS = {
+    "another version": f'{{"version":0,"uid":"UID",{SOURCES}}}',
+    "of another workload": f'{{"version":1,"uid":"11111111-1111-1111-1111-111111111111",{SOURCES}}}',
+    "a time without a zone": f'{{"version":1,"uid":"UID",{SOURCES},"rolledAt":"2026-01-01T00:00:00"}}',
+    "incomplete": '{"version":1}',
+    "no JSON": "nonsense",
+}
+
+
+@pytest.mark.parametrize("which", OTHERS)
+def test_a_baseline_that_says_nothing_of_the_workload_rolls_nothing(api: Api, roll: Run, which: str) -> None:
+    """As one of another version of the job, or one that came along when the workload was copied or restored."""
     space = api.namespace("shop")
     api.create(configmap(space))
     made = api.create(workload(space))
+    text = OTHERS[which].replace("UID", made["metadata"]["uid"])
     api.patch(made, {"metadata": {"annotations": {BASELINE: text}}})
     before = settle(api, made)
 

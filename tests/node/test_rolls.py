@@ -20,10 +20,7 @@ AT_ONCE = {"CHORES_SETTLE": "0", "CHORES_COOL_DOWN": "0", "CHORES_MAX_ROLLS": "5
 FIVE = [f"settings-{number}" for number in range(5)]
 # What pods use, by the workload's kind and name.
 PODS: dict[tuple[str, str], Object] = {
-    ("Deployment", "file"): {
-        **FROM_A_VOLUME,
-        "container": {"volumeMounts": [{"name": "config", "mountPath": "/config"}]},
-    },
+    ("Deployment", "file"): FROM_A_VOLUME,
     ("Deployment", "server-side"): FROM_A_VOLUME,
     ("Deployment", "variable"): {
         "container": {"env": [{"name": "USER", "valueFrom": {"secretKeyRef": {"name": "login", "key": "user"}}}]}
@@ -116,6 +113,16 @@ def test_pods_restart_once_when_their_config_changed(
     assert ran(jobs, "after-apply").endswith(f" {len(PODS)} unchanged ({len(PODS)} workloads, 8 sources)")
     assert pods(api, space) == now, "who applies the same manifests again restarts nothing"
     assert counted(api, manifests) == {name: 1 + (name in ROLLED) for _, name in PODS}
+
+    # The older baseline comes back with the older template of a Deployment, and its template alone for the others.
+    kubectl(f"rollout undo deployment/file -n {space}")
+    kubectl(f"rollout undo daemonset/agent -n {space}")
+    all_rolled_out(kubectl, manifests)
+    assert ran(jobs, "after-undo").endswith(
+        f" 1 restarted, {len(PODS) - 1} unchanged ({len(PODS)} workloads, 8 sources)"
+    )
+    all_rolled_out(kubectl, manifests)
+    assert ran(jobs, "at-last").endswith(f" {len(PODS)} unchanged ({len(PODS)} workloads, 8 sources)")
 
 
 def apply(kubectl: Hands, folder: Path, manifest: Object) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from jobs.kit.model import ObjectKey
 from jobs.rolls.references import Reference
+from jobs.rolls.sources import source
 from jobs.rolls.workloads import Workload, workload
 from tests.workloads import workload as manifest
 
@@ -39,10 +40,12 @@ REVISIONS: Object = {"currentRevision": "1", "updateRevision": "2"}
         ("Deployment", THREE, {**SEEN, **DONE, "replicas": 4}, "1 old pods are not gone"),
         ("Deployment", THREE, {**SEEN, **DONE, "availableReplicas": 2}, "2 of 3 new pods are available"),
         ("Deployment", THREE, {**SEEN, **DONE, **OVER, "availableReplicas": 2}, ""),
+        ("Deployment", THREE, {**SEEN, **OVER, "replicas": 1, "updatedReplicas": 1}, ""),  # no quota for more
         ("Deployment", THREE, {**SEEN, **DONE, **FAILED, "updatedReplicas": 1}, ""),
         ("Deployment", {"replicas": None}, {**SEEN, "replicas": 1, "updatedReplicas": 0}, "0 of 1 pods are new"),
         ("StatefulSet", THREE, {**SEEN, **DONE}, ""),
         ("StatefulSet", THREE, {**SEEN, **DONE, **REVISIONS, "updatedReplicas": 2}, "2 of 3 pods are new"),
+        ("StatefulSet", THREE, {**SEEN, **DONE, **REVISIONS}, "not all new pods are ready"),
         ("StatefulSet", {**THREE, **PARTITION}, {**SEEN, **REVISIONS, "updatedReplicas": 1}, ""),
         ("StatefulSet", {**THREE, **PARTITION}, {**SEEN, **REVISIONS}, "0 of 1 pods are new"),
         ("DaemonSet", {}, {**SEEN, "desiredNumberScheduled": 3, "updatedNumberScheduled": 3}, ""),
@@ -54,10 +57,38 @@ def test_a_rollout_in_progress_holds(kind: str, spec: Object, status: Object, ho
     assert read(kind, status, **spec).hold == (f"a rollout is in progress: {hold}" if hold else "")
 
 
+def test_a_volume_that_no_container_mounts_is_not_used() -> None:
+    pod = {"volumes": [{"name": "v", "configMap": {"name": "settings"}}], "container": {"volumeMounts": []}}
+    assert read("Deployment", SEEN, pod=pod).references == ()
+
+
+OURS = {"time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:data": {"f:a": {}}}}
+LABELS = {"time": "2026-02-01T00:00:00Z", "fieldsV1": {"f:metadata": {"f:labels": {}}}}
+BINARY = {"time": "2026-03-01T00:00:00Z", "fieldsV1": {"f:binaryData": {}}}
+
+
+@pytest.mark.parametrize(
+    ("entries", "changed"),
+    [
+        ([OURS, LABELS], "2026-01-01"),
+        ([BINARY, OURS], "2026-03-01"),
+        ([LABELS], "2025-01-01"),
+        ([{"fieldsV1": None}, {}], "2025-01-01"),
+        (None, "2025-01-01"),
+    ],
+)
+def test_content_changed_when_who_holds_it_last_wrote(entries: list[Object] | None, changed: str) -> None:
+    metadata = {"creationTimestamp": "2025-01-01T00:00:00Z", "managedFields": entries}
+    found = source("ConfigMap", json.dumps({"metadata": metadata, "data": {"a": "1"}}).encode())
+    assert found.changed
+    assert str(found.changed.date()) == changed
+
+
 def test_what_several_places_use_of_one_source_comes_together() -> None:
     items = {"items": [{"key": "c", "path": "c"}, {"key": "a", "path": "a"}]}
     pod = {
         "volumes": [{"name": "v", "configMap": {"name": "settings", "optional": True, **items}}],
+        "initContainers": [{"name": "init", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}],
         "container": {
             "env": [
                 {"name": "PLAIN", "value": "of no matter"},
