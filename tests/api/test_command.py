@@ -214,8 +214,8 @@ def test_install_crds_applies_them_once_and_repairs_them(api: Api, chores: Chore
     third = chores("install-crds", kubeconfig=api.kubeconfig)
 
     assert [done.returncode for done in (first, second, planned, third)] == [0, 0, 3, 0]
-    assert there or first.stdout.endswith("install-crds: 3 serverside-applied (3 definitions)\n")
-    assert second.stdout == "install-crds: 3 unchanged (3 definitions)\n"
+    assert there or first.stdout.endswith("install-crds: 5 serverside-applied (5 definitions)\n")
+    assert second.stdout == "install-crds: 5 unchanged (5 definitions)\n"
     assert "serverside-applied (dry run)" in planned.stdout
     repaired = api.get(crd)
     assert repaired
