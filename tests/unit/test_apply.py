@@ -14,9 +14,13 @@ from jobs.kit.manifests import Deletion, Manifest, Recreation
 from jobs.kit.model import Action, Body, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
 from jobs.kit.objects import SECRETS, Content
 from jobs.kit.transport import Answer, Request
+from jobs.rolls.baseline import BASELINE, ROLLED
+from jobs.rolls.verdicts import Marked
+from jobs.rolls.workloads import DEPLOYMENTS
 
 BODY = Content("Opaque", {"password": "aHVudGVyMg=="})
 DELETION = Deletion("uid", "7")
+WEB = ObjectKey("Deployment", "web", "shop")
 
 
 def refusal(status: int, message: str) -> tuple[int, bytes]:
@@ -89,3 +93,27 @@ def test_a_webhook_that_quotes_the_secret_is_not_quoted(action: Action) -> None:
     (result,) = server.carry_out(finding(action))
 
     assert result.message == 'admission webhook "w" denied the request: "***" (***) is too short'
+
+
+KEPT: dict[str, Any] = {"metadata": {"annotations": {BASELINE: "new"}}, "spec": {"template": {}}}
+
+
+@pytest.mark.parametrize(("mark", "outcome"), [("", Outcome.DONE), ("mark", Outcome.FAILED)])
+def test_a_restart_that_admission_took_away_has_failed(mark: str, outcome: Outcome) -> None:
+    """The baseline has moved on, so no later run would try again; and nobody is to be told that pods restart."""
+    action = Action.ROLL if mark else Action.ANNOTATE
+    server = Server(lambda _action, _path: (200, json.dumps(KEPT).encode()))
+    patch = Finding("changed", Severity.WARNING, WEB, "", Fix(action, Marked("uid", "7", "new", mark)))
+
+    (result,) = list(apply(server, [patch], {"Deployment": DEPLOYMENTS}, DryRun.NONE))  # type: ignore[arg-type]
+
+    assert (result.outcome, ROLLED in result.message) == (outcome, bool(mark))
+
+
+def test_a_workload_that_is_gone_is_not_restarted() -> None:
+    server = Server(lambda _action, _path: refusal(404, "not found"))
+    patch = Finding("changed", Severity.WARNING, WEB, "", Fix(Action.ROLL, Marked("uid", "7", "new", "mark")))
+
+    (result,) = list(apply(server, [patch], {"Deployment": DEPLOYMENTS}, DryRun.NONE))  # type: ignore[arg-type]
+
+    assert (result.outcome, result.exit_code) == (Outcome.SKIPPED, ExitCode.DONE)
