@@ -2,7 +2,7 @@
 
 What is in the cluster is read with one list for each kind, whatever the number of mirrors, and held against the object
 that stands for each mirror and its outgoing resources. The parts are in jobs/mirrors: registry_mirrors, mirror,
-manifests, seen, drift, children, answers, verdicts, repairs, codes, findings, status.
+manifests, seen, drift, children, answers, verdicts, repairs, removals, codes, findings, status.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from jobs.mirrors.codes import CODES
 from jobs.mirrors.findings import finding, unreadable
 from jobs.mirrors.mirror import CREDENTIALS_VERSION, NODE_IMAGE, Mirror, is_pinned, name_problem, registry_of
 from jobs.mirrors.registry_mirrors import RegistryMirror
-from jobs.mirrors.repairs import Repairs, refused, removals, repairs
+from jobs.mirrors.removals import removals
+from jobs.mirrors.repairs import Repairs, refused, repairs
 from jobs.mirrors.seen import Credentials, Seen, Settings
 
 

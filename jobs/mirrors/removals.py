@@ -1,0 +1,124 @@
+"""How what is left of a mirror that is gone goes: nodes forget it first, and the cache stays. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from jobs.kit import stamps
+from jobs.kit.brakes import allowed
+from jobs.kit.model import Action, Brake, ExitCode, Finding, Fix, ObjectKey
+from jobs.mirrors.children import UNKNOWN, behind, is_ours, made_for
+from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
+from jobs.mirrors.repairs import Repairs, Step, delete, with_steps
+from jobs.mirrors.seen import Object, Seen, Settings
+
+
+class Forgetting(Struct, frozen=True, gc=False):
+    """A DaemonSet, told to take back what it told nodes: that very version of it, with other arguments."""
+
+    actual: Any
+    image: str
+
+    def encode(self) -> bytes:
+        """Return the object as JSON."""
+        template = self.actual["spec"]["template"]
+        (container,) = template["spec"]["containers"]
+        args = [*_whose(self.actual), "--remove"]
+        probe = {**container.get("readinessProbe", {}), "exec": {"command": ["chores", *args, "--check"]}}
+        changed = {**container, "image": self.image or container["image"], "args": args, "readinessProbe": probe}
+        # Also on nodes that it was not meant for lately: what was written there is there still.
+        tolerations = [{"operator": "Exists"}]
+        pod = {**template["spec"], "containers": [changed], "tolerations": tolerations}
+        spec = {**self.actual["spec"], "template": {**template, "spec": pod}}
+        kind = {"apiVersion": DAEMON_SETS.api_version, "kind": DAEMON_SETS.kind}
+        return msgspec.json.encode({**self.actual, **kind, "spec": spec})
+
+    def unlike(self, _answer: bytes) -> tuple[str, ...]:
+        """Return nothing: whether nodes forgot is seen by the pods being ready."""
+        return ()
+
+    def conceal(self, text: str) -> str:
+        """Return the text as it is: no secret was sent."""
+        return text
+
+
+def _whose(daemon_set: Object) -> list[str]:
+    """Return the arguments that say which file on nodes is meant, or nothing where somebody changed them."""
+    containers = daemon_set["spec"]["template"]["spec"]["containers"]
+    args = list(containers[0].get("args") or []) if len(containers) == 1 else []
+    named = [arg for arg in args if arg.startswith(("--name=", "--host="))]
+    return ["mirror-node", *sorted(named, reverse=True)] if len(named) == 2 else []
+
+
+def removals(orphans: Sequence[Finding], seen: Seen, settings: Settings) -> Repairs:
+    """Return what is left of mirrors that are gone, with what is done about it, unless too many are gone at once."""
+    left: dict[str, list[ObjectKey]] = {}
+    for each in orphans:
+        left.setdefault(made_for(seen.children[each.object]), []).append(each.object)
+    steps = [(each, _removal(each, left[made_for(seen.children[each.object])], seen, settings)) for each in orphans]
+    going = {made_for(seen.children[each.object]) for each, step in steps if step.fix and _begins(each, step.fix)}
+    most = allowed(len({made_for(child) for child in seen.children.values() if is_ours(child)}), settings.max_deletes)
+    if len(going) <= most:
+        return with_steps(steps)
+    brake = Brake(
+        f"the deletion brake holds: {len(going)} mirrors would be removed, and none is",
+        "--max-deletes",
+        str(len(going)),
+    )
+    return Repairs([_held(each) for each in orphans], brakes=[brake])
+
+
+def _begins(orphan: Finding, fix: Fix) -> bool:
+    """Whether a removal begins with this write, or a cache is lost by it; what has begun goes on."""
+    return isinstance(fix.body, Forgetting) or orphan.object.kind == CLAIMS.kind
+
+
+def _held(found: Finding) -> Finding:
+    return structs.replace(found, remedy="held by the deletion brake", exit_code=ExitCode.BRAKE)
+
+
+def _removal(orphan: Finding, others: Sequence[ObjectKey], seen: Seen, settings: Settings) -> Step:
+    """Return the next step for one resource; `others` are all that is left of its mirror.
+
+    Nodes forget the mirror before it goes; the cache stays unless its loss is allowed.
+    """
+    key = orphan.object
+    actual = seen.children[key]
+    if actual["metadata"].get("deletionTimestamp"):
+        return Step(remedy="being deleted", waits=True)
+    if made_for(actual) == UNKNOWN:
+        return Step(remedy=f"whose it is cannot be told: restore its annotation {stamps.RULE}, or delete it by hand")
+    is_gone = not orphan.subjects  # of a mirror that is there nodes must not forget what its own DaemonSet tells
+    if key.kind == DAEMON_SETS.kind and is_gone:
+        return _forget(actual, settings)
+    if key.kind == CLAIMS.kind and not settings.allow_cache_loss:
+        return Step(remedy="kept, for a mirror of this name to come; with --allow-cache-loss it is deleted")
+    before = _BEFORE.get(key.kind, ())
+    if denied := [kind for kind in before if kind in seen.denied]:
+        return Step(remedy=f"deleted once it can be seen that no {denied[0]} needs it")
+    if waited_for := [other for other in others if other.kind in before]:
+        return Step(remedy=f"deleted once {waited_for[0]} is gone", waits=True)
+    return Step(delete(actual))
+
+
+_BEFORE: Mapping[str, tuple[str, ...]] = {
+    STATEFUL_SETS.kind: (DAEMON_SETS.kind,),
+    SERVICES.kind: (DAEMON_SETS.kind, STATEFUL_SETS.kind),
+    CLAIMS.kind: (DAEMON_SETS.kind, STATEFUL_SETS.kind),
+}
+
+
+def _forget(actual: Object, settings: Settings) -> Step:
+    """Have nodes forget the mirror; the DaemonSet goes when all have."""
+    args = actual["spec"]["template"]["spec"]["containers"][0].get("args") or []
+    if "--remove" in args:
+        if behind(DAEMON_SETS.kind, actual):
+            return Step(remedy="deleted once all nodes have forgotten the mirror", waits=True)
+        return Step(delete(actual))
+    if not _whose(actual):
+        return Step(remedy="its arguments do not say which file on nodes it wrote: remove that, and delete it, by hand")
+    return Step(Fix(Action.REPLACE, Forgetting(actual, settings.node_image)), waits=True)
