@@ -274,13 +274,14 @@ def test_new_credentials_are_used_though_something_else_cannot_be_read(api: Api,
     assert actual(api, mirror.stateful_set.document())["metadata"]["generation"] == before + 1
 
 
+@pytest.mark.parametrize("rule", [None, "gone"])
 @pytest.mark.parametrize("broken", ["stateful_set", "claim", "service"])
 def test_what_a_mirror_asks_for_stays_whatever_became_of_its_annotation(
-    api: Api, repair: Run, mirrors: Mirrors, broken: str
+    api: Api, repair: Run, mirrors: Mirrors, broken: str, rule: str | None
 ) -> None:
     mirror = mirrors.well()
     document = getattr(mirror, broken).document()
-    mirrors.edit(document, {"metadata": {"annotations": {"kubechores.dev/rule": None}}})
+    mirrors.edit(document, {"metadata": {"annotations": {"kubechores.dev/rule": rule}}})
     before = actual(api, document)["metadata"]["uid"]
 
     ran = repair("--allow-cache-loss")
@@ -388,7 +389,7 @@ def test_what_is_not_ours_stays_as_it_is(api: Api, repair: Run, mirrors: Mirrors
 def test_nodes_forget_a_mirror_before_it_goes_and_its_cache_stays(
     api: Api, repair: Run, audit: Run, mirrors: Mirrors
 ) -> None:
-    mirror = mirrors.well()
+    mirror = mirrors.well(tolerations=[])
     api.delete(registry_mirror(mirror.asked.name))
     api.mark()
 
