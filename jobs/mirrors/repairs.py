@@ -337,7 +337,7 @@ def _why_anew(case: _Case) -> str:
             return "it has no storage class that could let it grow"
         if isinstance(look, ApiError) and look.status == HTTPStatus.NOT_FOUND:
             return f"{key} is not there, which could let it grow"
-        if isinstance(look, StorageClass) and not look.expands:
+        if isinstance(look, StorageClass) and not look.allow_volume_expansion:
             return f"{key} does not let volumes grow"
     return ""
 

@@ -71,11 +71,6 @@ class StorageClass(Struct, frozen=True, rename="camel"):
 
     allow_volume_expansion: bool = False
 
-    @property
-    def expands(self) -> bool:
-        """Whether its volumes can grow."""
-        return self.allow_volume_expansion
-
 
 class _Metadata(Struct, rename="camel"):
     resource_version: str = ""

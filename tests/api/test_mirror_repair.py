@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 import pytest
 
 from jobs.mirrors.mirror import Mirror
@@ -368,6 +370,19 @@ def test_a_cache_is_lost_only_when_that_is_allowed(api: Api, repair: Run, mirror
     wait_for(anew, "the claim to be made anew", 60)
     assert api.get(smaller.stateful_set.document())
     assert actual(api, mirror.claim.document())["metadata"]["uid"] != uid
+
+
+def test_what_goes_anyway_is_not_mended_before(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    resized("10Gi")(mirrors, mirror)
+    BREAKS["another image"][0](mirrors, mirror)
+    api.mark()
+
+    assert repair("--allow-cache-loss").exit_code == 0
+
+    claim = mirror.claim.document()
+    first = [each.method for each in takewhile(lambda each: each.path != api.path(claim), api.writes())]
+    assert first == ["DELETE"]
 
 
 def test_what_is_not_ours_stays_as_it_is(api: Api, repair: Run, mirrors: Mirrors) -> None:

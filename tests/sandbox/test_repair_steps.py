@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from kubesandbox import Fault, Sandbox
 from tests.apis import Api, sandbox_api, wait_for
 from tests.manifests import ROOT, load
 from tests.mirrors import NAMESPACE, Mirrors, registry_mirror
+from tests.registries import serve
 from tests.sandbox.small_world import World
 
 REPAIR = [sys.executable, "-m", "jobs", "mirror-audit", "--repair", "-o", "json"]
@@ -100,3 +102,44 @@ def test_what_appears_meanwhile_is_not_taken_over(tmp_path: Path) -> None:
         found = api.get(theirs)
         assert found
         assert (found["spec"]["selector"], "labels" in found["metadata"]) == ({"theirs": "yes"}, False)
+
+
+def test_what_changes_before_it_is_deleted_is_deleted_by_a_later_look(tmp_path: Path) -> None:
+    with Sandbox(port=0) as sandbox:
+        api = sandbox_api(sandbox, tmp_path)
+        for obj in load(ROOT / "cronjobs"):
+            api.put(obj)
+        mirrors = Mirrors(api)
+        mirror = mirrors.well()
+        api.delete(registry_mirror(mirror.asked.name))
+        world = World(sandbox, "mirror-audit", {"CHORES_REPAIR": "1"})
+        assert world.run().exit_code == 0
+        mirrors.settle(mirror)
+        service = mirror.headless_service.document()
+        note = {"metadata": {"annotations": {"theirs": "yes"}}}
+        call = partial(mirrors.edit, service, note)
+        sandbox.inject(Fault("DELETE", api.path(service), kind="call-before", call=call))
+
+        ran = world.run()
+
+        assert (ran.exit_code, ran.summary["deleted"]) == (0, 4)
+        assert api.get(service) is None
+
+
+def test_a_mirror_is_asked_at_each_look(tmp_path: Path) -> None:
+    with serve(tmp_path) as registries, Sandbox(port=0) as sandbox:
+        api = sandbox_api(sandbox, tmp_path)
+        for obj in load(ROOT / "cronjobs"):
+            api.put(obj)
+        mirrors = Mirrors(api)
+        mirrors.node()
+        mirror = mirrors.well()
+        api.delete(mirror.headless_service.document())
+        world = World(sandbox, "mirror-audit", {**registries.env, "CHORES_REPAIR": "1"})
+
+        ran = world.run()
+
+        assert ran.summary["created"] == 1
+        host = f"{mirror.name}.{NAMESPACE}.svc"
+        asked = [path for name, path in registries.requests if name.startswith(host)]
+        assert asked == ["/v2/", "/v2/"]
