@@ -96,8 +96,11 @@ def check(certs: Path, *asked: str) -> Result:
 
 
 def put(path: Path, text: str) -> None:
+    """Write a file in one step: the command may look at any moment."""
     path.parent.mkdir(exist_ok=True)
-    path.write_text(text)
+    elsewhere = path.parent.parent / f"{path.name}.new"
+    elsewhere.write_text(text)
+    elsewhere.replace(path)
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
@@ -116,11 +119,11 @@ def test_the_file_is_written_and_stays_when_the_command_ends(certs: Path, path: 
 
 
 def test_the_file_is_written_again_whatever_was_done_to_it(certs: Path, path: Path) -> None:
-    def deleted_with_its_folder() -> None:
-        path.unlink()
-        path.parent.rmdir()
-
-    changes = (lambda: path.write_text(WANTED + "# edited\n"), path.unlink, deleted_with_its_folder)
+    changes = (
+        lambda: put(path, WANTED + "# edited\n"),
+        path.unlink,
+        lambda: path.parent.rename(certs.parent / "elsewhere"),
+    )
     with running(certs) as process:
         process.look()
         for change in changes:
