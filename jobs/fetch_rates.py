@@ -130,9 +130,8 @@ def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
         findings += [unchanged(rate, figures) for rate, figures in right.items()]
     needs = [verdict.need for verdict in verdicts.values()]
     asked = {need.provider for need in needs if isinstance(need, Ask)}
-    shown = [finding for finding in findings if finding.severity is not Severity.INFO or settings.verbose]
     return Plan(
-        tuple(sorted(shown, key=lambda finding: (finding.object, finding.code))),
+        tuple(sorted(findings, key=lambda finding: (finding.object, finding.code))),
         len(right),
         tuple(sorted(need for need in needs if isinstance(need, Need))),
         {"rates": len(seen.rates), "providers": len(seen.pages)},

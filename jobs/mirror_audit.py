@@ -162,9 +162,8 @@ def plan(seen: Seen, settings: Settings, _now: datetime) -> Plan:
     ]
     if settings.verbose:
         findings += [unchanged(mirror, key) for mirror, key in found.right]
-    shown = [each for each in findings if each.severity is not Severity.INFO or settings.verbose]
     return Plan(
-        tuple(sorted(shown, key=lambda each: (each.object, each.code, each.subjects))),
+        tuple(sorted(findings, key=lambda each: (each.object, each.code, each.subjects))),
         len(found.right),
         tuple(sorted(set(found.needs))),
         {"mirrors": len(seen.mirrors)},

@@ -108,10 +108,9 @@ def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
     findings = within_budget(findings, settings.max_rolls)
     if settings.verbose:
         findings += [Finding("unchanged", Severity.INFO, key, "runs with its config as it is") for key in right]
-    shown = [each for each in findings if each.severity is not Severity.INFO or settings.verbose]
     where = f"namespace {settings.namespace}" if settings.namespace else "any namespace"
     return Plan(
-        tuple(sorted(shown, key=lambda each: (each.object, each.code))),
+        tuple(sorted(findings, key=lambda each: (each.object, each.code))),
         len(right),
         tuple(sorted(needs)),
         {"workloads": len(seen.opted_in), "sources": len(seen.sources)},

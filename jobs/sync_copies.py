@@ -207,10 +207,8 @@ def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
         elif place.desired:
             right += 1
             findings += [unchanged(place)] if settings.verbose else []
-    shown = [finding for finding in findings if finding.severity is not Severity.INFO or settings.verbose]
-    shown.sort(key=lambda finding: (finding.object, finding.code))
     return Plan(
-        tuple(shown),
+        tuple(sorted(findings, key=lambda finding: (finding.object, finding.code))),
         right,
         tuple(sorted(needs)),
         _facts(seen, wanted),

@@ -10,7 +10,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -72,7 +72,8 @@ class Report:
 
 
 def write(report: Report) -> None:
-    """Print the report to stdout in the format that was asked for."""
+    """Print the report to stdout in the format that was asked for; what is only worth a note is told with -v."""
+    report = replace(report, results=[each for each in report.results if _is_told(each, report.options)])
     if report.options.output == "yaml":
         import yaml
 
@@ -82,6 +83,10 @@ def write(report: Report) -> None:
     pieces = _json(report) if report.options.output == "json" else (f"{line}\n" for line in _text(report))
     while text := "".join(islice(pieces, _PIECES)):
         click.echo(text, nl=False)
+
+
+def _is_told(result: Result, options: RunOptions) -> bool:
+    return options.verbose or result.finding.severity is not Severity.INFO
 
 
 def _json(report: Report) -> Iterator[str]:
@@ -149,8 +154,7 @@ def _counts(report: Report) -> dict[str, int]:
 
 def _text(report: Report) -> Iterator[str]:
     dry = _DRY[report.options.dry_run]
-    shown = [r for r in report.results if r.finding.severity is not Severity.INFO or report.options.verbose]
-    yield from _grouped(shown, report.options) if report.plan.by_subject else _listed(shown, report.options)
+    yield from (_grouped if report.plan.by_subject else _listed)(report.results, report.options)
     counts = ", ".join(f"{number} {name}" for name, number in _counts(report).items())
     facts = ", ".join(_fact(name, number) for name, number in report.plan.facts.items())
     summary = f"{report.job}{dry}: {counts or report.plan.note or 'nothing to do'} ({facts})"

@@ -98,7 +98,10 @@ def test_a_diff_shows_lines_that_change_and_hides_what_is_hidden(capsys: pytest.
 
 
 def test_verbose_also_shows_what_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "unchanged  from home/login" in shown(capsys, Result(QUIET, Outcome.TOLD), unchanged=1, verbose=True)
+    result = Result(QUIET, Outcome.TOLD)
+    assert "unchanged  from home/login" in shown(capsys, result, unchanged=1, verbose=True)
+    assert "home/login" not in shown(capsys, result, unchanged=1)
+    assert json.loads(shown(capsys, result, output="json"))["results"] == []
 
 
 def test_findings_can_be_told_custom_resource_by_custom_resource_worst_first(
