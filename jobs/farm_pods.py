@@ -7,7 +7,7 @@ collector removes it, and the job has no right to delete. The parts are in jobs/
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -75,8 +75,7 @@ def _namespaces(cluster: Cluster) -> list[str]:
 
 def _pods(cluster: Cluster, namespace: str) -> list[Pod]:
     """Return the pods of a namespace. Those of all at once would be more bytes, wherever few namespaces opted in."""
-    reduced = (each.reduced for each in cluster.objects(PODS, PodObject, namespace=namespace))
-    return [pod for pod in reduced if pod]
+    return [each.reduced for each in cluster.objects(PODS, PodObject, namespace=namespace)]
 
 
 def _unreadable(namespace: str, error: ApiError) -> Finding:
@@ -103,21 +102,24 @@ def plan(seen: Seen, settings: Settings, _now: datetime) -> Plan:
             findings += [unchanged(pods[0])] if settings.verbose else []
     ours = sum(each.ours for each in seen.farm_pods.values())
     braked, brakes = hold_creates(findings, ours, settings.max_objects)
-    shown = [finding for finding in braked if finding.severity is not Severity.INFO or settings.verbose]
     return Plan(
-        tuple(sorted(shown, key=lambda finding: (finding.object, finding.code))),
+        tuple(sorted(braked, key=lambda finding: (finding.object, finding.code))),
         right,
         tuple(sorted(needs)),
-        {"pods": len(seen.pods), "namespaces": len(seen.namespaces)},
+        {"pods": sum(1 for _ in _staying(seen)), "namespaces": len(seen.namespaces)},
         _note(seen, settings),
         stamped={FARM_PODS.kind: ours},
         brakes=brakes,
     )
 
 
+def _staying(seen: Seen) -> Iterator[Pod]:
+    return (pod for pod in seen.pods if not pod.terminating)
+
+
 def _places(seen: Seen) -> Mapping[ObjectKey, Sequence[Pod]]:
     places: dict[ObjectKey, tuple[Pod, ...]] = {}
-    for pod in seen.pods:
+    for pod in _staying(seen):
         place = pod.place
         places[place] = (*places.get(place, ()), pod)
     return places
@@ -151,7 +153,7 @@ def _note(seen: Seen, settings: Settings) -> str:
 def command(context: click.Context, options: options.RunOptions, max_objects: int, writes_per_second: int) -> None:
     """Keep an inventory of pods for people who may not read pods: a FarmPod for each, with its number of containers.
 
-    Pods of namespaces labelled kubechores.dev/farm=true get one with the next run; it goes at once when its pod goes.
+    Pods of namespaces labelled kubechores.dev/farm=true get one with the next run; it goes as soon as its pod is gone.
     What is not ours stays untouched, and nothing is deleted. A second run in a row writes nothing. Exits 0 when done, 1
     when a retry is useful, 2 when a person must act first, 3 with --check when anything is not as it should be, 4 when
     there would be more FarmPods than allowed.

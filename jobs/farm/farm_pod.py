@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -33,12 +33,16 @@ def place(namespace: str, pod: str) -> ObjectKey:
 
 
 class Pod(Struct, frozen=True, gc=False):
-    """A pod, reduced to what people may read of it who may not read pods."""
+    """A pod, reduced to what people may read of it who may not read pods.
+
+    One that is `terminating` takes its FarmPod with it. Pods that have ended count until then.
+    """
 
     namespace: str
     name: str
     uid: str
     containers: int
+    terminating: bool = False
 
     @property
     def key(self) -> ObjectKey:
@@ -75,12 +79,11 @@ class PodObject(Struct):
     spec: _PodSpec
 
     @property
-    def reduced(self) -> Pod | None:
-        """The pod; None if it is being deleted, and its FarmPod with it. Pods that have ended count until then."""
+    def reduced(self) -> Pod:
+        """The pod."""
         at = self.metadata
-        if at.deletion_timestamp:
-            return None
-        return Pod(sys.intern(at.namespace), at.name, at.uid, len(self.spec.containers))
+        going = at.deletion_timestamp is not None
+        return Pod(sys.intern(at.namespace), at.name, at.uid, len(self.spec.containers), going)
 
 
 class _Spec(Struct):
@@ -98,15 +101,16 @@ class FarmPodObject(Struct):
     def reduced(self) -> FarmPod:
         """What is looked at."""
         at, spec = self.metadata, _spec(self.spec)
-        labels = string_map(at.labels)
-        source = string_map(at.annotations).get(stamps.SOURCE)
+        owners = (msgspec.json.decode(at.owner_references) if at.owner_references else None) or []
+        namespace, _, source = string_map(at.annotations).get(stamps.SOURCE, "").partition("/")
         return FarmPod(
-            stamps.is_ours(labels, NAME, ""),
+            stamps.is_ours(string_map(at.labels), NAME, ""),
             at.deletion_timestamp is not None,
             spec.pod,
             spec.containers,
-            _owner(at.owner_references, spec.pod),
-            source == f"{at.namespace}/{spec.pod}",
+            _owner(at, owners),
+            bool(owners),
+            namespace == at.namespace and _is_of(at, source),
         )
 
 
@@ -117,13 +121,17 @@ def _spec(raw: Raw) -> _Spec:
         return _Spec("", -1)
 
 
-def _owner(raw: Raw, pod: str) -> str:
+def _owner(at: Metadata, references: Sequence[Mapping[str, Any]]) -> str:
     """Return the uid of the pod that alone owns it; empty where that is not so, or not as we set it."""
-    references = msgspec.json.decode(raw) if raw else []
     if len(references) != 1:
         return ""
-    uid = str(references[0].get("uid", ""))
-    return uid if references == [_owner_reference(pod, uid)] else ""
+    name, uid = (str(references[0].get(field, "")) for field in ("name", "uid"))
+    return uid if references == [_owner_reference(name, uid)] and _is_of(at, name) else ""
+
+
+def _is_of(at: Metadata, pod: str) -> bool:
+    """Whether the FarmPod at this place is that of a pod of this name."""
+    return place(at.namespace, pod).name == at.name
 
 
 def _owner_reference(pod: str, uid: str) -> dict[str, str]:
@@ -139,7 +147,8 @@ def _owner_reference(pod: str, uid: str) -> dict[str, str]:
 class FarmPod(Struct, frozen=True, gc=False):
     """A FarmPod that is there, reduced: a run holds one for each.
 
-    `owner` is the uid of the pod that alone owns it, `sourced` whether its annotation names the pod of its spec.
+    `owner` is the uid of the pod that alone owns it, as we set it; `owned` whether anything does, so that it goes with
+    that; `sourced` whether its annotation names the pod that it is called after.
     """
 
     ours: bool
@@ -147,6 +156,7 @@ class FarmPod(Struct, frozen=True, gc=False):
     pod: str
     containers: int
     owner: str
+    owned: bool
     sourced: bool
 
     def unlike(self, pod: Pod) -> tuple[Change, ...]:
@@ -163,18 +173,17 @@ class FarmPod(Struct, frozen=True, gc=False):
 
 
 class Manifest(Struct, frozen=True, gc=False):
-    """The FarmPod of a pod, to be written. `before` is the whole object in whose place it goes, in that very version.
+    """The FarmPod of a pod, to be written. `before` is the JSON of what it replaces, in that very version, or nothing.
 
     What others put on that stays: labels, annotations, finalizers. The pod alone owns it, or it would outlive the pod.
     """
 
     pod: Pod
-    before: Mapping[str, Any] | None = None
+    before: bytes = b"{}"
 
     def encode(self) -> bytes:
         """Return the object as JSON."""
-        before = dict((self.before or {}).get("metadata", {}))
-        before.pop("managedFields", None)  # left out, they stay as they are
+        before = msgspec.json.decode(self.before).get("metadata", {})
         at, pod = self.pod.place, self.pod
         metadata = {
             **before,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,10 +29,10 @@ class Settings:
 
 
 class Look(NamedTuple):
-    """A FarmPod that was read by itself, whole."""
+    """A FarmPod that was read by itself, and its JSON: a run may hold one for each pod."""
 
     farm_pod: FarmPod
-    document: Mapping[str, Any]
+    document: bytes
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Seen:
     """What was read: the FarmPods first, then the pods.
 
     `looks` are FarmPods that were read by themselves since, and `asked` by place the pods that were read after those;
-    None is one that is gone, or a pod that is going.
+    None is one that is gone.
     """
 
     namespaces: Sequence[str]
@@ -79,7 +79,9 @@ def _look(document: Document) -> Look | ApiError | None:
     if document.error:
         return document.error if _is_unreadable(document) else None
     read = msgspec.json.decode(document.body, type=FarmPodObject)
-    return Look(read.reduced, msgspec.json.decode(document.body))
+    whole = msgspec.json.decode(document.body)
+    whole["metadata"].pop("managedFields", None)  # left out, they stay as they are
+    return Look(read.reduced, msgspec.json.encode(whole))
 
 
 def _pod(document: Document) -> Pod | ApiError | None:

@@ -47,7 +47,7 @@ def _settled(
     """Return what to say once the pod was asked too."""
     if isinstance(pod, ApiError):
         return _unreadable(place, pod)
-    if pod is None:
+    if pod is None or pod.terminating:
         return Finding("retained", Severity.INFO, place, "its pod is gone or going, and it goes with it")
     if actual is None or look is None:
         return _missing(pod)
@@ -92,18 +92,21 @@ def leftovers(seen: Seen, wanted: Collection[ObjectKey]) -> Iterator[Finding]:
     """Yield what to say of FarmPods of ours for which no pod was seen: the garbage collector sees to them.
 
     It may not have come to them yet, or their namespace is not looked at any more, or could not be. One whose pod is
-    gone and that belongs to none it will never remove, and the job may not.
+    gone and that nothing owns it will never remove, and the job may not.
     """
     unread = {failure.object.name for failure in seen.failures}
     looked_at = set(seen.namespaces) - unread
+    going = {pod.place for pod in seen.pods if pod.terminating}
     for key, each in sorted(seen.farm_pods.items()):
         if not each.ours or each.terminating or key in wanted or key.namespace in unread:
             continue
-        if each.owner or key.namespace not in looked_at:
-            yield Finding("retained", Severity.INFO, key, "no pod that is looked at has it; it goes with its pod")
+        if each.owned or key in going or key.namespace not in looked_at:
+            yield Finding(
+                "retained", Severity.INFO, key, "no pod that is looked at calls for it; it goes with its owner"
+            )
         else:
             remedy = f"kubectl delete {FARM_PODS.plural} {key.name} -n {key.namespace}"
-            reason = f"its pod is gone and does not own it, so it would stay for ever: {remedy}"
+            reason = f"its pod is gone and nothing owns it, so it would stay for ever: {remedy}"
             yield Finding("stray", Severity.WARNING, key, reason)
 
 

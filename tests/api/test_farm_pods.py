@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,17 +68,20 @@ def test_a_converged_run_writes_nothing_also_where_others_put_something_on_farm_
 
 
 @pytest.mark.parametrize(
-    "edit",
+    ("field", "edit"),
     [
-        {"spec": {"containers": 7}},
-        {"spec": {"pod": "other"}},
-        {"metadata": {"ownerReferences": None}},
-        {"metadata": {"annotations": {"kubechores.dev/source": None}}},
+        ("spec.containers", {"spec": {"containers": 7}}),
+        ("spec.pod", {"spec": {"pod": "other"}}),
+        ("metadata.ownerReferences", {"metadata": {"ownerReferences": None}}),
+        (
+            "metadata.annotations[kubechores.dev/source]",
+            {"metadata": {"annotations": {"kubechores.dev/source": None}}},
+        ),
     ],
-    ids=lambda edit: json.dumps(edit),
+    ids=lambda given: given if isinstance(given, str) else "",
 )
 def test_what_was_changed_by_hand_is_set_right_and_what_others_added_stays(
-    api: Api, farm: Run, edit: dict[str, Any]
+    api: Api, farm: Run, field: str, edit: dict[str, Any]
 ) -> None:
     shop = farmed(api)
     web = api.create(pod(shop, "web"))
@@ -93,7 +95,7 @@ def test_what_was_changed_by_hand_is_set_right_and_what_others_added_stays(
     found = listed(api, shop)["farm-web"]
     api.patch(found, {"metadata": {"finalizers": None}})
     assert (ran.exit_code, ran.summary) == (0, {"configured": 1})
-    assert ran.results[0]["changes"]
+    assert [each["field"] for each in ran.results[0]["changes"]] == [field]
     assert found["spec"] == {"pod": "web", "containers": 1}
     assert found["metadata"]["ownerReferences"] == [owner(web)]
     assert found["metadata"]["annotations"] == {"kubechores.dev/source": f"{shop}/web"}
@@ -291,6 +293,26 @@ def test_one_that_nobody_will_collect_is_told_with_what_to_do(api: Api, farm: Ru
     assert list(listed(api, shop)) == ["farm-web"]
 
 
+def test_one_whose_pod_is_being_deleted_or_that_something_owns_is_no_stray(api: Api, farm: Run) -> None:
+    shop = farmed(api)
+    held = {"finalizers": ["example.com/held"]}
+    going, other = api.create(pod(shop, "going", **held)), api.create(pod(shop, "other"))
+    api.create(pod(shop, "web"))
+    farm()
+    disown(api, farm_pod(shop, "going"))
+    api.delete(going)
+    api.patch(farm_pod(shop, "web"), {"metadata": {"ownerReferences": [{**owner(other), "controller": True}]}})
+    api.delete(pod(shop, "web"))
+
+    found = codes(farm("-v"))
+    check = farm("--check")
+    api.patch(going, {"metadata": {"finalizers": None}})
+
+    notes = [(f"farm-{name}", "retained", "told") for name in ("going", "web")]
+    assert found == [notes[0], ("farm-other", "unchanged", "told"), notes[1]]
+    assert (check.exit_code, check.summary) == (0, {"unchanged": 1})
+
+
 def test_the_object_brake_makes_none_and_says_how_to_lift_it(api: Api, farm: Run) -> None:
     shop = farmed(api)
     for number in range(3):
@@ -302,7 +324,10 @@ def test_the_object_brake_makes_none_and_says_how_to_lift_it(api: Api, farm: Run
 
     held = farm("-n", shop, "--max-objects", "4")
 
-    assert (held.exit_code, held.summary) == (4, {"configured": 1, "missing": 2, "unchanged": 2})
+    assert (held.exit_code, held.summary) == (4, {"configured": 1, "held": 1, "unchanged": 2})
+    (told,) = [each for each in held.results if each["code"] == "held"]
+    assert told["object"] == {"kind": "Namespace", "name": shop}
+    assert told["reason"].startswith("2 pods have no FarmPods")
     assert "there would be 5 FarmPods, 4 are allowed, and none of 2 is made" in held.stderr
     command = held.stderr.strip().splitlines()[-1].split()
     assert command[:2] == ["chores", "farm-pods"]
@@ -419,6 +444,23 @@ def test_a_pod_made_anew_while_a_run_is_under_way_is_not_given_its_past(
     assert farm().summary == {"unchanged": 1}
 
 
+def test_a_pod_that_goes_meanwhile_is_not_said_to_be_served(
+    api: Api, farm: Run, overtaken: Callable[[Callable[[], object]], Ran]
+) -> None:
+    shop = farmed(api)
+    web = api.create(pod(shop, "web"))
+    farm()
+    api.patch(farm_pod(shop, "web"), {"spec": {"containers": 9}})
+
+    def meanwhile() -> None:
+        api.call("DELETE", api.path(web), {"apiVersion": "v1", "kind": "DeleteOptions"})
+        wait_until_collected(api, farm_pod(shop, "web"))
+
+    ran = overtaken(meanwhile)
+
+    assert (ran.exit_code, ran.summary, ran.results) == (0, {}, [])
+
+
 def test_something_foreign_that_appears_meanwhile_stays(
     api: Api, overtaken: Callable[[Callable[[], object]], Ran]
 ) -> None:
@@ -462,8 +504,11 @@ def visitor(api: Api, namespace: str, role: str, name: str = "visitor") -> str:
 
 def test_who_may_read_farm_pods_but_no_pods_sees_no_environment_anywhere(api: Api, farm: Run) -> None:
     shop = farmed(api)
-    api.create(pod(shop, "web", containers=2))
+    for name in ("web", "mended"):
+        api.create(pod(shop, name, containers=2))
     farm()
+    disown(api, farm_pod(shop, "mended"))
+    assert farm().summary == {"configured": 1, "unchanged": 1}
     token = visitor(api, shop, "kube-chores-farm-view")
     farm_pods = f"/apis/kubechores.dev/v1/namespaces/{shop}/farmpods"
     wait_for(lambda: api.request("GET", farm_pods, token=token)[0] == 200, "the authorizer to know")
@@ -475,6 +520,7 @@ def test_who_may_read_farm_pods_but_no_pods_sees_no_environment_anywhere(api: Ap
         for headers in ({}, TABLE, METADATA_ONLY if path == farm_pods else {}):
             status, _, body = api.request("GET", path, token=token, headers=headers)
             assert status == 200
+            assert "farm-web" in body.decode()
             assert TOKEN not in body.decode()
             assert "PASSWORD" not in body.decode()
 
