@@ -107,7 +107,7 @@ def url(_context: click.Context, _parameter: click.Parameter, value: str | None)
 
 
 def _namespace(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    if value and not _NAMESPACE.fullmatch(value):
+    if value is not None and not _NAMESPACE.fullmatch(value):
         raise click.BadParameter(f"{value!r} cannot be the name of a namespace.")
     return value
 

@@ -228,6 +228,7 @@ def test_install_crds_applies_them_once_and_repairs_them(api: Api, chores: Chore
         (["--dry-run=maybe"], "'maybe' is not one of 'none', 'client', 'server'"),
         (["--context", "nowhere"], "context 'nowhere' is not in"),
         (["-n", "Team/Shop"], "'Team/Shop' cannot be the name of a namespace"),
+        (["-n", ""], "'' cannot be the name of a namespace"),
         (["--kubeconfig", "/nonexistent"], "kubeconfig /nonexistent cannot be used: there is no such file"),
         (["-f", "/nonexistent.yaml"], "/nonexistent.yaml: cannot be read: No such file or directory"),
         (["--bogus"], "--bogus"),
