@@ -162,6 +162,36 @@ def test_a_second_owner_would_keep_it_and_goes(api: Api, farm: Run) -> None:
     assert listed(api, shop)["farm-web"]["metadata"]["ownerReferences"] == [owner(web)]
 
 
+def test_an_owner_that_the_job_would_not_set_so_is_set_right(api: Api, farm: Run) -> None:
+    shop = farmed(api)
+    web = api.create(pod(shop, "web"))
+    farm()
+    api.patch(farm_pod(shop, "web"), {"metadata": {"ownerReferences": [{**owner(web), "blockOwnerDeletion": True}]}})
+
+    assert farm().summary == {"configured": 1}
+
+    assert listed(api, shop)["farm-web"]["metadata"]["ownerReferences"] == [owner(web)]
+
+
+def test_a_farm_pod_that_is_being_deleted_is_left_alone(api: Api, farm: Run) -> None:
+    shop = farmed(api)
+    for name in ("web", "gone"):
+        api.create(pod(shop, name))
+    farm()
+    for name in ("web", "gone"):
+        api.patch(farm_pod(shop, name), {"metadata": {"ownerReferences": None, "finalizers": ["example.com/held"]}})
+        api.delete(farm_pod(shop, name))
+    api.delete(pod(shop, "gone"))
+    api.mark()
+
+    ran = farm()
+    writes = api.writes()
+    for name in ("web", "gone"):
+        api.patch(farm_pod(shop, name), {"metadata": {"finalizers": None}})
+
+    assert (ran.exit_code, codes(ran), writes) == (0, [("farm-web", "skipped", "told")], [])
+
+
 def test_names_at_the_limit(api: Api, farm: Run) -> None:
     shop = farmed(api)
     whole, cut, dotted = "a" * 248, "b" * 249, "c." * 126 + "c"
