@@ -120,6 +120,11 @@ USES: dict[str, tuple[Object, str, set[str]]] = {
         "ConfigMap",
         {"b"},
     ),
+    "a Secret of a projected volume": (
+        {"volumes": [{"name": "v", "projected": {"sources": [{"secret": {"name": "login"}}]}}]},
+        "Secret",
+        {"user", "c"},
+    ),
     "the environment": (
         {"container": {"envFrom": [{"configMapRef": {"name": "settings"}}]}},
         "ConfigMap",
@@ -186,6 +191,20 @@ def test_an_optional_source_that_appears_rolls_and_is_missed_by_nobody(api: Api,
 
     check_rolled_once(api, before)
     api.delete(source)
+    assert roll().summary == {"restarted": 1}
+
+
+def test_an_optional_key_that_appears_rolls_and_is_missed_by_nobody(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    variable = {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "later", "optional": True}}}
+    before = adopted(api, roll, api.create(workload(space, pod={"container": {"env": [variable]}})))
+    changed(api, source, later="x")
+
+    assert roll().summary == {"restarted": 1}
+
+    check_rolled_once(api, before)
+    api.patch(source, {"data": {"later": None}})
     assert roll().summary == {"restarted": 1}
 
 
@@ -442,6 +461,39 @@ OTHERS = {
     "a time without a zone": f'{{"version":1,"uid":"UID",{SOURCES},"rolledAt":"2026-01-01T00:00:00"}}',
     "incomplete": '{"version":1}',
     "no JSON": "nonsense",
+def test_a_template_that_names_other_keys_is_adopted_anew(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    api.create(configmap(space))
+    pods = []
+    for keys in ("a", "ab"):
+        items = [{"key": key, "path": key} for key in keys]
+        pods.append({"volumes": [{"name": "v", "configMap": {"name": "settings", "items": items}}]})
+    made = api.create(workload(space, pod=pods[0]))
+    adopted(api, roll, made)
+    api.patch(made, {"spec": {"template": {"spec": pods[1]}}})
+    before = settle(api, made)
+
+    assert roll().summary == {"annotated": 1}
+
+    assert settle(api, made)["spec"] == before["spec"]
+
+
+def test_a_workload_that_is_adopted_anew_goes_on_cooling_down(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = api.create(workload(space))
+    adopted(api, roll, made)
+    changed(api, source)
+    assert roll().summary == {"restarted": 1}
+    keys = [{"key": "a", "path": "a"}]
+    volumes = [{"name": "config", "configMap": {"name": "settings", "items": keys}}]
+    api.patch(made, {"spec": {"template": {"spec": {"volumes": volumes}}}})
+    adopted(api, roll, made)
+    changed(api, source, a="again")
+
+    assert "(--cool-down)" in held(api, roll, made, "--cool-down", "3600")
+
+
 }
 
 
@@ -531,6 +583,23 @@ def test_a_dry_run_says_what_the_run_then_does(api: Api, roll: Run) -> None:
     adopted(api, roll, made)
     changed(api, source)
     api.mark()
+def test_a_workload_that_is_being_deleted_is_left_alone(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = workload(space)
+    made["metadata"]["finalizers"] = ["example.com/kept"]
+    adopted(api, roll, api.create(made))
+    changed(api, source)
+    api.delete(made)
+    api.mark()
+
+    ran = roll("-v")
+    writes = api.writes()
+    api.patch(made, {"metadata": {"finalizers": None}})
+
+    assert (ran.exit_code, ran.summary, writes) == (0, {"skipped": 1}, [])
+
+
 
     assert [roll("--dry-run").summary, roll("--dry-run=server").summary] == 2 * [{"restarted": 1}]
     assert [each for each in api.writes() if each.query.get("dryRun") != "All"] == []
