@@ -174,6 +174,8 @@ def test_a_run_that_saw_an_older_config_does_not_roll_back_what_another_rolled(b
         def meanwhile() -> None:
             api.patch(configmap("shop"), {"data": {"a": "newer"}})
             _another(world)
+            for obj in world.stored("deployments", "apps").values():
+                settle(api, obj | {"apiVersion": "apps/v1", "kind": "Deployment"})
 
         world.sandbox.inject(Fault("PATCH", kind="call-before", call=meanwhile))
         assert world.run().exit_code == 0
