@@ -212,6 +212,22 @@ def test_what_cannot_be_read_is_not_missing(before: Sandbox, status: int, monkey
         assert (ran.exit_code, ran.summary, world.writes()) == (1, {"unreadable": 5}, [])
 
 
+def test_a_roll_that_was_refused_is_told_in_no_event(before: Sandbox) -> None:
+    with served(before, JOB, ENV) as world:
+        world.sandbox.inject(Fault("PATCH", status=403, times=None))
+        ran = world.run()
+
+        assert (ran.exit_code, ran.summary) == (1, {"failed": 4, "held": 1})
+        assert {each.method for each in world.writes()} == {"PATCH"}
+
+
+def test_workloads_are_listed_by_their_metadata(trace: list[Request]) -> None:
+    lists = [each for each in trace if each.path.startswith("/apis/apps/") and "/namespaces/" not in each.path]
+
+    assert len(lists) > 3
+    assert [each for each in lists if "as=PartialObjectMetadataList" not in each.accept] == []
+
+
 def test_the_world_takes_every_kind_of_request(trace: list[Request]) -> None:
     kinds = {(each.method, each.path.split("/")[-2 if each.path.split("/")[-1] in NAMES else -1]) for each in trace}
 
