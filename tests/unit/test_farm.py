@@ -129,6 +129,16 @@ def test_a_pod_that_was_asked_is_asked_anew_once_its_farm_pod_is_read_again() ->
     assert planned(looked_up(asked, (Need(WEB.place), stale))).needs == (Need(WEB.key),)
 
 
+def test_a_farm_pod_that_went_and_that_another_run_made_anew_is_right() -> None:
+    went = looked_up(seen(WEB, web=document(Pod("shop", "web", "uid-before", 2))), (Need(WEB.place), 404))
+    asked = looked_up(went, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode()))
+    assert told(planned(asked)) == [("farm-web", "missing")]
+
+    found = planned(looked_up(asked, (Need(WEB.place, full=False), document(WEB))))
+
+    assert (told(found), found.needs, found.unchanged) == ([], (), 1)
+
+
 @pytest.mark.parametrize(
     ("need", "status"), [(Need(WEB.place), 500), (Need(WEB.place, full=False), 500), (Need(WEB.key), 403)]
 )
