@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -120,6 +120,11 @@ USES: dict[str, tuple[Object, str, set[str]]] = {
         "ConfigMap",
         {"b"},
     ),
+    "a Secret of a projected volume": (
+        {"volumes": [{"name": "v", "projected": {"sources": [{"secret": {"name": "login"}}]}}]},
+        "Secret",
+        {"user", "c"},
+    ),
     "the environment": (
         {"container": {"envFrom": [{"configMapRef": {"name": "settings"}}]}},
         "ConfigMap",
@@ -186,6 +191,20 @@ def test_an_optional_source_that_appears_rolls_and_is_missed_by_nobody(api: Api,
 
     check_rolled_once(api, before)
     api.delete(source)
+    assert roll().summary == {"restarted": 1}
+
+
+def test_an_optional_key_that_appears_rolls_and_is_missed_by_nobody(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    variable = {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "later", "optional": True}}}
+    before = adopted(api, roll, api.create(workload(space, pod={"container": {"env": [variable]}})))
+    changed(api, source, later="x")
+
+    assert roll().summary == {"restarted": 1}
+
+    check_rolled_once(api, before)
+    api.patch(source, {"data": {"later": None}})
     assert roll().summary == {"restarted": 1}
 
 
@@ -341,17 +360,24 @@ def test_the_rolls_of_a_run_are_a_budget_that_drains_in_order(api: Api, roll: Ru
     assert roll("--max-rolls", "0").summary == {"held": 5}
 
 
-def test_a_roll_of_the_far_future_holds_nothing(api: Api, roll: Run) -> None:
+@pytest.mark.parametrize(
+    ("ahead", "said"), [(timedelta(minutes=1), {"held": 1}), (timedelta(days=9999), {"restarted": 1})]
+)
+def test_a_roll_of_the_near_future_holds_and_one_of_the_far_future_does_not(
+    api: Api, roll: Run, ahead: timedelta, said: dict[str, int]
+) -> None:
+    """Clocks differ, though not by much."""
     space = api.namespace("shop")
     source = api.create(configmap(space))
     made = api.create(workload(space))
     before = adopted(api, roll, made)
-    stamp = {**json.loads(marks(before)[0] or ""), "rolledAt": "2099-01-01T00:00:00Z"}
+    rolled = f"{datetime.now(timezone.utc) + ahead:%Y-%m-%dT%H:%M:%SZ}"
+    stamp = {**json.loads(marks(before)[0] or ""), "rolledAt": rolled}
     api.patch(made, {"metadata": {"annotations": {BASELINE: json.dumps(stamp)}}})
     settle(api, made)
     changed(api, source)
 
-    assert roll("--cool-down", "3600").summary == {"restarted": 1}
+    assert roll("--cool-down", "3600").summary == said
 
 
 def test_those_are_rolled_first_whose_last_roll_is_longest_ago(api: Api, roll: Run) -> None:
@@ -433,6 +459,39 @@ def test_a_template_that_uses_something_else_is_adopted_anew(api: Api, roll: Run
 
     assert (ran.summary, "uses other config" in reason(ran, "adopted")) == ({"annotated": 1}, True)
     assert settle(api, made)["spec"] == before["spec"]
+
+
+def test_a_template_that_names_other_keys_is_adopted_anew(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    api.create(configmap(space))
+    pods = []
+    for keys in ("a", "ab"):
+        items = [{"key": key, "path": key} for key in keys]
+        pods.append({"volumes": [{"name": "v", "configMap": {"name": "settings", "items": items}}]})
+    made = api.create(workload(space, pod=pods[0]))
+    adopted(api, roll, made)
+    api.patch(made, {"spec": {"template": {"spec": pods[1]}}})
+    before = settle(api, made)
+
+    assert roll().summary == {"annotated": 1}
+
+    assert settle(api, made)["spec"] == before["spec"]
+
+
+def test_a_workload_that_is_adopted_anew_goes_on_cooling_down(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = api.create(workload(space))
+    adopted(api, roll, made)
+    changed(api, source)
+    assert roll().summary == {"restarted": 1}
+    keys = [{"key": "a", "path": "a"}]
+    volumes = [{"name": "config", "configMap": {"name": "settings", "items": keys}}]
+    api.patch(made, {"spec": {"template": {"spec": {"volumes": volumes}}}})
+    adopted(api, roll, made)
+    changed(api, source, a="again")
+
+    assert "(--cool-down)" in held(api, roll, made, "--cool-down", "3600")
 
 
 SOURCES = '"sources":{"configmap/settings":"x"}'
@@ -522,6 +581,23 @@ def test_a_namespace_that_goes_is_left_alone(api: Api, roll: Run) -> None:
 
     assert (ran.exit_code, ran.summary, api.writes()) == (0, {"skipped": 1}, [])
     api.patch(made, {"metadata": {"finalizers": None}})
+
+
+def test_a_workload_that_is_being_deleted_is_left_alone(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = workload(space)
+    made["metadata"]["finalizers"] = ["example.com/kept"]
+    adopted(api, roll, api.create(made))
+    changed(api, source)
+    api.delete(made)
+    api.mark()
+
+    ran = roll("-v")
+    writes = api.writes()
+    api.patch(made, {"metadata": {"finalizers": None}})
+
+    assert (ran.exit_code, ran.summary, writes) == (0, {"skipped": 1}, [])
 
 
 def test_a_dry_run_says_what_the_run_then_does(api: Api, roll: Run) -> None:

@@ -174,6 +174,8 @@ def test_a_run_that_saw_an_older_config_does_not_roll_back_what_another_rolled(b
         def meanwhile() -> None:
             api.patch(configmap("shop"), {"data": {"a": "newer"}})
             _another(world)
+            for obj in world.stored("deployments", "apps").values():
+                settle(api, obj | {"apiVersion": "apps/v1", "kind": "Deployment"})
 
         world.sandbox.inject(Fault("PATCH", kind="call-before", call=meanwhile))
         assert world.run().exit_code == 0
@@ -208,6 +210,22 @@ def test_what_cannot_be_read_is_not_missing(before: Sandbox, status: int, monkey
         ran = world.run()
 
         assert (ran.exit_code, ran.summary, world.writes()) == (1, {"unreadable": 5}, [])
+
+
+def test_a_roll_that_was_refused_is_told_in_no_event(before: Sandbox) -> None:
+    with served(before, JOB, ENV) as world:
+        world.sandbox.inject(Fault("PATCH", status=403, times=None))
+        ran = world.run()
+
+        assert (ran.exit_code, ran.summary) == (1, {"failed": 4, "held": 1})
+        assert {each.method for each in world.writes()} == {"PATCH"}
+
+
+def test_workloads_are_listed_by_their_metadata(trace: list[Request]) -> None:
+    lists = [each for each in trace if each.path.startswith("/apis/apps/") and "/namespaces/" not in each.path]
+
+    assert len(lists) > 3
+    assert [each for each in lists if "as=PartialObjectMetadataList" not in each.accept] == []
 
 
 def test_the_world_takes_every_kind_of_request(trace: list[Request]) -> None:

@@ -190,6 +190,34 @@ def test_requests_with_a_rate_begin_no_sooner(connected: Callable[..., Transport
     assert [number for number, moment in enumerate(begun) if moment - first < number / 50 - 0.005] == []
 
 
+def test_a_rate_is_kept_up_while_answers_are_slow(
+    sandbox: Sandbox, connected: Callable[..., Transport], begun: list[float]
+) -> None:
+    sandbox.inject(Fault("GET", kind="delay", seconds=0.2, times=None))
+
+    assert len(list(connected().stream([GET] * 30, per_second=50))) == 30
+
+    assert begun[-1] - begun[0] < 2  # a look at the clock every 0.2 s would make it 3
+
+
+def test_requests_with_a_rate_are_taken_when_they_are_due(
+    sandbox: Sandbox, connected: Callable[..., Transport]
+) -> None:
+    sandbox.inject(Fault("GET", kind="delay"))
+    taken = []
+    answers: list[Answer] = []
+
+    def requests() -> Iterator[Request]:
+        for number in range(100):
+            taken.append(number)
+            yield GET
+
+    for answer in connected(stopping=lambda: bool(answers)).stream(requests(), per_second=0.001):
+        answers.append(answer)
+
+    assert taken in ([0], [0, 1])
+
+
 def test_a_rate_holds_up_neither_answers_nor_a_stop(connected: Callable[..., Transport], begun: list[float]) -> None:
     answers: list[Answer] = []
     transport = connected(stopping=lambda: bool(answers))

@@ -110,9 +110,33 @@ def test_a_restart_that_admission_took_away_has_failed(mark: str, outcome: Outco
     assert (result.outcome, ROLLED in result.message) == (outcome, bool(mark))
 
 
-def test_a_workload_that_is_gone_is_not_restarted() -> None:
+@pytest.mark.parametrize(("mark", "outcome"), [("", Outcome.DONE), ("mark", Outcome.FAILED)])
+def test_a_baseline_that_admission_took_away_is_told(mark: str, outcome: Outcome) -> None:
+    kept = {"metadata": {}, "spec": {"template": {"metadata": {"annotations": {ROLLED: "mark"}}}}}
+    action = Action.ROLL if mark else Action.ANNOTATE
+    server = Server(lambda _action, _path: (200, json.dumps(kept).encode()))
+    patch = Finding("changed", Severity.WARNING, WEB, "", Fix(action, Marked("uid", "7", "new", mark)))
+
+    (result,) = list(apply(server, [patch], {"Deployment": DEPLOYMENTS}, DryRun.NONE))  # type: ignore[arg-type]
+
+    assert (result.outcome, BASELINE in result.message) == (outcome, True)
+
+
+@pytest.mark.parametrize("action", [Action.CREATE, Action.REPLACE])
+def test_what_admission_changed_otherwise_is_done_and_told(action: Action) -> None:
+    kept = {"metadata": {"name": "login", "namespace": "team-0"}, "type": "Opaque", "data": {}}
+    server = Server(lambda _action, _path: (200, json.dumps(kept).encode()))
+
+    (result,) = server.carry_out(finding(action))
+
+    assert (result.outcome, result.exit_code) == (Outcome.DONE, ExitCode.DONE)
+    assert result.message.endswith("admission changed them")
+
+
+@pytest.mark.parametrize("action", [Action.ANNOTATE, Action.ROLL])
+def test_a_workload_that_is_gone_is_neither_marked_nor_restarted(action: Action) -> None:
     server = Server(lambda _action, _path: refusal(404, "not found"))
-    patch = Finding("changed", Severity.WARNING, WEB, "", Fix(Action.ROLL, Marked("uid", "7", "new", "mark")))
+    patch = Finding("changed", Severity.WARNING, WEB, "", Fix(action, Marked("uid", "7", "new")))
 
     (result,) = list(apply(server, [patch], {"Deployment": DEPLOYMENTS}, DryRun.NONE))  # type: ignore[arg-type]
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.farm.farm_pod import FARM_PODS, PODS, FarmPodObject, Manifest, Pod, PodObject, place
+from jobs.farm.farm_pod import FarmPodObject, Manifest, Pod, PodObject, place
 from jobs.farm.seen import Seen, Settings
 from jobs.farm_pods import plan
 from jobs.kit.errors import ApiError
@@ -124,15 +124,27 @@ def test_a_pod_that_was_asked_is_asked_anew_once_its_farm_pod_is_read_again() ->
     first = looked_up(seen(WEB, web=stale), (Need(WEB.place), stale))
     asked = looked_up(first, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode()))
     assert told(planned(asked)) == [("farm-web", "drifted")]
+    assert planned(asked).findings[0].reason == "pod/web was made anew"
 
     assert planned(looked_up(asked, (Need(WEB.place), stale))).needs == (Need(WEB.key),)
 
 
-@pytest.mark.parametrize(("kind", "status"), [(FARM_PODS.kind, 500), (PODS.kind, 403)])
-def test_what_cannot_be_looked_at_is_told_and_not_written(kind: str, status: int) -> None:
+def test_a_farm_pod_that_went_and_that_another_run_made_anew_is_right() -> None:
+    went = looked_up(seen(WEB, web=document(Pod("shop", "web", "uid-before", 2))), (Need(WEB.place), 404))
+    asked = looked_up(went, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode()))
+    assert told(planned(asked)) == [("farm-web", "missing")]
+
+    found = planned(looked_up(asked, (Need(WEB.place, full=False), document(WEB))))
+
+    assert (told(found), found.needs, found.unchanged) == ([], (), 1)
+
+
+@pytest.mark.parametrize(
+    ("need", "status"), [(Need(WEB.place), 500), (Need(WEB.place, full=False), 500), (Need(WEB.key), 403)]
+)
+def test_what_cannot_be_looked_at_is_told_and_not_written(need: Need, status: int) -> None:
     stale = document(Pod("shop", "web", "uid-before", 2))
     before = looked_up(seen(WEB, web=stale), (Need(WEB.place), stale))
-    need = Need(WEB.place) if kind == FARM_PODS.kind else Need(WEB.key)
 
     found = planned(looked_up(before, (need, status)))
 
@@ -156,6 +168,12 @@ def test_where_pods_could_not_be_read_nothing_is_said_of_farm_pods() -> None:
 
     assert told(planned(Seen(["shop"], (), read.farm_pods, (failure,)), verbose=True)) == [("shop", "unreadable")]
     assert told(planned(read)) == [("farm-web", "stray")]
+
+
+def test_where_nobody_looks_for_pods_an_unowned_farm_pod_is_no_stray() -> None:
+    unowned = seen(web=document(WEB, ownerReferences=[]))
+
+    assert told(planned(Seen([], (), unowned.farm_pods), verbose=True)) == [("farm-web", "retained")]
 
 
 def test_the_plan_does_not_hang_on_the_order_of_what_was_read() -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from jobs.kit.model import ObjectKey
+from jobs.kit.model import Finding, ObjectKey
+from jobs.rolls import baseline
 from jobs.rolls.references import Reference
-from jobs.rolls.sources import source
+from jobs.rolls.seen import Seen, Settings
+from jobs.rolls.sources import Source, fingerprint, source
+from jobs.rolls.verdicts import judge
 from jobs.rolls.workloads import Workload, workload
 from tests.workloads import workload as manifest
 
@@ -105,3 +110,22 @@ def test_what_several_places_use_of_one_source_comes_together() -> None:
     )
     whole = {**pod, "volumes": [{"name": "v", "configMap": {"name": "settings"}}]}
     assert read("Deployment", SEEN, pod=whole).references[0] == Reference("ConfigMap", "settings", None, True, ("b",))
+
+
+@pytest.mark.parametrize(("changed", "busy", "code"), [(60, 0, "changed"), (0, 60, "held")])
+def test_only_what_changed_has_to_settle(changed: int, busy: int, code: str) -> None:
+    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    volumes = [{"name": name, "configMap": {"name": name}} for name in ("settings", "busy")]
+    found = read("Deployment", SEEN, pod={"volumes": volumes})
+    same = {each.used: fingerprint(each, Source({"a": "1"})) for each in found.references}
+    found = structs.replace(found, baseline=baseline.of(found.uid, same).encode())
+    sources = {
+        ObjectKey("ConfigMap", "settings", "shop"): Source({"a": "2"}, now - timedelta(minutes=changed)),
+        ObjectKey("ConfigMap", "busy", "shop"): Source({"a": "1"}, now - timedelta(minutes=busy)),
+    }
+    seen = Seen((found.key,), workloads={found.key: found}, sources=sources)
+
+    verdict = judge(found.key, seen, Settings(settle=timedelta(minutes=5)), now)
+
+    assert isinstance(verdict, Finding)
+    assert verdict.code == code
