@@ -5,6 +5,7 @@ https://github.com/kubernetes/community/blob/master/contributors/devel/sig-archi
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -63,8 +64,10 @@ def event(about: ObjectKey, api_version: str, uid: str, condition: Condition, no
     """
     time = f"{now:%Y-%m-%dT%H:%M:%SZ}"
     involved = {"apiVersion": api_version, "kind": about.kind, "namespace": about.namespace, "name": about.name}
-    # As client-go names them: unique by the time, and short enough for any name.
-    name = f"{about.name[:200].rstrip('-.')}.{int(now.timestamp() * 1e9):x}"
+    # Short enough for any name, and another one for each object: a Deployment and a StatefulSet may share theirs. The
+    # same again if the answer was lost.
+    digest = hashlib.sha256(f"{about.kind} {about.name} {uid} {now.timestamp()}".encode()).hexdigest()[:16]
+    name = f"{about.name[:200].rstrip('-.')}.{digest}"
     return {
         "apiVersion": "v1",
         "kind": "Event",

@@ -72,6 +72,22 @@ def test_the_first_run_rolls_nothing_and_a_change_rolls_once(api: Api, roll: Run
     assert (roll().summary, api.writes()) == ({"unchanged": 1}, [])
 
 
+def test_each_workload_of_a_name_has_an_event_of_its_own(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    for made in [api.create(workload(space, kind=kind)) for kind in KINDS]:
+        settle(api, made)
+    assert roll().summary == {"annotated": 3}
+    for kind in KINDS:
+        settle(api, workload(space, kind=kind))
+    changed(api, source)
+
+    assert roll().summary == {"restarted": 3}
+
+    told = [each["involvedObject"]["kind"] for each in api.events() if each["reason"] == "ConfigChanged"]
+    assert sorted(told) == sorted(KINDS)
+
+
 def test_sources_that_change_together_are_one_rollout(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     names = [f"settings-{number}" for number in range(4)]
