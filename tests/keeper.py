@@ -136,7 +136,7 @@ def down() -> None:
     if pid := _keeper_of(PLAYGROUND):
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + END_SECONDS
-        while _keeper_of(PLAYGROUND) == pid:
+        while _keeps(pid, PLAYGROUND):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"process {pid} has not ended {PLAYGROUND}")
             time.sleep(0.1)
@@ -147,11 +147,19 @@ def down() -> None:
 
 def _keeper_of(folder: Path) -> int | None:
     """The process that keeps a cluster there."""
-    with contextlib.suppress(OSError, ValueError):
+    try:
         pid = int((folder / "keeper.pid").read_text())
-        if str(folder) in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
-            return pid
-    return None
+    except (OSError, ValueError):
+        return None
+    return pid if _keeps(pid, folder) else None
+
+
+def _keeps(pid: int, folder: Path) -> bool:
+    """Whether that process keeps a cluster there, or is removing it: what it wrote may be gone by then."""
+    try:
+        return str(folder) in Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return False
 
 
 def main(command: str, *arguments: str) -> None:
