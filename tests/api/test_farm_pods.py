@@ -325,8 +325,7 @@ def test_one_that_nobody_will_collect_is_told_with_what_to_do(api: Api, farm: Ru
 
 def test_one_whose_pod_is_being_deleted_or_that_something_owns_is_no_stray(api: Api, farm: Run) -> None:
     shop = farmed(api)
-    held = {"finalizers": ["example.com/held"]}
-    going, other = api.create(pod(shop, "going", **held)), api.create(pod(shop, "other"))
+    going, other = (api.create(pod(shop, name, finalizers=["example.com/held"])) for name in ("going", "other"))
     api.create(pod(shop, "web"))
     farm()
     disown(api, farm_pod(shop, "going"))
@@ -336,7 +335,8 @@ def test_one_whose_pod_is_being_deleted_or_that_something_owns_is_no_stray(api: 
 
     found = codes(farm("-v"))
     check = farm("--check")
-    api.patch(going, {"metadata": {"finalizers": None}})
+    for each in (going, other):
+        api.patch(each, {"metadata": {"finalizers": None}})
 
     notes = [(f"farm-{name}", "retained", "told") for name in ("going", "web")]
     assert found == [notes[0], ("farm-other", "unchanged", "told"), notes[1]]
