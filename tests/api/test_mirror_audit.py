@@ -102,11 +102,15 @@ def no_address(mirrors: Mirrors, mirror: Mirror) -> None:
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}"
     mirrors.api.call("DELETE", f"{path}?gracePeriodSeconds=0")
 
+    def ready() -> bool:
+        return bool((mirrors.api.get(mirror.stateful_set.document()) or {})["status"].get("readyReplicas") == 1)
+
     def ready_without_address() -> bool:
         for each in mirrors.pods(mirror, "registry"):
             mirrors.run_pod(each, address="")
-        return bool((mirrors.api.get(mirror.stateful_set.document()) or {})["status"].get("readyReplicas") == 1)
+        return ready()
 
+    wait_for(lambda: not ready(), "the pod to be missed")
     wait_for(ready_without_address, "a pod that is ready and has no address")
     return None
 
