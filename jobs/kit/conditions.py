@@ -64,10 +64,10 @@ def event(about: ObjectKey, api_version: str, uid: str, condition: Condition, no
     """
     time = f"{now:%Y-%m-%dT%H:%M:%SZ}"
     involved = {"apiVersion": api_version, "kind": about.kind, "namespace": about.namespace, "name": about.name}
-    # Short enough for any name, and another one for each object: a Deployment and a StatefulSet may share theirs. The
-    # same again if the answer was lost.
-    digest = hashlib.sha256(f"{about.kind} {about.name} {uid} {now.timestamp()}".encode()).hexdigest()[:16]
-    name = f"{about.name[:200].rstrip('-.')}.{digest}"
+    # As client-go names them, in the order of time and short enough for any name; and another one for each object: a
+    # Deployment and a StatefulSet may share theirs. The same again if the answer was lost.
+    digest = hashlib.sha256(f"{about.kind} {about.name} {uid}".encode()).hexdigest()[:8]
+    name = f"{about.name[:200].rstrip('-.')}.{int(now.timestamp() * 1e9):x}-{digest}"
     return {
         "apiVersion": "v1",
         "kind": "Event",
