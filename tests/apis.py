@@ -52,7 +52,10 @@ class ApiError(Exception):
 
 @dataclass
 class Api:
-    """An API server with helpers for small test worlds of plain dicts."""
+    """An API server with helpers for small test worlds of plain dicts.
+
+    `kept` are objects of the session by their path: `clean()` restores those that the test changed.
+    """
 
     kind: Literal["sandbox", "real"]
     url: str
@@ -62,10 +65,12 @@ class Api:
     folder: Path
     log_position: Callable[[], int]
     log_since: Callable[[int], list[Request]]
+    kept: Mapping[str, Object] = field(default_factory=dict)
     token: str = field(default_factory=lambda: secrets.token_hex(3))
 
     def __post_init__(self) -> None:
         self._made: list[str] = []
+        self._changed: set[str] = set()
         self._of_thread = threading.local()
         self._resources: dict[tuple[str, str], tuple[str, bool]] = {}
         self.mark()
@@ -83,6 +88,8 @@ class Api:
         token: str | None = None,
     ) -> Answer:
         """Send one request, as admin or with a token, and read the whole answer."""
+        if method != "GET":
+            self._changed |= self.kept.keys() & {path.partition("?")[0]}
         sent = {
             "Authorization": f"Bearer {token or self.admin_token}",
             "User-Agent": "tests",
@@ -219,7 +226,9 @@ class Api:
         wait_for(lambda: self.request("GET", path)[0] == 200, f"{path} to be served")
 
     def clean(self) -> None:
-        """Delete what the test and its jobs made, rules first, without waiting for namespaces to go."""
+        """Restore `kept` and delete what the test and its jobs made, rules first; namespaces go in the background."""
+        for path in self._changed:
+            self.put(self.kept[path])
         rules = [path for path in self._made if "/kubechores.dev/" in path]
         for path in rules + self._made[::-1]:
             self.request("DELETE", path)
@@ -334,8 +343,8 @@ def _look_for_canaries(obj: Object) -> None:
 # servers
 
 
-def real_api(plane: ControlPlane, folder: Path) -> Api:
-    """A test's view of the control plane."""
+def real_api(plane: ControlPlane, folder: Path, kept: Mapping[str, Object] | None = None) -> Api:
+    """A test's view of the control plane, with the objects that `clean()` restores."""
 
     def position() -> int:
         return plane.audit_log.stat().st_size
@@ -343,7 +352,9 @@ def real_api(plane: ControlPlane, folder: Path) -> Api:
     def since(start: int) -> list[Request]:
         return _audited(plane.audit_log, start)
 
-    return Api("real", plane.url, plane.admin_token, plane.ca_file, plane.kubeconfig, folder, position, since)
+    return Api(
+        "real", plane.url, plane.admin_token, plane.ca_file, plane.kubeconfig, folder, position, since, kept or {}
+    )
 
 
 def _audited(log: Path, start: int) -> list[Request]:

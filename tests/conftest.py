@@ -13,9 +13,9 @@ import click.testing
 import pytest
 
 from tests import canary
-from tests.apis import Api, real_api, sandbox_api
+from tests.apis import Api, Object, real_api, sandbox_api
 from tests.control_plane import ControlPlane, control_plane, missing
-from tests.manifests import ROOT, load
+from tests.manifests import everything
 from tests.one_node import impossible
 
 Chores = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -31,16 +31,28 @@ def plane() -> Iterator[ControlPlane]:
         yield started
 
 
+@pytest.fixture(scope="session")
+def manifests(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Object]:
+    """The manifests of cronjobs/, installed on the real control plane once for the whole session, by their paths."""
+    api = real_api(plane, tmp_path_factory.mktemp("install"))
+    for obj in everything():
+        api.put(obj)
+    return {api.path(obj): obj for obj in everything()}
+
+
 @pytest.fixture(params=["sandbox", pytest.param("real", marks=pytest.mark.cluster)])
 def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
-    """An API server: the embedded one, fresh, and then the real one, shared by all tests."""
+    """An API server: the embedded one, fresh, and then the real one, shared by all tests and with our manifests."""
     if request.param == "sandbox":
         from kubesandbox import Sandbox
+        from tests import embedded
 
-        with Sandbox(port=0) as sandbox:
+        template = embedded.installed() if "installed" in request.fixturenames else embedded.empty()
+        with Sandbox(of=template) as sandbox:
             yield sandbox_api(sandbox, tmp_path)
         return
-    api = real_api(request.getfixturevalue("plane"), tmp_path)
+    kept = request.getfixturevalue("manifests")
+    api = real_api(request.getfixturevalue("plane"), tmp_path, kept)
     yield api
     api.clean()
 
@@ -48,9 +60,6 @@ def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
 @pytest.fixture
 def installed(api: Api) -> Path:
     """The manifests of cronjobs/ are installed; gives the kubeconfig of the sync-copies job."""
-    for obj in [*load(ROOT / "cronjobs"), *load(ROOT / "cronjobs" / "mirror-repair")]:
-        api.put(obj)
-    api.mark()
     return api.service_account_kubeconfig("kube-chores", "sync-copies")
 
 
