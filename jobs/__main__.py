@@ -9,13 +9,15 @@ import click
 
 from jobs import __version__
 
-# The command's name, and the module that has it as `command`. A module is imported when its command is wanted.
-COMMANDS = {
+# By name, the modules that have a `command`; each is imported only when its command runs.
+JOBS = {
     "sync-copies": "jobs.sync_copies",
     "fetch-rates": "jobs.fetch_rates",
     "mirror-audit": "jobs.mirror_audit",
     "roll-workloads": "jobs.roll_workloads",
     "farm-pods": "jobs.farm_pods",
+}
+COMMANDS = JOBS | {
     "install-crds": "jobs.install_crds",
     "mirror-node": "jobs.mirror_node",
     "demo": "jobs.demo",

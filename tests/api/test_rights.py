@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,15 +11,15 @@ import pytest
 
 from tests.api.conftest import Ran, Run
 from tests.apis import Api, Request, wait_for
-from tests.farm import farm_pod, farmed, pod
-from tests.manifests import ROOT, load
-from tests.mirrors import Mirrors, credentials, registry_mirror
+from tests.every_job import rights_worlds
+from tests.every_job.fetch_rates import rates_to_fetch
+from tests.manifests import ROOT, everything, load
 from tests.rates import RatesServer
-from tests.workloads import FROM_A_VOLUME, KINDS, settle, workload
-from tests.worlds import at, configmap, exchange_rate, rule, secret
+from tests.worlds import at, configmap, rule, secret
 
+pytestmark = pytest.mark.usefixtures("installed")
 Object = dict[str, Any]
-SHIPPED = [*load(ROOT / "cronjobs"), *load(ROOT / "cronjobs" / "mirror-repair")]
+SHIPPED = everything()
 VERBS = {"POST": "create", "PUT": "update", "DELETE": "delete", "PATCH": "patch"}
 
 
@@ -83,115 +82,23 @@ GROUPS = {
 
 
 @pytest.fixture
-def run(request: pytest.FixtureRequest, api: Api, job: str) -> Run:
-    """Run the job in a world in which that does everything: list, read one, create, replace, delete, tell."""
-    if job == "sync-copies":
-        run: Run = request.getfixturevalue("sync")
-        copies_to_make(api, run)
-    elif job == "fetch-rates":
-        run = request.getfixturevalue("fetch")
-        rates_to_fetch(api, run)
-    elif job == "roll-workloads":
-        run = request.getfixturevalue("roll")
-        workloads_to_roll(api, run)
-    elif job == "mirror-audit":
-        run = request.getfixturevalue("audit")
-        mirrors_to_audit(request.getfixturevalue("mirrors"))
-    elif job == "farm-pods":
-        run = request.getfixturevalue("farm")
-        pods_to_tell_of(api, run)
-    else:
-        repair: Run = request.getfixturevalue("repair")
-        mirrors_to_repair(request.getfixturevalue("mirrors"), repair)
-        run = partial(repair, "--allow-cache-loss")
-    return run
+def run(request: pytest.FixtureRequest, account: str) -> Run:
+    """Run the job as an account in a world in which it uses each of its rights."""
+    world = rights_worlds()[account]
+    run: Run = request.getfixturevalue(world.fixture)
+    world.build(request, run)
+    return partial(run, *world.arguments)
 
 
-def mirrors_to_repair(mirrors: Mirrors, repair: Run) -> None:
-    api = mirrors.api
-    api.create(credentials(mirrors.name("login"), "quay.io"))
-    storage_class = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "example.com/none"}
-    api.create({**storage_class, "metadata": {"name": mirrors.name("fixed")}, "allowVolumeExpansion": False})
-    gone = mirrors.well("gone", "gcr.io")
-    api.delete(registry_mirror(gone.asked.name))
-    assert repair().exit_code == 0
-    mirrors.settle(gone)
-    api.delete(registry_mirror(mirrors.well("going", "ghcr.io").asked.name))
-    drifted = mirrors.well("drifted", "quay.io", credentialsSecret=mirrors.name("login"))
-    for child in drifted.children:
-        mirrors.edit(child.document(), {"metadata": {"labels": {"app.kubernetes.io/name": "theirs"}}})
-    api.delete(mirrors.well("partly", "docker.io").daemon_set.document())
-    small = mirrors.well("small", "example.com", storage={"storageClassName": mirrors.name("fixed")})
-    mirrors.edit(registry_mirror(small.asked.name), {"spec": {"storage": {"size": "30Gi"}}})
-    mirrors.ask("new", "registry.example.com")
-
-
-def mirrors_to_audit(mirrors: Mirrors) -> None:
-    mirrors.api.create(credentials(mirrors.name("login")))
-    mirrors.well(credentialsSecret=mirrors.name("login"))
-    mirrors.ask("missing", "gcr.io")
-
-
-def pods_to_tell_of(api: Api, farm: Callable[[], Ran]) -> None:
-    shop = farmed(api)
-    api.create(pod(shop, "kept"))
-    assert farm().exit_code == 0
-    api.patch(farm_pod(shop, "kept"), {"metadata": {"ownerReferences": None}})
-    api.create(pod(shop, "new"))
-
-
-def rates_to_fetch(api: Api, fetch: Callable[[], Ran]) -> None:
-    shop = api.namespace("shop")
-    moved = api.create(exchange_rate(shop, "moved"))
-    stale = api.create(exchange_rate(shop, "stale"))
-    taken = api.create(exchange_rate(shop, "taken"))
-    api.create({**configmap(shop, "taken"), "data": {}})
-    assert fetch().exit_code == 0
-    api.patch(moved, {"spec": {"configMapName": "elsewhere"}})
-    assert fetch().exit_code == 0
-    api.patch(configmap(shop, stale["metadata"]["name"]), {"data": {"rate": "0"}})
-    api.patch(taken, {"spec": {"maxChange": 5}})
-    api.create(exchange_rate(shop, "fresh", "JPY"))
-
-
-def workloads_to_roll(api: Api, roll: Callable[[], Ran]) -> None:
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
-    api.create(secret(space))
-    login = {"name": "login", "secret": {"secretName": "login"}}
-    pod = {"volumes": [*FROM_A_VOLUME["volumes"], login]}
-    made = [api.create(workload(space, "rolled", kind, pod=pod)) for kind in KINDS]
-    assert roll().exit_code == 0
-    for each in made:
-        settle(api, each)
-    api.patch(source, {"data": {"a": "changed"}})
-
-
-def copies_to_make(api: Api, sync: Callable[[], Ran]) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
-    for make, kind in ((configmap, "configmap"), (secret, "secret")):
-        for name in ("kept", "gone"):
-            api.create(make(home, name))
-        api.create(rule(f"{kind}s", home, f"*-{api.token}", ruleType=kind))
-    assert sync().exit_code == 0
-    for make in (configmap, secret):
-        api.delete(make(home, "gone"))
-        api.patch(at(team, make(home, "kept")), {"data": {"extra": "eA=="}})
-    for number in range(2):
-        api.namespace(f"new-{number}")
-
-
-@pytest.mark.parametrize(
-    "job", ["sync-copies", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads", "farm-pods"]
-)
-def test_the_shipped_rights_are_enough_and_none_is_unused(api: Api, job: str, run: Run) -> None:
+@pytest.mark.parametrize("account", rights_worlds())
+def test_the_shipped_rights_are_enough_and_none_is_unused(api: Api, account: str, run: Run) -> None:
     api.mark()
 
     assert run().exit_code == 0
 
     needed = set().union(*map(used, api.requests()))
     assert needed - {("create", "selfsubjectaccessreviews")} == {
-        (right.verb, right.resource) for right in rights() if right.job == job
+        (right.verb, right.resource) for right in rights() if right.job == account
     }
 
 
@@ -205,7 +112,9 @@ def used(request: Request) -> set[tuple[str, str]]:
     return {(verb, resource), ("create" if (verb, request.status) == ("patch", 201) else verb, resource)}
 
 
-@pytest.mark.parametrize(("job", "right"), [(right.job, right) for right in rights()], ids=str)
+# On the embedded server: tests/contract proves that both authorizers decide alike.
+@pytest.mark.parametrize("api", ["sandbox"], indirect=True)
+@pytest.mark.parametrize(("account", "right"), [(right.job, right) for right in rights()], ids=str)
 def test_a_dropped_right_is_named_and_exits_2(api: Api, right: Right, run: Run) -> None:
     drop(api, right)
 

@@ -9,20 +9,15 @@ from typing import Any
 import pytest
 
 from tests.api.conftest import Ran
-from tests.api.test_rights import copies_to_make, pods_to_tell_of, rates_to_fetch, rights, workloads_to_roll
+from tests.api.test_rights import rights
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import audit_events
+from tests.every_job import rights_worlds
 from tests.node.hands import JOBS, Jobs
 from tests.node.publisher import Publisher
 from tests.one_node import Node
 
 pytestmark = pytest.mark.node
-MAKE = {
-    "sync-copies": copies_to_make,
-    "fetch-rates": rates_to_fetch,
-    "roll-workloads": workloads_to_roll,
-    "farm-pods": pods_to_tell_of,
-}
 ENV = {"roll-workloads": {"CHORES_SETTLE": "0", "CHORES_COOL_DOWN": "0"}}
 
 
@@ -45,7 +40,7 @@ def test_a_run_uses_every_shipped_rule_and_nothing_else(
         assert jobs.end(runs[-1]) == "Complete"
         return Ran(0, jobs.log(runs[-1]), "")
 
-    MAKE[job](api, run)
+    rights_worlds()[job].build(request, run)
     start = node.plane.audit_log.stat().st_size
     run()
     received = "RequestReceived"

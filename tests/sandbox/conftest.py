@@ -1,5 +1,60 @@
 """Fixtures that the tests of disturbed runs share."""
 
-from tests.sandbox.small_world import quick, small_world, undisturbed
+from __future__ import annotations
 
-__all__ = ["quick", "small_world", "undisturbed"]
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from jobs.kit import cluster, transport
+from jobs.kit.transport import Transport
+from kubesandbox import Sandbox
+from tests import embedded
+from tests.apis import sandbox_api
+from tests.every_job import fault_worlds
+from tests.fault_world import Built, differing, served
+
+PAGE = 3  # so that lists have several pages
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[None]:
+    """Small pages, one request after the other, and no pauses before a retry, for all tests of a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "PAGE_SIZE", PAGE)
+        patch.setattr(cluster, "DATA_PAGE_SIZE", PAGE)
+        patch.setattr(transport, "IN_FLIGHT", 1)
+        patch.setattr(transport, "LONGEST_PAUSE_SECONDS", 0.0)
+        yield
+
+
+@pytest.fixture(scope="module")
+def built(request: pytest.FixtureRequest, quick: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
+    """The world of this name, built."""
+    world = fault_worlds()[request.param]
+    with ExitStack() as stack:
+        with Sandbox(of=embedded.installed()) as sandbox:
+            folder: Path = tmp_path_factory.mktemp(world.name)
+            env = stack.enter_context(world.build(sandbox_api(sandbox, folder)))
+            template = Sandbox(of=sandbox)
+        with served(template, world.job, env) as undisturbed:
+            untouched = world.untouched(undisturbed)
+            ran = undisturbed.run()
+            assert (ran.exit_code, ran.summary) == (world.exit_code, dict(world.summary)), ran
+            assert differing(world.untouched(undisturbed), untouched) == []
+            yield Built(world, template, env, undisturbed.requests(), world.state(undisturbed))
+
+
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Set the transport's time limits."""
+    defaults = Transport.__init__.__kwdefaults__
+    assert defaults
+
+    def limit(**seconds: float) -> None:
+        for name, value in seconds.items():
+            monkeypatch.setitem(defaults, name, value)
+
+    return limit

@@ -1,21 +1,22 @@
-"""Runs against a server with a bad day: each fault at each request, lasting ones, and lists that are cut short."""
+"""Each job in each of its worlds, killed, disturbed, delayed or run twice at once at each of its requests."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from jobs.kit.transport import Transport
-from kubesandbox import Fault, Request, Sandbox
-from tests.sandbox.small_world import FOREIGN, Key, Object, World, differing, served, trace
+from jobs.kit import transport
+from kubesandbox import Fault, Request
+from tests.every_job import fault_worlds
+from tests.fault_world import Built, Key, State, World, differing
 
-pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.sweep]
+pytestmark = [pytest.mark.parametrize("built", list(fault_worlds()), indirect=True, scope="module"), pytest.mark.sweep]
 
-TIME_LIMIT = 0.06  # of a request that is held longer than that
+TIME_LIMIT = 0.06  # of a request that is answered later than that
 GIVE_UP = 30.0
 
 ONCE: dict[str, dict[str, Any]] = {
@@ -27,89 +28,7 @@ ONCE: dict[str, dict[str, Any]] = {
     "truncated": {"kind": "truncate"},
     "410 in a list": {"status": 410},
     "401": {"status": 401},
-    "late": {},
 }
-# Others are got over by the run itself. On a busy machine more requests are late than the one that is held.
-EXPECTED = {"401": {2}, "late": {0, 1}}
-
-
-@pytest.fixture
-def limit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Set the transport's time limits."""
-
-    defaults = Transport.__init__.__kwdefaults__
-    assert defaults
-
-    def limit(**seconds: float) -> None:
-        for name, value in seconds.items():
-            monkeypatch.setitem(defaults, name, value)
-
-    return limit
-
-
-@pytest.mark.parametrize("fault", ONCE)
-def test_a_run_or_the_next_makes_good_for_a_fault_at_any_request(
-    small_world: Sandbox,
-    undisturbed: dict[Key, Object],
-    limit: Callable[..., None],
-    capsys: pytest.CaptureFixture[str],
-    fault: str,
-) -> None:
-    numbers = [number for number, each in enumerate(trace(small_world)) if _is_hit(fault, each)]
-    before = _foreign(small_world)
-    wrong: dict[str, object] = {}
-    codes: Counter[int] = Counter()
-
-    for number in numbers:
-        with served(small_world) as world:
-            code, hit = _late(world, number, limit) if fault == "late" else _faulty(world, number, ONCE[fault])
-            codes[int(code)] += 1
-            found: list[object] = [] if code in EXPECTED.get(fault, {0}) else [f"exit {code}"]
-            if code:
-                found += [ran for ran in [world.run()] if ran.exit_code]
-            end = world.end()
-            found += differing(end, undisturbed) + differing({key: end[key] for key in FOREIGN}, before)
-        if found:
-            wrong[f"request {number}, {hit.method} {hit.path}"] = found
-
-    with capsys.disabled():
-        print(f"\n{len(numbers)} runs with {fault}: exit codes {dict(codes)}")  # noqa: T201 - seen without -s
-    assert wrong == {}
-    assert len(numbers) > (5 if fault == "410 in a list" else 20)
-
-
-def _is_hit(fault: str, request: Request) -> bool:
-    """Whether the fault says anything new at this request: a late read changes nothing."""
-    if fault == "410 in a list":
-        return "continue" in request.query
-    return fault != "late" or request.method != "GET"
-
-
-def _foreign(small_world: Sandbox) -> dict[Key, Object]:
-    objects = World(small_world).objects()
-    return {key: objects[key] for key in FOREIGN}
-
-
-def _faulty(world: World, number: int, fault: dict[str, Any]) -> tuple[int, Request]:
-    world.sandbox.inject(Fault(skip=number, **fault))
-    code = world.run().exit_code
-    world.sandbox.clear_faults()
-    return code, world.requests()[number]
-
-
-def _late(world: World, number: int, limit: Callable[..., None]) -> tuple[int, Request]:
-    """Hold a request past its time limit, and let the server handle it when the run is over."""
-    release, handled = threading.Event(), threading.Event()
-    world.sandbox.inject(Fault(kind="call-before", skip=number, call=lambda: release.wait(GIVE_UP)))
-    world.sandbox.inject(Fault(kind="call-after", skip=number, call=handled.set))
-    limit(request_seconds=TIME_LIMIT)
-    code = world.run().exit_code
-    limit(request_seconds=GIVE_UP)
-    release.set()
-    assert handled.wait(GIVE_UP)
-    return code, world.requests()[-1]
-
-
 LASTING: dict[str, dict[str, Any]] = {
     "500": {"status": 500},
     "403": {"status": 403},
@@ -117,46 +36,159 @@ LASTING: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("fault", LASTING)
-def test_a_write_that_keeps_failing_stops_no_other_and_is_told_once(
-    small_world: Sandbox,
-    undisturbed: dict[Key, Object],
-    limit: Callable[..., None],
-    capsys: pytest.CaptureFixture[str],
-    fault: str,
+def wrong_afterwards(built: Built, cluster: World, untouched: State) -> list[object]:
+    """What is not as it should be after the run that follows, and after one more."""
+    ran = cluster.run()
+    found = [*differing(built.world.state(cluster), built.end)]
+    writes = len(cluster.writes())
+    again = cluster.run()
+    return [
+        *(each for each in (ran, again) if each.exit_code != built.world.exit_code),
+        *found,
+        *(f"again {each.method} {each.path}" for each in cluster.writes()[writes:]),
+        *differing(built.world.untouched(cluster), untouched),
+    ]
+
+
+def sweep(built: Built, numbers: Sequence[int], disturb: Callable[[World, int], list[object]]) -> dict[str, object]:
+    """Disturb a run at each of these requests; gives what was wrong, by request."""
+    wrong: dict[str, object] = {}
+    for number in numbers:
+        with built.serve() as cluster:
+            untouched = built.world.untouched(cluster)
+            found = disturb(cluster, number) + wrong_afterwards(built, cluster, untouched)
+        if found:
+            wrong[built.name(number)] = found
+    return wrong
+
+
+def report(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    with capsys.disabled():
+        print(f"\n{text}")  # noqa: T201 - seen without -s
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_the_next_run_finishes_what_a_killed_one_began(
+    built: Built, capsys: pytest.CaptureFixture[str], when: str
 ) -> None:
+    # After a read is before the next request.
+    numbers = [n for n, each in enumerate(built.trace) if when == "before" or each.method != "GET"]
+
+    def kill(cluster: World, number: int) -> list[object]:
+        return [] if cluster.run_killed(number, when) else ["it ended by itself"]
+
+    wrong = sweep(built, numbers, kill)
+
+    report(capsys, f"{len(numbers)} runs of {built.world} killed {when} a request")
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_the_next_run_finishes_what_a_killed_one_began_with_many_requests_in_flight(
+    built: Built, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    monkeypatch.setattr(transport, "IN_FLIGHT", MANY)
+
+    def kill(cluster: World, number: int) -> list[object]:
+        cluster.run_killed(number, when)  # fewer requests may come before its end than when they come one by one
+        return []
+
+    assert sweep(built, range(0, len(built.trace), 4), kill) == {}
+
+
+MANY = transport.IN_FLIGHT
+
+
+@pytest.mark.parametrize("fault", ONCE)
+def test_a_run_or_the_next_makes_good_for_a_fault_at_any_request(
+    built: Built, capsys: pytest.CaptureFixture[str], fault: str
+) -> None:
+    numbers = [n for n in built.points() if fault != "410 in a list" or "continue" in built.trace[n].query]
+    expected = built.world.unauthorized if fault == "401" else {built.world.exit_code}
+    codes: Counter[int] = Counter()
+
+    def disturb(cluster: World, number: int) -> list[object]:
+        cluster.sandbox.inject(Fault(skip=number, **ONCE[fault]))
+        code = cluster.run().exit_code
+        cluster.sandbox.clear_faults()
+        codes[int(code)] += 1
+        return [] if code in expected else [f"exit {code}"]
+
+    wrong = sweep(built, numbers, disturb)
+
+    report(capsys, f"{len(numbers)} runs of {built.world} with {fault}: exit codes {dict(codes)}")
+    assert wrong == {}
+
+
+def test_a_run_or_the_next_makes_good_for_a_write_that_is_handled_after_its_time_limit(
+    built: Built, limit: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbers = [number for number, each in enumerate(built.trace) if each.method != "GET"]
+    codes: Counter[int] = Counter()
+
+    def disturb(cluster: World, number: int) -> list[object]:
+        """Handle a request once the run is over. On a busy machine other requests may be late as well."""
+        release, handled = threading.Event(), threading.Event()
+        cluster.sandbox.inject(Fault(kind="call-before", skip=number, call=lambda: release.wait(GIVE_UP)))
+        cluster.sandbox.inject(Fault(kind="call-after", skip=number, call=handled.set))
+        limit(request_seconds=TIME_LIMIT)
+        code = cluster.run().exit_code
+        limit(request_seconds=GIVE_UP)
+        release.set()
+        assert handled.wait(GIVE_UP)
+        codes[int(code)] += 1
+        return [] if code in (built.world.exit_code, 1) else [f"exit {code}"]
+
+    wrong = sweep(built, numbers, disturb)
+
+    report(capsys, f"{len(numbers)} runs of {built.world} with a late write: exit codes {dict(codes)}")
+    assert wrong == {}
+
+
+def test_runs_that_overlap_anywhere_end_where_one_ends(built: Built) -> None:
+    def disturb(cluster: World, number: int) -> list[object]:
+        cluster.sandbox.inject(Fault(kind="call-before", call=cluster.run_elsewhere, skip=number))
+        ran = cluster.run()
+        return [] if ran.exit_code == built.world.exit_code else [ran]
+
+    assert sweep(built, built.points(), disturb) == {}
+
+
+@pytest.mark.parametrize("fault", LASTING)
+def test_a_write_that_keeps_failing_stops_no_other_and_is_reported_once(
+    built: Built, limit: Callable[..., None], fault: str
+) -> None:
+    if not built.world.independent_writes:
+        pytest.skip(f"{built.world} takes a step when the one before is done")
     limit(retry_seconds=0)
-    writes = sorted({(each.method, each.path) for each in trace(small_world) if _writes_a_copy(each)})
     wrong: dict[str, object] = {}
 
-    for method, path in writes:
-        with served(small_world) as world:
-            world.sandbox.inject(Fault(method, path, times=None, **LASTING[fault]))
-            found = _while_it_lasts(world, path, undisturbed)
-            world.sandbox.clear_faults()
-            ran = world.run()
-            found += [ran] if ran.exit_code else []
-            found += differing(world.end(), undisturbed)
+    for method, path in sorted({(each.method, each.path) for each in built.trace if is_of_the_state(built, each)}):
+        with built.serve() as cluster:
+            untouched = built.world.untouched(cluster)
+            cluster.sandbox.inject(Fault(method, path, times=None, **LASTING[fault]))
+            found = _while_it_lasts(built, cluster, path)
+            cluster.sandbox.clear_faults()
+            found += wrong_afterwards(built, cluster, untouched)
         if found:
             wrong[f"{method} {path}"] = found
 
-    with capsys.disabled():
-        print(f"\n{len(writes)} writes that keep failing with {fault}")  # noqa: T201 - seen without -s
     assert wrong == {}
-    assert len(writes) > 10
 
 
-def _writes_a_copy(request: Request) -> bool:
-    return request.method != "GET" and bool({"configmaps", "secrets"} & set(request.path.split("/")))
+def is_of_the_state(built: Built, request: Request) -> bool:
+    """Whether it writes an object and not a status, an Event or a review."""
+    return request.method != "GET" and resource(request) in {plural for plural, _, _ in built.end}
 
 
-def _while_it_lasts(world: World, path: str, undisturbed: dict[Key, Object]) -> list[object]:
-    """What is wrong while writes to `path` fail: others undone, another exit code, or the same told twice."""
-    first = world.run()
-    undone = [key for key in differing(world.end(), undisturbed) if key[0] != "copyrators"]
-    told = len(world.writes())
-    second = world.run()
-    again = [each.path for each in world.writes()[told:] if not _writes_a_copy(each)]
+def _while_it_lasts(built: Built, cluster: World, path: str) -> list[object]:
+    """What is wrong while writes to `path` fail: others undone, another exit code, or the same reported twice."""
+    first = cluster.run()
+    statuses = {plural for plural, _, _ in built.end if (("PATCH", f"{plural}/status") in built.world.sent)}
+    undone = [key for key in differing(built.world.state(cluster), built.end) if key[0] not in statuses]
+    reported = len(cluster.writes())
+    second = cluster.run()
+    again = [each.path for each in cluster.writes()[reported:] if not is_of_the_state(built, each)]
     return [
         *(ran for ran in (first, second) if ran.exit_code != 1),
         *(key for key in undone if f"/namespaces/{key[1]}/{key[0]}" not in path),
@@ -167,52 +199,48 @@ def _while_it_lasts(world: World, path: str, undisturbed: dict[Key, Object]) -> 
 
 @pytest.mark.parametrize("status", [410, 500])
 def test_a_list_that_fails_half_way_never_leads_to_a_deletion(
-    small_world: Sandbox,
-    undisturbed: dict[Key, Object],
-    limit: Callable[..., None],
-    capsys: pytest.CaptureFixture[str],
-    status: int,
+    built: Built, limit: Callable[..., None], status: int
 ) -> None:
     limit(retry_seconds=0)
-    lists = [each.path for each in trace(small_world) if "limit" in each.query]
     wrong: dict[str, object] = {}
+    lists = [(number, built.trace[number].path) for number in built.points() if "limit" in built.trace[number].query]
 
-    for number, path in enumerate(lists):
-        earlier = lists[:number].count(path)
-        with served(small_world) as world:
-            before = world.objects()
-            world.sandbox.inject(Fault("GET", path, status=status, skip=earlier, times=None))
-            ran = world.run()
-            found: list[object] = [*(before.keys() - world.objects().keys())]
-            found += [] if ran.exit_code == 1 else [ran]
-            world.sandbox.clear_faults()
-            found += differing(world.end(), undisturbed) if world.run().exit_code == 0 else ["the next run failed"]
+    for number, path in lists:
+        earlier = [each.path for each in built.trace[:number]].count(path)
+        with built.serve() as cluster:
+            untouched, before = built.world.untouched(cluster), built.world.state(cluster)
+            cluster.sandbox.inject(Fault("GET", path, status=status, skip=earlier, times=None))
+            ran = cluster.run()
+            cluster.sandbox.clear_faults()
+            found: list[object] = [] if ran.exit_code == 1 else [ran]
+            gone = before.keys() - built.world.state(cluster).keys()
+            # A step that reads everything again may come after one that saw everything, and deleted.
+            found += [key for key in gone if not (built.world.reads_again and is_deleted(built, key))]
+            found += wrong_afterwards(built, cluster, untouched)
         if found:
-            wrong[f"page {earlier} of {path}"] = found
+            wrong[built.name(number)] = found
 
-    with capsys.disabled():
-        print(f"\n{len(lists)} lists that fail with {status}")  # noqa: T201 - seen without -s
     assert wrong == {}
-    assert len(set(lists)) >= 6
+    assert lists
 
 
-def test_a_list_of_copies_that_no_rule_is_about_is_missed_when_it_fails(small_world: Sandbox) -> None:
-    with served(small_world) as world:
-        for _, namespace, name in world.rules():
-            _remove_rule(world, namespace, name)
-        world.sandbox.inject(Fault("GET", "/api/v1/secrets", status=403, times=None))
-        ran = world.run()
+def test_a_world_has_each_kind_of_request_and_lists_of_several_pages(built: Built) -> None:
+    sent = {(each.method, resource(each) + " dry run" * ("dryRun" in each.query)) for each in built.trace}
 
-    assert ran.exit_code == 1
-    assert [each["code"] for each in ran.results if each["severity"] == "error"] == ["unreadable"]
-    assert "a fault was injected" in ran.stdout
+    assert built.world.sent - sent == set()
+    assert [each for each in built.trace if "continue" in each.query]
 
 
-def _remove_rule(world: World, namespace: str, name: str) -> None:
-    cluster = world.sandbox.cluster
-    resource = cluster.find("kubechores.dev", "v1", "copyrators")
-    assert resource
-    with cluster.store.lock:
-        rule = cluster.store.get(resource, namespace, name)
-        assert rule
-        cluster.store.remove(resource, rule)
+def is_deleted(built: Built, key: Key) -> bool:
+    """Whether an undisturbed run deletes an object, be it to make it again."""
+    plural, namespace, name = key
+    path = f"/namespaces/{namespace}/{plural}/{name}"
+    return any(each.method == "DELETE" and each.path.endswith(path) for each in built.trace)
+
+
+def resource(request: Request) -> str:
+    """The resource of a request, with its subresource."""
+    parts = request.path.strip("/").split("/")
+    parts = parts[2:] if parts[0] == "api" else parts[3:]
+    parts = parts[2:] if parts[0] == "namespaces" and len(parts) > 2 else parts
+    return "/".join(parts[::2])

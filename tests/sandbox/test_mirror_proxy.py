@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from jobs.kit.transport import Transport
 from jobs.mirrors.mirror import Mirror
 from kubesandbox import Fault, Sandbox
+from tests import embedded
 from tests.apis import sandbox_api
-from tests.manifests import ROOT, load
+from tests.fault_world import World
 from tests.mirrors import NAMESPACE, Mirrors, registry_mirror
 from tests.rates import status
 from tests.registries import Registries, serve
-from tests.sandbox.small_world import World
 
 FLAGS = ("--reach", "service-proxy")
 
@@ -27,14 +26,10 @@ def registries(tmp_path: Path) -> Iterator[Registries]:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[World, Mirrors, Mirror]]:
-    defaults = Transport.__init__.__kwdefaults__
-    assert defaults
-    monkeypatch.setitem(defaults, "retry_seconds", 0)
-    with Sandbox() as sandbox:
+def world(tmp_path: Path, limit: Callable[..., None]) -> Iterator[tuple[World, Mirrors, Mirror]]:
+    limit(retry_seconds=0)
+    with Sandbox(of=embedded.installed()) as sandbox:
         api = sandbox_api(sandbox, tmp_path)
-        for obj in load(ROOT / "cronjobs"):
-            api.put(obj)
         mirrors = Mirrors(api)
         mirrors.node()
         yield World(sandbox, "mirror-audit"), mirrors, mirrors.make(api.create(registry_mirror()))

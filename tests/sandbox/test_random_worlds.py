@@ -23,11 +23,12 @@ from jobs.kit.model import Finding, Plan
 from jobs.kit.runner import Document
 from jobs.kit.transport import Transport
 from jobs.sync_copies import observe, plan
-from kubesandbox import Sandbox
+from tests import embedded
 from tests.apis import Api, sandbox_api
 from tests.canary import canary
-from tests.manifests import ROOT, load
-from tests.sandbox.small_world import STAMP, Key, Object, World, is_ours, served
+from tests.every_job import sync_copies
+from tests.every_job.sync_copies import JOB, STAMP, is_ours
+from tests.fault_world import Key, Object, World, served
 from tests.worlds import configmap, encoded, rule, secret
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -149,17 +150,6 @@ WORLDS = st.fixed_dictionaries(
 # Making it
 
 
-@pytest.fixture(scope="module")
-def bare() -> Sandbox:
-    """A cluster with the CRDs and the namespace of the rules."""
-    with tempfile.TemporaryDirectory() as folder, Sandbox() as sandbox:
-        api = sandbox_api(sandbox, Path(folder))
-        for obj in load(ROOT / "cronjobs" / "crds"):
-            api.put(obj)
-        api.create(_namespace("kube-chores"))
-        return Sandbox(of=sandbox)
-
-
 def _namespace(name: str, labels: Object | None = None, *, willing: bool = True) -> Object:
     annotations = {} if willing else {"kubechores.dev/copies": "false"}
     metadata = {"name": name, "labels": labels or {}, "annotations": annotations}
@@ -184,7 +174,7 @@ def _build(api: Api, drawn: Object) -> None:
 
 def _edit(api: Api, world: World, drawn: Object) -> None:
     """Change copies by hand, and sources: some are made anew with what cannot be changed in place."""
-    copies = [key for key, each in sorted(world.objects().items()) if is_ours(each)]
+    copies = [key for key, each in sorted(sync_copies.objects(world).items()) if is_ours(each)]
     if drawn["labelled"]:
         for each in copies:
             _try(api, "PATCH", each, EDITS["label"])
@@ -218,9 +208,9 @@ def _try(api: Api, method: str, key: Key, patch: Object | None = None) -> None:
 @PROFILE
 @given(drawn=WORLDS)
 def test_whatever_the_world_a_second_run_writes_nothing_and_what_is_not_ours_stays(
-    bare: Sandbox, drawn: Object
+    drawn: Object,
 ) -> None:
-    with served(bare) as world, tempfile.TemporaryDirectory() as folder:
+    with served(embedded.installed(), JOB) as world, tempfile.TemporaryDirectory() as folder:
         api = sandbox_api(world.sandbox, Path(folder))
         _build(api, drawn)
         _converges(world)
@@ -229,15 +219,15 @@ def test_whatever_the_world_a_second_run_writes_nothing_and_what_is_not_ours_sta
 
 
 def _converges(world: World) -> None:
-    before = world.objects()
-    rules = [each["spec"] for each in world.rules().values()]
+    before = sync_copies.objects(world)
+    specs = [each["spec"] for each in sync_copies.rules(world).values()]
     ran = world.run()
     assert ran.exit_code in (0, 2, 4), ran
     for code in {each["code"] for each in ran.results} | set(ran.summary):
         event(code)
-    after = world.objects()
+    after = sync_copies.objects(world)
     spoiled = [key for key, each in before.items() if not is_ours(each) and after.get(key) != each]
-    assert [key for key in spoiled if not (key in after and _may_be_adopted(before[key], rules))] == []
+    assert [key for key in spoiled if not (key in after and _may_be_adopted(before[key], specs))] == []
     writes = len(world.writes())
     again = world.run()
     assert world.writes()[writes:] == []
@@ -269,11 +259,9 @@ def _selects(rule: Object, obj: Object) -> bool:
 
 @PROFILE
 @given(drawn=WORLDS, seed=st.integers(0, 1 << 32))
-def test_the_plan_of_any_world_is_the_same_whatever_the_order_of_reading(
-    bare: Sandbox, drawn: Object, seed: int
-) -> None:
+def test_the_plan_of_any_world_is_the_same_whatever_the_order_of_reading(drawn: Object, seed: int) -> None:
     told = Settings("kube-chores", verbose=True, diff=True)
-    with served(bare) as world, tempfile.TemporaryDirectory() as folder:
+    with served(embedded.installed(), JOB) as world, tempfile.TemporaryDirectory() as folder:
         api = sandbox_api(world.sandbox, Path(folder))
         _build(api, drawn)
         world.run()

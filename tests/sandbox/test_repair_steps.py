@@ -15,11 +15,12 @@ import pytest
 
 from jobs.mirrors.mirror import Mirror
 from kubesandbox import Fault, Sandbox
+from tests import embedded
 from tests.apis import Api, sandbox_api, wait_for
-from tests.manifests import ROOT, load
+from tests.fault_world import World
+from tests.manifests import ROOT
 from tests.mirrors import NAMESPACE, Mirrors, registry_mirror
 from tests.registries import serve
-from tests.sandbox.small_world import World
 
 REPAIR = [sys.executable, "-m", "jobs", "mirror-audit", "--repair", "-o", "json"]
 
@@ -27,11 +28,8 @@ REPAIR = [sys.executable, "-m", "jobs", "mirror-audit", "--repair", "-o", "json"
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:
     """An embedded cluster with our manifests."""
-    with Sandbox(port=0) as sandbox:
-        made = sandbox_api(sandbox, tmp_path)
-        for obj in [*load(ROOT / "cronjobs"), *load(ROOT / "cronjobs" / "mirror-repair")]:
-            made.put(obj)
-        yield made
+    with Sandbox(of=embedded.installed()) as sandbox:
+        yield sandbox_api(sandbox, tmp_path)
 
 
 def asked(api: Api) -> tuple[Mirrors, Mirror]:
@@ -76,10 +74,8 @@ def test_a_run_that_waits_ends_when_it_is_told_to_and_says_what_it_did(api: Api)
 
 
 def test_what_appears_meanwhile_is_not_taken_over(tmp_path: Path) -> None:
-    with Sandbox(port=0) as sandbox:
+    with Sandbox(of=embedded.installed()) as sandbox:
         api = sandbox_api(sandbox, tmp_path)
-        for obj in load(ROOT / "cronjobs"):
-            api.put(obj)
         api.create(registry_mirror("hub"))
         theirs = {
             "apiVersion": "v1",
@@ -105,10 +101,8 @@ def test_what_appears_meanwhile_is_not_taken_over(tmp_path: Path) -> None:
 
 
 def test_what_changes_before_it_is_deleted_is_deleted_by_a_later_look(tmp_path: Path) -> None:
-    with Sandbox(port=0) as sandbox:
+    with Sandbox(of=embedded.installed()) as sandbox:
         api = sandbox_api(sandbox, tmp_path)
-        for obj in load(ROOT / "cronjobs"):
-            api.put(obj)
         mirrors = Mirrors(api)
         mirror = mirrors.well()
         api.delete(registry_mirror(mirror.asked.name))
@@ -127,10 +121,8 @@ def test_what_changes_before_it_is_deleted_is_deleted_by_a_later_look(tmp_path: 
 
 
 def test_a_mirror_is_asked_at_each_look(tmp_path: Path) -> None:
-    with serve(tmp_path) as registries, Sandbox(port=0) as sandbox:
+    with serve(tmp_path) as registries, Sandbox(of=embedded.installed()) as sandbox:
         api = sandbox_api(sandbox, tmp_path)
-        for obj in load(ROOT / "cronjobs"):
-            api.put(obj)
         mirrors = Mirrors(api)
         mirrors.node()
         mirror = mirrors.well()

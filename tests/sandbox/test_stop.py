@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from kubesandbox import Fault, Sandbox
-from tests import canary
+from tests import canary, embedded
 from tests.apis import Api, sandbox_api, wait_for
 from tests.farm import farmed, listed, pod
-from tests.manifests import ROOT, load
 from tests.mirrors import Mirrors, registry_mirror
 from tests.rates import serve, silence
 from tests.registries import serve as serve_registries
@@ -27,7 +26,7 @@ COPIES = "/api/v1/namespaces/*/configmaps"
 
 @pytest.fixture
 def sandbox() -> Iterator[Sandbox]:
-    with Sandbox() as sandbox:
+    with Sandbox(of=embedded.installed()) as sandbox:
         yield sandbox
 
 
@@ -35,8 +34,6 @@ def sandbox() -> Iterator[Sandbox]:
 def api(sandbox: Sandbox, tmp_path: Path) -> Api:
     """An embedded cluster with one source and forty places for its copies."""
     api = sandbox_api(sandbox, tmp_path)
-    for obj in load(ROOT / "cronjobs"):
-        api.put(obj)
     home = api.namespace("home")
     api.create(configmap(home))
     for number in range(40):

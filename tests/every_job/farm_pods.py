@@ -1,0 +1,157 @@
+"""farm-pods in the suites that run over all jobs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kubesandbox import Sandbox
+from tests.api.conftest import Run, runs
+from tests.apis import Api
+from tests.every_job import RightsWorld, Scenario
+from tests.every_job.outputs import shown
+from tests.farm import FARMED, farm_pod, farmed, pod
+from tests.fault_world import FaultWorld, State, World, metadata
+
+JOB = "farm-pods"
+FOREIGN = {("farmpods", "shop", "farm-taken"), ("farmpods", "shop", "farm-no-pod")}
+AT_ONCE = {"CHORES_WRITES_PER_SECOND": "1000"}
+
+
+# a world in which runs are disturbed
+
+
+@contextmanager
+def _world(api: Api) -> Iterator[Mapping[str, str]]:
+    """A run creates, repairs, gives a FarmPod to a later pod, and has something in its way."""
+    for name in ("shop", "search"):
+        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": FARMED}})
+    for name in ("kept", "edited", "anew", "disowned"):
+        api.create(pod("shop", name))
+    assert runs(JOB, api.kubeconfig)().summary == {"created": 4}
+    _changes(api)
+    yield AT_ONCE
+
+
+def _changes(api: Api) -> None:
+    api.patch(farm_pod("shop", "edited"), {"spec": {"containers": 9}})
+    for name in ("anew", "disowned"):
+        api.patch(farm_pod("shop", name), {"metadata": {"ownerReferences": None}})
+    api.delete(pod("shop", "anew"))
+    api.create(pod("shop", "anew", containers=2))
+    for name in ("taken", "no-pod"):
+        api.create(farm_pod("shop", name, containers=9))
+    for namespace, name in (("shop", "taken"), ("shop", "new"), ("search", "web"), ("search", "x" * 250)):
+        api.create(pod(namespace, name))
+
+
+def _state(world: World) -> State:
+    """FarmPods without what differs when they are made a second time."""
+    return {
+        key: {"spec": obj["spec"], **metadata(obj, "labels", "annotations", "ownerReferences")}
+        for key, obj in world.stored("farmpods", "kubechores.dev").items()
+    }
+
+
+def _untouched(world: World) -> State:
+    found = world.stored("farmpods", "kubechores.dev")
+    return {key: found[key] for key in FOREIGN} | world.stored("pods")
+
+
+FAULTS = [
+    FaultWorld(
+        name=JOB,
+        job=JOB,
+        build=_world,
+        state=_state,
+        untouched=_untouched,
+        summary={"created": 3, "configured": 3, "unchanged": 1, "conflict": 1},
+        sent=frozenset({("GET", "pods"), ("GET", "farmpods"), ("POST", "farmpods"), ("PUT", "farmpods")}),
+    )
+]
+
+
+# a world in which all rights are used
+
+
+def _to_list(request: pytest.FixtureRequest, farm: Run) -> None:
+    api: Api = request.getfixturevalue("api")
+    shop = farmed(api)
+    api.create(pod(shop, "kept"))
+    assert farm().exit_code == 0
+    api.patch(farm_pod(shop, "kept"), {"metadata": {"ownerReferences": None}})
+    api.create(pod(shop, "new"))
+
+
+RIGHTS = [RightsWorld(JOB, "farm", _to_list)]
+
+
+# what users read
+
+
+def run(api: Api, *arguments: str) -> str:
+    return shown(api, JOB, *arguments)
+
+
+def opted_in(api: Api, *pods: str) -> None:
+    api.patch({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-shop"}}, labelled(True))
+    for name in pods:
+        api.create(pod("team-shop", name, containers=2 if name.startswith("web") else 1))
+
+
+def labelled(yes: bool) -> dict[str, object]:
+    return {"metadata": {"labels": FARMED if yes else dict.fromkeys(FARMED)}}
+
+
+def first(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    opted_in(api, "web-0", "web-1", "rates-29384")
+    return "\n".join([run(api), run(api), run(api, "-v")])
+
+
+def renewed(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    opted_in(api, "web-0", "web-1")
+    run(api)
+    api.patch(farm_pod("team-shop", "web-0"), {"spec": {"containers": 3}})
+    api.patch(farm_pod("team-shop", "web-1"), {"metadata": {"ownerReferences": None}})
+    shown = run(api, "--diff")
+    return re.sub(r'"[0-9a-f-]{36}"', '"0f2d8c1e-6f0b-4a51-9d6c-6e4a7b1c2d3e"', shown)
+
+
+def conflict(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    opted_in(api, "web-0", "web-1")
+    api.create(farm_pod("team-shop", "web-0", containers=9))
+    return run(api)
+
+
+def braked(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    opted_in(api, "web-0", "web-1", "rates-29384")
+    return run(api, "--max-objects", "2")
+
+
+def stray(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    opted_in(api, "web-0")
+    run(api)
+    api.patch(farm_pod("team-shop", "web-0"), {"metadata": {"ownerReferences": None}})
+    api.delete(pod("team-shop", "web-0"))
+    return run(api)
+
+
+def opted_out(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    opted_in(api, "web-0")
+    run(api)
+    api.patch({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-shop"}}, labelled(False))
+    return "\n".join([run(api), run(api, "-v")])
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "A first run, a second one, and the second one with -v": first,
+    "FarmPods were changed by hand": renewed,
+    "A FarmPod of that name is not ours": conflict,
+    "There would be more FarmPods than allowed": braked,
+    "A FarmPod lost its owner before that was deleted": stray,
+    "A namespace does not opt in any more": opted_out,
+}

@@ -1,0 +1,213 @@
+"""fetch-rates in the suites that run over all jobs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kubesandbox import Sandbox
+from tests.api.conftest import Run, runs
+from tests.apis import Api
+from tests.every_job import RightsWorld, Scenario
+from tests.every_job.outputs import listed as table
+from tests.every_job.outputs import shown
+from tests.fault_world import FaultWorld, State, World, conditions, metadata
+from tests.rates import RATES, RatesServer, ago, ecb, frankfurter, serve, status, today
+from tests.worlds import configmap, exchange_rate
+
+JOB = "fetch-rates"
+FOREIGN = {("configmaps", "shop", "taken"), ("configmaps", "shop", "unrelated")}
+
+
+# a world in which runs are disturbed
+
+
+@contextmanager
+def _world(api: Api) -> Iterator[Mapping[str, str]]:
+    """A run creates, replaces, repairs, recreates, deletes, blocks a jump, and finds a ConfigMap in its way."""
+    with serve() as rates:
+        fetch = runs(JOB, api.kubeconfig, rates.env())
+        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+        for code in ("USD", "GBP", "JPY", "CHF", "PLN"):
+            api.create(exchange_rate("shop", code.lower(), code))
+        api.create(exchange_rate("shop", "moved", "CAD"))
+        rates.publish(day=ago(1))
+        assert fetch().summary == {"created": 6}
+        api.patch(exchange_rate("shop", "moved"), {"spec": {"configMapName": "there"}})
+        assert fetch().summary == {"created": 1, "unchanged": 5}
+        api.patch(configmap("shop", "gbp"), {"data": {"rate": "0", "more": "x"}})
+        api.patch(configmap("shop", "jpy"), {"immutable": True})
+        api.delete(configmap("shop", "chf"))
+        for name in FOREIGN:
+            api.create({**configmap("shop", name[2]), "data": {"rate": "theirs"}})
+        api.create(exchange_rate("shop", "taken", "SEK"))
+        api.create(exchange_rate("shop", "fresh", "ISK"))
+        # The new rate of PLN jumps, and the world is still to see any of today's.
+        rates.tell("ecb", ecb(rates={**RATES, "PLN": "9.99"}))
+        rates.tell("frankfurter", frankfurter(ago(1)))
+        yield rates.env()
+
+
+def _state(world: World) -> State:
+    """ConfigMaps without what differs when they are made a second time, and the statuses of ExchangeRates."""
+    configmaps = {
+        key: {
+            **{name: obj.get(name) for name in ("data", "immutable")},
+            **metadata(obj, "labels", "annotations", "ownerReferences"),
+        }
+        for key, obj in world.stored("configmaps").items()
+    }
+    rates = world.stored("exchangerates", "kubechores.dev")
+    return configmaps | {key: conditions(obj) for key, obj in rates.items()}
+
+
+def _untouched(world: World) -> State:
+    found = world.stored("configmaps")
+    return {key: found[key] for key in FOREIGN}
+
+
+FAULTS = [
+    FaultWorld(
+        name=JOB,
+        job=JOB,
+        build=_world,
+        state=_state,
+        untouched=_untouched,
+        exit_code=4,
+        summary={"created": 2, "configured": 3, "replaced": 1, "deleted": 1, "conflict": 1, "jump": 1},
+        unauthorized=frozenset({2, 4}),  # 2 goes after 4
+        sent=frozenset(
+            {
+                ("GET", "exchangerates"),
+                ("GET", "configmaps"),
+                ("POST", "configmaps"),
+                ("PUT", "configmaps"),
+                ("DELETE", "configmaps"),
+                ("PATCH", "exchangerates/status"),
+                ("POST", "events"),
+            }
+        ),
+    )
+]
+
+
+# a world in which all rights are used
+
+
+def _to_fetch(request: pytest.FixtureRequest, fetch: Run) -> None:
+    rates_to_fetch(request.getfixturevalue("api"), fetch)
+
+
+def rates_to_fetch(api: Api, fetch: Run) -> None:
+    """Make ExchangeRates of which the next run creates, updates, moves and deletes ConfigMaps."""
+    shop = api.namespace("shop")
+    moved = api.create(exchange_rate(shop, "moved"))
+    stale = api.create(exchange_rate(shop, "stale"))
+    taken = api.create(exchange_rate(shop, "taken"))
+    api.create({**configmap(shop, "taken"), "data": {}})
+    assert fetch().exit_code == 0
+    api.patch(moved, {"spec": {"configMapName": "elsewhere"}})
+    assert fetch().exit_code == 0
+    api.patch(configmap(shop, stale["metadata"]["name"]), {"data": {"rate": "0"}})
+    api.patch(taken, {"spec": {"maxChange": 5}})
+    api.create(exchange_rate(shop, "fresh", "JPY"))
+
+
+RIGHTS = [RightsWorld(JOB, "fetch", _to_fetch)]
+
+
+# what users read
+
+
+def run(api: Api, rates: RatesServer, *arguments: str) -> str:
+    return always(shown(api, JOB, *arguments, env=rates.env()))
+
+
+def always(text: str) -> str:
+    """The same text on every day."""
+    for days in range(-1, 8):
+        text = text.replace(str(ago(days)), f"2026-01-{20 - days}")
+    return re.sub(r"http://127\.0\.0\.1:\d+", "https://rates.example.com", text)
+
+
+def listed(api: Api) -> str:
+    path = "/apis/kubechores.dev/v1/namespaces/team-shop/exchangerates"
+    return table(api, path, "kubectl get exchangerates -n team-shop", always)
+
+
+def first(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    with serve() as rates:
+        api.create(exchange_rate("team-shop"))
+        api.create(exchange_rate("team-shop", "usd-to-jpy", "JPY", base="USD"))
+        return "\n".join([run(api, rates), listed(api), run(api, rates)])
+
+
+def another_day(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    with serve() as rates:
+        rates.publish(day=ago(1))
+        api.create(exchange_rate("team-shop"))
+        run(api, rates)
+        rates.publish(rates={**RATES, "USD": "1.1402"})
+        return run(api, rates, "--diff")
+
+
+def fallback(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    with serve() as rates:
+        api.create(exchange_rate("team-shop"))
+        rates.tell("ecb", status(404))
+        return run(api, rates)
+
+
+def unavailable(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    with serve() as rates:
+        rates.publish(day=ago(2))
+        api.create(exchange_rate("team-shop"))
+        run(api, rates)
+        rates.tell("ecb", b"<html>We will be back soon")
+        rates.tell("frankfurter", frankfurter(ago(7)))
+        return "\n".join([run(api, rates), listed(api)])
+
+
+def jump(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    with serve() as rates:
+        rates.publish(day=ago(1))
+        api.create(exchange_rate("team-shop"))
+        run(api, rates)
+        rates.tell("ecb", ecb(today(), {**RATES, "USD": "1.5932"}))
+        rates.tell("frankfurter", status(404))
+        return run(api, rates)
+
+
+def conflict(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    with serve() as rates:
+        api.create({**configmap("team-shop", "usd", labels={}), "data": {"rate": "theirs"}})
+        api.create(exchange_rate("team-shop"))
+        return "\n".join([run(api, rates), listed(api)])
+
+
+def unknown(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    with serve() as rates:
+        api.create(exchange_rate("team-shop", "odd", "XAF"))
+        return run(api, rates)
+
+
+def printed(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    with serve() as rates:
+        usual = run(api, rates, "--currency", "USD")
+        return "\n".join([usual, run(api, rates, "--currency", "JPY", "--base", "USD", "-o", "json")])
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "A first run, and a second one": first,
+    "New rates": another_day,
+    "A provider fails": fallback,
+    "All providers fail": unavailable,
+    "A rate jumps": jump,
+    "A ConfigMap of that name is not ours": conflict,
+    "No provider has the currency": unknown,
+    "A rate on a laptop, without a cluster": printed,
+}

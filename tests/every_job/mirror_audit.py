@@ -1,0 +1,312 @@
+"""mirror-audit, and its repairs, in the suites that run over all jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kubesandbox import Fault, Sandbox
+from tests.api.conftest import Run, runs
+from tests.apis import Api
+from tests.every_job import RightsWorld, Scenario
+from tests.every_job.outputs import listed as table
+from tests.every_job.outputs import shown
+from tests.fault_world import FaultWorld, Object, State, World, conditions, metadata
+from tests.mirrors import NAMESPACE, Mirrors, credentials, registry_mirror
+from tests.rates import status
+from tests.registries import Registries, serve
+
+JOB = "mirror-audit"
+REPAIR = {"CHORES_REPAIR": "1", "CHORES_ALLOW_CACHE_LOSS": "1"}
+
+
+# worlds in which runs are disturbed
+
+
+@contextmanager
+def _audited(api: Api) -> Iterator[Mapping[str, str]]:
+    """A mirror without findings, one that was changed, one with credentials, one that is not made yet, one deleted."""
+    mirrors = Mirrors(api)
+    mirrors.node()
+    api.create(credentials("login", "quay.io"))
+    for name, upstream, spec in (
+        ("hub", "docker.io", {}),
+        ("quay", "quay.io", {"credentialsSecret": "login"}),
+    ):
+        mirrors.make(api.create(registry_mirror(name, upstream, **spec)))
+    mirrors.edit(mirrors.of(registry_mirror("hub")).stateful_set.document(), {"spec": {"replicas": 0}})
+    api.delete(mirrors.of(registry_mirror("quay", "quay.io")).headless_service.document())
+    mirrors.apply(mirrors.of(registry_mirror("gone", "gcr.io")).service.document())
+    api.create(registry_mirror("new", "ghcr.io"))
+    yield {}
+
+
+def _statuses(world: World) -> State:
+    return {key: conditions(obj) for key, obj in world.stored("registrymirrors", "kubechores.dev").items()}
+
+
+def _resources(world: World) -> State:
+    found: State = {}
+    for plural in ("services", "persistentvolumeclaims", "secrets", "nodes"):
+        found |= world.stored(plural)
+    for plural in ("statefulsets", "daemonsets"):
+        found |= world.stored(plural, "apps")
+    return found
+
+
+@contextmanager
+def _to_repair(api: Api) -> Iterator[Mapping[str, str]]:
+    """Mirrors that drifted, lack something, are new, too large, deleted, or find something in their way."""
+    mirrors = Mirrors(api)
+    mirrors.node()
+    api.create(credentials("login", "quay.io"))
+    asked = {
+        "hub": ("docker.io", {}),
+        "quay": ("quay.io", {"credentialsSecret": "login"}),
+        "large": ("example.com", {}),
+        "gone": ("gcr.io", {}),
+    }
+    made = {
+        name: mirrors.make(api.create(registry_mirror(name, upstream, **spec)))
+        for name, (upstream, spec) in asked.items()
+    }
+    api.delete(registry_mirror("gone"))
+    runs(JOB, api.kubeconfig, REPAIR)()
+    mirrors.settle(made["gone"])
+    mirrors.edit(made["hub"].stateful_set.document(), {"spec": {"replicas": 0}})
+    mirrors.edit(made["hub"].daemon_set.document(), {"metadata": {"labels": {"app.kubernetes.io/name": None}}})
+    api.delete(made["quay"].headless_service.document())
+    mirrors.edit(registry_mirror("large"), {"spec": {"storage": {"size": "10Gi"}}})
+    api.create(registry_mirror("new", "ghcr.io"))
+    theirs = {"name": TAKEN[2], "namespace": TAKEN[1]}
+    api.create({"apiVersion": "v1", "kind": "Service", "metadata": theirs, "spec": {"ports": [{"port": 80}]}})
+    api.create(registry_mirror("taken", "registry.example.com"))
+    yield REPAIR
+
+
+TAKEN = ("services", NAMESPACE, "registry-mirror-taken")
+_CHILDREN = (("services", ""), ("persistentvolumeclaims", ""), ("statefulsets", "apps"), ("daemonsets", "apps"))
+
+
+def _repaired(world: World) -> State:
+    """The resources of mirrors, without what differs when they are made a second time, and the mirrors' statuses."""
+    found: State = {}
+    for plural, group in _CHILDREN:
+        found |= {key: _without_identity(obj) for key, obj in world.stored(plural, group).items()}
+    return found | world.stored("secrets") | _statuses(world)
+
+
+def _without_identity(obj: Object) -> Object:
+    spec = {name: value for name, value in obj["spec"].items() if name not in ("clusterIP", "clusterIPs")}
+    return {"metadata": metadata(obj, "labels", "annotations"), "spec": spec}
+
+
+def _taken(world: World) -> State:
+    return {TAKEN: world.stored("services")[TAKEN]}
+
+
+FAULTS = [
+    FaultWorld(
+        name=JOB,
+        job=JOB,
+        build=_audited,
+        state=_statuses,
+        untouched=_resources,
+        summary={
+            "unchanged": 8,
+            "credentials-exposed": 1,
+            "drifted": 1,
+            "missing": 6,
+            "not-rolled-out": 1,
+            "orphan": 1,
+        },
+        sent=frozenset(
+            {
+                *(("GET", plural) for plural in ("registrymirrors", "nodes", "secrets", *dict(_CHILDREN))),
+                ("PATCH", "registrymirrors/status"),
+                ("POST", "events"),
+            }
+        ),
+    ),
+    FaultWorld(
+        name="mirror-repair",
+        job=JOB,
+        build=_to_repair,
+        state=_repaired,
+        untouched=_taken,
+        summary={
+            "created": 8,
+            "serverside-applied": 2,
+            "deleted": 7,
+            "unchanged": 14,
+            "conflict": 1,
+            "credentials-exposed": 1,
+            "missing": 4,
+            "no-endpoints": 1,
+            "not-rolled-out": 3,
+            "volume-pending": 2,
+        },
+        unauthorized=frozenset({0, 2}),  # a later step may succeed
+        reads_again=True,
+        independent_writes=False,  # a step is taken when the one before is seen done
+        sent=frozenset(
+            {
+                *((method, plural) for method in ("GET", "PATCH", "DELETE") for plural in dict(_CHILDREN)),
+                ("PATCH", "registrymirrors/status"),
+                ("POST", "events"),
+            }
+        ),
+    ),
+]
+
+
+# worlds in which all rights are used
+
+
+def _to_audit(request: pytest.FixtureRequest, _audit: Run) -> None:
+    mirrors: Mirrors = request.getfixturevalue("mirrors")
+    mirrors.api.create(credentials(mirrors.name("login")))
+    mirrors.well(credentialsSecret=mirrors.name("login"))
+    mirrors.ask("missing", "gcr.io")
+
+
+def _to_repair_with_all_rights(request: pytest.FixtureRequest, repair: Run) -> None:
+    mirrors: Mirrors = request.getfixturevalue("mirrors")
+    api = mirrors.api
+    api.create(credentials(mirrors.name("login"), "quay.io"))
+    storage_class = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "example.com/none"}
+    api.create({**storage_class, "metadata": {"name": mirrors.name("fixed")}, "allowVolumeExpansion": False})
+    gone = mirrors.well("gone", "gcr.io")
+    api.delete(registry_mirror(gone.asked.name))
+    assert repair().exit_code == 0
+    mirrors.settle(gone)
+    api.delete(registry_mirror(mirrors.well("going", "ghcr.io").asked.name))
+    drifted = mirrors.well("drifted", "quay.io", credentialsSecret=mirrors.name("login"))
+    for child in drifted.children:
+        mirrors.edit(child.document(), {"metadata": {"labels": {"app.kubernetes.io/name": "theirs"}}})
+    api.delete(mirrors.well("partly", "docker.io").daemon_set.document())
+    small = mirrors.well("small", "example.com", storage={"storageClassName": mirrors.name("fixed")})
+    mirrors.edit(registry_mirror(small.asked.name), {"spec": {"storage": {"size": "30Gi"}}})
+    mirrors.ask("new", "registry.example.com")
+
+
+RIGHTS = [
+    RightsWorld(JOB, "audit", _to_audit),
+    RightsWorld("mirror-repair", "repair", _to_repair_with_all_rights, ("--allow-cache-loss",)),
+]
+
+
+# what users read
+
+
+def run(api: Api, *arguments: str, registries: Registries | None = None, account: str = "") -> str:
+    text = shown(api, JOB, *arguments, account=account, env=registries.env if registries else None)
+    return text.replace(registries.upstream, "registry.example.com") if registries else text
+
+
+def listed(api: Api, upstream: str = "registry.example.com") -> str:
+    path, command = "/apis/kubechores.dev/v1/registrymirrors", "kubectl get registrymirrors"
+    return table(api, path, command, lambda cell: cell.replace(upstream, "registry.example.com"))
+
+
+def two(api: Api) -> Mirrors:
+    """Two mirrors that are well, on three nodes."""
+    mirrors = Mirrors(api)
+    for number in range(3):
+        mirrors.node(f"node-{number}")
+    for name, upstream in (("docker-hub", "docker.io"), ("quay", "quay.io")):
+        mirrors.make(api.create(registry_mirror(name, upstream)))
+    return mirrors
+
+
+def well(_sandbox: Sandbox, api: Api, folder: Path) -> str:
+    mirrors = Mirrors(api)
+    mirrors.node()
+    with serve(folder) as registries:
+        mirrors.make(api.create(registry_mirror("internal", registries.upstream)))
+        said = [run(api, "--reach", "network", *more, registries=registries) for more in ([], ["-v"])]
+        return "\n".join([*said, listed(api, registries.upstream)])
+
+
+def not_asked(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    two(api)
+    return "\n".join([run(api), listed(api)])
+
+
+def changed(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    mirrors = two(api)
+    hub, quay = (mirrors.of(registry_mirror(*each)) for each in (("docker-hub",), ("quay", "quay.io")))
+    document = quay.stateful_set.document()
+    document["spec"]["replicas"] = 2
+    document["spec"]["template"]["spec"]["containers"][0]["image"] = "registry:2"
+    mirrors.apply(document, "kubectl-client-side-apply")
+    numbers = {"replicas": 2, "updatedReplicas": 1, "readyReplicas": 2}
+    mirrors.status(document, **numbers)
+    mirrors.edit(registry_mirror("docker-hub"), {"spec": {"storage": {"size": "50Gi"}}})
+    api.delete(quay.headless_service.document())
+    mirrors.slice(hub, ready=True)
+    return "\n".join([run(api, "--diff"), listed(api)])
+
+
+def unanswered(_sandbox: Sandbox, api: Api, folder: Path) -> str:
+    mirrors = Mirrors(api)
+    mirrors.node()
+    with serve(folder) as registries:
+        mirror = mirrors.make(api.create(registry_mirror("internal", registries.upstream)))
+        registries.answers[registries.upstream] = status(404)
+        registries.answers[f"{mirror.name}.{NAMESPACE}.svc:5000"] = status(404)
+        return run(api, "--reach", "network", registries=registries)
+
+
+def login(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    mirrors = Mirrors(api)
+    mirrors.node()
+    api.create(credentials("hub-login", "quay.io"))
+    mirrors.make(api.create(registry_mirror("docker-hub", credentialsSecret="hub-login")))
+    return run(api)
+
+
+def left(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    two(api)
+    api.delete(registry_mirror("quay"))
+    return run(api)
+
+
+def denied(sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    two(api)
+    sandbox.inject(Fault("GET", "/apis/apps/v1/namespaces/*/daemonsets", status=403, times=None))
+    return "\n".join([run(api), listed(api)])
+
+
+def repaired(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    mirrors = two(api)
+    quay = mirrors.of(registry_mirror("quay", "quay.io"))
+    mirrors.edit(quay.stateful_set.document(), {"spec": {"replicas": 2}})
+    mirrors.edit(registry_mirror("docker-hub"), {"spec": {"storage": {"size": "10Gi"}}})
+    api.create(registry_mirror("ghcr", "ghcr.io"))
+    return run(api, "--repair", account="mirror-repair")
+
+
+def forgotten(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    mirrors = two(api)
+    quay = mirrors.of(registry_mirror("quay", "quay.io"))
+    api.delete(registry_mirror("quay"))
+    first = run(api, "--repair", account="mirror-repair")
+    mirrors.settle(quay)
+    return "\n".join([first, run(api, "--repair", account="mirror-repair")])
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "All is well": well,
+    "All that is looked at from a laptop is well": not_asked,
+    "Somebody changed a mirror": changed,
+    "A mirror and its upstream do not answer": unanswered,
+    "A login is not for this upstream": login,
+    "A mirror is gone, and what was made for it is not": left,
+    "Something cannot be read": denied,
+    "A repair makes one mirror, sets another right, and cannot shrink the volume of a third": repaired,
+    "A repair removes a mirror that is gone: nodes forget it first": forgotten,
+}

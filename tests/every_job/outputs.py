@@ -1,0 +1,33 @@
+"""What a terminal shows of a run, and of `kubectl get`, the same on every machine and every day."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from click.testing import CliRunner
+
+from jobs.__main__ import chores
+from tests.apis import Api
+
+TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
+
+
+def shown(api: Api, job: str, *arguments: str, account: str = "", env: Mapping[str, str] | None = None) -> str:
+    """Run a command as its ServiceAccount; gives the prompt, the output and the exit code."""
+    kubeconfig = api.service_account_kubeconfig("kube-chores", account or job)
+    done = CliRunner().invoke(chores, [job, *arguments], env={**(env or {}), "KUBECONFIG": str(kubeconfig)})
+    text = re.sub(rf"^{job}: writing to .*\n", "", done.output, flags=re.M)
+    text = re.sub(r"\S+\.kubeconfig", "~/.kube/config", text)
+    return f"$ chores {job} {' '.join(arguments)}".rstrip() + f"\n{text}(exit code {int(done.exit_code)})"
+
+
+def listed(api: Api, path: str, command: str, cell: Callable[[str], str] = str) -> str:
+    """What `kubectl get` shows of a list, without the age and with `cell` of each cell."""
+    table = api.call("GET", path, headers=TABLE)
+    columns = [n for n, column in enumerate(table["columnDefinitions"]) if not column["priority"]][:-1]
+    rows = [[table["columnDefinitions"][n]["name"].upper() for n in columns]]
+    rows += [[cell("" if row["cells"][n] is None else str(row["cells"][n])) for n in columns] for row in table["rows"]]
+    widths = [max(len(row[n]) for row in rows) for n in range(len(columns))]
+    lines = ("   ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join([f"$ {command}", *lines])

@@ -1,0 +1,200 @@
+"""roll-workloads in the suites that run over all jobs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kubesandbox import Sandbox
+from tests.api.conftest import Run, runs
+from tests.apis import Api
+from tests.every_job import RightsWorld, Scenario
+from tests.every_job.outputs import shown
+from tests.fault_world import FaultWorld, Object, State, World
+from tests.workloads import BASELINE, FROM_A_VOLUME, KINDS, MARK, OPT_IN, settle, workload
+from tests.worlds import configmap, secret
+
+JOB = "roll-workloads"
+ENV = {"CHORES_SETTLE": "0", "CHORES_COOL_DOWN": "0"}
+POD: Object = {
+    "volumes": [
+        {"name": "config", "configMap": {"name": "settings"}},
+        {"name": "login", "secret": {"secretName": "login"}},
+    ]
+}
+
+
+# a world in which runs are disturbed
+
+
+@contextmanager
+def _world(api: Api) -> Iterator[Mapping[str, str]]:
+    """A run rolls, adopts, defers and leaves alone."""
+    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    api.create(configmap("shop"))
+    api.create(secret("shop"))
+    for kind in KINDS:
+        settle(api, api.create(workload("shop", "rolled", kind, pod=POD)))
+    paused = workload("shop", "paused", pod=POD, paused=True)
+    settle(api, api.create(paused))
+    assert runs(JOB, api.kubeconfig, ENV)().summary == {"annotated": 4}
+    for each in (paused, *(workload("shop", "rolled", kind) for kind in KINDS)):
+        settle(api, each)
+    api.patch(configmap("shop"), {"data": {"a": "changed"}})
+    api.patch(secret("shop"), secret("shop"))
+    settle(api, api.create(workload("shop", "fresh", pod=POD)))
+    for number in range(4):
+        api.create(workload("shop", f"unrelated-{number}", asks=None, pod=POD))
+    yield ENV
+
+
+def _state(world: World) -> State:
+    """Workloads, without the times of their baselines; their generations count rollouts."""
+    found: State = {}
+    for plural in ("deployments", "statefulsets", "daemonsets"):
+        for key, obj in world.stored(plural, "apps").items():
+            annotations = {**obj["metadata"].get("annotations", {})}
+            annotations[BASELINE] = annotations.get(BASELINE, "").partition(',"rolledAt"')[0].partition('"sources"')[2]
+            template = obj["spec"]["template"]
+            marked = MARK in (template["metadata"].get("annotations") or {})
+            generation = obj["metadata"]["generation"]
+            found[key] = {"annotations": annotations, "generation": generation, "marked": marked}
+    return found
+
+
+def _untouched(world: World) -> State:
+    workloads = world.stored("deployments", "apps")
+    unrelated = {key: obj for key, obj in workloads.items() if key[2].startswith("unrelated-")}
+    return unrelated | world.stored("configmaps") | world.stored("secrets")
+
+
+_WORKLOADS = ("deployments", "statefulsets", "daemonsets")
+FAULTS = [
+    FaultWorld(
+        name=JOB,
+        job=JOB,
+        build=_world,
+        state=_state,
+        untouched=_untouched,
+        summary={"annotated": 1, "held": 1, "restarted": 3},
+        sent=frozenset(
+            {
+                *(("GET", plural) for plural in ("namespaces", "configmaps", "secrets")),
+                *((method, plural) for plural in _WORKLOADS for method in ("GET", "PATCH")),
+                ("POST", "events"),
+            }
+        ),
+    )
+]
+
+
+# a world in which all rights are used
+
+
+def _to_roll(request: pytest.FixtureRequest, roll: Run) -> None:
+    api: Api = request.getfixturevalue("api")
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    api.create(secret(space))
+    login = {"name": "login", "secret": {"secretName": "login"}}
+    pod = {"volumes": [*FROM_A_VOLUME["volumes"], login]}
+    made = [api.create(workload(space, "rolled", kind, pod=pod)) for kind in KINDS]
+    assert roll().exit_code == 0
+    for each in made:
+        settle(api, each)
+    api.patch(source, {"data": {"a": "changed"}})
+
+
+RIGHTS = [RightsWorld(JOB, "roll", _to_roll)]
+
+
+# what users read
+
+AT_ONCE = ("--settle", "0", "--cool-down", "0")
+LOGIN = {"volumes": [*FROM_A_VOLUME["volumes"], {"name": "login", "secret": {"secretName": "login"}}]}
+
+
+WORKLOADS = (workload("team-shop", "api", pod=LOGIN), workload("team-shop", "db", "StatefulSet"))
+
+
+def run(api: Api, *arguments: str) -> str:
+    text = re.sub(r'"[0-9a-f]{32}"', '"0f1e2d3c"', shown(api, JOB, *arguments))
+    return re.sub(r"\b\d+ s ago", "3 s ago", text)
+
+
+def shop(api: Api) -> None:
+    """Two workloads of team-shop."""
+    api.create(configmap("team-shop"))
+    api.create(secret("team-shop"))
+    for each in WORKLOADS:
+        settle(api, api.create(each))
+
+
+def adopted(api: Api) -> None:
+    """The same, looked at before."""
+    shop(api)
+    run(api)
+    for each in WORKLOADS:
+        settle(api, each)
+
+
+def change(api: Api) -> None:
+    api.patch(configmap("team-shop"), {"data": {"a": "changed"}})
+
+
+def first(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    shop(api)
+    return f"{run(api)}\n{run(api)}"
+
+
+def changed(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    adopted(api)
+    change(api)
+    api.patch(secret("team-shop"), {"data": secret("team-shop")["data"]})
+    waiting = run(api)
+    return f"{waiting}\n{run(api, *AT_ONCE, '--diff')}"
+
+
+def on_hold(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    shop(api)
+    fresh = workload("team-shop", "fresh", pod={"volumes": [{"name": "v", "configMap": {"name": "to-come"}}]})
+    api.create(fresh)
+    run(api)
+    change(api)
+    api.patch(workload("team-shop", "api"), {"spec": {"paused": True}})
+    api.patch(workload("team-shop", "db", "StatefulSet"), {"spec": {"updateStrategy": {"type": "OnDelete"}}})
+    return run(api, *AT_ONCE)
+
+
+def budget(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    adopted(api)
+    change(api)
+    return f"{run(api, *AT_ONCE, '--max-rolls', '1')}\n{run(api, *AT_ONCE, '--max-rolls', '1')}"
+
+
+def nobody(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    api.create(workload("team-shop", "web", asks="yes"))
+    unclear = run(api)
+    api.patch(workload("team-shop", "web"), {"metadata": {"annotations": {OPT_IN: None}}})
+    return f"{unclear}\n{run(api)}"
+
+
+def no_right(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    shop(api)
+    kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding"}
+    api.delete({**kind, "metadata": {"name": "kube-chores-roll-workloads-secrets"}})
+    return run(api)
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "A first run, and a second one": first,
+    "Config changed a moment ago, and is rolled at once": changed,
+    "Workloads on hold": on_hold,
+    "More rolls than a run may do": budget,
+    "An annotation that is not clear, and none": nobody,
+    "The right to read Secrets is missing": no_right,
+}

@@ -1,0 +1,329 @@
+"""sync-copies in the suites that run over all jobs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kubesandbox import Fault, Sandbox
+from tests import canary
+from tests.api.conftest import Run, runs
+from tests.apis import Api
+from tests.every_job import RightsWorld, Scenario
+from tests.every_job.outputs import shown
+from tests.fault_world import FaultWorld, Object, State, World, conditions, metadata
+from tests.manifests import ROOT, load
+from tests.worlds import at, configmap, encoded, rule, secret
+
+JOB = "sync-copies"
+
+
+# a world in which runs are disturbed
+
+STAMP = {
+    "app.kubernetes.io/managed-by": "kube-chores",
+    "kubechores.dev/job": "sync-copies",
+    "kubechores.dev/rule-namespace": "kube-chores",
+}
+FIXED, KEPT, WANTED = {"copy": "fixed"}, {"copy": "kept"}, {"copy": "wanted"}
+# What nobody but its owner may change.
+FOREIGN = {
+    ("secrets", "team-a", "taken"),  # has the name of a copy
+    ("configmaps", "team-a", "other-install"),
+    ("configmaps", "team-a", "other-job"),
+    ("configmaps", "team-b", "unrelated"),
+}
+
+
+@contextmanager
+def _world(api: Api) -> Iterator[Mapping[str, str]]:
+    """A run has a write of each kind to do, and something in its way."""
+    _first_sources(api)
+    first = runs(JOB, api.kubeconfig)("-n", "kube-chores")
+    assert (first.exit_code, first.summary) == (0, {"created": 13}), first
+    _changes(api)
+    yield {}
+
+
+def _first_sources(api: Api) -> None:
+    for name in ("home", "annex", "team-a", "team-b", "leaver"):
+        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    for name in ("settings", "theme", "gone"):
+        api.create(configmap("home", name))
+    api.create(configmap("home", "fixed", labels=FIXED, immutable=True, data={"a": "1"}))
+    api.create(configmap("annex", "kept", labels=KEPT))
+    for name in ("login", "cert"):
+        api.create(secret("home", name))
+    api.create(rule("settings", "home", "team-*", metadata={"labels": {"from": "home"}}))
+    api.create(rule("fixed", "home", ["team-a", "leaver"], selector={"matchLabels": FIXED}))
+    api.create(rule("kept", "annex", "team-b", selector={"matchLabels": KEPT}, orphans="Retain"))
+    api.create(rule("logins", "home", "team-a", ruleType="secret"))
+    api.create(rule("old", "home", "leaver", ruleType="secret", selector={"matchLabels": {"copyrator": "true"}}))
+    api.create(configmap("team-a", "other-install", labels={**STAMP, "kubechores.dev/rule-namespace": "elsewhere"}))
+    api.create(configmap("team-a", "other-job", labels={**STAMP, "kubechores.dev/job": "fetch-rates"}))
+    api.create(configmap("team-b", "unrelated"))
+
+
+def _changes(api: Api) -> None:
+    api.patch(at("home", configmap("home", "settings")), {"data": {"a": "new", "b": None}})
+    api.patch(at("team-a", configmap("home", "theme")), {"data": {"a": "by hand"}})
+    api.delete(configmap("home", "gone"))
+    api.delete(configmap("annex", "kept"))
+    api.delete(configmap("home", "fixed"))
+    api.create(configmap("home", "fixed", labels=FIXED, immutable=True, data={"a": "2"}))
+    api.patch(secret("home", "login"), {"data": {"password": encoded(canary.canary())}})
+    api.delete(secret("home", "cert"))
+    pair = {"tls.crt": encoded(canary.canary()), "tls.key": encoded(canary.canary())}
+    api.create(secret("home", "cert", type="kubernetes.io/tls", data=pair))
+    for name in ("fresh", "taken"):
+        api.create(secret("home", name))
+    api.create(secret("team-a", "taken", labels={}))
+    api.delete(rule("old", "home", ""))
+    opted_out = {"metadata": {"annotations": {"kubechores.dev/copies": "false"}}}
+    api.patch({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "leaver"}}, opted_out)
+    api.create(configmap("annex", "wanted", labels=WANTED))
+    api.create(configmap("team-a", "wanted", labels={}, data={"a": "theirs"}))
+    api.create(rule("wanted", "annex", "team-a", selector={"matchLabels": WANTED}, conflict="Adopt"))
+
+
+def is_ours(obj: Object) -> bool:
+    """Whether sync-copies made the object for rules in kube-chores."""
+    return STAMP.items() <= (obj["metadata"].get("labels") or {}).items()
+
+
+def objects(world: World) -> State:
+    """All ConfigMaps and Secrets, whole."""
+    return world.stored("configmaps") | world.stored("secrets")
+
+
+def rules(world: World) -> State:
+    """All CopyratorRules, whole."""
+    return world.stored("copyrators", "kubechores.dev")
+
+
+def _state(world: World) -> State:
+    """The statuses of rules, copies without what differs when they are made a second time, all else whole."""
+    found, of_rules = objects(world), rules(world)
+    copies = {
+        key: {**each, "metadata": metadata(each, "labels", "annotations")}
+        for key, each in found.items()
+        if is_ours(each)
+    }
+    public = [of_rules.values(), world.stored("events").values(), [each["metadata"] for each in copies.values()]]
+    canary.seen("what many may read", repr(list(map(list, public))))
+    return found | copies | {key: _status(each) for key, each in of_rules.items()}
+
+
+def _status(rule: Object) -> Object:
+    status = conditions(rule)
+    reasons = [(each["type"], each["status"], each["reason"]) for each in status["conditions"]]
+    return {"conditions": reasons, "conflicts": status.get("conflicts")}
+
+
+def _untouched(world: World) -> State:
+    found = objects(world)
+    return {key: found[key] for key in FOREIGN}
+
+
+FAULTS = [
+    FaultWorld(
+        name=JOB,
+        job=JOB,
+        build=_world,
+        state=_state,
+        untouched=_untouched,
+        summary={"created": 1, "configured": 5, "replaced": 2, "deleted": 5, "unchanged": 1, "conflict": 1},
+        sent=frozenset(
+            {
+                ("GET", "configmaps"),
+                ("GET", "secrets"),
+                ("POST", "configmaps"),
+                ("POST", "secrets"),
+                ("POST", "secrets dry run"),
+                ("PUT", "configmaps"),
+                ("PUT", "secrets"),
+                ("DELETE", "configmaps"),
+                ("DELETE", "secrets"),
+                ("PATCH", "copyrators/status"),
+                ("POST", "events"),
+            }
+        ),
+    )
+]
+
+
+# a world in which all rights are used
+
+
+def _to_copy(request: pytest.FixtureRequest, sync: Run) -> None:
+    api: Api = request.getfixturevalue("api")
+    home, team = api.namespace("home"), api.namespace("team")
+    for make, kind in ((configmap, "configmap"), (secret, "secret")):
+        for name in ("kept", "gone"):
+            api.create(make(home, name))
+        api.create(rule(f"{kind}s", home, f"*-{api.token}", ruleType=kind))
+    assert sync().exit_code == 0
+    for make in (configmap, secret):
+        api.delete(make(home, "gone"))
+        api.patch(at(team, make(home, "kept")), {"data": {"extra": "eA=="}})
+    for number in range(2):
+        api.namespace(f"new-{number}")
+
+
+RIGHTS = [RightsWorld(JOB, "sync", _to_copy)]
+
+
+# what users read
+
+
+def run(api: Api, tmp_path: Path, *arguments: str) -> str:
+    text = shown(api, JOB, *arguments).replace(f"{tmp_path}/", "")
+    return re.sub(r"http://127\.0\.0\.1:\d+", "https://api.example.com", text)
+
+
+def first(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    return f"{run(api, tmp_path)}\n{run(api, tmp_path)}\n{run(api, tmp_path, '-v')}"
+
+
+def conflict(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    api.create(configmap("team-billing", "ca-bundle", labels={}))
+    return f"{run(api, tmp_path)}\n{status(api, 'ca')}"
+
+
+def adopted(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    api.create(configmap("team-billing", "ca-bundle", labels={}))
+    api.patch(rule("ca", "", ""), {"spec": {"conflict": "Adopt"}})
+    return run(api, tmp_path)
+
+
+def edited(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    run(api, tmp_path)
+    copy = at("team-shop", configmap("", "ca-bundle"))
+    merge = {"Content-Type": "application/merge-patch+json"}
+    body = {"data": {"ca.crt": "mine", "extra": "x"}}
+    api.call("PATCH", f"{api.path(copy)}?fieldManager=kubectl-edit", body, headers=merge)
+    return run(api, tmp_path, "--dry-run", "--diff")
+
+
+def orphaned(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    run(api, tmp_path)
+    api.delete(secret("platform", "login"))
+    return run(api, tmp_path)
+
+
+def retained(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    api.patch(rule("logins", "", ""), {"spec": {"orphans": "Retain"}})
+    run(api, tmp_path)
+    api.delete(secret("platform", "login"))
+    return run(api, tmp_path, "-v")
+
+
+def braked(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    for number in range(11):
+        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"team-{number:02}"}})
+    run(api, tmp_path)
+    api.delete(secret("platform", "login"))
+    lines = run(api, tmp_path).splitlines()
+    return "\n".join([*lines[:3], "...", *lines[-4:], status(api, "logins")])
+
+
+def replaced(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    run(api, tmp_path)
+    api.delete(secret("platform", "login"))
+    data = {"username": encoded(canary.canary())}
+    api.create(secret("platform", "login", type="kubernetes.io/basic-auth", data=data))
+    return run(api, tmp_path)
+
+
+def collision(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    api.create(configmap("default", "ca-bundle"))
+    api.create(rule("second", "default", "team-shop"))
+    return run(api, tmp_path)
+
+
+def invalid(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    api.create(rule("odd", "platform", "team-*", metadata={"labels": {"helm.sh/chart": "x", "bad": "not valid!"}}))
+    return f"{run(api, tmp_path)}\n{status(api, 'odd')}"
+
+
+def empty_selector(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    file = tmp_path / "rule.yaml"
+    file.write_text(yaml.safe_dump(rule("everything", "platform", "*", ruleType="secrets", selector={})))
+    return run(api, tmp_path, "-f", str(file))
+
+
+def old_form(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    file = tmp_path / "rule.yaml"
+    old = {"kind": "CopyratorRule", "metadata": {"name": "main-rule"}, "ruleType": "configmap", "namespace": "default"}
+    file.write_text(yaml.safe_dump({"apiVersion": "example.com/v1", **old, "selector": {"copyrator": "true"}}))
+    return run(api, tmp_path, "-f", str(file))
+
+
+def no_rule(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    for name in ("ca", "logins"):
+        api.delete(rule(name, "", ""))
+    return run(api, tmp_path)
+
+
+def no_crd(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    api.delete(next(obj for obj in load(ROOT / "cronjobs") if obj["kind"] == "CustomResourceDefinition"))
+    return run(api, tmp_path)
+
+
+def no_right(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    for obj in load(ROOT / "cronjobs" / "components" / "secrets"):
+        api.delete(obj)
+    return run(api, tmp_path)
+
+
+def failing(sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    sandbox.inject(Fault("POST", "/api/v1/namespaces/team-shop/secrets", status=500, times=None))
+    return run(api, tmp_path)
+
+
+def unauthorized(sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    sandbox.inject(Fault("GET", status=401, times=None))
+    return run(api, tmp_path)
+
+
+def unreachable(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    return run(api, tmp_path, "--context", "elsewhere")
+
+
+def status(api: Api, name: str) -> str:
+    """What the rule says of itself, as `kubectl get -o yaml` shows it."""
+    found = api.get(rule(name, "", ""))
+    assert found
+    told: dict[str, Any] = found["status"]
+    for condition in told["conditions"]:
+        condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    text = yaml.safe_dump({"status": told}, sort_keys=False, width=110)
+    return f"$ kubectl get copyrator {name} -n kube-chores -o yaml\n...\n{text}".rstrip()
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "A first run, a second one, and the second one with -v": first,
+    "A copy was changed by hand": edited,
+    "An object in the way is not ours": conflict,
+    "The same with `conflict: Adopt`": adopted,
+    "A source is gone, and its copies with it": orphaned,
+    "The same with `orphans: Retain`": retained,
+    "More would be deleted than the brake allows": braked,
+    "A Secret's type changed": replaced,
+    "Two sources claim the same place": collision,
+    "A rule cannot be followed": invalid,
+    "A rule in a file has several problems": empty_selector,
+    "A rule in a file has the form of an older tool": old_form,
+    "There is no rule": no_rule,
+    "The CRD is not installed": no_crd,
+    "A right is missing": no_right,
+    "A write fails": failing,
+    "The credentials are not accepted": unauthorized,
+    "There is no such context": unreachable,
+}

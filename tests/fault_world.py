@@ -1,0 +1,182 @@
+"""Runs of a job in embedded clusters that kill, disturb and delay it, and the worlds that jobs contribute for that."""
+
+from __future__ import annotations
+
+import os
+import signal
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+from click.testing import CliRunner
+
+from jobs.__main__ import chores
+from jobs.kit import runner
+from jobs.kit.connect import Connection, Endpoint
+from kubesandbox import Fault, Request, Sandbox
+from tests.api.conftest import Ran
+from tests.apis import Api
+
+Object = dict[str, Any]
+Key = tuple[str, str, str]  # plural, namespace, name
+State = dict[Key, Object]
+
+
+@dataclass(frozen=True)
+class World:
+    """An embedded cluster that is being served, and the job that runs in it."""
+
+    sandbox: Sandbox
+    job: str
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, *arguments: str) -> Ran:
+        """Run the job as the admin, without the detour over a kubeconfig: that is most of a small run's time."""
+        endpoint = Endpoint(self.sandbox.url, lambda: f"Bearer {self.sandbox.admin_token}")
+        connection = Connection(endpoint, "kube-chores", "sandbox")
+        with mock.patch.object(runner, "connect", return_value=connection):
+            done = CliRunner().invoke(chores, [self.job, "-o", "json", *arguments], env=self.env)
+        if done.exception and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return Ran(done.exit_code, done.stdout, done.stderr)
+
+    def run_killed(self, number: int, when: str) -> bool:
+        """Run the job in a process that dies by SIGKILL at its request `number`: before or after that is handled.
+
+        Return whether it did: a run with fewer requests ends by itself.
+        """
+        gate, opener = os.pipe()
+        child = forked(lambda: os.read(gate, 1) and self.run())
+
+        def kill() -> None:
+            os.kill(child, signal.SIGKILL)
+
+        self.sandbox.inject(Fault(kind="call-before" if when == "before" else "call-after", call=kill, skip=number))
+        self.sandbox.inject(Fault(kind="reset-before" if when == "before" else "reset-after", skip=number))
+        os.write(opener, b".")
+        _, status = os.waitpid(child, 0)
+        os.close(gate)
+        os.close(opener)
+        self.sandbox.clear_faults()
+        return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+    def run_elsewhere(self) -> None:
+        """Run the job in a process of its own, from beginning to end."""
+        os.waitpid(forked(self.run), 0)
+
+    def requests(self) -> list[Request]:
+        """The requests of the job so far."""
+        return [each for each in self.sandbox.requests if each.user_agent.startswith("kube-chores")]
+
+    def writes(self) -> list[Request]:
+        """Those requests that change something."""
+        asked = "selfsubjectaccessreviews"
+        return [each for each in self.requests() if each.method != "GET" and not each.path.endswith(asked)]
+
+    def stored(self, plural: str, group: str = "") -> State:
+        """All objects of a resource, whole, as the embedded cluster holds them."""
+        cluster = self.sandbox.cluster
+        resource = cluster.find(group, "v1", plural)
+        assert resource
+        with cluster.store.lock:
+            return {(plural, each.namespace, each.name): each.obj for each in cluster.store.items(resource)}
+
+
+@dataclass(frozen=True)
+class FaultWorld:
+    """A cluster in which one run of a job sends each kind of its requests; tests/sandbox/test_every_fault.py sweeps it.
+
+    `build` makes the objects in a cluster with our manifests and gives the environment of the command, both of use
+    while its context lasts. `state` gives what counts after a run, without what differs from run to run (uids, times);
+    `untouched` what no run may change. `exit_code`, `summary` and `sent` (method and resource) are those of a run that
+    nothing disturbs.
+    """
+
+    name: str
+    job: str
+    build: Callable[[Api], AbstractContextManager[Mapping[str, str]]]
+    state: Callable[[World], State]
+    untouched: Callable[[World], State]
+    summary: Mapping[str, int]
+    sent: frozenset[tuple[str, str]]
+    exit_code: int = 0
+    # After a 401, which no retry helps, in a run that has other findings, or that reads everything again.
+    unauthorized: frozenset[int] = frozenset({2})
+    # Whether a run reads everything again after each step: such reads are disturbed once.
+    reads_again: bool = False
+    # Whether each write of `state`'s objects is made whatever becomes of the others.
+    independent_writes: bool = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Built:
+    """A world that was built, and a run of its job that nothing disturbs."""
+
+    world: FaultWorld
+    template: Sandbox
+    env: Mapping[str, str]
+    trace: Sequence[Request]
+    end: State
+
+    def serve(self) -> AbstractContextManager[World]:
+        """A cluster of its own that begins as the world was built."""
+        return served(self.template, self.world.job, self.env)
+
+    def points(self) -> list[int]:
+        """The numbers of the requests to disturb: all, or without reads that were there before."""
+        reads: set[tuple[str, bool]] = set()
+        found = []
+        for number, each in enumerate(self.trace):
+            read = (each.path, "continue" in each.query)
+            if not self.world.reads_again or each.method != "GET" or read not in reads:
+                found.append(number)
+            reads.add(read)
+        return found
+
+    def name(self, number: int) -> str:
+        """A request as failures show it."""
+        return f"request {number}, {self.trace[number].method} {self.trace[number].path}"
+
+
+@contextmanager
+def served(template: Sandbox, job: str, env: Mapping[str, str] | None = None) -> Iterator[World]:
+    """A world of its own that begins as `template` was left."""
+    with Sandbox(of=template) as sandbox:
+        yield World(sandbox, job, env or {})
+
+
+def differing(one: State, other: State) -> list[Key]:
+    """The objects in which two states differ."""
+    return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+
+
+def conditions(obj: Object) -> Object:
+    """The status of a custom resource, without the times of its conditions."""
+    status = dict(obj.get("status", {}))
+    found = [{**each, "lastTransitionTime": ""} for each in status.pop("conditions", [])]
+    return {**status, "conditions": found}
+
+
+def metadata(obj: Object, *names: str) -> Object:
+    """These fields of an object's metadata, absent ones as None."""
+    return {name: obj["metadata"].get(name) for name in names}
+
+
+def forked(call: Callable[[], object]) -> int:
+    """Run `call` in a copy of this process that ends without the endings of this one; return its pid."""
+    with warnings.catch_warnings():
+        # Newer Pythons warn of threads that hold locks: the child uses nothing of the embedded cluster's.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child:
+        return child
+    try:
+        call()
+    finally:
+        os._exit(0)

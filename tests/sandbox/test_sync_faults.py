@@ -1,0 +1,28 @@
+"""sync-copies when it cannot read copies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kubesandbox import Fault
+from tests.apis import sandbox_api
+from tests.every_job.sync_copies import rules
+from tests.fault_world import Built
+from tests.worlds import rule
+
+pytestmark = [pytest.mark.parametrize("built", ["sync-copies"], indirect=True), pytest.mark.sweep]
+
+
+def test_a_list_of_copies_that_no_rule_is_about_is_missed_when_it_fails(built: Built, tmp_path: Path) -> None:
+    with built.serve() as world:
+        api = sandbox_api(world.sandbox, tmp_path)
+        for _, _, name in rules(world):
+            api.delete(rule(name, "", ""))
+        world.sandbox.inject(Fault("GET", "/api/v1/secrets", status=403, times=None))
+        ran = world.run()
+
+    assert ran.exit_code == 1
+    assert [each["code"] for each in ran.results if each["severity"] == "error"] == ["unreadable"]
+    assert "a fault was injected" in ran.stdout
