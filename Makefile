@@ -23,8 +23,10 @@ demo: $(VENV)/installed ## the jobs on the embedded cluster; KEEP=1 leaves it ru
 test: $(VENV)/installed ## the suite that needs nothing else
 	@$(BIN)/pytest -q -n auto --dist worksteal -m "not cluster and not node"
 
-test-version: $(VENV)/installed ## the same without the sweeps of faults: what hangs on the version of Python
-	@$(BIN)/pytest -q -n auto --dist worksteal -m "not cluster and not node and not sweep"
+check: lint types test ## lint, types and the suite: the one command before a commit
+
+test-version: $(VENV)/installed ## unit tests and a run of each job, on another Python: PYTHON=... VENV=...
+	@$(BIN)/pytest -q -n auto --dist worksteal tests/unit tests/test_every_job.py
 
 control-plane: ## build etcd, kube-apiserver, kube-controller-manager and kubectl into .tools (needs Go)
 	@tools/kubernetes/build
@@ -66,10 +68,10 @@ lock: ## requirements.lock anew, on the oldest Python there is support for: it n
 		--build-deps-for wheel --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 		--output-file requirements.lock setup.cfg
 
-docs: $(VENV)/installed ## write the generated docs: cli.md, outputs.md, tables of drift.md and mirrors.md
+docs: $(VENV)/installed ## write the generated docs: cli.md, outputs.md, tables of drift.md and mirror-audit.md
 	@UPDATE_DOCS=1 $(BIN)/pytest -q tests/unit/test_docs.py tests/sandbox/test_outputs.py
 
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test test-version control-plane test-cluster node-tools test-node cluster-up cluster-down lint types benchmark image lock docs clean
+.PHONY: help venv demo test check test-version control-plane test-cluster node-tools test-node cluster-up cluster-down lint types benchmark image lock docs clean

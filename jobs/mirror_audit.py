@@ -247,8 +247,8 @@ def _is_of_a_mirror(url: str) -> bool:
 def command(context: click.Context, /, options: options.RunOptions, **given: Any) -> None:
     """Audit the pull-through caches of registries that RegistryMirrors ask for.
 
-    Says what of a mirror is missing, not as asked for, not at work or not safe; docs/mirrors.md tells from what each
-    finding comes and what to do. Changes nothing but the status of RegistryMirrors; with --repair it does what can be
+    Says what of a mirror is missing, not as asked for, not at work or not safe; docs/mirror-audit.md explains the cause
+    of each finding and what to do. Changes nothing but the status of RegistryMirrors; with --repair it does what can be
     done, step by step, and says of the rest what a person must do. Exits 0 when that is done, whatever it found, 1 when
     a retry is useful, 2 when a person must act first, 3 with --check when anything is not as it should be, 4 when the
     deletion brake held something back.

@@ -12,9 +12,12 @@ async def forward(listening: socket.socket, host: str, port: int) -> None:
     """Serve for ever."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
+        try:
             there = await asyncio.open_connection(host, port)
-            await asyncio.gather(_pump(reader, there[1]), _pump(there[0], writer))
+        except OSError:  # or the client would wait for its time limit
+            writer.close()
+            return
+        await asyncio.gather(_pump(reader, there[1]), _pump(there[0], writer))
 
     async with await asyncio.start_server(connected, sock=listening) as server:
         await server.serve_forever()

@@ -21,6 +21,7 @@ import yaml
 
 from tests import control_plane, namespaces
 from tests.control_plane import ROOT, ControlPlane, built, programs
+from tests.dns import DOMAIN
 from tests.namespaces import ADDRESS, PODS
 from tests.processes import Processes
 
@@ -91,6 +92,8 @@ def start(run: Processes, listening: socket.socket, archives: Sequence[str], cgr
         programs() / "kube-scheduler", *_kubeconfig(folder, "kube-scheduler"), "--leader-elect=false", "--secure-port=0"
     )
     run(programs() / "kube-proxy", *_kubeconfig(folder, "kube-proxy"), *_proxy_flags())
+    dns = ["-m", "tests.dns", str(folder / "kube-proxy.kubeconfig"), ADDRESS]
+    run(sys.executable, *dns, env={"PYTHONPATH": str(ROOT)})
     run(programs() / "kubelet", *_kubeconfig(folder, "node:node"), *_kubelet_flags(folder, cgroup))
     run.wait(lambda: _ready(plane), "the node is not ready", "kubelet")
     return plane
@@ -187,6 +190,8 @@ def _kubelet_config(folder: Path, cgroup: str) -> dict[str, Any]:
         # A machine that is short of disk is no reason to evict: what is here is gone in minutes.
         "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,
+        "clusterDNS": [ADDRESS],
+        "clusterDomain": DOMAIN,
         "resolvConf": str(folder / "resolv.conf"),
         "volumePluginDir": str(folder / "volume-plugins"),
         "nodeStatusUpdateFrequency": "2s",

@@ -1,6 +1,6 @@
 """What an audit can find: the codes of findings, how bad each is, from what it comes and what to do about it.
 
-docs/mirrors.md shows this table. Its order is how bad they are for who waits for images: a status tells the first.
+docs/mirror-audit.md shows this table. Its order is how bad they are for who waits for images: a status tells the first.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from tests.farm import farmed, listed, llama, pod
 from tests.manifests import ROOT, load
 
 pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("api", ["real"], indirect=True)]
-README = (ROOT / "README.md").read_text()
+PAGE = (ROOT / "docs" / "farm-pods.md").read_text()
 PODS = 2000
 RATE = 400
 
@@ -38,7 +38,7 @@ def farm(api: Api, installed: Path) -> Run:
     return runs("farm-pods", api.service_account_kubeconfig("kube-chores", "farm-pods"))
 
 
-def test_kubectl_shows_the_farm_as_the_readme_does(api: Api, farm: Run) -> None:
+def test_kubectl_shows_the_farm_as_the_docs_do(api: Api, farm: Run) -> None:
     shop = farmed(api)
     for name, containers in (("web-0", 2), ("web-1", 2), ("rates-29384", 1)):
         api.create(pod(shop, name, containers))
@@ -47,7 +47,7 @@ def test_kubectl_shows_the_farm_as_the_readme_does(api: Api, farm: Run) -> None:
         if obj["kind"] == "Llama":
             api.create(obj)
     api.create(llama(shop))
-    block = README[README.index("$ kubectl get farmpods") :].partition("```")[0]
+    block = PAGE[PAGE.index("$ kubectl get farmpods") :].partition("```")[0]
     shown = [each.partition("\n") for each in block.split("$ ") if each]
 
     for command, _, rows in shown:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from tests import canary
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import programs
 from tests.manifests import ROOT
+from tests.pages import command
 
 JOBS = ("sync-copies", "fetch-rates", "roll-workloads", "farm-pods")
 
@@ -36,17 +36,15 @@ class Hands:
         assert done.returncode == 0, f"{line}: {done.stderr}"
         return done.stdout
 
-    def from_readme(self, beginning: str) -> str:
-        """Run the line of the README that begins like this."""
-        found = re.findall(rf"^{re.escape(beginning)}(?: .*)?$", (ROOT / "README.md").read_text(), re.M)
-        assert len(found) == 1, f"the README has {len(found)} lines that begin with {beginning!r}"
-        return self.shell(found[0])
+    def from_docs(self, beginning: str) -> str:
+        """Run the command of the docs that begins like this."""
+        return self.shell(command(beginning))
 
 
 def install(kubectl: Hands) -> None:
     """Install our manifests as the README says; no run is to come by itself, but where a test waits for it."""
-    kubectl.from_readme("kubectl apply -k cronjobs")
-    kubectl.from_readme("kubectl apply -k cronjobs/mirror-repair")
+    kubectl.from_docs("kubectl apply -k cronjobs")
+    kubectl.from_docs("kubectl apply -k cronjobs/mirror-repair")
     suspend(kubectl, *JOBS, "mirror-audit", "mirror-repair")
 
 

@@ -89,7 +89,7 @@ def test_the_cluster_to_play_with_comes_and_goes() -> None:
     assert export == f"export KUBECONFIG={PLAYGROUND / 'admin.kubeconfig'}"
     kubectl = Hands(PLAYGROUND / "admin.kubeconfig")
     assert kubectl.shell(f"{export}; kubectl get nodes").splitlines()[1].split()[:2] == ["node", "Ready"]
-    kubectl.from_readme("kubectl apply -k cronjobs")
+    kubectl.from_docs("kubectl apply -k cronjobs")
     assert make("cluster-up") == said, "one that is there is told again"
     make("cluster-down")
     assert not PLAYGROUND.exists()

@@ -18,14 +18,14 @@ def test_the_job_runs_once_by_hand_and_its_twin_writes_nothing(api: Api, jobs: J
     source = api.create(configmap(home))
     api.create(rule("settings", home, team))
 
-    kubectl.from_readme("kubectl create job try-dry --from=cronjob/sync-copies-dry-run")
+    kubectl.from_docs("kubectl create job try-dry --from=cronjob/sync-copies-dry-run")
     assert jobs.end("try-dry") == "Complete"
     assert api.writes() == []
     assert api.get(at(team, source)) is None
     planned = jobs.log("try-dry")
 
-    kubectl.from_readme("kubectl create job try --from=cronjob/sync-copies")
-    done = kubectl.from_readme("kubectl wait job/try")
+    kubectl.from_docs("kubectl create job try --from=cronjob/sync-copies")
+    done = kubectl.from_docs("kubectl wait job/try")
     assert content(api.get(at(team, source))) == content(source)
 
     row = f"configmap/settings  {team}  created{{}}  from {home}/settings"
@@ -42,10 +42,10 @@ def test_fetch_rates_by_hand_and_a_job_that_reads_the_rate(
     for cron_job in ("fetch-rates", "fetch-rates-dry-run"):
         kubectl(f"set env cronjob/{cron_job} -n kube-chores CHORES_ECB_URL={publisher.url}")
 
-    kubectl.from_readme("kubectl create job rates-dry --from=cronjob/fetch-rates-dry-run")
+    kubectl.from_docs("kubectl create job rates-dry --from=cronjob/fetch-rates-dry-run")
     assert jobs.end("rates-dry") == "Complete"
     assert api.writes() == []
-    kubectl.from_readme("kubectl create job rates --from=cronjob/fetch-rates")
+    kubectl.from_docs("kubectl create job rates --from=cronjob/fetch-rates")
     assert jobs.end("rates") == "Complete"
 
     row = f"configmap/usd  {shop}  created{{}}  1 EUR = 1.1380 USD of {today()} from ecb"

@@ -51,7 +51,7 @@ def test_a_farm_pod_goes_with_its_pod_while_the_job_is_switched_off(
 ) -> None:
     start("web-0")
     start("web-1")
-    kubectl.from_readme("kubectl create job farm --from=cronjob/farm-pods")
+    kubectl.from_docs("kubectl create job farm --from=cronjob/farm-pods")
     assert jobs.end("farm") == "Complete"
     assert "farm-pods: 2 created (2 pods, 1 namespace)" in jobs.log("farm")
     columns = [line.split()[:3] for line in kubectl(f"get fp -n {shop}").splitlines()]

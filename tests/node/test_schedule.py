@@ -26,7 +26,7 @@ def test_the_cron_job_fires_each_minute_and_copies(
 
     # Made anew: one that was suspended would make up at once for the minute that it missed.
     kubectl("delete cronjob sync-copies -n kube-chores")
-    kubectl.from_readme("kubectl apply -k cronjobs")
+    kubectl.from_docs("kubectl apply -k cronjobs")
     wait_for(lambda: api.items("batch/v1", "Job", "kube-chores"), "the CronJob to fire", seconds=70)
     suspend(kubectl, "sync-copies")
     (job,) = api.items("batch/v1", "Job", "kube-chores")

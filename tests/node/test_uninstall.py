@@ -48,8 +48,8 @@ def test_an_uninstall_leaves_what_is_not_ours_and_the_copies(
     jobs.create("under-way", command=["sleep", "600"])
     jobs.running("under-way")
     began = time.monotonic()
-    kubectl.from_readme("kubectl delete -k cronjobs/mirror-repair")
-    kubectl.from_readme("kubectl delete -k cronjobs")
+    kubectl.from_docs("kubectl delete -k cronjobs/mirror-repair")
+    kubectl.from_docs("kubectl delete -k cronjobs")
     figure(f"uninstall, with a Job under way: {time.monotonic() - began:.1f} s")
 
     assert [api.get(obj) for obj in copied] == copied
@@ -65,7 +65,7 @@ def test_a_new_install_knows_the_copies_and_without_their_rules_deletes_them(
     api: Api, jobs: Jobs, kubectl: Hands, copied: list[Object]
 ) -> None:
     home, team = (copied[index]["metadata"]["namespace"] for index in (0, 2))
-    kubectl.from_readme("kubectl delete -k cronjobs")
+    kubectl.from_docs("kubectl delete -k cronjobs")
     install(kubectl)
     for obj in rules(api, home, team):
         api.create(obj)
@@ -82,7 +82,7 @@ def test_a_new_install_knows_the_copies_and_without_their_rules_deletes_them(
 
 
 def test_copies_can_be_deleted_by_hand(api: Api, kubectl: Hands, copied: list[Object]) -> None:
-    deleted = kubectl.from_readme("kubectl delete configmaps,secrets -A -l")
+    deleted = kubectl.from_docs("kubectl delete configmaps,secrets -A -l")
     assert len(deleted.splitlines()) == 2
     assert api.items("v1", "ConfigMap", labelSelector=OURS) == api.items("v1", "Secret", labelSelector=OURS) == []
     assert [bool(api.get(obj)) for obj in copied] == [True, True, False, False, True]

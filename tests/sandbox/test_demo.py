@@ -8,6 +8,7 @@ from pathlib import Path
 
 from jobs.__main__ import chores as group
 from tests.conftest import Chores
+from tests.pages import commands
 
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text()
@@ -40,9 +41,8 @@ def test_the_demo_runs_and_the_readme_quotes_it(chores: Chores) -> None:
     ]
 
 
-def test_every_command_of_the_readme_exists() -> None:
-    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL))
-    lines = [shlex.split(line, comments=True) for line in blocks.splitlines() if line.strip()]
+def test_every_command_of_the_docs_exists() -> None:
+    lines = [shlex.split(line, comments=True) for line in commands()]
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
 
     for words in lines:

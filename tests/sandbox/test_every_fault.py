@@ -14,7 +14,7 @@ from kubesandbox import Fault, Request
 from tests.every_job import fault_worlds
 from tests.fault_world import Built, Key, State, World, differing
 
-pytestmark = [pytest.mark.parametrize("built", list(fault_worlds()), indirect=True, scope="module"), pytest.mark.sweep]
+pytestmark = pytest.mark.parametrize("built", list(fault_worlds()), indirect=True, scope="module")
 
 TIME_LIMIT = 0.06  # of a request that is answered later than that
 GIVE_UP = 30.0

@@ -12,7 +12,7 @@ from tests.apis import Api, sandbox_api
 from tests.farm import owner, pod
 from tests.fault_world import Built
 
-pytestmark = [pytest.mark.parametrize("built", ["farm-pods"], indirect=True), pytest.mark.sweep]
+pytestmark = pytest.mark.parametrize("built", ["farm-pods"], indirect=True)
 
 
 def test_a_pod_made_anew_at_any_moment_of_a_run_owns_its_farm_pod_after_the_next(built: Built, tmp_path: Path) -> None:

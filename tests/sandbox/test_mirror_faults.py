@@ -14,7 +14,7 @@ from tests.fault_world import Built
 from tests.manifests import ROOT, load
 from tests.mirrors import NAMESPACE, registry_mirror
 
-pytestmark = [pytest.mark.parametrize("built", ["mirror-audit"], indirect=True), pytest.mark.sweep]
+pytestmark = pytest.mark.parametrize("built", ["mirror-audit"], indirect=True)
 
 
 @pytest.mark.parametrize("status", [403, 500])

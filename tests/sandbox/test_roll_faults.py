@@ -13,7 +13,7 @@ from tests.fault_world import Built
 from tests.workloads import settle
 from tests.worlds import configmap
 
-pytestmark = [pytest.mark.parametrize("built", ["roll-workloads"], indirect=True), pytest.mark.sweep]
+pytestmark = pytest.mark.parametrize("built", ["roll-workloads"], indirect=True)
 
 
 def test_a_run_that_saw_an_older_config_does_not_roll_back_what_another_rolled(built: Built, tmp_path: Path) -> None:

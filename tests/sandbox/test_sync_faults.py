@@ -12,7 +12,7 @@ from tests.every_job.sync_copies import rules
 from tests.fault_world import Built
 from tests.worlds import rule
 
-pytestmark = [pytest.mark.parametrize("built", ["sync-copies"], indirect=True), pytest.mark.sweep]
+pytestmark = pytest.mark.parametrize("built", ["sync-copies"], indirect=True)
 
 
 def test_a_list_of_copies_that_no_rule_is_about_is_missed_when_it_fails(built: Built, tmp_path: Path) -> None:

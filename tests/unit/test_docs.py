@@ -56,7 +56,7 @@ def test_the_tables_of_performance_are_those_of_its_results() -> None:
 
 
 def test_the_table_of_findings_is_that_of_the_code() -> None:
-    path = ROOT / "docs" / "mirrors.md"
+    path = ROOT / "docs" / "mirror-audit.md"
     rows = [f"| `{code}` | {each.severity.value} | {each.meaning} | {each.remedy} |" for code, each in CODES.items()]
     table = "\n".join(["| code | severity | from what | what to do |", "|---|---|---|---|", *rows])
     head, begin, rest = path.read_text().partition("<!-- codes: written by `make docs` -->\n")

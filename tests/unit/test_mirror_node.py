@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs import mirror_node
-from jobs.mirror_node import command
+from jobs.__main__ import chores
 from jobs.mirrors.hosts import hosts_toml
 from tests.apis import wait_for
 
@@ -92,7 +92,7 @@ def running(certs: Path, asked: Sequence[str] = ASKED, umask: int = -1, interval
 
 
 def check(certs: Path, *asked: str) -> Result:
-    return CliRunner().invoke(command, [*(asked or ASKED), f"--certs-dir={certs}", "--check"])
+    return CliRunner().invoke(chores, ["mirror-node", *(asked or ASKED), f"--certs-dir={certs}", "--check"])
 
 
 def put(path: Path, text: str) -> None:
@@ -324,7 +324,7 @@ def test_a_host_with_a_port_is_in_the_folder_that_is_tried_first(certs: Path) ->
 )
 def test_a_wrong_command_line_is_refused(certs: Path, asked: list[str], said: str) -> None:
     for more in ([], ["--check"]):
-        result = CliRunner().invoke(command, [*asked, *more, f"--certs-dir={certs}"])
+        result = CliRunner().invoke(chores, ["mirror-node", *asked, *more, f"--certs-dir={certs}"])
         assert result.exit_code == 2
         assert said in result.output
     assert list(certs.iterdir()) == []

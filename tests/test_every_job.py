@@ -1,0 +1,89 @@
+"""Every job of `jobs.__main__.JOBS`: what it lacks, and a run of it; the suites over all jobs find it by itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs.__main__ import JOBS
+from kubesandbox import Sandbox
+from tests import embedded
+from tests.apis import sandbox_api
+from tests.every_job import CONSTANTS, fault_worlds, module_of, rights_worlds
+from tests.fault_world import World, differing
+from tests.manifests import ROOT, everything, load
+
+COMPONENT = "app.kubernetes.io/component"
+ACCOUNTS = [obj["metadata"]["name"] for obj in everything() if obj["kind"] == "ServiceAccount"]
+
+
+def lacks(job: str) -> Iterator[str]:
+    """What is missing of a job, each with the file to write."""
+    name = job.replace("-", "_")
+    if not (ROOT / "jobs" / f"{name}.py").exists():
+        yield f"jobs/{name}.py, with the click command `command`"
+    folder = ROOT / "cronjobs" / job
+    if not (folder / "kustomization.yaml").exists():
+        yield f"cronjobs/{job}/kustomization.yaml, with its CronJob, ServiceAccount and RBAC"
+    elif not any(obj["kind"] == "CronJob" and obj["metadata"]["name"] == job for obj in load(folder)):
+        yield f"CronJob {job} in cronjobs/{job}"
+    elif not any(obj["kind"] == "CronJob" and obj["metadata"]["name"] == job for obj in load(ROOT / "cronjobs")):
+        yield f"cronjobs/{job} among the resources of cronjobs/without-secrets/kustomization.yaml"
+    try:
+        module = module_of(job)
+    except ImportError as error:
+        yield str(error)
+    else:
+        yield from (f"{each} in {module.__file__}" for each in CONSTANTS if not getattr(module, each, None))
+    if not (ROOT / "docs" / f"{job}.md").exists():
+        yield f"docs/{job}.md"
+    if f"](docs/{job}.md)" not in (ROOT / "README.md").read_text():
+        yield f"a link to docs/{job}.md in README.md"
+    if not re.search(rf"^## {job}: ", (ROOT / "docs" / "outputs.md").read_text(), re.M):
+        yield f"a scenario of {job} in docs/outputs.md (`make docs` writes it from SCENARIOS)"
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_job_lacks_nothing(job: str) -> None:
+    missing = list(lacks(job))
+
+    assert not missing, f"{job} lacks:\n- " + "\n- ".join(missing)
+
+
+def test_a_job_that_has_nothing_yet_lacks_everything() -> None:
+    found = list(lacks("count-sheep"))
+
+    assert len(found) == 6
+    assert [each for each in found if not re.search("count[-_]sheep", each)] == []
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_the_rights_of_every_service_account_are_tested(account: str) -> None:
+    assert account in rights_worlds(), f"no RightsWorld of {account} in RIGHTS of a module of tests/every_job"
+
+
+def test_every_folder_of_manifests_is_of_a_job() -> None:
+    folders = {path.parent.name for path in (ROOT / "cronjobs").glob("*/cronjob.yaml")}
+
+    assert folders == {world.name for world in fault_worlds().values()} == set(ACCOUNTS)
+    assert {world.job for world in fault_worlds().values()} == set(JOBS)
+
+
+@pytest.mark.parametrize("name", fault_worlds())
+def test_a_run_does_its_work_and_a_second_one_writes_nothing(name: str, tmp_path: Path) -> None:
+    world = fault_worlds()[name]
+    with Sandbox(of=embedded.installed()) as sandbox, world.build(sandbox_api(sandbox, tmp_path)) as env:
+        cluster = World(sandbox, world.job, env)
+        untouched = world.untouched(cluster)
+        first = cluster.run()
+        end, writes = world.state(cluster), len(cluster.writes())
+        second = cluster.run()
+
+        assert (first.exit_code, first.summary) == (world.exit_code, dict(world.summary))
+        assert second.exit_code == world.exit_code
+        assert cluster.writes()[writes:] == []
+        assert differing(world.state(cluster), end) == []
+        assert differing(world.untouched(cluster), untouched) == []
