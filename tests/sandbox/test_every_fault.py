@@ -14,7 +14,10 @@ from kubesandbox import Fault, Request
 from tests.every_job import fault_worlds
 from tests.fault_world import Built, Key, State, World, differing
 
-pytestmark = pytest.mark.parametrize("built", list(fault_worlds()), indirect=True, scope="module")
+WORLDS = fault_worlds()
+every_world = pytest.mark.parametrize("built", WORLDS, indirect=True, scope="module")
+INDEPENDENT = [name for name, world in WORLDS.items() if world.independent_writes]
+worlds_of_independent_writes = pytest.mark.parametrize("built", INDEPENDENT, indirect=True, scope="module")
 
 TIME_LIMIT = 0.06  # of a request that is answered later than that
 GIVE_UP = 30.0
@@ -67,6 +70,7 @@ def report(capsys: pytest.CaptureFixture[str], text: str) -> None:
         print(f"\n{text}")  # noqa: T201 - seen without -s
 
 
+@every_world
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_the_next_run_finishes_what_a_killed_one_began(
     built: Built, capsys: pytest.CaptureFixture[str], when: str
@@ -83,6 +87,7 @@ def test_the_next_run_finishes_what_a_killed_one_began(
     assert wrong == {}
 
 
+@every_world
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_the_next_run_finishes_what_a_killed_one_began_with_many_requests_in_flight(
     built: Built, monkeypatch: pytest.MonkeyPatch, when: str
@@ -99,6 +104,7 @@ def test_the_next_run_finishes_what_a_killed_one_began_with_many_requests_in_fli
 MANY = transport.IN_FLIGHT
 
 
+@every_world
 @pytest.mark.parametrize("fault", ONCE)
 def test_a_run_or_the_next_makes_good_for_a_fault_at_any_request(
     built: Built, capsys: pytest.CaptureFixture[str], fault: str
@@ -120,6 +126,7 @@ def test_a_run_or_the_next_makes_good_for_a_fault_at_any_request(
     assert wrong == {}
 
 
+@every_world
 def test_a_run_or_the_next_makes_good_for_a_write_that_is_handled_after_its_time_limit(
     built: Built, limit: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,6 +152,7 @@ def test_a_run_or_the_next_makes_good_for_a_write_that_is_handled_after_its_time
     assert wrong == {}
 
 
+@every_world
 def test_runs_that_overlap_anywhere_end_where_one_ends(built: Built) -> None:
     def disturb(cluster: World, number: int) -> list[object]:
         cluster.sandbox.inject(Fault(kind="call-before", call=cluster.run_elsewhere, skip=number))
@@ -154,12 +162,11 @@ def test_runs_that_overlap_anywhere_end_where_one_ends(built: Built) -> None:
     assert sweep(built, built.points(), disturb) == {}
 
 
+@worlds_of_independent_writes
 @pytest.mark.parametrize("fault", LASTING)
 def test_a_write_that_keeps_failing_stops_no_other_and_is_reported_once(
     built: Built, limit: Callable[..., None], fault: str
 ) -> None:
-    if not built.world.independent_writes:
-        pytest.skip(f"{built.world} takes a step when the one before is done")
     limit(retry_seconds=0)
     wrong: dict[str, object] = {}
 
@@ -197,6 +204,7 @@ def _while_it_lasts(built: Built, cluster: World, path: str) -> list[object]:
     ]
 
 
+@every_world
 @pytest.mark.parametrize("status", [410, 500])
 def test_a_list_that_fails_half_way_never_leads_to_a_deletion(
     built: Built, limit: Callable[..., None], status: int
@@ -224,6 +232,7 @@ def test_a_list_that_fails_half_way_never_leads_to_a_deletion(
     assert lists
 
 
+@every_world
 def test_a_world_has_each_kind_of_request_and_lists_of_several_pages(built: Built) -> None:
     sent = {(each.method, resource(each) + " dry run" * ("dryRun" in each.query)) for each in built.trace}
 
