@@ -7,6 +7,7 @@ HTTP/2 there are as many HTTP/1.1 connections as requests in flight.
 from __future__ import annotations
 
 import heapq
+import math
 import random
 import time
 from collections import Counter
@@ -82,7 +83,7 @@ class _Pace:
     """How far apart new requests are, and when the newest of them is due."""
 
     seconds: float
-    newest: float = 0.0
+    newest: float = -math.inf
 
     def next(self, now: float) -> float:
         """Return when one more is due."""

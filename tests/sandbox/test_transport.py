@@ -10,7 +10,7 @@ import pytest
 
 from jobs.kit.connect import Endpoint
 from jobs.kit.errors import StoppedError
-from jobs.kit.transport import IN_FLIGHT, Answer, Request, Transport
+from jobs.kit.transport import IN_FLIGHT, Answer, Request, Transport, _Pace
 from kubesandbox import Fault, Sandbox
 
 GET = Request("GET", "/api/v1/namespaces/default/configmaps")
@@ -200,6 +200,12 @@ def test_a_rate_is_kept_up_while_answers_are_slow(
 
     assert len(begun) == IN_FLIGHT, "while the first answer is awaited"
     assert len(list(answers)) == IN_FLIGHT - 1
+
+
+def test_the_first_request_is_due_at_once_also_on_a_machine_that_has_just_started() -> None:
+    pace = _Pace(1000.0)
+
+    assert [pace.next(5.0), pace.next(5.0), pace.next(3000.0)] == [5.0, 1005.0, 3000.0]
 
 
 def test_requests_with_a_rate_are_taken_when_they_are_due(
