@@ -100,6 +100,19 @@ def test_an_exchange_rate_may_have_the_longest_name(api: Api, fetch: Run, name: 
     assert [each["involvedObject"]["name"] for each in api.events() if each["reason"] == "Current"] == [name]
 
 
+def test_a_new_rate_is_in_the_status_and_is_no_event(api: Api, fetch: Run, rates: RatesServer) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop")))
+    rates.publish(day=ago(1))
+    fetch()
+    rates.publish(rates={**RATES, "USD": "1.1402"})
+
+    assert fetch().summary == {"configured": 1}
+
+    assert (api.get(rate) or {})["status"]["rate"] == "1.1402"
+    mine = [each for each in api.events() if each["involvedObject"].get("uid") == rate["metadata"]["uid"]]
+    assert [each["reason"] for each in mine] == ["Current"]
+
+
 def test_a_second_run_asks_once_and_writes_nothing(api: Api, fetch: Run, rates: RatesServer) -> None:
     shop = api.namespace("shop")
     for code in RATES:
