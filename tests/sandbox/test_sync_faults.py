@@ -26,3 +26,15 @@ def test_a_list_of_copies_that_no_rule_is_about_is_missed_when_it_fails(built: B
     assert ran.exit_code == 1
     assert [each["code"] for each in ran.results if each["severity"] == "error"] == ["unreadable"]
     assert "a fault was injected" in ran.stdout
+
+
+def test_a_create_whose_answer_was_lost_is_read_and_not_sent_again(built: Built) -> None:
+    path, query = "/api/v1/namespaces/team-a/secrets", {"fieldManager": "kube-chores"}
+    with built.serve() as world:
+        world.sandbox.inject(Fault("POST", path, "fieldManager=kube-chores", kind="reset-after"))
+        ran = world.run()
+        sent = [each for each in world.requests() if (each.method, each.path, each.query) == ("POST", path, query)]
+
+    usual = [each for each in built.trace if (each.method, each.path, each.query) == ("POST", path, query)]
+    assert (ran.exit_code, len(sent)) == (0, len(usual))
+    assert [each.status for each in sent].count(0) == 1
