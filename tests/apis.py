@@ -160,8 +160,10 @@ class Api:
         return made
 
     def made(self, obj: Object) -> None:
-        """Have an object deleted after the test."""
-        self._made.append(self.path(obj))
+        """Have an object deleted after the test, unless it is one of `kept`, which the test deleted before."""
+        path = self.path(obj)
+        if path not in self.kept:
+            self._made.append(path)
 
     def get(self, obj: Object) -> Object | None:
         """The object as it is now, or None."""
@@ -227,8 +229,14 @@ class Api:
 
     def clean(self) -> None:
         """Restore `kept` and delete what the test and its jobs made, rules first; namespaces go in the background."""
-        for path in self._changed:
-            self.put(self.kept[path])
+        try:
+            for path in self.kept:  # in the order in which they can be created
+                if path in self._changed:
+                    self.put(self.kept[path])
+        finally:
+            self._delete_made()
+
+    def _delete_made(self) -> None:
         rules = [path for path in self._made if "/kubechores.dev/" in path]
         for path in rules + self._made[::-1]:
             self.request("DELETE", path)

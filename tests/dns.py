@@ -33,7 +33,11 @@ class Services(BaseResolver):  # type: ignore[misc]
     def resolve(self, request: DNSRecord, _handler: object) -> DNSRecord:
         """Answer one question."""
         reply = request.reply()
-        address = self._address(str(request.q.qname))
+        try:
+            address = self._address(str(request.q.qname))
+        except OSError:  # the API server does not answer
+            reply.header.rcode = RCODE.SERVFAIL
+            return reply
         if not address:
             reply.header.rcode = RCODE.NXDOMAIN
         elif request.q.qtype == QTYPE.A:

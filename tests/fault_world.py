@@ -65,7 +65,8 @@ class World:
 
     def run_elsewhere(self) -> None:
         """Run the job in a process of its own, from beginning to end."""
-        os.waitpid(forked(self.run), 0)
+        _, status = os.waitpid(forked(self.run), 0)
+        assert status == 0, "the run in a process of its own ended with an exception"
 
     def requests(self) -> list[Request]:
         """The requests of the job so far."""
@@ -91,8 +92,11 @@ class FaultWorld:
 
     `build` makes the objects in a cluster with our manifests and gives the environment of the command, both of use
     while its context lasts. `state` gives what counts after a run, without what differs from run to run (uids, times);
-    `untouched` what no run may change. `exit_code`, `summary` and `sent` (method and resource) are those of a run that
-    nothing disturbs.
+    `untouched` what no run may change. `exit_code`, `summary` and `sent` are those of a run that
+    nothing disturbs: `sent` are the verbs and resources of its requests, as in RBAC rules, `create secrets (dry run)`
+    where the server only checks. `codes_after_401` are the exit codes of a run that was not authorized once, which no
+    retry helps. A job that `reads_again` reads everything after each step: such reads are disturbed once. With
+    `independent_writes` each object is written whatever becomes of the others.
     """
 
     name: str
@@ -101,17 +105,19 @@ class FaultWorld:
     state: Callable[[World], State]
     untouched: Callable[[World], State]
     summary: Mapping[str, int]
-    sent: frozenset[tuple[str, str]]
+    sent: frozenset[str]
     exit_code: int = 0
-    # After a 401, which no retry helps, in a run that has other findings, or that reads everything again.
-    unauthorized: frozenset[int] = frozenset({2})
-    # Whether a run reads everything again after each step: such reads are disturbed once.
+    codes_after_401: frozenset[int] = frozenset({2})
     reads_again: bool = False
-    # Whether each write of `state`'s objects is made whatever becomes of the others.
     independent_writes: bool = True
 
     def __str__(self) -> str:
         return self.name
+
+
+def kinds(**resources: str) -> frozenset[str]:
+    """The kinds of requests of `FaultWorld.sent`: resources by verb, `list="pods nodes"`."""
+    return frozenset(f"{verb} {each}" for verb, named in resources.items() for each in named.split())
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,7 @@ class Built:
         """A cluster of its own that begins as the world was built."""
         return served(self.template, self.world.job, self.env)
 
-    def points(self) -> list[int]:
+    def to_disturb(self) -> list[int]:
         """The numbers of the requests to disturb: all, or without reads that were there before."""
         reads: set[tuple[str, bool]] = set()
         found = []
@@ -156,7 +162,7 @@ def differing(one: State, other: State) -> list[Key]:
     return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
 
 
-def conditions(obj: Object) -> Object:
+def status_of(obj: Object) -> Object:
     """The status of a custom resource, without the times of its conditions."""
     status = dict(obj.get("status", {}))
     found = [{**each, "lastTransitionTime": ""} for each in status.pop("conditions", [])]
@@ -169,14 +175,16 @@ def metadata(obj: Object, *names: str) -> Object:
 
 
 def forked(call: Callable[[], object]) -> int:
-    """Run `call` in a copy of this process that ends without the endings of this one; return its pid."""
+    """Run `call` in a copy of this process and return its pid; its exit code is 1 if `call` raised, else 0."""
     with warnings.catch_warnings():
         # Newer Pythons warn of threads that hold locks: the child uses nothing of the embedded cluster's.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child:
         return child
+    code = 1
     try:
         call()
+        code = 0
     finally:
-        os._exit(0)
+        os._exit(code)

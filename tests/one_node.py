@@ -93,7 +93,7 @@ def start(run: Processes, listening: socket.socket, archives: Sequence[str], cgr
     )
     run(programs() / "kube-proxy", *_kubeconfig(folder, "kube-proxy"), *_proxy_flags())
     dns = ["-m", "tests.dns", str(folder / "kube-proxy.kubeconfig"), ADDRESS]
-    run(sys.executable, *dns, env={"PYTHONPATH": str(ROOT)})
+    run(sys.executable, *dns, name="dns", env={"PYTHONPATH": str(ROOT)})
     run(programs() / "kubelet", *_kubeconfig(folder, "node:node"), *_kubelet_flags(folder, cgroup))
     run.wait(lambda: _ready(plane), "the node is not ready", "kubelet")
     return plane
@@ -101,7 +101,15 @@ def start(run: Processes, listening: socket.socket, archives: Sequence[str], cgr
 
 def _forward(run: Processes, listening: socket.socket) -> None:
     handed = listening.fileno()
-    run(sys.executable, str(ROOT / "tests/forward.py"), str(handed), "127.0.0.1", str(PORT), pass_fds=[handed])
+    run(
+        sys.executable,
+        str(ROOT / "tests/forward.py"),
+        str(handed),
+        "127.0.0.1",
+        str(PORT),
+        name="forward",
+        pass_fds=[handed],
+    )
 
 
 def _apiserver_flags(folder: Path) -> list[str]:

@@ -9,7 +9,7 @@ from tests.manifests import ROOT
 
 
 def pages() -> list[Path]:
-    """The pages that users read and that people write: the README and docs/*.md."""
+    """The README and docs/*.md."""
     return [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 
 

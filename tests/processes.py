@@ -25,10 +25,15 @@ class Processes:
         self.started: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     def __call__(
-        self, program: Path | str, *flags: str, pass_fds: Sequence[int] = (), env: Mapping[str, str] | None = None
+        self,
+        program: Path | str,
+        *flags: str,
+        name: str = "",
+        pass_fds: Sequence[int] = (),
+        env: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start a program, with more in its environment; what it says goes to NAME.log."""
-        name = Path(program).name
+        """Start a program, with more in its environment; its output goes to NAME.log, by default the program's name."""
+        name = name or Path(program).name
         command = [*dying_with_parent(), *self.inside, str(program), *flags]
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(

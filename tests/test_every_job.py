@@ -12,7 +12,7 @@ from jobs.__main__ import JOBS
 from kubesandbox import Sandbox
 from tests import embedded
 from tests.apis import sandbox_api
-from tests.every_job import CONSTANTS, fault_worlds, module_of, rights_worlds
+from tests.every_job import CONSTANTS, contribution, fault_worlds, file_of, rights_worlds
 from tests.fault_world import World, differing
 from tests.manifests import ROOT, everything, load
 
@@ -32,12 +32,10 @@ def lacks(job: str) -> Iterator[str]:
         yield f"CronJob {job} in cronjobs/{job}"
     elif not any(obj["kind"] == "CronJob" and obj["metadata"]["name"] == job for obj in load(ROOT / "cronjobs")):
         yield f"cronjobs/{job} among the resources of cronjobs/without-secrets/kustomization.yaml"
-    try:
-        module = module_of(job)
-    except ImportError as error:
-        yield str(error)
+    if file_of(job).exists():
+        yield from (f"{each} in tests/every_job/{name}.py" for each in CONSTANTS if not contribution(job, each))
     else:
-        yield from (f"{each} in tests/every_job/{name}.py" for each in CONSTANTS if not getattr(module, each, None))
+        yield f"tests/every_job/{name}.py, with {', '.join(CONSTANTS)}"
     if not (ROOT / "docs" / f"{job}.md").exists():
         yield f"docs/{job}.md"
     if f"](docs/{job}.md)" not in (ROOT / "README.md").read_text():

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import programs
@@ -31,6 +32,15 @@ def without_server_fields(obj: Object) -> Object:
     kept = {"name", "namespace", "labels"}
     metadata = {key: value for key, value in obj["metadata"].items() if key in kept}
     return {key: value for key, value in obj.items() if key != "status"} | {"metadata": metadata}
+
+
+def test_the_fixture_reads_what_kustomize_builds(api: Api) -> None:
+    def key(obj: Object) -> tuple[str, str, str]:
+        return obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+
+    for folder in (CRONJOBS, CRONJOBS / "mirror-repair"):
+        built = [each for each in yaml.safe_load_all(kubectl(api, "kustomize", str(folder))) if each]
+        assert sorted(built, key=key) == sorted(load(folder), key=key)
 
 
 def test_kubectl_apply_makes_what_the_fixture_makes(api: Api) -> None:

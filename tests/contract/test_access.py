@@ -146,6 +146,66 @@ def test_rights_in_a_namespace_and_on_named_objects(account: Account) -> None:
     assert account.send("DELETE", place.path("configmaps", "a")).status == 403
 
 
+REQUESTS: dict[str, tuple[str, str, object, str]] = {
+    "get": ("GET", "/a", None, ""),
+    "list": ("GET", "", None, ""),
+    "create": ("POST", "?dryRun=All", {"metadata": {"name": "b"}}, ""),
+    "update": ("PUT", "/a?dryRun=All", {"metadata": {"name": "a"}}, ""),
+    "patch": ("PATCH", "/a?dryRun=All", {"data": {"a": "2"}}, "application/merge-patch+json"),
+    "delete": ("DELETE", "/a?dryRun=All", None, ""),
+}
+
+
+@pytest.mark.parametrize("verb", REQUESTS)
+def test_a_verb_allows_its_own_requests_alone(account: Account, verb: str) -> None:
+    place = account.place
+    place.config_map("a")
+    account.grant({"apiGroups": [""], "resources": ["configmaps"], "verbs": [verb]})
+
+    def allowed() -> set[str]:
+        return {
+            name
+            for name, (method, rest, body, media) in REQUESTS.items()
+            if place.send(method, place.path("configmaps") + rest, body, media, token=account.token).status < 300
+        }
+
+    assert until(lambda: allowed() == {verb})
+
+
+@pytest.mark.parametrize(("verbs", "status"), [(["patch"], 403), (["create"], 403), (["create", "patch"], 201)])
+def test_an_apply_that_creates_takes_two_rights(account: Account, verbs: list[str], status: int) -> None:
+    place = account.place
+    ready = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}
+    account.grant({"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}, ready)
+    assert until(lambda: account.send("GET", place.path("secrets")).status == 200)
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}}
+    path = place.path("configmaps", "new") + "?fieldManager=robot"
+
+    assert place.send("PATCH", path, body, "application/apply-patch+yaml", token=account.token).status == status
+
+
+@pytest.mark.parametrize(
+    ("resource", "allowed"),
+    [("persistentvolumeclaims", {"/a"}), ("persistentvolumeclaims/status", {"/a/status"})],
+)
+def test_a_status_has_rights_of_its_own(account: Account, resource: str, allowed: set[str]) -> None:
+    place = account.place
+    claims = place.path("persistentvolumeclaims")
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    assert place.send("POST", claims, {"metadata": {"name": "a"}, "spec": spec}).status == 201
+    account.grant({"apiGroups": [""], "resources": [resource], "verbs": ["patch"]})
+
+    def patched() -> set[str]:
+        media, body = "application/merge-patch+json", {"metadata": {"labels": {"a": "b"}}}
+        answers = {
+            where: place.send("PATCH", f"{claims}{where}", body, media, token=account.token)
+            for where in ("/a", "/a/status")
+        }
+        return {where for where, answer in answers.items() if answer.status == 200}
+
+    assert until(lambda: patched() == allowed)
+
+
 def test_a_review_of_ones_own_rights(account: Account) -> None:
     place = account.place
     account.grant({"apiGroups": [""], "resources": ["secrets"], "verbs": ["patch"]})

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -42,44 +41,42 @@ class RightsWorld:
     build: Callable[[pytest.FixtureRequest, Callable[..., Ran]], None]
     arguments: tuple[str, ...] = ()
 
-
-def module_of(job: str) -> ModuleType:
-    """Import the module of a job; an ImportError names the file that is missing."""
-    name = f"tests.every_job.{job.replace('-', '_')}"
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        file = f"{name.replace('.', '/')}.py"
-        raise ImportError(f"{job}: no {file} with {', '.join(CONSTANTS)}") from None
+    def __str__(self) -> str:
+        return self.account
 
 
-def _contributions(constant: str) -> dict[str, Any]:
-    """The constant of every job that has one; tests/test_every_job.py fails for a job that has none."""
-    found = {}
-    for job in JOBS:
-        try:
-            found[job] = getattr(module_of(job), constant, None)
-        except ImportError:
-            continue
-    return {job: value for job, value in found.items() if value}
+def file_of(job: str) -> Path:
+    """The file of a job's contributions; it need not be there."""
+    return Path(__file__).parent / f"{job.replace('-', '_')}.py"
+
+
+def contribution(job: str, constant: str) -> Any:
+    """The constant of a job's module, or None; tests/test_every_job.py fails for a job that has none."""
+    path = file_of(job)
+    return getattr(import_module(f"{__name__}.{path.stem}"), constant, None) if path.exists() else None
+
+
+def _named(constant: str) -> dict[str, Any]:
+    worlds = [world for job in JOBS for world in contribution(job, constant) or ()]
+    found = {str(world): world for world in worlds}
+    assert len(found) == len(worlds), f"two of {constant} have one name: {', '.join(map(str, worlds))}"
+    return found
 
 
 def fault_worlds() -> Mapping[str, FaultWorld]:
     """The worlds of all jobs in which runs are disturbed, by their names."""
-    return {world.name: world for worlds in _contributions("FAULTS").values() for world in worlds}
+    return _named("FAULTS")
 
 
 def rights_worlds() -> Mapping[str, RightsWorld]:
     """The worlds of all jobs in which each right is used, by their ServiceAccounts."""
-    return {world.account: world for worlds in _contributions("RIGHTS").values() for world in worlds}
+    return _named("RIGHTS")
 
 
 def scenarios() -> Mapping[str, Scenario]:
     """The sections of docs/outputs.md, by their title."""
     return {
         f"{job}: {title}": scenario
-        for job, found in _contributions("SCENARIOS").items()
-        for title, scenario in found.items()
+        for job in JOBS
+        for title, scenario in (contribution(job, "SCENARIOS") or {}).items()
     }

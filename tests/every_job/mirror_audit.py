@@ -14,7 +14,7 @@ from tests.apis import Api
 from tests.every_job import RightsWorld, Scenario
 from tests.every_job.outputs import listed as table
 from tests.every_job.outputs import shown
-from tests.fault_world import FaultWorld, Object, State, World, conditions, metadata
+from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata, status_of
 from tests.mirrors import NAMESPACE, Mirrors, credentials, registry_mirror
 from tests.rates import status
 from tests.registries import Registries, serve
@@ -45,7 +45,7 @@ def _audited(api: Api) -> Iterator[Mapping[str, str]]:
 
 
 def _statuses(world: World) -> State:
-    return {key: conditions(obj) for key, obj in world.stored("registrymirrors", "kubechores.dev").items()}
+    return {key: status_of(obj) for key, obj in world.stored("registrymirrors", "kubechores.dev").items()}
 
 
 def _resources(world: World) -> State:
@@ -88,13 +88,13 @@ def _to_repair(api: Api) -> Iterator[Mapping[str, str]]:
 
 
 TAKEN = ("services", NAMESPACE, "registry-mirror-taken")
-_CHILDREN = (("services", ""), ("persistentvolumeclaims", ""), ("statefulsets", "apps"), ("daemonsets", "apps"))
+_CHILDREN = {"services": "", "persistentvolumeclaims": "", "statefulsets": "apps", "daemonsets": "apps"}  # by group
 
 
 def _repaired(world: World) -> State:
     """The resources of mirrors, without what differs when they are made a second time, and the mirrors' statuses."""
     found: State = {}
-    for plural, group in _CHILDREN:
+    for plural, group in _CHILDREN.items():
         found |= {key: _without_identity(obj) for key, obj in world.stored(plural, group).items()}
     return found | world.stored("secrets") | _statuses(world)
 
@@ -115,6 +115,7 @@ FAULTS = [
         build=_audited,
         state=_statuses,
         untouched=_resources,
+        independent_writes=False,  # it writes statuses and Events alone
         summary={
             "unchanged": 8,
             "credentials-exposed": 1,
@@ -123,12 +124,11 @@ FAULTS = [
             "not-rolled-out": 1,
             "orphan": 1,
         },
-        sent=frozenset(
-            {
-                *(("GET", plural) for plural in ("registrymirrors", "nodes", "secrets", *dict(_CHILDREN))),
-                ("PATCH", "registrymirrors/status"),
-                ("POST", "events"),
-            }
+        sent=kinds(
+            list=f"registrymirrors nodes endpointslices {' '.join(_CHILDREN)}",
+            get="secrets",
+            create="events",
+            patch="registrymirrors/status",
         ),
     ),
     FaultWorld(
@@ -149,15 +149,15 @@ FAULTS = [
             "not-rolled-out": 3,
             "volume-pending": 2,
         },
-        unauthorized=frozenset({0, 2}),  # a later step may succeed
+        codes_after_401=frozenset({0, 2}),  # a later step may succeed
         reads_again=True,
         independent_writes=False,  # a step is taken when the one before is seen done
-        sent=frozenset(
-            {
-                *((method, plural) for method in ("GET", "PATCH", "DELETE") for plural in dict(_CHILDREN)),
-                ("PATCH", "registrymirrors/status"),
-                ("POST", "events"),
-            }
+        sent=kinds(
+            list=f"registrymirrors nodes endpointslices {' '.join(_CHILDREN)}",
+            get="secrets",
+            create="events",
+            patch=f"registrymirrors/status {' '.join(_CHILDREN)}",
+            delete=" ".join(_CHILDREN),
         ),
     ),
 ]

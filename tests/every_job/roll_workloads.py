@@ -14,7 +14,7 @@ from tests.api.conftest import Run, runs
 from tests.apis import Api
 from tests.every_job import RightsWorld, Scenario
 from tests.every_job.outputs import shown
-from tests.fault_world import FaultWorld, Object, State, World
+from tests.fault_world import FaultWorld, Object, State, World, kinds
 from tests.workloads import BASELINE, FROM_A_VOLUME, KINDS, MARK, OPT_IN, settle, workload
 from tests.worlds import configmap, secret
 
@@ -72,7 +72,7 @@ def _untouched(world: World) -> State:
     return unrelated | world.stored("configmaps") | world.stored("secrets")
 
 
-_WORKLOADS = ("deployments", "statefulsets", "daemonsets")
+_WORKLOADS = "deployments statefulsets daemonsets"
 FAULTS = [
     FaultWorld(
         name=JOB,
@@ -81,12 +81,11 @@ FAULTS = [
         state=_state,
         untouched=_untouched,
         summary={"annotated": 1, "held": 1, "restarted": 3},
-        sent=frozenset(
-            {
-                *(("GET", plural) for plural in ("namespaces", "configmaps", "secrets")),
-                *((method, plural) for plural in _WORKLOADS for method in ("GET", "PATCH")),
-                ("POST", "events"),
-            }
+        sent=kinds(
+            list=f"namespaces {_WORKLOADS}",
+            get=f"configmaps secrets {_WORKLOADS}",
+            create="events",
+            patch=_WORKLOADS,
         ),
     )
 ]

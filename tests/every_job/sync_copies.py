@@ -17,7 +17,7 @@ from tests.api.conftest import Run, runs
 from tests.apis import Api
 from tests.every_job import RightsWorld, Scenario
 from tests.every_job.outputs import shown
-from tests.fault_world import FaultWorld, Object, State, World, conditions, metadata
+from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata, status_of
 from tests.manifests import ROOT, load
 from tests.worlds import at, configmap, encoded, rule, secret
 
@@ -121,7 +121,7 @@ def _state(world: World) -> State:
 
 
 def _status(rule: Object) -> Object:
-    status = conditions(rule)
+    status = status_of(rule)
     reasons = [(each["type"], each["status"], each["reason"]) for each in status["conditions"]]
     return {"conditions": reasons, "conflicts": status.get("conflicts")}
 
@@ -139,21 +139,15 @@ FAULTS = [
         state=_state,
         untouched=_untouched,
         summary={"created": 1, "configured": 5, "replaced": 2, "deleted": 5, "unchanged": 1, "conflict": 1},
-        sent=frozenset(
-            {
-                ("GET", "configmaps"),
-                ("GET", "secrets"),
-                ("POST", "configmaps"),
-                ("POST", "secrets"),
-                ("POST", "secrets dry run"),
-                ("PUT", "configmaps"),
-                ("PUT", "secrets"),
-                ("DELETE", "configmaps"),
-                ("DELETE", "secrets"),
-                ("PATCH", "copyrators/status"),
-                ("POST", "events"),
-            }
-        ),
+        sent=kinds(
+            list="copyrators namespaces configmaps secrets",
+            get="configmaps secrets",
+            create="configmaps secrets events",
+            update="configmaps secrets",
+            patch="copyrators/status",
+            delete="configmaps secrets",
+        )
+        | {"create configmaps (dry run)", "create secrets (dry run)"},
     )
 ]
 

@@ -1,4 +1,4 @@
-"""Runs by hand, with the lines of the README."""
+"""Runs by hand, with the commands of the docs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_fetch_rates_by_hand_and_a_job_that_reads_the_rate(
 ) -> None:
     shop = api.namespace("shop")
     rate = api.create(exchange_rate(shop))
-    # As the README names a mirror, for the job and for its twin.
+    # As the docs name a mirror, for the job and for its twin.
     for cron_job in ("fetch-rates", "fetch-rates-dry-run"):
         kubectl(f"set env cronjob/{cron_job} -n kube-chores CHORES_ECB_URL={publisher.url}")
 

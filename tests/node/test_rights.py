@@ -21,7 +21,7 @@ pytestmark = pytest.mark.node
 ENV = {"roll-workloads": {"CHORES_SETTLE": "0", "CHORES_COOL_DOWN": "0"}}
 
 
-# Those of mirrors need pods that answer: tests/node/test_mirrors.py has them.
+# The rights of mirrors are tested on the real API server alone: their worlds have no pods that answer.
 @pytest.mark.parametrize("job", [account for account in rights_worlds() if not account.startswith("mirror-")])
 def test_a_run_uses_every_shipped_rule_and_nothing_else(
     node: Node,

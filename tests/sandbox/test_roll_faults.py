@@ -55,7 +55,7 @@ def test_what_cannot_be_read_is_not_missing(built: Built, status: int, limit: Ca
         assert (ran.exit_code, ran.summary, world.writes()) == (1, {"unreadable": 5}, [])
 
 
-def test_a_roll_that_was_refused_is_told_in_no_event(built: Built) -> None:
+def test_a_roll_that_was_refused_has_no_event(built: Built) -> None:
     with built.serve() as world:
         world.sandbox.inject(Fault("PATCH", status=403, times=None))
         ran = world.run()
