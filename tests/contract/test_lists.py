@@ -128,6 +128,7 @@ def test_later_pages_show_the_state_of_the_first(filled: Place) -> None:
         ("!odd,n", [0, 2, 4, 6, 8, 10]),
         ("n in (1,2, 3)", [1, 2, 3]),
         ("n notin (1,3,5),odd", [7, 9, 11]),
+        ("odd notin (x),n<4", [0, 1, 2, 3]),
         ("n==4", [4]),
         ("n=4", [4]),
         ("n!=4,n<6", [0, 1, 2, 3, 5]),
