@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,19 @@ def test_a_create_that_the_server_failed_is_read_before_it_is_sent_again(built: 
     read = about.index(("GET", f"{path}/fresh", 404))
     assert ran.exit_code == 0
     assert failed < read < about.index(("POST", path, 201))
+
+
+def test_a_copy_that_changes_before_it_is_deleted_stays_until_the_next_run(built: Built, tmp_path: Path) -> None:
+    orphan = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "team-b", "name": "gone"}}
+    with built.serve() as world:
+        api = sandbox_api(world.sandbox, tmp_path)
+        change = partial(api.patch, orphan, {"metadata": {"labels": {"theirs": "yes"}}})
+        world.sandbox.inject(Fault("DELETE", api.path(orphan), kind="call-before", call=change))
+
+        ran = world.run()
+        kept = api.get(orphan)
+        again = world.run()
+
+        assert (ran.exit_code, ran.summary["deleted"], ran.summary["skipped"]) == (0, 4, 1)
+        assert kept
+        assert (again.exit_code, again.summary["deleted"], api.get(orphan)) == (0, 1, None)
