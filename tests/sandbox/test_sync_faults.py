@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from kubesandbox import Fault
-from tests.apis import sandbox_api
+from tests.apis import Api, sandbox_api
 from tests.every_job.sync_copies import rules
-from tests.fault_world import Built
-from tests.worlds import rule
+from tests.fault_world import Built, World
+from tests.worlds import at, configmap, rule
 
 pytestmark = pytest.mark.parametrize("built", ["sync-copies"], indirect=True)
 
@@ -56,3 +56,23 @@ def test_a_copy_that_changes_before_it_is_deleted_stays_until_the_next_run(built
         assert (ran.exit_code, ran.summary["deleted"], ran.summary["skipped"]) == (0, 4, 1)
         assert kept
         assert (again.exit_code, again.summary["deleted"], api.get(orphan)) == (0, 1, None)
+
+
+def test_copies_of_a_rule_that_appears_during_a_run_stay(built: Built, tmp_path: Path) -> None:
+    """Another run makes them while this one, which may have read the rules before, reads the copies."""
+    late = configmap("home", "late", labels={"copy": "late"})
+    wrong = []
+    for number in range(len(built.trace)):
+        with built.serve() as world:
+            api = sandbox_api(world.sandbox, tmp_path)
+
+            def appear(world: World = world, api: Api = api) -> None:
+                api.create(late)
+                api.create(rule("late", "home", "team-b", selector={"matchLabels": {"copy": "late"}}))
+                world.run_elsewhere()
+
+            world.sandbox.inject(Fault(kind="call-before", call=appear, skip=number))
+            world.run()
+            if not api.get(at("team-b", late)):
+                wrong.append(built.name(number))
+    assert wrong == []
