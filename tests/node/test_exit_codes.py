@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 import subprocess
 import time
@@ -26,7 +28,7 @@ USER = "system:serviceaccount:kube-chores:sync-copies"
 
 
 @pytest.fixture
-def slow(node: Node, api: Api) -> Iterator[Callable[[int], None]]:
+def slow(node: Node, api: Api) -> Iterator[Callable[[int], Object]]:
     """Have each new ConfigMap in namespaces labelled `slow` wait some seconds, for a webhook that never answers."""
     drop = [*node.enter, "iptables", "-I", "INPUT", "-p", "tcp", "--dport", str(SILENT_PORT), "-j", "DROP"]
     subprocess.run(drop, check=True)
@@ -42,9 +44,9 @@ def slow(node: Node, api: Api) -> Iterator[Callable[[int], None]]:
     }
     kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
 
-    def after(seconds: int) -> None:
+    def after(seconds: int) -> Object:
         named = {"metadata": {"name": f"slow-{api.token}"}, "webhooks": [webhook | {"timeoutSeconds": seconds}]}
-        api.create({**kind, **named})
+        return api.create({**kind, **named})
 
     yield after
     subprocess.run([word if word != "-I" else "-D" for word in drop], check=True)
@@ -106,7 +108,7 @@ def test_the_brake_fails_the_job_and_the_line_that_it_prints_lifts_it(api: Api, 
 
 
 def test_a_deleted_pod_reports_ends_with_143_and_the_next_goes_on(
-    node: Node, api: Api, jobs: Jobs, kubectl: Hands, slow: Callable[[int], None], figure: Callable[[str], None]
+    node: Node, api: Api, jobs: Jobs, kubectl: Hands, slow: Callable[[int], Object], figure: Callable[[str], None]
 ) -> None:
     source, teams = many(api, 64)
     slow(2)
@@ -136,11 +138,11 @@ def test_a_deleted_pod_reports_ends_with_143_and_the_next_goes_on(
 
 
 def test_a_token_that_is_rotated_during_a_run_does_not_break_it(
-    node: Node, api: Api, jobs: Jobs, slow: Callable[[int], None], figure: Callable[[str], None]
+    node: Node, api: Api, jobs: Jobs, slow: Callable[[int], Object], figure: Callable[[str], None]
 ) -> None:
     """The kubelet replaces the token in the volume, and a while later the API server refuses the old one."""
-    source, teams = many(api, 16 * 5)
-    slow(10)
+    source, teams = many(api, 16 * 9)
+    webhook = slow(10)
     binding = api.create(secret("kube-chores", f"binding-{api.token}"))
     first = bound_token(api, binding)
     volume = api.create(token_files(api, first))
@@ -149,12 +151,14 @@ def test_a_token_that_is_rotated_during_a_run_does_not_break_it(
     jobs.running("rotated")
     began = time.monotonic()
 
-    api.replace(token_files(api, api.service_account_token("kube-chores", "sync-copies")))
-    wait_for(lambda: len(tokens_used(node, start)) == 2, "a request with the second token", 60)
+    second = api.service_account_token("kube-chores", "sync-copies")
+    api.replace(token_files(api, second))
+    wait_for(lambda: credential(second) in credentials(node, start), "a request with the second token", 80)
     api.delete(binding)
     wait_for(lambda: api.request("GET", "/api", token=first)[0] == 401, "the first token to be refused")
     refused = time.monotonic() - began
     missing = sum(not api.get(at(team, source)) for team in teams)
+    api.delete(webhook)
     assert jobs.end("rotated", 90) == "Complete"
     took = time.monotonic() - began
 
@@ -166,10 +170,16 @@ def test_a_token_that_is_rotated_during_a_run_does_not_break_it(
     )
 
 
-def tokens_used(node: Node, start: int) -> set[str]:
-    """The tokens of the job's account that requests came with since a position of the audit log, by their ids."""
+def credentials(node: Node, start: int) -> set[str]:
+    """The ids of the tokens that requests of the job's account came with, from a position of the audit log on."""
     events = [event for event in audit_events(node.plane.audit_log, start) if event["user"]["username"] == USER]
     return {event["user"]["extra"]["authentication.kubernetes.io/credential-id"][0] for event in events}
+
+
+def credential(token: str) -> str:
+    """The id of a token as the audit log has it: its claim jti."""
+    claims = token.split(".")[1]
+    return f"JTI={json.loads(base64.urlsafe_b64decode(claims + '=' * (-len(claims) % 4)))['jti']}"
 
 
 def bound_token(api: Api, binding: Object) -> str:
