@@ -3,6 +3,8 @@ PYTHON ?= python3
 OLDEST ?= python3.10
 VENV ?= .venv
 BIN := $(VENV)/bin
+# One worker more than processors: tests also wait, for servers and processes to end.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
 .DEFAULT_GOAL := help
 
@@ -21,7 +23,7 @@ demo: $(VENV)/installed ## the jobs on the embedded cluster; KEEP=1 leaves it ru
 	@$(BIN)/chores demo $(if $(KEEP),--keep)
 
 test: $(VENV)/installed ## the suite that needs nothing else
-	@$(BIN)/pytest -q -n auto --dist worksteal -m "not cluster and not node"
+	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not cluster and not node"
 
 check: lint types test ## lint, types and the suite: the one command before a commit
 
