@@ -232,9 +232,18 @@ class Api:
         try:
             for path in self.kept:  # in the order in which they can be created
                 if path in self._changed:
-                    self.put(self.kept[path])
+                    self._restore(self.kept[path])
         finally:
             self._delete_made()
+
+    def _restore(self, obj: Object) -> None:
+        """Write the whole object, so that fields which it does not set are as by default; one that goes comes back."""
+
+        def going() -> bool:
+            return "deletionTimestamp" in (self.get(obj) or {"metadata": {}})["metadata"]
+
+        wait_for(lambda: not going(), f"{obj['kind']} {obj['metadata']['name']} to be gone")
+        self.replace(obj) if self.get(obj) else self.put(obj)
 
     def _delete_made(self) -> None:
         rules = [path for path in self._made if "/kubechores.dev/" in path]

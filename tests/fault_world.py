@@ -92,11 +92,11 @@ class FaultWorld:
 
     `build` makes the objects in a cluster with our manifests and gives the environment of the command, both of use
     while its context lasts. `state` gives what counts after a run, without what differs from run to run (uids, times);
-    `untouched` what no run may change. `exit_code`, `summary` and `sent` are those of a run that
-    nothing disturbs: `sent` are the verbs and resources of its requests, as in RBAC rules, `create secrets (dry run)`
-    where the server only checks. `codes_after_401` are the exit codes of a run that was not authorized once, which no
-    retry helps. A job that `reads_again` reads everything after each step: such reads are disturbed once. With
-    `independent_writes` each object is written whatever becomes of the others.
+    `untouched` what no run may change. `exit_code`, `summary` and `sent` are those of a run that nothing disturbs:
+    `sent` are the verbs and resources of its requests, as in RBAC rules, `create secrets (dry run)` where the server
+    only checks. `codes_after_401` are the exit codes of a run that was not authorized once, which no retry helps. A job
+    that `reads_again` reads everything after each step: such reads are disturbed once. With `independent_writes` each
+    object is written whatever becomes of the others.
     """
 
     name: str

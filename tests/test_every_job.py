@@ -16,7 +16,6 @@ from tests.every_job import CONSTANTS, contribution, fault_worlds, file_of, righ
 from tests.fault_world import World, differing
 from tests.manifests import ROOT, everything, load
 
-COMPONENT = "app.kubernetes.io/component"
 ACCOUNTS = [obj["metadata"]["name"] for obj in everything() if obj["kind"] == "ServiceAccount"]
 
 

@@ -97,6 +97,23 @@ def test_what_a_test_made_is_gone_after_it(api: Api) -> None:
     assert api.get(copy) is None
 
 
+@pytest.mark.cluster
+@pytest.mark.parametrize("api", ["real"], indirect=True)
+def test_manifests_that_a_test_changed_are_restored(api: Api) -> None:
+    place = {"name": "farm-pods", "namespace": "kube-chores"}
+    cron_job = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": place}
+    kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
+    role = {**kind, "metadata": {"name": "kube-chores-farm-pods"}}
+    before = [(api.get(cron_job) or {})["spec"], (api.get(role) or {})["rules"]]
+    api.patch(cron_job, {"spec": {"suspend": True}})
+    api.delete(role)
+    api.create({**role, "rules": []})
+
+    api.clean()
+
+    assert [(api.get(cron_job) or {})["spec"], (api.get(role) or {})["rules"]] == before
+
+
 @pytest.mark.skipif(bool(missing()), reason="needs the built kubectl")
 def test_the_kubeconfig_works_with_kubectl(api: Api, tmp_path: Path) -> None:
     obj = config_map(api.namespace("team-a"))
