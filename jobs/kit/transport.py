@@ -11,7 +11,7 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import count
@@ -28,14 +28,19 @@ REQUEST_SECONDS = 60
 RETRY_SECONDS = 30  # how long after its first attempt a request may be tried again
 STOP_SECONDS = 4.0  # how long what is in flight may take once the run is to stop
 LONGEST_PAUSE_SECONDS = 10.0
-MAX_BODY_BYTES = 256 << 20
+BYTES_IN_FLIGHT = 8 << 20  # of requests and their answers: a run has 128 MiB of memory (cronjobs/)
+ANSWER_BYTES = BYTES_IN_FLIGHT // IN_FLIGHT  # the longest answer that is read, where a request sets no other limit
 
+_LONGEST_WAIT = 0.2  # in which a stop may go unnoticed
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 
 
 @dataclass(frozen=True)
 class Request:
-    """One HTTP request. `repeatable`: twice does no more than once, so a lost answer may be retried."""
+    """One HTTP request. `repeatable`: twice does no more than once, so a lost answer may be retried.
+
+    An answer with a body of more than `max_bytes` is not read to its end.
+    """
 
     method: str
     path: str
@@ -44,17 +49,27 @@ class Request:
     content_type: str = "application/json"
     repeatable: bool = True
     tag: Any = None
+    max_bytes: int = ANSWER_BYTES
+
+    @property
+    def weight(self) -> int:
+        """How many bytes the request and its answer may take: a write is answered with the object that it sent."""
+        return self.max_bytes if self.body is None else 2 * len(self.body)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back. `status` is 0 where no whole answer came; `error` then says why. `attempts` counts from 1."""
+    """What came back. `status` is 0 where no whole answer came; `error` then says why. `attempts` counts from 1.
+
+    `is_too_long`: the body has more than the `max_bytes` of the request.
+    """
 
     request: Request
     status: int
     body: bytes = b""
     error: str = ""
     attempts: int = 1
+    is_too_long: bool = False
 
 
 @dataclass
@@ -67,6 +82,20 @@ class Traffic:
     bytes_sent: int = 0
 
 
+class _Body(BytesIO):
+    """The body of an answer as it arrives, up to a limit."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+        self.is_too_long = False
+
+    def receive(self, part: bytes) -> int:
+        """Keep a part; return how much was kept: less than all ends the transfer."""
+        self.is_too_long = self.tell() + len(part) > self._limit
+        return 0 if self.is_too_long else self.write(part)
+
+
 @dataclass(order=True)
 class _Attempt:
     due: float
@@ -75,7 +104,10 @@ class _Attempt:
     number: int = field(compare=False, default=1)
     deadline: float = field(compare=False, default=0.0)
     turned_away: bool = field(compare=False, default=False)
-    buffer: BytesIO = field(compare=False, default_factory=BytesIO)
+    received: _Body = field(compare=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.received = _Body(self.request.max_bytes)
 
 
 @dataclass
@@ -147,7 +179,7 @@ class Transport:
                 if self._is_overdue():
                     yield from (Answer(each.request, 0, error="no answer before the stop") for each in flying.values())
                     return
-                for handle, error in self._finished(self._pause(waiting, flying)):
+                for handle, error in self._finished(self._pause(waiting, flying), flying):
                     attempt = flying.pop(handle)
                     answer, retry_in = self._judge(attempt, handle, error)
                     self._release(handle)
@@ -180,14 +212,13 @@ class Transport:
         exhausted: bool,
         pace: _Pace,
     ) -> bool:
-        # Whoever was turned away with a 429 keeps its place, or new requests would take it and be turned away as well.
-        turned_away = sum(attempt.turned_away for attempt in waiting)
         while len(flying) < IN_FLIGHT and not self._stopping():
             now = time.monotonic()
             if waiting and waiting[0].due <= now:
+                if not _fits(waiting[0].request, flying):
+                    break
                 attempt = heapq.heappop(waiting)
-                turned_away -= attempt.turned_away
-            elif exhausted or len(flying) + turned_away >= IN_FLIGHT or pace.newest > now:
+            elif exhausted or _is_full(waiting, flying) or pace.newest > now:
                 break
             else:
                 request = next(source, None)
@@ -196,7 +227,7 @@ class Transport:
                     continue
                 due = pace.next(now)
                 attempt = _Attempt(due, next(self._order), request, deadline=due + self._retry_seconds)
-                if due > now:
+                if due > now or not _fits(request, flying):
                     heapq.heappush(waiting, attempt)
                     break
             handle = self._handle(attempt)
@@ -206,23 +237,32 @@ class Transport:
 
     def _pause(self, waiting: list[_Attempt], flying: dict[Any, _Attempt]) -> float:
         """Return for how long there is nothing to do unless an answer comes, in seconds."""
-        if waiting and len(flying) < IN_FLIGHT:
-            return min(max(waiting[0].due - time.monotonic(), 0.001), 0.2)
-        return 0.2
+        if waiting and len(flying) < IN_FLIGHT and _fits(waiting[0].request, flying):
+            return min(max(waiting[0].due - time.monotonic(), 0.001), _LONGEST_WAIT)
+        return _LONGEST_WAIT
 
-    def _finished(self, pause: float) -> list[tuple[Any, tuple[int, str] | None]]:
+    def _finished(self, pause: float, flying: dict[Any, _Attempt]) -> list[tuple[Any, tuple[int, str] | None]]:
         self._multi.perform()
         done = self._completed()
         if not done:
-            # libcurl may have read more than it gave out, and then wants its turn although no socket has anything.
-            wanted = self._multi.timeout()
-            pause = min(pause, wanted / 1000) if wanted >= 0 else pause
-            # select() comes back at once while there is no socket to wait for: a name is looked up, or all is waiting.
-            if self._multi.select(pause) == -1:
-                time.sleep(min(pause, 0.01))
+            self._wait(pause, flying)
             self._multi.perform()
             done = self._completed()
         return done
+
+    def _wait(self, pause: float, flying: dict[Any, _Attempt]) -> None:
+        """Wait until a socket has something, `pause` seconds at the most."""
+        if not flying:
+            time.sleep(pause)
+            return
+        # libcurl may have read more than it gave out, and then wants its turn although no socket has anything.
+        wanted = self._multi.timeout()
+        pause = min(pause, wanted / 1000) if wanted >= 0 else pause
+        # select() returns at once where there is no socket to wait for: while a name is resolved.
+        if any(self._multi.fdset()):
+            self._multi.select(pause)
+        else:
+            time.sleep(min(pause, 0.01))
 
     def _completed(self) -> list[tuple[Any, tuple[int, str] | None]]:
         done: list[tuple[Any, tuple[int, str] | None]] = []
@@ -236,11 +276,14 @@ class Transport:
     def _judge(self, attempt: _Attempt, handle: Any, error: tuple[int, str] | None) -> tuple[Answer, float | None]:
         """Return the answer, and in how many seconds to try again (None: it stands)."""
         request = attempt.request
-        body = attempt.buffer.getvalue()
+        body = attempt.received.getvalue()
         status = 0 if error else int(handle.getinfo(pycurl.RESPONSE_CODE))
         self.traffic.requests[request.method] += 1
         self.traffic.bytes_received += len(body)
         self.traffic.bytes_sent += len(request.body or b"")
+        if attempt.received.is_too_long:
+            why = f"the answer has more than {request.max_bytes >> 10} KiB"
+            return Answer(request, 0, b"", why, attempt.number, is_too_long=True), None
         answer = Answer(request, status, b"" if error else body, self._explain(error), attempt.number)
         if status and status not in _RETRIED:
             return answer, None
@@ -284,11 +327,10 @@ class Transport:
         if endpoint.connect_to:
             handle.setopt(pycurl.CONNECT_TO, [endpoint.connect_to])
         handle.setopt(pycurl.HTTPHEADER, self._headers(request))
-        handle.setopt(pycurl.WRITEFUNCTION, attempt.buffer.write)
+        handle.setopt(pycurl.WRITEFUNCTION, attempt.received.receive)
         handle.setopt(pycurl.NOSIGNAL, 1)
         handle.setopt(pycurl.CONNECTTIMEOUT_MS, CONNECT_SECONDS * 1000)
         handle.setopt(pycurl.TIMEOUT_MS, int(self._request_seconds * 1000))
-        handle.setopt(pycurl.MAXFILESIZE, MAX_BODY_BYTES)
         handle.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
         handle.setopt(pycurl.PIPEWAIT, 1)
         if request.body is not None:
@@ -303,6 +345,22 @@ class Transport:
             headers.append(f"Content-Type: {request.content_type}")
         authorization = self._endpoint.authorization()
         return [*headers, f"Authorization: {authorization}"] if authorization else headers
+
+
+def _fits(request: Request, flying: Mapping[Any, _Attempt]) -> bool:
+    """Whether a request may fly beside those that do; one that is alone always may."""
+    return not flying or request.weight + sum(each.request.weight for each in flying.values()) <= BYTES_IN_FLIGHT
+
+
+def _is_full(waiting: Sequence[_Attempt], flying: Mapping[Any, _Attempt]) -> bool:
+    """Whether a new request has to wait for others.
+
+    One that was turned away with a 429 keeps its place, or new ones would take it and be turned away as well. All keep
+    their bodies in memory.
+    """
+    turned_away = sum(attempt.turned_away for attempt in waiting)
+    kept = sum(len(attempt.request.body or b"") for attempt in (*waiting, *flying.values()))
+    return len(flying) + turned_away >= IN_FLIGHT or kept > BYTES_IN_FLIGHT
 
 
 def _public_authorities() -> str:

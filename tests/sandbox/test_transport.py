@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from jobs.kit.connect import Endpoint
 from jobs.kit.errors import StoppedError
-from jobs.kit.transport import IN_FLIGHT, Answer, Request, Transport, _Pace
+from jobs.kit.transport import BYTES_IN_FLIGHT, IN_FLIGHT, Answer, Request, Transport, _Pace
 from kubesandbox import Fault, Sandbox
 
 GET = Request("GET", "/api/v1/namespaces/default/configmaps")
@@ -242,3 +243,56 @@ def test_what_is_sent_again_does_not_wait_for_the_rate(sandbox: Sandbox, connect
     answers = list(connected().stream([GET], per_second=0.001))
 
     assert [answer.attempts for answer in answers] == [2]
+
+
+@pytest.fixture
+def cpu_used() -> Callable[[], float]:
+    """The processor time of this thread alone, in seconds: the embedded server runs in others."""
+    began = time.thread_time()
+    return lambda: time.thread_time() - began
+
+
+def test_a_paced_run_uses_no_processor_while_it_waits(
+    connected: Callable[..., Transport], cpu_used: Callable[[], float]
+) -> None:
+    answers = list(connected().stream([GET] * 5, per_second=2))
+
+    assert [answer.status for answer in answers] == [200] * 5
+    assert cpu_used() < 0.2, "of the 2 seconds that the run took"
+
+
+def test_a_retrying_run_uses_no_processor_while_it_waits(
+    sandbox: Sandbox, connected: Callable[..., Transport], cpu_used: Callable[[], float]
+) -> None:
+    sandbox.inject(Fault("GET", status=503, retry_after=2))
+
+    answer = connected().send(GET)
+
+    assert (answer.status, answer.attempts) == (200, 2)
+    assert cpu_used() < 0.2, "of the 2 seconds that the run took"
+
+
+def test_an_answer_that_is_too_long_is_not_read_to_its_end(connected: Callable[..., Transport]) -> None:
+    transport = connected()
+
+    answer = transport.send(replace(GET, max_bytes=100))
+
+    assert (answer.status, answer.body, answer.is_too_long, answer.attempts) == (0, b"", True, 1)
+    assert transport.send(GET).status == 200
+
+
+def test_the_bytes_in_flight_are_limited(sandbox: Sandbox, connected: Callable[..., Transport]) -> None:
+    sandbox.inject(Fault("POST", kind="delay", seconds=0.3, times=None))
+    large = replace(POST, body=BODY + b" " * (BYTES_IN_FLIGHT // 7))
+    taken = []
+
+    def requests() -> Iterator[Request]:
+        for number in range(12):
+            taken.append(number)
+            yield large
+
+    answers = connected().stream(requests())
+    next(answers)
+
+    assert len(taken) == 4, "three in flight and one that waits"
+    assert len(list(answers)) == 11
