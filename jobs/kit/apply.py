@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import islice
 
-from jobs.kit.cluster import Cluster, error_of
+from jobs.kit.cluster import Cluster, Write, error_of
 from jobs.kit.conditions import Statement
 from jobs.kit.errors import ApiError
 from jobs.kit.manifests import Recreation
@@ -59,19 +59,18 @@ def state(
     # Some at a time: a run that dies leaves few statuses without their Events.
     while batch := list(islice(rest, IN_FLIGHT)):
         patches = (
-            (resources[each.key.kind].path(each.key.namespace, each.key.name), each.encode(), each)
-            for each in batch
-            if each.status is not None
+            (resources[each.key.kind], each.key, each.encode(), each) for each in batch if each.status is not None
         )
         written = [each for each in batch if each.status is None]
         for answer in cluster.state(patches):
+            _, statement = answer.request.tag
             if error := error_of(answer):
-                yield from _unwritten(answer.request.tag, error)
+                yield from _unwritten(statement, error)
             else:
-                written.append(answer.request.tag)
+                written.append(statement)
         for answer in cluster.tell((each.event, each) for each in written if each.event):
             if error := error_of(answer):
-                yield from _unwritten(answer.request.tag, error)
+                yield from _unwritten(answer.request.tag[1], error)
 
 
 def _unwritten(statement: Statement, error: ApiError) -> Iterator[Result]:
@@ -109,34 +108,35 @@ class _Writer:
     def _send(
         self,
         findings: Sequence[Finding],
-        request: Callable[[Finding], tuple[Action, str, bytes]] | None = None,
+        request: Callable[[Finding], Write] | None = None,
         *,
         dry_run: bool | None = None,
     ) -> Iterator[Result]:
         unanswered = {id(finding): finding for finding in findings}
-        writes = ((*(request or self._single)(finding), finding) for finding in findings)
+        writes = ((request or self._single)(finding) for finding in findings)
         for answer in self.cluster.write(writes, dry_run=self.dry_run if dry_run is None else dry_run):
-            finding = unanswered.pop(id(answer.request.tag))
+            finding = unanswered.pop(id(answer.request.tag.tag))
             yield _result(finding, answer)
         yield from (Result(finding, Outcome.STOPPED, "the run was stopped") for finding in unanswered.values())
 
-    def _single(self, finding: Finding) -> tuple[Action, str, bytes]:
+    def _single(self, finding: Finding) -> Write:
         assert finding.fix
-        return finding.fix.action, self._path(finding), finding.fix.body.encode()
+        return self._write(finding, finding.fix.action, finding.fix.body.encode())
 
-    def _trial(self, finding: Finding) -> tuple[Action, str, bytes]:
+    def _trial(self, finding: Finding) -> Write:
         """Ask whether the new object would be taken; under another name, since its own is still in use."""
         manifest = _recreation(finding).manifest.elsewhere(_TRIAL_NAME)
-        return Action.CREATE, self._path(finding), manifest.encode()
+        return self._write(finding, Action.CREATE, manifest.encode())
 
-    def _removal(self, finding: Finding) -> tuple[Action, str, bytes]:
-        return Action.DELETE, self._path(finding), _recreation(finding).deletion.encode()
+    def _removal(self, finding: Finding) -> Write:
+        return self._write(finding, Action.DELETE, _recreation(finding).deletion.encode())
 
-    def _return(self, finding: Finding) -> tuple[Action, str, bytes]:
-        return Action.CREATE, self._path(finding), _recreation(finding).encode()
+    def _return(self, finding: Finding) -> Write:
+        return self._write(finding, Action.CREATE, _recreation(finding).encode())
 
-    def _path(self, finding: Finding) -> str:
-        return self.resources[finding.object.kind].path(finding.object.namespace, finding.object.name)
+    def _write(self, finding: Finding, action: Action, body: bytes) -> Write:
+        kind, name, namespace = finding.object
+        return Write(action, self.resources[kind], namespace, name, body, finding)
 
 
 def _recreation(finding: Finding) -> Recreation:

@@ -3,40 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from jobs.kit.errors import ApiError
-from jobs.kit.model import Action
-from jobs.kit.objects import EVENTS, DataObject, Resource
-from jobs.kit.transport import Answer, Request, Transport
+from jobs.kit.decoding import decode
+from jobs.kit.errors import ApiError, InvalidObjectError
+from jobs.kit.model import Action, ObjectKey
+from jobs.kit.objects import EVENTS, Resource
+from jobs.kit.transport import ANSWER_BYTES, Answer, Request, Transport
 
 # As client-go's; a page of metadata is about 0.6 MB and is reduced before the next is asked for (docs/performance.md).
 PAGE_SIZE = 500
-DATA_PAGE_SIZE = 100  # of ConfigMaps and Secrets in full, which may hold 1 MB each
+PAGE_BYTES = 4 << 20
+# etcd takes requests of 1.5 MiB; JSON spells some characters with six: https://etcd.io/docs/latest/dev-guide/limit/
+OBJECT_BYTES = 12 << 20
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_METADATA_LIST_KIND = ("meta.k8s.io/v1", "PartialObjectMetadataList")
+_METADATA_KIND = ("meta.k8s.io/v1", "PartialObjectMetadata")
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _LIST_ATTEMPTS = 3
 
 Item = TypeVar("Item")
+Form = TypeVar("Form", bound="_Head")
 Reduced = TypeVar("Reduced")
+
+
+class InvalidObject(NamedTuple):
+    """An object of a list that could not be decoded, and why; its name is that of its place where it has none."""
+
+    key: ObjectKey
+    error: InvalidObjectError
+
+
+class Write(NamedTuple):
+    """A write of one object; a create is sent to the collection that its path is in."""
+
+    action: Action
+    resource: Resource
+    namespace: str
+    name: str
+    body: bytes
+    tag: Any
+
+
+class _Head(Struct, rename="camel"):
+    """What every answer of the API begins with: https://kubernetes.io/docs/reference/using-api/api-concepts/ ."""
+
+    api_version: str
+    kind: str
+
+
+class _Name(Struct):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Object(_Head):
+    metadata: _Name
+
+
+class _Item(Struct):
+    metadata: _Name
 
 
 class _ListMetadata(Struct, rename={"token": "continue"}):
     token: str = ""
 
 
+class _List(_Head):
+    metadata: _ListMetadata
+    items: list[Raw] | None
+
+
 class _AccessReviewStatus(Struct):
-    allowed: bool = False
+    allowed: bool
 
 
-class _AccessReview(Struct):
+class _AccessReview(_Head):
     status: _AccessReviewStatus
 
 
@@ -48,7 +97,8 @@ class _Details(Struct):
     causes: list[_Cause] | None = None
 
 
-class _Status(Struct):
+class _Status(_Head):
+    reason: str = ""
     message: str = ""
     details: _Details | None = None
 
@@ -65,74 +115,93 @@ class Cluster:
         self,
         resource: Resource,
         item: type[Item],
+        reduce: Callable[[Item], Reduced],
         *,
         namespace: str = "",
         selector: str = "",
         metadata_only: bool = False,
-    ) -> Iterator[Item]:
-        """Yield the objects of a list, decoded as `item`, page by page: no more than a page is held in memory.
+    ) -> Iterator[Reduced | InvalidObject]:
+        """Yield what `reduce` keeps of each object of a list, decoded as `item`: no more than a page is in memory.
+
+        An object that cannot be decoded or reduced is an InvalidObject, and spoils no other.
 
         Raises:
             ApiError: also in the middle, with status 410 when the list expired; what was yielded is then no whole view.
         """
-        decoder = _list_decoder(item)
-        limit = DATA_PAGE_SIZE if item is DataObject else PAGE_SIZE
-        token = ""
+        kind = _METADATA_LIST_KIND if metadata_only else (resource.api_version, f"{resource.kind}List")
+        accept = _METADATA_LIST if metadata_only else "application/json"
+        limit, token = PAGE_SIZE, ""
         while True:
             query = {"limit": str(limit), "labelSelector": selector, "continue": token}
             path = f"{resource.path(namespace)}?{urlencode({k: v for k, v in query.items() if v})}"
-            accept = _METADATA_LIST if metadata_only else "application/json"
-            items, token = self._page(Request("GET", path, accept=accept), decoder)
-            yield from items
+            most = PAGE_BYTES if limit > 1 else OBJECT_BYTES
+            answer = self.transport.send(Request("GET", path, accept=accept, max_bytes=most))
+            if answer.is_too_long and limit > 1:
+                limit //= 2
+                continue
+            page = _as(answer, _List, kind)
+            if len(answer.body) < PAGE_BYTES // 4:
+                limit = min(PAGE_SIZE, limit * 2)  # what was large may have been one object
+            del answer
+            for number, each in enumerate(page.items or []):
+                yield _reduced(resource, each, number, item, reduce)
+            token = page.metadata.token
             if not token:
                 return
-            del items  # before the next page comes
-
-    def _page(self, request: Request, decoder: msgspec.json.Decoder[Any]) -> tuple[list[Any], str]:
-        """Return the items of a page, and the token of the next one. A page may be empty and not be the last."""
-        body = _checked(self.transport.send(request))
-        try:
-            page = decoder.decode(body)
-        except msgspec.DecodeError as error:
-            why = f"the answer to GET {request.path} is no list of the Kubernetes API: {error}"
-            raise ApiError(0, why) from error
-        return page.items or [], page.metadata.token
+            del page  # before the next one comes
 
     def read(self, wanted: Iterable[tuple[Resource, str, str, bool]]) -> Iterator[Answer]:
-        """GET many objects, given as (resource, namespace, name, in full); yield raw answers tagged with each."""
-        return self.transport.stream(
-            Request(
-                "GET", each[0].path(each[1], each[2]), accept="application/json" if each[3] else _METADATA, tag=each
-            )
-            for each in wanted
-        )
+        """GET many objects, given as (resource, namespace, name, in full); yield raw answers tagged with each.
 
-    def write(self, writes: Iterable[tuple[Action, str, bytes, Any]], *, dry_run: bool) -> Iterator[Answer]:
-        """Send writes, given as (action, path of the object, body, tag), and yield raw answers in no order.
+        Large ones come last, one by one. An answer is only good if it is the object that was requested, and only says
+        that there is none if the API server says so itself.
+        """
+        large: list[tuple[Resource, str, str, bool]] = []
+        for answer in self.transport.stream(_read_request(each) for each in wanted):
+            if answer.is_too_long:
+                large.append(answer.request.tag)
+            else:
+                yield _trusted(answer)
+        yield from map(_trusted, self.transport.stream(_read_request(each, OBJECT_BYTES) for each in large))
+
+    def write(self, writes: Iterable[Write], *, dry_run: bool) -> Iterator[Answer]:
+        """Send writes and yield raw answers in no order, each good only if it is what the API answers to that.
 
         With `dry_run` the server checks each and keeps none.
         """
         query = urlencode({"fieldManager": self.manager, **({"dryRun": "All"} if dry_run else {})})
-        requests = (_write_request(*write, query) for write in writes)
-        return self.transport.stream(requests, per_second=self.writes_per_second)
+        requests = (_write_request(write, query) for write in writes)
+        for answer in self.transport.stream(requests, per_second=self.writes_per_second):
+            yield _confirmed(answer, answer.request.tag.resource)
 
-    def state(self, patches: Iterable[tuple[str, bytes, Any]]) -> Iterator[Answer]:
-        """Merge into statuses, given as (path of the object, patch, tag); yield raw answers in no order."""
+    def state(self, patches: Iterable[tuple[Resource, ObjectKey, bytes, Any]]) -> Iterator[Answer]:
+        """Merge into statuses, given as (resource, key, patch, tag); yield raw answers in no order."""
         query = urlencode({"fieldManager": self.manager})
-        return self.transport.stream(
-            Request("PATCH", f"{path}/status?{query}", patch, content_type=_MERGE, tag=tag)
-            for path, patch, tag in patches
+        requests = (
+            Request(
+                "PATCH",
+                f"{resource.path(key.namespace, key.name)}/status?{query}",
+                patch,
+                content_type=_MERGE,
+                tag=(resource, tag),
+                max_bytes=OBJECT_BYTES,
+            )
+            for resource, key, patch, tag in patches
         )
+        for answer in self.transport.stream(requests):
+            yield _confirmed(answer, answer.request.tag[0])
 
     def tell(self, events: Iterable[tuple[Mapping[str, Any], Any]]) -> Iterator[Answer]:
         """Create Events, given as (object, tag); yield raw answers in no order.
 
         The name of each is unique, so it may be sent again: 409 says that an earlier try arrived.
         """
-        return self.transport.stream(
-            Request("POST", EVENTS.path(event["metadata"]["namespace"]), msgspec.json.encode(event), tag=tag)
+        requests = (
+            Request("POST", EVENTS.path(event["metadata"]["namespace"]), msgspec.json.encode(event), tag=(EVENTS, tag))
             for event, tag in events
         )
+        for answer in self.transport.stream(requests):
+            yield _confirmed(answer, EVENTS)
 
     def may(self, verb: str, resource: Resource) -> bool:
         """Whether the credentials have a right in all namespaces; asking is open to everybody and changes nothing.
@@ -151,22 +220,43 @@ class Cluster:
         error = error_of(answer)
         if error and error.is_permission:
             return False  # some clusters do not let everybody ask
-        return msgspec.json.decode(_checked(answer), type=_AccessReview).status.allowed
+        kind = ("authorization.k8s.io/v1", "SelfSubjectAccessReview")
+        return _as(answer, _AccessReview, kind).status.allowed
 
 
-def _write_request(action: Action, path: str, body: bytes, tag: Any, query: str) -> Request:
+def _write_request(write: Write, query: str) -> Request:
+    action, resource, namespace, name, body, _ = write
+    path = f"{resource.path(namespace, name)}?{query}"
+    request = Request("PUT", path, body, tag=write, max_bytes=OBJECT_BYTES)
     if action is Action.CREATE:
         # Not repeated blindly: a create whose answer was lost is followed by a look.
-        return Request("POST", f"{path.rpartition('/')[0]}?{query}", body, repeatable=False, tag=tag)
+        return replace(request, method="POST", path=f"{resource.path(namespace)}?{query}", repeatable=False)
     if action is Action.DELETE:
-        return Request("DELETE", f"{path}?{query}", body, tag=tag)
+        return replace(request, method="DELETE")
     if action in (Action.APPLY, Action.APPLY_NEW):
         # What is ours we take back: https://kubernetes.io/docs/reference/using-api/server-side-apply/#using-server-side-apply-in-a-controller
         force = "&force=true" if action is Action.APPLY else ""
-        return Request("PATCH", f"{path}?{query}{force}", body, content_type=_APPLY, tag=tag)
+        return replace(request, method="PATCH", path=f"{path}{force}", content_type=_APPLY)
     if action in (Action.ANNOTATE, Action.ROLL):
-        return Request("PATCH", f"{path}?{query}", body, content_type=_MERGE, tag=tag)
-    return Request("PUT", f"{path}?{query}", body, tag=tag)
+        return replace(request, method="PATCH", content_type=_MERGE)
+    return request
+
+
+def _confirmed(answer: Answer, resource: Resource) -> Answer:
+    """Return the answer to a write, or one without a status where it is neither an error nor such an object.
+
+    A delete is answered with a Status or with the object: https://kubernetes.io/docs/reference/using-api/api-concepts/ .
+    """
+    is_delete = answer.request.method == "DELETE"
+    if answer.status == 404 and is_delete and _status(answer) is None:
+        return _distrusted(answer, "a Status of the Kubernetes API")
+    if not 200 <= answer.status < 300 or (is_delete and _status(answer) is not None):
+        return answer
+    try:
+        _as(answer, _Head, (resource.api_version, resource.kind))
+    except ApiError as error:
+        return replace(answer, status=0, body=b"", error=error.message)
+    return answer
 
 
 def whole(read: Callable[[], Reduced]) -> Reduced:
@@ -188,9 +278,8 @@ def error_of(answer: Answer) -> ApiError | None:
         return ApiError(0, answer.error)
     if answer.status == 401:
         return ApiError(401, "Unauthorized: the API server does not accept these credentials; check the context's user")
-    try:
-        status = msgspec.json.decode(answer.body, type=_Status)
-    except msgspec.DecodeError:
+    status = _status(answer)
+    if status is None:
         text = answer.body[:200].decode(errors="replace").strip()
         return ApiError(
             answer.status, f"HTTP {answer.status} for {answer.request.method} {answer.request.path}: {text}"
@@ -199,16 +288,72 @@ def error_of(answer: Answer) -> ApiError | None:
     return ApiError(answer.status, status.message or f"HTTP {answer.status}", causes)
 
 
-def _checked(answer: Answer) -> bytes:
+def _status(answer: Answer) -> _Status | None:
+    """Return the Status that an answer is, or None: others than the API server answer too."""
+    try:
+        status = decode(answer.body, _Status)
+    except InvalidObjectError:
+        return None
+    return status if (status.api_version, status.kind) == ("v1", "Status") else None
+
+
+def _read_request(wanted: tuple[Resource, str, str, bool], max_bytes: int = ANSWER_BYTES) -> Request:
+    resource, namespace, name, full = wanted
+    accept = "application/json" if full else _METADATA
+    return Request("GET", resource.path(namespace, name), accept=accept, tag=wanted, max_bytes=max_bytes)
+
+
+def _trusted(answer: Answer) -> Answer:
+    """Return the answer to a GET of one object, or an answer without a status that says what it is not."""
+    resource, namespace, name, full = answer.request.tag
+    if answer.status == 404 and resource.is_object and _status(answer) is None:
+        return _distrusted(answer, "a Status of the Kubernetes API")
+    if not 200 <= answer.status < 300 or not resource.is_object:
+        return answer
+    try:
+        found = _as(answer, _Object, (resource.api_version, resource.kind) if full else _METADATA_KIND)
+    except ApiError as error:
+        return replace(answer, status=0, body=b"", error=error.message)
+    if (found.metadata.namespace, found.metadata.name) != (namespace, name):
+        return _distrusted(answer, "the object of that name")
+    return answer
+
+
+def _distrusted(answer: Answer, what: str) -> Answer:
+    return replace(answer, status=0, body=b"", error=_not_that(answer, what))
+
+
+def _as(answer: Answer, form: type[Form], kind: tuple[str, str]) -> Form:
+    """Return an answer of which the API version and the kind are as they have to be.
+
+    Raises:
+        ApiError: it is an error, or something else: a proxy may answer in place of the API server.
+    """
     error = error_of(answer)
     if error:
         raise error
-    return answer.body
+    try:
+        found = decode(answer.body, form)
+    except InvalidObjectError as invalid:
+        raise ApiError(0, f"{_not_that(answer, kind[1])}: {invalid.why}") from None
+    if (found.api_version, found.kind) != kind:
+        raise ApiError(0, f"{_not_that(answer, kind[1])} of {kind[0]}, but {found.kind!r} of {found.api_version!r}")
+    return found
 
 
-def _list_decoder(item: type[Any]) -> msgspec.json.Decoder[Any]:
-    fields: list[tuple[str, Any, Any]] = [
-        ("metadata", _ListMetadata, msgspec.field(default_factory=_ListMetadata)),
-        ("items", list[item] | None, None),  # type: ignore[valid-type]
-    ]
-    return msgspec.json.Decoder(msgspec.defstruct("List", fields))
+def _not_that(answer: Answer, what: str) -> str:
+    return f"the answer to {answer.request.method} {answer.request.path.partition('?')[0]} is not {what}"
+
+
+def _reduced(
+    resource: Resource, raw: Raw, number: int, item: type[Item], reduce: Callable[[Item], Reduced]
+) -> Reduced | InvalidObject:
+    try:
+        return reduce(decode(raw, item))
+    except InvalidObjectError as error:
+        try:
+            at = decode(raw, _Item).metadata
+        except InvalidObjectError:
+            at = _Name()
+        key = ObjectKey(resource.kind, at.name or f"(number {number + 1} of a page)", at.namespace)
+        return InvalidObject(key, error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from jobs.kit.model import ExitCode
+from jobs.kit.model import ExitCode, Severity
 
 # The authorizer's sentence; a 403 of quota, admission or a terminating namespace reads otherwise.
 # https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/responsewriters/errors.go
@@ -52,6 +52,11 @@ class ApiError(ChoresError):
         self.causes = tuple(causes)
 
     @property
+    def severity(self) -> Severity:
+        """How much it matters that something cannot be read."""
+        return Severity.ERROR
+
+    @property
     def is_permission(self) -> bool:
         """Whether the credentials or the authorizer are why: a retry is useless until a person changes the rights."""
         return self.status == 401 or (self.status == 403 and bool(_AUTHORIZER.search(self.message)))
@@ -70,3 +75,17 @@ class ApiError(ChoresError):
     def exit_code(self) -> ExitCode:  # type: ignore[override]
         """2 where the rights are missing, 1 otherwise."""
         return ExitCode.REFUSED if self.is_permission else ExitCode.FAILED
+
+
+class InvalidObjectError(ApiError):
+    """An object has content that the API does not define or that is too large: nothing can be decided about it.
+
+    Whoever may write the object can cause this, so it fails no run.
+    """
+
+    exit_code = ExitCode.DONE  # type: ignore[assignment]
+    severity = Severity.WARNING  # type: ignore[assignment]
+
+    def __init__(self, why: str) -> None:
+        super().__init__(0, f"its content is not valid: {why}")
+        self.why = why

@@ -16,11 +16,12 @@ from msgspec import Raw, Struct
 
 @dataclass(frozen=True)
 class Resource:
-    """A kind of object and where the API serves it."""
+    """A kind of object and where the API serves it. What a Service answers through its proxy is not an object."""
 
     api_version: str
     kind: str
     plural: str
+    is_object: bool = True
 
     def path(self, namespace: str = "", name: str = "") -> str:
         """Return the URL path of one object, of a namespace's objects, or of all objects of this kind."""

@@ -11,7 +11,7 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import count
@@ -123,6 +123,35 @@ class _Pace:
         return self.newest
 
 
+@dataclass
+class _Stream:
+    """Requests that are being sent: those to come, those that wait for their time, and those in flight by handle."""
+
+    source: Iterator[Request]
+    pace: _Pace
+    multi: Any
+    waiting: list[_Attempt] = field(default_factory=list)
+    flying: dict[Any, _Attempt] = field(default_factory=dict)
+    exhausted: bool = False
+
+    def fits(self, request: Request) -> bool:
+        """Whether a request may fly with those that do; one that is alone always may."""
+        return not self.flying or request.weight + sum(each.request.weight for each in self.flying.values()) <= (
+            BYTES_IN_FLIGHT
+        )
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a new request has to wait for others.
+
+        One that was turned away with a 429 keeps its place, or new ones would take it and be turned away as well. All
+        keep their bodies in memory.
+        """
+        turned_away = sum(attempt.turned_away for attempt in self.waiting)
+        kept = sum(len(attempt.request.body or b"") for attempt in (*self.waiting, *self.flying.values()))
+        return len(self.flying) + turned_away >= IN_FLIGHT or kept > BYTES_IN_FLIGHT
+
+
 class Transport:
     """A connection to `endpoint`. Not for use from several threads.
 
@@ -144,8 +173,7 @@ class Transport:
         self._stopping = stopping
         self._request_seconds = request_seconds
         self._retry_seconds = retry_seconds
-        self._multi = pycurl.CurlMulti()
-        self._multi.setopt(pycurl.M_MAX_HOST_CONNECTIONS, IN_FLIGHT)
+        self._multis: list[Any] = []  # those that no stream uses
         self._idle: list[Any] = []
         self._order = count()
         self._stop_by: float | None = None
@@ -164,32 +192,38 @@ class Transport:
         """Send requests, a bounded number at a time, and yield answers as they come, in no order.
 
         `requests` is consumed lazily, with `per_second` at no higher rate; what is sent again keeps to its own pauses.
-        After `stopping` the rest of it is left alone and has no answer.
+        After `stopping` the rest of it is left alone and has no answer. `requests` may send some itself: each stream has
+        connections of its own.
         """
-        source = iter(requests)
-        pace = _Pace(1 / per_second if per_second else 0.0)
-        waiting: list[_Attempt] = []
-        flying: dict[Any, _Attempt] = {}
-        exhausted = False
+        stream = _Stream(iter(requests), _Pace(1 / per_second if per_second else 0.0), self._multi())
         try:
             while True:
-                exhausted = self._launch(source, waiting, flying, exhausted, pace)
-                if not flying and (not waiting or self._stopping()):
+                self._launch(stream)
+                if not stream.flying and (not stream.waiting or self._stopping()):
                     return
                 if self._is_overdue():
-                    yield from (Answer(each.request, 0, error="no answer before the stop") for each in flying.values())
+                    pending = stream.flying.values()
+                    yield from (Answer(each.request, 0, error="no answer before the stop") for each in pending)
                     return
-                for handle, error in self._finished(self._pause(waiting, flying), flying):
-                    attempt = flying.pop(handle)
+                for handle, error in _finished(stream):
+                    attempt = stream.flying.pop(handle)
                     answer, retry_in = self._judge(attempt, handle, error)
-                    self._release(handle)
+                    self._release(stream, handle)
                     if retry_in is None:
                         yield answer
                     else:
-                        self._retry(waiting, attempt, retry_in, turned_away=answer.status == 429)
+                        self._retry(stream, attempt, retry_in, turned_away=answer.status == 429)
         finally:
-            for handle in flying:
-                self._release(handle)
+            for handle in stream.flying:
+                self._release(stream, handle)
+            self._multis.append(stream.multi)
+
+    def _multi(self) -> Any:
+        if self._multis:
+            return self._multis.pop()
+        multi = pycurl.CurlMulti()
+        multi.setopt(pycurl.M_MAX_HOST_CONNECTIONS, IN_FLIGHT)
+        return multi
 
     def _is_overdue(self) -> bool:
         if not self._stopping():
@@ -202,76 +236,31 @@ class Transport:
         for handle in self._idle:
             handle.close()
         self._idle.clear()
-        self._multi.close()
+        for multi in self._multis:
+            multi.close()
 
-    def _launch(
-        self,
-        source: Iterator[Request],
-        waiting: list[_Attempt],
-        flying: dict[Any, _Attempt],
-        exhausted: bool,
-        pace: _Pace,
-    ) -> bool:
-        while len(flying) < IN_FLIGHT and not self._stopping():
+    def _launch(self, stream: _Stream) -> None:
+        while len(stream.flying) < IN_FLIGHT and not self._stopping():
             now = time.monotonic()
-            if waiting and waiting[0].due <= now:
-                if not _fits(waiting[0].request, flying):
-                    break
-                attempt = heapq.heappop(waiting)
-            elif exhausted or _is_full(waiting, flying) or pace.newest > now:
-                break
+            if stream.waiting and stream.waiting[0].due <= now:
+                if not stream.fits(stream.waiting[0].request):
+                    return
+                attempt = heapq.heappop(stream.waiting)
+            elif stream.exhausted or stream.is_full or stream.pace.newest > now:
+                return
             else:
-                request = next(source, None)
+                request = next(stream.source, None)
                 if request is None:
-                    exhausted = True
+                    stream.exhausted = True
                     continue
-                due = pace.next(now)
+                due = stream.pace.next(now)
                 attempt = _Attempt(due, next(self._order), request, deadline=due + self._retry_seconds)
-                if due > now or not _fits(request, flying):
-                    heapq.heappush(waiting, attempt)
-                    break
+                if due > now or not stream.fits(request):
+                    heapq.heappush(stream.waiting, attempt)
+                    return
             handle = self._handle(attempt)
-            flying[handle] = attempt
-            self._multi.add_handle(handle)
-        return exhausted
-
-    def _pause(self, waiting: list[_Attempt], flying: dict[Any, _Attempt]) -> float:
-        """Return for how long there is nothing to do unless an answer comes, in seconds."""
-        if waiting and len(flying) < IN_FLIGHT and _fits(waiting[0].request, flying):
-            return min(max(waiting[0].due - time.monotonic(), 0.001), _LONGEST_WAIT)
-        return _LONGEST_WAIT
-
-    def _finished(self, pause: float, flying: dict[Any, _Attempt]) -> list[tuple[Any, tuple[int, str] | None]]:
-        self._multi.perform()
-        done = self._completed()
-        if not done:
-            self._wait(pause, flying)
-            self._multi.perform()
-            done = self._completed()
-        return done
-
-    def _wait(self, pause: float, flying: dict[Any, _Attempt]) -> None:
-        """Wait until a socket has something, `pause` seconds at the most."""
-        if not flying:
-            time.sleep(pause)
-            return
-        # libcurl may have read more than it gave out, and then wants its turn although no socket has anything.
-        wanted = self._multi.timeout()
-        pause = min(pause, wanted / 1000) if wanted >= 0 else pause
-        # select() returns at once where there is no socket to wait for: while a name is resolved.
-        if any(self._multi.fdset()):
-            self._multi.select(pause)
-        else:
-            time.sleep(min(pause, 0.01))
-
-    def _completed(self) -> list[tuple[Any, tuple[int, str] | None]]:
-        done: list[tuple[Any, tuple[int, str] | None]] = []
-        more = 1
-        while more:
-            more, succeeded, failed = self._multi.info_read()
-            done += [(handle, None) for handle in succeeded]
-            done += [(handle, (number, text)) for handle, number, text in failed]
-        return done
+            stream.flying[handle] = attempt
+            stream.multi.add_handle(handle)
 
     def _judge(self, attempt: _Attempt, handle: Any, error: tuple[int, str] | None) -> tuple[Answer, float | None]:
         """Return the answer, and in how many seconds to try again (None: it stands)."""
@@ -302,7 +291,7 @@ class Transport:
             return f"no answer from {self._endpoint.server} within {self._request_seconds:g} seconds"
         return f"{self._endpoint.server}: {text or 'connection failed'}"
 
-    def _retry(self, waiting: list[_Attempt], attempt: _Attempt, pause: float, *, turned_away: bool) -> None:
+    def _retry(self, stream: _Stream, attempt: _Attempt, pause: float, *, turned_away: bool) -> None:
         self.traffic.retries += 1
         again = _Attempt(
             time.monotonic() + pause,
@@ -312,10 +301,10 @@ class Transport:
             attempt.deadline,
             turned_away,
         )
-        heapq.heappush(waiting, again)
+        heapq.heappush(stream.waiting, again)
 
-    def _release(self, handle: Any) -> None:
-        self._multi.remove_handle(handle)
+    def _release(self, stream: _Stream, handle: Any) -> None:
+        stream.multi.remove_handle(handle)
         handle.reset()
         self._idle.append(handle)
 
@@ -347,20 +336,48 @@ class Transport:
         return [*headers, f"Authorization: {authorization}"] if authorization else headers
 
 
-def _fits(request: Request, flying: Mapping[Any, _Attempt]) -> bool:
-    """Whether a request may fly beside those that do; one that is alone always may."""
-    return not flying or request.weight + sum(each.request.weight for each in flying.values()) <= BYTES_IN_FLIGHT
+def _finished(stream: _Stream) -> list[tuple[Any, tuple[int, str] | None]]:
+    """Return the handles that are done, with their errors; wait a moment where there is none."""
+    stream.multi.perform()
+    done = _completed(stream.multi)
+    if not done:
+        _wait(stream)
+        stream.multi.perform()
+        done = _completed(stream.multi)
+    return done
 
 
-def _is_full(waiting: Sequence[_Attempt], flying: Mapping[Any, _Attempt]) -> bool:
-    """Whether a new request has to wait for others.
+def _wait(stream: _Stream) -> None:
+    """Wait until a socket has something, or the next request is due."""
+    pause = _pause(stream)
+    if not stream.flying:
+        time.sleep(pause)
+        return
+    # libcurl may have read more than it gave out, and then wants its turn although no socket has anything.
+    wanted = stream.multi.timeout()
+    pause = min(pause, wanted / 1000) if wanted >= 0 else pause
+    # select() returns at once where there is no socket to wait for: while a name is resolved.
+    if any(stream.multi.fdset()):
+        stream.multi.select(pause)
+    else:
+        time.sleep(min(pause, 0.01))
 
-    One that was turned away with a 429 keeps its place, or new ones would take it and be turned away as well. All keep
-    their bodies in memory.
-    """
-    turned_away = sum(attempt.turned_away for attempt in waiting)
-    kept = sum(len(attempt.request.body or b"") for attempt in (*waiting, *flying.values()))
-    return len(flying) + turned_away >= IN_FLIGHT or kept > BYTES_IN_FLIGHT
+
+def _pause(stream: _Stream) -> float:
+    """Return for how long there is nothing to do unless an answer comes, in seconds."""
+    if stream.waiting and len(stream.flying) < IN_FLIGHT and stream.fits(stream.waiting[0].request):
+        return min(max(stream.waiting[0].due - time.monotonic(), 0.001), _LONGEST_WAIT)
+    return _LONGEST_WAIT
+
+
+def _completed(multi: Any) -> list[tuple[Any, tuple[int, str] | None]]:
+    done: list[tuple[Any, tuple[int, str] | None]] = []
+    more = 1
+    while more:
+        more, succeeded, failed = multi.info_read()
+        done += [(handle, None) for handle in succeeded]
+        done += [(handle, (number, text)) for handle, number, text in failed]
+    return done
 
 
 def _public_authorities() -> str:

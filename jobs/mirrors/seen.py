@@ -26,7 +26,7 @@ NODES = Resource("v1", "Node", "nodes")
 STORAGE_CLASSES = Resource("storage.k8s.io/v1", "StorageClass", "storageclasses")
 # What a Service answers, asked through the API server; the name of such an "object" ends with the path to ask for.
 # https://kubernetes.io/docs/tasks/access-application-cluster/access-cluster-services/#manually-constructing-apiserver-proxy-urls
-SERVICE_PROXY = Resource("v1", "ServiceProxy", "services")
+SERVICE_PROXY = Resource("v1", "ServiceProxy", "services", is_object=False)
 
 Object = Mapping[str, Any]
 
