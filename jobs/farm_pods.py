@@ -16,9 +16,9 @@ import click
 from jobs.farm.brake import hold_creates
 from jobs.farm.farm_pod import FARM_PODS, NAME, PODS, FarmPod, FarmPodObject, Pod, PodObject
 from jobs.farm.seen import MAX_OBJECTS, WRITES_PER_SECOND, Seen, Settings
-from jobs.farm.verdicts import collision, judge, leftovers, unchanged
+from jobs.farm.verdicts import collision, judge, leftovers, unchanged, undecoded
 from jobs.kit import options
-from jobs.kit.cluster import Cluster, whole
+from jobs.kit.cluster import Cluster, InvalidObject, apart, whole
 from jobs.kit.connect import Connection
 from jobs.kit.custom_resources import not_installed
 from jobs.kit.errors import ApiError
@@ -42,40 +42,61 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
         ApiError: FarmPods or namespaces cannot be read, without which nothing can be said.
     """
     try:
-        farm_pods = whole(partial(_farm_pods, cluster, settings.namespace))
+        farm_pods, invalid = whole(partial(_farm_pods, cluster, settings.namespace))
     except ApiError as error:
         if error.status != 404:
             raise
         raise not_installed(FARM_PODS) from error
-    namespaces = [settings.namespace] if settings.namespace else whole(partial(_namespaces, cluster))
+    if settings.namespace:
+        namespaces = [settings.namespace]
+    else:
+        namespaces, more = whole(partial(_namespaces, cluster))
+        invalid = [*invalid, *more]
     pods: list[Pod] = []
     failures = []
     for namespace in namespaces:
         try:
-            pods += whole(partial(_pods, cluster, namespace))
+            found, more = whole(partial(_pods, cluster, namespace))
         except ApiError as error:
             failures.append(_unreadable(namespace, error))
-    return Seen(namespaces, pods, farm_pods, tuple(failures))
+        else:
+            pods += found
+            invalid = [*invalid, *more]
+    return Seen(
+        namespaces, pods, farm_pods, tuple(failures), tuple(undecoded(each.key, each.error) for each in invalid)
+    )
 
 
-def _farm_pods(cluster: Cluster, namespace: str) -> dict[ObjectKey, FarmPod]:
+def _farm_pods(cluster: Cluster, namespace: str) -> tuple[dict[ObjectKey, FarmPod], Sequence[InvalidObject]]:
     """Return all FarmPods, whoever made them: what is in the way is seen without trying to write."""
-    found = {}
-    for each in cluster.objects(FARM_PODS, FarmPodObject, namespace=namespace):
-        at = each.metadata
-        found[ObjectKey(FARM_PODS.kind, at.name, sys.intern(at.namespace))] = each.reduced
-    return found
+    invalid: list[InvalidObject] = []
+    objects = cluster.objects(FARM_PODS, FarmPodObject, _placed, namespace=namespace)
+    return dict(apart(objects, invalid)), invalid
 
 
-def _namespaces(cluster: Cluster) -> list[str]:
+def _placed(read: FarmPodObject) -> tuple[ObjectKey, FarmPod]:
+    at = read.metadata
+    return ObjectKey(FARM_PODS.kind, at.name, sys.intern(at.namespace)), read.reduced
+
+
+def _namespaces(cluster: Cluster) -> tuple[list[str], Sequence[InvalidObject]]:
     """Return the namespaces that opted in, without those that are being deleted: these are in phase Terminating."""
-    objects = cluster.objects(NAMESPACES, PartialObject, selector=f"{OPT_IN}=true", metadata_only=True)
-    return sorted(each.metadata.name for each in objects if each.metadata.deletion_timestamp is None)
+    invalid: list[InvalidObject] = []
+    objects = cluster.objects(
+        NAMESPACES,
+        PartialObject,
+        lambda each: (each.metadata.name, each.metadata.deletion_timestamp is None),
+        selector=f"{OPT_IN}=true",
+        metadata_only=True,
+    )
+    return sorted(name for name, stays in apart(objects, invalid) if stays), invalid
 
 
-def _pods(cluster: Cluster, namespace: str) -> list[Pod]:
+def _pods(cluster: Cluster, namespace: str) -> tuple[list[Pod], Sequence[InvalidObject]]:
     """Return the pods of a namespace. Those of all at once would be more bytes, wherever few namespaces opted in."""
-    return [each.reduced for each in cluster.objects(PODS, PodObject, namespace=namespace)]
+    invalid: list[InvalidObject] = []
+    objects = cluster.objects(PODS, PodObject, lambda each: each.reduced, namespace=namespace)
+    return list(apart(objects, invalid)), invalid
 
 
 def _unreadable(namespace: str, error: ApiError) -> Finding:
@@ -88,7 +109,7 @@ def _unreadable(namespace: str, error: ApiError) -> Finding:
 def plan(seen: Seen, settings: Settings, _now: datetime) -> Plan:
     """Compare each pod with its FarmPod: the same input gives the same findings in the same order."""
     places = _places(seen)
-    findings = [*seen.failures, *leftovers(seen, places.keys())]
+    findings = [*seen.failures, *seen.invalid, *leftovers(seen, places.keys())]
     needs: list[Need] = []
     right = 0
     for pods in places.values():

@@ -16,13 +16,13 @@ import click
 
 from jobs.kit import options, stamps
 from jobs.kit.apply import DryRun
-from jobs.kit.cluster import Cluster, whole
+from jobs.kit.cluster import Cluster, InvalidObject, whole
 from jobs.kit.conditions import Statement
 from jobs.kit.connect import Connection
 from jobs.kit.custom_resources import Broken, Head, from_cluster, from_files
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Brake, ExitCode, Finding, Need, ObjectKey, Plan, Result, Severity
-from jobs.kit.objects import CONFIGMAPS, Content, DataObject, Object, is_name, reduced
+from jobs.kit.objects import CONFIGMAPS, DataObject, Kept, Object, is_name
 from jobs.kit.runner import Job, run
 from jobs.kit.web import shown
 from jobs.rates.choice import Ask, Unusable
@@ -93,12 +93,15 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
     return Seen(rates, broken, configmaps, tuple(failures), blind=denied is not None)
 
 
-def _configmaps(cluster: Cluster, namespace: str) -> dict[ObjectKey, Object]:
-    contents: dict[bytes, Content] = {}
-    found = {}
-    for each in cluster.objects(CONFIGMAPS, DataObject, namespace=namespace, selector=stamps.selector(NAME)):
-        read = reduced(each, contents)
-        found[ObjectKey(CONFIGMAPS.kind, read.name, read.namespace)] = read
+def _configmaps(cluster: Cluster, namespace: str) -> dict[ObjectKey, Object | ApiError]:
+    found: dict[ObjectKey, Object | ApiError] = {}
+    kept = Kept(stamps.KEYS)
+    selector = stamps.selector(NAME)
+    for each in cluster.objects(CONFIGMAPS, DataObject, kept.reduced, namespace=namespace, selector=selector):
+        if isinstance(each, InvalidObject):
+            found[each.key] = each.error
+        else:
+            found[ObjectKey(CONFIGMAPS.kind, each.name, each.namespace)] = each
     return found
 
 

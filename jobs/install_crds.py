@@ -14,6 +14,7 @@ from msgspec import Struct
 from jobs.kit import options
 from jobs.kit.cluster import Cluster
 from jobs.kit.connect import Connection
+from jobs.kit.decoding import decode_plain
 from jobs.kit.model import Action, Finding, Fix, Need, ObjectKey, Plan, Severity
 from jobs.kit.objects import Resource
 from jobs.kit.runner import Document, Job, run
@@ -65,7 +66,7 @@ def plan(seen: Seen, _settings: None, _now: datetime) -> Plan:
         elif document.error and document.error.status != 404:
             error = document.error
             findings.append(Finding("unreadable", Severity.ERROR, need.key, error.message, exit_code=error.exit_code))
-        elif document.error or not _is_installed(definition, msgspec.json.decode(document.body)):
+        elif document.error or not _is_installed(definition, decode_plain(document.body)):
             fix = Fix(Action.APPLY, Definition(definition))
             findings.append(Finding("missing" if document.error else "drifted", Severity.WARNING, need.key, "", fix))
         else:

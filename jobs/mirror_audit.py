@@ -20,15 +20,16 @@ from msgspec import Raw, Struct
 
 from jobs.kit import log, options
 from jobs.kit.apply import DryRun
-from jobs.kit.cluster import Cluster, whole
+from jobs.kit.cluster import Cluster, InvalidObject, apart, whole
 from jobs.kit.conditions import Statement
 from jobs.kit.connect import Connection
 from jobs.kit.custom_resources import Broken, from_cluster, from_files
 from jobs.kit.errors import ApiError
 from jobs.kit.model import ExitCode, Finding, ObjectKey, Plan, Result, Severity
-from jobs.kit.objects import SECRETS, PartialObject, Resource
+from jobs.kit.objects import SECRETS, Resource
 from jobs.kit.runner import Job, run
 from jobs.mirrors.mirror import NAME, NODE_IMAGE
+from jobs.mirrors.observed_resources import Object, in_the_way, observed
 from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, RegistryMirror, parse_registry_mirror
 from jobs.mirrors.seen import (
     CHILD_KINDS,
@@ -37,7 +38,6 @@ from jobs.mirrors.seen import (
     SERVICE_PROXY,
     SLICES,
     STORAGE_CLASSES,
-    Object,
     Reach,
     Seen,
     Settings,
@@ -94,12 +94,14 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
             return None
 
     children: dict[ObjectKey, Object] = {}
+    invalid: list[InvalidObject] = []
     for resource in CHILD_KINDS:
-        children |= read(resource.kind, partial(_objects, cluster, resource, settings.namespace)) or {}
-    endpoints = read(SLICES.kind, partial(_endpoints, cluster, settings.namespace)) or {}
+        children |= read(resource.kind, partial(_objects, cluster, resource, settings.namespace, invalid)) or {}
+    endpoints = read(SLICES.kind, partial(_endpoints, cluster, settings.namespace, invalid)) or {}
     nodes = read(NODES.kind, partial(_nodes, cluster)) or 0
     mirrors, broken = _mirrors(cluster, settings)
-    return Seen(mirrors, broken, children, endpoints, nodes, denied)
+    errors = {each.key: each.error for each in invalid}
+    return Seen(mirrors, broken, children, errors, endpoints, nodes, denied)
 
 
 def _mirrors(cluster: Cluster, settings: Settings) -> tuple[tuple[RegistryMirror, ...], tuple[Broken, ...]]:
@@ -108,11 +110,16 @@ def _mirrors(cluster: Cluster, settings: Settings) -> tuple[tuple[RegistryMirror
     return from_cluster(cluster, REGISTRY_MIRRORS, parse_registry_mirror)
 
 
-def _objects(cluster: Cluster, resource: Resource, namespace: str) -> dict[ObjectKey, Object]:
+def _objects(
+    cluster: Cluster, resource: Resource, namespace: str, invalid: list[InvalidObject]
+) -> dict[ObjectKey, Object]:
     found: dict[ObjectKey, Object] = {}
-    for each in cluster.objects(resource, Raw, namespace=namespace):
-        document = msgspec.json.decode(each)
-        found[ObjectKey(resource.kind, document["metadata"]["name"], namespace)] = document
+    for each in cluster.objects(resource, Raw, partial(observed, resource, namespace), namespace=namespace):
+        if isinstance(each, InvalidObject):
+            invalid.append(each)
+            found[each.key] = in_the_way(each.key)
+        else:
+            found[each[0]] = each[1]
     return found
 
 
@@ -139,16 +146,22 @@ class _Slice(Struct):
     endpoints: list[_Endpoint] | None = None
 
 
-def _endpoints(cluster: Cluster, namespace: str) -> dict[str, int]:
+def _endpoints(cluster: Cluster, namespace: str, invalid: list[InvalidObject]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for each in cluster.objects(SLICES, _Slice, namespace=namespace):
-        service = (each.metadata.labels or {}).get(_OF_SERVICE, "")
-        found[service] = found.get(service, 0) + sum(endpoint.serves for endpoint in each.endpoints or [])
+    for service, serving in apart(cluster.objects(SLICES, _Slice, _serving, namespace=namespace), invalid):
+        found[service] = found.get(service, 0) + serving
     return found
 
 
+def _serving(read: _Slice) -> tuple[str, int]:
+    """Return the Service of a slice, and how many endpoints serve."""
+    service = (read.metadata.labels or {}).get(_OF_SERVICE, "")
+    return service, sum(endpoint.serves for endpoint in read.endpoints or [])
+
+
 def _nodes(cluster: Cluster) -> int:
-    return sum(1 for _ in cluster.objects(NODES, PartialObject, selector=_LINUX, metadata_only=True))
+    """Return how many nodes there are, whatever else they say."""
+    return sum(1 for _ in cluster.objects(NODES, Raw, len, selector=_LINUX, metadata_only=True))
 
 
 def plan(seen: Seen, settings: Settings, _now: datetime) -> Plan:

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from jobs.kit import options
-from jobs.kit.cluster import Cluster, whole
+from jobs.kit.cluster import Cluster, InvalidObject, apart, whole
 from jobs.kit.conditions import Condition, Statement, event
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Action, Finding, Need, ObjectKey, Outcome, Plan, Result, Severity
@@ -29,6 +29,7 @@ from jobs.rolls.workloads import KINDS, Workload
 SETTLE_SECONDS = 30
 COOL_DOWN_SECONDS = 600
 MAX_ROLLS = 10
+_LONGEST_ANSWER = 40
 _RESOURCES = {resource.kind: resource for resource in (*KINDS, CONFIGMAPS, SECRETS)}
 
 
@@ -54,13 +55,15 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
     failures: list[Finding] = []
     for resource in KINDS:
         try:
-            found = whole(partial(_asking, cluster, resource, settings.namespace))
+            found, invalid = whole(partial(_asking, cluster, resource, settings.namespace))
         except ApiError as error:
             failures.append(unreadable(ObjectKey(resource.kind, "(all)"), f"{resource.plural}", error))
             continue
+        failures += [unreadable(each.key, "it", each.error) for each in invalid]
         asking += [key for key, asked in found.items() if asked == "true"]
         failures += [_unclear(key, asked) for key, asked in found.items() if asked not in ("true", "false")]
-    active = whole(partial(_active, cluster, settings.namespace)) if asking else frozenset()
+    active, invalid = whole(partial(_active, cluster, settings.namespace)) if asking else (frozenset(), [])
+    failures += [unreadable(each.key, "it", each.error) for each in invalid]
     opted_in = tuple(sorted(key for key in asking if key.namespace in active))
     going = [
         Finding("skipped", Severity.INFO, key, f"namespace {key.namespace} is terminating")
@@ -70,25 +73,34 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
     return Seen(opted_in, (*failures, *going))
 
 
-def _asking(cluster: Cluster, resource: Resource, namespace: str) -> dict[ObjectKey, str]:
-    """Return what the annotation says, of the workloads that have it."""
-    found = {}
-    for each in cluster.objects(resource, PartialObject, namespace=namespace, metadata_only=True):
-        asked = string_map(each.metadata.annotations).get(OPT_IN)
-        if asked is not None:
-            found[ObjectKey(resource.kind, each.metadata.name, each.metadata.namespace)] = asked
-    return found
+def _asking(
+    cluster: Cluster, resource: Resource, namespace: str
+) -> tuple[dict[ObjectKey, str], Sequence[InvalidObject]]:
+    """Return what the annotation says, of the workloads that have it, and apart those that cannot be decoded."""
+    invalid: list[InvalidObject] = []
+    read = cluster.objects(resource, PartialObject, _opt_in, namespace=namespace, metadata_only=True)
+    found = ((ObjectKey(resource.kind, name, at), asked) for name, at, asked in apart(read, invalid))
+    return {key: asked for key, asked in found if asked is not None}, invalid
 
 
-def _active(cluster: Cluster, namespace: str) -> frozenset[str]:
+def _opt_in(read: PartialObject) -> tuple[str, str, str | None]:
+    """Return the name, the namespace and what the annotation says."""
+    at = read.metadata
+    asked = string_map(at.annotations).get(OPT_IN)
+    return at.name, at.namespace, None if asked is None else asked[:_LONGEST_ANSWER]
+
+
+def _active(cluster: Cluster, namespace: str) -> tuple[frozenset[str], Sequence[InvalidObject]]:
     """Return the active namespaces; the one that a person names is taken at their word, and no right is needed."""
     if namespace:
-        return frozenset([namespace])
-    return frozenset(each.metadata.name for each in cluster.objects(NAMESPACES, NamespaceObject) if each.active)
+        return frozenset([namespace]), ()
+    invalid: list[InvalidObject] = []
+    read = cluster.objects(NAMESPACES, NamespaceObject, lambda each: (each.metadata.name, each.active))
+    return frozenset(name for name, is_active in apart(read, invalid) if is_active), invalid
 
 
 def _unclear(key: ObjectKey, asked: str) -> Finding:
-    reason = f'annotation {OPT_IN} is "{asked[:40]}": write "true", or "false"'
+    reason = f'annotation {OPT_IN} is "{asked}": write "true", or "false"'
     return Finding("invalid", Severity.WARNING, key, reason)
 
 

@@ -16,25 +16,24 @@ from functools import partial
 import click
 
 from jobs.copies.desired import Candidate, Place, candidates, places
-from jobs.copies.rules import RULES, Rule, SourceQuery, parse_rule
+from jobs.copies.rules import RULES, Rule, SourceQuery, parse_rule, used_keys
 from jobs.copies.seen import KINDS, NAME, Copies, Namespace, Seen, Settings
 from jobs.copies.status import statements
 from jobs.copies.verdicts import judge, unchanged, view
 from jobs.kit import options, stamps
 from jobs.kit.apply import DryRun
-from jobs.kit.cluster import Cluster, whole
+from jobs.kit.cluster import Cluster, InvalidObject, apart, whole
 from jobs.kit.connect import Connection
 from jobs.kit.custom_resources import Broken, from_cluster
 from jobs.kit.errors import ApiError, ConfigurationError
 from jobs.kit.model import ExitCode, Finding, Need, ObjectKey, Plan, Severity
 from jobs.kit.objects import (
     NAMESPACES,
-    Content,
     DataObject,
+    Kept,
     NamespaceObject,
     Object,
     PartialObject,
-    reduced,
     string_map,
 )
 from jobs.kit.runner import Job, run
@@ -77,32 +76,39 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
         ConfigurationError: the CRD is missing, or the rule that is asked for.
         ApiError: rules or namespaces cannot be read, without which nothing can be said.
     """
-    copies, denied = _all_copies(cluster, settings)
+    rules, _ = _rules(cluster, settings)
+    copies, denied = _all_copies(cluster, settings, rules)
     rules, broken = _rules(cluster, settings)
     # A rule that came meanwhile, of a type that was not looked at, waits for the next run.
     rules = tuple(rule for rule in rules if rule.spec.rule_type in {*copies, *denied})
     failures = [_failure("invalid", each.head.key, "; ".join(each.problems), ExitCode.REFUSED) for each in broken]
     for rule_type, denial in denied.items():
         failures += _without_copies(rule_type, denial, rules)
-    namespaces = whole(partial(_namespaces, cluster))
+    invalid: list[InvalidObject] = []
+    namespaces = whole(partial(_namespaces, cluster, rules, invalid))
     failures += [_going(each) for each in namespaces if each.name == settings.namespace and not each.active]
-    sources: dict[SourceQuery, tuple[Object, ...]] = {}
+    kept = Kept(used_keys(rules))
+    sources: dict[SourceQuery, tuple[Object | InvalidObject, ...]] = {}
     for query in sorted({query for rule in rules for query in rule.queries() if query.rule_type in copies}):
         try:
-            sources[query] = whole(partial(_sources, cluster, query))
+            sources[query] = whole(partial(_sources, cluster, query, kept))
         except ApiError as error:
             asking = [rule for rule in rules if query in rule.queries()]
             failures += [_unreadable(rule, f"its sources in namespace {query.namespace}", error) for rule in asking]
-    return Seen(rules, namespaces, sources, copies, broken, tuple(failures))
+    failures += [_undecoded(each) for each in invalid]
+    return Seen(rules, namespaces, sources, copies, broken, tuple(failures), kept=kept)
 
 
-def _all_copies(cluster: Cluster, settings: Settings) -> tuple[dict[str, Copies], dict[str, ApiError]]:
+def _all_copies(
+    cluster: Cluster, settings: Settings, rules: Sequence[Rule]
+) -> tuple[dict[str, Copies], dict[str, ApiError]]:
     """Return the copies by type, and apart why those of a type could not be read."""
     copies: dict[str, Copies] = {}
     denied: dict[str, ApiError] = {}
-    for rule_type in _types(cluster, settings):
+    kept = Kept(used_keys(rules))
+    for rule_type in _types(cluster, settings, rules):
         try:
-            copies[rule_type] = whole(partial(_copies, cluster, rule_type, settings))
+            copies[rule_type] = whole(partial(_copies, cluster, rule_type, settings, kept))
         except ApiError as error:
             denied[rule_type] = error
     return copies, denied
@@ -117,13 +123,13 @@ def _without_copies(rule_type: str, denial: ApiError, rules: Sequence[Rule]) -> 
     return [_failure("unreadable", all_copies, denial.message, denial.exit_code)]
 
 
-def _types(cluster: Cluster, settings: Settings) -> list[str]:
+def _types(cluster: Cluster, settings: Settings, rules: Sequence[Rule]) -> list[str]:
     """Return the types whose copies are looked at: those of rules, and those that the last rule may have left behind.
 
     A type without rules is looked at only where the rights allow it, and what they allow is asked without trying: an
     installation that has no rights on Secrets sends no request about them.
     """
-    wanted: set[str] = {rule.spec.rule_type for rule in _rules(cluster, settings)[0]}
+    wanted: set[str] = {rule.spec.rule_type for rule in rules}
     if settings.rules is None and settings.rule_name is None:
         wanted |= {each for each in KINDS.keys() - wanted if cluster.may("list", KINDS[each])}
     return sorted(wanted)
@@ -142,31 +148,44 @@ def _rules(cluster: Cluster, settings: Settings) -> tuple[tuple[Rule, ...], tupl
     return rules, broken
 
 
-def _copies(cluster: Cluster, rule_type: str, settings: Settings) -> Copies:
+def _copies(cluster: Cluster, rule_type: str, settings: Settings, kept: Kept) -> Copies:
     selector = stamps.selector(NAME, settings.namespace)
     item: type[DataObject] | type[PartialObject] = DataObject if settings.verify_content else PartialObject
-    found: dict[str, dict[str, Object]] = {}
-    contents: dict[bytes, Content] = {}
-    for each in cluster.objects(KINDS[rule_type], item, selector=selector, metadata_only=not settings.verify_content):
-        copy = reduced(each, contents)
-        found.setdefault(copy.name, {})[copy.namespace] = copy
+    found: dict[str, dict[str, Object | ApiError]] = {}
+    for each in cluster.objects(
+        KINDS[rule_type], item, kept.reduced, selector=selector, metadata_only=not settings.verify_content
+    ):
+        if isinstance(each, InvalidObject):
+            found.setdefault(each.key.name, {})[each.key.namespace] = each.error
+        else:
+            found.setdefault(each.name, {})[each.namespace] = each
     return found
 
 
-def _namespaces(cluster: Cluster) -> tuple[Namespace, ...]:
-    found = []
-    for each in cluster.objects(NAMESPACES, NamespaceObject):
-        at = each.metadata
-        opted_out = string_map(at.annotations).get(OPT_OUT, "").lower() == "false"
-        found.append(Namespace(sys.intern(at.name), string_map(at.labels), each.active, opted_out))
+def _namespaces(cluster: Cluster, rules: Sequence[Rule], invalid: list[InvalidObject]) -> tuple[Namespace, ...]:
+    """Return the namespaces with the labels that rules look at; `invalid` is given those that cannot be decoded."""
+    invalid.clear()  # what a list that expired half-way had found
+    used = frozenset(key for rule in rules for key in rule.spec.targets.namespace_selector.label_keys())
+    found = apart(cluster.objects(NAMESPACES, NamespaceObject, partial(_namespace, used)), invalid)
     return tuple(sorted(found, key=lambda namespace: namespace.name))
 
 
-def _sources(cluster: Cluster, query: SourceQuery) -> tuple[Object, ...]:
-    contents: dict[bytes, Content] = {}
-    objects = cluster.objects(KINDS[query.rule_type], DataObject, namespace=query.namespace, selector=query.selector)
-    found = [reduced(each, contents) for each in objects]
-    return tuple(sorted(found, key=lambda source: source.name))
+def _namespace(used: frozenset[str], read: NamespaceObject) -> Namespace:
+    at = read.metadata
+    labels = {key: value for key, value in string_map(at.labels).items() if key in used}
+    opted_out = string_map(at.annotations).get(OPT_OUT, "").lower() == "false"
+    return Namespace(sys.intern(at.name), labels, read.active, opted_out)
+
+
+def _sources(cluster: Cluster, query: SourceQuery, kept: Kept) -> tuple[Object | InvalidObject, ...]:
+    resource = KINDS[query.rule_type]
+    found = cluster.objects(resource, DataObject, kept.reduced, namespace=query.namespace, selector=query.selector)
+    return tuple(sorted(found, key=lambda each: each.key.name if isinstance(each, InvalidObject) else each.name))
+
+
+def _undecoded(namespace: InvalidObject) -> Finding:
+    error = namespace.error
+    return Finding("unreadable", error.severity, namespace.key, error.message, exit_code=error.exit_code)
 
 
 def _unreadable(rule: Rule, what: str, error: ApiError) -> Finding:

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from jobs.copies.rules import Rule, Targets
 from jobs.copies.seen import KINDS, NAME, Namespace, Seen
 from jobs.kit import stamps
+from jobs.kit.cluster import InvalidObject
+from jobs.kit.errors import ApiError
 from jobs.kit.model import Finding, ObjectKey, Severity
-from jobs.kit.objects import Content, Object, Resource
+from jobs.kit.objects import Content, Digested, Object, Resource
 from jobs.kit.selectors import glob_matcher
 
 # Each belongs to one namespace or one tool: a copy of it is of no use, or does harm.
@@ -35,8 +38,9 @@ class Desired(NamedTuple):
     resource: Resource
     rules: tuple[str, ...]
     source: str
-    content: Content
-    fields: frozenset[str]
+    origin: ObjectKey
+    content: Content | Digested
+    fields: bytes
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     adopts: bool
@@ -47,7 +51,7 @@ class Place(NamedTuple):
 
     key: ObjectKey
     desired: tuple[Desired, ...]
-    copy: Object | None
+    copy: Object | ApiError | None
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -62,15 +66,27 @@ def candidates(seen: Seen) -> tuple[dict[tuple[str, str], list[Candidate]], list
     for rule in seen.rules:
         for query in rule.queries():
             for source in seen.sources.get(query, ()):
-                why_not = _why_no_source(source)
-                if why_not:
-                    key = ObjectKey(KINDS[query.rule_type].kind, source.name, source.namespace)
-                    others = skipped[key].subjects if key in skipped else ()
-                    subjects = tuple(sorted({*others, rule.name}))
-                    skipped[key] = Finding("skipped", Severity.INFO, key, why_not, subjects=subjects)
-                else:
+                if isinstance(source, Object) and not _why_no_source(source):
                     wanted.setdefault((query.rule_type, source.name), []).append(Candidate(rule, source))
+                    continue
+                found = _no_source(KINDS[query.rule_type], source)
+                others = skipped[found.object].subjects if found.object in skipped else ()
+                subjects = tuple(sorted({*others, rule.name}))
+                skipped[found.object] = structs.replace(found, subjects=subjects)
     return wanted, list(skipped.values())
+
+
+def _no_source(resource: Resource, source: Object | InvalidObject) -> Finding:
+    if isinstance(source, InvalidObject):
+        error = source.error
+        return Finding("unreadable", error.severity, source.key, error.message, exit_code=error.exit_code)
+    key = ObjectKey(resource.kind, source.name, source.namespace)
+    return Finding("skipped", Severity.INFO, key, _why_no_source(source))
+
+
+def invalid_sources(seen: Seen) -> frozenset[ObjectKey]:
+    """Return the sources that cannot be decoded: nobody knows whether copies of them are wanted."""
+    return frozenset(each.key for found in seen.sources.values() for each in found if isinstance(each, InvalidObject))
 
 
 def _why_no_source(source: Object) -> str:
@@ -136,7 +152,7 @@ def _desired(rule_type: str, candidates: Sequence[Candidate]) -> tuple[Desired, 
 
 def _copy_of(rule_type: str, candidates: Sequence[Candidate]) -> Desired:
     rule, source = candidates[0]
-    content, at, extra = source.content or Content(), source.header, rule.spec.metadata
+    resource, content, at, extra = KINDS[rule_type], source.content or Content(), source.header, rule.spec.metadata
     name = f"{source.namespace}/{source.name}"
     stamp = stamps.stamp(
         NAME, rule.namespace, rule.name, name, stamps.fingerprint(content, source.uid), rule.spec.orphans
@@ -144,9 +160,10 @@ def _copy_of(rule_type: str, candidates: Sequence[Candidate]) -> Desired:
     labels = {key: at.labels[key] for key in extra.copy_labels if key in at.labels}
     annotations = {key: at.annotations[key] for key in extra.copy_annotations if key in at.annotations}
     return Desired(
-        KINDS[rule_type],
+        resource,
         tuple(candidate.rule.name for candidate in candidates),
         name,
+        ObjectKey(resource.kind, source.name, source.namespace),
         content,
         content.fields(),
         {**labels, **extra.labels, **stamp.labels},

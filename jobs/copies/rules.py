@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -11,6 +11,8 @@ from msgspec import Struct
 from jobs.kit import stamps
 from jobs.kit.conditions import Condition
 from jobs.kit.custom_resources import Broken, Head
+from jobs.kit.decoding import decode
+from jobs.kit.errors import InvalidObjectError
 from jobs.kit.objects import Resource
 from jobs.kit.selectors import LabelSelector, key_problems, selector_problems, value_problems
 
@@ -84,6 +86,16 @@ class Rule(Struct, frozen=True):
         return [SourceQuery(self.spec.rule_type, each, self.spec.selector.query()) for each in sorted(set(namespaces))]
 
 
+def used_keys(rules: Iterable[Rule]) -> frozenset[str]:
+    """Return the keys of labels and annotations of ConfigMaps and Secrets that these rules look at or set."""
+    found = set(stamps.KEYS)
+    for rule in rules:
+        extra = rule.spec.metadata
+        found.update(extra.labels, extra.annotations, extra.copy_labels, extra.copy_annotations)
+        found |= rule.spec.selector.label_keys()
+    return frozenset(found)
+
+
 class SourceQuery(NamedTuple):
     """A list of sources: their type, their namespace, a label selector as the API takes it."""
 
@@ -118,8 +130,8 @@ def rule_problems(spec: Spec) -> Iterator[str]:
 def parse_rule(head: Head, spec: bytes) -> Rule | Broken:
     """Return the rule, or what is wrong with it."""
     try:
-        rule = Rule(head, msgspec.json.decode(spec or b"null", type=Spec))
-    except msgspec.ValidationError as error:
-        return Broken(head, (f"spec: {error}",))
+        rule = Rule(head, decode(spec or b"null", Spec))
+    except InvalidObjectError as error:
+        return Broken(head, (f"spec: {error.why}",))
     problems = tuple(rule_problems(rule.spec))
     return Broken(head, problems) if problems else rule

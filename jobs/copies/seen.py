@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from jobs.copies.rules import Rule, SourceQuery
+from jobs.kit.cluster import InvalidObject
 from jobs.kit.custom_resources import Broken
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Finding, Need, ObjectKey
-from jobs.kit.objects import CONFIGMAPS, SECRETS, Content, Object, Resource, decoded
+from jobs.kit.objects import CONFIGMAPS, SECRETS, Kept, Object, Resource
 from jobs.kit.runner import Document
 
 if TYPE_CHECKING:
@@ -44,26 +46,30 @@ class Namespace(Struct, frozen=True):
     opted_out: bool
 
 
-Copies = Mapping[str, Mapping[str, Object]]  # by name, then by namespace: all copies of a source share one name
+# By name, then by namespace: all copies of a source share one name. An error is why one cannot be decoded.
+Copies = Mapping[str, Mapping[str, Object | ApiError]]
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What was read. A type missing in `copies`, or a query missing in `sources`, could not be read: see `failures`."""
+    """What was read. A type missing in `copies`, or a query missing in `sources`, could not be read: see `failures`.
+
+    `kept` is what reduces objects that are looked up.
+    """
 
     rules: tuple[Rule, ...]
     namespaces: tuple[Namespace, ...]
-    sources: Mapping[SourceQuery, tuple[Object, ...]]
+    sources: Mapping[SourceQuery, tuple[Object | InvalidObject, ...]]
     copies: Mapping[str, Copies]
     broken: tuple[Broken, ...] = ()
     failures: tuple[Finding, ...] = ()
     looks: Mapping[ObjectKey, Object | ApiError] = field(default_factory=dict)
+    kept: Kept = field(default_factory=lambda: Kept(None))
 
     def looked_up(self, documents: Mapping[Need, Document], _pages: Mapping[str, Page]) -> Seen:
         """Return the same, knowing `documents` too; a later reading of an object replaces an earlier one."""
-        contents: dict[bytes, Content] = {}
         looks = {
-            need.key: document.error or decoded(document.body, contents, full=need.full)
+            need.key: document.reduced(partial(self.kept.decoded, full=need.full))
             for need, document in documents.items()
         }
         return replace(self, looks={**self.looks, **looks})

@@ -38,7 +38,7 @@ def statements(seen: Seen, settings: Settings, plan: Plan, results: Sequence[Res
     for result in results:
         for name in result.finding.subjects:
             by_rule.setdefault(name, []).append(result)
-    heads = [*(rule.head for rule in seen.rules), *(broken.head for broken in seen.broken)]
+    heads = [*(rule.head for rule in seen.rules), *(broken.head for broken in seen.broken if broken.head.uid)]
     asked = {head.key.name: head for head in heads if settings.rule_name in (None, head.key.name)}
     stated = (
         _statement(head, plan.places.get(name, 0), by_rule.get(name, []), now) for name, head in sorted(asked.items())

@@ -6,10 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
-from msgspec import Struct
-
-from jobs.copies.desired import NEVER_COPIED, Desired, Place
+from jobs.copies.desired import NEVER_COPIED, Desired, Place, invalid_sources
 from jobs.copies.rules import RuleStatus
 from jobs.copies.seen import KINDS, NAME, Seen, Settings
 from jobs.kit import stamps
@@ -17,7 +14,7 @@ from jobs.kit.diff import HIDDEN, changes, metadata_changes
 from jobs.kit.errors import ApiError
 from jobs.kit.manifests import Deletion, Manifest, Replacement, repair
 from jobs.kit.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
-from jobs.kit.objects import SECRETS, Content, Header, Object
+from jobs.kit.objects import SECRETS, Content, Digested, Header, Object, same_content
 
 _MOST_FIELDS_NAMED = 4
 
@@ -31,6 +28,12 @@ class View(NamedTuple):
     crowded: frozenset[str]
     orphans: Mapping[str, str]
     opted_out: frozenset[str]
+    invalid_sources: frozenset[ObjectKey]
+
+    def is_of_an_invalid_source(self, key: ObjectKey, actual: Object) -> bool:
+        """Whether an object was copied from a source of which nobody knows now whether it is to be copied."""
+        namespace, _, name = actual.header.annotations.get(stamps.SOURCE, "").partition("/")
+        return ObjectKey(key.kind, name, namespace) in self.invalid_sources
 
     def looks_first(self, place: Place) -> bool:
         """Whether to look before a create: a dry run always does, others where they were refused before."""
@@ -48,7 +51,7 @@ def view(seen: Seen, settings: Settings) -> View:
             crowded.add(rule.name)
         orphans[f"{rule.namespace}/{rule.name}"] = rule.spec.orphans
     opted_out = frozenset(namespace.name for namespace in seen.namespaces if namespace.opted_out)
-    return View(seen, settings, frozenset(taken), frozenset(crowded), orphans, opted_out)
+    return View(seen, settings, frozenset(taken), frozenset(crowded), orphans, opted_out, invalid_sources(seen))
 
 
 def judge(place: Place, view: View) -> Finding | Need | None:
@@ -67,10 +70,11 @@ def judge(place: Place, view: View) -> Finding | Need | None:
         return _of_somebody_else(place, actual, view.seen)
     if actual.header.terminating:
         return Finding("skipped", Severity.INFO, place.key, "is being deleted", subjects=place.rules)
+    before = actual.header.annotations.get(stamps.SOURCE, "")
+    invalid = view.is_of_an_invalid_source(place.key, actual)
     if not place.desired:
-        return _orphan(place.key, actual, view)
-    before = actual.header.annotations.get(stamps.SOURCE)
-    if view.seen.failures and before not in (None, place.desired[0].source):
+        return _undecided(place, before) if invalid else _orphan(place.key, actual, view)
+    if (view.seen.failures or invalid) and before not in ("", place.desired[0].source):
         return _uncertain(place, before)
     return _compare(place.key, place.desired[0], actual, view.settings)
 
@@ -86,14 +90,13 @@ def _compare(key: ObjectKey, desired: Desired, actual: Object, settings: Setting
     known = actual.content is not None
     fresh = actual.header.annotations.get(stamps.FINGERPRINT) == desired.annotations[stamps.FINGERPRINT]
     ownership = actual.header.ownership
-    if not known and fresh and (ownership.theirs or ownership.ours != desired.fields):
+    if not known and fresh and (ownership.others or ownership.ours != desired.fields):
         return Need(key)  # a suspect: somebody else owns a field, or one came or went
-    right = actual.content == desired.content if known else fresh
+    right = same_content(actual.content, desired.content) if actual.content is not None else fresh
     relabelled = metadata_changes(desired.labels, desired.annotations, actual.header)
     if right and not relabelled:
         return None
-    locked = any("immutable" in fields for fields in (ownership.ours, *ownership.theirs.values()))
-    if not known and not right and (locked or settings.diff):
+    if not known and not right and (ownership.is_locked or settings.diff):
         return Need(key)
     differing = changes(actual.content, desired.content, secret=desired.resource is SECRETS) if known else ()
     code = "drifted" if fresh else "outdated"
@@ -110,7 +113,7 @@ def _hidden(change: Change) -> Change:
 
 
 def _manifest(key: ObjectKey, desired: Desired) -> Manifest:
-    return Manifest(desired.resource, key, desired.labels, desired.annotations, desired.content)
+    return Manifest(desired.resource, key, desired.labels, desired.annotations, desired.content, source=desired.origin)
 
 
 def _of_somebody_else(place: Place, actual: Object, seen: Seen) -> Finding | Need | None:
@@ -145,21 +148,17 @@ def _is_source(key: ObjectKey, actual: Header, seen: Seen) -> bool:
     )
 
 
-def _why_not_adopted(actual: Header, content: Content, desired: Desired) -> str:
+def _why_not_adopted(actual: Header, content: Content | Digested, desired: Desired) -> str:
     """Return why adopting would take something from its owner, or would need a delete; empty if it would not."""
     if content.type in NEVER_COPIED:
         return f"it is of type {content.type}"
-    if any(owner.controller for owner in msgspec.json.decode(actual.owner_references or b"[]", type=list[_Owner])):
+    if any(owner.controller for owner in actual.owners):
         return "a controller owns it"
     if actual.terminating:
         return "it is being deleted"
     if content.type != desired.content.type:
         return f"its type is {content.type}, that of the source {desired.content.type}"
-    return "it is immutable" if content.immutable and content != desired.content else ""
-
-
-class _Owner(Struct):
-    controller: bool | None = None
+    return "it is immutable" if content.immutable and not same_content(content, desired.content) else ""
 
 
 # What findings say.
@@ -191,7 +190,7 @@ def _why(
     named = ", ".join(names[:_MOST_FIELDS_NAMED]) + (
         f" and {len(names) - _MOST_FIELDS_NAMED} more" * (len(names) > _MOST_FIELDS_NAMED)
     )
-    by = ", ".join(actual.header.ownership.theirs) if differing else ""
+    by = ", ".join(actual.header.ownership.others) if differing else ""
     return f"{named} changed" + (f" by {by}" if by else "")
 
 
@@ -220,8 +219,13 @@ def _orphan(key: ObjectKey, actual: Object, view: View) -> Finding:
 
 def _unreadable(place: Place, error: ApiError) -> Finding:
     return Finding(
-        "unreadable", Severity.ERROR, place.key, error.message, subjects=place.rules, exit_code=error.exit_code
+        "unreadable", error.severity, place.key, error.message, subjects=place.rules, exit_code=error.exit_code
     )
+
+
+def _undecided(place: Place, before: str) -> Finding:
+    reason = f"stays, though no rule is known to want it: its source {before} cannot be decoded"
+    return Finding("unreadable", Severity.WARNING, place.key, reason)
 
 
 def _uncertain(place: Place, before: str) -> Finding:

@@ -11,6 +11,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from jobs.kit import stamps
+from jobs.kit.decoding import decode, decode_list
+from jobs.kit.errors import InvalidObjectError
 from jobs.kit.model import Change, ObjectKey
 from jobs.kit.objects import MANAGER, Metadata, Resource, string_map
 
@@ -101,7 +103,7 @@ class FarmPodObject(Struct):
     def reduced(self) -> FarmPod:
         """What is looked at."""
         at, spec = self.metadata, _spec(self.spec)
-        owners = (msgspec.json.decode(at.owner_references) if at.owner_references else None) or []
+        owners = decode_list(at.owner_references, dict[str, Any])
         namespace, _, source = string_map(at.annotations).get(stamps.SOURCE, "").partition("/")
         return FarmPod(
             stamps.is_ours(string_map(at.labels), NAME, ""),
@@ -116,9 +118,10 @@ class FarmPodObject(Struct):
 
 def _spec(raw: Raw) -> _Spec:
     try:
-        return msgspec.json.decode(raw or b"null", type=_Spec)
-    except msgspec.ValidationError:
+        found = decode(raw or b"null", _Spec)
+    except InvalidObjectError:
         return _Spec("", -1)
+    return _Spec(found.pod[: _LONGEST_NAME + 1], found.containers)
 
 
 def _owner(at: Metadata, references: Sequence[Mapping[str, Any]]) -> str:
@@ -199,7 +202,7 @@ class Manifest(Struct, frozen=True, gc=False):
 
     def unlike(self, answer: bytes) -> tuple[str, ...]:
         """Return the fields in which the server's answer differs: admission changed them."""
-        kept = msgspec.json.decode(answer, type=FarmPodObject).reduced
+        kept = decode(answer, FarmPodObject).reduced
         return tuple(change.field for change in kept.unlike(self.pod))
 
     def conceal(self, text: str) -> str:

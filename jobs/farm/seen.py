@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from jobs.farm.farm_pod import FARM_PODS, FarmPod, FarmPodObject, Pod, PodObject, place
-from jobs.kit.errors import ApiError
+from jobs.kit.decoding import decode, decode_plain
+from jobs.kit.errors import ApiError, InvalidObjectError
 from jobs.kit.model import Finding, Need, ObjectKey
 from jobs.kit.runner import Document
 from jobs.kit.web import Page
 
 MAX_OBJECTS = 10_000  # about 11 MB in etcd, and one first run of the CronJob
 WRITES_PER_SECOND = 20
+# A run has 256 MiB of memory (cronjobs/) and keeps those that it is to repair. One as this job makes it has 1 KiB.
+_MOST_FARM_POD_BYTES = 64 << 10
+
+Reduced = TypeVar("Reduced")
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,8 @@ class Look(NamedTuple):
 class Seen:
     """What was read: the FarmPods first, then the pods.
 
-    `looks` are FarmPods that were read by themselves since, and `asked` by place the pods that were read after those;
+    `failures` are of namespaces that could not be read, `invalid` of objects that cannot be decoded. `looks` are
+    FarmPods that were read by themselves since, and `asked` by place the pods that were read after those;
     None is one that is gone.
     """
 
@@ -47,6 +53,7 @@ class Seen:
     pods: Sequence[Pod] = ()
     farm_pods: Mapping[ObjectKey, FarmPod] = field(default_factory=dict)
     failures: tuple[Finding, ...] = ()
+    invalid: tuple[Finding, ...] = ()
     looks: Mapping[ObjectKey, Look | ApiError | None] = field(default_factory=dict)
     asked: Mapping[ObjectKey, Pod | ApiError | None] = field(default_factory=dict)
 
@@ -58,33 +65,36 @@ class Seen:
         farm_pods, looks, asked = dict(self.farm_pods), dict(self.looks), dict(self.asked)
         for need, document in documents.items():
             if need.key.kind != FARM_PODS.kind:
-                asked[place(need.key.namespace, need.key.name)] = _pod(document)
+                asked[place(need.key.namespace, need.key.name)] = _or_absent(document.reduced(_pod))
                 continue
             looks.pop(need.key, None)
             asked.pop(need.key, None)
-            if need.full or _is_unreadable(document):
-                looks[need.key] = _look(document)
-            elif document.error:
+            found = document.reduced(_look if need.full else _farm_pod)
+            if isinstance(found, FarmPod):  # its metadata alone
+                farm_pods[need.key] = found
+            elif need.full or isinstance(_or_absent(found), ApiError):
+                looks[need.key] = _or_absent(found)
+            else:
                 farm_pods.pop(need.key, None)
-            else:  # its metadata alone
-                farm_pods[need.key] = msgspec.json.decode(document.body, type=FarmPodObject).reduced
         return replace(self, farm_pods=farm_pods, looks=looks, asked=asked)
 
 
-def _is_unreadable(document: Document) -> bool:
-    return document.error is not None and document.error.status != 404
+def _or_absent(found: Reduced | ApiError) -> Reduced | ApiError | None:
+    """Return None in place of the error that there is no such object."""
+    return None if isinstance(found, ApiError) and found.status == 404 else found
 
 
-def _look(document: Document) -> Look | ApiError | None:
-    if document.error:
-        return document.error if _is_unreadable(document) else None
-    read = msgspec.json.decode(document.body, type=FarmPodObject)
-    whole = msgspec.json.decode(document.body)
+def _farm_pod(body: bytes) -> FarmPod | Look:
+    return decode(body, FarmPodObject).reduced
+
+
+def _look(body: bytes) -> FarmPod | Look:
+    if len(body) > _MOST_FARM_POD_BYTES:
+        raise InvalidObjectError(f"it has {len(body) >> 10} KiB, more than {_MOST_FARM_POD_BYTES >> 10}")
+    whole = decode_plain(body)
     whole["metadata"].pop("managedFields", None)  # left out, they stay as they are
-    return Look(read.reduced, msgspec.json.encode(whole))
+    return Look(decode(body, FarmPodObject).reduced, msgspec.json.encode(whole))
 
 
-def _pod(document: Document) -> Pod | ApiError | None:
-    if document.error:
-        return document.error if _is_unreadable(document) else None
-    return msgspec.json.decode(document.body, type=PodObject).reduced
+def _pod(body: bytes) -> Pod:
+    return decode(body, PodObject).reduced

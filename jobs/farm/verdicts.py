@@ -110,5 +110,10 @@ def leftovers(seen: Seen, wanted: Collection[ObjectKey]) -> Iterator[Finding]:
             yield Finding("stray", Severity.WARNING, key, reason)
 
 
+def undecoded(key: ObjectKey, error: ApiError) -> Finding:
+    """Return what is said of an object that a list had and that cannot be decoded."""
+    return Finding("unreadable", error.severity, key, error.message, exit_code=error.exit_code)
+
+
 def _unreadable(key: ObjectKey, error: ApiError) -> Finding:
-    return Finding("unreadable", Severity.ERROR, key, f"cannot be read: {error.message}", exit_code=error.exit_code)
+    return Finding("unreadable", error.severity, key, f"cannot be read: {error.message}", exit_code=error.exit_code)

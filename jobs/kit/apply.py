@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import islice
+from typing import Any
 
 from jobs.kit.cluster import Cluster, Write, error_of
 from jobs.kit.conditions import Statement
-from jobs.kit.errors import ApiError
-from jobs.kit.manifests import Recreation
-from jobs.kit.model import Action, ExitCode, Finding, Outcome, Result, Severity
+from jobs.kit.errors import ApiError, InvalidObjectError
+from jobs.kit.manifests import Manifest, Recreation, Replacement
+from jobs.kit.model import Action, ExitCode, Finding, ObjectKey, Outcome, Result, Severity
 from jobs.kit.objects import Resource
 from jobs.kit.transport import IN_FLIGHT, Answer
 
@@ -87,6 +88,7 @@ def _unwritten(statement: Statement, error: ApiError) -> Iterator[Result]:
 class _Writer:
     def __init__(self, cluster: Cluster, resources: Mapping[str, Resource], dry_run: bool) -> None:
         self.cluster, self.resources, self.dry_run = cluster, resources, dry_run
+        self.sources: dict[ObjectKey, bytes] = {}
 
     def write(self, findings: Sequence[Finding]) -> Iterator[Result]:
         """Yield what became of each: first all that are one request, then those that are a delete and a create."""
@@ -113,26 +115,56 @@ class _Writer:
         dry_run: bool | None = None,
     ) -> Iterator[Result]:
         unanswered = {id(finding): finding for finding in findings}
-        writes = ((request or self._single)(finding) for finding in findings)
-        for answer in self.cluster.write(writes, dry_run=self.dry_run if dry_run is None else dry_run):
+        unsent: list[Result] = []
+
+        def writes() -> Iterator[Write]:
+            for finding in findings:
+                try:
+                    yield (request or self._single)(finding)
+                except ApiError as error:
+                    unsent.append(_unsent(unanswered.pop(id(finding)), error))
+
+        for answer in self.cluster.write(writes(), dry_run=self.dry_run if dry_run is None else dry_run):
             finding = unanswered.pop(id(answer.request.tag.tag))
             yield _result(finding, answer)
+        yield from unsent
         yield from (Result(finding, Outcome.STOPPED, "the run was stopped") for finding in unanswered.values())
 
     def _single(self, finding: Finding) -> Write:
         assert finding.fix
-        return self._write(finding, finding.fix.action, finding.fix.body.encode())
+        return self._write(finding, finding.fix.action, self._completed(finding.fix.body).encode())
 
     def _trial(self, finding: Finding) -> Write:
         """Ask whether the new object would be taken; under another name, since its own is still in use."""
-        manifest = _recreation(finding).manifest.elsewhere(_TRIAL_NAME)
+        manifest = self._completed(_recreation(finding).manifest).elsewhere(_TRIAL_NAME)
         return self._write(finding, Action.CREATE, manifest.encode())
 
     def _removal(self, finding: Finding) -> Write:
         return self._write(finding, Action.DELETE, _recreation(finding).deletion.encode())
 
     def _return(self, finding: Finding) -> Write:
-        return self._write(finding, Action.CREATE, _recreation(finding).encode())
+        return self._write(finding, Action.CREATE, self._completed(_recreation(finding).manifest).encode())
+
+    def _completed(self, body: Any) -> Any:
+        """Return what a write sends, with the values that were too large to be kept until now.
+
+        Raises:
+            ApiError: they cannot be read, or changed meanwhile.
+        """
+        if not isinstance(body, (Manifest, Replacement)) or not body.reads:
+            return body
+        manifest = body.manifest if isinstance(body, Replacement) else body
+        if manifest.source and manifest.source in body.reads and manifest.source not in self.sources:
+            self.sources.clear()  # copies of one source follow each other: one is enough
+            self.sources[manifest.source] = self._read(manifest.source)
+        return body.completed({key: self.sources.get(key) or self._read(key) for key in body.reads})
+
+    def _read(self, key: ObjectKey) -> bytes:
+        for answer in self.cluster.read([(self.resources[key.kind], key.namespace, key.name, True)]):
+            if error := error_of(answer):
+                raise error
+            return answer.body
+        raise ApiError(0, f"{key} was not read: the run was stopped")
 
     def _write(self, finding: Finding, action: Action, body: bytes) -> Write:
         kind, name, namespace = finding.object
@@ -150,10 +182,20 @@ def _without(findings: Sequence[Finding], results: Sequence[Result]) -> list[Fin
     return [finding for finding in findings if id(finding) not in told]
 
 
+def _unsent(finding: Finding, error: ApiError) -> Result:
+    """Return what became of a write for which something had to be read first, and could not."""
+    if isinstance(error, InvalidObjectError):
+        return Result(finding, Outcome.SKIPPED, f"{error.why}: the next run looks again")
+    return Result(finding, Outcome.FAILED, error.message, error.exit_code)
+
+
 def _result(finding: Finding, answer: Answer) -> Result:
     error = error_of(answer)
     if error is None:
-        altered = finding.fix.body.unlike(answer.body) if finding.fix and answer.request.method != "DELETE" else ()
+        try:
+            altered = finding.fix.body.unlike(answer.body) if finding.fix and answer.request.method != "DELETE" else ()
+        except InvalidObjectError as invalid:
+            return Result(finding, Outcome.FAILED, f"the answer to the write: {invalid.message}", ExitCode.FAILED)
         note = f"the server keeps other values than were sent in {', '.join(altered)}: admission changed them"
         # What was to restart pods and did not is not done: nobody would try it again.
         lost = bool(altered) and finding.fix is not None and finding.fix.action is Action.ROLL

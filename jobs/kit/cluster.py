@@ -245,7 +245,7 @@ def _write_request(write: Write, query: str) -> Request:
 def _confirmed(answer: Answer, resource: Resource) -> Answer:
     """Return the answer to a write, or one without a status where it is neither an error nor such an object.
 
-    A delete is answered with a Status or with the object: https://kubernetes.io/docs/reference/using-api/api-concepts/ .
+    A delete is answered with a Status or with the object.
     """
     is_delete = answer.request.method == "DELETE"
     if answer.status == 404 and is_delete and _status(answer) is None:
@@ -257,6 +257,15 @@ def _confirmed(answer: Answer, resource: Resource) -> Answer:
     except ApiError as error:
         return replace(answer, status=0, body=b"", error=error.message)
     return answer
+
+
+def apart(found: Iterable[Reduced | InvalidObject], invalid: list[InvalidObject]) -> Iterator[Reduced]:
+    """Yield what was found, and put aside what is invalid."""
+    for each in found:
+        if isinstance(each, InvalidObject):
+            invalid.append(each)
+        else:
+            yield each
 
 
 def whole(read: Callable[[], Reduced]) -> Reduced:

@@ -9,10 +9,15 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from jobs.kit.cluster import Cluster, whole
-from jobs.kit.errors import ApiError, ConfigurationError
+from jobs.kit.cluster import Cluster, InvalidObject, apart, whole
+from jobs.kit.decoding import decode
+from jobs.kit.errors import ApiError, ConfigurationError, InvalidObjectError
 from jobs.kit.model import ObjectKey
 from jobs.kit.objects import Metadata, Resource, is_name
+
+# A run has 128 MiB of memory (cronjobs/). No status of ours is larger: it lists 100 conflicts at most.
+_MOST_SPEC_BYTES = 256 << 10
+_MOST_STATUS_BYTES = 256 << 10
 
 Status = TypeVar("Status")
 Parsed = TypeVar("Parsed")
@@ -30,13 +35,13 @@ class Head(Struct, frozen=True):
     def told(self, kind: type[Status]) -> Status:
         """Return the status as `kind`; one that is none of ours counts as none."""
         try:
-            return msgspec.json.decode(self.status, type=kind) if self.status else kind()
-        except msgspec.ValidationError:
+            return decode(self.status, kind) if self.status else kind()
+        except InvalidObjectError:
             return kind()
 
 
 class Broken(Struct, frozen=True):
-    """A custom resource that cannot be followed, and why."""
+    """A custom resource that cannot be followed, and why. One that could not be decoded has no uid."""
 
     head: Head
     problems: tuple[str, ...]
@@ -68,7 +73,7 @@ def from_cluster(
         if error.status != 404:
             raise
         raise not_installed(resource, ", or name a file with -f") from error
-    parsed = [parse(*each) for each in objects]
+    parsed = [each if isinstance(each, Broken) else parse(*each) for each in objects]
     good = tuple(each for each in parsed if not isinstance(each, Broken))
     return good, tuple(each for each in parsed if isinstance(each, Broken))
 
@@ -81,16 +86,25 @@ def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError
     )
 
 
-def _listed(cluster: Cluster, resource: Resource, namespace: str) -> list[tuple[Head, bytes]]:
-    objects = cluster.objects(resource, _Object, namespace=namespace)
-    found = [(_head(resource, each), bytes(each.spec)) for each in objects]
-    return sorted(found, key=lambda each: each[0].key)
+def _listed(cluster: Cluster, resource: Resource, namespace: str) -> list[tuple[Head, bytes] | Broken]:
+    invalid: list[InvalidObject] = []
+    found = list(apart(cluster.objects(resource, _Object, partial(_split, resource), namespace=namespace), invalid))
+    broken = [Broken(Head(each.key), (each.error.message,)) for each in invalid]
+    return [*sorted(found, key=lambda each: each[0].key), *sorted(broken, key=lambda each: each.head.key)]
 
 
-def _head(resource: Resource, read: _Object) -> Head:
+def _split(resource: Resource, read: _Object) -> tuple[Head, bytes]:
+    """Return what a run keeps of a custom resource: its head and its spec.
+
+    Raises:
+        InvalidObjectError: the spec is too large.
+    """
+    if len(read.spec) > _MOST_SPEC_BYTES:
+        raise InvalidObjectError(f"spec has {len(read.spec) >> 10} KiB, more than {_MOST_SPEC_BYTES >> 10}")
     at = read.metadata
     key = ObjectKey(resource.kind, at.name, at.namespace)
-    return Head(key, at.uid, at.generation, at.deletion_timestamp is not None, bytes(read.status))
+    status = bytes(read.status) if len(read.status) <= _MOST_STATUS_BYTES else b""
+    return Head(key, at.uid, at.generation, at.deletion_timestamp is not None, status), bytes(read.spec)
 
 
 def _no_problems(_spec: dict[str, Any]) -> list[str]:

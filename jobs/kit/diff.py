@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from jobs.kit.model import Change
-from jobs.kit.objects import Content, Header
+from jobs.kit.objects import Content, Digested, Header
 
 HIDDEN = "***"
+TOO_LARGE = "(too large to be shown)"
 
 
-def changes(actual: Content | None, desired: Content, *, secret: bool) -> tuple[Change, ...]:
+def changes(actual: Content | Digested | None, desired: Content | Digested, *, secret: bool) -> tuple[Change, ...]:
     """Return what differs. `actual` None is an object that does not exist. With `secret` every value reads `***`."""
-    before, after = dict(_flat(actual or Content())), dict(_flat(desired))
+    actual = actual or Content()
+    if isinstance(actual, Digested) or isinstance(desired, Digested):
+        return _changed_digests(actual, desired)
+    before, after = dict(_flat(actual)), dict(_flat(desired))
     found = []
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
@@ -21,6 +25,18 @@ def changes(actual: Content | None, desired: Content, *, secret: bool) -> tuple[
         hidden = secret and name.startswith("data.")
         found.append(Change(name, _shown(old, hidden), _shown(new, hidden)))
     return tuple(found)
+
+
+def _changed_digests(actual: Content | Digested, desired: Content | Digested) -> tuple[Change, ...]:
+    """Return what differs, without the values: those of one side were too large to be kept."""
+    before, after = (each.digested() if isinstance(each, Content) else each for each in (actual, desired))
+    old = {**before.digests, "type": before.type, "immutable": str(before.immutable)}
+    new = {**after.digests, "type": after.type, "immutable": str(after.immutable)}
+    return tuple(
+        Change(name, TOO_LARGE if name in old else None, TOO_LARGE if name in new else None)
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    )
 
 
 def metadata_changes(labels: Mapping[str, str], annotations: Mapping[str, str], actual: Header) -> tuple[Change, ...]:

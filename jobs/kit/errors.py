@@ -83,8 +83,8 @@ class InvalidObjectError(ApiError):
     Whoever may write the object can cause this, so it fails no run.
     """
 
-    exit_code = ExitCode.DONE  # type: ignore[assignment]
-    severity = Severity.WARNING  # type: ignore[assignment]
+    exit_code = ExitCode.DONE
+    severity = Severity.WARNING
 
     def __init__(self, why: str) -> None:
         super().__init__(0, f"its content is not valid: {why}")

@@ -9,22 +9,47 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, structs
 
+from jobs.kit.decoding import decode
 from jobs.kit.diff import HIDDEN, changes
+from jobs.kit.errors import InvalidObjectError
 from jobs.kit.model import Action, Fix, ObjectKey
-from jobs.kit.objects import SECRETS, Content, DataObject, Object, Resource
+from jobs.kit.objects import SECRETS, Content, DataObject, Digested, Kept, Object, Resource, same_content
 
 _SHORTEST_HIDDEN = 4  # hiding every "a" would leave no sentence
 
 
 class Manifest(Struct, frozen=True, gc=False):
-    """What a create sends. `owner_references` is JSON."""
+    """What a create sends. `owner_references` is JSON.
+
+    A content of which the run kept digests alone is read again from `source` when it is sent.
+    """
 
     resource: Resource
     key: ObjectKey
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    content: Content
+    content: Content | Digested
     owner_references: bytes = b""
+    source: ObjectKey | None = None
+
+    @property
+    def reads(self) -> tuple[ObjectKey, ...]:
+        """The objects to be read before this can be sent."""
+        return (self.source,) if self.source and isinstance(self.content, Digested) else ()
+
+    def completed(self, read: Mapping[ObjectKey, bytes]) -> Manifest:
+        """Return the manifest with what was `read`.
+
+        Raises:
+            InvalidObjectError: the source is not as it was when its digests were made.
+        """
+        if not self.reads:
+            return self
+        assert self.source
+        content = decode(read[self.source], DataObject).content
+        if not same_content(content, self.content):
+            raise InvalidObjectError(f"{self.source} changed meanwhile")
+        return structs.replace(self, content=content)
 
     def encode(self) -> bytes:
         """Return the object as JSON."""
@@ -40,13 +65,14 @@ class Manifest(Struct, frozen=True, gc=False):
         }
         if self.owner_references:
             metadata["ownerReferences"] = Raw(self.owner_references)
+        assert isinstance(self.content, Content), "a manifest is completed before it is sent"
         head = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, "metadata": {**metadata, **more}}
         return msgspec.json.encode({**head, **msgspec.to_builtins(self.content)})
 
     def unlike(self, answer: bytes) -> tuple[str, ...]:
         """Return the fields of the content in which the server's answer differs: admission changed them."""
-        got = msgspec.json.decode(answer, type=DataObject).content
-        if got == self.content:
+        got = decode(answer, DataObject).content
+        if same_content(got, self.content):
             return ()
         return tuple(change.field for change in changes(got, self.content, secret=True))
 
@@ -54,6 +80,8 @@ class Manifest(Struct, frozen=True, gc=False):
         """Return the text without the values of a Secret: an admission webhook may quote what it refuses."""
         if self.resource is not SECRETS:
             return text
+        if isinstance(self.content, Digested):
+            return "(not shown: it may quote a value)"
         for spelling in sorted(_spellings(self.content), key=len, reverse=True):
             text = text.replace(spelling, HIDDEN)
         return text
@@ -72,6 +100,24 @@ class Replacement(Struct, frozen=True, gc=False):
 
     manifest: Manifest
     actual: Object
+
+    @property
+    def reads(self) -> tuple[ObjectKey, ...]:
+        """The objects to be read before this can be sent."""
+        return self.manifest.reads if self.actual.header.is_whole else (self.manifest.key, *self.manifest.reads)
+
+    def completed(self, read: Mapping[ObjectKey, bytes]) -> Replacement:
+        """Return the replacement with what was `read`.
+
+        Raises:
+            InvalidObjectError: the source or the object itself is not as it was.
+        """
+        manifest, actual = self.manifest.completed(read), self.actual
+        if not actual.header.is_whole:
+            actual = Kept(None).decoded(read[manifest.key], full=False)
+        if actual.version != self.actual.version:
+            raise InvalidObjectError(f"{manifest.key} changed meanwhile")
+        return Replacement(manifest, actual)
 
     def encode(self) -> bytes:
         """Return the object as JSON."""
@@ -131,6 +177,19 @@ class Recreation(Struct, frozen=True, gc=False):
     deletion: Deletion
     manifest: Manifest
 
+    @property
+    def reads(self) -> tuple[ObjectKey, ...]:
+        """The objects to be read before this can be sent."""
+        return self.manifest.reads
+
+    def completed(self, read: Mapping[ObjectKey, bytes]) -> Recreation:
+        """Return the same with what was `read`.
+
+        Raises:
+            InvalidObjectError: the source is not as it was.
+        """
+        return Recreation(self.deletion, self.manifest.completed(read))
+
     def encode(self) -> bytes:
         """Return the object to create as JSON."""
         return self.manifest.encode()
@@ -147,7 +206,7 @@ class Recreation(Struct, frozen=True, gc=False):
 def repair(manifest: Manifest, actual: Object) -> Fix:
     """Return the write that makes of an object of ours what `manifest` says: in place where the API allows that."""
     before, after = actual.content, manifest.content
-    if before is None or before == after or not (before.immutable or before.type != after.type):
+    if before is None or same_content(before, after) or not (before.immutable or before.type != after.type):
         return Fix(Action.REPLACE, Replacement(manifest, actual))
     # https://kubernetes.io/docs/concepts/configuration/secret/#secret-immutable; the type of a Secret is as fixed.
     # What others put on the old object goes with it: on the new one it would count as ours.

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from typing import Annotated
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
+
+from jobs.kit.decoding import decode, decode_list, decode_map
+from jobs.kit.errors import InvalidObjectError
 
 
 @dataclass(frozen=True)
@@ -35,12 +39,30 @@ CONFIGMAPS = Resource("v1", "ConfigMap", "configmaps")
 SECRETS = Resource("v1", "Secret", "secrets")
 EVENTS = Resource("v1", "Event", "events")
 MANAGER = "kube-chores"  # the field manager of all writes
+# A run has 128 MiB of memory (cronjobs/), whatever the objects hold that tenants may make.
+CONTENT_BYTES = 16 << 20
+_BYTES_OF_A_KEY = 200
+_MOST_DIGESTS = 1000
+_MOST_RAW_BYTES = 4096
+_LONGEST_VALUES = 4096  # of the labels or annotations that a run uses
+_MOST_OWNED_KEYS = 100
+_MOST_MANAGERS = 10
 _NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def is_name(text: object) -> bool:
     """Whether an object can be called so: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/ ."""
     return isinstance(text, str) and _NAME.fullmatch(text) is not None
+
+
+class OwnerReference(Struct, rename="camel"):
+    """Who owns an object: https://kubernetes.io/docs/concepts/overview/working-with-objects/owners-dependents/ ."""
+
+    name: str
+    uid: str
+    kind: str = ""
+    api_version: str = ""
+    controller: bool | None = None
 
 
 class ManagedFieldsEntry(Struct, rename="camel", gc=False):
@@ -56,7 +78,7 @@ class ManagedFieldsEntry(Struct, rename="camel", gc=False):
 class Metadata(Struct, rename="camel"):
     """ObjectMeta as far as it is looked at. Maps stay raw until they are wanted: most objects' are all the same."""
 
-    name: str
+    name: Annotated[str, Meta(min_length=1)]
     uid: str = ""
     namespace: str = ""
     resource_version: str = ""
@@ -92,19 +114,25 @@ class PartialObject(Struct):
 
 
 class Ownership(Struct, frozen=True):
-    """Who owns an object's content, field by field, from its managedFields.
+    """Who owns an object's content, from its managedFields.
 
-    Fields are named `data.KEY`, `type` and so on; `labels` and `annotations` hold the keys that our manager owns.
+    `ours` is the `field_set` of the content that our manager owns, `others` are managers that own some. `is_locked`:
+    somebody set `immutable`. `labels` and `annotations` hold the keys that our manager owns.
     """
 
-    ours: frozenset[str]
-    theirs: Mapping[str, frozenset[str]]
+    ours: bytes
+    others: tuple[str, ...]
+    is_locked: bool
     labels: frozenset[str]
     annotations: frozenset[str]
 
 
 class Header(Struct, frozen=True, gc=False):
-    """An object's metadata beside what names it, reduced. Copies of one source have the same: it is held once."""
+    """An object's metadata beside what names it, reduced. Copies of one source have the same: it is held once.
+
+    `labels` and `annotations` are those that the run uses and those that our manager owns. `is_whole` says whether the
+    object has no others.
+    """
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -112,59 +140,69 @@ class Header(Struct, frozen=True, gc=False):
     terminating: bool = False
     owner_references: bytes = b""
     finalizers: bytes = b""
+    is_whole: bool = True
 
-
-@lru_cache(maxsize=16384)
-def _header(
-    terminating: bool,
-    labels: bytes,
-    annotations: bytes,
-    managed_fields: tuple[tuple[str, bytes], ...],
-    owner_references: bytes,
-    finalizers: bytes,
-) -> Header:
-    ownership = _ownership(managed_fields)
-    return Header(string_map(labels), string_map(annotations), ownership, terminating, owner_references, finalizers)
+    @property
+    def owners(self) -> list[OwnerReference]:
+        """Who owns the object."""
+        return decode_list(self.owner_references, OwnerReference)
 
 
 def string_map(raw: Raw | bytes) -> Mapping[str, str]:
-    """Return labels or annotations from their JSON."""
-    return (msgspec.json.decode(raw, type=dict[str, str] | None) if raw else None) or {}
+    """Return labels or annotations from their JSON.
+
+    Raises:
+        InvalidObjectError: they are not strings.
+    """
+    return decode_map(raw, str)
 
 
-def _ownership(entries: tuple[tuple[str, bytes], ...]) -> Ownership:
+def field_set(names: Iterable[str]) -> bytes:
+    """Return what stands for a set of field names such as `data.KEY`: a ConfigMap may have 100,000."""
+    return hashlib.blake2b("\0".join(sorted(names)).encode(), digest_size=16).digest()
+
+
+def _ownership(entries: Sequence[ManagedFieldsEntry]) -> Ownership:
     ours: set[str] = set()
-    theirs: dict[str, set[str]] = {}
+    others: set[str] = set()
     labels: set[str] = set()
     annotations: set[str] = set()
-    for owner, raw in entries:
-        fields = msgspec.json.decode(raw) if raw else {}
+    is_locked = False
+    for entry in entries:
+        fields = _fields(entry.fields_v1)
         content = _content_fields(fields)
-        if owner == MANAGER:
+        is_locked = is_locked or "immutable" in content
+        if entry.manager == MANAGER:
             ours |= content
-            labels |= _keys(fields.get("f:metadata", {}).get("f:labels", {}))
-            annotations |= _keys(fields.get("f:metadata", {}).get("f:annotations", {}))
+            metadata = _fields(fields.get("f:metadata", Raw()))
+            labels |= _keys(metadata.get("f:labels", Raw()))
+            annotations |= _keys(metadata.get("f:annotations", Raw()))
         elif content:
-            theirs.setdefault(owner, set()).update(content)
-    return Ownership(
-        frozenset(ours),
-        {owner: frozenset(fields) for owner, fields in sorted(theirs.items())},
-        frozenset(labels),
-        frozenset(annotations),
-    )
+            others.add(entry.manager)
+    some = (frozenset(sorted(keys)[:_MOST_OWNED_KEYS]) for keys in (labels, annotations))
+    return Ownership(field_set(ours), tuple(sorted(others)[:_MOST_MANAGERS]), is_locked, *some)
 
 
-def _keys(fields: Mapping[str, Any]) -> set[str]:
-    return {key[2:] for key in fields if key.startswith("f:")}
+def _fields(raw: Raw) -> Mapping[str, Raw]:
+    """Return what is one level below in a fieldsV1; anybody may send what is not one, and it has nothing below."""
+    try:
+        return decode_map(raw, Raw)
+    except InvalidObjectError:
+        return {}
 
 
-def _content_fields(fields: Mapping[str, Any]) -> set[str]:
+def _keys(raw: Raw) -> set[str]:
+    return {key[2:] for key in _fields(raw) if key.startswith("f:")}
+
+
+def _content_fields(fields: Mapping[str, Raw]) -> set[str]:
     """Return what a fieldsV1 says beside metadata, two levels deep: `f:data: {f:a: {}}` is `data.a`."""
     found: set[str] = set()
-    for name, below in fields.items():
+    for name, raw in fields.items():
         if name == "f:metadata" or not name.startswith("f:"):
             continue
-        keys = _keys(below)
+        below = _fields(raw)
+        keys = {key[2:] for key in below if key.startswith("f:")}
         found |= {f"{name[2:]}.{key}" for key in keys} if keys or "." in below else {name[2:]}
     return found
 
@@ -178,12 +216,15 @@ class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
     immutable: bool = False
 
     def __repr__(self) -> str:
-        return f"Content({', '.join(sorted(self.fields())) or 'empty'})"
+        return f"Content({', '.join(sorted(self._names())) or 'empty'})"
 
-    def fields(self) -> frozenset[str]:
-        """Return the names of the fields that are set, in the form of `Ownership`."""
+    def _names(self) -> list[str]:
         names = [f"data.{key}" for key in self.data] + [f"binaryData.{key}" for key in self.binary_data]
-        return frozenset(names + ["type"] * bool(self.type) + ["immutable"] * self.immutable)
+        return [*names, *["type"] * bool(self.type), *["immutable"] * self.immutable]
+
+    def fields(self) -> bytes:
+        """Return the `field_set` of the fields that are set."""
+        return field_set(self._names())
 
     def canonical(self) -> bytes:
         """Return the one spelling of this content, for comparing and fingerprints."""
@@ -191,6 +232,57 @@ class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
             [self.type, sorted(self.data.items()), sorted(self.binary_data.items()), self.immutable],
             separators=(",", ":"),
         ).encode()
+
+    def fingerprint(self, key: str) -> str:
+        """Return an HMAC-SHA256 of the content."""
+        return hmac.new(key.encode(), self.canonical(), hashlib.sha256).hexdigest()
+
+    def digested(self, uid: str = "") -> Digested:
+        """Return what is kept of a content that is too large to be kept, read from the object with this uid."""
+        return Digested(
+            self.type,
+            _digests("data", self.data) | _digests("binaryData", self.binary_data),
+            self.immutable,
+            self.fields(),
+            self.fingerprint(uid),
+        )
+
+
+def _digests(field: str, values: Mapping[str, str]) -> dict[str, str]:
+    """Return a digest by key; one for all where they are many."""
+    if len(values) > _MOST_DIGESTS:
+        items = json.dumps(sorted(values.items())).encode()
+        return {field: hashlib.sha256(items).hexdigest()}
+    return {f"{field}.{key}": hashlib.sha256(value.encode()).hexdigest() for key, value in values.items()}
+
+
+class Digested(Struct, frozen=True):
+    """A content without its values, which are too large to be kept: digests by field, and what else is asked of it.
+
+    `mark` is its fingerprint by the uid of the object that it was read from.
+    """
+
+    type: str
+    digests: Mapping[str, str]
+    immutable: bool
+    names: bytes
+    mark: str
+
+    def fields(self) -> bytes:
+        """Return the `field_set` of the fields that are set."""
+        return self.names
+
+    def fingerprint(self, _key: str) -> str:
+        """Return the HMAC-SHA256 of the content, keyed with the uid of the object that it was read from."""
+        return self.mark
+
+
+def same_content(one: Content | Digested, other: Content | Digested) -> bool:
+    """Whether two contents are equal, as far as their digests tell where the values of one were not kept."""
+    if isinstance(one, Content) and isinstance(other, Content):
+        return one == other
+    first, second = (each.digested() if isinstance(each, Content) else each for each in (one, other))
+    return (first.type, first.immutable, first.digests) == (second.type, second.immutable, second.digests)
 
 
 class DataObject(Struct, rename="camel"):
@@ -226,7 +318,7 @@ class Object(Struct, frozen=True, gc=False):
     name: str
     version: str
     header: Header
-    content: Content | None = None
+    content: Content | Digested | None = None
 
     @property
     def uid(self) -> str:
@@ -239,26 +331,94 @@ class Object(Struct, frozen=True, gc=False):
         return self.version.partition(" ")[2]
 
 
-def reduced(read: DataObject | PartialObject, contents: dict[bytes, Content]) -> Object:
-    """Return an object as it came, reduced; what it holds is shared with all that hold the same, by `contents`."""
-    metadata = read.metadata
-    header = _header(
-        metadata.deletion_timestamp is not None,
-        bytes(metadata.labels),
-        bytes(metadata.annotations),
-        tuple((entry.manager, bytes(entry.fields_v1)) for entry in metadata.managed_fields or []),
-        bytes(metadata.owner_references),
-        bytes(metadata.finalizers),
-    )
-    content = None
-    if isinstance(read, DataObject):
-        content = read.content
-        content = contents.setdefault(content.canonical(), content)
-    version = f"{metadata.uid} {metadata.resource_version}"
-    return Object(sys.intern(metadata.namespace), sys.intern(metadata.name), version, header, content)
+class Kept:
+    """What a run keeps of objects: of labels and annotations those that it uses, equal values once, and not too much.
 
+    `used` are the keys of labels and annotations; None is all of them. The values of contents may take `room` bytes,
+    and so may long values of annotations.
+    """
 
-def decoded(body: bytes, contents: dict[bytes, Content], *, full: bool) -> Object:
-    """Return an object from its JSON, reduced; `full` says whether that is more than its metadata."""
-    item: type[DataObject] | type[PartialObject] = DataObject if full else PartialObject
-    return reduced(msgspec.json.decode(body, type=item), contents)
+    def __init__(self, used: Collection[str] | None, room: int = CONTENT_BYTES) -> None:
+        self._used = used
+        self._room = room
+        self._headers: dict[bytes, Header] = {}
+        self._contents: dict[bytes, Content] = {}
+
+    def reduced(self, read: DataObject | PartialObject) -> Object:
+        """Return an object as it came, reduced.
+
+        Raises:
+            InvalidObjectError: its metadata cannot be decoded, or is too large to be kept.
+        """
+        metadata = read.metadata
+        content = self._content(read.content, metadata.uid) if isinstance(read, DataObject) else None
+        version = f"{metadata.uid} {metadata.resource_version}"
+        return Object(
+            sys.intern(metadata.namespace), sys.intern(metadata.name), version, self._header(metadata), content
+        )
+
+    def decoded(self, body: bytes, *, full: bool) -> Object:
+        """Return an object from its JSON, reduced; `full` says whether that is more than its metadata.
+
+        Raises:
+            InvalidObjectError: it cannot be decoded, or is too large to be kept.
+        """
+        item: type[DataObject] | type[PartialObject] = DataObject if full else PartialObject
+        return self.reduced(decode(body, item))
+
+    def _content(self, content: Content, uid: str) -> Content | Digested:
+        key = hashlib.sha256(content.canonical()).digest()
+        if key in self._contents:
+            return self._contents[key]
+        values = (*content.data.values(), *content.binary_data.values())
+        size = sum(map(sys.getsizeof, values)) + _BYTES_OF_A_KEY * len(values)
+        if not self._take(size):
+            return content.digested(uid)
+        self._contents[key] = content
+        return content
+
+    def _take(self, size: int) -> bool:
+        fits = size <= self._room
+        self._room -= size if fits else 0
+        return fits
+
+    def _header(self, metadata: Metadata) -> Header:
+        entries = metadata.managed_fields or []
+        parts = (metadata.labels, metadata.annotations, metadata.owner_references, metadata.finalizers)
+        digest = hashlib.blake2b(b"-" if metadata.deletion_timestamp is None else b"+", digest_size=16)
+        for part in (*parts, *(each for entry in entries for each in (entry.manager.encode(), entry.fields_v1))):
+            digest.update(len(part).to_bytes(8, "big"))
+            digest.update(part)
+        key = digest.digest()
+        if key not in self._headers:
+            self._headers[key] = self._reduced_header(metadata, entries)
+        return self._headers[key]
+
+    def _reduced_header(self, metadata: Metadata, entries: Sequence[ManagedFieldsEntry]) -> Header:
+        for field, raw in (("ownerReferences", metadata.owner_references), ("finalizers", metadata.finalizers)):
+            if len(raw) > _MOST_RAW_BYTES:
+                raise InvalidObjectError(
+                    f"metadata.{field} has {len(raw) >> 10} KiB, more than {_MOST_RAW_BYTES >> 10}"
+                )
+        decode_list(metadata.owner_references, OwnerReference)  # so that it can be decoded wherever it is needed
+        ownership = _ownership(entries)
+        labels, annotations = string_map(metadata.labels), string_map(metadata.annotations)
+        kept = self._used_of(labels, ownership.labels), self._used_of(annotations, ownership.annotations)
+        return Header(
+            *kept,
+            ownership,
+            metadata.deletion_timestamp is not None,
+            bytes(metadata.owner_references),
+            bytes(metadata.finalizers),
+            (len(labels), len(annotations)) == (len(kept[0]), len(kept[1])),
+        )
+
+    def _used_of(self, values: Mapping[str, str], owned: frozenset[str]) -> Mapping[str, str]:
+        if self._used is None:
+            return values
+        kept = {key: value for key, value in values.items() if key in self._used or key in owned}
+        if sum(len(value) for value in kept.values()) > _LONGEST_VALUES and not self._take(
+            sum(map(len, kept.values()))
+        ):
+            raise InvalidObjectError("its labels and annotations are too large to be kept with those of other objects")
+        return kept

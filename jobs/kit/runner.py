@@ -22,7 +22,7 @@ from jobs.kit.brakes import hold_deletes
 from jobs.kit.cluster import Cluster, error_of
 from jobs.kit.conditions import Statement
 from jobs.kit.connect import Connection, connect
-from jobs.kit.errors import ApiError, ChoresError
+from jobs.kit.errors import ApiError, ChoresError, InvalidObjectError
 from jobs.kit.model import Action, Brake, ExitCode, Finding, Need, ObjectKey, Outcome, Plan, Result, Severity
 from jobs.kit.objects import MANAGER, Resource
 from jobs.kit.options import RunOptions, variable
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # Whoever looks after a lost race may lose the next one; after three the next run looks.
 _LOOKS = 3
 _LOOK_SECONDS = 3.0  # between looks at what is waited for
-_BATCH = 64  # objects read before they are reduced: ConfigMaps and Secrets may hold 1 MB each
+_BATCH, _BATCH_BYTES = 64, 4 << 20  # objects that are read before they are reduced
 # If several apply, the run ends with the first of these.
 _PRECEDENCE = (ExitCode.STOPPED, ExitCode.FAILED, ExitCode.BRAKE, ExitCode.REFUSED, ExitCode.FINDINGS)
 
@@ -45,6 +45,15 @@ class Document:
 
     body: bytes = b""
     error: ApiError | None = None
+
+    def reduced(self, reduce: Callable[[bytes], Reduced]) -> Reduced | ApiError:
+        """Return what `reduce` keeps of the object, or why there is nothing to keep."""
+        if self.error:
+            return self.error
+        try:
+            return reduce(self.body)
+        except InvalidObjectError as error:
+            return error
 
 
 class Observed(Protocol):
@@ -57,6 +66,7 @@ class Observed(Protocol):
 
 Seen = TypeVar("Seen", bound=Observed)
 Settings = TypeVar("Settings")
+Reduced = TypeVar("Reduced")
 
 
 @dataclass(frozen=True)
@@ -228,18 +238,15 @@ class _Run(Generic[Settings, Seen]):
         return {url: self.pages[url] for url in urls}
 
     def _look_up(self, seen: Seen, needs: Sequence[Need]) -> Seen:
-        """Read what is needed, a batch at a time: a job keeps less of an object than came over the wire."""
-        for begin in range(0, len(needs), _BATCH):
-            seen = self._look_up_batch(seen, needs[begin : begin + _BATCH])
-        return seen
-
-    def _look_up_batch(self, seen: Seen, needs: Sequence[Need]) -> Seen:
+        """Read what is needed, some at a time: a job keeps less of an object than came over the wire."""
         wanted = {(self.job.resources[n.key.kind], n.key.namespace, n.key.name, n.full): n for n in needs}
-        answers = {wanted[answer.request.tag]: answer for answer in self.cluster.read(wanted)}
+        read: dict[Need, Document] = {}
+        for answer in self.cluster.read(list(wanted)):
+            read[wanted.pop(answer.request.tag)] = Document(answer.body, error_of(answer))
+            if len(read) == _BATCH or sum(len(each.body) for each in read.values()) > _BATCH_BYTES:
+                seen, read = seen.looked_up(read, {}), {}
         stopped = Document(error=ApiError(0, "not read: the run was stopped"))
-        return seen.looked_up(
-            {n: Document(answers[n].body, error_of(answers[n])) if n in answers else stopped for n in needs}, {}
-        )
+        return seen.looked_up({**read, **dict.fromkeys(wanted.values(), stopped)}, {})
 
     def _apply(self, findings: Sequence[Finding]) -> tuple[list[Result], list[Result]]:
         """Return the results, and apart those that nobody can be sure of before looking."""

@@ -52,6 +52,10 @@ class LabelSelector(Struct, frozen=True, rename="camel"):
             return False
         return all(_holds(expression, labels) for expression in self.match_expressions)
 
+    def label_keys(self) -> frozenset[str]:
+        """Return the keys of the labels that it looks at."""
+        return frozenset([*self.match_labels, *(each.key for each in self.match_expressions)])
+
     def names_a_label(self) -> bool:
         """Whether it selects only objects that carry some label: an empty one selects everything."""
         return bool(self.match_labels) or any(e.operator in ("In", "Exists") for e in self.match_expressions)

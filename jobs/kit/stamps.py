@@ -7,11 +7,10 @@ by, annotations to read. No write touches an object without our stamp.
 from __future__ import annotations
 
 import hashlib
-import hmac
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jobs.kit.objects import MANAGER, Content
+from jobs.kit.objects import MANAGER, Content, Digested
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 JOB = "kubechores.dev/job"
@@ -21,6 +20,8 @@ RULE = "kubechores.dev/rule"
 SOURCE = "kubechores.dev/source"
 FINGERPRINT = "kubechores.dev/fingerprint"
 ORPHANS = "kubechores.dev/orphans"
+
+KEYS = frozenset({MANAGED_BY, JOB, RULE_NAMESPACE, RULE_HASH, RULE, SOURCE, FINGERPRINT, ORPHANS})
 
 # Keys that nobody but their own tool may set on an object: ours, and those by which other tools claim it as theirs.
 RESERVED_PREFIXES = ("kubechores.dev/", "argocd.argoproj.io/", "meta.helm.sh/", "helm.sh/")
@@ -76,10 +77,10 @@ def is_reserved(key: str) -> bool:
     return key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES)
 
 
-def fingerprint(content: Content, key: str) -> str:
+def fingerprint(content: Content | Digested, key: str) -> str:
     """Return the fingerprint of `content`: an HMAC-SHA256 keyed, where it may be secret, with the uid of its source.
 
     A plain hash of a short secret could be guessed by whoever reads the annotation; the uid is 122 random bits that a
     reader of the copy does not see.
     """
-    return "v1:" + hmac.new(key.encode(), content.canonical(), hashlib.sha256).hexdigest()
+    return f"v1:{content.fingerprint(key)}"

@@ -192,8 +192,8 @@ class Transport:
         """Send requests, a bounded number at a time, and yield answers as they come, in no order.
 
         `requests` is consumed lazily, with `per_second` at no higher rate; what is sent again keeps to its own pauses.
-        After `stopping` the rest of it is left alone and has no answer. `requests` may send some itself: each stream has
-        connections of its own.
+        After `stopping` the rest of it is left alone and has no answer. `requests` may send some itself: each stream
+        has connections of its own.
         """
         stream = _Stream(iter(requests), _Pace(1 / per_second if per_second else 0.0), self._multi())
         try:

@@ -10,20 +10,19 @@ from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-import msgspec
 from msgspec import Struct
 
-from jobs.kit.errors import ApiError
+from jobs.kit.decoding import decode
+from jobs.kit.errors import ApiError, InvalidObjectError
 from jobs.kit.model import ExitCode, Finding, Need, ObjectKey
 from jobs.kit.objects import SECRETS
 from jobs.kit.web import NOT_FETCHED, Page, shown
 from jobs.mirrors.children import is_ours
 from jobs.mirrors.findings import could_not_look, finding, unreadable
-from jobs.mirrors.mirror import PASSWORD, PORT, PORT_NAME, USERNAME, Mirror
-from jobs.mirrors.registry_mirrors import served_by
+from jobs.mirrors.mirror import PORT, PORT_NAME, Mirror
+from jobs.mirrors.registry_mirrors import PASSWORD, UPSTREAM, USERNAME, served_by
 from jobs.mirrors.seen import SERVICE_PROXY, SLICES, Credentials, Reach, Seen, Settings
 
-UPSTREAM = "kubechores.dev/upstream"
 FULL_PERCENT = 90
 _STEP = 5  # a volume that fills changes by itself; a status that followed it would be written by every run
 _THROUGH = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
@@ -59,7 +58,7 @@ def credentials(mirror: Mirror, seen: Seen) -> Asked:
     if absent:
         reason = f"has no value for {' and '.join(absent)}"
         found.append(finding("credentials-missing", key, reason, mirror.asked))
-    if served_by(look.annotations.get(UPSTREAM, "")) != mirror.spec.upstream:
+    if served_by(look.upstream) != mirror.spec.upstream:
         reason = f"is not annotated {UPSTREAM}: {mirror.spec.upstream}, so it is not for this mirror"
         found.append(finding("credentials-upstream", key, reason, mirror.asked))
     return Asked(found)
@@ -169,9 +168,9 @@ def _free(page: Page) -> Mapping[str, float]:
     if page.error:
         raise ValueError(page.error)
     try:
-        samples = msgspec.json.decode(page.body, type=_Answer).data.result
+        samples = decode(page.body, _Answer).data.result
         return {each.metric.persistentvolumeclaim: float(each.value[1]) for each in samples}
-    except (msgspec.DecodeError, ValueError) as error:
+    except (InvalidObjectError, ValueError) as error:
         raise ValueError("its answer is none of Prometheus' HTTP API") from error
 
 

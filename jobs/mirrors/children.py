@@ -10,8 +10,9 @@ from jobs.mirrors.drift import Drift, Path, drift
 from jobs.mirrors.findings import finding
 from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS, Manifest
 from jobs.mirrors.mirror import NAME, Mirror
+from jobs.mirrors.observed_resources import Object
 from jobs.mirrors.quantities import quantity
-from jobs.mirrors.seen import NODES, SLICES, Object, Seen, Settings
+from jobs.mirrors.seen import NODES, SLICES, Seen, Settings
 
 _MOST_FIELDS_NAMED = 3
 # Told apart from other drift: what the fingerprint says of the mirror, and what a volume can and cannot do.
@@ -33,6 +34,8 @@ def child_findings(mirror: Mirror, seen: Seen, settings: Settings) -> Iterator[F
 
 def _of_child(mirror: Mirror, wanted: Manifest, seen: Seen, settings: Settings) -> Iterator[Finding]:
     actual = seen.children.get(wanted.key)
+    if wanted.key in seen.invalid:
+        return
     if actual is None:
         yield finding("missing", wanted.key, "is not there", mirror.asked)
     elif not is_ours(actual):

@@ -111,13 +111,21 @@ def _holds(fields: Object, path: Path) -> bool:
 def _abandoned(path: Path, fields: Object, wanted: Any, actual: Any) -> Iterator[Change]:
     """Yield the fields that we own by `fields` and that `wanted` does not have, each at its top."""
     for element, below in fields.items():
-        if element == "." or element.startswith("v:"):
+        if not _is_field(element):
             continue
         inner, value = _child(wanted, element), _child(actual, element)
         if inner is None:
             yield Change(field_name((*path, element)), _shown(value), None)
-        elif below:
+        elif isinstance(below, dict) and below:
             yield from _abandoned((*path, element), below, inner, value)
+
+
+def _is_field(element: str) -> bool:
+    """Whether an element of a fieldsV1 names a field or an item of a list; anybody may send what is neither."""
+    try:
+        return element.startswith("f:") or (element.startswith("k:") and bool(dict(json.loads(element[2:]))))
+    except (TypeError, ValueError):
+        return False
 
 
 def _child(value: Any, element: str) -> Any:

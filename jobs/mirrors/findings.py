@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Change, ExitCode, Finding, ObjectKey
 from jobs.mirrors.codes import CODES
@@ -20,7 +22,7 @@ def finding(
 def unreadable(about: ObjectKey, error: ApiError, subjects: tuple[str, ...]) -> Finding:
     """Return what to say of something that could not be looked at, which says nothing of whether it is there."""
     reason = f"cannot be read: {error.message}{_REMEDY if error.is_permission else ''}"
-    return could_not_look(about, reason, subjects, error.exit_code)
+    return structs.replace(could_not_look(about, reason, subjects, error.exit_code), severity=error.severity)
 
 
 def could_not_look(about: ObjectKey, reason: str, subjects: tuple[str, ...], exit_code: ExitCode) -> Finding:

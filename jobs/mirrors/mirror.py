@@ -54,7 +54,16 @@ from jobs.mirrors.manifests import (
     VolumeResources,
 )
 from jobs.mirrors.quantities import quantity
-from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, Amounts, RegistryMirror, Resources, Spec, Toleration
+from jobs.mirrors.registry_mirrors import (
+    PASSWORD,
+    REGISTRY_MIRRORS,
+    USERNAME,
+    Amounts,
+    RegistryMirror,
+    Resources,
+    Spec,
+    Toleration,
+)
 
 NAME = "mirror-audit"
 REGISTRY_IMAGE = "registry:3"
@@ -63,7 +72,6 @@ MIRROR = "kubechores.dev/mirror"
 CONFIG_HASH = "kubechores.dev/config-hash"
 CREDENTIALS_VERSION = "kubechores.dev/credentials-version"
 COMPONENT = "app.kubernetes.io/component"
-USERNAME, PASSWORD = "username", "password"
 PORT = 5000
 PORT_NAME = "registry"
 # A pod of a StatefulSet carries NAME-HASH, with ten characters of hash, as a label's value of at most 63 characters.

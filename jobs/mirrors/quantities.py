@@ -21,5 +21,8 @@ def quantity(text: str | int) -> Decimal:
     found = _QUANTITY.fullmatch(str(text))
     if not found:
         raise ValueError(f"{text!r} is no quantity")
-    number, suffix = Decimal(found[1]), found[2] or ""
-    return number * _BINARY[suffix] if suffix in _BINARY else number.scaleb(_SUFFIXES[suffix])
+    try:
+        number, suffix = Decimal(found[1]), found[2] or ""
+        return number * _BINARY[suffix] if suffix in _BINARY else number.scaleb(_SUFFIXES[suffix])
+    except ArithmeticError:
+        raise ValueError(f"{text!r} is no quantity") from None

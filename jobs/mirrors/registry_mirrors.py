@@ -10,11 +10,15 @@ from msgspec import Struct
 
 from jobs.kit.conditions import Condition
 from jobs.kit.custom_resources import Broken, Head
+from jobs.kit.decoding import decode
+from jobs.kit.errors import InvalidObjectError
 from jobs.kit.objects import Resource
 
 REGISTRY_MIRRORS = Resource("kubechores.dev/v1", "RegistryMirror", "registrymirrors")
 Fallback = Literal["Upstream", "None"]
 Amounts = Mapping[str, str | int]
+USERNAME, PASSWORD = "username", "password"  # the keys of the Secret with the credentials
+UPSTREAM = "kubechores.dev/upstream"  # its annotation
 
 # Images of Docker Hub are named docker.io/..., and nothing serves them there.
 # https://distribution.github.io/distribution/recipes/mirror/
@@ -111,8 +115,8 @@ def spec_problems(spec: Spec) -> Iterator[str]:
 def parse_registry_mirror(head: Head, spec: bytes) -> RegistryMirror | Broken:
     """Return the RegistryMirror, or what is wrong with it."""
     try:
-        mirror = RegistryMirror(head, msgspec.json.decode(spec or b"null", type=Spec))
-    except msgspec.ValidationError as error:
-        return Broken(head, (f"spec: {error}",))
+        mirror = RegistryMirror(head, decode(spec or b"null", Spec))
+    except InvalidObjectError as error:
+        return Broken(head, (f"spec: {error.why}",))
     problems = tuple(f"spec.{problem}" for problem in spec_problems(mirror.spec))
     return Broken(head, problems) if problems else mirror

@@ -13,8 +13,9 @@ from jobs.kit.brakes import allowed
 from jobs.kit.model import Action, Brake, ExitCode, Finding, Fix, ObjectKey
 from jobs.mirrors.children import UNKNOWN, behind, is_ours, made_for
 from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
+from jobs.mirrors.observed_resources import Object
 from jobs.mirrors.repairs import Repairs, Step, delete, with_steps
-from jobs.mirrors.seen import Object, Seen, Settings
+from jobs.mirrors.seen import Seen, Settings
 
 
 class Forgetting(Struct, frozen=True, gc=False):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct, structs
 
+from jobs.kit.decoding import decode_plain
 from jobs.kit.errors import ApiError
 from jobs.kit.manifests import Deletion
 from jobs.kit.model import Action, Brake, ExitCode, Finding, Fix, Need, ObjectKey
@@ -23,7 +24,8 @@ from jobs.mirrors.drift import drift
 from jobs.mirrors.findings import finding
 from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS, Manifest, VolumeResources
 from jobs.mirrors.mirror import Mirror
-from jobs.mirrors.seen import SLICES, STORAGE_CLASSES, Object, Seen, Settings, StorageClass
+from jobs.mirrors.observed_resources import Object
+from jobs.mirrors.seen import SLICES, STORAGE_CLASSES, Seen, Settings, StorageClass
 
 # What the API lets nobody change, of what we set.
 # https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#updating-statefulsets
@@ -53,7 +55,7 @@ class Applied(Struct, frozen=True, gc=False):
 
     def unlike(self, answer: bytes) -> tuple[str, ...]:
         """Return the fields in which the server's answer differs: admission changed them."""
-        found = drift(self.manifest.body(), msgspec.json.decode(answer), NOT_DRIFT)
+        found = drift(self.manifest.body(), decode_plain(answer), NOT_DRIFT)
         return tuple(each.change.field for each in found)
 
     def conceal(self, text: str) -> str:
@@ -311,11 +313,11 @@ def _anew(case: _Case) -> Step | None:
         return Step(remedy=f"made anew once it can be seen whether a {STATEFUL_SETS.kind} holds it")
     claim, holder = case.actual(case.mirror.claim.key), case.actual(case.mirror.stateful_set.key)
     assert claim
+    key = case.mirror.stateful_set.key
     if holder is None:
-        return Step(delete(claim))
+        return Step(remedy=f"made anew once {key} is gone") if key in case.seen.invalid else Step(delete(claim))
     if problem := _not_without_upstream(case):
         return Step(remedy=problem)
-    key = case.mirror.stateful_set.key
     reason = f"holds {case.mirror.claim.key}, which is to be made anew"
     first = structs.replace(finding("drifted", key, reason, case.mirror.asked), fix=delete(holder))
     return Step(remedy=f"made anew once {key} is gone", waits=True, first=first)

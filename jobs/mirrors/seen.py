@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from functools import partial
 
-import msgspec
 from msgspec import Struct
 
 from jobs.kit.custom_resources import Broken
+from jobs.kit.decoding import decode
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Need, ObjectKey
 from jobs.kit.objects import SECRETS, Resource
 from jobs.kit.runner import Document
 from jobs.kit.web import Page
 from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
-from jobs.mirrors.registry_mirrors import RegistryMirror
+from jobs.mirrors.observed_resources import Object
+from jobs.mirrors.registry_mirrors import PASSWORD, UPSTREAM, USERNAME, RegistryMirror
 
 NAMESPACE = "kube-chores-mirrors"
 CHILD_KINDS = (SERVICES, CLAIMS, STATEFUL_SETS, DAEMON_SETS)
@@ -27,8 +28,6 @@ STORAGE_CLASSES = Resource("storage.k8s.io/v1", "StorageClass", "storageclasses"
 # What a Service answers, asked through the API server; the name of such an "object" ends with the path to ask for.
 # https://kubernetes.io/docs/tasks/access-application-cluster/access-cluster-services/#manually-constructing-apiserver-proxy-urls
 SERVICE_PROXY = Resource("v1", "ServiceProxy", "services", is_object=False)
-
-Object = Mapping[str, Any]
 
 
 class Reach(str, Enum):
@@ -59,11 +58,11 @@ class Settings:
 
 
 class Credentials(Struct, frozen=True):
-    """A Secret as far as an audit looks at it: which keys have a value, never which."""
+    """A Secret as far as an audit looks at it: which of its two keys have a value, never which, and its upstream."""
 
     version: str
     keys: frozenset[str]
-    annotations: Mapping[str, str]
+    upstream: str
 
 
 class StorageClass(Struct, frozen=True, rename="camel"):
@@ -92,14 +91,16 @@ class _Secret(Struct):
 class Seen:
     """What was read.
 
-    `children` are all objects of the kinds that mirrors consist of, in the namespace of the settings; `endpoints` are
-    the ready ones by Service. `denied` says by kind why a list could not be read. `looks` are objects that were looked
-    up and what a Service answered through the API server; `pages` are answers from the network.
+    `children` are all objects of the kinds that mirrors consist of, in the namespace of the settings; `invalid` says
+    which objects cannot be decoded, of whatever kind. `endpoints` are the ready ones by Service. `denied` says by kind
+    why a list could not be read. `looks` are objects that were looked up and what a Service answered through the API
+    server; `pages` are answers from the network.
     """
 
     mirrors: tuple[RegistryMirror, ...]
     broken: tuple[Broken, ...] = ()
     children: Mapping[ObjectKey, Object] = field(default_factory=dict)
+    invalid: Mapping[ObjectKey, ApiError] = field(default_factory=dict)
     endpoints: Mapping[str, int] = field(default_factory=dict)
     nodes: int = 0
     denied: Mapping[str, ApiError] = field(default_factory=dict)
@@ -108,16 +109,16 @@ class Seen:
 
     def looked_up(self, documents: Mapping[Need, Document], pages: Mapping[str, Page]) -> Seen:
         """Return the same, knowing these `documents` and `pages` too."""
-        looks = {need.key: document.error or _reduced(need.key, document.body) for need, document in documents.items()}
+        looks = {need.key: document.reduced(partial(_reduced, need.key)) for need, document in documents.items()}
         return replace(self, looks={**self.looks, **looks}, pages={**self.pages, **pages})
 
 
 def _reduced(key: ObjectKey, body: bytes) -> Credentials | StorageClass | None:
     """Return what is kept of an answer: of a Service's nothing but that it came."""
     if key.kind == STORAGE_CLASSES.kind:
-        return msgspec.json.decode(body, type=StorageClass)
+        return decode(body, StorageClass)
     if key.kind != SECRETS.kind:
         return None
-    secret = msgspec.json.decode(body, type=_Secret)
-    keys = frozenset(name for name, value in (secret.data or {}).items() if value)
-    return Credentials(secret.metadata.resource_version, keys, secret.metadata.annotations or {})
+    secret = decode(body, _Secret)
+    keys = frozenset(name for name, value in (secret.data or {}).items() if value and name in (USERNAME, PASSWORD))
+    return Credentials(secret.metadata.resource_version, keys, (secret.metadata.annotations or {}).get(UPSTREAM, ""))

@@ -29,7 +29,7 @@ def statements(heads: Sequence[Head], results: Sequence[Result], now: datetime, 
         for result in results
         if result.finding.severity is not Severity.INFO and result.outcome is not Outcome.DONE
     ]
-    by_head = ((head, [each for each in findings if head.key.name in each.subjects]) for head in heads)
+    by_head = ((head, [each for each in findings if head.key.name in each.subjects]) for head in heads if head.uid)
     stated = (_statement(head, _condition(head, found, asked=asked), len(found), now) for head, found in by_head)
     return [statement for statement in stated if statement]
 

@@ -33,7 +33,13 @@ def audit(seen: Seen, settings: Settings) -> Audit:
     """Compare what is there with what RegistryMirrors ask for."""
     active = [asked for asked in seen.mirrors if not asked.head.terminating]
     mirrors = [_mirror(asked, seen, settings) for asked in active if not name_problem(asked.name)]
-    findings = [*_unreadable(seen, active), *_unusable(active), *_duplicates(active), *_orphans(seen, settings)]
+    findings = [
+        *_unreadable(seen, active),
+        *_invalid(seen, mirrors),
+        *_unusable(active),
+        *_duplicates(active),
+        *_orphans(seen, settings),
+    ]
     questions: list[Asked] = []
     for mirror in mirrors:
         findings += [*child_findings(mirror, seen, settings), *_unpinned(mirror), *_locked_out(mirror)]
@@ -96,7 +102,7 @@ def _image_in_use(mirror: Mirror, seen: Seen) -> str:
 
 def _version_in_use(mirror: Mirror, seen: Seen) -> str:
     actual = seen.children.get(mirror.stateful_set.key)
-    if not actual or not mirror.spec.credentials_secret:
+    if not actual or not is_ours(actual) or not mirror.spec.credentials_secret:
         return ""
     annotations: Mapping[str, str] = actual["spec"]["template"]["metadata"].get("annotations") or {}
     return annotations.get(CREDENTIALS_VERSION, "")
@@ -111,6 +117,13 @@ def _unreadable(seen: Seen, mirrors: Sequence[RegistryMirror]) -> Iterator[Findi
     subjects = tuple(sorted(mirror.name for mirror in mirrors))
     for kind, error in sorted(seen.denied.items()):
         yield unreadable(ObjectKey(kind, "(all)"), error, subjects)
+
+
+def _invalid(seen: Seen, mirrors: Sequence[Mirror]) -> Iterator[Finding]:
+    """Yield which objects cannot be decoded, each of the mirror in whose place it is."""
+    for key, error in sorted(seen.invalid.items()):
+        subjects = tuple(each.asked.name for each in mirrors if key in [child.key for child in each.children])
+        yield unreadable(key, error, subjects)
 
 
 def _unusable(mirrors: Iterable[RegistryMirror]) -> Iterator[Finding]:

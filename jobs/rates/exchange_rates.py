@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 
 from jobs.kit.conditions import Condition
 from jobs.kit.custom_resources import Broken, Head
+from jobs.kit.decoding import decode
+from jobs.kit.errors import InvalidObjectError
 from jobs.kit.model import ObjectKey
 from jobs.kit.objects import CONFIGMAPS, Resource
 from jobs.rates.figures import Figures
@@ -84,8 +85,8 @@ def spec_problems(spec: Spec) -> Iterator[str]:
 def parse_exchange_rate(head: Head, spec: bytes) -> ExchangeRate | Broken:
     """Return the ExchangeRate, or what is wrong with it."""
     try:
-        rate = ExchangeRate(head, msgspec.json.decode(spec or b"null", type=Spec))
-    except msgspec.ValidationError as error:
-        return Broken(head, (f"spec: {error}",))
+        rate = ExchangeRate(head, decode(spec or b"null", Spec))
+    except InvalidObjectError as error:
+        return Broken(head, (f"spec: {error.why}",))
     problems = tuple(f"spec.{problem}" for problem in spec_problems(rate.spec))
     return Broken(head, problems) if problems else rate

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import partial
 
+from jobs.kit import stamps
 from jobs.kit.custom_resources import Broken
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Finding, Need, ObjectKey
-from jobs.kit.objects import Content, Object, decoded
+from jobs.kit.objects import Kept, Object
 from jobs.kit.runner import Document
 from jobs.kit.web import Page
 from jobs.rates.choice import Answers, Unusable, unusable_by_date
@@ -42,22 +44,22 @@ class Settings:
 class Seen:
     """What was read. `configmaps` are those that are ours; None where they are not listed but looked up.
 
-    `blind`: they could not be listed, so nothing can be said of any.
+    `blind`: they could not be listed, so nothing can be said of any. `kept` is what reduces those that are looked up.
     """
 
     rates: tuple[ExchangeRate, ...]
     broken: tuple[Broken, ...] = ()
-    configmaps: Mapping[ObjectKey, Object] | None = None
+    configmaps: Mapping[ObjectKey, Object | ApiError] | None = None
     failures: tuple[Finding, ...] = ()
     blind: bool = False
     looks: Mapping[ObjectKey, Object | ApiError] = field(default_factory=dict)
     pages: Mapping[str, Page] = field(default_factory=dict)
+    kept: Kept = field(default_factory=lambda: Kept(stamps.KEYS))
 
     def looked_up(self, documents: Mapping[Need, Document], pages: Mapping[str, Page]) -> Seen:
         """Return the same, knowing these `documents` and `pages` too; a later reading replaces an earlier one."""
-        contents: dict[bytes, Content] = {}
         looks = {
-            need.key: document.error or decoded(document.body, contents, full=need.full)
+            need.key: document.reduced(partial(self.kept.decoded, full=need.full))
             for need, document in documents.items()
         }
         return replace(self, looks={**self.looks, **looks}, pages={**self.pages, **pages})

@@ -46,6 +46,7 @@ def statements(
     stated = (
         _statement(head, spec, held.get(subject(head.key)), by_subject.get(subject(head.key), []), now)
         for head, spec in sorted(asked, key=lambda each: each[0].key)
+        if head.uid
     )
     return [statement for statement in stated if statement]
 

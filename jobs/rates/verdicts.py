@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import structs
 
 from jobs.kit import stamps
+from jobs.kit.decoding import decode_list
 from jobs.kit.diff import changes, metadata_changes
 from jobs.kit.errors import ApiError
 from jobs.kit.manifests import Deletion, Manifest, repair
 from jobs.kit.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
-from jobs.kit.objects import CONFIGMAPS, Content, Object
+from jobs.kit.objects import CONFIGMAPS, Content, Digested, Object, OwnerReference
 from jobs.rates.choice import Answers, Ask, Choice, Jump, Refusal, choose
 from jobs.rates.exchange_rates import EXCHANGE_RATES, ExchangeRate, RateStatus
 from jobs.rates.figures import Figures
 from jobs.rates.seen import NAME, Seen, Settings
 
+_LONGEST_SHOWN = 60
+_MOST_FIELDS_NAMED = 4
 CONFLICT = "Conflict"  # the reason of a condition, by which the next run knows where to look first
 
 
@@ -44,7 +47,8 @@ def judge(rate: ExchangeRate, seen: Seen, answers: Answers, settings: Settings, 
     if isinstance(actual, Need):
         return Verdict(need=actual)
     if isinstance(actual, ApiError):
-        return Verdict((_about(rate, "unreadable", place, actual.message, actual.exit_code),))
+        found = _about(rate, "unreadable", place, actual.message, actual.exit_code)
+        return Verdict((structs.replace(found, severity=actual.severity),))
     if actual and (why := _why_not_ours(actual, rate)):
         return Verdict((Finding("conflict", Severity.WARNING, place, why, subjects=(rate.subject,)),))
     if actual and actual.header.terminating:
@@ -77,26 +81,14 @@ def _latest(rate: ExchangeRate, seen: Seen, settings: Settings) -> Object | ApiE
     return Need(place) if seen.configmaps is None or settings.dry_run or in_the_way else None
 
 
-class _Owner(Struct, rename="camel"):
-    kind: str
-    name: str
-    uid: str
-    api_version: str = ""
-    controller: bool | None = None
-
-    def is_exchange_rate(self) -> bool:
-        return (self.api_version, self.kind) == (EXCHANGE_RATES.api_version, EXCHANGE_RATES.kind)
-
-
-def owners(each: Object) -> list[_Owner]:
-    """Return who owns an object."""
-    return msgspec.json.decode(each.header.owner_references or b"[]", type=list[_Owner])
+def _is_exchange_rate(owner: OwnerReference) -> bool:
+    return (owner.api_version, owner.kind) == (EXCHANGE_RATES.api_version, EXCHANGE_RATES.kind)
 
 
 def _why_not_ours(actual: Object, rate: ExchangeRate) -> str:
     if not stamps.is_ours(actual.header.labels, NAME, rate.place.namespace):
         return "exists and is not ours: left untouched"
-    others = [owner.name for owner in owners(actual) if owner.is_exchange_rate()]
+    others = [owner.name for owner in actual.header.owners if _is_exchange_rate(owner)]
     if not rate.head.uid and others and rate.head.key.name not in others:
         return f"belongs to exchangerate/{others[0]}: left untouched"
     return ""
@@ -113,7 +105,7 @@ def _last(rate: ExchangeRate, actual: Object | None, today: date) -> Figures | N
 
 def _written(rate: ExchangeRate, actual: Object | None) -> Figures | None:
     """Return the figures that a run wrote last: from the ConfigMap if nobody changed it since, else from the status."""
-    if actual and actual.content and _is_untouched(rate, actual):
+    if actual and isinstance(actual.content, Content) and _is_untouched(rate, actual):
         try:
             found = msgspec.convert(dict(actual.content.data), Figures)
         except msgspec.ValidationError:
@@ -138,7 +130,7 @@ def _compare(
         fix = Fix(Action.CREATE, desired)
         return _finding(rate, "missing", _told(figures, instead_of), fix, differing, settings)
     relabelled = metadata_changes(desired.labels, desired.annotations, actual.header)
-    disowned = bool(rate.head.uid) and rate.head.uid not in [each.uid for each in owners(actual)]
+    disowned = bool(rate.head.uid) and rate.head.uid not in [each.uid for each in actual.header.owners]
     if not (differing or relabelled or disowned):
         return None
     fix = repair(desired, actual)
@@ -190,10 +182,9 @@ def _owner_references(rate: ExchangeRate, actual: Object | None) -> bytes:
     """
     if not rate.head.uid:
         return b""
-    raw = actual.header.owner_references if actual else b""
     exchange_rates = (EXCHANGE_RATES.api_version, EXCHANGE_RATES.kind)
-    owned = msgspec.json.decode(raw or b"[]")
-    others = [each for each in owned if (each["apiVersion"], each["kind"]) != exchange_rates]
+    owned = decode_list(actual.header.owner_references if actual else b"", dict[str, Any])
+    others = [each for each in owned if (each.get("apiVersion"), each.get("kind")) != exchange_rates]
     ours = {
         "apiVersion": EXCHANGE_RATES.api_version,
         "kind": EXCHANGE_RATES.kind,
@@ -218,16 +209,19 @@ def _about(rate: ExchangeRate, code: str, key: ObjectKey, reason: str, exit_code
     return Finding(code, Severity.ERROR, key, reason, subjects=(rate.subject,), exit_code=exit_code)
 
 
-def _was(content: Content | None) -> str:
-    data = content.data if content else {}
-    return f"{data.get('rate')} of {data.get('date')} from {data.get('source')}"
+def _was(content: Content | Digested | None) -> str:
+    data = content.data if isinstance(content, Content) else {}
+    rate, day, source = (data.get(key, "?")[:_LONGEST_SHOWN] for key in ("rate", "date", "source"))
+    return f"{rate} of {day} from {source}"
 
 
 def _drifted(found: Sequence[Change], actual: Object) -> str:
     if not found:
         return "its owner reference is gone"
-    by = ", ".join(actual.header.ownership.theirs)
-    return f"{', '.join(change.field for change in found)} changed" + (f" by {by}" if by else "")
+    by = ", ".join(actual.header.ownership.others)
+    more = f" and {len(found) - _MOST_FIELDS_NAMED} more" if len(found) > _MOST_FIELDS_NAMED else ""
+    named = ", ".join(change.field for change in found[:_MOST_FIELDS_NAMED])
+    return f"{named}{more} changed" + (f" by {by}" if by else "")
 
 
 def collision(rates: Sequence[ExchangeRate]) -> list[Finding]:
@@ -247,9 +241,14 @@ def leftovers(seen: Seen, wanted: Mapping[ObjectKey, object], settled: Mapping[s
     """
     found = []
     for key, each in sorted((seen.configmaps or {}).items()):
-        if key in wanted or each.header.terminating:
+        if key in wanted:
             continue
-        owner = next((settled[one.uid] for one in owners(each) if one.uid in settled), None)
+        if isinstance(each, ApiError):
+            found.append(Finding("unreadable", each.severity, key, each.message, exit_code=each.exit_code))
+            continue
+        if each.header.terminating:
+            continue
+        owner = next((settled[one.uid] for one in each.header.owners if one.uid in settled), None)
         if owner:
             reason = f"exchangerate/{owner.head.key.name} has its rate in configmap/{owner.place.name} now"
             fix = Fix(Action.DELETE, Deletion(each.uid, each.resource_version))

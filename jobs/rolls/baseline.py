@@ -15,6 +15,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from jobs.kit.decoding import decode
+from jobs.kit.errors import InvalidObjectError
+
 OPT_IN = "kubechores.dev/roll-on-config-change"
 BASELINE = "kubechores.dev/config-baseline"
 ROLLED = "kubechores.dev/config"  # on the pod template
@@ -49,8 +52,8 @@ def parse(text: str, uid: str) -> Baseline | None:
     None if it is not one of today's version, or came along when the workload was copied or restored.
     """
     try:
-        found = msgspec.json.decode(text, type=Baseline)
-    except msgspec.MsgspecError:
+        found = decode(text, Baseline)
+    except InvalidObjectError:
         return None
     return found if (found.version, found.uid) == (_VERSION, uid) else None
 

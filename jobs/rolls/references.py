@@ -34,6 +34,11 @@ class Reference(NamedTuple):
         return is_name(self.name)
 
     @property
+    def named_keys(self) -> tuple[str, ...]:
+        """The keys that it names, also where pods use all others too."""
+        return (*(self.keys or ()), *self.required_keys)
+
+    @property
     def used(self) -> str:
         """The reference with the keys that it names: another one, once it names others."""
         return str(self) if self.keys is None else f"{self}[{','.join(self.keys)}]"

@@ -8,8 +8,6 @@ from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
-import msgspec
-
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Finding, Need, ObjectKey
 from jobs.kit.runner import Document
@@ -55,21 +53,29 @@ class Seen:
         """
         workloads: dict[ObjectKey, Workload | ApiError | None] = {}
         sources: dict[ObjectKey, Source | ApiError | None] = {}
+        used = self._used_keys()
         for need, document in documents.items():
             if need.key.kind in _WORKLOADS:
                 workloads[need.key] = _read(document, partial(workload, need.key))
             else:
-                sources[need.key] = _read(document, partial(source, need.key.kind))
+                sources[need.key] = _read(document, partial(source, need.key.kind, used.get(need.key, frozenset())))
         stale = {key.namespace for key in workloads}
         kept = {key: each for key, each in self.sources.items() if key.namespace not in stale}
         return replace(self, workloads={**self.workloads, **workloads}, sources={**kept, **sources})
 
+    def _used_keys(self) -> Mapping[ObjectKey, frozenset[str]]:
+        """Return the keys that workloads name, by ConfigMap or Secret."""
+        found: dict[ObjectKey, frozenset[str]] = {}
+        for each in self.workloads.values():
+            if not isinstance(each, Workload):
+                continue
+            for reference in each.references:
+                key = ObjectKey(reference.kind, reference.name, each.key.namespace)
+                found[key] = found.get(key, frozenset()).union(reference.named_keys)
+        return found
+
 
 def _read(document: Document, reduced: Callable[[bytes], Reduced]) -> Reduced | ApiError | None:
     """Return what is kept, None for what is not there, the error for what cannot be read: these are never the same."""
-    if document.error:
-        return None if document.error.status == 404 else document.error
-    try:
-        return reduced(document.body)
-    except msgspec.MsgspecError as error:
-        return ApiError(0, f"the answer is not such an object: {error}")
+    found = document.reduced(reduced)
+    return None if isinstance(found, ApiError) and found.status == 404 else found

@@ -10,6 +10,8 @@ from datetime import datetime
 import msgspec
 from msgspec import Raw, Struct
 
+from jobs.kit.decoding import decode, decode_map
+from jobs.kit.errors import InvalidObjectError
 from jobs.kit.objects import SECRETS
 from jobs.rolls.references import Reference
 
@@ -18,10 +20,19 @@ _CONTENT = ("f:data", "f:binaryData")
 
 
 class Source(Struct, frozen=True):
-    """A ConfigMap or Secret: a digest by key, and when its content last changed, if the API server tells."""
+    """A ConfigMap or Secret: a digest of each of the `keys` that are used, and one of all keys.
 
+    `changed` is when its content last changed, if the API server tells.
+    """
+
+    whole: str
+    keys: frozenset[str]
     digests: Mapping[str, str]
     changed: datetime | None = None
+
+    def covers(self, reference: Reference) -> bool:
+        """Whether enough was kept to say of this reference whether it changed."""
+        return self.keys.issuperset(reference.named_keys)
 
 
 class _Entry(Struct, rename="camel"):
@@ -44,13 +55,13 @@ class _Document(Struct, rename="camel"):
         return "_Document()"
 
 
-def source(kind: str, body: bytes) -> Source:
-    """Return a ConfigMap or Secret, from its JSON, reduced.
+def source(kind: str, keys: frozenset[str], body: bytes) -> Source:
+    """Return a ConfigMap or Secret, from its JSON, reduced to what says whether one of these `keys` changed, or any.
 
     Digests of a Secret are keyed with its uid: annotations of workloads are widely readable, and a plain hash of a
     short password could be guessed by who reads it. The uid is 122 random bits that such a reader does not see.
     """
-    document = msgspec.json.decode(body, type=_Document)
+    document = decode(body, _Document)
     key = document.metadata.uid if kind == SECRETS.kind else ""
     fields = {"data": document.data, "binaryData": document.binary_data}
     digests = {
@@ -58,7 +69,8 @@ def source(kind: str, body: bytes) -> Source:
         for field, values in fields.items()
         for name, value in (values or {}).items()
     }
-    return Source(digests, _changed(document.metadata))
+    used = {name: digest for name, digest in digests.items() if name in keys}
+    return Source(_fingerprint(digests), keys, used, _changed(document.metadata))
 
 
 def _digest(key: str, *parts: str) -> str:
@@ -77,15 +89,23 @@ def _changed(metadata: _Metadata) -> datetime | None:
 
 
 def _holds_content(entry: _Entry) -> bool:
-    fields = (msgspec.json.decode(entry.fields_v1) if entry.fields_v1 else None) or {}
+    try:
+        fields = decode_map(entry.fields_v1, Raw)
+    except InvalidObjectError:  # anybody may send what is not one
+        return True
     return any(name in fields for name in _CONTENT)
 
 
 def fingerprint(reference: Reference, found: Source | None) -> str:
     """Return what changes when anything changes that pods use of the source; what is not there holds nothing."""
+    if reference.keys is None:
+        return found.whole if found else _fingerprint({})
     digests = found.digests if found else {}
-    names = digests if reference.keys is None else [name for name in reference.keys if name in digests]
-    used = "\n".join(f"{name} {digests[name]}" for name in sorted(names))
+    return _fingerprint({name: digests[name] for name in reference.keys if name in digests})
+
+
+def _fingerprint(digests: Mapping[str, str]) -> str:
+    used = "\n".join(f"{name} {digests[name]}" for name in sorted(digests))
     return hashlib.sha256(used.encode()).hexdigest()[:_LONG_ENOUGH]
 
 

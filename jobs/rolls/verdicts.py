@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
+from jobs.kit.decoding import decode
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Action, Change, Finding, Fix, Need, ObjectKey, Severity
 from jobs.rolls import baseline
@@ -41,9 +41,9 @@ class Marked(Struct, frozen=True, gc=False):
 
     def unlike(self, answer: bytes) -> tuple[str, ...]:
         """Return the annotations that the server did not keep as they were sent."""
-        kept = msgspec.json.decode(answer)
-        found = _annotations(kept).get(BASELINE) == self.baseline
-        rolled = not self.mark or _annotations(kept["spec"]["template"]).get(ROLLED) == self.mark
+        kept = decode(answer, _Marks)
+        found = kept.metadata.annotations.get(BASELINE) == self.baseline
+        rolled = not self.mark or kept.spec.template.metadata.annotations.get(ROLLED) == self.mark
         lost = {f"metadata.annotations[{BASELINE}]": not found, _TEMPLATE_FIELD: not rolled}
         return tuple(field for field, is_lost in lost.items() if is_lost)
 
@@ -52,8 +52,23 @@ class Marked(Struct, frozen=True, gc=False):
         return text
 
 
-def _annotations(thing: Mapping[str, Any]) -> Mapping[str, str]:
-    return (thing.get("metadata") or {}).get("annotations") or {}
+class _Metadata(Struct):
+    annotations: dict[str, str] = field(default_factory=dict)
+
+
+class _Template(Struct):
+    metadata: _Metadata = field(default_factory=_Metadata)
+
+
+class _Spec(Struct):
+    template: _Template
+
+
+class _Marks(Struct):
+    """What the server answers to a patch of a workload, as far as a patch can change it."""
+
+    metadata: _Metadata
+    spec: _Spec
 
 
 def judge(key: ObjectKey, seen: Seen, settings: Settings, now: datetime) -> Finding | Sequence[Need] | None:
@@ -69,10 +84,15 @@ def judge(key: ObjectKey, seen: Seen, settings: Settings, now: datetime) -> Find
     if isinstance(found, ApiError):
         return unreadable(key, "it", found)
     places = {each: _place(found, each) for each in found.references if each.can_be}
-    if unread := [place for place in places.values() if place not in seen.sources]:
+    if unread := [place for each, place in places.items() if not _is_known(each, place, seen)]:
         return [Need(place) for place in unread]
     sources = {each: seen.sources[places[each]] if each in places else None for each in found.references}
     return _judge(found, sources, settings, now)
+
+
+def _is_known(reference: Reference, place: ObjectKey, seen: Seen) -> bool:
+    found = seen.sources.get(place, place)
+    return found is not place and not (isinstance(found, Source) and not found.covers(reference))
 
 
 def _place(workload: Workload, reference: Reference) -> ObjectKey:
@@ -171,7 +191,7 @@ def unreadable(key: ObjectKey, what: str, error: ApiError) -> Finding:
     """Return what to say where something cannot be read, which is never the same as that it is not there."""
     remedy = "; the manifests in cronjobs/ hold the rights that this job needs" if error.is_permission else ""
     reason = f"{what} cannot be read: {error.message}{remedy}"
-    return structs.replace(_finding("unreadable", key, reason, Severity.ERROR), exit_code=error.exit_code)
+    return structs.replace(_finding("unreadable", key, reason, error.severity), exit_code=error.exit_code)
 
 
 def _finding(code: str, key: ObjectKey, reason: str, severity: Severity = Severity.WARNING) -> Finding:

@@ -5,10 +5,17 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from jobs.kit.decoding import decode
+from jobs.kit.errors import InvalidObjectError
 from jobs.kit.model import ObjectKey
 from jobs.kit.objects import Resource
 from jobs.rolls.baseline import BASELINE, ROLLED
 from jobs.rolls.references import PodSpec, Reference, references
+
+# A run has 256 MiB of memory (cronjobs/), and tenants may opt in as many workloads as they have.
+_MOST_REFERENCES_BYTES = 16 << 10
+_MOST_BASELINE_BYTES = 64 << 10
+_LONGEST_MARK = 64
 
 DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
 STATEFUL_SETS = Resource("apps/v1", "StatefulSet", "statefulsets")
@@ -87,16 +94,22 @@ class _Document(Struct):
 
 def workload(key: ObjectKey, body: bytes) -> Workload:
     """Return a workload from its JSON, reduced."""
-    document = msgspec.json.decode(body, type=_Document)
+    document = decode(body, _Document)
     metadata, template = document.metadata, document.spec.template
     marks = (template.metadata.annotations if template.metadata else None) or {}
+    uses = references(template.spec)
+    if (size := sum(len(each.used) for each in uses)) > _MOST_REFERENCES_BYTES:
+        raise InvalidObjectError(
+            f"it names ConfigMaps, Secrets and keys by {size >> 10} KiB, more than a baseline holds"
+        )
+    before = (metadata.annotations or {}).get(BASELINE, "")
     return Workload(
         key,
         metadata.uid,
         metadata.resource_version,
-        (metadata.annotations or {}).get(BASELINE, ""),
-        marks.get(ROLLED, ""),
-        references(template.spec),
+        before if len(before) <= _MOST_BASELINE_BYTES else "",
+        marks.get(ROLLED, "")[:_LONGEST_MARK],
+        uses,
         _hold(key.kind, document),
         metadata.deletion_timestamp is not None,
     )

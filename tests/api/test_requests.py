@@ -22,7 +22,6 @@ RIGHTS_ASKED = 1  # whether there may be copies of a type that no rule is about
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "PAGE_SIZE", PAGE)
-    monkeypatch.setattr(cluster, "DATA_PAGE_SIZE", PAGE)
 
 
 def pages(items: int) -> int:

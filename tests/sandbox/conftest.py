@@ -24,7 +24,6 @@ def quick() -> Iterator[None]:
     """Small pages, one request after the other, and no pauses before a retry, for all tests of a module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cluster, "PAGE_SIZE", PAGE)
-        patch.setattr(cluster, "DATA_PAGE_SIZE", PAGE)
         patch.setattr(transport, "IN_FLIGHT", 1)
         patch.setattr(transport, "LONGEST_PAUSE_SECONDS", 0.0)
         yield

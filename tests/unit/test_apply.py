@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from jobs.kit.apply import DryRun, apply
+from jobs.kit.cluster import Write
 from jobs.kit.manifests import Deletion, Manifest, Recreation
 from jobs.kit.model import Action, Body, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
 from jobs.kit.objects import SECRETS, Content
@@ -24,7 +25,7 @@ WEB = ObjectKey("Deployment", "web", "shop")
 
 
 def refusal(status: int, message: str) -> tuple[int, bytes]:
-    return status, json.dumps({"kind": "Status", "message": message}).encode()
+    return status, json.dumps({"apiVersion": "v1", "kind": "Status", "message": message}).encode()
 
 
 @dataclass
@@ -34,12 +35,13 @@ class Server:
     says: Callable[[Action, str], tuple[int, bytes] | None] = lambda _action, _path: None
     writes: list[tuple[Action, str, dict[str, Any], bool]] = field(default_factory=list)
 
-    def write(self, writes: Iterable[tuple[Action, str, bytes, Any]], *, dry_run: bool) -> Iterator[Answer]:
+    def write(self, writes: Iterable[Write], *, dry_run: bool) -> Iterator[Answer]:
         methods = {Action.CREATE: "POST", Action.DELETE: "DELETE"}
-        for action, path, body, tag in writes:
-            self.writes.append((action, path, json.loads(body), dry_run))
-            status, answer = self.says(action, path) or (200, body)
-            yield Answer(Request(methods.get(action, "PUT"), path, body, tag=tag), status, answer)
+        for each in writes:
+            path = each.resource.path(each.namespace, each.name)
+            self.writes.append((each.action, path, json.loads(each.body), dry_run))
+            status, answer = self.says(each.action, path) or (200, each.body)
+            yield Answer(Request(methods.get(each.action, "PUT"), path, each.body, tag=each), status, answer)
 
     def carry_out(self, *findings: Finding) -> list[Result]:
         return list(apply(self, findings, {"Secret": SECRETS}, DryRun.NONE))  # type: ignore[arg-type]

@@ -11,46 +11,53 @@ import pytest
 from jobs.kit.diff import changes
 from jobs.kit.manifests import Manifest, Replacement
 from jobs.kit.model import Change, ObjectKey
-from jobs.kit.objects import SECRETS, Content, DataObject, Header, Object, Ownership, PartialObject, reduced
+from jobs.kit.objects import SECRETS, Content, DataObject, Header, Kept, Object, Ownership, field_set
 from tests.canary import canary
 
 
-def _header(*managed_fields: tuple[str, dict[str, Any]]) -> Header:
+def _header(*managed_fields: tuple[str, Any], kept: Kept | None = None) -> Header:
     entries = [{"manager": manager, "operation": "Update", "fieldsV1": fields} for manager, fields in managed_fields]
     raw = json.dumps({"metadata": {"name": "x", "namespace": "n", "managedFields": entries}})
-    return reduced(msgspec.json.decode(raw, type=PartialObject), {}).header
+    return (kept or Kept(())).decoded(raw.encode(), full=False).header
 
 
+FIRST_TEN = [tuple(f"manager-{n:02}" for n in range(10))]
 OURS: dict[str, Any] = {"f:data": {".": {}, "f:a": {}, "f:b.c": {}}, "f:type": {}}
 
 
 @pytest.mark.parametrize(
-    ("managed_fields", "ours", "theirs"),
+    ("managed_fields", "ours", "others", "is_locked"),
     [
-        ([("kube-chores", OURS)], {"data.a", "data.b.c", "type"}, {}),
-        ([("kube-chores", {"f:data": {".": {}}})], set(), {}),
-        ([("kube-chores", {"f:data": {}})], {"data"}, {}),
+        ([("kube-chores", OURS)], {"data.a", "data.b.c", "type"}, (), False),
+        ([("kube-chores", {"f:data": {".": {}}})], set(), (), False),
+        ([("kube-chores", {"f:data": {}})], {"data"}, (), False),
+        ([("kube-chores", {"f:immutable": {}})], {"immutable"}, (), True),
         (
             [("kube-chores", OURS), ("them", {"f:metadata": {"f:labels": {"f:x": {}}}})],
             {"data.a", "data.b.c", "type"},
-            {},
+            (),
+            False,
         ),
-        ([("them", {"f:data": {"f:a": {}}, "f:immutable": {}})], set(), {"them": {"data.a", "immutable"}}),
-        ([("them", {"f:stringData": {"f:a": {}}})], set(), {"them": {"stringData.a"}}),
-        ([], set(), {}),
+        ([("them", {"f:data": {"f:a": {}}, "f:immutable": {}})], set(), ("them",), True),
+        ([("them", {"f:stringData": {"f:a": {}}})], set(), ("them",), False),
+        ([], set(), (), False),
+        ([("them", {"f:data": None}), ("others", {"f:metadata": [], "f:type": "x"})], set(), ("others", "them"), False),
+        ([("kube-chores", {"f:metadata": {"f:labels": [], "f:annotations": 3}})], set(), (), False),
+        ([("them", None), ("them", "text"), ("them", [])], set(), (), False),
+        ([(f"manager-{n:02}", {"f:data": {}}) for n in range(20)], set(), *FIRST_TEN, False),
     ],
 )
 def test_ownership_is_read_from_managed_fields(
-    managed_fields: list[tuple[str, dict[str, Any]]], ours: set[str], theirs: dict[str, set[str]]
+    managed_fields: list[tuple[str, Any]], ours: set[str], others: tuple[str, ...], is_locked: bool
 ) -> None:
     ownership = _header(*managed_fields).ownership
 
-    assert ownership.ours == ours
-    assert ownership.theirs == theirs
+    assert (ownership.ours, ownership.others, ownership.is_locked) == (field_set(ours), others, is_locked)
 
 
 def test_headers_of_copies_share_what_is_the_same() -> None:
-    first, second = _header(("kube-chores", OURS)), _header(("kube-chores", OURS))
+    kept = Kept(())
+    first, second = _header(("kube-chores", OURS), kept=kept), _header(("kube-chores", OURS), kept=kept)
 
     assert first is second
 
@@ -91,7 +98,7 @@ def test_a_replacement_keeps_what_others_put_on_the_object() -> None:
     manifest = Manifest(
         SECRETS, ObjectKey("Secret", "x", "n"), {"l": "1"}, {"a": "2"}, Content("Opaque", {"k": "dg=="})
     )
-    ours = Ownership(frozenset(), {}, frozenset({"l", "taken-back"}), frozenset({"a"}))
+    ours = Ownership(field_set([]), (), False, frozenset({"l", "taken-back"}), frozenset({"a"}))
     labels = {"l": "0", "taken-back": "0", "theirs": "1"}
     before = Header(labels, {"a": "0", "b": "3"}, ours, False, b'[{"name":"o"}]', b'["f"]')
 

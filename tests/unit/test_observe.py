@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pytest
 
 from jobs.copies.seen import Settings
-from jobs.kit.cluster import DATA_PAGE_SIZE, PAGE_SIZE, Cluster
+from jobs.kit.cluster import PAGE_SIZE, Cluster
 from jobs.kit.errors import ApiError
+from jobs.kit.objects import Content, Kept, Object
 from jobs.kit.transport import Answer, Request
 from jobs.sync_copies import _copies
 from tests.canary import canary
@@ -24,26 +26,34 @@ class Server:
 
     def send(self, request: Request) -> Answer:
         self.asked.append(request.path)
+        kind = {"apiVersion": "v1", "kind": "SecretList"}
+        if "PartialObjectMetadata" in request.accept:
+            kind = {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList"}
         items = [{"metadata": {"name": "login", "namespace": name}, "data": self.data} for name in ("a", "b")]
-        return Answer(request, 200, json.dumps({"metadata": {}, "items": items}).encode())
+        return Answer(request, 200, json.dumps({**kind, "metadata": {}, "items": items}).encode())
 
 
-def test_what_copies_hold_is_read_in_small_pages_and_held_once() -> None:
+def copies_of(server: Server, *, verify_content: bool) -> Mapping[str, Object | ApiError]:
+    settings = Settings("home", verify_content=verify_content)
+    return _copies(Cluster(server, "test"), "secret", settings, Kept(()))["login"]  # type: ignore[arg-type]
+
+
+def test_equal_contents_of_copies_are_kept_once() -> None:
     server = Server()
 
-    copies = _copies(Cluster(server, "test"), "secret", Settings("home", verify_content=True))["login"]  # type: ignore[arg-type]
+    first, second = copies_of(server, verify_content=True).values()
 
-    assert copies["a"].content is copies["b"].content
-    assert copies["a"].content and copies["a"].content.data == server.data
-    assert [f"limit={DATA_PAGE_SIZE}&" in path for path in server.asked] == [True]
+    assert isinstance(first, Object) and isinstance(second, Object)
+    assert isinstance(first.content, Content) and first.content is second.content
+    assert first.content.data == server.data
 
 
-def test_metadata_is_read_in_large_pages() -> None:
+def test_metadata_has_no_content() -> None:
     server = Server()
 
-    copies = _copies(Cluster(server, "test"), "secret", Settings("home"))["login"]  # type: ignore[arg-type]
+    copies = copies_of(server, verify_content=False)
 
-    assert copies["a"].content is None
+    assert [isinstance(each, Object) and each.content is None for each in copies.values()] == [True, True]
     assert [f"limit={PAGE_SIZE}&" in path for path in server.asked] == [True]
 
 
@@ -52,5 +62,5 @@ def test_an_answer_that_is_no_list_is_an_error_in_a_sentence() -> None:
         def send(self, request: Request) -> Answer:
             return Answer(request, 200, b"<html>log in first</html>")
 
-    with pytest.raises(ApiError, match="is no list of the Kubernetes API"):
-        _copies(Cluster(Proxy(), "test"), "secret", Settings("home"))  # type: ignore[arg-type]
+    with pytest.raises(ApiError, match="is not PartialObjectMetadataList"):
+        copies_of(Proxy(), verify_content=False)

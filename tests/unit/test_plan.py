@@ -17,7 +17,7 @@ from jobs.kit import stamps
 from jobs.kit.custom_resources import Head
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Action, ExitCode, Finding, Need, ObjectKey, Plan, Severity
-from jobs.kit.objects import MANAGER, Content, Header, Object, Ownership
+from jobs.kit.objects import MANAGER, Content, Header, Object, Ownership, field_set
 from jobs.kit.runner import Document
 from jobs.kit.selectors import LabelSelector
 from jobs.sync_copies import plan
@@ -39,16 +39,16 @@ def rule(name: str = "rule", source: str = "home", **fields: object) -> Rule:
 def source(
     namespace: str = "home", content: Content = CONTENT, uid: str = "", labels: Mapping[str, str] | None = None
 ) -> Object:
-    nobody = Ownership(frozenset(), {}, frozenset(), frozenset())
+    nobody = Ownership(field_set([]), (), False, frozenset(), frozenset())
     return Object(namespace, "settings", f"{uid or f'uid-{namespace}'} 1", Header(labels or {}, {}, nobody), content)
 
 
-def copy(namespace: str, of: Object, by: Rule, **theirs: frozenset[str]) -> Object:
+def copy(namespace: str, of: Object, by: Rule, *others: str) -> Object:
     """What a metadata-only list shows of a copy that was made for this rule from this source."""
     assert of.content
     name = f"{of.namespace}/{of.name}"
     stamp = stamps.stamp("sync-copies", "kube-chores", by.name, name, stamps.fingerprint(of.content, of.uid))
-    ownership = Ownership(of.content.fields(), theirs, frozenset(stamp.labels), frozenset(stamp.annotations))
+    ownership = Ownership(of.content.fields(), others, False, frozenset(stamp.labels), frozenset(stamp.annotations))
     return Object(namespace, "settings", "copy-uid 5", Header(stamp.labels, stamp.annotations, ownership))
 
 
@@ -82,7 +82,7 @@ def test_a_right_copy_is_unchanged_and_needs_no_reading() -> None:
 
 
 def test_a_copy_of_which_somebody_owns_a_field_is_read_before_it_is_judged() -> None:
-    suspect = copy("team", source(), rule(), kubectl=frozenset({"data.a"}))
+    suspect = copy("team", source(), rule(), "kubectl")
     world = seen([rule()], [source()], [suspect], "team")
 
     assert plan(world, SETTINGS, NOW).needs == (Need(ObjectKey("ConfigMap", "settings", "team")),)
@@ -91,8 +91,8 @@ def test_a_copy_of_which_somebody_owns_a_field_is_read_before_it_is_judged() -> 
 def test_a_copy_that_lost_or_gained_one_of_our_fields_is_read() -> None:
     whole = copy("team", source(), rule())
     ownership = whole.header.ownership
-    for ours in (frozenset({"data.a"}), frozenset({"data.a", "data.b", "data.c"}), frozenset[str]()):
-        changed = Ownership(ours, {}, ownership.labels, ownership.annotations)
+    for ours in (["data.a"], ["data.a", "data.b", "data.c"], []):
+        changed = structs.replace(ownership, ours=field_set(ours))
         edited = structs.replace(whole, header=structs.replace(whole.header, ownership=changed))
         world = seen([rule()], [source()], [edited], "team")
         assert plan(world, SETTINGS, NOW).needs == (Need(ObjectKey("ConfigMap", "settings", "team")),)
@@ -233,7 +233,7 @@ def test_metadata_of_the_rule_is_set_and_taken_back_and_that_of_others_is_kept()
     listed = copy("team", source(), before)
     labels = {**listed.header.labels, "ours": "1", "theirs": "2"}
     ours = frozenset({*listed.header.labels, "ours"})
-    ownership = Ownership(CONTENT.fields(), {}, ours, listed.header.ownership.annotations)
+    ownership = structs.replace(listed.header.ownership, labels=ours)
     there = structs.replace(listed, header=structs.replace(listed.header, labels=labels, ownership=ownership))
     now_without = rule(metadata=CopyMetadata(copy_labels=("team",)))
 

@@ -84,7 +84,7 @@ BINARY = {"time": "2026-03-01T00:00:00Z", "fieldsV1": {"f:binaryData": {}}}
 )
 def test_content_changed_when_who_holds_it_last_wrote(entries: list[Object] | None, changed: str) -> None:
     metadata = {"creationTimestamp": "2025-01-01T00:00:00Z", "managedFields": entries}
-    found = source("ConfigMap", json.dumps({"metadata": metadata, "data": {"a": "1"}}).encode())
+    found = source("ConfigMap", frozenset(), json.dumps({"metadata": metadata, "data": {"a": "1"}}).encode())
     assert found.changed
     assert str(found.changed.date()) == changed
 
@@ -117,11 +117,11 @@ def test_only_what_changed_has_to_settle(changed: int, busy: int, code: str) -> 
     now = datetime(2026, 1, 1, tzinfo=timezone.utc)
     volumes = [{"name": name, "configMap": {"name": name}} for name in ("settings", "busy")]
     found = read("Deployment", SEEN, pod={"volumes": volumes})
-    same = {each.used: fingerprint(each, Source({"a": "1"})) for each in found.references}
+    same = {each.used: fingerprint(each, Source("1", frozenset(), {})) for each in found.references}
     found = structs.replace(found, baseline=baseline.of(found.uid, same).encode())
     sources = {
-        ObjectKey("ConfigMap", "settings", "shop"): Source({"a": "2"}, now - timedelta(minutes=changed)),
-        ObjectKey("ConfigMap", "busy", "shop"): Source({"a": "1"}, now - timedelta(minutes=busy)),
+        ObjectKey("ConfigMap", "settings", "shop"): Source("2", frozenset(), {}, now - timedelta(minutes=changed)),
+        ObjectKey("ConfigMap", "busy", "shop"): Source("1", frozenset(), {}, now - timedelta(minutes=busy)),
     }
     seen = Seen((found.key,), workloads={found.key: found}, sources=sources)
 
