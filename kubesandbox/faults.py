@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
-Kind = Literal["status", "reset-before", "reset-after", "delay", "truncate", "call-before", "call-after"]
-KINDS = ("status", "reset-before", "reset-after", "delay", "truncate", "call-before", "call-after")
+Kind = Literal["status", "answer", "reset-before", "reset-after", "delay", "truncate", "call-before", "call-after"]
+KINDS = ("status", "answer", "reset-before", "reset-after", "delay", "truncate", "call-before", "call-after")
 
 
 @dataclass
@@ -18,7 +18,8 @@ class Fault:
 
     `call-before` and `call-after` run `call` before the request is handled, or after that and before its answer is
     sent: to kill or hold the client, or to let another one in. Faults on one request act in the order of `inject`, so
-    a `call-before` with a `reset-before` after it makes a client die with a request that never arrived.
+    a `call-before` with a `reset-before` after it makes a client die with a request that never arrived. `answer` is
+    what a proxy sends in place of the server: `status` and `body`.
     """
 
     method: str = "*"
@@ -31,6 +32,7 @@ class Fault:
     skip: int = 0
     times: int | None = 1
     call: Callable[[], object] | None = None
+    body: bytes = b""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -83,6 +85,7 @@ _SETTERS = {
     "status": _set("status", int),
     "retry-after": _set("retry_after", int),
     "seconds": _set("seconds", float),
+    "body": _set("body", str.encode),
     "skip": _set("skip", int),
     "times": _set_times,
 }

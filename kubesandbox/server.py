@@ -178,7 +178,7 @@ class Handler(StreamRequestHandler):
                 fault.call()
             elif fault.kind == "reset-before":
                 return self._reset(incoming, ANONYMOUS)
-            elif fault.kind == "status":
+            elif fault.kind in ("status", "answer"):
                 return self._send(incoming, _failed(fault), ANONYMOUS)
         user, answer = self._answer(incoming)
         for fault in faults:
@@ -265,6 +265,8 @@ class Handler(StreamRequestHandler):
 
 
 def _failed(fault: Fault) -> Answer:
+    if fault.kind == "answer":
+        return Answer(fault.status, fault.body)
     code = fault.status
     text = _FAULT_TEXTS.get(code, "a fault was injected")
     error = ApiError(code, _FAULT_REASONS.get(code, ""), text)

@@ -33,6 +33,14 @@ ONCE: dict[str, dict[str, Any]] = {
     "410 in a list": {"status": 410},
     "401": {"status": 401},
 }
+# What a proxy sends in place of the API server, or the server of another cluster.
+FOREIGN: list[tuple[int, bytes]] = [
+    (200, b'{"error": "access denied"}'),
+    (200, b'{"metadata": {}, "items": []}'),
+    (200, b'{"apiVersion": "v1", "kind": "PodTemplateList", "metadata": {}, "items": []}'),
+    (200, b"<html>log in first</html>"),
+    (404, b"404 page not found"),
+]
 LASTING: dict[str, dict[str, Any]] = {
     "500": {"status": 500},
     "403": {"status": 403},
@@ -232,6 +240,53 @@ def test_a_list_that_fails_half_way_never_leads_to_a_deletion(
             found += wrong_afterwards(built, cluster, untouched)
         if found:
             wrong[built.name(number)] = found
+
+    assert wrong == {}
+    assert lists
+
+
+@every_world
+def test_an_answer_of_another_server_is_an_error_and_the_next_run_makes_good_for_it(
+    built: Built, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes: Counter[int] = Counter()
+
+    def disturb(cluster: World, number: int) -> list[object]:
+        status, body = FOREIGN[number % len(FOREIGN)]
+        before = built.world.state(cluster)
+        cluster.sandbox.inject(Fault(kind="answer", status=status, body=body, skip=number))
+        code = cluster.run().exit_code
+        cluster.sandbox.clear_faults()
+        codes[int(code)] += 1
+        gone = before.keys() - built.world.state(cluster).keys()
+        found: list[object] = [f"{key} is gone" for key in gone if not is_deleted(built, key)]
+        return found if code in (built.world.exit_code, 1, 2) else [*found, f"exit {code}"]
+
+    wrong = sweep(built, built.to_disturb(), disturb)
+
+    report(capsys, f"{len(built.to_disturb())} runs of {built.world} with another answer: exit codes {dict(codes)}")
+    assert wrong == {}
+
+
+@every_world
+def test_a_list_of_another_server_deletes_nothing(built: Built) -> None:
+    wrong: dict[str, object] = {}
+    lists = sorted({each.path for each in built.trace if "limit" in each.query})
+
+    for path in lists:
+        for status, body in FOREIGN:
+            with built.serve() as cluster:
+                untouched, before = built.world.untouched(cluster), built.world.state(cluster)
+                cluster.sandbox.inject(Fault("GET", path, kind="answer", status=status, body=body, times=None))
+                ran = cluster.run()
+                cluster.sandbox.clear_faults()
+                found: list[object] = [] if ran.exit_code in (1, 2) else [ran]
+                gone = before.keys() - built.world.state(cluster).keys()
+                # What a repair deletes of one kind does not depend on the list of another one.
+                found += [key for key in gone if not (built.world.reads_again and is_deleted(built, key))]
+                found += wrong_afterwards(built, cluster, untouched)
+            if found:
+                wrong[f"{path} {body!r}"] = found
 
     assert wrong == {}
     assert lists
