@@ -1,0 +1,70 @@
+"""A cgroup with a memory limit for one program, as a container has it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_ROOT = Path("/sys/fs/cgroup")
+# By the version of cgroups: the folder, the limit, the limit of swap, the highest use so far.
+_FILES = {
+    1: (_ROOT / "memory", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.max_usage_in_bytes"),
+    2: (_ROOT, "memory.max", "memory.swap.max", "memory.peak"),
+}
+# The program begins in the cgroup, so that nothing of it is counted elsewhere.
+_ENTER = "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid())); os.execv(sys.argv[2], sys.argv[2:])"
+
+
+def refused() -> str | None:
+    """Why this user cannot limit the memory of a program on this machine, or None."""
+    try:
+        with _cgroup(1 << 30):
+            return None
+    except OSError as error:
+        return f"no cgroup with a memory limit: {error}"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended, and the most memory that it used, in bytes."""
+
+    done: subprocess.CompletedProcess[str]
+    peak: int
+
+
+def run_limited(limit: int, command: Sequence[str], env: Mapping[str, str], timeout: float = 300.0) -> Ended:
+    """Run a program with `limit` bytes of memory: the kernel kills it when it needs more."""
+    with _cgroup(limit) as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", _ENTER, str(folder / "cgroup.procs"), *command],
+            env={**os.environ, **env},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        return Ended(done, int((folder / _FILES[_version()][3]).read_text()))
+
+
+def _version() -> int:
+    return 2 if (_ROOT / "cgroup.controllers").exists() else 1
+
+
+@contextmanager
+def _cgroup(limit: int) -> Iterator[Path]:
+    parent, file, swap, _ = _FILES[_version()]
+    folder = parent / f"kube-chores-test-{os.getpid()}-{time.monotonic_ns()}"
+    folder.mkdir()
+    try:
+        (folder / file).write_text(str(limit))
+        if (folder / swap).exists():
+            (folder / swap).write_text("0" if _version() == 2 else str(limit))
+        yield folder
+    finally:
+        folder.rmdir()

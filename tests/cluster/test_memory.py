@@ -1,0 +1,204 @@
+"""Each job within the memory limit of its CronJob, with objects of any legal size: the kernel kills what needs more."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import canary
+from tests.api.conftest import Ran
+from tests.apis import Api, Object
+from tests.cgroups import refused, run_limited
+from tests.farm import farm_pod, farmed, listed, pod
+from tests.manifests import ROOT
+from tests.mirrors import NAMESPACE as MIRRORS
+from tests.mirrors import registry_mirror
+from tests.rates import RatesServer, serve
+from tests.workloads import marks, settle, workload
+from tests.worlds import at, configmap, content, exchange_rate, rule
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.parametrize("api", ["real"], indirect=True),
+    pytest.mark.skipif(refused() is not None, reason=str(refused())),
+]
+HOSTILE = 16
+MIB = 1 << 20
+Limited = Callable[..., Ran]
+
+
+def limit_of(job: str) -> int:
+    """The memory limit of the shipped CronJob in bytes."""
+    (manifest,) = yaml.safe_load_all((ROOT / "cronjobs" / job / "cronjob.yaml").read_text())
+    (container,) = manifest["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    amount: str = container["resources"]["limits"]["memory"]
+    assert amount.endswith("Mi")
+    return int(amount[:-2]) * MIB
+
+
+@pytest.fixture
+def limited(api: Api, installed: Path, capsys: pytest.CaptureFixture[str]) -> Limited:
+    """Run a job with the rights and the memory of its CronJob; prints the most memory that it used."""
+
+    def run(job: str, *arguments: str, **env: str) -> Ran:
+        kubeconfig = api.service_account_kubeconfig("kube-chores", job)
+        command = [sys.executable, "-m", "jobs", job, "-o", "json", "--kubeconfig", str(kubeconfig), *arguments]
+        ended = run_limited(limit_of(job), command, env)
+        canary.seen("its output", ended.done.stdout + ended.done.stderr)
+        with capsys.disabled():
+            print(f"\n{job} {' '.join(arguments)}: {ended.peak / MIB:.0f} of {limit_of(job) // MIB} MiB")  # noqa: T201
+        assert ended.done.returncode >= 0, f"killed by signal {-ended.done.returncode}"
+        return Ran(ended.done.returncode, ended.done.stdout, ended.done.stderr)
+
+    return run
+
+
+def in_parallel(make: Callable[[Object], object], objects: list[Object]) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(make, objects))
+
+
+def many_labels(number: int, size: int = 1_100_000) -> dict[str, str]:
+    """Labels of so many bytes in all, other ones for each number."""
+    value = f"v{number:02}" + "x" * 60
+    return {f"k{index:06}-{number:02}": value for index in range(size // 80)}
+
+
+def stamp(job: str, namespace: str = "kube-chores") -> dict[str, str]:
+    labels = {"app.kubernetes.io/managed-by": "kube-chores", "kubechores.dev/job": job}
+    return {**labels, "kubechores.dev/rule-namespace": namespace} if namespace else labels
+
+
+def large(number: int, size: int = 900_000) -> dict[str, str]:
+    """Data of so many bytes, other ones for each number."""
+    return {"data": f"{number:06}" + "x" * size}
+
+
+def test_stamped_objects_with_large_labels_do_not_end_sync_copies(api: Api, limited: Limited) -> None:
+    home, tenant, team = api.namespace("home"), api.namespace("tenant"), api.namespace("team")
+    source = api.create(configmap(home))
+    forged = [
+        configmap(tenant, f"forged-{n}", labels={**stamp("sync-copies"), **many_labels(n)}) for n in range(HOSTILE)
+    ]
+    in_parallel(api.create, forged)
+    api.create(rule("memory", home, team))
+
+    ran = limited("sync-copies")
+
+    assert content(api.get(at(team, source))) == content(source)
+    assert (ran.exit_code, ran.summary) == (0, {"created": 1})
+
+
+def test_large_sources_are_copied_and_verified(api: Api, limited: Limited) -> None:
+    home, teams = api.namespace("home"), [api.namespace(f"team-{n}") for n in range(2)]
+    sources = [configmap(home, f"large-{n}", data=large(n)) for n in range(HOSTILE)]
+    sources.append(configmap(home, "keys", data={f"k{n:06}": "" for n in range(60_000)}))
+    sources.append(configmap(home, "controls", data={"a": "\x01" * 500_000}))
+    sources.append(configmap(home, "wide", data={"a": "x" * 900_000 + "\N{LLAMA}"}))
+    in_parallel(api.create, sources)
+    api.create(rule("memory", home, f"team-*-{api.token}"))
+
+    made = limited("sync-copies")
+    for each in sources[::8]:
+        api.patch(at(teams[0], each), {"data": {"data": "changed"}})
+    verified = limited("sync-copies", "--verify", "content")
+    again = limited("sync-copies", "--verify", "content")
+
+    assert (made.exit_code, made.summary) == (0, {"created": len(sources) * 2})
+    assert (verified.exit_code, verified.summary["configured"]) == (0, len(sources[::8]))
+    assert (again.exit_code, again.summary) == (0, {"unchanged": len(sources) * 2})
+    assert [each for team in teams for each in sources if content(api.get(at(team, each))) != content(each)] == []
+
+
+def test_stamped_objects_with_large_data_do_not_end_fetch_rates(api: Api, limited: Limited) -> None:
+    shop, tenant = api.namespace("shop"), api.namespace("tenant")
+    labels = stamp("fetch-rates", tenant)
+    forged = [
+        configmap(tenant, f"f-{n}", labels={**labels, **many_labels(n, 400_000)}, data=large(n, 500_000))
+        for n in range(HOSTILE)
+    ]
+    in_parallel(api.create, forged)
+    api.create(exchange_rate(shop))
+
+    with serve() as rates:
+        ran = _fetch(limited, rates)
+
+    assert ran.exit_code == 0, ran
+    assert api.get({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": shop, "name": "usd"}})
+
+
+def _fetch(limited: Limited, rates: RatesServer) -> Ran:
+    return limited("fetch-rates", **rates.env())
+
+
+def test_large_workloads_and_their_config_do_not_end_roll_workloads(api: Api, limited: Limited) -> None:
+    space, good = api.namespace("tenant"), api.namespace("shop")
+    in_parallel(api.create, [configmap(space, f"large-{n}", data=large(n)) for n in range(HOSTILE)])
+    api.create(configmap(space, "keys", data={f"k{n:06}": "" for n in range(60_000)}))
+    api.create(configmap(good))
+    hostile = [_hostile_workload(space, n) for n in range(HOSTILE)]
+    in_parallel(api.create, hostile)
+    made = settle(api, api.create(workload(good)))
+
+    ran = limited("roll-workloads", "--settle", "0", "--cool-down", "0")
+
+    assert marks(api.get(made))[0], "the good one has a baseline"
+    assert ran.summary["annotated"] >= 1
+
+
+def _hostile_workload(namespace: str, number: int) -> Object:
+    volumes: list[Any] = [{"name": f"v{n}", "configMap": {"name": f"large-{n}"}} for n in range(HOSTILE)]
+    env = [
+        {"name": f"E{n}", "valueFrom": {"configMapKeyRef": {"name": "keys", "key": f"k{n:06}", "optional": True}}}
+        for n in range(1000)
+    ]
+    made = workload(namespace, f"web-{number}", pod={"volumes": volumes, "container": {"env": env}})
+    made["metadata"]["labels"] = many_labels(number, 400_000)
+    made["metadata"]["annotations"]["kubechores.dev/config-baseline"] = json.dumps(
+        {"version": 1, "uid": "x", "sources": {f"s{n}-{number}": "x" * 100 for n in range(1800)}}
+    )
+    return made
+
+
+def test_large_pods_and_farm_pods_do_not_end_farm_pods(api: Api, limited: Limited) -> None:
+    shop = farmed(api)
+    names = [f"p-{n:02}" for n in range(HOSTILE)]
+    hostile: list[Object] = [pod(shop, name, labels=many_labels(n)) for n, name in enumerate(names)]
+    labels = stamp("farm-pods", "")
+    hostile += [farm_pod(shop, name, labels={**labels, **many_labels(n)}) for n, name in enumerate(names)]
+    in_parallel(api.create, hostile)
+    api.create(pod(shop, "good", 2))
+
+    ran = limited("farm-pods")
+
+    assert listed(api, shop)["farm-good"]["spec"] == {"pod": "good", "containers": 2}
+    assert ran.exit_code == 0
+    assert ran.summary == {"created": 1, "unreadable": HOSTILE}, "others are too large to be repaired"
+
+
+def test_large_resources_do_not_end_mirror_audit(api: Api, limited: Limited) -> None:
+    name = f"hub-{api.token}"
+    api.create(registry_mirror(name, "registry.example.com"))
+    of = {**stamp("mirror-audit", ""), "kubechores.dev/mirror": "forged"}
+    hostile: list[Object] = []
+    for n in range(HOSTILE):
+        metadata = {"namespace": MIRRORS, "name": f"forged-{n}-{api.token}", "labels": {**of, **many_labels(n)}}
+        hostile.append({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 80}]}})
+        endpoints = {"addressType": "IPv4", "endpoints": [{"addresses": [f"10.1.{n}.{i}"]} for i in range(250)]}
+        slices = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", **endpoints}
+        hostile.append({**slices, "metadata": metadata})
+    in_parallel(api.create, hostile)
+
+    ran = limited("mirror-audit")
+
+    assert ran.exit_code == 0
+    missing = [each for each in ran.results if each["code"] == "missing" and name in str(each)]
+    assert missing, "the good one is audited"
+    assert sum(each["code"] == "unreadable" for each in ran.results) == HOSTILE
