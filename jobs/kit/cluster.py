@@ -365,4 +365,4 @@ def _reduced(
         except InvalidObjectError:
             at = _Name()
         key = ObjectKey(resource.kind, at.name or f"(number {number + 1} of a page)", at.namespace)
-        return InvalidObject(key, error)
+        return InvalidObject(key, error.kept())

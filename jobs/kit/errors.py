@@ -89,3 +89,7 @@ class InvalidObjectError(ApiError):
     def __init__(self, why: str) -> None:
         super().__init__(0, f"its content is not valid: {why}")
         self.why = why
+
+    def kept(self) -> InvalidObjectError:
+        """Return the same error without a traceback, which would keep the object in memory."""
+        return InvalidObjectError(self.why)

@@ -53,7 +53,7 @@ class Document:
         try:
             return reduce(self.body)
         except InvalidObjectError as error:
-            return error
+            return error.kept()
 
 
 class Observed(Protocol):
