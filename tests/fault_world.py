@@ -33,12 +33,12 @@ class World:
     job: str
     env: Mapping[str, str] = field(default_factory=dict)
 
-    def run(self, *arguments: str) -> Ran:
+    def run(self, *arguments: str, input: bytes | None = None) -> Ran:
         """Run the job as the admin, without the detour over a kubeconfig: that is most of a small run's time."""
         endpoint = Endpoint(self.sandbox.url, lambda: f"Bearer {self.sandbox.admin_token}")
         connection = Connection(endpoint, "kube-chores", "sandbox")
         with mock.patch.object(runner, "connect", return_value=connection):
-            done = CliRunner().invoke(chores, [self.job, "-o", "json", *arguments], env=self.env)
+            done = CliRunner().invoke(chores, [self.job, "-o", "json", *arguments], env=self.env, input=input)
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception
         return Ran(done.exit_code, done.stdout, done.stderr)

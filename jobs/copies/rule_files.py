@@ -12,6 +12,9 @@ from jobs.copies.rules import RULES, Rule, Spec, parse_rule, rule_problems
 from jobs.kit.custom_resources import from_files
 from jobs.kit.errors import ConfigurationError
 
+# As JSON; a longer one is not shown.
+_LONGEST_RULE = 4096
+
 
 def rules_from_files(filenames: Sequence[str], namespace: str, rule_name: str | None) -> tuple[Rule, ...]:
     """Return the rules in these files; `namespace` is the one that rules are read from.
@@ -52,5 +55,7 @@ def _in_the_new_form(content: dict[str, Any]) -> str | None:
     kept = ("name", "namespace", "labels", "annotations")
     metadata = {key: value for key, value in given.items() if key in kept} if isinstance(given, dict) else {}
     rule = {"apiVersion": RULES.api_version, "kind": RULES.kind, "metadata": metadata, "spec": spec}
+    if len(msgspec.json.encode(rule)) > _LONGEST_RULE:
+        return "has no spec: this is the form of an older tool. Write ruleType, namespaces and selector under spec"
     text = yaml.safe_dump(rule, sort_keys=False).strip().replace("\n", "\n    ")
     return f"has no spec: this is the form of an older tool. Write this rule as\n\n    {text}\n"

@@ -22,6 +22,9 @@ _MOST_STATUS_BYTES = 256 << 10
 Status = TypeVar("Status")
 Parsed = TypeVar("Parsed")
 
+# Of one input: terminals and logs are of no use for more.
+MAX_PROBLEMS = 1000
+
 
 class Head(Struct, frozen=True):
     """Which custom resource it is, and as JSON what an earlier run said of it. One from a file has no uid."""
@@ -136,14 +139,16 @@ def from_files(
     from jobs.kit import files  # YAML, which a run that reads the cluster has no use for
 
     found: dict[ObjectKey, Parsed] = {}
-    problems: list[str] = []
-    for document in files.documents(filenames):
+    documents, problems = files.documents(filenames)
+    for document in documents:
+        if len(problems) > MAX_PROBLEMS:
+            break
         content = document.content
         if not isinstance(content, dict) or content.get("kind") != resource.kind:
             continue
         key = _key(content, resource, namespace)
         if older := older_form(content):
-            problems.append(f"{document.where}: {resource.kind} {key.name}: {older}")
+            problems.append(f"{document.where}: {_named(key)}: {older}")
             continue
         wrong = list(_problems(content, resource, None if elsewhere else namespace))
         parsed = None if wrong else parse(Head(key), msgspec.json.encode(content["spec"]))
@@ -155,12 +160,29 @@ def from_files(
             wrong = ["is in the files more than once"]
         else:
             found[key] = parsed
-        problems += [f"{document.where}: {resource.kind} {key.name}: {problem}" for problem in wrong]
+        problems += [f"{document.where}: {_named(key)}: {problem}" for problem in _shown(wrong)]
     if not problems and not found:
         problems = [f"{', '.join(filenames)}: holds no {resource.kind}"]
     if problems:
-        raise ConfigurationError(*problems)
+        raise ConfigurationError(*_first(problems, MAX_PROBLEMS))
     return tuple(parsed for _, parsed in sorted(found.items()))
+
+
+def _named(key: ObjectKey) -> str:
+    from jobs.kit.schema import shortened
+
+    return shortened(f"{key.kind} {key.name}")
+
+
+def _shown(problems: Sequence[str]) -> list[str]:
+    from jobs.kit import schema
+
+    return [schema.shortened(problem) for problem in _first(problems, schema.MAX_PROBLEMS)]
+
+
+def _first(problems: Sequence[str], most: int) -> list[str]:
+    more = ["there are more problems"] if len(problems) > most else []
+    return [*problems[:most], *more]
 
 
 def _key(content: dict[str, Any], resource: Resource, namespace: str) -> ObjectKey:
@@ -172,7 +194,7 @@ def _key(content: dict[str, Any], resource: Resource, namespace: str) -> ObjectK
 
 def _problems(content: dict[str, Any], resource: Resource, namespace: str | None) -> Iterator[str]:
     """Yield what the API server would not take, and a namespace that is not the one to read from."""
-    from jobs.kit.schema import crd, schema_problems
+    from jobs.kit.schema import is_namespaced, schema_problems
 
     yield from schema_problems(content, resource.plural)
     if content.get("apiVersion") != resource.api_version:
@@ -185,7 +207,7 @@ def _problems(content: dict[str, Any], resource: Resource, namespace: str | None
     for field in ("name", "namespace"):
         if metadata.get(field) and not is_name(metadata[field]):
             yield f"metadata.{field}: {metadata[field]!r} cannot be a name"
-    if crd(resource.plural)["spec"]["scope"] == "Cluster":
+    if not is_namespaced(resource.plural):
         if metadata.get("namespace"):
             yield f"metadata.namespace: {resource.plural} are in no namespace"
     elif namespace is not None and metadata.get("namespace", namespace) != namespace:

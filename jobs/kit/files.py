@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-import yaml
-from yaml.parser import ParserError
-from yaml.scanner import ScannerError
-
-from jobs.kit.errors import ConfigurationError
+from jobs.kit.limited_yaml import load
 
 _SUFFIXES = (".yaml", ".yml", ".json")
+# As much as the API server takes in one request.
+MAX_BYTES = 3 << 20
 
 
 class Document(NamedTuple):
@@ -23,48 +22,65 @@ class Document(NamedTuple):
     content: Any
 
 
-def documents(names: Sequence[str]) -> list[Document]:
-    """Return all documents of these files in order; `-` is standard input, the items of a `kind: List` are documents.
+def documents(names: Sequence[str]) -> tuple[list[Document], list[str]]:
+    """Return all documents of these files in order, and the problems of those that cannot be read.
 
-    Raises:
-        ConfigurationError: with every file that cannot be read or is no YAML.
+    `-` is standard input; the items of a `kind: List` are documents.
     """
     found: list[Document] = []
     problems: list[str] = []
     for where, text in _texts(names, problems):
-        try:
-            contents = [content for content in yaml.safe_load_all(text) if content is not None]
-        except yaml.YAMLError as error:
-            problems.append(f"{where}: is not valid YAML{_position(error)}")
-            continue
-        items = [item for content in contents for item in _items(content)]
+        contents, wrong = load(text)
+        problems += [f"{where}: {problem}" for problem in wrong]
+        items = [item for content in contents if content is not None for item in _items(content)]
         found += [Document(f"{where}[{n}]" if len(items) > 1 else where, item) for n, item in enumerate(items)]
-    if problems:
-        raise ConfigurationError(*problems)
-    return found
-
-
-def _position(error: yaml.YAMLError) -> str:
-    """Return where the error is. Its own text quotes the line, which may be that of a Secret beside the rules."""
-    mark = getattr(error, "problem_mark", None)
-    if mark is None:
-        return ""
-    why = f": {error.problem}" if isinstance(error, (ScannerError, ParserError)) else ""
-    return f" at line {mark.line + 1}, column {mark.column + 1}{why}"
+    return found, problems
 
 
 def _texts(names: Sequence[str], problems: list[str]) -> Iterator[tuple[str, str]]:
+    for where, path in _places(names, problems):
+        try:
+            yield where, _text(path)
+        except (OSError, ValueError) as error:
+            problems.append(f"{where}: cannot be read: {getattr(error, 'strerror', None) or error}")
+
+
+def _places(names: Sequence[str], problems: list[str]) -> Iterator[tuple[str, Path | None]]:
     for name in names:
-        if name == "-":
-            yield "standard input", sys.stdin.read()
-            continue
         path = Path(name)
-        paths = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES) if path.is_dir() else [path]
-        for each in paths:
+        if name == "-":
+            yield "standard input", None
+        elif not path.is_dir():
+            yield name, path
+        else:
             try:
-                yield str(each), each.read_text()
-            except (OSError, UnicodeDecodeError) as error:
-                problems.append(f"{each}: cannot be read: {getattr(error, 'strerror', None) or error}")
+                paths = sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES)
+            except OSError as error:
+                problems.append(f"{name}: cannot be read: {error.strerror}")
+                continue
+            yield from ((str(each), each) for each in paths)
+
+
+def _text(path: Path | None) -> str:
+    if path is None:
+        if sys.stdin is None:
+            raise ValueError("it is closed")
+        return _read(sys.stdin.buffer)
+    # To open a pipe can take forever, and a device has no end.
+    if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
+        raise ValueError("it is not a regular file; use '-f -' to read what another command writes")
+    with path.open("rb") as file:
+        return _read(file)
+
+
+def _read(file: BinaryIO) -> str:
+    content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"it is larger than {MAX_BYTES >> 20} MiB; split it")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not valid UTF-8 at byte {error.start}") from None
 
 
 def _items(content: Any) -> list[Any]:

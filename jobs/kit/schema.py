@@ -6,11 +6,16 @@ CEL rules are not evaluated here; the job that owns the kind checks in code what
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from importlib.resources import files
+from itertools import islice
 from typing import Any
 
 import jsonschema
 import yaml
+
+MAX_PROBLEMS = 100
+_HEAD, _TAIL = 200, 100
 
 
 def crd(plural: str) -> dict[str, Any]:
@@ -27,10 +32,30 @@ def crd_names() -> list[str]:
 
 
 def schema_problems(document: object, plural: str) -> list[str]:
-    """Return what is wrong with a custom resource, each problem as `field: what`, in the order of the fields."""
-    schema = crd(plural)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    errors = jsonschema.Draft202012Validator(_closed(schema)).iter_errors(document)
-    return sorted(f"{_field(error.absolute_path)}: {error.message}" for error in errors)
+    """Return what is wrong with a custom resource, each problem as `field: what`, in the order of the fields.
+
+    Of more than MAX_PROBLEMS it returns the first that it finds, and one more.
+    """
+    errors = islice(_validator(plural).iter_errors(document), MAX_PROBLEMS + 1)
+    return sorted(shortened(f"{_field(error.absolute_path)}: {error.message}") for error in errors)
+
+
+@cache
+def is_namespaced(plural: str) -> bool:
+    """Whether custom resources of this plural name are in a namespace."""
+    return bool(crd(plural)["spec"]["scope"] == "Namespaced")
+
+
+def shortened(problem: str) -> str:
+    """Return a problem as one short line: it may quote a value of any length, with any characters."""
+    if len(problem) > _HEAD + _TAIL:
+        problem = f"{problem[:_HEAD]} ... {problem[-_TAIL:]}"
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in problem)
+
+
+@cache
+def _validator(plural: str) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(_closed(crd(plural)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]))
 
 
 def _closed(schema: Any) -> Any:

@@ -1,0 +1,260 @@
+"""Files that are named with -f and that nobody should write: each is refused in a sentence that names the place."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kubesandbox import Sandbox
+from tests import embedded
+from tests.canary import canary, leaks
+from tests.fault_world import World
+from tests.worlds import rule
+
+JOBS = {"sync-copies": "CopyratorRule", "fetch-rates": "ExchangeRate", "mirror-audit": "RegistryMirror"}
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+MERGED = "a: &a {x: 1}\n" + "".join(
+    f"{name}: &{name} {{{name}: 1, <<: [{','.join([f'*{before}'] * 9)}]}}\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+TOO_DEEP = "is too large to read at line 1, column {}: nested deeper than 100 levels"
+REPEATED = (
+    "is too large to read at line {}, column {}: its values take more than 10 MiB, as often as aliases repeat them"
+)
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    """One cluster for all tests: a run with -f writes nothing."""
+    with Sandbox(of=embedded.installed()) as running:
+        yield running
+
+
+def refused(sandbox: Sandbox, *arguments: str, job: str = "sync-copies") -> list[str]:
+    """The problems of a run that was refused."""
+    ran = World(sandbox, job).run(*arguments)
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert "Traceback" not in ran.stderr
+    first, *others = ran.stderr.partition("error: ")[2].splitlines()
+    return [each.strip() for each in others] if re.fullmatch(r"\d+ problems:", first) else [first]
+
+
+def written(folder: Path, text: str | bytes, name: str = "rules.yaml") -> str:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(path)
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (BOMB, REPEATED.format(6, 17)),
+        (MERGED, REPEATED.format(7, 19)),
+        ("[" * 3000, TOO_DEEP.format(101)),
+        ("[" * 3000 + "]" * 3000, TOO_DEEP.format(101)),
+        ('{"a":' * 3000 + "1" + "}" * 3000, TOO_DEEP.format(497)),
+        ("- " * 3000 + "x", TOO_DEEP.format(201)),
+        ("? " * 3000 + "x", TOO_DEEP.format(201)),
+        ("&a [*a]", "is not valid YAML at line 1, column 5: an alias inside of what it repeats"),
+        ("a: &a {b: {<<: *a}}", "is not valid YAML at line 1, column 16: an alias inside of what it repeats"),
+        ("a: " + "9" * 5000, "is not valid YAML at line 1, column 4: the int has no form in JSON"),
+        ("a: 0x" + "f" * 5000, "is not valid YAML at line 1, column 4: the int has no form in JSON"),
+        ("a: 1.0e+999", "is not valid YAML at line 1, column 4: the float has no form in JSON"),
+        ("a: .nan", "is not valid YAML at line 1, column 4: the float has no form in JSON"),
+        ('a: "\\ud800"', "is not valid YAML at line 1, column 4: the str has no form in JSON"),
+        ('a: "\\Uffffffff"', "is not valid YAML at line 1, column 7"),
+        ("a: !!bool x", "is not valid YAML at line 1, column 4: the bool has no form in JSON"),
+        ("a: !!int ''", "is not valid YAML at line 1, column 4: the int has no form in JSON"),
+        ("a: !!python/object/apply:os.abort []", "is not valid YAML at line 1, column 4: unknown tag"),
+        ("b: 1\na: \0", "is not valid YAML at line 2: a control character must be escaped"),
+        ("a: \x1b[2J", "is not valid YAML at line 1: a control character must be escaped"),
+        ("{null: 1}", "is not valid YAML at line 1, column 2: a key must be a string"),
+        ("{[a]: 1}", "is not valid YAML at line 1, column 2: a key must be a string"),
+        ("%YAML " + "9" * 5000 + ".1\n--- 1", "is not valid YAML at line 1, column 7"),
+        ("a: 1\n" + "key" * 99 + ": 1\na: 2", "line 3, column 1: key 'a' is already set at line 1"),
+        ("{true: 1, yes: 2}", "line 1, column 11: key 'true' is already set at line 1"),
+        (b"a: \xff", "cannot be read: it is not valid UTF-8 at byte 3"),
+        (b"x" * (4 << 20), "cannot be read: it is larger than 3 MiB; split it"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_hostile_file_is_refused_with_its_place(
+    sandbox: Sandbox, tmp_path: Path, job: str, text: str | bytes, problem: str
+) -> None:
+    file = written(tmp_path, text)
+
+    told = refused(sandbox, "-f", file, job=job)
+
+    assert told == [f"{file}: {problem}"]
+
+
+@pytest.mark.parametrize("text", [BOMB, MERGED], ids=["aliases", "merge keys"])
+@pytest.mark.parametrize(
+    "form", ["spec: {{ruleType: *i, selector: {{}}}}", "ruleType: *i"], ids=["new form", "old form"]
+)
+def test_a_file_that_aliases_make_huge_takes_little_memory(tmp_path: Path, text: str, form: str) -> None:
+    rule_text = f"kind: CopyratorRule\nmetadata: {{name: bomb}}\n{form.format()}\n"
+    file = written(tmp_path, text + rule_text)
+    kubeconfig = written(tmp_path, yaml.safe_dump(_NOWHERE), "kubeconfig")
+
+    done = subprocess.run(
+        [sys.executable, "-c", _IN_512_MIB, "sync-copies", "-f", file],
+        env={**os.environ, "KUBECONFIG": kubeconfig},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 2, done.stderr[-2000:]
+    assert done.stderr.startswith(f"error: {file}: is too large to read at line ")
+
+
+_IN_512_MIB = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))
+from jobs.__main__ import chores
+chores()
+"""
+_NOWHERE = {
+    "current-context": "x",
+    "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:9"}}],
+    "users": [{"name": "x", "user": {}}],
+    "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+}
+
+
+def test_all_problems_of_all_files_are_reported_at_once(sandbox: Sandbox, tmp_path: Path) -> None:
+    twice = "kind: CopyratorRule\nmetadata: {name: twice}\nspec: {ruleType: pod, ruleType: secret, selector: {}}\n"
+    written(tmp_path, f"{twice}---\n[", "a.yaml")
+    written(tmp_path, twice.replace("ruleType: pod, ", ""), "b.yaml")
+    (tmp_path / "c.yaml").mkdir()
+    os.mkfifo(tmp_path / "d.yaml")
+
+    told = refused(sandbox, "-f", str(tmp_path), "-f", "/dev/zero", "-f", str(tmp_path / "missing"))
+
+    assert [each.replace(f"{tmp_path}/", "") for each in told] == [
+        "a.yaml: line 3, column 23: key 'ruleType' is already set at line 3",
+        "a.yaml: is not valid YAML at line 5, column 2: expected the node content, but found '<stream end>'",
+        "c.yaml: cannot be read: Is a directory",
+        "d.yaml: cannot be read: it is not a regular file; use '-f -' to read what another command writes",
+        "/dev/zero: cannot be read: it is not a regular file; use '-f -' to read what another command writes",
+        "missing: cannot be read: No such file or directory",
+        *(f"{name}: CopyratorRule twice: {problem}" for name in ("a.yaml", "b.yaml") for problem in _OF_TWICE),
+    ]
+
+
+_OF_TWICE = (
+    "apiVersion: must be kubechores.dev/v1, is None",
+    "spec.selector: must name at least one label that sources have: a matchLabels entry, "
+    "or an expression with operator In or Exists",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("2026-01-01", "'2026-01-01' is not one of"), ("1:30", "'1:30' is not one of"), ("yes", "True is not of type")],
+)
+def test_a_value_is_read_as_kubectl_reads_it(sandbox: Sandbox, tmp_path: Path, text: str, problem: str) -> None:
+    good = rule("odd", "home", "*")
+    del good["spec"]["ruleType"]
+    file = written(tmp_path, yaml.safe_dump(good).replace("spec:", f"spec:\n  ruleType: {text}"))
+
+    assert any(f"CopyratorRule odd: spec.ruleType: {problem}" in each for each in refused(sandbox, "-f", file))
+
+
+@pytest.mark.parametrize(
+    ("job", "spec"),
+    [
+        ("sync-copies", {"ruleType": "x" * 1_000_000, "selector": {}}),
+        ("sync-copies", {"ruleType": "secret", "selector": {"matchLabels": {"k" * 500_000: 1}}}),
+        ("sync-copies", {"ruleType": "secret", "selector": {}, "metadata": {"labels": {"k" * 500_000: "v"}}}),
+        ("fetch-rates", {"currency": ["USD"] * 50_000}),
+        ("mirror-audit", {"upstreamUrl": "https://" + "a" * 1_000_000}),
+    ],
+    ids=["value", "key", "key beyond the schema", "list", "url"],
+)
+def test_a_problem_shows_a_long_value_cut(sandbox: Sandbox, tmp_path: Path, job: str, spec: object) -> None:
+    content = {"apiVersion": "kubechores.dev/v1", "kind": JOBS[job], "metadata": {"name": "long"}, "spec": spec}
+
+    told = refused(sandbox, "-f", written(tmp_path, yaml.safe_dump(content, width=1 << 30)), job=job)
+
+    assert all(f"{JOBS[job]} long: spec" in each for each in told)
+    assert max(len(each) - len(str(tmp_path)) for each in told) < 400
+
+
+def test_a_problem_shows_no_control_characters(sandbox: Sandbox, tmp_path: Path) -> None:
+    text = 'kind: CopyratorRule\nmetadata: {name: "x\\e[2J\\n"}\nspec: {"\\e[2J": {"\\e]0;": 1}}\n'
+
+    told = "\n".join(refused(sandbox, "-f", written(tmp_path, text)))
+
+    assert "CopyratorRule x\\x1b[2J\\n: metadata.name: 'x\\x1b[2J\\n' cannot be a name" in told
+    assert "\x1b" not in told
+
+
+def test_of_many_problems_the_first_are_reported(sandbox: Sandbox, tmp_path: Path) -> None:
+    labels = {f"k{number}": number for number in range(5000)}
+    one = {"kind": "CopyratorRule", "metadata": {"name": "x"}, "spec": {"selector": {"matchLabels": labels}}}
+    many = "---\n".join(["kind: CopyratorRule\n"] * 2000)
+
+    of_one = refused(sandbox, "-f", written(tmp_path, yaml.safe_dump(one)))
+    of_many = refused(sandbox, "-f", written(tmp_path, many))
+
+    assert (len(of_one), len(of_many)) == (101, 1001)
+    assert of_one[-1].endswith("CopyratorRule x: there are more problems")
+    assert of_many[-1] == "there are more problems"
+
+
+def test_a_long_rule_in_the_old_form_is_refused_without_the_new_form(sandbox: Sandbox, tmp_path: Path) -> None:
+    text = "kind: CopyratorRule\nruleType: [" + "x," * 100_000 + "]\n"
+
+    (told,) = refused(sandbox, "-f", written(tmp_path, text))
+
+    assert told.endswith("older tool. Write ruleType, namespaces and selector under spec")
+
+
+@pytest.mark.parametrize("data", [b"a: \xff", b"#" * (4 << 20), b"[" * 3000], ids=["bytes", "size", "depth"])
+def test_standard_input_has_the_same_limits(sandbox: Sandbox, data: bytes) -> None:
+    ran = World(sandbox, "sync-copies").run("-f", "-", input=data)
+
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith("error: standard input: ")
+
+
+def test_a_tag_that_a_value_begins_with_is_not_shown(sandbox: Sandbox, tmp_path: Path) -> None:
+    (told,) = refused(sandbox, "-f", written(tmp_path, f"password: !{canary()}!more x"))
+
+    assert told.endswith("is not valid YAML at line 1, column 11: found undefined")
+    assert not leaks(told)
+
+
+def test_legal_yaml_with_anchors_merge_keys_and_json_is_read(sandbox: Sandbox, tmp_path: Path) -> None:
+    text = """
+kind: List
+items:
+- &base
+  apiVersion: kubechores.dev/v1
+  kind: CopyratorRule
+  metadata: {name: first}
+  spec: &spec
+    ruleType: configmap
+    selector: &selector {matchLabels: {copyrator: "true"}}
+    targets: {namespaceSelector: *selector}
+- <<: *base
+  metadata: {name: second}
+  spec: {<<: *spec, ruleType: secret, metadata: {annotations: {since: 2026-01-01, 1: a, on: "\\ud83d\\ude00"}}}
+"""
+    ran = World(sandbox, "sync-copies").run("-f", written(tmp_path, text))
+    assert (ran.exit_code, ran.report["facts"]["rules"]) == (0, 2), ran
+    as_json = '{"apiVersion":"kubechores.dev/v1","kind":"ExchangeRate","metadata":{"name":"\\u0075sd"},"spec":null}'
+    (told,) = refused(sandbox, "-f", written(tmp_path, as_json, "rates.json"), job="fetch-rates")
+    assert told.endswith("ExchangeRate usd: spec: None is not of type 'object'")
