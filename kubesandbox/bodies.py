@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from . import kinds, protobuf
+from . import deep_json, kinds, protobuf
 from .cluster import Call
 from .errors import bad_request, invalid, invalid_value, unsupported_media_type
 
@@ -28,7 +28,7 @@ def parse(call: Call) -> Any:
         if "yaml" in kind:
             return load_yaml(call.body)
         if "json" in kind or kind == "":
-            return msgspec.json.decode(call.body)
+            return deep_json.decode(call.body)
     except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
         shown = call.body[:200].decode(errors="replace") if call.resource.kind != "Secret" else "..."
         why = "unexpected end of JSON input" if "truncated" in str(error) else str(error)

@@ -176,6 +176,24 @@ def _ordered(node: dict[str, Any], path: Path, members: Set[Path]) -> dict[str, 
     return out
 
 
+def is_valid(tree: Any) -> bool:
+    """Whether the server takes a FieldsV1 that a client sends."""
+    if tree is None or isinstance(tree, msgspec.Raw):
+        return True
+    return isinstance(tree, dict) and all(_is_element(name) and is_valid(inner) for name, inner in tree.items())
+
+
+def _is_element(name: str) -> bool:
+    kind, colon, rest = name.partition(":")
+    if kind not in ("k", "v", "i"):
+        return bool(colon) or name == "."
+    try:
+        value = msgspec.json.decode(rest.encode())
+    except msgspec.DecodeError:
+        return False
+    return kind == "v" or isinstance(value, dict if kind == "k" else int)
+
+
 def decode(tree: Any) -> FieldSet:
     """The set of a FieldsV1."""
     found: FieldSet = set()
@@ -187,6 +205,8 @@ def _decode(node: dict[str, Any], path: Path, found: FieldSet) -> None:
     for element, inner in node.items():
         if element == ".":
             found.add(path)
+        elif element[0] not in _ORDER:
+            continue
         elif inner:
             _decode(inner, (*path, element), found)
         else:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from . import fields
 from .errors import ApiError, Cause
 from .fields import FieldSet, Shape
@@ -56,11 +58,12 @@ class Manager:
 
 @dataclass
 class Entry:
-    """One entry of managedFields."""
+    """One entry of managedFields; `deep` is its fieldsV1 if that is too deep to be decoded, which no write changes."""
 
     manager: Manager
     time: str
     owned: FieldSet = field(default_factory=set)
+    deep: msgspec.Raw | None = None
 
     def as_dict(self) -> Obj:
         """The entry as the API shows it."""
@@ -70,7 +73,7 @@ class Entry:
             "apiVersion": self.manager.api_version,
             "time": self.time,
             "fieldsType": "FieldsV1",
-            "fieldsV1": fields.encode(frozenset(self.owned)),
+            "fieldsV1": self.deep or fields.encode(frozenset(self.owned)),
         }
         if not self.time:
             del out["time"]
@@ -85,12 +88,19 @@ def _decode(raw: Any) -> dict[Key, Entry]:
         manager = Manager(
             item.get("manager", ""), item.get("operation", ""), item.get("apiVersion", ""), item.get("subresource", "")
         )
-        entries[manager.key()] = Entry(manager, item.get("time") or "", fields.decode(item.get("fieldsV1")))
+        tree = item.get("fieldsV1")
+        deep = tree if isinstance(tree, msgspec.Raw) else None
+        entries[manager.key()] = Entry(manager, item.get("time") or "", set() if deep else fields.decode(tree), deep)
     return entries
 
 
 def _well_formed(raw: Any) -> bool:
-    return all(item.get("operation") in ("Apply", "Update") and item.get("fieldsType") == "FieldsV1" for item in raw)
+    return all(
+        item.get("operation") in ("Apply", "Update")
+        and item.get("fieldsType") == "FieldsV1"
+        and fields.is_valid(item.get("fieldsV1"))
+        for item in raw
+    )
 
 
 def _known(live: Obj, new: Obj, subresource: str) -> dict[Key, Entry]:
@@ -143,7 +153,7 @@ def updated(live: Obj, new: Obj, shape: Shape, manager: Manager, now: datetime, 
         previous = entries.get(key)
         owned = taken | (previous.owned if previous else set())
         entries[key] = Entry(manager, _stamp(now), owned)
-    return _with_entries(new, {k: entry for k, entry in entries.items() if entry.owned})
+    return _with_entries(new, {k: entry for k, entry in entries.items() if entry.owned or entry.deep})
 
 
 def _counted(touched: FieldSet, ignored: Collection[str]) -> FieldSet:
@@ -177,7 +187,7 @@ def applied(
     _settle(entries, key, difference, force)
     if live == merged:
         entries[key] = replace(entries[key], time=previous.time if previous else "")
-    return _with_entries(merged, {k: entry for k, entry in entries.items() if entry.owned})
+    return _with_entries(merged, {k: entry for k, entry in entries.items() if entry.owned or entry.deep})
 
 
 def _dropped(before: FieldSet, entries: dict[Key, Entry]) -> FieldSet:
