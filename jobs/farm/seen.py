@@ -89,11 +89,12 @@ def _farm_pod(body: bytes) -> FarmPod | Look:
 
 
 def _look(body: bytes) -> FarmPod | Look:
-    if len(body) > _MOST_FARM_POD_BYTES:
-        raise InvalidObjectError(f"it has {len(body) >> 10} KiB, more than {_MOST_FARM_POD_BYTES >> 10}")
-    whole = decode_plain(body)
+    read, whole = decode(body, FarmPodObject), decode_plain(body)
     whole["metadata"].pop("managedFields", None)  # left out, they stay as they are
-    return Look(decode(body, FarmPodObject).reduced, msgspec.json.encode(whole))
+    document = msgspec.json.encode(whole)
+    if len(document) > _MOST_FARM_POD_BYTES:
+        raise InvalidObjectError(f"it has {len(document) >> 10} KiB, more than {_MOST_FARM_POD_BYTES >> 10}")
+    return Look(read.reduced, document)
 
 
 def _pod(body: bytes) -> Pod:

@@ -30,6 +30,7 @@ pytestmark = [
     pytest.mark.skipif(refused() is not None, reason=str(refused())),
 ]
 HOSTILE = 16
+MANY = 40
 MIB = 1 << 20
 Limited = Callable[..., Ran]
 
@@ -85,7 +86,7 @@ def test_stamped_objects_with_large_labels_do_not_end_sync_copies(api: Api, limi
     home, tenant, team = api.namespace("home"), api.namespace("tenant"), api.namespace("team")
     source = api.create(configmap(home))
     forged = [
-        configmap(tenant, f"forged-{n}", labels={**stamp("sync-copies"), **many_labels(n)}) for n in range(HOSTILE)
+        configmap(tenant, f"forged-{n}", labels={**stamp("sync-copies"), **many_labels(n)}) for n in range(MANY)
     ]
     in_parallel(api.create, forged)
     api.create(rule("memory", home, team))
@@ -122,7 +123,7 @@ def test_stamped_objects_with_large_data_do_not_end_fetch_rates(api: Api, limite
     labels = stamp("fetch-rates", tenant)
     forged = [
         configmap(tenant, f"f-{n}", labels={**labels, **many_labels(n, 400_000)}, data=large(n, 500_000))
-        for n in range(HOSTILE)
+        for n in range(MANY)
     ]
     in_parallel(api.create, forged)
     api.create(exchange_rate(shop))
@@ -141,7 +142,8 @@ def _fetch(limited: Limited, rates: RatesServer) -> Ran:
 def test_large_workloads_and_their_config_do_not_end_roll_workloads(api: Api, limited: Limited) -> None:
     space, good = api.namespace("tenant"), api.namespace("shop")
     in_parallel(api.create, [configmap(space, f"large-{n}", data=large(n)) for n in range(HOSTILE)])
-    api.create(configmap(space, "keys", data={f"k{n:06}": "" for n in range(60_000)}))
+    keys = {f"k{n:06}": "" for n in range(60_000)}
+    in_parallel(api.create, [configmap(space, f"keys-{n}", data=keys) for n in range(HOSTILE)])
     api.create(configmap(good))
     hostile = [_hostile_workload(space, n) for n in range(HOSTILE)]
     in_parallel(api.create, hostile)
@@ -156,7 +158,7 @@ def test_large_workloads_and_their_config_do_not_end_roll_workloads(api: Api, li
 def _hostile_workload(namespace: str, number: int) -> Object:
     volumes: list[Any] = [{"name": f"v{n}", "configMap": {"name": f"large-{n}"}} for n in range(HOSTILE)]
     env = [
-        {"name": f"E{n}", "valueFrom": {"configMapKeyRef": {"name": "keys", "key": f"k{n:06}", "optional": True}}}
+        {"name": f"E{n}", "valueFrom": {"configMapKeyRef": {"name": f"keys-{n % HOSTILE}", "key": f"k{n:06}"}}}
         for n in range(1000)
     ]
     made = workload(namespace, f"web-{number}", pod={"volumes": volumes, "container": {"env": env}})
