@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Container, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -217,5 +218,6 @@ def _spellings(content: Content) -> set[str]:
     """Return how values of a Secret may be quoted: in base64, decoded, line by line; what is shorter hides nothing."""
     found = set(content.data.values())
     for value in content.data.values():
-        found |= set(b64decode(value).decode(errors="replace").splitlines())
+        with suppress(ValueError):  # not base64, which only another server than kube-apiserver serves
+            found |= set(b64decode(value).decode(errors="replace").splitlines())
     return {spelling for spelling in found if len(spelling) >= _SHORTEST_HIDDEN}

@@ -145,9 +145,8 @@ def test_large_workloads_and_their_config_do_not_end_roll_workloads(api: Api, li
     keys = {f"k{n:06}": "" for n in range(60_000)}
     in_parallel(api.create, [configmap(space, f"keys-{n}", data=keys) for n in range(HOSTILE)])
     api.create(configmap(good))
-    hostile = [_hostile_workload(space, n) for n in range(HOSTILE)]
-    in_parallel(api.create, hostile)
     made = settle(api, api.create(workload(good)))
+    in_parallel(api.create, [_hostile_workload(space, n) for n in range(HOSTILE)])
 
     ran = limited("roll-workloads", "--settle", "0", "--cool-down", "0")
 
