@@ -1,36 +1,59 @@
 """Which API server to talk to, and as whom: kubeconfig with its contexts and plugins, or the service account of a pod.
 
-The only importer of `kubernetes`, which reads kubeconfigs. It takes a third of a second and 20 MB, and is therefore
-imported where it is used: not in a pod, where a run begins every minute and three files say all.
+What only a kubeconfig needs is imported where it is used: not in a pod, where a run begins every minute and three files
+say all.
 """
 
 from __future__ import annotations
 
+import base64
+import ipaddress
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from jobs.kit.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    from jobs.kit.kubeconfig import Chosen, Cluster, User
+
 # Asking costs more than the request that it is for; a token outlives its replacement by minutes.
 _FRESH_SECONDS = 5.0
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+# What would end a header's line, and what has no UTF-8.
+_NOT_IN_A_HEADER = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_PROXIES = ("http", "https", "socks5")
+
+
+class Certificate(NamedTuple):
+    """A client certificate and its key, as PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+def _no_certificate() -> Certificate | None:
+    return None
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """An API server and how to reach it. `authorization` returns the header's value, fresh for each request."""
+    """An API server and how to reach it.
+
+    `authorization` returns the header's value and `certificate` the client certificate, fresh for each request.
+    """
 
     server: str
     authorization: Callable[[], str]
     ca_file: str | None = None
+    ca_data: bytes = b""
     verify: bool = True
-    cert_file: str | None = None
-    key_file: str | None = None
+    certificate: Callable[[], Certificate | None] = _no_certificate
     connect_to: str | None = None
     proxy: str | None = None
     no_proxy: str | None = None
@@ -61,31 +84,227 @@ def connect(
     home = Path(environ.get("HOME") or "/") / ".kube" / "config"
     named = kubeconfig or environ.get("KUBECONFIG")
     if named or context or home.is_file():
-        return _from_kubeconfig(named or str(home), context)
+        return _from_kubeconfig(named or str(home), context, environ)
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return _from_pod(environ, service_account)
     raise ConfigurationError("no cluster: not in a pod, and no kubeconfig found; use --kubeconfig or set KUBECONFIG")
 
 
-def _from_kubeconfig(path: str, context: str | None) -> Connection:
-    import yaml
-    from kubernetes import config
-    from kubernetes.client import Configuration
+def _from_kubeconfig(paths: str, name: str | None, environ: Mapping[str, str]) -> Connection:
+    from jobs.kit.kubeconfig import choose
 
-    if not any(each.startswith("~") or Path(each).exists() for each in path.split(os.pathsep) if each):
-        raise ConfigurationError(f"kubeconfig {path} cannot be used: there is no such file")
-    configuration = Configuration()
+    chosen = choose(paths, name)
+    server = _server(chosen)
+    proxy, no_proxy = _proxy(chosen, server, environ)
+    if _has_secret(chosen.user) and not _is_private(server, proxy):
+        raise chosen.problem(
+            f"cluster {chosen.context.cluster!r}: server {server}: a token or password is not sent over http;"
+            " use https, or remove it from the user"
+        )
+    authorization, certificate = _credentials(chosen, server, proxy, environ)
+    host, connect_to = _under_its_tls_name(chosen, server)
+    endpoint = Endpoint(
+        host,
+        authorization,
+        ca_file=chosen.cluster.certificate_authority or None,
+        ca_data=_authority(chosen),
+        verify=not chosen.cluster.insecure_skip_tls_verify,
+        certificate=certificate,
+        connect_to=connect_to,
+        proxy=proxy,
+        no_proxy=no_proxy,
+    )
+    return Connection(endpoint, chosen.context.namespace or "default", chosen.name)
+
+
+def _server(chosen: Chosen) -> str:
+    """Return the URL of the API server, without what is not sent to it: a query and a fragment."""
+    server, where = chosen.cluster.server, f"cluster {chosen.context.cluster!r}: server"
+    if not server:
+        raise chosen.problem(f"{where} is not set")
+    if "@" in server:
+        raise chosen.problem(f"{where} holds a user name or password; move it to the user")
+    parts = _url_parts(server)
+    if parts is None or parts[0] not in ("http", "https"):
+        raise chosen.problem(f"{where} {server!r} is not a URL of https; write https://HOST:PORT")
+    return urlunsplit(urlsplit(server)._replace(query="", fragment="")).rstrip("/")
+
+
+def _url_parts(url: str) -> tuple[str, str] | None:
+    """Return scheme and host of a URL, or None if it has no host, or a character that a URL cannot have."""
     try:
-        contexts, active = config.list_kube_config_contexts(path)
-        chosen = next((c for c in contexts if c["name"] == context), None) if context else active
-        if chosen is None:
-            names = ", ".join(sorted(c["name"] for c in contexts)) or "none"
-            raise ConfigurationError(f"context {context!r} is not in {path}; it has: {names}")
-        config.load_kube_config(path, context=chosen["name"], client_configuration=configuration)
-    except (config.ConfigException, OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"kubeconfig {path} cannot be used: {' '.join(str(error).split())}") from error
-    namespace = chosen["context"].get("namespace") or "default"
-    return Connection(_endpoint(configuration), namespace, chosen["name"])
+        parts = urlsplit(url)
+        is_whole = parts.hostname and parts.port != 0 and not re.search(r"\s", url) and url.isprintable()
+    except ValueError:
+        return None
+    return (parts.scheme, parts.hostname or "") if is_whole else None
+
+
+def _proxy(chosen: Chosen, server: str, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """Return the proxy, and for which hosts it is not used: that of the cluster for none, that of the environment."""
+    if chosen.cluster.proxy_url:
+        where = f"cluster {chosen.context.cluster!r}: proxy-url"
+        return _checked_proxy(chosen, chosen.cluster.proxy_url, where), None
+    scheme, host = _url_parts(server) or ("", "")
+    name = f"{scheme}_proxy"
+    url = environ.get(name.upper()) or environ.get(name)
+    if not url or _is_loopback(host):
+        return None, None
+    url = url if "://" in url else f"http://{url}"
+    return _checked_proxy(chosen, url, f"${name.upper()}"), environ.get("NO_PROXY") or environ.get("no_proxy")
+
+
+def _checked_proxy(chosen: Chosen, url: str, where: str) -> str:
+    parts = _url_parts(url)
+    if parts is None or parts[0] not in _PROXIES:  # nor is it shown: a password may be anywhere in it
+        raise chosen.problem(f"{where} is not a URL of a proxy; its scheme must be {', '.join(_PROXIES)}")
+    # As in Go, the proxy resolves the server's name.
+    return url.replace("socks5://", "socks5h://", 1) if parts[0] == "socks5" else url
+
+
+def _has_secret(user: User) -> bool:
+    return bool(user.token or user.token_file or user.username or user.password or user.exec)
+
+
+def _is_private(server: str, proxy: str | None) -> bool:
+    """Whether nobody else can read what is sent: it is encrypted up to the server, or does not leave the machine."""
+    scheme, host = _url_parts(server) or ("", "")
+    return scheme == "https" or (_is_loopback(host) and not proxy)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _authority(chosen: Chosen) -> bytes:
+    """Return certificate-authority-data, having checked that it, or the file, is a certificate."""
+    cluster, where = chosen.cluster, f"cluster {chosen.context.cluster!r}: certificate-authority"
+    if cluster.certificate_authority:
+        _pem(chosen, where, cluster.certificate_authority, b"")
+    elif cluster.certificate_authority_data:
+        return _pem(chosen, where, "", cluster.certificate_authority_data)
+    return b""
+
+
+def _pem(chosen: Chosen, where: str, path: str, data: bytes) -> bytes:
+    """Return the content of a file, or else `data`."""
+    try:
+        content = Path(path).read_bytes() if path else data
+    except OSError as error:
+        raise chosen.problem(f"{where} cannot be read: {error}") from error
+    if b"-----BEGIN " not in content:
+        raise chosen.problem(f"{where if path else f'{where}-data'} is not PEM")
+    return content
+
+
+def _credentials(
+    chosen: Chosen, server: str, proxy: str | None, environ: Mapping[str, str]
+) -> tuple[Callable[[], str], Callable[[], Certificate | None]]:
+    """Return the user's credentials. As in client-go, a credential plugin is used where there are no others."""
+    user = chosen.user
+    certificate = _certificate(chosen)
+    if user.exec and not (user.token or user.token_file or user.username or user.password or certificate):
+        return _of_plugin(chosen, server, proxy, environ)
+    authorization = _authorization(chosen)
+    authorization()  # a token that cannot be read is a reason not to begin
+    return authorization, lambda: certificate
+
+
+def _authorization(chosen: Chosen) -> Callable[[], str]:
+    user, name = chosen.user, f"user {chosen.context.user!r}"
+    if user.token_file:
+        return _cached(lambda: _bearer(_token_of_file(chosen), f"{name}: tokenFile {user.token_file}"))
+    if user.token:
+        return lambda: _bearer(user.token, f"{name}: token")
+    if user.username or user.password:
+        basic = base64.b64encode(f"{user.username}:{user.password}".encode(errors="surrogateescape")).decode()
+        return lambda: f"Basic {basic}"
+    return lambda: ""
+
+
+def _token_of_file(chosen: Chosen) -> str:
+    """Return the token of the file, which takes precedence over `token` while it can be read."""
+    user = chosen.user
+    try:
+        token = Path(user.token_file).read_text().strip() or user.token
+    except (OSError, UnicodeDecodeError) as error:
+        if user.token:
+            return user.token
+        raise chosen.problem(f"user {chosen.context.user!r}: tokenFile cannot be read: {error}") from error
+    if not token:
+        raise chosen.problem(f"user {chosen.context.user!r}: tokenFile {user.token_file} is empty")
+    return token
+
+
+def _bearer(token: str, where: str) -> str:
+    return f"Bearer {header_value(token, where)}"
+
+
+def header_value(value: str, where: str) -> str:
+    """Return the value if a header can have it.
+
+    Raises:
+        ConfigurationError: a character in it would end the header's line, or has no UTF-8; the value is not shown.
+    """
+    if _NOT_IN_A_HEADER.search(value):
+        raise ConfigurationError(f"{where} holds a control character, such as a newline; remove it")
+    return value
+
+
+def _certificate(chosen: Chosen) -> Certificate | None:
+    user, name = chosen.user, f"user {chosen.context.user!r}"
+    if not (user.client_certificate or user.client_certificate_data):
+        return None
+    return Certificate(
+        _pem(chosen, f"{name}: client-certificate", user.client_certificate, user.client_certificate_data),
+        _pem(chosen, f"{name}: client-key", user.client_key, user.client_key_data),
+    )
+
+
+def _of_plugin(
+    chosen: Chosen, server: str, proxy: str | None, environ: Mapping[str, str]
+) -> tuple[Callable[[], str], Callable[[], Certificate | None]]:
+    from jobs.kit.plugin import Plugin
+
+    user = chosen.user
+    assert user.exec
+    cluster = _cluster_info(chosen.cluster, server, proxy) if user.exec.provide_cluster_info else None
+    plugin = Plugin(chosen.context.user, user.exec, cluster, environ)
+
+    def authorization() -> str:
+        token = plugin.credential().token
+        return _bearer(token, f"user {chosen.context.user!r}: the token of the credential plugin") if token else ""
+
+    def certificate() -> Certificate | None:
+        credential = plugin.credential()
+        if not credential.client_certificate_data or not credential.client_key_data:
+            return None
+        return Certificate(credential.client_certificate_data.encode(), credential.client_key_data.encode())
+
+    authorization()  # a plugin that fails is a reason not to begin
+    return authorization, certificate
+
+
+def _cluster_info(cluster: Cluster, server: str, proxy: str | None) -> dict[str, Any]:
+    """Return what an ExecCredential says of the cluster.
+
+    https://kubernetes.io/docs/reference/config-api/client-authentication.v1/#client-authentication-k8s-io-v1-Cluster
+    """
+    path = cluster.certificate_authority
+    authority = Path(path).read_bytes() if path else cluster.certificate_authority_data
+    config = (each.extension for each in cluster.extensions if each.name == "client.authentication.k8s.io/exec")
+    info = {
+        "tls-server-name": cluster.tls_server_name,
+        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+        "certificate-authority-data": base64.b64encode(authority).decode(),
+        "proxy-url": cluster.proxy_url or proxy,
+        "disable-compression": cluster.disable_compression,
+        "config": next(config, None),
+    }
+    return {"server": server, **{name: value for name, value in info.items() if value}}
 
 
 def _from_pod(environ: Mapping[str, str], service_account: Path) -> Connection:
@@ -98,21 +317,21 @@ def _from_pod(environ: Mapping[str, str], service_account: Path) -> Connection:
     _, _, namespace = (_read(each) for each in (token, ca, service_account / "namespace"))
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     # Read again and again: the kubelet replaces the token before it expires.
-    authorization = _now_and_then(lambda: f"Bearer {_read(token)}")
+    authorization = _cached(lambda: _bearer(_read(token), f"the pod's service account: {token}"))
     return Connection(Endpoint(server, authorization, ca_file=str(ca)), namespace, in_pod=True)
 
 
 def _read(path: Path) -> str:
     try:
         text = path.read_text().strip()
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"the pod's service account cannot be used: {error}") from error
     if not text:
         raise ConfigurationError(f"the pod's service account cannot be used: {path} is empty")
     return text
 
 
-def _now_and_then(ask: Callable[[], str]) -> Callable[[], str]:
+def _cached(ask: Callable[[], str]) -> Callable[[], str]:
     """Return a function that asks again only after some seconds."""
     asked, answer = 0.0, ""
 
@@ -126,34 +345,14 @@ def _now_and_then(ask: Callable[[], str]) -> Callable[[], str]:
     return cached
 
 
-def _endpoint(configuration: Any) -> Endpoint:
-    def ask() -> str:
-        # Refreshes what has expired: a projected token is read again, an exec plugin is asked again.
-        token = configuration.get_api_key_with_prefix("authorization", alias="BearerToken")
-        if token:
-            return str(token)
-        return str(configuration.get_basic_auth_token()) if configuration.username else ""
-
-    server, connect_to = _under_its_tls_name(configuration.host.rstrip("/"), configuration.tls_server_name)
-    return Endpoint(
-        server,
-        _now_and_then(ask),
-        ca_file=configuration.ssl_ca_cert,
-        verify=bool(configuration.verify_ssl),
-        cert_file=configuration.cert_file,
-        key_file=configuration.key_file,
-        connect_to=connect_to,
-        proxy=configuration.proxy,
-        no_proxy=configuration.no_proxy,
-    )
-
-
-def _under_its_tls_name(server: str, tls_server_name: str | None) -> tuple[str, str | None]:
+def _under_its_tls_name(chosen: Chosen, server: str) -> tuple[str, str | None]:
     """Return the URL that TLS is to verify, and libcurl's rule for where to connect instead (CURLOPT_CONNECT_TO)."""
-    if not tls_server_name:
+    name, parts = chosen.cluster.tls_server_name, urlsplit(server)
+    if not name or parts.scheme != "https":
         return server, None
-    parts = urlsplit(server)
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        raise chosen.problem(f"cluster {chosen.context.cluster!r}: tls-server-name {name!r} is not the name of a host")
     port = parts.port or 443
-    named = urlunsplit(parts._replace(netloc=f"{tls_server_name}:{port}"))
+    named = urlunsplit(parts._replace(netloc=f"{name}:{port}"))
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    return named, f"{tls_server_name}:{port}:{host}:{port}"
+    return named, f"{name}:{port}:{host}:{port}"

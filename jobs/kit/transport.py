@@ -32,6 +32,7 @@ BYTES_IN_FLIGHT = 8 << 20  # of requests and their answers: a run has 128 MiB of
 ANSWER_BYTES = BYTES_IN_FLIGHT // IN_FLIGHT  # the longest answer that is read, where a request sets no other limit
 
 _LONGEST_WAIT = 0.2  # in which a stop may go unnoticed
+_PROTOCOLS = pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 
 
@@ -313,6 +314,10 @@ class Transport:
         request, endpoint = attempt.request, self._endpoint
         handle.setopt(pycurl.URL, endpoint.server + request.path)
         handle.setopt(pycurl.PATH_AS_IS, 1)  # a name with dots must not lead elsewhere
+        handle.setopt(pycurl.PROTOCOLS, _PROTOCOLS)
+        handle.setopt(
+            pycurl.REDIR_PROTOCOLS, _PROTOCOLS
+        )  # though no redirect is followed: it is an answer as any other
         if endpoint.connect_to:
             handle.setopt(pycurl.CONNECT_TO, [endpoint.connect_to])
         handle.setopt(pycurl.HTTPHEADER, self._headers(request))
@@ -328,12 +333,14 @@ class Transport:
         _secure(handle, endpoint)
         return handle
 
-    def _headers(self, request: Request) -> list[str]:
+    def _headers(self, request: Request) -> list[bytes]:
         headers = [f"Accept: {request.accept}", f"User-Agent: {self._user_agent}", "Expect:"]
         if request.body is not None:
             headers.append(f"Content-Type: {request.content_type}")
         authorization = self._endpoint.authorization()
-        return [*headers, f"Authorization: {authorization}"] if authorization else headers
+        if authorization:
+            headers.append(f"Authorization: {authorization}")
+        return [header.encode() for header in headers]
 
 
 def _finished(stream: _Stream) -> list[tuple[Any, tuple[int, str] | None]]:
@@ -387,10 +394,16 @@ def _public_authorities() -> str:
 
 
 def _secure(handle: Any, endpoint: Endpoint) -> None:
-    handle.setopt(pycurl.CAINFO, endpoint.ca_file or _public_authorities())
-    if endpoint.cert_file:
-        handle.setopt(pycurl.SSLCERT, endpoint.cert_file)
-        handle.setopt(pycurl.SSLKEY, endpoint.key_file or endpoint.cert_file)
+    # As in Go, the authority of the cluster is also that of a proxy with https.
+    if endpoint.ca_data:
+        handle.setopt(pycurl.CAINFO_BLOB, endpoint.ca_data)
+        handle.setopt(pycurl.PROXY_CAINFO_BLOB, endpoint.ca_data)
+    else:
+        handle.setopt(pycurl.CAINFO, endpoint.ca_file or _public_authorities())
+        handle.setopt(pycurl.PROXY_CAINFO, endpoint.ca_file or _public_authorities())
+    if certificate := endpoint.certificate():
+        handle.setopt(pycurl.SSLCERT_BLOB, certificate.certificate)
+        handle.setopt(pycurl.SSLKEY_BLOB, certificate.key)
     if not endpoint.verify:
         handle.setopt(pycurl.SSL_VERIFYPEER, 0)
         handle.setopt(pycurl.SSL_VERIFYHOST, 0)

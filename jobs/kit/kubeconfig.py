@@ -1,0 +1,350 @@
+"""Kubeconfigs: files read, merged and validated as kubectl does it. docs/kubeconfig.md says what becomes of each field.
+
+The types are those of https://github.com/kubernetes/client-go/blob/master/tools/clientcmd/api/v1/types.go.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import Struct, field
+
+from jobs.kit.errors import ConfigurationError
+from jobs.kit.log import log
+
+
+class NamedExtension(Struct):
+    """What another program keeps in a kubeconfig."""
+
+    name: str = ""
+    extension: Any = None
+
+
+class EnvVar(Struct):
+    """A variable that a credential plugin gets."""
+
+    name: str = ""
+    value: str = ""
+
+
+class Exec(Struct, rename="camel"):
+    """A credential plugin: a command that prints an ExecCredential."""
+
+    command: str = ""
+    args: list[str] = []
+    env: list[EnvVar] = []
+    api_version: str = ""
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    interactive_mode: str = ""
+
+
+class AuthProvider(Struct):
+    """A plugin that kubectl has built in."""
+
+    name: str = ""
+    config: dict[str, str] = {}
+
+
+class Cluster(Struct, rename="kebab"):
+    """An API server and how to reach it."""
+
+    server: str = ""
+    tls_server_name: str = ""
+    insecure_skip_tls_verify: bool = False
+    certificate_authority: str = ""
+    certificate_authority_data: bytes = b""
+    proxy_url: str = ""
+    disable_compression: bool = False
+    extensions: list[NamedExtension] = []
+
+
+class User(Struct, rename="kebab"):
+    """Credentials, and whom to impersonate with them."""
+
+    client_certificate: str = ""
+    client_certificate_data: bytes = b""
+    client_key: str = ""
+    client_key_data: bytes = b""
+    token: str = ""
+    token_file: str = field(default="", name="tokenFile")
+    as_user: str = field(default="", name="as")
+    as_uid: str = ""
+    as_groups: list[str] = []
+    as_user_extra: dict[str, list[str]] = {}
+    username: str = ""
+    password: str = ""
+    auth_provider: AuthProvider | None = None
+    exec: Exec | None = None
+    extensions: list[NamedExtension] = []
+
+
+class Context(Struct):
+    """A cluster, a user and a namespace, by name."""
+
+    cluster: str = ""
+    user: str = ""
+    namespace: str = ""
+    extensions: list[NamedExtension] = []
+
+
+class NamedCluster(Struct):
+    """A cluster and its name."""
+
+    name: str
+    cluster: Cluster = field(default_factory=Cluster)
+
+
+class NamedUser(Struct):
+    """A user and its name."""
+
+    name: str
+    user: User = field(default_factory=User)
+
+
+class NamedContext(Struct):
+    """A context and its name."""
+
+    name: str
+    context: Context = field(default_factory=Context)
+
+
+class Preferences(Struct):
+    """What no program of Kubernetes reads."""
+
+    colors: bool = False
+    extensions: list[NamedExtension] = []
+
+
+class Kubeconfig(Struct):
+    """One file."""
+
+    kind: str = ""
+    api_version: str = field(default="", name="apiVersion")
+    preferences: Preferences | None = None
+    clusters: list[NamedCluster] = []
+    users: list[NamedUser] = []
+    contexts: list[NamedContext] = []
+    current_context: str = field(default="", name="current-context")
+    extensions: list[NamedExtension] = []
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A context and what it names, with absolute paths, validated."""
+
+    source: str
+    name: str
+    context: Context
+    cluster: Cluster
+    user: User
+
+    def problem(self, text: str) -> ConfigurationError:
+        """Return the error that one field of the context's cluster or user is."""
+        return ConfigurationError(f"{_unusable(self.source)}: context {self.name!r}: {text}")
+
+
+def choose(paths: str, context: str | None) -> Chosen:
+    """Return a context, or the current one, of the files in `paths`, which are separated as in $KUBECONFIG.
+
+    The first file that has a cluster, user or context of a name wins.
+
+    Raises:
+        ConfigurationError: a file, or what the context names, cannot be used; holds every problem found.
+    """
+    found = [path for each in paths.split(os.pathsep) if each and (path := Path(each).expanduser()).exists()]
+    if not found:
+        raise ConfigurationError(f"{_unusable(paths)}: there is no such file")
+    files = [_read(path) for path in found]
+    contexts = _merged((each.name, each.context) for file in files for each in file.contexts)
+    name = context or next((file.current_context for file in files if file.current_context), "")
+    if not name:
+        raise ConfigurationError(f"{_unusable(paths)}: current-context is not set; use --context")
+    if name not in contexts:
+        names = ", ".join(sorted(contexts)) or "none"
+        raise ConfigurationError(f"{_unusable(paths)}: context {name!r} is not in it; it has: {names}")
+    clusters = _merged((each.name, each.cluster) for file in files for each in file.clusters)
+    users = _merged((each.name, each.user) for file in files for each in file.users)
+    chosen = contexts[name]
+    problems = [*_missing(chosen, clusters, users)]
+    cluster, user = clusters.get(chosen.cluster, Cluster()), users.get(chosen.user, User())
+    problems = problems or [*_cluster_problems(chosen.cluster, cluster), *_user_problems(chosen.user, user)]
+    if problems:
+        raise ConfigurationError(*(f"{_unusable(paths)}: context {name!r}: {problem}" for problem in problems))
+    return Chosen(paths, name, chosen, cluster, user)
+
+
+def _unusable(path: object) -> str:
+    return f"kubeconfig {path} cannot be used"
+
+
+Named = TypeVar("Named")
+
+
+def _merged(named: Iterable[tuple[str, Named]]) -> dict[str, Named]:
+    merged: dict[str, Named] = {}
+    for name, value in named:
+        merged.setdefault(name, value)
+    return merged
+
+
+def _read(path: Path) -> Kubeconfig:
+    document = _document(path)
+    try:
+        config = msgspec.convert(document, Kubeconfig)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"{_unusable(path)}: {_with_field(str(error))}") from None
+    if config.kind not in ("", "Config") or config.api_version not in ("", "v1"):
+        raise ConfigurationError(f"{_unusable(path)}: kind and apiVersion are not Config and v1")
+    if repeated := [*_repeated("clusters", config), *_repeated("users", config), *_repeated("contexts", config)]:
+        raise ConfigurationError(*(f"{_unusable(path)}: {each}" for each in repeated))
+    for field_path in _unknown(document, Kubeconfig):
+        # As kubectl: what it does not know it ignores. A typo in `as` would be a run with more rights, so it shows.
+        log.warning("kubeconfig %s: unknown field %s is ignored", path, field_path)
+    _resolve(config, path.absolute().parent)
+    return config
+
+
+def _document(path: Path) -> Any:
+    import yaml
+
+    try:
+        with path.open("rb") as file:
+            return _normalized(yaml.safe_load(file) or {})
+    except OSError as error:
+        raise ConfigurationError(f"{_unusable(path)}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        # Neither the line nor what is wrong in it is shown: it may be a token.
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigurationError(f"{_unusable(path)}: it is not YAML{where}") from None
+    except (ValueError, RecursionError):
+        raise ConfigurationError(f"{_unusable(path)}: it is not YAML") from None
+
+
+def _normalized(value: Any, name: Any = "") -> Any:
+    """Return the document without fields that are null, which are not set, and without line ends in base64."""
+    if isinstance(value, dict):
+        return {key: _normalized(each, key) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [_normalized(each) for each in value]
+    return "".join(value.split()) if isinstance(value, str) and str(name).endswith("-data") else value
+
+
+def _with_field(error: str) -> str:
+    """Return an error of msgspec with the field first: users[0].user.as: expected `str`, got `int`."""
+    text, _, where = error.partition(" - at `$")
+    text = text[:1].lower() + text[1:]
+    return f"{where.removesuffix('`').lstrip('.')}: {text}" if where else text
+
+
+def _repeated(kind: str, config: Kubeconfig) -> Iterator[str]:
+    names = [each.name for each in getattr(config, kind)]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"{kind}: the name {name!r} is there twice; rename or remove one"
+
+
+def _unknown(value: Any, struct: type[Struct] | None, path: str = "") -> Iterator[str]:
+    """Yield the paths of fields that the types do not have."""
+    if isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from _unknown(each, struct, f"{path}[{number}]")
+    elif isinstance(value, dict) and struct:
+        known = {each.encode_name: _struct_in(each.type) for each in msgspec.structs.fields(struct)}
+        for name, each in value.items():
+            where = f"{path}.{name}" if path else name
+            if name not in known:
+                yield where
+            yield from _unknown(each, known.get(name), where)
+
+
+def _struct_in(type_: Any) -> type[Struct] | None:
+    """Return the struct that a field's type is, or is a list of."""
+    found = (each for each in (type_, *get_args(type_)) if get_origin(each) is None and isinstance(each, type))
+    return next((each for each in found if issubclass(each, Struct)), None)
+
+
+def _resolve(config: Kubeconfig, folder: Path) -> None:
+    """Make paths absolute: they are relative to the file's folder. A command without a slash is found in $PATH."""
+    for cluster in (each.cluster for each in config.clusters):
+        cluster.certificate_authority = _absolute(cluster.certificate_authority, folder)
+    for user in (each.user for each in config.users):
+        user.client_certificate = _absolute(user.client_certificate, folder)
+        user.client_key = _absolute(user.client_key, folder)
+        user.token_file = _absolute(user.token_file, folder)
+        if user.exec and os.sep in user.exec.command:
+            user.exec.command = _absolute(user.exec.command, folder)
+
+
+def _absolute(path: str, folder: Path) -> str:
+    return str(folder / path) if path else ""
+
+
+def _missing(context: Context, clusters: Mapping[str, Cluster], users: Mapping[str, User]) -> Iterator[str]:
+    if context.cluster not in clusters:
+        yield f"cluster {context.cluster!r} is not in the kubeconfig"
+    if context.user and context.user not in users:
+        yield f"user {context.user!r} is not in the kubeconfig"
+
+
+def _cluster_problems(name: str, cluster: Cluster) -> Iterator[str]:
+    authorities = [cluster.certificate_authority, cluster.certificate_authority_data]
+    if all(authorities):
+        yield f"cluster {name!r} has both certificate-authority and certificate-authority-data; remove one"
+    if any(authorities) and cluster.insecure_skip_tls_verify:
+        yield (
+            f"cluster {name!r} has both insecure-skip-tls-verify and a certificate authority;"
+            " remove insecure-skip-tls-verify"
+        )
+
+
+def _user_problems(name: str, user: User) -> Iterator[str]:
+    if user.auth_provider:
+        yield (
+            f"user {name!r} has the auth-provider {user.auth_provider.name!r}, which is not supported;"
+            " use a credential plugin (exec) instead"
+        )
+    if (user.token or user.token_file) and (user.username or user.password):
+        yield f"user {name!r} has both a token and a username or password; remove one"
+    yield from _certificate_problems(name, user)
+    if user.exec:
+        yield from _exec_problems(name, user.exec)
+
+
+def _certificate_problems(name: str, user: User) -> Iterator[str]:
+    certificates, keys = (
+        [user.client_certificate, user.client_certificate_data],
+        [user.client_key, user.client_key_data],
+    )
+    for kind, both in (("client-certificate", certificates), ("client-key", keys)):
+        if all(both):
+            yield f"user {name!r} has both {kind} and {kind}-data; remove one"
+    if any(certificates) and not any(keys):
+        yield f"user {name!r} has a client certificate and no key; set client-key or client-key-data"
+
+
+_API = "client.authentication.k8s.io"
+_API_VERSIONS = (f"{_API}/v1", f"{_API}/v1beta1")
+_MODES = ("Never", "IfAvailable", "Always")
+
+
+def _exec_problems(name: str, plugin: Exec) -> Iterator[str]:
+    if plugin.api_version.endswith("/v1beta1"):
+        plugin.interactive_mode = plugin.interactive_mode or "IfAvailable"
+    yield from _not_one_of(f"user {name!r}: exec.apiVersion", plugin.api_version, _API_VERSIONS)
+    yield from _not_one_of(f"user {name!r}: exec.interactiveMode", plugin.interactive_mode, _MODES)
+    if not plugin.command:
+        yield f"user {name!r}: exec.command is not set"
+    for number, variable in enumerate(plugin.env):
+        if not variable.name:
+            yield f"user {name!r}: exec.env[{number}].name is not set"
+
+
+def _not_one_of(what: str, value: str, values: Sequence[str]) -> Iterator[str]:
+    if value not in values:
+        yield f"{what} is {value!r}; set it to {' or '.join(values)}"

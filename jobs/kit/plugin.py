@@ -1,0 +1,139 @@
+"""Credential plugins of kubeconfigs: commands that print a token or a client certificate.
+
+https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from jobs.kit.errors import ConfigurationError
+from jobs.kit.kubeconfig import Exec
+
+# A plugin whose credential is expired at once does not run for each request.
+_FRESH_SECONDS = 5.0
+_SHOWN_CHARACTERS = 500
+_JWT = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*")
+
+
+class Credential(Struct, rename="camel"):
+    """What a plugin gave, until when."""
+
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
+    expiration_timestamp: Annotated[datetime, Meta(tz=True)] | None = None
+
+
+class _ExecCredential(Struct, rename="camel"):
+    api_version: str
+    kind: str
+    status: Credential | None = None
+
+
+@dataclass
+class Plugin:
+    """A credential plugin of `user`. `cluster` is what it may know of the cluster, if it is to know that."""
+
+    user: str
+    settings: Exec
+    cluster: Mapping[str, Any] | None = None
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    _credential: Credential | None = None
+    _moment: float = 0.0
+
+    def credential(self) -> Credential:
+        """Return what the plugin gave; it runs again once that expired.
+
+        Raises:
+            ConfigurationError: the plugin failed, or what it printed is not a credential.
+        """
+        if self._credential is None or self._is_expired(self._credential):
+            self._credential = self._checked(self._output())
+            self._moment = time.monotonic()
+        return self._credential
+
+    def _is_expired(self, credential: Credential) -> bool:
+        end = credential.expiration_timestamp
+        if end is None or time.monotonic() - self._moment < _FRESH_SECONDS:
+            return False
+        return datetime.now(timezone.utc) >= end
+
+    def _output(self) -> bytes:
+        command = shutil.which(self.settings.command)
+        if command is None:
+            raise self._problem("is not found", self.settings.install_hint or "install it, or change exec.command")
+        interactive = self._is_interactive()
+        # What an interactive plugin prints to stderr is for the user to act upon while it runs.
+        try:
+            done = subprocess.run(  # noqa: S603 - the kubeconfig's owner chose the command
+                [command, *self.settings.args],
+                env=self._environment(interactive),
+                stdin=None if interactive else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=None if interactive else subprocess.PIPE,
+                check=False,
+            )
+        except (OSError, ValueError) as error:
+            raise self._problem("cannot be run", str(error)) from error
+        if done.returncode:
+            raise self._problem(
+                f"failed with exit code {done.returncode}", (done.stderr or b"").decode(errors="replace")
+            )
+        return done.stdout
+
+    def _is_interactive(self) -> bool:
+        terminal = sys.stdin is not None and sys.stdin.isatty()
+        if self.settings.interactive_mode == "Always" and not terminal:
+            raise self._problem("needs a terminal (interactiveMode: Always)", "standard input is not a terminal")
+        return terminal and self.settings.interactive_mode != "Never"
+
+    def _environment(self, interactive: bool) -> dict[str, str]:
+        spec: dict[str, Any] = {"interactive": interactive}
+        if self.cluster is not None:
+            spec["cluster"] = self.cluster
+        info = {"apiVersion": self.settings.api_version, "kind": "ExecCredential", "spec": spec}
+        own = {each.name: each.value for each in self.settings.env}
+        return {**self.environ, **own, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+
+    def _checked(self, output: bytes) -> Credential:
+        # What the plugin printed is not shown: it may hold a token.
+        try:
+            answer = msgspec.json.decode(output, type=_ExecCredential)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._problem("did not print an ExecCredential", str(error)) from None
+        if (answer.api_version, answer.kind) != (self.settings.api_version, "ExecCredential"):
+            raise self._problem("did not print an ExecCredential", f"its apiVersion is not {self.settings.api_version}")
+        credential = answer.status or Credential()
+        certificate, key = credential.client_certificate_data, credential.client_key_data
+        if bool(certificate) != bool(key):
+            raise self._problem("printed only one of clientCertificateData and clientKeyData")
+        if not credential.token and not certificate:
+            raise self._problem("printed an ExecCredential without token and client certificate")
+        return credential
+
+    def _problem(self, what: str, detail: str = "") -> ConfigurationError:
+        detail = self._printable(detail)
+        problem = f"user {self.user!r}: the credential plugin {self.settings.command!r} {what}"
+        return ConfigurationError(f"{problem}: {detail}" if detail else problem)
+
+    def _printable(self, text: str) -> str:
+        """Return the end of the text on one line, without tokens and with control characters escaped."""
+        text = _JWT.sub("[token]", text)
+        if self._credential and self._credential.token:
+            text = text.replace(self._credential.token, "[token]")
+        text = " ".join(re.split(r"[ \t\r\n]+", text.strip()))
+        text = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+        return text if len(text) <= _SHOWN_CHARACTERS else "..." + text[-_SHOWN_CHARACTERS:]

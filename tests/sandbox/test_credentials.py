@@ -1,0 +1,258 @@
+"""What of a kubeconfig's credentials goes over the wire, and to whom."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from jobs.__main__ import chores
+from jobs.kit.connect import Endpoint, connect
+from jobs.kit.errors import ConfigurationError
+from jobs.kit.transport import Answer, Request, Transport
+from tests.control_plane import make_certificates
+from tests.wire import Recorder, Sent, recorder, socks_proxy
+
+GET = Request("GET", "/version")
+SECRET = "t0ken-of-the-test"
+
+
+def kubeconfig(folder: Path, cluster: dict[str, Any], user: dict[str, Any]) -> Path:
+    """Write a kubeconfig with one context."""
+    path = folder / "kubeconfig"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [{"name": "one", "cluster": cluster}],
+        "users": [{"name": "me", "user": user}],
+        "contexts": [{"name": "here", "context": {"cluster": "one", "user": "me"}}],
+    }
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def plugin(folder: Path, script: str, **settings: Any) -> dict[str, Any]:
+    """A user with a credential plugin that is this shell script."""
+    path = folder / "plugin"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    version = "client.authentication.k8s.io/v1"
+    return {"exec": {"apiVersion": version, "command": str(path), "interactiveMode": "Never", **settings}}
+
+
+def printing(token: str, **status: str) -> str:
+    """The script of a plugin that prints a token."""
+    credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
+    return f"cat <<'END'\n{json.dumps({**credential, 'status': {'token': token, **status}})}\nEND"
+
+
+def run(path: Path, *arguments: str, **env: str) -> Result:
+    """Run sync-copies with a kubeconfig, and no proxy of the environment but what `env` has."""
+    none = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"))
+    result = CliRunner().invoke(chores, ["sync-copies", *arguments], env={**none, **env, "KUBECONFIG": str(path)})
+    assert isinstance(result.exception, SystemExit | None), result.exception
+    assert SECRET not in result.output
+    return result
+
+
+def sent(endpoint: Endpoint) -> Answer:
+    """Send one request."""
+    transport = Transport(endpoint, "tests", retry_seconds=0)
+    try:
+        return transport.send(GET)
+    finally:
+        transport.close()
+
+
+@pytest.fixture
+def server() -> Iterator[Recorder]:
+    with recorder() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the certificate of a server on loopback, which is its own authority."""
+    folder = tmp_path_factory.mktemp("certificates")
+    make_certificates(folder)
+    return folder
+
+
+@pytest.mark.parametrize("credential", ["token", "tokenFile", "password", "plugin"])
+@pytest.mark.parametrize("host", ["api.test", "127.0.0.1"])
+def test_no_credential_goes_over_http_to_another_machine(
+    tmp_path: Path, server: Recorder, credential: str, host: str
+) -> None:
+    (tmp_path / "token").write_text(SECRET)
+    users = {
+        "token": {"token": SECRET},
+        "tokenFile": {"tokenFile": "token"},
+        "password": {"username": "me", "password": SECRET},
+        "plugin": plugin(tmp_path, printing(SECRET)),
+    }
+    # On loopback or not, a proxy is another machine.
+    cluster = {"server": f"http://{host}:8080", "proxy-url": f"http://127.0.0.1:{server.port}"}
+
+    result = run(kubeconfig(tmp_path, cluster, users[credential]))
+
+    assert (result.exit_code, server.requests) == (2, [])
+    assert f"context 'here': cluster 'one': server http://{host}:8080: a token or password is not sent" in result.stderr
+    assert "use https" in result.stderr
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "api.test", "localhost.test", "127.0.0.1.test", "[2001:db8::1]"])
+def test_a_token_is_refused_over_http(tmp_path: Path, host: str) -> None:
+    path = kubeconfig(tmp_path, {"server": f"http://{host}"}, {"token": SECRET})
+
+    with pytest.raises(ConfigurationError, match="not sent over http; use https"):
+        connect(str(path), environ={})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "[::1]"])
+def test_a_token_is_taken_over_http_on_loopback(tmp_path: Path, host: str) -> None:
+    path = kubeconfig(tmp_path, {"server": f"http://{host}"}, {"token": SECRET})
+
+    assert connect(str(path), environ={}).endpoint.authorization() == f"Bearer {SECRET}"
+
+
+def test_a_server_without_credentials_may_be_reached_over_http(tmp_path: Path, server: Recorder) -> None:
+    proxy = f"http://127.0.0.1:{server.port}"
+    path = kubeconfig(tmp_path, {"server": "http://api.test", "proxy-url": proxy}, {})
+
+    assert sent(connect(str(path), environ={}).endpoint).status == 200
+    assert [each.path for each in server.requests] == ["http://api.test/version"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/hostname",
+        "ftp://127.0.0.1",
+        "127.0.0.1:6443",
+        "api.test",
+        "https://",
+        "https:///x",
+        "https://a b",
+        "https://h:port",
+        "https://h\n.test",
+        f"https://me:{SECRET}@api.test",
+        "",
+    ],
+)
+def test_a_server_that_is_not_a_url_of_http_is_refused(tmp_path: Path, url: str) -> None:
+    result = run(kubeconfig(tmp_path, {"server": url, "disable-compression": True}, {"token": SECRET}))
+
+    assert result.exit_code == 2
+    assert "context 'here': cluster 'one': server" in result.stderr
+
+
+def test_the_transport_takes_http_alone(tmp_path: Path) -> None:
+    (tmp_path / "version").write_text("content")
+
+    answer = sent(Endpoint(f"file://{tmp_path}", lambda: ""))
+
+    assert (answer.status, answer.body) == (0, b"")
+    assert 'Protocol "file"' in answer.error
+
+
+def test_a_redirect_is_not_followed(server: Recorder) -> None:
+    with recorder(location=f"http://127.0.0.1:{server.port}/elsewhere") as first:
+        answer = sent(Endpoint(f"http://127.0.0.1:{first.port}", lambda: f"Bearer {SECRET}"))
+
+    assert (answer.status, len(first.requests), server.requests) == (302, 1, [])
+
+
+def through(proxy: str, folder: Path, certificates: Path, server: Recorder) -> Answer:
+    cluster = {
+        "server": f"https://localhost:{server.port}",
+        "certificate-authority": str(certificates / "ca.crt"),
+        "proxy-url": proxy,
+    }
+    return sent(connect(str(kubeconfig(folder, cluster, {"token": SECRET})), environ={}).endpoint)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_tunnels_https_and_sees_no_credentials(tmp_path: Path, certificates: Path, scheme: str) -> None:
+    own = certificates if scheme == "https" else None
+    with recorder(certificates) as server, recorder(own) as proxy:
+        answer = through(f"{scheme}://u:p@localhost:{proxy.port}", tmp_path, certificates, server)
+
+    assert answer.status == 200, answer.error
+    (tunnel,) = proxy.requests
+    assert (tunnel.method, tunnel.path) == ("CONNECT", f"localhost:{server.port}")
+    assert tunnel.values("authorization") == []
+    assert tunnel.values("proxy-authorization") == ["Basic dTpw"]
+    assert [each.values("authorization") for each in server.requests] == [[f"Bearer {SECRET}"]]
+    assert [each.values("proxy-authorization") for each in server.requests] == [[]]
+
+
+def test_a_socks5_proxy_resolves_the_name(tmp_path: Path, certificates: Path) -> None:
+    with recorder(certificates) as server, socks_proxy() as proxy:
+        answer = through(f"socks5://127.0.0.1:{proxy.port}", tmp_path, certificates, server)
+
+    assert answer.status == 200, answer.error
+    assert proxy.requests == [Sent("SOCKS5", f"localhost:{server.port}")]
+    assert [each.values("authorization") for each in server.requests] == [[f"Bearer {SECRET}"]]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://proxy.test", "socks4://proxy.test", "file:///etc", "proxy.test:3128", f"ftp://me:{SECRET}@proxy.test"],
+)
+def test_a_proxy_of_another_scheme_is_refused(tmp_path: Path, url: str) -> None:
+    result = run(kubeconfig(tmp_path, {"server": "https://api.test", "proxy-url": url}, {"token": SECRET}))
+
+    assert result.exit_code == 2
+    assert "cluster 'one': proxy-url is not a URL of a proxy; its scheme must be http, https, socks5" in result.stderr
+
+
+def test_the_proxy_of_the_environment_is_that_of_the_scheme(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, {"server": "https://api.test"}, {})
+    environ = {"HTTPS_PROXY": "proxy.test:3128", "http_proxy": "http://other.test", "no_proxy": "own.test"}
+
+    endpoint = connect(str(path), environ=environ).endpoint
+
+    assert (endpoint.proxy, endpoint.no_proxy) == ("http://proxy.test:3128", "own.test")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_the_proxy_of_the_environment_is_not_for_loopback(tmp_path: Path, server: Recorder, host: str) -> None:
+    path = kubeconfig(tmp_path, {"server": f"http://{host}:{server.port}"}, {"token": SECRET})
+
+    with recorder() as proxy:
+        answer = sent(connect(str(path), environ={"http_proxy": f"http://127.0.0.1:{proxy.port}"}).endpoint)
+
+    assert (answer.status, len(server.requests), proxy.requests) == (200, 1, [])
+
+
+@pytest.mark.parametrize("character", ["\n", "\r\n", "\0", "\x7f"])
+@pytest.mark.parametrize("credential", ["token", "tokenFile", "plugin"])
+def test_a_token_cannot_add_a_header(tmp_path: Path, server: Recorder, credential: str, character: str) -> None:
+    value = f"{SECRET}{character}Impersonate-User: admin"
+    (tmp_path / "token").write_text(value)
+    users = {
+        "token": {"token": value},
+        "tokenFile": {"tokenFile": "token"},
+        "plugin": plugin(tmp_path, printing(value)),
+    }
+
+    result = run(kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, users[credential]))
+
+    assert (result.exit_code, server.requests) == (2, [])
+    named = "the token of the credential plugin" if credential == "plugin" else credential
+    assert f"user 'me': {named}" in result.stderr
+    assert "holds a control character, such as a newline; remove it" in result.stderr
+
+
+def test_the_newline_at_the_end_of_a_token_file_is_not_part_of_the_token(tmp_path: Path, server: Recorder) -> None:
+    (tmp_path / "token").write_text(f"{SECRET}\n")
+    path = kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, {"tokenFile": "token"})
+
+    assert sent(connect(str(path), environ={}).endpoint).status == 200
+    assert [each.values("authorization") for each in server.requests] == [[f"Bearer {SECRET}"]]

@@ -1,0 +1,132 @@
+"""Servers and proxies on loopback that keep what they were sent."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import select
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socketserver import BaseServer, StreamRequestHandler, ThreadingTCPServer
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One request: its line's words, and its headers with lower-case names, repeated ones in order."""
+
+    method: str
+    path: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def values(self, name: str) -> list[str]:
+        """The values of a header."""
+        return [value for key, value in self.headers if key == name]
+
+
+@dataclass
+class Recorder:
+    """A server, and what it was sent so far."""
+
+    port: int
+    requests: list[Sent] = field(default_factory=list)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Any
+
+    def log_message(self, *_: Any) -> None:
+        """Keep quiet."""
+
+    def _record(self) -> None:
+        # As raw as can be: the parser of the headers takes Latin-1.
+        pairs = ((name.lower(), value.encode("latin-1").decode()) for name, value in self.headers.items())
+        self.server.recorder.requests.append(Sent(self.command, self.path, tuple(pairs)))
+
+    def do_GET(self) -> None:
+        self._record()
+        self.send_response(302 if self.server.location else 200)
+        if self.server.location:
+            self.send_header("Location", self.server.location)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def do_CONNECT(self) -> None:
+        self._record()
+        with socket.create_connection(("127.0.0.1", int(self.path.rpartition(":")[2]))) as there:
+            self.send_response(200)
+            self.end_headers()
+            _splice(self.connection, there)
+        self.close_connection = True
+
+
+class _Socks(StreamRequestHandler):
+    server: Any
+
+    def handle(self) -> None:
+        _, methods = self.rfile.read(2)
+        self.rfile.read(methods)
+        self.wfile.write(b"\x05\x00")
+        kind = self.rfile.read(4)[3]
+        # 3 is a name, which this proxy resolves; 1 and 4 are addresses.
+        host = self.rfile.read({1: 4, 4: 16}.get(kind) or self.rfile.read(1)[0])
+        port = int.from_bytes(self.rfile.read(2), "big")
+        name = host.decode() if kind == 3 else str(ipaddress.ip_address(host))
+        self.server.recorder.requests.append(Sent("SOCKS5", f"{name}:{port}"))
+        with socket.create_connection(("127.0.0.1", port)) as there:
+            self.wfile.write(b"\x05\x00\x00\x01" + bytes(6))
+            _splice(self.connection, there)
+
+
+def _splice(here: socket.socket, there: socket.socket) -> None:
+    pairs = {here: there, there: here}
+    while True:
+        pending = isinstance(here, ssl.SSLSocket) and here.pending()
+        for ready in [here] if pending else select.select(list(pairs), [], [], 30)[0]:
+            data = ready.recv(65536)
+            if not data:
+                return
+            pairs[ready].sendall(data)
+
+
+@contextlib.contextmanager
+def recorder(tls: Path | None = None, location: str = "") -> Iterator[Recorder]:
+    """A server of HTTP, and proxy for CONNECT, with the certificate of a folder; it redirects to `location`."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    if tls:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(tls / "ca.crt", tls / "ca.key")
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.location = location  # type: ignore[attr-defined]
+    with _served(server) as kept:
+        yield kept
+
+
+@contextlib.contextmanager
+def socks_proxy() -> Iterator[Recorder]:
+    """A SOCKS5 proxy."""
+    ThreadingTCPServer.daemon_threads = True
+    with _served(ThreadingTCPServer(("127.0.0.1", 0), _Socks)) as kept:
+        yield kept
+
+
+@contextlib.contextmanager
+def _served(server: BaseServer) -> Iterator[Recorder]:
+    kept = Recorder(server.server_address[1])  # type: ignore[arg-type, index]
+    server.recorder = kept  # type: ignore[attr-defined]
+    server.handle_error = lambda *_: None  # type: ignore[method-assign] # a client that goes is no failure
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield kept
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
