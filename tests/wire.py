@@ -97,12 +97,15 @@ def _splice(here: socket.socket, there: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def recorder(tls: Path | None = None, location: str = "") -> Iterator[Recorder]:
+def recorder(tls: Path | None = None, location: str = "", client_certificates: bool = False) -> Iterator[Recorder]:
     """A server of HTTP, and proxy for CONNECT, with the certificate of a folder; it redirects to `location`."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     if tls:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(tls / "ca.crt", tls / "ca.key")
+        if client_certificates:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(tls / "ca.crt")
         server.socket = context.wrap_socket(server.socket, server_side=True)
     server.location = location  # type: ignore[attr-defined]
     with _served(server) as kept:

@@ -279,7 +279,7 @@ def _of_plugin(
         return _bearer(token, f"user {chosen.context.user!r}: the token of the credential plugin") if token else ""
 
     def certificate() -> Certificate | None:
-        credential = plugin.credential()
+        credential = plugin.latest or plugin.credential()  # of the same run as the token
         if not credential.client_certificate_data or not credential.client_key_data:
             return None
         return Certificate(credential.client_certificate_data.encode(), credential.client_key_data.encode())

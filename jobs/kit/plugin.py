@@ -51,7 +51,7 @@ class Plugin:
     settings: Exec
     cluster: Mapping[str, Any] | None = None
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    _credential: Credential | None = None
+    latest: Credential | None = None
     _moment: float = 0.0
 
     def credential(self) -> Credential:
@@ -60,10 +60,10 @@ class Plugin:
         Raises:
             ConfigurationError: the plugin failed, or what it printed is not a credential.
         """
-        if self._credential is None or self._is_expired(self._credential):
-            self._credential = self._checked(self._output())
+        if self.latest is None or self._is_expired(self.latest):
+            self.latest = self._checked(self._output())
             self._moment = time.monotonic()
-        return self._credential
+        return self.latest
 
     def _is_expired(self, credential: Credential) -> bool:
         end = credential.expiration_timestamp
@@ -132,8 +132,8 @@ class Plugin:
     def _printable(self, text: str) -> str:
         """Return the end of the text on one line, without tokens and with control characters escaped."""
         text = _JWT.sub("[token]", text)
-        if self._credential and self._credential.token:
-            text = text.replace(self._credential.token, "[token]")
+        if self.latest and self.latest.token:
+            text = text.replace(self.latest.token, "[token]")
         text = " ".join(re.split(r"[ \t\r\n]+", text.strip()))
         text = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
         return text if len(text) <= _SHOWN_CHARACTERS else "..." + text[-_SHOWN_CHARACTERS:]

@@ -13,6 +13,7 @@ from jobs.kit.transport import Transport
 from kubesandbox import Sandbox
 from tests import embedded
 from tests.apis import sandbox_api
+from tests.control_plane import make_certificates
 from tests.every_job import fault_worlds
 from tests.fault_world import Built, differing, served
 
@@ -57,3 +58,11 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             monkeypatch.setitem(defaults, name, value)
 
     return limit
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the certificate of a server on loopback, which is its own authority."""
+    folder = tmp_path_factory.mktemp("certificates")
+    make_certificates(folder)
+    return folder

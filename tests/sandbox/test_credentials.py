@@ -15,7 +15,6 @@ from jobs.__main__ import chores
 from jobs.kit.connect import Endpoint, connect
 from jobs.kit.errors import ConfigurationError
 from jobs.kit.transport import Answer, Request, Transport
-from tests.control_plane import make_certificates
 from tests.wire import Recorder, Sent, recorder, socks_proxy
 
 GET = Request("GET", "/version")
@@ -74,14 +73,6 @@ def sent(endpoint: Endpoint) -> Answer:
 def server() -> Iterator[Recorder]:
     with recorder() as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the certificate of a server on loopback, which is its own authority."""
-    folder = tmp_path_factory.mktemp("certificates")
-    make_certificates(folder)
-    return folder
 
 
 @pytest.mark.parametrize("credential", ["token", "tokenFile", "password", "plugin"])

@@ -1,0 +1,317 @@
+"""Credential plugins of a kubeconfig: without their credentials no request is sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.kit import plugin as plugins
+from jobs.kit.connect import connect
+from jobs.kit.errors import ConfigurationError
+from jobs.kit.transport import Request, Transport
+from kubesandbox import Fault, Sandbox
+from tests import embedded
+from tests.apis import sandbox_api
+from tests.sandbox.test_credentials import SECRET, kubeconfig, plugin, printing, run, sent
+from tests.wire import Recorder, recorder
+from tests.worlds import configmap, rule
+
+EXPIRED = "2001-01-01T00:00:00Z"
+V1 = "client.authentication.k8s.io/v1"
+
+
+@pytest.fixture
+def server() -> Iterator[Recorder]:
+    with recorder() as server:
+        yield server
+
+
+@pytest.fixture
+def expiring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A credential that expired is replaced before the next request."""
+    monkeypatch.setattr(plugins, "_FRESH_SECONDS", 0.0)
+
+
+@pytest.fixture
+def configured(tmp_path: Path, server: Recorder) -> Callable[..., Path]:
+    """Write a kubeconfig of `server` with a plugin that is this shell script."""
+
+    def configured(script: str, **settings: Any) -> Path:
+        return kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, plugin(tmp_path, script, **settings))
+
+    return configured
+
+
+def test_a_plugin_that_fails_is_shown_and_nothing_is_sent(
+    configured: Callable[..., Path], server: Recorder, tmp_path: Path
+) -> None:
+    result = run(configured('printf "log in first:\\n  \\033[31mcloud login\\033[0m\\0" >&2; exit 7'))
+
+    assert (result.exit_code, server.requests) == (2, [])
+    assert result.stderr == (
+        f"error: user 'me': the credential plugin '{tmp_path}/plugin' failed with exit code 7:"
+        " log in first: \\x1b[31mcloud login\\x1b[0m\\x00\n"
+    )
+
+
+def test_of_a_long_message_the_end_is_shown(configured: Callable[..., Path]) -> None:
+    result = run(configured('head -c 100000 /dev/zero | tr "\\0" x >&2; echo " the reason" >&2; exit 1'))
+
+    assert result.exit_code == 2
+    assert result.stderr.endswith(" the reason\n")
+    assert len(result.stderr) < 1000
+
+
+@pytest.mark.parametrize("command", ["absent-plugin-of-the-test", "./absent", "/nonexistent/plugin"])
+@pytest.mark.parametrize(
+    ("hint", "remedy"), [("brew install \x1b[1mit", "brew install \\x1b[1mit"), ("", "install it")]
+)
+def test_a_plugin_that_is_not_installed(
+    configured: Callable[..., Path], server: Recorder, command: str, hint: str, remedy: str
+) -> None:
+    result = run(configured("", command=command, installHint=hint))
+
+    assert (result.exit_code, server.requests) == (2, [])
+    assert f"{command.removeprefix('.')}' is not found: {remedy}" in result.stderr
+
+
+def test_a_plugin_beside_the_kubeconfig(configured: Callable[..., Path], server: Recorder) -> None:
+    path = configured(printing(SECRET), command="./plugin")
+
+    assert sent(connect(str(path), environ={}).endpoint).status == 200
+    assert [each.values("authorization") for each in server.requests] == [[f"Bearer {SECRET}"]]
+
+
+@pytest.mark.parametrize("broken", ["not executable", "a folder", "no program"])
+def test_a_plugin_that_cannot_be_run(
+    configured: Callable[..., Path], server: Recorder, tmp_path: Path, broken: str
+) -> None:
+    path = configured("")
+    if broken == "not executable":
+        (tmp_path / "plugin").chmod(0o644)
+    elif broken == "a folder":
+        (tmp_path / "plugin").unlink()
+        (tmp_path / "plugin").mkdir()
+    else:
+        (tmp_path / "plugin").write_bytes(b"\x7fELF")
+
+    result = run(path)
+
+    assert (result.exit_code, server.requests) == (2, [])
+    assert "the credential plugin" in result.stderr
+
+
+def answer(**fields: Any) -> str:
+    return json.dumps({"apiVersion": V1, "kind": "ExecCredential", **fields})
+
+
+@pytest.mark.parametrize(
+    ("output", "problem"),
+    [
+        ("", "did not print an ExecCredential"),
+        (f"token: {SECRET}", "did not print an ExecCredential"),
+        (f'["{SECRET}"]', "did not print an ExecCredential"),
+        (f'{{"status": {{"token": "{SECRET}"}}}}', "did not print an ExecCredential"),
+        (answer(status={"token": 7}), "did not print an ExecCredential"),
+        (answer(status={"token": SECRET, "expirationTimestamp": "soon"}), "did not print an ExecCredential"),
+        (answer(status={"token": SECRET, "expirationTimestamp": "2001-01-01T00:00:00"}), "did not print an ExecCred"),
+        (answer(status={"token": SECRET}, apiVersion=f"{V1}beta1"), f"its apiVersion is not {V1}"),
+        (answer(status={"token": SECRET}, kind="Token"), f"its apiVersion is not {V1}"),
+        (answer(), "without token and client certificate"),
+        (answer(status=None), "without token and client certificate"),
+        (answer(status={}), "without token and client certificate"),
+        (answer(status={"token": ""}), "without token and client certificate"),
+        (answer(status={"token": SECRET, "clientKeyData": "x"}), "only one of clientCertificateData and clientKeyDat"),
+        (answer(status={"clientCertificateData": "x"}), "only one of clientCertificateData and clientKeyData"),
+    ],
+)
+def test_a_plugin_that_prints_no_credential(
+    configured: Callable[..., Path], server: Recorder, output: str, problem: str
+) -> None:
+    result = run(configured(f"cat <<'END'\n{output}\nEND"))
+
+    assert (result.exit_code, server.requests) == (2, [])
+    assert problem in result.stderr
+
+
+def test_a_plugin_that_prints_bytes(configured: Callable[..., Path], server: Recorder) -> None:
+    result = run(configured("head -c 1000 /dev/urandom; printf '\\377'"))
+
+    assert (result.exit_code, server.requests) == (2, [])
+    assert "did not print an ExecCredential" in result.stderr
+
+
+def test_a_plugin_that_fails_in_the_middle_of_a_run_ends_it(tmp_path: Path, expiring: None) -> None:
+    with Sandbox(of=embedded.installed()) as sandbox:
+        token = sandbox.admin_token
+        credential = printing(token, expirationTimestamp=EXPIRED)
+        script = (
+            f"{credential}\necho x >> $0.runs\n[ $(wc -l < $0.runs) -lt 3 ] || {{ echo {token} is old >&2; exit 1; }}"
+        )
+        path = kubeconfig(tmp_path, {"server": sandbox.url}, plugin(tmp_path, script))
+        result = run(path)
+
+    assert (result.exit_code, token in result.output) == (2, False)
+    assert "failed with exit code 1: [token] is old" in result.stderr
+    assert {request.user for request in sandbox.requests} == {"kubernetes-admin"}
+
+
+def test_no_write_is_sent_once_the_plugin_fails(tmp_path: Path, expiring: None) -> None:
+    with Sandbox(of=embedded.installed()) as sandbox:
+        api = sandbox_api(sandbox, tmp_path)
+        home, team = api.namespace("home"), api.namespace("team")
+        for number in range(40):
+            api.create(configmap(home, f"c{number}"))
+        api.create(rule("r", home, team))
+        script = f"[ ! -e $0.fail ] || exit 1\n{printing(sandbox.admin_token, expirationTimestamp=EXPIRED)}"
+        path = kubeconfig(tmp_path, {"server": sandbox.url}, plugin(tmp_path, script))
+        sandbox.inject(
+            Fault("POST", "*/configmaps", kind="call-after", call=lambda: (tmp_path / "plugin.fail").touch())
+        )
+        api.mark()
+
+        result = run(path, "-n", "kube-chores")
+        made = [each for each in api.requests() if each.path == f"/api/v1/namespaces/{team}/configmaps"]
+
+    assert result.exit_code == 2
+    assert "failed with exit code 1" in result.stderr
+    assert 0 < len([each for each in made if each.method == "POST"]) < 40
+    assert {each.user for each in api.requests()} == {"kubernetes-admin"}
+
+
+def test_a_token_is_not_shown_though_the_plugin_does(configured: Callable[..., Path]) -> None:
+    jwt = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJtZSJ9.c2lnbmF0dXJl"
+
+    result = run(configured(f"echo 'rejected: {jwt}' >&2; exit 1"))
+
+    assert result.exit_code == 2
+    assert result.stderr.endswith("rejected: [token]\n")
+
+
+@pytest.mark.usefixtures("expiring")
+@pytest.mark.parametrize(("end", "tokens"), [(EXPIRED, ["t1", "t2", "t3"]), ("2999-01-01T00:00:00Z", ["t1"] * 3)])
+def test_a_plugin_runs_again_once_its_token_expired(
+    configured: Callable[..., Path], server: Recorder, end: str, tokens: list[str]
+) -> None:
+    count = "echo x >> $0.runs; n=$(wc -l < $0.runs)\n"
+    path = configured(count + printing("t$n", expirationTimestamp=end).replace("'END'", "END"))
+
+    transport = Transport(connect(str(path), environ={"PATH": "/usr/bin:/bin"}).endpoint, "tests")
+    server.requests.clear()
+    for _ in tokens:
+        transport.send(Request("GET", "/version"))
+    transport.close()
+
+    numbers = [
+        int(value.removeprefix("Bearer t")) for each in server.requests for value in each.values("authorization")
+    ]
+    assert len(numbers) == 3
+    assert len(set(numbers)) == len(set(tokens))
+
+
+def test_what_a_plugin_is_given(tmp_path: Path, certificates: Path) -> None:
+    script = 'echo "$KUBERNETES_EXEC_INFO" > $0.info; echo "$ARGUMENT $*" > $0.given; cat > $0.stdin\n' + printing(
+        SECRET
+    )
+    settings = {"args": ["a b", "c"], "env": [{"name": "ARGUMENT", "value": "v"}], "provideClusterInfo": True}
+    with recorder(certificates) as server:
+        cluster = {
+            "server": f"https://127.0.0.1:{server.port}",
+            "certificate-authority": str(certificates / "ca.crt"),
+            "tls-server-name": "localhost",
+            "extensions": [
+                {"name": "other", "extension": {"x": 1}},
+                {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "here"}},
+            ],
+        }
+        path = kubeconfig(tmp_path, cluster, plugin(tmp_path, script, **settings))
+        assert sent(connect(str(path), environ={"PATH": "/usr/bin:/bin"}).endpoint).status == 200
+
+    info = json.loads((tmp_path / "plugin.info").read_text())
+    authority = info["spec"]["cluster"].pop("certificate-authority-data")
+    assert info == {
+        "apiVersion": V1,
+        "kind": "ExecCredential",
+        "spec": {
+            "interactive": False,
+            "cluster": {
+                "server": f"https://127.0.0.1:{server.port}",
+                "tls-server-name": "localhost",
+                "config": {"audience": "here"},
+            },
+        },
+    }
+    assert authority
+    assert (tmp_path / "plugin.given").read_text() == "v a b c\n"
+    assert (tmp_path / "plugin.stdin").read_text() == ""
+
+
+def test_a_plugin_is_given_no_cluster_by_default(configured: Callable[..., Path], tmp_path: Path) -> None:
+    path = configured('echo "$KUBERNETES_EXEC_INFO" > $0.info\n' + printing(SECRET))
+
+    connect(str(path), environ={"PATH": "/usr/bin:/bin"})
+
+    assert json.loads((tmp_path / "plugin.info").read_text())["spec"] == {"interactive": False}
+
+
+def test_a_plugin_that_needs_a_terminal(configured: Callable[..., Path], server: Recorder) -> None:
+    result = run(configured(printing(SECRET), interactiveMode="Always"))
+
+    assert (result.exit_code, server.requests) == (2, [])
+    assert "needs a terminal (interactiveMode: Always): standard input is not a terminal" in result.stderr
+
+
+def test_a_client_certificate_of_a_plugin(tmp_path: Path, certificates: Path) -> None:
+    status = {
+        "clientCertificateData": (certificates / "ca.crt").read_text(),
+        "clientKeyData": (certificates / "ca.key").read_text(),
+    }
+    with recorder(certificates, client_certificates=True) as server:
+        cluster = {
+            "server": f"https://127.0.0.1:{server.port}",
+            "certificate-authority": str(certificates / "ca.crt"),
+        }
+        user = plugin(tmp_path, f"cat <<'END'\n{answer(status=status)}\nEND")
+        with_one = sent(connect(str(kubeconfig(tmp_path, cluster, user)), environ={}).endpoint)
+        without = sent(connect(str(kubeconfig(tmp_path, cluster, {})), environ={}).endpoint)
+
+    assert (with_one.status, without.status) == (200, 0)
+
+
+@pytest.mark.parametrize("user", [{"token": "own"}, {"username": "me", "password": "own"}])
+def test_a_plugin_does_not_run_where_the_user_has_a_token_or_password(
+    tmp_path: Path, server: Recorder, user: dict[str, Any]
+) -> None:
+    failing = plugin(tmp_path, "exit 1")
+    path = kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, {**user, **failing})
+
+    assert sent(connect(str(path), environ={}).endpoint).status == 200
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (
+            {"apiVersion": "client.authentication.k8s.io/v1alpha1"},
+            "exec.apiVersion is 'client.authentication.k8s.io/v1a",
+        ),
+        ({"apiVersion": None}, "exec.apiVersion is ''; set it to client.authentication.k8s.io/v1 or"),
+        ({"interactiveMode": None}, "exec.interactiveMode is ''; set it to Never or IfAvailable or Always"),
+        ({"interactiveMode": "never"}, "exec.interactiveMode is 'never'"),
+        ({"command": None}, "exec.command is not set"),
+        ({"env": [{"value": "x"}]}, "exec.env[0].name is not set"),
+    ],
+)
+def test_settings_of_a_plugin_that_kubectl_refuses(
+    configured: Callable[..., Path], settings: dict[str, Any], problem: str
+) -> None:
+    path = configured(printing(SECRET), **settings)
+
+    with pytest.raises(ConfigurationError) as refused:
+        connect(str(path), environ={})
+
+    assert f"context 'here': user 'me': {problem}" in str(refused.value)
