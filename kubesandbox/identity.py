@@ -24,23 +24,10 @@ def user_of(cluster: Cluster, admin_token: str, headers: Mapping[str, str]) -> U
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if not token:
         # kubectl sends no credentials over plain HTTP: it is taken for the admin, as `kubectl proxy` would have it
-        user = ADMIN if headers.get("user-agent", "").startswith("kubectl") else ANONYMOUS
-        return _impersonated(user, headers)
+        return ADMIN if headers.get("user-agent", "").startswith("kubectl") else ANONYMOUS
     if scheme.lower() != "bearer":
         raise unauthorized()
-    user = ADMIN if secrets.compare_digest(token.strip(), admin_token) else _of_token(cluster, token.strip())
-    return _impersonated(user, headers)
-
-
-def _impersonated(user: User, headers: Mapping[str, str]) -> User:
-    wanted = headers.get("impersonate-user")
-    if not wanted or "system:masters" not in user.groups:
-        return user
-    groups = tuple(part for part in headers.get("impersonate-group", "").split(",") if part)
-    if wanted.startswith("system:serviceaccount:"):
-        _, _, namespace, name = wanted.split(":")
-        return service_account(namespace, name, "")
-    return User(wanted, (*groups, "system:authenticated"))
+    return ADMIN if secrets.compare_digest(token.strip(), admin_token) else _of_token(cluster, token.strip())
 
 
 def _of_token(cluster: Cluster, token: str) -> User:
@@ -95,6 +82,8 @@ def review(cluster: Cluster, call: Call) -> Answer:
         info: Obj = {"username": call.user.name, "groups": list(call.user.groups)}
         if call.user.uid:
             info["uid"] = call.user.uid
+        if call.user.extra:
+            info["extra"] = {key: list(values) for key, values in call.user.extra}
         head["metadata"] = {"creationTimestamp": stamp(now())}
         return Answer(201, msgspec.json.encode({**head, "status": {"userInfo": info}}))
     spec = body.get("spec") or {}

@@ -21,6 +21,7 @@ class User:
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def authenticated(self) -> bool:
@@ -34,8 +35,13 @@ ADMIN = User("kubernetes-admin", ("system:masters", "system:authenticated"))
 
 def service_account(namespace: str, name: str, uid: str) -> User:
     """The user that a ServiceAccount is."""
-    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+    groups = (*account_groups(namespace), "system:authenticated")
     return User(f"system:serviceaccount:{namespace}:{name}", groups, uid)
+
+
+def account_groups(namespace: str) -> tuple[str, str]:
+    """The groups that all ServiceAccounts of a namespace are in."""
+    return "system:serviceaccounts", f"system:serviceaccounts:{namespace}"
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, unquote
 from . import deletes, discovery, identity, reads, writes
 from .cluster import Answer, Call, Cluster
 from .errors import ApiError, PlainNotFoundError, forbidden, method_not_allowed, not_found, unknown_path
+from .impersonation import acting
 from .proxy import proxied
 from .rbac import Attributes, User
 from .resources import BUILT_IN, Resource
@@ -91,6 +92,7 @@ def dispatch(
         target.name if target.plural == "namespaces" and not target.group and target.name else target.namespace,
         _asked_name(verb, target, query),
     )
+    user = acting(cluster.authorizer, user, headers, what)
     if not cluster.authorizer.allowed(user, what):
         known = resource or Resource(target.group, target.version, "", target.plural)
         raise forbidden(known, what.name, what.denial(user))
@@ -123,6 +125,7 @@ def _asked_name(verb: str, target: Target, query: Mapping[str, str]) -> str:
 
 def _plain(cluster: Cluster, user: User, method: str, path: str, headers: Mapping[str, str]) -> Answer:
     what = Attributes(_METHODS.get(method, method.lower()), path=path)
+    user = acting(cluster.authorizer, user, headers, what)
     if not cluster.authorizer.allowed(user, what):
         raise ApiError(403, "Forbidden", f"forbidden: {what.denial(user)}", {})
     if method not in ("GET", "HEAD"):

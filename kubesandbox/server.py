@@ -75,7 +75,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Incoming:
-    """One request as it was read."""
+    """One request as it was read; the values of a header that is there twice are joined by a newline."""
 
     method: str
     path: str
@@ -151,8 +151,9 @@ class Handler(StreamRequestHandler):
             raw = self.rfile.readline(65537)
             if raw in (b"\r\n", b"\n", b""):
                 break
-            name, _, value = raw.decode("latin-1").partition(":")
-            headers[name.strip().lower()] = value.strip()
+            name, _, value = raw.decode(errors="replace").partition(":")
+            name = name.strip().lower()
+            headers[name] = f"{headers[name]}\n{value.strip()}" if name in headers else value.strip()
         path, _, query = target.partition("?")
         if headers.get("expect", "").lower() == "100-continue":
             self.connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")

@@ -1,0 +1,110 @@
+"""Impersonation: the headers by which a request acts as another user, and the rights which that takes.
+
+https://kubernetes.io/docs/reference/access-authn-authz/user-impersonation/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from urllib.parse import unquote
+
+from .errors import ApiError, bad_request, forbidden
+from .rbac import ANONYMOUS, Attributes, Authorizer, User, account_groups
+from .resources import Resource
+
+AUTHENTICATION = "authentication.k8s.io"
+_EXTRA = "impersonate-extra-"
+_NODE = "system:node:"
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A way to be allowed: by verbs of its own, or by the verb `impersonate` alone."""
+
+    verb: str = "impersonate"
+    group: str = ""
+    name: str = ""
+
+
+def acting(authorizer: Authorizer, user: User, headers: Mapping[str, str], what: Attributes) -> User:
+    """The user as whom a request is answered: the one of the headers, if `user` may impersonate it for `what`."""
+    wanted = _wanted(headers)
+    if wanted is None:
+        return user
+    denied = []
+    for mode in _modes(wanted):
+        refused = next((each for each in _needed(mode, wanted, what) if not authorizer.allowed(user, each)), None)
+        if refused is None:
+            return _completed(mode, wanted)
+        denied.append(refused)
+    raise _denial(user, denied[0])
+
+
+def _denial(user: User, what: Attributes) -> ApiError:
+    if what.path:
+        return ApiError(403, "Forbidden", f"forbidden: {what.denial(user)}", {})
+    return forbidden(Resource(what.group, "v1", "", what.resource), what.name, what.denial(user))
+
+
+def _wanted(headers: Mapping[str, str]) -> User | None:
+    name, uid = headers.get("impersonate-user", ""), headers.get("impersonate-uid", "")
+    groups = tuple(headers["impersonate-group"].split("\n")) if "impersonate-group" in headers else ()
+    extra = tuple(
+        (unquote(header.removeprefix(_EXTRA)), tuple(values.split("\n")))
+        for header, values in headers.items()
+        if header.startswith(_EXTRA)
+    )
+    if not name and (uid or groups or extra):
+        raise bad_request("requested groups, a uid or extra fields without impersonating a user name")
+    return User(name, groups, uid, extra) if name else None
+
+
+def _modes(wanted: User) -> Iterator[Mode]:
+    """The modes in the order in which the server tries them; of several denials the first is the answer."""
+    only_name = not (wanted.groups or wanted.uid or wanted.extra)
+    is_node = wanted.name.startswith(_NODE)
+    name = "serviceaccount" if _account(wanted) else "arbitrary-node" if is_node else "user-info"
+    if (name == "user-info" or only_name) and "system:masters" not in wanted.groups:
+        yield Mode(f"impersonate:{name}", AUTHENTICATION, name)
+    yield Mode()
+
+
+def _account(user: User) -> tuple[str, str] | None:
+    """Namespace and name of the ServiceAccount that a user is."""
+    parts = user.name.split(":")
+    return (parts[2], parts[3]) if parts[:2] == ["system", "serviceaccount"] and len(parts) == 4 else None
+
+
+def _needed(mode: Mode, wanted: User, what: Attributes) -> Iterator[Attributes]:
+    """The rights that impersonation in this mode takes."""
+    if mode.name:
+        yield replace(what, verb=f"impersonate-on:{mode.name}:{what.verb}")
+    if account := _account(wanted):
+        yield Attributes(mode.verb, mode.group, "serviceaccounts", "", *account)
+    elif mode.name == "arbitrary-node":
+        yield Attributes(mode.verb, mode.group, "nodes", name=wanted.name.removeprefix(_NODE))
+    else:
+        yield Attributes(mode.verb, mode.group, "users", name=wanted.name)
+    if wanted.uid:
+        yield Attributes(mode.verb, AUTHENTICATION, "uids", name=wanted.uid)
+    for group in wanted.groups:
+        yield Attributes(mode.verb, mode.group, "groups", name=group)
+    for key, values in wanted.extra:
+        for value in values:
+            yield Attributes(mode.verb, AUTHENTICATION, "userextras", key, name=value)
+
+
+def _completed(mode: Mode, wanted: User) -> User:
+    """The user with the groups that the server adds."""
+    groups = list(wanted.groups)
+    account = _account(wanted)
+    if not groups and account:
+        groups = list(account_groups(account[0]))
+    elif mode.name == "arbitrary-node":
+        groups = ["system:nodes"]
+    (unauthenticated,) = ANONYMOUS.groups
+    added = unauthenticated if wanted.name == ANONYMOUS.name else "system:authenticated"
+    if not {added, unauthenticated} & set(groups):
+        groups.append(added)
+    return replace(wanted, groups=tuple(groups))

@@ -1,0 +1,203 @@
+"""Impersonation: who a request counts as, which rights that takes, and the wording of a no."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.apis import Object
+from tests.contract.conftest import Answer, Place, until
+
+REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+RBAC = "rbac.authorization.k8s.io"
+
+
+def send(place: Place, headers: dict[str, str], method: str = "POST", path: str = REVIEWS, token: str = "") -> Answer:
+    body = REVIEW if method == "POST" else None
+    status, answered, raw = place.api.request(method, path, body, headers=headers, token=token or None)
+    return Answer(status, dict(answered), raw)
+
+
+@pytest.fixture
+def token(place: Place) -> str:
+    """The token of a ServiceAccount without rights."""
+    assert place.send("POST", place.path("serviceaccounts"), {"metadata": {"name": "robot"}}).status == 201
+    return place.api.service_account_token(place.namespace, "robot")
+
+
+def grant(place: Place, *rules: Object) -> None:
+    """Give the account rights in the whole cluster."""
+    name = {"name": f"impersonator-{place.namespace}"}
+    kind = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": name}
+    place.api.create({**kind, "rules": list(rules)})
+    place.api.create(
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": name,
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", **name},
+            "subjects": [{"kind": "ServiceAccount", "name": "robot", "namespace": place.namespace}],
+        }
+    )
+
+
+def may(resource: str, *names: str, group: str = "", verb: str = "impersonate") -> Object:
+    return {"apiGroups": [group], "resources": [resource], "verbs": [verb], "resourceNames": list(names)}
+
+
+@pytest.mark.parametrize(
+    ("headers", "info"),
+    [
+        ({"User": "reader"}, {"username": "reader", "groups": ["system:authenticated"]}),
+        ({"User": "müller"}, {"username": "müller", "groups": ["system:authenticated"]}),
+        ({"User": "reader", "Group": "team"}, {"username": "reader", "groups": ["team", "system:authenticated"]}),
+        (
+            {"User": "system:serviceaccount:home:robot"},
+            {
+                "username": "system:serviceaccount:home:robot",
+                "groups": ["system:serviceaccounts", "system:serviceaccounts:home", "system:authenticated"],
+            },
+        ),
+        (
+            {"User": "system:serviceaccount:home:robot", "Group": "team"},
+            {"username": "system:serviceaccount:home:robot", "groups": ["team", "system:authenticated"]},
+        ),
+        (
+            {"User": "system:serviceaccount:robot"},
+            {"username": "system:serviceaccount:robot", "groups": ["system:authenticated"]},
+        ),
+        (
+            {"User": "reader", "Uid": "u-1", "Extra-example.com%2fScopes": "view"},
+            {
+                "username": "reader",
+                "groups": ["system:authenticated"],
+                "uid": "u-1",
+                "extra": {"example.com/scopes": ["view"]},
+            },
+        ),
+    ],
+)
+def test_whom_the_admin_impersonates(place: Place, headers: dict[str, str], info: dict[str, Any]) -> None:
+    # Header values go as UTF-8; http.client takes them as Latin-1.
+    sent = {f"Impersonate-{name}": value.encode().decode("latin-1") for name, value in headers.items()}
+
+    assert send(place, sent).body["status"]["userInfo"] == info
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Impersonate-User": "system:anonymous"},
+        {"Impersonate-User": "reader", "Impersonate-Group": "system:unauthenticated"},
+    ],
+)
+def test_an_impersonated_user_may_be_unauthenticated(place: Place, headers: dict[str, str]) -> None:
+    user = headers["Impersonate-User"]
+
+    answer = send(place, headers)
+
+    assert answer.status == 403
+    assert f'User "{user}" cannot create resource "selfsubjectreviews"' in answer.message
+
+
+@pytest.mark.parametrize("header", ["Group", "Uid", "Extra-scopes"])
+def test_what_is_impersonated_without_a_user(place: Place, header: str) -> None:
+    code, reason, _ = send(place, {f"Impersonate-{header}": "x"}).problem
+
+    assert (code, reason) == (400, "BadRequest")
+
+
+@pytest.mark.parametrize(
+    ("headers", "path", "message"),
+    [
+        (
+            {"User": "reader"},
+            "/api/v1/namespaces/NS/configmaps",
+            'configmaps is forbidden: User "ROBOT" cannot impersonate-on:user-info:list resource "configmaps"'
+            ' in API group "" in the namespace "NS"',
+        ),
+        (
+            {"User": "system:serviceaccount:home:robot"},
+            "/api/v1/configmaps",
+            'configmaps is forbidden: User "ROBOT" cannot impersonate-on:serviceaccount:list resource "configmaps"'
+            ' in API group "" at the cluster scope',
+        ),
+        (
+            {"User": "system:serviceaccount:home:robot", "Group": "team"},
+            "/api/v1/configmaps",
+            'serviceaccounts "robot" is forbidden: User "ROBOT" cannot impersonate resource "serviceaccounts"'
+            ' in API group "" in the namespace "home"',
+        ),
+        (
+            {"User": "system:node:one"},
+            "/api/v1/nodes/one",
+            'nodes "one" is forbidden: User "ROBOT" cannot impersonate-on:arbitrary-node:get resource "nodes"'
+            ' in API group "" at the cluster scope',
+        ),
+        (
+            {"User": "reader"},
+            "/version",
+            'forbidden: User "ROBOT" cannot impersonate-on:user-info:get path "/version"',
+        ),
+    ],
+)
+def test_impersonation_without_rights(
+    place: Place, token: str, headers: dict[str, str], path: str, message: str
+) -> None:
+    sent = {f"Impersonate-{name}": value for name, value in headers.items()}
+
+    answer = send(place, sent, "GET", path.replace("NS", place.namespace), token)
+
+    robot = f"system:serviceaccount:{place.namespace}:robot"
+    message = message.replace("ROBOT", robot).replace("NS", place.namespace)
+    assert answer.problem == (403, "Forbidden", message)
+
+
+def test_each_field_takes_a_right_of_its_own(place: Place, token: str) -> None:
+    extra = may("userextras/scopes", "view", group="authentication.k8s.io")
+    uid = may("uids", "u-1", group="authentication.k8s.io")
+    account = may("serviceaccounts", "other")
+    grant(place, may("users", "reader"), may("groups", "team"), extra, uid, account)
+
+    def status(**headers: str) -> int:
+        sent = {f"Impersonate-{name}": value for name, value in headers.items()}
+        return send(place, sent, "GET", "/api", token).status
+
+    assert until(lambda: status(User="reader") == 200)
+    assert status(User="writer") == 403
+    assert (status(User="reader", Group="team"), status(User="reader", Group="others")) == (200, 403)
+    assert (status(User="reader", Uid="u-1"), status(User="reader", Uid="u-2")) == (200, 403)
+    with_scope = [status(User="reader", **{f"Extra-{key}": value}) for key, value in _SCOPES]
+    assert with_scope == [200, 403, 403]
+    accounts = [f"system:serviceaccount:{place.namespace}:{name}" for name in ("other", "default")]
+    assert [status(User=name) for name in accounts] == [200, 403]
+
+
+_SCOPES = [("scopes", "view"), ("scopes", "edit"), ("others", "view")]
+
+
+def test_rights_are_those_of_the_impersonated_user_alone(place: Place, token: str) -> None:
+    secrets = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}
+    grant(place, may("users", "reader"), secrets)
+    path = place.path("secrets")
+    assert until(lambda: send(place, {}, "GET", path, token).status == 200)
+    assert until(lambda: send(place, {"Impersonate-User": "reader"}, "GET", "/api", token).status == 200)
+
+    answer = send(place, {"Impersonate-User": "reader"}, "GET", path, token)
+
+    where = f'in API group "" in the namespace "{place.namespace}"'
+    assert answer.message == f'secrets is forbidden: User "reader" cannot list resource "secrets" {where}'
+
+
+def test_a_right_may_be_bound_to_a_verb(place: Place, token: str) -> None:
+    user = may("users", "reader", group="authentication.k8s.io", verb="impersonate:user-info")
+    on = {"nonResourceURLs": ["/api"], "verbs": ["impersonate-on:user-info:get"]}
+    grant(place, user, on)
+
+    def status(path: str) -> int:
+        return send(place, {"Impersonate-User": "reader"}, "GET", path, token).status
+
+    assert until(lambda: status("/api") == 200)
+    assert status("/apis") == 403
