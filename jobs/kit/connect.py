@@ -11,11 +11,11 @@ import ipaddress
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from jobs.kit.errors import ConfigurationError
 
@@ -27,6 +27,7 @@ _FRESH_SECONDS = 5.0
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # What would end a header's line, and what has no UTF-8.
 _NOT_IN_A_HEADER = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_IN_A_KEY = "!#$&'*+-.^_`|~"  # what the name of a header may have, apart from letters, digits and the escape itself
 _PROXIES = ("http", "https", "socks5")
 
 
@@ -57,26 +58,69 @@ class Endpoint:
     connect_to: str | None = None
     proxy: str | None = None
     no_proxy: str | None = None
+    impersonation: Sequence[str] = ()  # lines of headers
 
 
 @dataclass(frozen=True)
 class Connection:
-    """An endpoint, the namespace that goes with it, and where it was found (`in_pod`, or a kubeconfig's `context`)."""
+    """An endpoint, the namespace that goes with it, and where it was found (`in_pod`, or a kubeconfig's `context`).
+
+    `as_user` is the user that requests impersonate, if any.
+    """
 
     endpoint: Endpoint
     namespace: str
     context: str = ""
     in_pod: bool = False
+    as_user: str = ""
+
+
+@dataclass(frozen=True)
+class Impersonation:
+    """The user as whom requests act, by its name; the server decides whether the credentials have that right."""
+
+    user: str = ""
+    groups: Sequence[str] = ()
+    uid: str = ""
+    extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def headers(self) -> list[str]:
+        """Return the lines that client-go sends.
+
+        Raises:
+            ConfigurationError: there is no user, but another field, or a value that a header cannot have.
+        """
+        if not self.user:
+            if self.groups or self.uid or self.extra:
+                raise ConfigurationError(
+                    "requesting uid, groups or user-extra without impersonating a user; set --as, or `as` in the"
+                    " kubeconfig"
+                )
+            return []
+        extra = ((f"Extra-{quote(key, safe=_IN_A_KEY)}", value) for key, all in self.extra.items() for value in all)
+        groups = (("Group", group) for group in self.groups)
+        uid = [("Uid", self.uid)] if self.uid else []
+        return [_impersonate(*each) for each in (("User", self.user), *uid, *groups, *extra)]
+
+
+def _impersonate(name: str, value: str) -> str:
+    line = f"Impersonate-{name}"
+    # Without a value libcurl leaves a header out, unless it ends with a semicolon.
+    return f"{line}: {header_value(value, f'the impersonated user: {line}')}" if value else f"{line};"
 
 
 def connect(
     kubeconfig: str | None = None,
     context: str | None = None,
     *,
+    as_user: str | None = None,
+    as_groups: Sequence[str] = (),
     environ: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Connection:
     """Find the cluster as kubectl does: the named kubeconfig, else $KUBECONFIG or ~/.kube/config, else the pod's.
+
+    `as_user` and `as_groups` replace those that the kubeconfig impersonates, each where it is given.
 
     Raises:
         ConfigurationError: there is none, or it cannot be used.
@@ -84,16 +128,21 @@ def connect(
     home = Path(environ.get("HOME") or "/") / ".kube" / "config"
     named = kubeconfig or environ.get("KUBECONFIG")
     if named or context or home.is_file():
-        return _from_kubeconfig(named or str(home), context, environ)
+        return _from_kubeconfig(named or str(home), context, as_user, as_groups, environ)
     if environ.get("KUBERNETES_SERVICE_HOST"):
-        return _from_pod(environ, service_account)
+        return _from_pod(environ, service_account, Impersonation(as_user or "", as_groups))
     raise ConfigurationError("no cluster: not in a pod, and no kubeconfig found; use --kubeconfig or set KUBECONFIG")
 
 
-def _from_kubeconfig(paths: str, name: str | None, environ: Mapping[str, str]) -> Connection:
+def _from_kubeconfig(
+    paths: str, name: str | None, as_user: str | None, as_groups: Sequence[str], environ: Mapping[str, str]
+) -> Connection:
     from jobs.kit.kubeconfig import choose
 
     chosen = choose(paths, name)
+    user = chosen.user
+    acting = Impersonation(as_user or user.as_user, as_groups or user.as_groups, user.as_uid, user.as_user_extra)
+    impersonation = acting.headers()
     server = _server(chosen)
     proxy, no_proxy = _proxy(chosen, server, environ)
     if _has_secret(chosen.user) and not _is_private(server, proxy):
@@ -113,8 +162,9 @@ def _from_kubeconfig(paths: str, name: str | None, environ: Mapping[str, str]) -
         connect_to=connect_to,
         proxy=proxy,
         no_proxy=no_proxy,
+        impersonation=impersonation,
     )
-    return Connection(endpoint, chosen.context.namespace or "default", chosen.name)
+    return Connection(endpoint, chosen.context.namespace or "default", chosen.name, as_user=acting.user)
 
 
 def _server(chosen: Chosen) -> str:
@@ -307,7 +357,7 @@ def _cluster_info(cluster: Cluster, server: str, proxy: str | None) -> dict[str,
     return {"server": server, **{name: value for name, value in info.items() if value}}
 
 
-def _from_pod(environ: Mapping[str, str], service_account: Path) -> Connection:
+def _from_pod(environ: Mapping[str, str], service_account: Path, acting: Impersonation) -> Connection:
     """Return the API server of the cluster that this pod runs in, as its ServiceAccount.
 
     https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/#directly-accessing-the-rest-api
@@ -318,7 +368,8 @@ def _from_pod(environ: Mapping[str, str], service_account: Path) -> Connection:
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     # Read again and again: the kubelet replaces the token before it expires.
     authorization = _cached(lambda: _bearer(_read(token), f"the pod's service account: {token}"))
-    return Connection(Endpoint(server, authorization, ca_file=str(ca)), namespace, in_pod=True)
+    endpoint = Endpoint(server, authorization, ca_file=str(ca), impersonation=acting.headers())
+    return Connection(endpoint, namespace, in_pod=True, as_user=acting.user)
 
 
 def _read(path: Path) -> str:

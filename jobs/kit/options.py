@@ -30,6 +30,8 @@ class RunOptions:
     log_format: str = "text"
     kubeconfig: str | None = None
     context: str | None = None
+    as_user: str | None = None
+    as_group: tuple[str, ...] = ()
     namespace: str | None = None
     given: tuple[str, ...] = ()  # what the command line said beside how to show it, and whether to write
 
@@ -145,4 +147,6 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         help="Kubeconfig to use; default as kubectl: $KUBECONFIG, ~/.kube/config, the pod's.",
     ),
     option("--context", metavar="NAME", help="Context of the kubeconfig to use."),
+    option("--as", "as_user", metavar="USER", help="User to impersonate, or system:serviceaccount:NAMESPACE:NAME."),
+    option("--as-group", metavar="GROUP", multiple=True, help="Group to impersonate; repeat it for several."),
 )

@@ -100,7 +100,9 @@ def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
     log.configure(options.log_format)
     with _stopped_by_sigterm() as stopping:
         try:
-            connection = connect(options.kubeconfig, options.context)
+            connection = connect(
+                options.kubeconfig, options.context, as_user=options.as_user, as_groups=options.as_group
+            )
             settings = job.settings(replace(connection, namespace=options.namespace or connection.namespace))
             _announce(job.name, connection, options)
             transport = Transport(connection.endpoint, user_agent(job.name), stopping=stopping)
@@ -320,7 +322,8 @@ def _exit_code(results: Sequence[Result], options: RunOptions, *, stopped: bool)
 
 def _announce(name: str, connection: Connection, options: RunOptions) -> None:
     if options.dry_run is DryRun.NONE and not connection.in_pod:
-        log.log.info("%s: writing to context %s, %s", name, connection.context, connection.endpoint.server)
+        acting = f", as user {connection.as_user}" if connection.as_user else ""
+        log.log.info("%s: writing to context %s, %s%s", name, connection.context, connection.endpoint.server, acting)
 
 
 @contextmanager

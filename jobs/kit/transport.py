@@ -340,7 +340,7 @@ class Transport:
         authorization = self._endpoint.authorization()
         if authorization:
             headers.append(f"Authorization: {authorization}")
-        return [header.encode() for header in headers]
+        return [header.encode() for header in (*headers, *self._endpoint.impersonation)]
 
 
 def _finished(stream: _Stream) -> list[tuple[Any, tuple[int, str] | None]]:

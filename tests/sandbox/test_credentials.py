@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -247,3 +248,86 @@ def test_the_newline_at_the_end_of_a_token_file_is_not_part_of_the_token(tmp_pat
 
     assert sent(connect(str(path), environ={}).endpoint).status == 200
     assert [each.values("authorization") for each in server.requests] == [[f"Bearer {SECRET}"]]
+
+
+def impersonated(request: Sent) -> dict[str, list[str]]:
+    """The headers of a request by which it impersonates."""
+    return {name: request.values(name) for name, _ in request.headers if name.startswith("impersonate-")}
+
+
+@pytest.mark.parametrize("credential", ["token", "password", "plugin"])
+def test_impersonation_goes_with_every_credential(tmp_path: Path, server: Recorder, credential: str) -> None:
+    users = {
+        "token": {"token": SECRET},
+        "password": {"username": "me", "password": SECRET},
+        "plugin": plugin(tmp_path, printing(SECRET)),
+    }
+    acting = {
+        "as": "müller, anna",
+        "as-groups": ["one", "two, three", ""],
+        "as-uid": "u-1",
+        "as-user-extra": {"scopes": ["view", "edit"], "Example.com/a b%é": ["é", ""]},
+    }
+    path = kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, {**users[credential], **acting})
+
+    sent(connect(str(path), environ={}).endpoint)
+
+    (request,) = server.requests
+    assert len(request.values("authorization")) == 1
+    assert impersonated(request) == {
+        "impersonate-user": ["müller, anna"],
+        "impersonate-uid": ["u-1"],
+        "impersonate-group": ["one", "two, three", ""],
+        "impersonate-extra-scopes": ["view", "edit"],
+        "impersonate-extra-example.com%2fa%20b%25%c3%a9": ["é", ""],
+    }
+
+
+def test_a_service_account_impersonates_by_options(tmp_path: Path, server: Recorder) -> None:
+    for name in ("token", "ca.crt", "namespace"):
+        (tmp_path / name).write_text(SECRET)
+    environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "HOME": "/nonexistent"}
+
+    connection = connect(as_user="reader", as_groups=["a", "b"], environ=environ, service_account=tmp_path)
+    sent(replace(connection.endpoint, server=f"http://127.0.0.1:{server.port}"))
+
+    (request,) = server.requests
+    assert request.values("authorization") == [f"Bearer {SECRET}"]
+    assert impersonated(request) == {"impersonate-user": ["reader"], "impersonate-group": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    "user", [{"as-groups": ["team"]}, {"as-uid": "u-1"}, {"as-user-extra": {"scopes": ["view"]}}, {}]
+)
+def test_a_group_without_a_user_is_refused(tmp_path: Path, server: Recorder, user: dict[str, Any]) -> None:
+    path = kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, {"token": SECRET, **user})
+
+    result = run(path, *([] if user else ["--as-group", "team"]))
+
+    assert (result.exit_code, server.requests) == (2, [])
+    assert "requesting uid, groups or user-extra without impersonating a user; set --as" in result.stderr
+
+
+@pytest.mark.parametrize("user", [{"as-groups": ["team"], "as": "reader"}, {"as-groups": ["team"]}])
+def test_a_user_may_come_from_the_option_and_the_groups_from_the_context(
+    tmp_path: Path, server: Recorder, user: dict[str, Any]
+) -> None:
+    run(kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, user), "--as", "other", "--dry-run")
+
+    assert {json.dumps(impersonated(each)) for each in server.requests} == {
+        '{"impersonate-user": ["other"], "impersonate-group": ["team"]}'
+    }
+
+
+@pytest.mark.parametrize("value", ["a\nX-Other: b", "a\r", "a\0b"])
+@pytest.mark.parametrize("field", ["as", "as-uid", "as-groups", "as-user-extra"])
+def test_an_impersonated_name_cannot_add_a_header(tmp_path: Path, server: Recorder, field: str, value: str) -> None:
+    fields: dict[str, Any] = {"as": "reader"}
+    fields[field] = {"as-groups": [value], "as-user-extra": {"k": [value]}}.get(field, value)
+    path = kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, {"token": SECRET, **fields})
+
+    result = run(path)
+
+    assert (result.exit_code, server.requests) == (2, [])
+    assert "the impersonated user: Impersonate-" in result.stderr
+    assert "holds a control character, such as a newline; remove it" in result.stderr
