@@ -6,6 +6,7 @@ The types are those of https://github.com/kubernetes/client-go/blob/master/tools
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from msgspec import Struct, field
 
 from jobs.kit.errors import ConfigurationError
 from jobs.kit.log import log
+
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class NamedExtension(Struct):
@@ -171,7 +174,7 @@ def choose(paths: str, context: str | None) -> Chosen:
     clusters = _merged((each.name, each.cluster) for file in files for each in file.clusters)
     users = _merged((each.name, each.user) for file in files for each in file.users)
     chosen = contexts[name]
-    problems = [*_missing(chosen, clusters, users)]
+    problems = [*_context_problems(chosen, clusters, users)]
     cluster, user = clusters.get(chosen.cluster, Cluster()), users.get(chosen.user, User())
     problems = problems or [*_cluster_problems(chosen.cluster, cluster), *_user_problems(chosen.user, user)]
     if problems:
@@ -285,11 +288,13 @@ def _absolute(path: str, folder: Path) -> str:
     return str(folder / path) if path else ""
 
 
-def _missing(context: Context, clusters: Mapping[str, Cluster], users: Mapping[str, User]) -> Iterator[str]:
+def _context_problems(context: Context, clusters: Mapping[str, Cluster], users: Mapping[str, User]) -> Iterator[str]:
     if context.cluster not in clusters:
         yield f"cluster {context.cluster!r} is not in the kubeconfig"
     if context.user and context.user not in users:
         yield f"user {context.user!r} is not in the kubeconfig"
+    if context.namespace and not _NAMESPACE.fullmatch(context.namespace):
+        yield f"namespace {context.namespace!r} cannot be the name of a namespace"
 
 
 def _cluster_problems(name: str, cluster: Cluster) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -331,3 +332,71 @@ def test_an_impersonated_name_cannot_add_a_header(tmp_path: Path, server: Record
     assert (result.exit_code, server.requests) == (2, [])
     assert "the impersonated user: Impersonate-" in result.stderr
     assert "holds a control character, such as a newline; remove it" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("cluster", "status"),
+    [
+        ({"certificate-authority": "ca.crt"}, 200),
+        ({"certificate-authority-data": "ca.crt"}, 200),
+        ({}, 0),
+        ({"insecure-skip-tls-verify": True}, 200),
+        ({"certificate-authority": "ca.crt", "tls-server-name": "localhost"}, 200),
+        ({"certificate-authority": "ca.crt", "tls-server-name": "other.test"}, 0),
+    ],
+)
+def test_the_server_is_verified(tmp_path: Path, certificates: Path, cluster: dict[str, Any], status: int) -> None:
+    (tmp_path / "ca.crt").write_bytes((certificates / "ca.crt").read_bytes())
+    with recorder(certificates) as server:
+        named = of_files(tmp_path, {"server": f"https://127.0.0.1:{server.port}", **cluster})
+        answer = sent(connect(str(kubeconfig(tmp_path, named, {"token": SECRET})), environ={}).endpoint)
+
+    assert (answer.status, len(server.requests)) == (status, status // 200), answer.error
+
+
+@pytest.mark.parametrize("suffix", ["", "-data"])
+def test_a_client_certificate_is_presented(tmp_path: Path, certificates: Path, suffix: str) -> None:
+    for name in ("ca.crt", "ca.key"):
+        (tmp_path / name).write_bytes((certificates / name).read_bytes())
+    user = of_files(tmp_path, {f"client-certificate{suffix}": "ca.crt", f"client-key{suffix}": "ca.key"})
+    with recorder(certificates, client_certificates=True) as server:
+        cluster = {"server": f"https://127.0.0.1:{server.port}", "certificate-authority": "ca.crt"}
+        answer = sent(connect(str(kubeconfig(tmp_path, cluster, user)), environ={}).endpoint)
+
+    assert answer.status == 200, answer.error
+
+
+def of_files(folder: Path, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields, of which those that end in -data hold the content of the file."""
+    return {
+        name: base64.b64encode((folder / value).read_bytes()).decode() if name.endswith("-data") else value
+        for name, value in fields.items()
+    }
+
+
+def test_a_password_is_sent_to_the_server(tmp_path: Path, server: Recorder) -> None:
+    user = {"username": "mé", "password": "p:w"}
+
+    sent(connect(str(kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, user)), environ={}).endpoint)
+
+    (request,) = server.requests
+    assert request.values("authorization") == [f"Basic {base64.b64encode('mé:p:w'.encode()).decode()}"]
+    assert request.values("accept-encoding") == []
+
+
+def test_a_token_file_is_read_again_and_goes_before_the_token(
+    tmp_path: Path, server: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.kit.connect._FRESH_SECONDS", -1.0)
+    user = {"token": "fixed", "tokenFile": "token"}
+    path = kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, user)
+    endpoint = connect(str(path), environ={}).endpoint
+    for content in ("", "first\n", "second"):
+        (tmp_path / "token").write_text(content)
+        sent(endpoint)
+
+    assert [each.values("authorization") for each in server.requests] == [
+        ["Bearer fixed"],
+        ["Bearer first"],
+        ["Bearer second"],
+    ]
