@@ -10,11 +10,9 @@ COPY setup.cfg pyproject.toml README.md LICENSE ./
 COPY jobs jobs
 COPY kubesandbox kubesandbox
 COPY cronjobs cronjobs
-# setuptools comes from the lock, so nothing is fetched here. kubernetes.aio is the same client again, which nothing
-# imports, and would be a third of what is added to the base.
+# setuptools comes from the lock, so nothing is fetched here.
 RUN /app/bin/pip install --no-cache-dir --no-deps --no-index --no-build-isolation . \
- && /app/bin/pip uninstall --yes --quiet setuptools pip \
- && rm -r /app/lib/python3*/site-packages/kubernetes/aio
+ && /app/bin/pip uninstall --yes --quiet setuptools pip
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="kube-chores" \

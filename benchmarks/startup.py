@@ -23,7 +23,7 @@ IMPORTS = {
     "msgspec": "import msgspec",
     "pycurl": "import pycurl",
     "sync-copies": "import jobs.__main__, jobs.sync_copies",
-    "kubernetes (for a kubeconfig)": "from kubernetes import config; from kubernetes.client import Configuration",
+    "YAML (for a kubeconfig)": "import yaml, jobs.kit.kubeconfig, jobs.kit.plugin",
 }
 STEP = """
 import time
