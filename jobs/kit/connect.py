@@ -150,13 +150,14 @@ def _from_kubeconfig(
             f"cluster {chosen.context.cluster!r}: server {server}: a token or password is not sent over http;"
             " use https, or remove it from the user"
         )
-    authorization, certificate = _credentials(chosen, server, proxy, environ)
+    authority = _authority(chosen)
     host, connect_to = _under_its_tls_name(chosen, server)
+    authorization, certificate = _credentials(chosen, server, proxy, environ)
     endpoint = Endpoint(
         host,
         authorization,
         ca_file=chosen.cluster.certificate_authority or None,
-        ca_data=_authority(chosen),
+        ca_data=authority,
         verify=not chosen.cluster.insecure_skip_tls_verify,
         certificate=certificate,
         connect_to=connect_to,

@@ -250,6 +250,16 @@ def test_what_a_plugin_is_given(tmp_path: Path, certificates: Path) -> None:
     assert (tmp_path / "plugin.stdin").read_text() == ""
 
 
+def test_a_plugin_does_not_run_for_a_cluster_that_cannot_be_used(tmp_path: Path) -> None:
+    user = plugin(tmp_path, "touch $0.ran", provideClusterInfo=True)
+
+    result = run(kubeconfig(tmp_path, {"server": "https://one.test", "certificate-authority": "absent"}, user))
+
+    assert result.exit_code == 2
+    assert "cluster 'one': certificate-authority cannot be read" in result.stderr
+    assert not (tmp_path / "plugin.ran").exists()
+
+
 def test_a_plugin_is_given_no_cluster_by_default(configured: Callable[..., Path], tmp_path: Path) -> None:
     path = configured('echo "$KUBERNETES_EXEC_INFO" > $0.info\n' + printing(SECRET))
 
