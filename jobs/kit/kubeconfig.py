@@ -214,20 +214,18 @@ def _read(path: Path) -> Kubeconfig:
 
 
 def _document(path: Path) -> Any:
-    import yaml
+    from jobs.kit.limited_yaml import load
 
     try:
-        with path.open("rb") as file:
-            return _normalized(yaml.safe_load(file) or {})
+        text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise ConfigurationError(f"{_unusable(path)}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        # Neither the line nor what is wrong in it is shown: it may be a token.
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ConfigurationError(f"{_unusable(path)}: it is not YAML{where}") from None
-    except (ValueError, RecursionError):
-        raise ConfigurationError(f"{_unusable(path)}: it is not YAML") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{_unusable(path)}: it is not UTF-8") from None
+    documents, problems = load(text)
+    if problems:
+        raise ConfigurationError(*(f"{_unusable(path)}: {problem}" for problem in problems))
+    return _normalized(documents[0] or {}) if documents else {}
 
 
 def _normalized(value: Any, name: Any = "") -> Any:

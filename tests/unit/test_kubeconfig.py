@@ -107,10 +107,16 @@ def test_the_table_of_the_docs_has_each_field() -> None:
         (config(apiVersion="v2"), "kind and apiVersion are not Config and v1"),
         (["a"], "expected `object`, got `array`"),
         ("text", "expected `object`, got `str`"),
-        ("users:\n- name: me\n  user: {token: t0ken\n", "it is not YAML at line 4, column 1"),
-        ("a: !!python/object:os.system {}", "it is not YAML at line 1, column 4"),
-        ("\x00", "it is not YAML"),
-        ("[" * 5000, "it is not YAML"),
+        ("users:\n- name: me\n  user: {token: t0ken\n", "is not valid YAML at line 4, column 1"),
+        ("a: !!python/object:os.system {}", "is not valid YAML at line 1, column 4: unknown tag"),
+        ("\x00", "is not valid YAML at line 1"),
+        ("[" * 5000, "is too large to read"),
+        (
+            "a: &a [x]\n"
+            + "".join(f"b{n}: &b{n} [{', '.join([f'*b{n - 1}' if n else '*a'] * 9)}]\n" for n in range(9)),
+            "too large",
+        ),
+        ("users: []\nusers: []\n", "line 2, column 1: key 'users' is already set at line 1"),
         ("", "current-context is not set"),
     ],
 )
@@ -177,6 +183,21 @@ def test_fields_that_kubectl_refuses_are_named(tmp_path: Path, content: Any, pro
     assert "context 'here': " in result.stderr
     assert problem in result.stderr
     assert "t0ken" not in result.stderr
+
+
+def test_bytes_are_not_a_kubeconfig(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_bytes(b"\xff\xfe\x00")
+
+    assert "cannot be used: it is not UTF-8" in run(path).stderr
+
+
+def test_a_token_may_look_like_a_date(tmp_path: Path) -> None:
+    text = yaml.safe_dump(of_user(token="TOKEN")).replace("TOKEN", "2001-01-01")
+
+    endpoint = connect(str(written(tmp_path, f"\ufeff{text}")), environ={}).endpoint
+
+    assert endpoint.authorization() == "Bearer 2001-01-01"
 
 
 def test_all_problems_are_shown_at_once(tmp_path: Path) -> None:
