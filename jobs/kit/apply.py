@@ -220,6 +220,8 @@ def _result(finding: Finding, answer: Answer) -> Result:
 
 def _needs_a_look(answer: Answer, error: ApiError) -> bool:
     """Whether to read the object before believing: it exists, changed, is gone, cannot be changed, was perhaps made."""
+    if answer.is_unsent:
+        return False
     if answer.request.method == "POST" and (answer.status == 0 or answer.status >= 500):
         return True
     gone = answer.status == 404 and answer.request.method == "PUT"

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from jobs.kit.decoding import decode
-from jobs.kit.errors import ApiError, InvalidObjectError
+from jobs.kit.errors import ApiError, CredentialsError, InvalidObjectError
 from jobs.kit.model import Action, ObjectKey
 from jobs.kit.objects import EVENTS, Resource
 from jobs.kit.transport import ANSWER_BYTES, Answer, Request, Transport
@@ -283,6 +283,8 @@ def error_of(answer: Answer) -> ApiError | None:
     """Return what went wrong with a request, or None."""
     if 200 <= answer.status < 300:
         return None
+    if answer.is_unsent:
+        return CredentialsError(answer.error)
     if not answer.status:
         return ApiError(0, answer.error)
     if answer.status == 401:

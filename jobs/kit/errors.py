@@ -77,6 +77,15 @@ class ApiError(ChoresError):
         return ExitCode.REFUSED if self.is_permission else ExitCode.FAILED
 
 
+class CredentialsError(ApiError):
+    """A request was not sent, because there are no credentials for it."""
+
+    exit_code = ExitCode.REFUSED
+
+    def __init__(self, message: str) -> None:
+        super().__init__(0, message)
+
+
 class InvalidObjectError(ApiError):
     """An object has content that the API does not define or that is too large: nothing can be decided about it.
 

@@ -20,7 +20,7 @@ from typing import Any
 import pycurl
 
 from jobs.kit.connect import Endpoint
-from jobs.kit.errors import StoppedError
+from jobs.kit.errors import ChoresError, ConfigurationError, StoppedError
 
 IN_FLIGHT = 16  # more gains little (docs/decisions/0003)
 CONNECT_SECONDS = 10
@@ -62,7 +62,7 @@ class Request:
 class Answer:
     """What came back. `status` is 0 where no whole answer came; `error` then says why. `attempts` counts from 1.
 
-    `is_too_long`: the body has more than the `max_bytes` of the request.
+    `is_too_long`: the body has more than the `max_bytes` of the request. `is_unsent`: there are no credentials for it.
     """
 
     request: Request
@@ -71,6 +71,7 @@ class Answer:
     error: str = ""
     attempts: int = 1
     is_too_long: bool = False
+    is_unsent: bool = False
 
 
 @dataclass
@@ -133,6 +134,7 @@ class _Stream:
     multi: Any
     waiting: list[_Attempt] = field(default_factory=list)
     flying: dict[Any, _Attempt] = field(default_factory=dict)
+    unsent: list[Answer] = field(default_factory=list)
     exhausted: bool = False
 
     def fits(self, request: Request) -> bool:
@@ -178,6 +180,7 @@ class Transport:
         self._idle: list[Any] = []
         self._order = count()
         self._stop_by: float | None = None
+        self._no_credentials = ""
 
     def send(self, request: Request) -> Answer:
         """Send one request and return its answer.
@@ -200,6 +203,8 @@ class Transport:
         try:
             while True:
                 self._launch(stream)
+                while stream.unsent:
+                    yield stream.unsent.pop()
                 if not stream.flying and (not stream.waiting or self._stopping()):
                     return
                 if self._is_overdue():
@@ -241,7 +246,7 @@ class Transport:
             multi.close()
 
     def _launch(self, stream: _Stream) -> None:
-        while len(stream.flying) < IN_FLIGHT and not self._stopping():
+        while len(stream.flying) + len(stream.unsent) < IN_FLIGHT and not self._stopping():
             now = time.monotonic()
             if stream.waiting and stream.waiting[0].due <= now:
                 if not stream.fits(stream.waiting[0].request):
@@ -259,7 +264,13 @@ class Transport:
                 if due > now or not stream.fits(request):
                     heapq.heappush(stream.waiting, attempt)
                     return
-            handle = self._handle(attempt)
+            try:
+                handle = self._handle(attempt)
+            except ChoresError as error:  # a credential plugin failed, which would again
+                self._no_credentials = self._no_credentials or str(error)
+                unsent = Answer(attempt.request, 0, error=self._no_credentials, attempts=attempt.number, is_unsent=True)
+                stream.unsent.append(unsent)
+                continue
             stream.flying[handle] = attempt
             stream.multi.add_handle(handle)
 
@@ -337,6 +348,8 @@ class Transport:
         headers = [f"Accept: {request.accept}", f"User-Agent: {self._user_agent}", "Expect:"]
         if request.body is not None:
             headers.append(f"Content-Type: {request.content_type}")
+        if self._no_credentials:
+            raise ConfigurationError(self._no_credentials)
         authorization = self._endpoint.authorization()
         if authorization:
             headers.append(f"Authorization: {authorization}")

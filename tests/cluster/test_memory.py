@@ -85,9 +85,7 @@ def large(number: int, size: int = 900_000) -> dict[str, str]:
 def test_stamped_objects_with_large_labels_do_not_end_sync_copies(api: Api, limited: Limited) -> None:
     home, tenant, team = api.namespace("home"), api.namespace("tenant"), api.namespace("team")
     source = api.create(configmap(home))
-    forged = [
-        configmap(tenant, f"forged-{n}", labels={**stamp("sync-copies"), **many_labels(n)}) for n in range(MANY)
-    ]
+    forged = [configmap(tenant, f"forged-{n}", labels={**stamp("sync-copies"), **many_labels(n)}) for n in range(MANY)]
     in_parallel(api.create, forged)
     api.create(rule("memory", home, team))
 

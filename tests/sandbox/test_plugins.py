@@ -178,7 +178,8 @@ def test_no_write_is_sent_once_the_plugin_fails(tmp_path: Path, expiring: None) 
         made = [each for each in api.requests() if each.path == f"/api/v1/namespaces/{team}/configmaps"]
 
     assert result.exit_code == 2
-    assert "failed with exit code 1" in result.stderr
+    assert "failed with exit code 1" in result.stdout
+    assert "created" in result.stdout, "what was written is reported"
     assert 0 < len([each for each in made if each.method == "POST"]) < 40
     assert {each.user for each in api.requests()} == {"kubernetes-admin"}
 
