@@ -41,6 +41,7 @@ EVENTS = Resource("v1", "Event", "events")
 MANAGER = "kube-chores"  # the field manager of all writes
 # A run has 128 MiB of memory (cronjobs/), whatever the objects hold that tenants may make.
 CONTENT_BYTES = 16 << 20
+_BYTES_OF_KEYS = 4 << 20  # by which equal headers are found
 _BYTES_OF_A_KEY = 200
 _MOST_DIGESTS = 1000
 _MOST_RAW_BYTES = 4096
@@ -341,6 +342,7 @@ class Kept:
     def __init__(self, used: Collection[str] | None, room: int = CONTENT_BYTES) -> None:
         self._used = used
         self._room = room
+        self._room_for_keys = _BYTES_OF_KEYS
         self._headers: dict[bytes, Header] = {}
         self._contents: dict[bytes, Content] = {}
 
@@ -383,16 +385,22 @@ class Kept:
         return fits
 
     def _header(self, metadata: Metadata) -> Header:
+        """Return the header, the same one for objects with the same metadata, as copies of one source have it."""
         entries = metadata.managed_fields or []
-        parts = (metadata.labels, metadata.annotations, metadata.owner_references, metadata.finalizers)
-        digest = hashlib.blake2b(b"-" if metadata.deletion_timestamp is None else b"+", digest_size=16)
-        for part in (*parts, *(each for entry in entries for each in (entry.manager.encode(), entry.fields_v1))):
-            digest.update(len(part).to_bytes(8, "big"))
-            digest.update(part)
-        key = digest.digest()
-        if key not in self._headers:
-            self._headers[key] = self._reduced_header(metadata, entries)
-        return self._headers[key]
+        parts = [bytes(metadata.labels), metadata.annotations, metadata.owner_references, metadata.finalizers]
+        for entry in entries:
+            parts += [entry.manager.encode(), entry.fields_v1]
+        # Their lengths too, or two objects could have the same text in other parts.
+        head = repr((metadata.deletion_timestamp is None, *map(len, parts))).encode()
+        key = b"".join([head, *parts])
+        header = self._headers.get(key)
+        if header is None and len(key) > self._room_for_keys:
+            key = hashlib.blake2b(key, digest_size=16).digest()  # slower than to compare, and short
+            header = self._headers.get(key)
+        if header is None:
+            self._room_for_keys -= len(key)
+            header = self._headers[key] = self._reduced_header(metadata, entries)
+        return header
 
     def _reduced_header(self, metadata: Metadata, entries: Sequence[ManagedFieldsEntry]) -> Header:
         for field, raw in (("ownerReferences", metadata.owner_references), ("finalizers", metadata.finalizers)):
