@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from typing import Any
 
 import click
 
 from jobs import __version__
+from jobs.kit.text import brief
 
 # By name, the modules that have a `command`; each is imported only when its command runs.
 JOBS = {
@@ -34,6 +37,25 @@ class _Lazy(click.Group):
             return None
         found: click.Command = import_module(COMMANDS[name]).command
         return found
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        if not args:
+            return super().parse_args(context, args)  # raises a usage error whose message is the help
+        with _arguments_escaped():
+            return super().parse_args(context, args)
+
+    def invoke(self, context: click.Context) -> Any:
+        with _arguments_escaped():
+            return super().invoke(context)
+
+
+@contextmanager
+def _arguments_escaped() -> Iterator[None]:
+    """Escape the messages of usage errors: they quote arguments."""
+    try:
+        yield
+    except click.UsageError as error:
+        raise click.UsageError(brief(error.format_message()), error.ctx) from error
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

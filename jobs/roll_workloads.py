@@ -16,7 +16,7 @@ import click
 
 from jobs.kit import options
 from jobs.kit.cluster import Cluster, InvalidObject, apart, whole
-from jobs.kit.conditions import Condition, Statement, event
+from jobs.kit.conditions import Statement, event, new_condition
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Action, Finding, Need, ObjectKey, Outcome, Plan, Result, Severity
 from jobs.kit.objects import CONFIGMAPS, NAMESPACES, SECRETS, NamespaceObject, PartialObject, Resource, string_map
@@ -143,7 +143,7 @@ def events(
 
 
 def _event(workload: Workload, reason: str, now: datetime) -> Mapping[str, Any]:
-    told = Condition("Rolled", "True", "ConfigChanged", f"{reason}: pods are replaced, as the update strategy says")
+    told = new_condition("Rolled", "True", "ConfigChanged", f"{reason}: pods are replaced, as the update strategy says")
     return event(workload.key, _RESOURCES[workload.key.kind].api_version, workload.uid, told, now)
 
 

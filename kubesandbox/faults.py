@@ -19,7 +19,8 @@ class Fault:
     `call-before` and `call-after` run `call` before the request is handled, or after that and before its answer is
     sent: to kill or hold the client, or to let another one in. Faults on one request act in the order of `inject`, so
     a `call-before` with a `reset-before` after it makes a client die with a request that never arrived. `answer` is
-    what a proxy sends in place of the server: `status` and `body`.
+    what a proxy sends in place of the server: `status` and `body`. `message` is that of the Status which a fault of
+    kind status answers; empty is the API server's for such a status.
     """
 
     method: str = "*"
@@ -28,6 +29,7 @@ class Fault:
     kind: Kind = "status"
     status: int = 500
     retry_after: int | None = None
+    message: str = ""
     seconds: float = 0.5
     skip: int = 0
     times: int | None = 1

@@ -269,7 +269,7 @@ def _failed(fault: Fault) -> Answer:
     if fault.kind == "answer":
         return Answer(fault.status, fault.body)
     code = fault.status
-    text = _FAULT_TEXTS.get(code, "a fault was injected")
+    text = fault.message or _FAULT_TEXTS.get(code, "a fault was injected")
     error = ApiError(code, _FAULT_REASONS.get(code, ""), text)
     if fault.retry_after is not None:
         error.headers["Retry-After"] = str(fault.retry_after)

@@ -10,14 +10,13 @@ import msgspec
 
 from jobs.copies.rules import RULES, Conflict, RuleStatus
 from jobs.copies.seen import Seen, Settings
-from jobs.kit.conditions import Condition, Statement, changed, dated, event
+from jobs.kit.conditions import Condition, Statement, changed, dated, event, new_condition
 from jobs.kit.custom_resources import Head
 from jobs.kit.model import ExitCode, Outcome, Plan, Result
 
 READY = "Ready"
 MOST_CONFLICTS_LISTED = 100
 _MOST_NAMED = 3
-_LONGEST_MESSAGE = 2048  # the schema takes 32768; nobody reads that much in a table
 
 # Why a rule is not ready, by finding or outcome; the first that applies is the condition's reason.
 _REASONS = (
@@ -70,8 +69,8 @@ def _condition(head: Head, copies: int, results: Sequence[Result]) -> Condition:
     for kind, reason in _REASONS:
         if kind in kinds:
             message = _message(kinds[kind], copies, told_each=kind in ("invalid", "unreadable", "failed"))
-            return Condition(READY, "False", reason, message[:_LONGEST_MESSAGE], head.generation)
-    return Condition(READY, "True", "Synced", f"{copies} {'copy' if copies == 1 else 'copies'}", head.generation)
+            return new_condition(READY, "False", reason, message, head.generation)
+    return new_condition(READY, "True", "Synced", f"{copies} {'copy' if copies == 1 else 'copies'}", head.generation)
 
 
 def _kind(result: Result) -> str:

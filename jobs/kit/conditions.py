@@ -15,6 +15,11 @@ import msgspec
 from msgspec import Struct
 
 from jobs.kit.model import ObjectKey
+from jobs.kit.text import visible
+
+# The schema takes 32768; nobody reads that much in a table.
+LONGEST_MESSAGE = 2048
+_LONGEST_EVENT = 1024  # as client-go's recorder cuts it
 
 
 class Condition(Struct, frozen=True, rename="camel"):
@@ -43,6 +48,11 @@ class Statement:
     def encode(self) -> bytes:
         """Return the merge patch of the status; with the uid it cannot reach a resource made anew meanwhile."""
         return msgspec.json.encode({"metadata": {"uid": self.uid}, "status": self.status})
+
+
+def new_condition(kind: str, status: str, reason: str, message: str, generation: int = 0) -> Condition:
+    """Return a condition whose message may hold text from outside: it is escaped, and cut to `LONGEST_MESSAGE`."""
+    return Condition(kind, status, reason, visible(message)[:LONGEST_MESSAGE], generation)
 
 
 def changed(before: Sequence[Condition], now: Condition) -> bool:
@@ -75,7 +85,7 @@ def event(about: ObjectKey, api_version: str, uid: str, condition: Condition, no
         "involvedObject": {**involved, "uid": uid},
         "type": "Normal" if condition.status == "True" else "Warning",
         "reason": condition.reason,
-        "message": condition.message[:1024],
+        "message": condition.message[:_LONGEST_EVENT],
         "source": {"component": "kube-chores"},
         "firstTimestamp": time,
         "lastTimestamp": time,

@@ -14,6 +14,7 @@ from jobs.kit.decoding import decode
 from jobs.kit.errors import ApiError, ConfigurationError, InvalidObjectError
 from jobs.kit.model import ObjectKey
 from jobs.kit.objects import Metadata, Resource, is_name
+from jobs.kit.text import Lines, visible
 
 # A run has 128 MiB of memory (cronjobs/). No status of ours is larger: it lists 100 conflicts at most.
 _MOST_SPEC_BYTES = 256 << 10
@@ -131,7 +132,7 @@ def from_files(
     """Read the custom resources in these files, checked as the API server would, sorted by name and namespace.
 
     `namespace` is that of those which name none, and the only one unless `elsewhere`. `beyond_schema` finds what no
-    schema does in a spec that has other problems; `older_form` says how to write what an older tool took.
+    schema does in a spec that has other problems; `older_form` says how to write what an older tool took, in lines.
 
     Raises:
         ConfigurationError: with all problems of all of them.
@@ -148,7 +149,7 @@ def from_files(
             continue
         key = _key(content, resource, namespace)
         if older := older_form(content):
-            problems.append(f"{document.where}: {_named(key)}: {older}")
+            problems.append(Lines(visible(f"{document.where}: {_named(key)}") + f": {older}"))
             continue
         wrong = list(_problems(content, resource, None if elsewhere else namespace))
         parsed = None if wrong else parse(Head(key), msgspec.json.encode(content["spec"]))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from jobs.kit.model import ExitCode, Severity
+from jobs.kit.text import Lines, visible
 
 # The authorizer's sentence; a 403 of quota, admission or a terminating namespace reads otherwise.
 # https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/responsewriters/errors.go
@@ -16,6 +17,10 @@ class ChoresError(Exception):
     """A failure that is told in a sentence, without a traceback."""
 
     exit_code = ExitCode.FAILED
+
+    def lines(self) -> Lines:
+        """Return the sentence, or a list of problems, for the log."""
+        return Lines(visible(str(self)))
 
 
 class StoppedError(ChoresError):
@@ -36,10 +41,15 @@ class ConfigurationError(ChoresError):
         super().__init__(*problems)
         self.problems: Sequence[str] = problems
 
+    def lines(self) -> Lines:
+        """Return the problem, or their number and each of them."""
+        problems = [each if isinstance(each, Lines) else visible(each) for each in self.problems]
+        if len(problems) == 1:
+            return Lines(problems[0])
+        return Lines("\n  ".join([f"{len(problems)} problems:", *problems]))
+
     def __str__(self) -> str:
-        if len(self.problems) == 1:
-            return self.problems[0]
-        return f"{len(self.problems)} problems:\n" + "\n".join(f"  {problem}" for problem in self.problems)
+        return self.lines()
 
 
 class ApiError(ChoresError):

@@ -7,19 +7,28 @@ import logging
 import sys
 from datetime import datetime, timezone
 
+from jobs.kit.text import Lines, brief
+
 log = logging.getLogger("chores")
+_LONGEST = 4096  # characters of a line
+
+
+def _message(record: logging.LogRecord) -> str:
+    """Return the message as it may be shown, also where a program decodes it from JSON and prints it."""
+    lines = record.msg.split("\n") if isinstance(record.msg, Lines) else [record.getMessage()]
+    return "\n".join(brief(line, _LONGEST) for line in lines)
 
 
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         prefix = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
-        return prefix + record.getMessage()
+        return prefix + _message(record)
 
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
-        return json.dumps({"time": time, "level": record.levelname.lower(), "message": record.getMessage()})
+        return json.dumps({"time": time, "level": record.levelname.lower(), "message": _message(record)})
 
 
 def configure(log_format: str) -> None:

@@ -20,8 +20,9 @@ import msgspec
 from jobs import __version__
 from jobs.kit.apply import DryRun
 from jobs.kit.diff import HIDDEN
-from jobs.kit.model import Change, ExitCode, Outcome, Plan, Result, Severity
+from jobs.kit.model import Change, ExitCode, Finding, Outcome, Plan, Result, Severity
 from jobs.kit.options import RunOptions
+from jobs.kit.text import brief, visible
 from jobs.kit.transport import Traffic
 
 _DRY = {DryRun.NONE: "", DryRun.CLIENT: " (dry run)", DryRun.SERVER: " (server dry run)"}
@@ -53,6 +54,7 @@ _COLORS = {
 _LONGEST_VALUE = 50
 _NARROW = 80
 _MOST_NAMED = 3
+_MOST_LINES = 100  # of one field in a diff
 _WORST = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 _SEVERITIES = {Severity.ERROR: "errors", Severity.WARNING: "warnings", Severity.INFO: "notes"}
 _SEVERITY_COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
@@ -95,7 +97,8 @@ def _json(report: Report) -> Iterator[str]:
     yield f'{before}"results": ['
     separator = "\n    "
     for result in report.results:
-        text = msgspec.json.format(msgspec.json.encode(_result_document(result)), indent=2).decode()
+        # Of the two encoders the standard library's escapes what a terminal obeys beyond ASCII.
+        text = msgspec.json.format(json.dumps(_result_document(result)).encode(), indent=2).decode()
         yield separator + text.replace("\n", "\n    ")
         separator = ",\n    "
     yield ("\n  ]" if report.results else "]") + f"{after}\n"
@@ -156,8 +159,8 @@ def _text(report: Report) -> Iterator[str]:
     dry = _DRY[report.options.dry_run]
     yield from (_grouped if report.plan.by_subject else _listed)(report.results, report.options)
     counts = ", ".join(f"{number} {name}" for name, number in _counts(report).items())
-    facts = ", ".join(_fact(name, number) for name, number in report.plan.facts.items())
-    summary = f"{report.job}{dry}: {counts or report.plan.note or 'nothing to do'} ({facts})"
+    facts = ", ".join(_fact(visible(name), number) for name, number in report.plan.facts.items())
+    summary = f"{report.job}{dry}: {counts or brief(report.plan.note) or 'nothing to do'} ({facts})"
     yield from _indented(summary, "", "    ") if report.plan.by_subject else [summary]
 
 
@@ -170,7 +173,7 @@ def _listed(shown: Sequence[Result], options: RunOptions) -> Iterator[str]:
     for result in shown:
         yield from _wrapped(_row(result, dry), widths, word(result))
         if options.diff:
-            yield from (f"    {line}" for change in result.finding.changes for line in _diff(change))
+            yield from (f"    {line}" for change in result.finding.changes for line in _diff(change, options))
 
 
 def _grouped(shown: Sequence[Result], options: RunOptions) -> Iterator[str]:
@@ -202,19 +205,19 @@ def _open(results: Sequence[Result]) -> Counter[Severity]:
 
 def _named(subjects: Sequence[str]) -> str:
     more = f" and {len(subjects) - _MOST_NAMED} more" if len(subjects) > _MOST_NAMED else ""
-    return ", ".join(subjects[:_MOST_NAMED]) + more if subjects else "(of none)"
+    return brief(", ".join(subjects[:_MOST_NAMED])) + more if subjects else "(of none)"
 
 
 def _told(result: Result, options: RunOptions) -> Iterator[str]:
     finding = result.finding
     code = click.style(word(result), fg=_SEVERITY_COLORS.get(finding.severity))
-    yield f"  {code}  {finding.object.kind.lower()}/{finding.object.name}"
-    why = "; ".join(text for text in (finding.reason, result.message) if text)
-    yield from _indented(why, "    ")
+    yield f"  {code}  {_name(finding)}"
+    yield from _indented(_why(result), "    ")
     if finding.remedy:
-        yield from _indented(f"to do: {finding.remedy}", "    ")
+        yield from _indented(f"to do: {brief(finding.remedy)}", "    ")
     if options.diff:
-        yield from (part for change in finding.changes for line in _diff(change) for part in _indented(line, "      "))
+        lines = (line for change in finding.changes for line in _diff(change, options))
+        yield from (part for line in lines for part in _indented(line, "      "))
 
 
 def _indented(text: str, indent: str, further: str = "") -> list[str]:
@@ -225,9 +228,16 @@ def _indented(text: str, indent: str, further: str = "") -> list[str]:
 def _row(result: Result, dry: str) -> tuple[str, str, str, str]:
     finding = result.finding
     written = finding.fix and result.outcome in (Outcome.DONE, Outcome.PLANNED)
-    why = "; ".join(text for text in (finding.reason, result.message) if text)
-    name = f"{finding.object.kind.lower()}/{finding.object.name}"
-    return name, finding.object.namespace, word(result) + (dry if written else ""), why
+    verb = word(result) + (dry if written else "")
+    return _name(finding), brief(finding.object.namespace), verb, _why(result)
+
+
+def _name(finding: Finding) -> str:
+    return brief(f"{finding.object.kind.lower()}/{finding.object.name}")
+
+
+def _why(result: Result) -> str:
+    return brief("; ".join(text for text in (result.finding.reason, result.message) if text))
 
 
 def _wrapped(row: tuple[str, str, str, str], widths: Sequence[int], verb: str) -> Iterator[str]:
@@ -244,26 +254,34 @@ def _wrapped(row: tuple[str, str, str, str], widths: Sequence[int], verb: str) -
     yield from textwrap.wrap(reason, max(columns, 40), initial_indent="    ", subsequent_indent="    ")
 
 
-def _diff(change: Change) -> Iterator[str]:
+def _diff(change: Change, options: RunOptions) -> Iterator[str]:
+    field = brief(change.field)
     if change.actual is None or change.desired is None:
         sign, value = ("+", change.desired) if change.actual is None else ("-", change.actual)
-        yield f"{sign} {change.field}: {_brief(value or '')}"
-        return
-    if change.desired == HIDDEN:
-        yield f"~ {change.field}: {HIDDEN} (changed)"
-        return
-    if "\n" not in change.actual + change.desired:
-        yield f"~ {change.field}: {_brief(change.actual)} -> {_brief(change.desired)}"
-        return
-    yield f"~ {change.field}:"
-    lines = difflib.unified_diff(change.actual.splitlines(), change.desired.splitlines(), lineterm="", n=1)
-    yield from (f"    {line}" for line in list(lines)[2:])
+        yield f"{sign} {field}: {_quoted(value or '')}"
+    elif change.desired == HIDDEN:
+        yield f"~ {field}: {HIDDEN} (changed)"
+    elif "\n" not in change.actual + change.desired:
+        yield f"~ {field}: {_quoted(change.actual)} -> {_quoted(change.desired)}"
+    else:
+        yield f"~ {field}:"
+        yield from (f"    {line}" for line in _changed_lines(change.actual, change.desired, options))
 
 
-def _brief(value: str) -> str:
+def _changed_lines(actual: str, desired: str, options: RunOptions) -> Iterator[str]:
+    before, after = (value.removesuffix("\n").split("\n") for value in (actual, desired))
+    lines = list(difflib.unified_diff(before, after, lineterm="", n=1))[2:]
+    most = len(lines) if options.verbose else _MOST_LINES
+    yield from map(brief, lines[:most])
+    if len(lines) > most:
+        yield f"... and {len(lines) - most} more lines (-v or -o json shows all)"
+
+
+def _quoted(value: str) -> str:
     if value == HIDDEN:
         return value
-    return json.dumps(value if len(value) <= _LONGEST_VALUE else value[: _LONGEST_VALUE - 1] + "…", ensure_ascii=False)
+    short = value if len(value) <= _LONGEST_VALUE else value[: _LONGEST_VALUE - 1] + "…"
+    return visible(json.dumps(short, ensure_ascii=False))
 
 
 def _fact(name: str, number: int) -> str:

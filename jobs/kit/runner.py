@@ -26,6 +26,7 @@ from jobs.kit.errors import ApiError, ChoresError, InvalidObjectError
 from jobs.kit.model import Action, Brake, ExitCode, Finding, Need, ObjectKey, Outcome, Plan, Result, Severity
 from jobs.kit.objects import MANAGER, Resource
 from jobs.kit.options import RunOptions, variable
+from jobs.kit.text import Lines, visible
 from jobs.kit.transport import Transport
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
             cluster = Cluster(transport, MANAGER, job.writes_per_second)
             plan, results = _Run(job, cluster, settings, options, stopping).go()
         except ChoresError as error:
-            log.log.error(error)
+            log.log.error(error.lines())
             return error.exit_code
         for brake in plan.brakes:
             log.log.error(_lift(job.name, job.cronjob or job.name, brake, connection, options))
@@ -295,7 +296,7 @@ def _found_done(result: Result) -> Result:
     return result._replace(outcome=Outcome.DONE, message=message, exit_code=ExitCode.DONE)
 
 
-def _lift(job: str, cronjob: str, brake: Brake, connection: Connection, options: RunOptions) -> str:
+def _lift(job: str, cronjob: str, brake: Brake, connection: Connection, options: RunOptions) -> Lines:
     """Return the message that tells what a brake held, and the command that lifts it once."""
     if connection.in_pod:
         name = f"{cronjob}-lift-{secrets.token_hex(3)}"
@@ -308,7 +309,7 @@ def _lift(job: str, cronjob: str, brake: Brake, connection: Connection, options:
         # The current context may be another one by then.
         context = ["--context", connection.context] if connection.context and not options.context else []
         command = shlex.join(["chores", job, *options.given, *context, brake.option, brake.value])
-    return f"{brake.held}. If that is meant, run once:\n  {command}"
+    return Lines(f"{visible(brake.held)}. If that is meant, run once:\n  {visible(command)}")
 
 
 def _exit_code(results: Sequence[Result], options: RunOptions, *, stopped: bool) -> ExitCode:

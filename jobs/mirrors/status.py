@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from jobs.kit.conditions import Condition, Statement, changed, dated, event
+from jobs.kit.conditions import Condition, Statement, changed, dated, event, new_condition
 from jobs.kit.custom_resources import Head
 from jobs.kit.model import Finding, Outcome, Result, Severity
 from jobs.mirrors.codes import RANK, reason
@@ -16,7 +16,6 @@ from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, MirrorStatus
 
 READY = "Ready"
 _MOST_NAMED = 3
-_LONGEST_MESSAGE = 2048
 
 
 def statements(heads: Sequence[Head], results: Sequence[Result], now: datetime, *, asked: bool) -> list[Statement]:
@@ -49,16 +48,16 @@ def _statement(head: Head, condition: Condition, findings: int, now: datetime) -
 def _condition(head: Head, findings: Sequence[Finding], *, asked: bool) -> Condition:
     if not findings and not asked:
         message = "nothing to find fault with, but whether it and its upstream answer was not asked"
-        return Condition(READY, "Unknown", "NotAsked", message, head.generation)
+        return new_condition(READY, "Unknown", "NotAsked", message, head.generation)
     if not findings:
-        return Condition(READY, "True", "Healthy", "as it should be; it and its upstream answer", head.generation)
+        return new_condition(READY, "True", "Healthy", "as it should be; it and its upstream answer", head.generation)
     worst = sorted(findings, key=lambda each: (RANK[each.code], each.object))
     told = "; ".join(_told(each) for each in worst[:_MOST_NAMED])
     more = f"; and {len(worst) - _MOST_NAMED} more" if len(worst) > _MOST_NAMED else ""
     # Of what could not be seen nobody knows whether it is well.
     seen = any(each.code != "unreadable" for each in findings)
     state = "False" if seen else "Unknown"
-    return Condition(READY, state, reason(worst[0].code), f"{told}{more}"[:_LONGEST_MESSAGE], head.generation)
+    return new_condition(READY, state, reason(worst[0].code), f"{told}{more}", head.generation)
 
 
 def _told(finding: Finding) -> str:

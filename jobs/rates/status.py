@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from jobs.kit.conditions import Condition, Statement, changed, dated, event
+from jobs.kit.conditions import Condition, Statement, changed, dated, event, new_condition
 from jobs.kit.custom_resources import Head
 from jobs.kit.model import Outcome, Result
 from jobs.rates.exchange_rates import EXCHANGE_RATES, RateStatus, Spec, subject
@@ -17,7 +17,6 @@ from jobs.rates.figures import Figures
 from jobs.rates.verdicts import CONFLICT
 
 READY = "Ready"
-_LONGEST_MESSAGE = 2048
 # Why an ExchangeRate is not ready, by finding or outcome; the first that applies is the condition's reason.
 _REASONS = (
     ("invalid", "Invalid"),
@@ -74,9 +73,9 @@ def _condition(head: Head, results: Sequence[Result]) -> Condition:
     kinds = {"failed" if result.outcome is Outcome.FAILED else result.finding.code: result for result in results}
     for kind, reason in _REASONS:
         if kind in kinds:
-            message = _message(kinds[kind])[:_LONGEST_MESSAGE]
-            return Condition(READY, "False", reason, message, head.generation)
-    return Condition(READY, "True", "Current", "the ConfigMap holds the rate", head.generation)
+            message = _message(kinds[kind])
+            return new_condition(READY, "False", reason, message, head.generation)
+    return new_condition(READY, "True", "Current", "the ConfigMap holds the rate", head.generation)
 
 
 def _message(result: Result) -> str:

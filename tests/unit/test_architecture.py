@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = sorted([*ROOT.glob("jobs/**/*.py"), *ROOT.glob("kubesandbox/**/*.py")])
-PURE = {"decoding", "diff", "errors", "manifests", "model", "objects", "selectors", "stamps"}
+PURE = {"decoding", "diff", "errors", "manifests", "model", "objects", "selectors", "text", "stamps"}
 
 
 def imports(path: Path) -> set[str]:

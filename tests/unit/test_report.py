@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import click
 import pytest
 import yaml
 
@@ -13,6 +14,7 @@ from jobs.kit.apply import DryRun
 from jobs.kit.model import Action, Change, ExitCode, Finding, Fix, ObjectKey, Outcome, Plan, Result, Severity
 from jobs.kit.options import RunOptions
 from jobs.kit.transport import Traffic
+from tests.hostile import HOSTILE, left_in
 
 
 class Body:
@@ -157,3 +159,64 @@ def test_json_and_yaml_hold_the_same_document(capsys: pytest.CaptureFixture[str]
     assert document["summary"] == {"configured": 1}
     assert document["results"][0]["object"] == {"kind": "ConfigMap", "name": "settings", "namespace": "team-b"}
     assert document["results"][0]["subjects"] == ["rule"]
+
+
+def hostile_field(kind: Any) -> Any:
+    """A hostile value of a field of a finding, by the type that it is annotated with."""
+    values = {
+        "str": HOSTILE,
+        "ObjectKey": ObjectKey(HOSTILE, HOSTILE, HOSTILE),
+        "tuple[str, ...]": (HOSTILE,),
+        "tuple[Change, ...]": (
+            Change(HOSTILE, None, HOSTILE),
+            Change(HOSTILE, HOSTILE, None),
+            Change(HOSTILE, HOSTILE, f"{HOSTILE}\nz"),
+            Change(HOSTILE, HOSTILE.replace("\n", ""), HOSTILE.replace("\n", "z")),
+        ),
+        "Severity": Severity.WARNING,
+        "ExitCode": ExitCode.DONE,
+        "Fix | None": None,
+    }
+    return values[kind]
+
+
+@pytest.mark.parametrize("by_subject", [False, True])
+def test_no_field_of_a_finding_reaches_a_terminal_as_it_is(
+    capsys: pytest.CaptureFixture[str], by_subject: bool
+) -> None:
+    fields = {name: hostile_field(kind) for name, kind in Finding.__annotations__.items()}
+    found = Finding(**{**fields, "code": "missing"})  # which is always the job's own
+    plan = Plan((), 0, (), {HOSTILE: 2}, note=HOSTILE, by_subject=by_subject)
+    results = [Result(found, Outcome.TOLD, HOSTILE), Result(found, Outcome.FAILED, HOSTILE)]
+
+    with click.Context(click.Command("chores"), color=True).scope():
+        report.write(
+            report.Report("sync-copies", RunOptions(diff=True, verbose=True), plan, results, Traffic(), ExitCode.DONE)
+        )
+        report.write(report.Report("sync-copies", RunOptions(), plan, [], Traffic(), ExitCode.DONE))
+
+    text = capsys.readouterr().out
+    assert left_in(text) == []
+    # Object, reason, message and fields of changes at the least, of each of the two.
+    assert text.count("forged") >= 2 * (1 + 1 + 1 + 4)
+
+
+def test_a_long_cell_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    long = Finding("conflict", Severity.WARNING, ObjectKey("Secret", "n" * 5000, "team-c"), "r" * 5000)
+
+    text = shown(capsys, Result(long, Outcome.FAILED, "m" * 5000))
+
+    assert len(text) < 4000
+    assert text.count("characters)") == 2
+
+
+def test_a_diff_of_many_lines_is_cut_and_verbose_shows_them_all(capsys: pytest.CaptureFixture[str]) -> None:
+    change = Change("data.a", "\n".join(map(str, range(1000))), "\n".join(map(str, range(1000, 2000))))
+    long = Finding("drifted", Severity.WARNING, ObjectKey("ConfigMap", "a", "team-c"), "", changes=(change,))
+
+    cut = shown(capsys, Result(long, Outcome.TOLD), diff=True).splitlines()
+    whole = shown(capsys, Result(long, Outcome.TOLD), diff=True, verbose=True).splitlines()
+
+    assert len(cut) < 210
+    assert cut[-2].strip() == "... and 1901 more lines (-v or -o json shows all)"
+    assert len(whole) > 2000

@@ -1,0 +1,44 @@
+"""Text from outside (names, annotations, values, messages of servers) as a terminal or a log may show it. Pure."""
+
+from __future__ import annotations
+
+LONGEST = 1024  # characters of a cell or a message
+
+# Characters without a shape that Unicode counts as letters, marks or symbols: fillers, variation selectors and others.
+# https://www.unicode.org/reports/tr44/#Default_Ignorable_Code_Point and U+2800, a braille cell without dots.
+_SHAPELESS = frozenset(
+    map(
+        chr,
+        (
+            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
+            *range(0x180B, 0x1810),
+            *range(0xFE00, 0xFE10),
+            *range(0xE0100, 0xE01F0),
+        ),
+    )
+)
+
+
+class Lines(str):
+    """A message of several lines. Text from outside is made visible before it goes in, or it would begin lines too."""
+
+
+def visible(text: str) -> str:
+    r"""Return the text with every character escaped that has no shape, moves the cursor or turns the direction.
+
+    These are control and format characters, separators but the space, surrogates, private and unassigned characters:
+    \n, \x1b, \u202e. Backslashes stay, so what is escaped already stays as it is.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(each if each.isprintable() and each not in _SHAPELESS else _escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def brief(text: str, longest: int = LONGEST) -> str:
+    """Return the text visible, and cut where it is longer than `longest`, with the number of its characters."""
+    shown = visible(text)
+    return shown if len(shown) <= longest else f"{shown[:longest]}… ({len(text)} characters)"

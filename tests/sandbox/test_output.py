@@ -1,0 +1,198 @@
+"""What people read of a run: nothing from outside reaches a terminal, a log, a status or an Event as it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from jobs.__main__ import chores
+from kubesandbox import Fault, Sandbox
+from tests import embedded
+from tests.api.conftest import Run, runs
+from tests.apis import Api, sandbox_api
+from tests.hostile import HOSTILE, left_in
+from tests.terminal import on_terminal
+from tests.worlds import at, configmap, rule
+
+COPIES = "/api/v1/namespaces/team/configmaps"
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox(of=embedded.installed()) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def api(sandbox: Sandbox, tmp_path: Path) -> Api:
+    """An embedded cluster with one source and one place for its copy."""
+    api = sandbox_api(sandbox, tmp_path)
+    for name in ("home", "team"):
+        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    api.create(configmap("home"))
+    api.create(rule("settings", "home", "team"))
+    return api
+
+
+@pytest.fixture
+def sync(api: Api) -> Run:
+    return runs("sync-copies", api.service_account_kubeconfig("kube-chores", "sync-copies"))
+
+
+def store(sandbox: Sandbox, obj: dict[str, Any]) -> None:
+    """Have the server hold an object that it would not take."""
+    resource = sandbox.cluster.find("", "v1", "configmaps")
+    assert resource
+    with sandbox.cluster.store.lock:
+        sandbox.cluster.store.put(resource, obj)
+
+
+@pytest.fixture
+def hostile(sandbox: Sandbox, api: Api, sync: Run) -> None:
+    """A copy with another value, manager and source, and one of a name that no server takes."""
+    sync()
+    copy = api.get(at("team", configmap("home")))
+    assert copy
+    metadata = copy["metadata"]
+    fields: dict[str, Any] = {"f:data": {".": {}, "f:a": {}, f"f:{HOSTILE}": {}}}
+    entry = {"manager": HOSTILE, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
+    entries = [*metadata["managedFields"], {**entry, "fieldsV1": fields}]
+    data = {"a": f"{HOSTILE}1", "b": f"2\n{HOSTILE}\n", HOSTILE: HOSTILE}
+    store(sandbox, {**copy, "metadata": {**metadata, "managedFields": entries}, "data": data})
+    orphan = {**metadata, "name": HOSTILE, "uid": "another", "labels": {**metadata["labels"]}}
+    annotations = {**metadata["annotations"], "kubechores.dev/rule": HOSTILE, "kubechores.dev/source": HOSTILE}
+    store(sandbox, {**copy, "metadata": {**orphan, "annotations": annotations}})
+
+
+def test_nothing_of_objects_reaches_a_terminal_as_it_is(api: Api, hostile: None) -> None:
+    kubeconfig = str(api.service_account_kubeconfig("kube-chores", "sync-copies"))
+
+    code, shown = on_terminal("sync-copies", "-v", "--dry-run", "--diff", env={"KUBECONFIG": kubeconfig})
+
+    assert code == 0
+    assert left_in(shown) == []
+    assert r"configmap/x\nsecret/forged  team-a  deleted\r\t\x00\x1b]52;c;Zm9v\x07\x7f\x85" in shown
+    assert r"\u202e" in shown
+
+
+@pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_documents_hold_what_objects_hold_and_are_escaped_by_their_format(
+    sync: Run, hostile: None, output: str, read: Any
+) -> None:
+    text = sync("-v", "--dry-run", "--diff", output=output).stdout
+
+    assert left_in(text) == []
+    report = read(text)
+    assert HOSTILE in [result["object"]["name"] for result in report["results"]]
+    assert f"{HOSTILE}1" in [change["actual"] for each in report["results"] for change in each.get("changes", [])]
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_message_of_the_server_that_ends_the_run_is_one_line_of_the_log(
+    sandbox: Sandbox, sync: Run, log_format: str
+) -> None:
+    sandbox.inject(Fault("GET", "*/copyrators", status=403, message=f"denied: {HOSTILE}", times=None))
+
+    ran = sync("--log-format", log_format)
+
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    last = ran.stderr.splitlines()[-1]
+    message = json.loads(last)["message"] if log_format == "json" else last
+    assert left_in(ran.stderr) == left_in(message) == []
+    assert r"denied: x\nsecret/forged" in message
+
+
+def test_a_long_message_of_the_server_is_cut(sandbox: Sandbox, sync: Run) -> None:
+    sandbox.inject(Fault("GET", "*/copyrators", status=403, message="x" * 1_000_000, times=None))
+
+    error = sync().stderr.splitlines()[-1]
+
+    assert len(error) < 5000
+    assert error.endswith("… (1000000 characters)")
+
+
+def test_a_long_value_is_cut(sandbox: Sandbox, api: Api, sync: Run) -> None:
+    sync()
+    copy = api.get(at("team", configmap("home")))
+    assert copy
+    long = {"kubechores.dev/source": "x" * 200_000}
+    metadata = {**copy["metadata"], "annotations": {**copy["metadata"]["annotations"], **long}}
+    store(sandbox, {**copy, "metadata": metadata, "data": {"a": "y\n" * 100_000, "b": "z" * 200_000}})
+
+    ran = sync("--dry-run", "--diff", output="text")
+
+    assert " configured (dry run)" in ran.stdout
+    assert len(ran.stdout) < 20_000
+    assert "characters)" in ran.stdout
+
+
+def test_a_status_and_its_event_hold_a_hostile_message_escaped_and_are_written_once(
+    sandbox: Sandbox, api: Api, sync: Run
+) -> None:
+    sandbox.inject(Fault("POST", COPIES, status=403, message=f"denied: {HOSTILE}", times=None))
+    sync()
+    found = api.get(rule("settings", "home", "team"))
+    assert found
+    (ready,) = found["status"]["conditions"]
+    (event,) = api.events()
+    api.mark()
+
+    sync()
+
+    assert left_in(ready["message"]) == left_in(event["message"]) == []
+    assert r"denied: x\nsecret/forged" in ready["message"]
+    assert event["message"] in ready["message"]
+    assert [write.path for write in api.writes()] == [COPIES]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [f"sync{HOSTILE}"],
+        [f"--{HOSTILE}"],
+        ["sync-copies", HOSTILE],
+        ["sync-copies", f"--{HOSTILE}"],
+        ["sync-copies", "-o", HOSTILE],
+        ["sync-copies", "-n", HOSTILE],
+        ["fetch-rates", "--currency", "USD", "--configmap", HOSTILE],
+        ["mirror-node", "--name", HOSTILE],
+    ],
+    ids=["command", "option", "argument", "job's option", "choice", "namespace", "name", "mirror"],
+)
+def test_a_usage_error_quotes_an_argument_escaped(arguments: list[str]) -> None:
+    done = CliRunner().invoke(chores, [each.replace("\x00", "") for each in arguments])
+
+    assert done.exit_code == 2
+    assert left_in(done.output) == []
+    assert "forged" in done.stderr
+
+
+def test_problems_of_a_file_are_one_line_each(sync: Run, tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(json.dumps(rule("settings", "home", "team", ruleType=HOSTILE, unknown=HOSTILE)))
+
+    ran = sync("-f", str(file))
+
+    assert ran.exit_code == 2
+    assert left_in(ran.stderr) == []
+    first, *problems = ran.stderr.splitlines()
+    assert first == f"error: {len(problems)} problems:"
+    assert all(line.startswith(f"  {file}: ") for line in problems)
+
+
+def test_a_rule_of_an_older_form_is_shown_escaped(sync: Run, tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    old = {"kind": "CopyratorRule", "metadata": {"name": HOSTILE}, "ruleType": HOSTILE, "selector": {}}
+    file.write_text(json.dumps(old))
+
+    ran = sync("-f", str(file))
+
+    assert ran.exit_code == 2
+    assert left_in(ran.stderr) == []
+    assert "this is the form of an older tool" in ran.stderr
