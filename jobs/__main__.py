@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from jobs import __version__
+from jobs.kit.terminal import shows_colors
 from jobs.kit.text import brief
 
 # By name, the modules that have a `command`; each is imported only when its command runs.
@@ -60,12 +61,14 @@ def _arguments_escaped() -> Iterator[None]:
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="chores")
-def chores() -> None:
+@click.pass_context
+def chores(context: click.Context) -> None:
     """Scheduled chores for a Kubernetes cluster.
 
     Each command looks at the cluster, works out what should change, changes it, reports and exits. Run it as a
     CronJob, by hand, or from a laptop as a dry run.
     """
+    context.color = None if shows_colors() else False
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -18,6 +18,7 @@ import click
 import msgspec
 
 from jobs import __version__
+from jobs.kit import terminal
 from jobs.kit.apply import DryRun
 from jobs.kit.diff import HIDDEN
 from jobs.kit.model import Change, ExitCode, Finding, Outcome, Plan, Result, Severity
@@ -291,12 +292,15 @@ def _fact(name: str, number: int) -> str:
 @contextmanager
 def progress(job: str, writes: int, options: RunOptions) -> Iterator[Callable[[int], None]]:
     """Yield what shows on a terminal how many of the writes are done; quiet in a pipe and for small runs."""
-    visible = writes > 100 and sys.stderr.isatty() and options.dry_run is not DryRun.CLIENT
+    shows = writes > 100 and options.dry_run is not DryRun.CLIENT and terminal.shows_progress()
+
+    def line(done: int) -> str:
+        return f"\r{job}: {done} of {writes} written"
 
     def show(done: int) -> None:
-        if visible and (done % 50 == 0 or done == writes):
-            click.echo(f"\r{job}: {done} of {writes} written", nl=False, err=True)
+        if shows and (done % 50 == 0 or done == writes):
+            click.echo(line(done), nl=False, err=True)
 
     yield show
-    if visible:
-        click.echo("\r\x1b[K", nl=False, err=True)
+    if shows:
+        click.echo(f"\r{' ' * len(line(writes))}\r", nl=False, err=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +196,31 @@ def test_a_rule_of_an_older_form_is_shown_escaped(sync: Run, tmp_path: Path) -> 
     assert ran.exit_code == 2
     assert left_in(ran.stderr) == []
     assert "this is the form of an older tool" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("env", "colours"), [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_colours_are_for_terminals_whose_user_wants_them(api: Api, env: Mapping[str, str], colours: bool) -> None:
+    kubeconfig = str(api.service_account_kubeconfig("kube-chores", "sync-copies"))
+
+    code, shown = on_terminal("sync-copies", "--dry-run", env={"KUBECONFIG": kubeconfig, **env})
+
+    assert code == 0
+    assert ("\x1b[32mcreated (dry run)\x1b[0m" in shown) is colours
+    assert ("\x1b" in shown) is colours
+
+
+@pytest.mark.parametrize(("env", "shows"), [({}, True), ({"NO_COLOR": "1"}, True), ({"TERM": "dumb"}, False)])
+def test_progress_is_for_terminals_that_move_the_cursor(api: Api, env: Mapping[str, str], shows: bool) -> None:
+    for number in range(101):
+        api.namespace(f"team-{number}")
+    api.create(rule("more", "home", f"team-*-{api.token}"))
+    kubeconfig = str(api.service_account_kubeconfig("kube-chores", "sync-copies"))
+
+    code, shown = on_terminal("sync-copies", env={"KUBECONFIG": kubeconfig, **env})
+
+    assert code == 0
+    assert ("\rsync-copies: 50 of 102 written" in shown) is ("\r" in shown) is shows
+    assert left_in(shown.replace("\r", "")) == []
+    assert shown.splitlines()[-1].startswith("sync-copies: 102 created")
