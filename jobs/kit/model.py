@@ -41,6 +41,7 @@ class ExitCode(IntEnum):
     REFUSED = 2
     FINDINGS = 3
     BRAKE = 4
+    INTERRUPTED = 130
     STOPPED = 143
 
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 _LOOKS = 3
 _LOOK_SECONDS = 3.0  # between looks at what is waited for
 _BATCH, _BATCH_BYTES = 64, 4 << 20  # objects that are read before they are reduced
-# If several apply, the run ends with the first of these.
-_PRECEDENCE = (ExitCode.STOPPED, ExitCode.FAILED, ExitCode.BRAKE, ExitCode.REFUSED, ExitCode.FINDINGS)
+# If several apply, the run ends with the first of these; one that is stopped ends with the signal's.
+_PRECEDENCE = (ExitCode.FAILED, ExitCode.BRAKE, ExitCode.REFUSED, ExitCode.FINDINGS)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Job(Generic[Settings, Seen]):
 def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
     """Run `job` once and return the exit code. The report goes to stdout, everything else to stderr."""
     log.configure(options.log_format)
-    with _stopped_by_sigterm() as stopping:
+    with _stopped_by_signals() as stopping:
         try:
             connection = connect(
                 options.kubeconfig, options.context, as_user=options.as_user, as_groups=options.as_group
@@ -111,10 +111,10 @@ def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
             plan, results = _Run(job, cluster, settings, options, stopping).go()
         except ChoresError as error:
             log.log.error(error.lines())
-            return error.exit_code
+            return stopping.exit_code or error.exit_code
         for brake in plan.brakes:
             log.log.error(_lift(job.name, job.cronjob or job.name, brake, connection, options))
-        code = _exit_code(results, options, stopped=stopping())
+        code = stopping.exit_code or _exit_code(results, options)
         report.write(report.Report(job.name, options, plan, results, transport.traffic, code))
         return code
 
@@ -312,10 +312,8 @@ def _lift(job: str, cronjob: str, brake: Brake, connection: Connection, options:
     return Lines(f"{visible(brake.held)}. If that is meant, run once:\n  {visible(command)}")
 
 
-def _exit_code(results: Sequence[Result], options: RunOptions, *, stopped: bool) -> ExitCode:
+def _exit_code(results: Sequence[Result], options: RunOptions) -> ExitCode:
     codes = {result.exit_code for result in results}
-    if stopped:
-        codes.add(ExitCode.STOPPED)
     if options.check and any(result.finding.severity is not Severity.INFO for result in results):
         codes.add(ExitCode.FINDINGS)
     return next((code for code in _PRECEDENCE if code in codes), ExitCode.DONE)
@@ -327,17 +325,34 @@ def _announce(name: str, connection: Connection, options: RunOptions) -> None:
         log.log.info("%s: writing to context %s, %s%s", name, connection.context, connection.endpoint.server, acting)
 
 
+class _Stop:
+    """Whether the run is to stop, which the transport asks before each request, and what the run ends with then."""
+
+    exit_code: ExitCode | None = None
+    _is_announced = True
+
+    def __call__(self) -> bool:
+        if not self._is_announced:
+            self._is_announced = True
+            log.log.info("stopping: the run waits for answers to what it sent; Ctrl-C again ends it at once")
+        return self.exit_code is not None
+
+    def terminate(self, _signal: int, _frame: FrameType | None) -> None:
+        self.exit_code = ExitCode.STOPPED
+
+    def interrupt(self, _signal: int, _frame: FrameType | None) -> None:
+        if self.exit_code is ExitCode.INTERRUPTED:
+            raise SystemExit(ExitCode.INTERRUPTED)
+        self.exit_code = ExitCode.INTERRUPTED
+        self._is_announced = False  # not announced here: the signal may have come while a message is written
+
+
 @contextmanager
-def _stopped_by_sigterm() -> Iterator[Callable[[], bool]]:
-    """Turn SIGTERM into a question that the transport asks before each request."""
-    stopped = False
-
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal stopped
-        stopped = True
-
-    before = signal.signal(signal.SIGTERM, stop)
+def _stopped_by_signals() -> Iterator[_Stop]:
+    stop = _Stop()
+    before = [signal.signal(signal.SIGTERM, stop.terminate), signal.signal(signal.SIGINT, stop.interrupt)]
     try:
-        yield lambda: stopped
+        yield stop
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGINT, before[1])

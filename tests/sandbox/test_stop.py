@@ -1,4 +1,4 @@
-"""SIGTERM: what is in flight is finished, the report is written, and the next run goes on."""
+"""SIGTERM and Ctrl-C: what is in flight is finished, the report is written, and the next run resumes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from kubesandbox import Fault, Sandbox
 from tests import canary, embedded
-from tests.apis import Api, sandbox_api, wait_for
+from tests.apis import GIVE_UP_SECONDS, Api, sandbox_api, wait_for
 from tests.farm import farmed, listed, pod
 from tests.mirrors import Mirrors, registry_mirror
 from tests.rates import serve, silence
@@ -49,21 +50,24 @@ def started(api: Api) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def stopped(run: subprocess.Popen[str]) -> tuple[int, str, str]:
-    run.send_signal(signal.SIGTERM)
+def stopped(run: subprocess.Popen[str], by: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
+    run.send_signal(by)
     stdout, stderr = run.communicate(timeout=10)
     canary.seen("stdout", stdout + stderr)
     return run.returncode, stdout, stderr
 
 
-def test_a_stopped_run_finishes_what_is_in_flight_and_reports(sandbox: Sandbox, api: Api) -> None:
+@pytest.mark.parametrize(("by", "exit_code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stopped_run_finishes_what_is_in_flight_and_reports(
+    sandbox: Sandbox, api: Api, by: signal.Signals, exit_code: int
+) -> None:
     sandbox.inject(Fault("POST", COPIES, kind="delay", seconds=0.5, times=None))
     run = started(api)
     wait_for(lambda: api.copy_writes(), "the first writes")
 
-    code, stdout, _ = stopped(run)
+    code, stdout, _ = stopped(run, by)
 
-    assert code == 143
+    assert (code, json.loads(stdout)["exitCode"]) == (exit_code, exit_code)
     summary = json.loads(stdout)["summary"]
     assert summary["created"] == len(api.copy_writes())
     assert summary["created"] + summary["stopped"] == 40
@@ -108,15 +112,39 @@ def test_a_server_that_does_not_answer_holds_up_a_stop_for_seconds_only(sandbox:
     assert json.loads(stdout)["exitCode"] == 143
 
 
-def test_a_run_that_is_stopped_while_it_still_looks_says_so(sandbox: Sandbox, api: Api) -> None:
+@pytest.mark.parametrize(("by", "exit_code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_run_that_is_stopped_while_it_still_looks_says_so(
+    sandbox: Sandbox, api: Api, by: signal.Signals, exit_code: int
+) -> None:
     sandbox.inject(Fault("GET", "/api/v1/namespaces", kind="delay", seconds=1, times=None))
     run = started(api)
     wait_for(lambda: [each for each in api.requests() if each.path.endswith("/copyrators")], "the rules to be read")
 
-    code, stdout, stderr = stopped(run)
+    code, stdout, stderr = stopped(run, by)
 
-    assert (code, stdout) == (143, "")
+    assert (code, stdout) == (exit_code, "")
     assert stderr.endswith("error: stopped before anything was decided; nothing was written\n")
+
+
+def test_a_second_ctrl_c_ends_the_run_without_a_report(sandbox: Sandbox, api: Api) -> None:
+    arrived, release = threading.Event(), threading.Event()
+
+    def keep() -> None:
+        arrived.set()
+        release.wait()
+
+    sandbox.inject(Fault("POST", COPIES, kind="call-before", call=keep, times=None))
+    run = started(api)
+    assert run.stderr
+    assert arrived.wait(GIVE_UP_SECONDS)
+    run.send_signal(signal.SIGINT)
+    announced = next(line for line in run.stderr if "Ctrl-C" in line)
+
+    code, stdout, stderr = stopped(run, signal.SIGINT)
+    release.set()
+
+    assert announced == "stopping: the run waits for answers to what it sent; Ctrl-C again ends it at once\n"
+    assert (code, stdout, stderr) == (130, "", "")
 
 
 def test_a_namespace_that_starts_terminating_mid_run_is_skipped(sandbox: Sandbox, api: Api) -> None:
