@@ -32,6 +32,10 @@ class StoppedError(ChoresError):
         super().__init__("stopped before anything was decided; nothing was written")
 
 
+class UnreachableError(ChoresError):
+    """The API server accepted no connection since the run began."""
+
+
 class ConfigurationError(ChoresError):
     """What the user set cannot work; holds all problems, each naming the object, the field and the remedy."""
 

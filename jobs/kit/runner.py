@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import shlex
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,12 +23,12 @@ from jobs.kit.brakes import hold_deletes
 from jobs.kit.cluster import Cluster, error_of
 from jobs.kit.conditions import Statement
 from jobs.kit.connect import Connection, connect
-from jobs.kit.errors import ApiError, ChoresError, InvalidObjectError
+from jobs.kit.errors import ApiError, ChoresError, InvalidObjectError, UnreachableError
 from jobs.kit.model import Action, Brake, ExitCode, Finding, Need, ObjectKey, Outcome, Plan, Result, Severity
 from jobs.kit.objects import MANAGER, Resource
 from jobs.kit.options import RunOptions, variable
 from jobs.kit.text import Lines, visible
-from jobs.kit.transport import Transport
+from jobs.kit.transport import RETRY_SECONDS, Transport
 
 if TYPE_CHECKING:
     from jobs.kit.web import Page
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 # Whoever looks after a lost race may lose the next one; after three the next run looks.
 _LOOKS = 3
 _LOOK_SECONDS = 3.0  # between looks at what is waited for
+_UNREACHED_SECONDS = 2.0  # how long a person waits for an API server that accepts no connection
 _BATCH, _BATCH_BYTES = 64, 4 << 20  # objects that are read before they are reduced
 # If several apply, the run ends with the first of these; one that is stopped ends with the signal's.
 _PRECEDENCE = (ExitCode.FAILED, ExitCode.BRAKE, ExitCode.REFUSED, ExitCode.FINDINGS)
@@ -106,9 +108,12 @@ def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
             )
             settings = job.settings(replace(connection, namespace=options.namespace or connection.namespace))
             _announce(job.name, connection, options)
-            transport = Transport(connection.endpoint, user_agent(job.name), stopping=stopping)
+            transport = _transport(job.name, connection, stopping)
             cluster = Cluster(transport, MANAGER, job.writes_per_second)
             plan, results = _Run(job, cluster, settings, options, stopping).go()
+        except UnreachableError as error:
+            log.log.error("%s", _not_connected(connection, error))
+            return stopping.exit_code or error.exit_code
         except ChoresError as error:
             log.log.error(error.lines())
             return stopping.exit_code or error.exit_code
@@ -117,6 +122,24 @@ def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
         code = stopping.exit_code or _exit_code(results, options)
         report.write(report.Report(job.name, options, plan, results, transport.traffic, code))
         return code
+
+
+def _transport(job: str, connection: Connection, stopping: Callable[[], bool]) -> Transport:
+    """Return the connection to the API server; whoever waits at a terminal for one that is not there waits less."""
+
+    def announce(error: str) -> None:
+        log.log.warning("%s: the run tries again for %g seconds", error, RETRY_SECONDS)
+
+    if sys.stderr.isatty():
+        return Transport(connection.endpoint, user_agent(job), stopping=stopping, unreached_seconds=_UNREACHED_SECONDS)
+    return Transport(connection.endpoint, user_agent(job), stopping=stopping, on_unreached=announce)
+
+
+def _not_connected(connection: Connection, error: UnreachableError) -> str:
+    if connection.in_pod:
+        return f"no connection to the cluster: {error}; check that network policies let this pod reach the API server"
+    check = "check that it runs, that the context is the right one, and the VPN or proxy"
+    return f"no connection to the cluster of context {connection.context}: {error}; {check}"
 
 
 def user_agent(job: str) -> str:

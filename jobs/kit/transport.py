@@ -20,7 +20,7 @@ from typing import Any
 import pycurl
 
 from jobs.kit.connect import Endpoint
-from jobs.kit.errors import ChoresError, ConfigurationError, StoppedError
+from jobs.kit.errors import ChoresError, ConfigurationError, StoppedError, UnreachableError
 
 IN_FLIGHT = 16  # more gains little (docs/decisions/0003)
 CONNECT_SECONDS = 10
@@ -159,6 +159,8 @@ class Transport:
     """A connection to `endpoint`. Not for use from several threads.
 
     `stopping` is asked before each new request: once it says yes, requests in flight are finished and no new ones sent.
+    A server that never accepted a connection is given up on after `unreached_seconds`; `on_unreached` gets the first
+    error.
     """
 
     def __init__(
@@ -169,6 +171,8 @@ class Transport:
         stopping: Callable[[], bool] = lambda: False,
         request_seconds: float = REQUEST_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
+        unreached_seconds: float = RETRY_SECONDS,
+        on_unreached: Callable[[str], None] = lambda error: None,
     ) -> None:
         self.traffic = Traffic()
         self._endpoint = endpoint
@@ -176,6 +180,9 @@ class Transport:
         self._stopping = stopping
         self._request_seconds = request_seconds
         self._retry_seconds = retry_seconds
+        self._unreached_seconds = min(unreached_seconds, retry_seconds)
+        self._on_unreached = on_unreached
+        self._reached = False
         self._multis: list[Any] = []  # those that no stream uses
         self._idle: list[Any] = []
         self._order = count()
@@ -187,6 +194,7 @@ class Transport:
 
         Raises:
             StoppedError: the run is to stop, so it was not sent.
+            UnreachableError: the server never accepted a connection.
         """
         for answer in self.stream([request]):
             return answer
@@ -198,6 +206,9 @@ class Transport:
         `requests` is consumed lazily, with `per_second` at no higher rate; what is sent again keeps to its own pauses.
         After `stopping` the rest of it is left alone and has no answer. `requests` may send some itself: each stream
         has connections of its own.
+
+        Raises:
+            UnreachableError: the server never accepted a connection.
         """
         stream = _Stream(iter(requests), _Pace(1 / per_second if per_second else 0.0), self._multi())
         try:
@@ -216,9 +227,9 @@ class Transport:
                     answer, retry_in = self._judge(attempt, handle, error)
                     self._release(stream, handle)
                     if retry_in is None:
-                        yield answer
+                        yield self._reached_for(answer)
                     else:
-                        self._retry(stream, attempt, retry_in, turned_away=answer.status == 429)
+                        self._retry(stream, attempt, retry_in, answer)
         finally:
             for handle in stream.flying:
                 self._release(stream, handle)
@@ -279,6 +290,7 @@ class Transport:
         request = attempt.request
         body = attempt.received.getvalue()
         status = 0 if error else int(handle.getinfo(pycurl.RESPONSE_CODE))
+        self._reached = self._reached or bool(status or handle.getinfo(pycurl.REQUEST_SIZE))
         self.traffic.requests[request.method] += 1
         self.traffic.bytes_received += len(body)
         self.traffic.bytes_sent += len(request.body or b"")
@@ -293,7 +305,13 @@ class Transport:
             return answer, None
         pause = random.uniform(0, min(LONGEST_PAUSE_SECONDS, 0.25 * 2**attempt.number))  # noqa: S311 - jitter
         pause += float(handle.getinfo(pycurl.RETRY_AFTER)) if status else 0.0
-        return answer, pause if time.monotonic() + pause < attempt.deadline else None
+        deadline = attempt.deadline - (0 if self._reached else self._retry_seconds - self._unreached_seconds)
+        return answer, pause if time.monotonic() + pause < deadline else None
+
+    def _reached_for(self, answer: Answer) -> Answer:
+        if not self._reached:
+            raise UnreachableError(answer.error)
+        return answer
 
     def _explain(self, error: tuple[int, str] | None) -> str:
         if error is None:
@@ -303,7 +321,9 @@ class Transport:
             return f"no answer from {self._endpoint.server} within {self._request_seconds:g} seconds"
         return f"{self._endpoint.server}: {text or 'connection failed'}"
 
-    def _retry(self, stream: _Stream, attempt: _Attempt, pause: float, *, turned_away: bool) -> None:
+    def _retry(self, stream: _Stream, attempt: _Attempt, pause: float, answer: Answer) -> None:
+        if not (self._reached or self.traffic.retries):
+            self._on_unreached(answer.error)
         self.traffic.retries += 1
         again = _Attempt(
             time.monotonic() + pause,
@@ -311,7 +331,7 @@ class Transport:
             attempt.request,
             attempt.number + 1,
             attempt.deadline,
-            turned_away,
+            turned_away=answer.status == 429,
         )
         heapq.heappush(stream.waiting, again)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import yaml
 from click.testing import CliRunner
 
 from jobs.__main__ import chores
+from jobs.kit import transport
 from kubesandbox import Fault, Sandbox
 from tests import embedded
 from tests.api.conftest import Run, runs
@@ -224,3 +225,35 @@ def test_progress_is_for_terminals_that_move_the_cursor(api: Api, env: Mapping[s
     assert ("\rsync-copies: 50 of 102 written" in shown) is ("\r" in shown) is shows
     assert left_in(shown.replace("\r", "")) == []
     assert shown.splitlines()[-1].startswith("sync-copies: 102 created")
+
+
+@pytest.fixture
+def gone(tmp_path: Path) -> Path:
+    """A kubeconfig of a server that is not there."""
+    with Sandbox() as sandbox:
+        return sandbox.kubeconfig(tmp_path / "gone.kubeconfig", context="staging")
+
+
+@pytest.mark.parametrize("job", ["sync-copies", "mirror-audit", "roll-workloads"])
+def test_a_server_that_is_not_there_is_named_with_the_context_and_what_to_check(job: str, gone: Path) -> None:
+    code, shown = on_terminal(job, env={"KUBECONFIG": str(gone)})
+
+    assert code == 1
+    server = yaml.safe_load(gone.read_text())["clusters"][0]["cluster"]["server"]
+    assert shown.splitlines()[-1].startswith(f"error: no connection to the cluster of context staging: {server}: ")
+    assert shown.endswith("; check that it runs, that the context is the right one, and the VPN or proxy\n")
+    assert "unreadable" not in shown
+
+
+def test_a_run_without_a_terminal_logs_that_it_tries_again(
+    gone: Path, limit: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "LONGEST_PAUSE_SECONDS", 0.01)
+    limit(retry_seconds=0.5)
+
+    ran = runs("sync-copies", gone)()
+
+    assert ran.exit_code == 1
+    warnings = [line for line in ran.stderr.splitlines() if line.startswith("warning: ")]
+    assert len(warnings) == 1
+    assert warnings[0].endswith(": the run tries again for 30 seconds")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from jobs.kit.connect import Endpoint
-from jobs.kit.errors import StoppedError
+from jobs.kit.errors import StoppedError, UnreachableError
 from jobs.kit.transport import BYTES_IN_FLIGHT, IN_FLIGHT, Answer, Request, Transport, _Pace
 from kubesandbox import Fault, Sandbox
 
@@ -37,6 +38,12 @@ def connected(sandbox: Sandbox) -> Iterator[Callable[..., Transport]]:
     yield connect
     for transport in made:
         transport.close()
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts follow each other almost at once."""
+    monkeypatch.setattr("jobs.kit.transport.LONGEST_PAUSE_SECONDS", 0.01)
 
 
 @pytest.mark.parametrize(
@@ -110,13 +117,55 @@ def test_a_silent_server_is_given_up_on_and_named(sandbox: Sandbox, connected: C
     assert answer.error == f"no answer from {sandbox.url} within 0.3 seconds"
 
 
-def test_an_address_without_a_server_is_named() -> None:
-    transport = Transport(Endpoint("http://127.0.0.1:1", lambda: ""), "kube-chores/test", retry_seconds=0)
+@pytest.fixture
+def nowhere() -> Iterator[str]:
+    """The URL of a port of which nobody else makes use, and at which nobody listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
 
-    answer = transport.send(GET)
 
-    assert answer.status == 0
-    assert answer.error.startswith("http://127.0.0.1:1: ")
+def test_an_address_without_a_server_is_named(nowhere: str) -> None:
+    transport = Transport(Endpoint(nowhere, lambda: ""), "kube-chores/test", retry_seconds=0)
+
+    with pytest.raises(UnreachableError, match=f"^{nowhere}: "):
+        transport.send(GET)
+
+
+def test_a_server_that_was_never_reached_is_given_up_on_earlier(nowhere: str, short_pauses: None) -> None:
+    transport = Transport(Endpoint(nowhere, lambda: ""), "kube-chores/test", unreached_seconds=0)
+
+    with pytest.raises(UnreachableError):
+        transport.send(GET)
+
+    assert transport.traffic.retries == 0
+
+
+def test_a_server_that_is_not_reached_at_first_is_announced_once_and_tried_again(
+    nowhere: str, short_pauses: None
+) -> None:
+    announced: list[str] = []
+    transport = Transport(
+        Endpoint(nowhere, lambda: ""), "kube-chores/test", retry_seconds=0.5, on_unreached=announced.append
+    )
+
+    with pytest.raises(UnreachableError):
+        transport.send(GET)
+
+    assert transport.traffic.retries > 1
+    (error,) = announced
+    assert error.startswith(f"{nowhere}: ")
+
+
+def test_a_server_that_was_reached_once_is_tried_again_as_long_as_ever(
+    sandbox: Sandbox, connected: Callable[..., Transport], short_pauses: None
+) -> None:
+    announced: list[str] = []
+    transport = connected(unreached_seconds=0, on_unreached=announced.append)
+    sandbox.inject(Fault("GET", kind="reset-before", times=3))
+
+    assert transport.send(GET).attempts == 4
+    assert announced == []
 
 
 def test_many_requests_are_all_answered_once_and_sent_lazily(
