@@ -33,7 +33,9 @@ class RunOptions:
     as_user: str | None = None
     as_group: tuple[str, ...] = ()
     namespace: str | None = None
-    given: tuple[str, ...] = ()  # what the command line said beside how to show it, and whether to write
+    given: tuple[
+        tuple[str, ...], ...
+    ] = ()  # option by option, what the command line said beside how to show it, and whether to write
 
 
 def option(*names: str, env: tuple[str, ...] = (), **settings: Any) -> Callable[[F], F]:
@@ -70,17 +72,17 @@ def run_options(namespace: str | None = None) -> Callable[[F], F]:
     return add_to
 
 
-def _given(context: click.Context) -> tuple[str, ...]:
+def _given(context: click.Context) -> tuple[tuple[str, ...], ...]:
     """Return the options that the command line has, as a command that does the same for real has them."""
-    words: list[str] = []
+    given: list[tuple[str, ...]] = []
     for parameter in context.command.params:
         name = parameter.name or ""
         typed = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
         if typed and name not in _OF_THIS_RUN and isinstance(parameter, click.Option):
             value = context.params[name]
             for each in value if parameter.multiple else [value]:
-                words += [parameter.opts[0]] if parameter.is_flag else [parameter.opts[0], str(each)]
-    return tuple(words)
+                given.append((parameter.opts[0],) if parameter.is_flag else (parameter.opts[0], str(each)))
+    return tuple(given)
 
 
 def _namespace_option(text: str) -> Callable[[Any], Any]:

@@ -117,10 +117,10 @@ def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
         except ChoresError as error:
             log.log.error(error.lines())
             return stopping.exit_code or error.exit_code
-        for brake in plan.brakes:
-            log.log.error(_lift(job.name, job.cronjob or job.name, brake, connection, options))
         code = stopping.exit_code or _exit_code(results, options)
         report.write(report.Report(job.name, options, plan, results, transport.traffic, code))
+        for brake in plan.brakes:  # last, or it would be lost above a long report
+            log.log.error(_lift(job.name, job.cronjob or job.name, brake, connection, options))
         return code
 
 
@@ -331,7 +331,8 @@ def _lift(job: str, cronjob: str, brake: Brake, connection: Connection, options:
     else:
         # The current context may be another one by then.
         context = ["--context", connection.context] if connection.context and not options.context else []
-        command = shlex.join(["chores", job, *options.given, *context, brake.option, brake.value])
+        given = [part for words in options.given if words[0] != brake.option for part in words]
+        command = shlex.join(["chores", job, *given, *context, brake.option, brake.value])
     return Lines(f"{visible(brake.held)}. If that is meant, run once:\n  {visible(command)}")
 
 

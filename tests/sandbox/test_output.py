@@ -257,3 +257,24 @@ def test_a_run_without_a_terminal_logs_that_it_tries_again(
     warnings = [line for line in ran.stderr.splitlines() if line.startswith("warning: ")]
     assert len(warnings) == 1
     assert warnings[0].endswith(": the run tries again for 30 seconds")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env"), [(["--max-deletes", "0"], {}), (["--max-deletes=0"], {}), ([], {"CHORES_MAX_DELETES": "0"})]
+)
+def test_what_lifts_a_brake_comes_last_and_names_each_option_once(
+    api: Api, sync: Run, arguments: list[str], env: Mapping[str, str]
+) -> None:
+    sync()
+    api.delete(rule("settings", "home", "team"))
+    kubeconfig = str(api.service_account_kubeconfig("kube-chores", "sync-copies"))
+
+    code, shown = on_terminal(
+        "sync-copies", "--verify=content", *arguments, env={"KUBECONFIG": kubeconfig, **env}, columns=200
+    )
+
+    assert code == 4
+    *_, summary, message, command = shown.splitlines()
+    assert summary.startswith("sync-copies: 1 orphan")
+    assert message.startswith("error: the deletion brake holds")
+    assert command == "  chores sync-copies --verify content --context tests --max-deletes 1"
