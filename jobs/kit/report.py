@@ -55,6 +55,7 @@ _COLORS = {
 _LONGEST_VALUE = 50
 _NARROW = 80
 _MOST_NAMED = 3
+_MOST_ROWS = 50  # of one kind and outcome
 _MOST_LINES = 100  # of one field in a diff
 _WORST = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 _SEVERITIES = {Severity.ERROR: "errors", Severity.WARNING: "warnings", Severity.INFO: "notes"}
@@ -165,20 +166,48 @@ def _text(report: Report) -> Iterator[str]:
     yield from _indented(summary, "", "    ") if report.plan.by_subject else [summary]
 
 
-def _listed(shown: Sequence[Result], options: RunOptions) -> Iterator[str]:
+class _Rows:
+    """Which results have a row: with -v all, else the first of each kind and outcome."""
+
+    def __init__(self, options: RunOptions) -> None:
+        self._options = options
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def take(self, result: Result) -> bool:
+        """Count a result; return whether it has a row."""
+        sort = (result.finding.object.kind.lower(), _verb(result, self._options))
+        self._counts[sort] += 1
+        return self._options.verbose or self._counts[sort] <= _MOST_ROWS
+
+    def rest(self) -> Iterator[str]:
+        """Yield how many results have none."""
+        for (kind, verb), number in self._counts.items():
+            if number > _MOST_ROWS and not self._options.verbose:
+                yield f"... and {number - _MOST_ROWS} more: {visible(kind)} {verb}; -v or -o json shows all"
+
+
+def _verb(result: Result, options: RunOptions) -> str:
+    written = result.finding.fix and result.outcome in (Outcome.DONE, Outcome.PLANNED)
+    return word(result) + (_DRY[options.dry_run] if written else "")
+
+
+def _listed(results: Sequence[Result], options: RunOptions) -> Iterator[str]:
     """Yield a row for each object, in columns."""
-    dry = _DRY[options.dry_run]
+    rows = _Rows(options)
+    shown = [result for result in results if rows.take(result)]
     widths = [0, 0, 0]
     for result in shown:
-        widths = [max(width, len(cell)) for width, cell in zip(widths, _row(result, dry), strict=False)]
+        widths = [max(width, len(cell)) for width, cell in zip(widths, _row(result, options), strict=False)]
     for result in shown:
-        yield from _wrapped(_row(result, dry), widths, word(result))
+        yield from _wrapped(_row(result, options), widths, word(result))
         if options.diff:
             yield from (f"    {line}" for change in result.finding.changes for line in _diff(change, options))
+    yield from rows.rest()
 
 
 def _grouped(shown: Sequence[Result], options: RunOptions) -> Iterator[str]:
     """Yield what was found of each custom resource or of several, the worst first; for a narrow terminal."""
+    rows = _Rows(options)
     groups: dict[tuple[str, ...], list[Result]] = {}
     for result in shown:
         groups.setdefault(result.finding.subjects, []).append(result)
@@ -186,10 +215,12 @@ def _grouped(shown: Sequence[Result], options: RunOptions) -> Iterator[str]:
         counted = _open(results)
         numbers = [_fact(_SEVERITIES[severity], counted[severity]) for severity in _WORST if counted[severity]]
         if done := len(results) - counted.total():
-            numbers.append(f"{done} mended")
+            numbers.append(f"{done} mended{_DRY[options.dry_run]}")
         yield f"{click.style(_named(subjects), bold=True)}: {', '.join(numbers)}"
         for result in sorted(results, key=lambda each: _WORST.index(each.finding.severity)):
-            yield from _told(result, options)
+            if rows.take(result):
+                yield from _told(result, options)
+    yield from rows.rest()
 
 
 def _badness(group: tuple[tuple[str, ...], Sequence[Result]]) -> tuple[object, ...]:
@@ -211,7 +242,7 @@ def _named(subjects: Sequence[str]) -> str:
 
 def _told(result: Result, options: RunOptions) -> Iterator[str]:
     finding = result.finding
-    code = click.style(word(result), fg=_SEVERITY_COLORS.get(finding.severity))
+    code = click.style(_verb(result, options), fg=_SEVERITY_COLORS.get(finding.severity))
     yield f"  {code}  {_name(finding)}"
     yield from _indented(_why(result), "    ")
     if finding.remedy:
@@ -226,11 +257,9 @@ def _indented(text: str, indent: str, further: str = "") -> list[str]:
     return textwrap.wrap(text, _NARROW, initial_indent=indent, subsequent_indent=further, break_on_hyphens=False)
 
 
-def _row(result: Result, dry: str) -> tuple[str, str, str, str]:
+def _row(result: Result, options: RunOptions) -> tuple[str, str, str, str]:
     finding = result.finding
-    written = finding.fix and result.outcome in (Outcome.DONE, Outcome.PLANNED)
-    verb = word(result) + (dry if written else "")
-    return _name(finding), brief(finding.object.namespace), verb, _why(result)
+    return _name(finding), brief(finding.object.namespace), _verb(result, options), _why(result)
 
 
 def _name(finding: Finding) -> str:

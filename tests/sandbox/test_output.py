@@ -18,6 +18,7 @@ from tests import embedded
 from tests.api.conftest import Run, runs
 from tests.apis import Api, sandbox_api
 from tests.hostile import HOSTILE, left_in
+from tests.mirrors import Mirrors
 from tests.terminal import on_terminal
 from tests.worlds import at, configmap, rule
 
@@ -278,3 +279,38 @@ def test_what_lifts_a_brake_comes_last_and_names_each_option_once(
     assert summary.startswith("sync-copies: 1 orphan")
     assert message.startswith("error: the deletion brake holds")
     assert command == "  chores sync-copies --verify content --context tests --max-deletes 1"
+
+
+def test_many_rows_of_one_kind_and_outcome_are_counted_and_verbose_shows_them_all(api: Api, sync: Run) -> None:
+    for number in range(60):
+        api.namespace(f"team-{number:02}")
+    api.create(configmap(f"team-07-{api.token}", labels={}))
+    api.create(rule("more", "home", f"team-*-{api.token}"))
+
+    text = sync("--dry-run", output="text").stdout.splitlines()
+
+    assert len([line for line in text if " created (dry run) " in line]) == 50
+    assert len([line for line in text if "  conflict  " in line]) == 1
+    assert text[-2:] == [
+        "... and 10 more: configmap created (dry run); -v or -o json shows all",
+        next(line for line in text if line.startswith("sync-copies (dry run): 60 created, 1 conflict (2 rules,")),
+    ]
+    assert len(sync("--dry-run", "-v", output="text").stdout.splitlines()) == 62
+    assert len(sync("--dry-run").results) == 61
+
+
+def test_rows_of_a_repair_that_writes_nothing_say_so(api: Api) -> None:
+    mirrors = Mirrors(api)
+    mirrors.node()
+    mirrors.ask()
+    repair = runs("mirror-audit", api.service_account_kubeconfig("kube-chores", "mirror-repair"))
+
+    planned = repair("--repair", "--dry-run", output="text").stdout.splitlines()
+    checked = repair("--repair", "--dry-run=server", output="text").stdout
+
+    written = [line for line in planned if (line.startswith("  ") and "-created" in line) or " created" in line]
+    assert written
+    assert all(" created (dry run)  " in line or "mirror-audit (dry run): " in line for line in written)
+    assert any(line.startswith("mirror-audit (dry run): ") for line in planned)
+    assert " created (server dry run)  " in checked
+    assert "mended" not in checked.replace("mended (server dry run)", "")
