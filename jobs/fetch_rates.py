@@ -271,6 +271,7 @@ def command(
         plan,
         conditions,
         max_deletes,
+        needs_namespace=not asked.filenames,
     )
     context.exit(run(job, options))
 

@@ -290,5 +290,6 @@ def command(context: click.Context, /, options: options.RunOptions, **given: Any
         cronjob=REPAIR if given["repair"] else NAME,
         steps=given["repair"],
         wait_seconds=given["wait"],
+        needs_namespace=not given["filenames"],
     )
     context.exit(run(job, options))

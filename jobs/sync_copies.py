@@ -303,5 +303,6 @@ def command(
         plan,
         statements,
         max_deletes,
+        needs_namespace=not filenames,
     )
     context.exit(run(job, options))

@@ -23,9 +23,9 @@ from jobs.kit.brakes import hold_deletes
 from jobs.kit.cluster import Cluster, error_of
 from jobs.kit.conditions import Statement
 from jobs.kit.connect import Connection, connect
-from jobs.kit.errors import ApiError, ChoresError, InvalidObjectError, UnreachableError
+from jobs.kit.errors import ApiError, ChoresError, ConfigurationError, InvalidObjectError, UnreachableError
 from jobs.kit.model import Action, Brake, ExitCode, Finding, Need, ObjectKey, Outcome, Plan, Result, Severity
-from jobs.kit.objects import MANAGER, Resource
+from jobs.kit.objects import MANAGER, NAMESPACES, Resource
 from jobs.kit.options import RunOptions, variable
 from jobs.kit.text import Lines, visible
 from jobs.kit.transport import RETRY_SECONDS, Transport
@@ -82,6 +82,7 @@ class Job(Generic[Settings, Seen]):
     Such looks fetch a document of the web again if `again` says that of its URL. `cronjob` is that of the manifests,
     where its name is not the job's.
     `writes_per_second` is how many writes may be begun in a second; None is as many as the server takes.
+    `needs_namespace` is whether a namespace that is given must exist: not where custom resources come from files.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Job(Generic[Settings, Seen]):
     steps: bool = False
     wait_seconds: float = 0.0
     writes_per_second: float | None = None
+    needs_namespace: bool = True
 
 
 def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
@@ -110,6 +112,8 @@ def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
             _announce(job.name, connection, options)
             transport = _transport(job.name, connection, stopping)
             cluster = Cluster(transport, MANAGER, job.writes_per_second)
+            if job.needs_namespace:
+                _check_namespace(cluster, connection, options)
             plan, results = _Run(job, cluster, settings, options, stopping).go()
         except UnreachableError as error:
             log.log.error("%s", _not_connected(connection, error))
@@ -133,6 +137,21 @@ def _transport(job: str, connection: Connection, stopping: Callable[[], bool]) -
     if sys.stderr.isatty():
         return Transport(connection.endpoint, user_agent(job), stopping=stopping, unreached_seconds=_UNREACHED_SECONDS)
     return Transport(connection.endpoint, user_agent(job), stopping=stopping, on_unreached=announce)
+
+
+def _check_namespace(cluster: Cluster, connection: Connection, options: RunOptions) -> None:
+    """Check that the namespace that was given exists; a run without the right to get it goes on.
+
+    Raises:
+        ConfigurationError: it does not exist.
+    """
+    own = connection.namespace if connection.in_pod else None
+    if options.namespace in (None, own):
+        return
+    for answer in cluster.read([(NAMESPACES, "", options.namespace, False)]):
+        error = error_of(answer)
+        if error and error.is_missing_namespace:
+            raise ConfigurationError(f'namespace "{options.namespace}" not found')
 
 
 def _not_connected(connection: Connection, error: UnreachableError) -> str:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from tests.api.conftest import Run
-from tests.apis import Api
+from jobs.__main__ import JOBS
+from tests.api.conftest import Run, runs
+from tests.apis import Api, Request
 from tests.conftest import Chores
-from tests.worlds import at, configmap, content, rule, secret
+from tests.mirrors import registry_mirror
+from tests.rates import RatesServer
+from tests.worlds import at, configmap, content, exchange_rate, rule, secret
 
 
 @pytest.fixture
@@ -240,3 +244,61 @@ def test_bad_settings_are_told_without_a_traceback_and_exit_2(sync: Run, argumen
     assert (ran.exit_code, ran.stdout) == (2, "")
     assert message in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("given", [{"arguments": ["-n", "platfrom"]}, {"env": {"NAMESPACE": "platfrom"}}], ids=str)
+@pytest.mark.parametrize("job", JOBS)
+def test_a_namespace_that_does_not_exist_is_an_error(api: Api, installed: Path, job: str, given: Any) -> None:
+    ran = runs(job, api.kubeconfig, given.get("env"))(*given.get("arguments", []))
+
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert ran.stderr.splitlines()[-1] == 'error: namespace "platfrom" not found'
+    assert api.writes() == []
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_run_without_the_right_to_get_namespaces_goes_on(api: Api, installed: Path, job: str) -> None:
+    account = api.service_account_kubeconfig("kube-chores", job)
+
+    ran = runs(job, account)("-n", "platfrom", "--dry-run")
+
+    assert [each.status for each in namespace_reads(api, "platfrom")] == [403]
+    assert "not found" not in ran.stderr
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_run_reads_a_namespace_that_is_given_once_and_no_other(api: Api, installed: Path, job: str) -> None:
+    team = api.namespace("team")
+    run = runs(job, api.kubeconfig)
+
+    assert run("--dry-run", "-n", team).exit_code == 0
+    assert len(namespace_reads(api, team)) == 1
+    api.mark()
+    run("--dry-run")
+    assert namespace_reads(api, "") == []
+
+
+@pytest.mark.parametrize(
+    ("job", "obj"),
+    [
+        ("sync-copies", rule("a", "home", "team")),
+        ("fetch-rates", exchange_rate("")),
+        ("mirror-audit", registry_mirror()),
+    ],
+)
+def test_a_run_with_files_needs_no_namespace(
+    api: Api, installed: Path, rates: RatesServer, tmp_path: Path, job: str, obj: Any
+) -> None:
+    file = tmp_path / "object.yaml"
+    file.write_text(yaml.safe_dump(obj | {"metadata": {"name": obj["metadata"]["name"]}}))
+
+    ran = runs(job, api.kubeconfig, rates.env())("-n", "platfrom", "-f", str(file))
+
+    assert ran.exit_code == 0
+    assert namespace_reads(api, "platfrom") == []
+
+
+def namespace_reads(api: Api, name: str) -> list[Request]:
+    """The GETs of a namespace by its name, or of any where that is empty."""
+    prefix = f"/api/v1/namespaces/{name}"
+    return [each for each in api.requests() if each.path.startswith(prefix) and each.path.count("/") == 4]

@@ -12,7 +12,8 @@ import yaml
 from click.testing import CliRunner
 
 from jobs.__main__ import chores
-from jobs.kit import transport
+from jobs.kit import runner, transport
+from jobs.kit.connect import Connection, Endpoint
 from kubesandbox import Fault, Sandbox
 from tests import embedded
 from tests.api.conftest import Run, runs
@@ -314,3 +315,25 @@ def test_rows_of_a_repair_that_writes_nothing_say_so(api: Api) -> None:
     assert any(line.startswith("mirror-audit (dry run): ") for line in planned)
     assert " created (server dry run)  " in checked
     assert "mended" not in checked.replace("mended (server dry run)", "")
+
+
+def test_a_404_that_is_not_about_the_namespace_says_nothing_of_it(sandbox: Sandbox, api: Api) -> None:
+    sandbox.inject(Fault("GET", "/api/v1/namespaces/team", status=404, message='pages "team" not found'))
+
+    ran = runs("sync-copies", api.kubeconfig)("-n", "team")
+
+    assert (ran.exit_code, ran.summary) == (0, {})
+
+
+def test_a_run_in_a_pod_reads_a_given_namespace_unless_it_is_its_own(
+    sandbox: Sandbox, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = Endpoint(sandbox.url, lambda: f"Bearer {sandbox.admin_token}")
+    monkeypatch.setattr(runner, "connect", lambda *_: Connection(endpoint, "team", in_pod=True))
+
+    own = CliRunner().invoke(chores, ["sync-copies"], env={"NAMESPACE": "team"})
+    other = CliRunner().invoke(chores, ["sync-copies"], env={"NAMESPACE": "platfrom"})
+
+    assert (own.exit_code, other.exit_code) == (0, 2)
+    read = [each.path for each in api.requests() if each.path.startswith("/api/v1/namespaces/")]
+    assert [path for path in read if path.count("/") == 4] == ["/api/v1/namespaces/platfrom"]
