@@ -62,9 +62,11 @@ def command(keep: bool) -> None:
     """Show the jobs at work on an embedded cluster: no Kubernetes, no container engine needed."""
     try:
         from kubesandbox import Sandbox
+
+        sandbox = Sandbox()
     except ImportError as error:
-        raise click.ClickException(f"{error}; the demo needs: pip install 'kube-chores[sandbox]'") from error
-    with tempfile.TemporaryDirectory(prefix="chores-demo-") as folder, Sandbox(port=0) as sandbox:
+        raise click.ClickException(str(error)) from error
+    with tempfile.TemporaryDirectory(prefix="chores-demo-") as folder, sandbox:
         kubeconfig = Path(folder) / "kubeconfig"
         sandbox.kubeconfig(kubeconfig, namespace="kube-chores", context="demo")
         os.environ["KUBECONFIG"] = str(kubeconfig)

@@ -29,7 +29,11 @@ def main() -> int:
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
-    with tempfile.TemporaryDirectory(prefix="kubesandbox-") as folder, Sandbox(port=options.port) as sandbox:
+    try:
+        sandbox = Sandbox(port=options.port)
+    except ModuleNotFoundError as error:
+        parser.exit(1, f"error: {error}\n")
+    with tempfile.TemporaryDirectory(prefix="kubesandbox-") as folder, sandbox:
         for fault in options.fault:
             sandbox.inject(fault)
         path = sandbox.kubeconfig(options.kubeconfig or Path(folder) / "kubeconfig")

@@ -11,13 +11,23 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import celpy
-from celpy.adapter import json_to_cel
-
 from .errors import Cause
 
 Obj = dict[str, Any]
 _REASONS = ("FieldValueRequired", "FieldValueInvalid", "FieldValueForbidden", "FieldValueDuplicate")
+
+
+def require_cel() -> None:
+    """Check that there is what CEL rules need.
+
+    Raises:
+        ModuleNotFoundError: with what to install.
+    """
+    try:
+        import celpy  # noqa: F401
+    except ModuleNotFoundError as error:
+        advice = "run pip install -e '.[sandbox]' in a clone of the repository"
+        raise ModuleNotFoundError(f"the embedded cluster needs cel-python: {advice}") from error
 
 
 @dataclass(frozen=True)
@@ -35,6 +45,8 @@ class Rule:
 
 @lru_cache(maxsize=1024)
 def _program(text: str) -> Any:
+    import celpy
+
     environment = celpy.Environment()
     return environment.program(environment.compile(text))
 
@@ -93,6 +105,8 @@ class RuleSet:
 def _judge(rule: Rule, value: Any, old: Any, path: str) -> Iterator[Cause]:
     if rule.transition and old is None:
         return
+    from celpy.adapter import json_to_cel
+
     variables = {"self": json_to_cel(value), "oldSelf": json_to_cel(old)}
     try:
         holds = bool(rule.program.evaluate(variables))

@@ -10,6 +10,7 @@ from types import TracebackType
 import yaml
 
 from .bootstrap import populate
+from .cel_rules import require_cel
 from .cluster import Cluster
 from .controllers import Controllers
 from .faults import Fault, Faults
@@ -20,7 +21,12 @@ class Sandbox:
     """An in-memory Kubernetes API server on 127.0.0.1; a context manager, or start() and stop()."""
 
     def __init__(self, port: int = 0, *, of: Sandbox | None = None) -> None:
-        """With `of` it begins with the objects, versions and identities of another one, which goes on without it."""
+        """With `of` it begins with the objects, versions and identities of another one, which goes on without it.
+
+        Raises:
+            ModuleNotFoundError: the extra `sandbox` is not installed.
+        """
+        require_cel()
         self.admin_token: str = of.admin_token if of else secrets.token_hex(16)
         self.cluster: Cluster = of.cluster.copy() if of else Cluster()
         if not of:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -62,3 +65,21 @@ def test_a_cluster_begins_as_another_one_and_goes_its_own_way(tmp_path: Path) ->
             one.delete(made)
             assert one.get(made) is None
             assert (other.get(made) or {})["data"]["a"] == "changed"
+
+
+@pytest.mark.parametrize("command", [["kubesandbox"], ["jobs", "demo"]], ids=" ".join)
+def test_without_its_extra_it_says_how_to_install_it(tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "celpy.py").write_text("raise ModuleNotFoundError('no celpy', name='celpy')")
+
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (1, "")
+    advice = "the embedded cluster needs cel-python: run pip install -e '.[sandbox]' in a clone of the repository"
+    assert done.stderr.lower() == f"error: {advice}\n"
