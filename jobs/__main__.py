@@ -39,6 +39,13 @@ class _Lazy(click.Group):
         found: click.Command = import_module(COMMANDS[name]).command
         return found
 
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not context.resilient_parsing:
+            _suggest(context, args[0])  # click does for groups that hold their commands
+        return super().resolve_command(context, args)
+
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         if not args:
             return super().parse_args(context, args)  # raises a usage error whose message is the help
@@ -48,6 +55,14 @@ class _Lazy(click.Group):
     def invoke(self, context: click.Context) -> Any:
         with _arguments_escaped():
             return super().invoke(context)
+
+
+def _suggest(context: click.Context, name: str) -> None:
+    """Raise a usage error if a command has a name like this one."""
+    from difflib import get_close_matches  # not for those who know the name: a probe runs twice a minute
+
+    for near in get_close_matches(name, COMMANDS, n=1):
+        context.fail(f"No such command {name!r}. Did you mean {near!r}?")
 
 
 @contextmanager

@@ -337,3 +337,18 @@ def test_a_run_in_a_pod_reads_a_given_namespace_unless_it_is_its_own(
     assert (own.exit_code, other.exit_code) == (0, 2)
     read = [each.path for each in api.requests() if each.path.startswith("/api/v1/namespaces/")]
     assert [path for path in read if path.count("/") == 4] == ["/api/v1/namespaces/platfrom"]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("sync-copy", "No such command 'sync-copy'. Did you mean 'sync-copies'?"),
+        ("mirrors-audit", "No such command 'mirrors-audit'. Did you mean 'mirror-audit'?"),
+        ("xyz", "No such command 'xyz'."),
+    ],
+)
+def test_an_unknown_command_suggests_the_nearest_one(name: str, hint: str) -> None:
+    done = CliRunner().invoke(chores, [name])
+
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[-1] == f"Error: {hint}"
