@@ -109,11 +109,11 @@ def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
                 options.kubeconfig, options.context, as_user=options.as_user, as_groups=options.as_group
             )
             settings = job.settings(replace(connection, namespace=options.namespace or connection.namespace))
-            _announce(job.name, connection, options)
             transport = _transport(job.name, connection, stopping)
             cluster = Cluster(transport, MANAGER, job.writes_per_second)
             if job.needs_namespace:
                 _check_namespace(cluster, connection, options)
+            _announce(job.name, connection, options)
             plan, results = _Run(job, cluster, settings, options, stopping).go()
         except UnreachableError as error:
             log.log.error("%s", _not_connected(connection, error))
@@ -377,6 +377,8 @@ class _Stop:
     def __call__(self) -> bool:
         if not self._is_announced:
             self._is_announced = True
+            if sys.stderr.isatty():
+                sys.stderr.write("\n")  # ends the line on which the terminal shows ^C
             log.log.info("stopping: the run waits for answers to what it sent; Ctrl-C again ends it at once")
         return self.exit_code is not None
 

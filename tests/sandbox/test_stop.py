@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kubesandbox import Fault, Sandbox
-from tests import canary, embedded
+from tests import canary, embedded, terminal
 from tests.apis import GIVE_UP_SECONDS, Api, sandbox_api, wait_for
 from tests.farm import farmed, listed, pod
 from tests.mirrors import Mirrors, registry_mirror
@@ -145,6 +145,21 @@ def test_a_second_ctrl_c_ends_the_run_without_a_report(sandbox: Sandbox, api: Ap
 
     assert announced == "stopping: the run waits for answers to what it sent; Ctrl-C again ends it at once\n"
     assert (code, stdout, stderr) == (130, "", "")
+
+
+def test_ctrl_c_on_a_terminal_is_answered_on_a_line_of_its_own(sandbox: Sandbox, api: Api) -> None:
+    arrived = threading.Event()
+    sandbox.inject(Fault("POST", COPIES, kind="call-before", call=arrived.set))
+    sandbox.inject(Fault("POST", COPIES, kind="delay", seconds=1, times=None))
+    kubeconfig = api.service_account_kubeconfig("kube-chores", "sync-copies")
+    with terminal.started("sync-copies", env={"KUBECONFIG": str(kubeconfig)}) as run:
+        assert arrived.wait(GIVE_UP_SECONDS)
+        run.process.send_signal(signal.SIGINT)
+
+        code, shown = run.ended()
+
+    assert code == 130
+    assert "\n\nstopping: the run waits" in shown
 
 
 def test_a_namespace_that_starts_terminating_mid_run_is_skipped(sandbox: Sandbox, api: Api) -> None:
