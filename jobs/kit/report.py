@@ -15,7 +15,6 @@ from itertools import islice
 from typing import Any
 
 import click
-import msgspec
 
 from jobs import __version__
 from jobs.kit import terminal
@@ -99,8 +98,7 @@ def _json(report: Report) -> Iterator[str]:
     yield f'{before}"results": ['
     separator = "\n    "
     for result in report.results:
-        # Of the two encoders the standard library's escapes what a terminal obeys beyond ASCII.
-        text = msgspec.json.format(json.dumps(_result_document(result)).encode(), indent=2).decode()
+        text = json.dumps(_result_document(result), indent=2)
         yield separator + text.replace("\n", "\n    ")
         separator = ",\n    "
     yield ("\n  ]" if report.results else "]") + f"{after}\n"

@@ -220,3 +220,13 @@ def test_a_diff_of_many_lines_is_cut_and_verbose_shows_them_all(capsys: pytest.C
     assert len(cut) < 210
     assert cut[-2].strip() == "... and 1901 more lines (-v or -o json shows all)"
     assert len(whole) > 2000
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_documents_escape_whatever_a_string_can_hold(capsys: pytest.CaptureFixture[str], output: str) -> None:
+    odd = Finding("conflict", Severity.WARNING, ObjectKey("Secret", "login", "team-c"), f"{HOSTILE}\ud800")
+
+    text = shown(capsys, Result(odd, Outcome.TOLD), output=output)
+
+    assert left_in(text) == []
+    assert r"\ud800" in text.lower()
