@@ -14,6 +14,8 @@ from typing import Any
 import jsonschema
 import yaml
 
+from jobs.kit.text import visible
+
 MAX_PROBLEMS = 100
 _HEAD, _TAIL = 200, 100
 
@@ -50,7 +52,7 @@ def shortened(problem: str) -> str:
     """Return a problem as one short line: it may quote a value of any length, with any characters."""
     if len(problem) > _HEAD + _TAIL:
         problem = f"{problem[:_HEAD]} ... {problem[-_TAIL:]}"
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in problem)
+    return visible(problem)
 
 
 @cache
