@@ -1,19 +1,677 @@
-"""Text that a terminal would obey or show as something else, and a search for what of it is left in an output."""
+"""Objects that an API server takes and serves, and that hardly any reader expects; and lies that none would serve."""
 
 from __future__ import annotations
 
-import re
-import unicodedata
+import copy
+import reprlib
+import string
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-FORGED = "secret/forged  team-a  deleted"
-# A row of its own, the clipboard (OSC 52), the screen (CSI as one character), another direction, and what has no shape.
-HOSTILE = f"x\n{FORGED}\r\t\x00\x1b]52;c;Zm9v\x07\x7f\x85\x9b2J\u061c\u200b\u200e\u202e\u2028\u2066\u3164\ue000z"
-_OUR_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_NOT_FOR_TERMINALS = ("Cc", "Cf", "Co", "Cs", "Zl", "Zp")
+import msgspec
+from hypothesis import strategies as st
+
+from kubesandbox.patch import merge_patch
+from kubesandbox.store import Stored
+from tests.every_job.sync_copies import STAMP
+from tests.farm import FARMED, farm_pod, pod
+from tests.fault_world import Key, Object, State, World
+from tests.mirrors import NAMESPACE as MIRRORS
+from tests.mirrors import credentials, registry_mirror
+from tests.workloads import BASELINE, workload
+from tests.worlds import configmap, exchange_rate, rule, secret
+
+NAME = "hostile"
+NAMES = string.ascii_lowercase + string.digits
+OURS = {"app.kubernetes.io/managed-by": "kube-chores", "app.kubernetes.io/part-of": "kube-chores"}
 
 
-def left_in(output: str) -> list[str]:
-    """What of hostile text is in an output as it is; the ends of lines and colours are the command's own."""
-    text = _OUR_COLOURS.sub("", output)
-    found = {each for each in text if unicodedata.category(each) in _NOT_FOR_TERMINALS or each == "\u3164"} - {"\n"}
-    return [*sorted(map(ascii, found)), *(line for line in text.splitlines() if line.startswith(FORGED))]
+@dataclass(frozen=True)
+class Slot:
+    """A place for a hostile object in a world: the object, what belongs to it, and what a job makes of it.
+
+    `made` is a State's key, or `annotated`. An object that looks like one of the job's own may be deleted.
+    """
+
+    name: str
+    plural: str
+    group: str
+    obj: Object
+    others: Sequence[tuple[str, str, Object]] = ()
+    made: Key | None = None
+    reported: bool = False
+    ours: bool = False
+
+    @property
+    def key(self) -> Key:
+        """The hostile object's own key."""
+        place = self.obj["metadata"]
+        return self.plural, place.get("namespace", ""), place["name"]
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Drawn:
+    """An object that was drawn; failures show it cut."""
+
+    def __init__(self, obj: Object, changed: tuple[Any, ...] = ()) -> None:
+        self.obj, self.changed = obj, changed
+
+    @property
+    def opts_out(self) -> bool:
+        """Whether a job may pass it by without a word."""
+        out = self.changed[:2] in (
+            ("metadata", "annotations"),
+            ("metadata", "labels"),
+            ("status", "phase"),
+            ("status",),
+        )
+        return out or "deletionTimestamp" in self.changed or bool(self.obj["metadata"].get("deletionTimestamp"))
+
+    def __repr__(self) -> str:
+        return f"{self.changed} {_SHORT.repr(self.obj)}"
+
+
+class _Short(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxdict = self.maxlevel = 12
+        self.maxstring = self.maxother = 100
+        self.maxlist = 3
+
+    def repr_Raw(self, raw: msgspec.Raw, _level: int) -> str:  # noqa: N802 - named after the type
+        return f"Raw({self.repr_str(bytes(raw).decode(), 1)})"
+
+
+_SHORT = _Short()
+
+
+# Where there may be one
+
+
+def _namespace(name: str, **labels: str) -> Object:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def _child(kind: str) -> Object:
+    version = "apps/v1" if kind in ("StatefulSet", "DaemonSet") else "v1"
+    specs: Mapping[str, Object] = {
+        "Service": {"ports": [{"port": 80}]},
+        "PersistentVolumeClaim": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    spec = specs.get(kind) or workload(MIRRORS, NAME, kind)["spec"]
+    labels = {**OURS, "kubechores.dev/job": "mirror-audit", "app.kubernetes.io/instance": NAME}
+    metadata = {"name": f"registry-mirror-{NAME}", "namespace": MIRRORS, "labels": labels}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _slice() -> Object:
+    metadata = {"name": NAME, "namespace": MIRRORS, "labels": {"kubernetes.io/service-name": NAME}}
+    endpoints = [{"addresses": ["10.0.0.1"]}]
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": metadata,
+        "addressType": "IPv4",
+        "endpoints": endpoints,
+    }
+
+
+def _sync() -> list[Slot]:
+    source = configmap("home", NAME, labels={"copy": NAME})
+    login = secret("home", NAME, labels={"copy": NAME})
+    followed = rule(NAME, "home", "team-a", selector={"matchLabels": {"copy": NAME}})
+    logins = rule(NAME, "home", "team-a", ruleType="secret", selector={"matchLabels": {"copy": NAME}})
+    rules, sources = ("copyrators", "kubechores.dev"), ("configmaps", "")
+    copied = ("configmaps", "team-a", NAME)
+    return [
+        Slot(
+            "Namespace", "namespaces", "", _namespace(f"team-{NAME}"), made=("configmaps", f"team-{NAME}", "settings")
+        ),
+        Slot("ConfigMap", *sources, source, [(*rules, followed)], made=copied),
+        Slot("Secret", "secrets", "", login, [(*rules, logins)], made=("secrets", "team-a", NAME)),
+        Slot("CopyratorRule", *rules, followed, [(*sources, source)], made=copied),
+        Slot("copy", *sources, configmap("team-b", NAME, labels=STAMP), ours=True),
+        Slot(
+            "conflict",
+            *sources,
+            configmap("team-a", NAME, labels={}),
+            [(*sources, source), (*rules, followed)],
+            reported=True,
+        ),
+    ]
+
+
+def _rates() -> list[Slot]:
+    labels = {**OURS, "kubechores.dev/job": "fetch-rates"}
+    rate = exchange_rate("shop", NAME)
+    return [
+        Slot("ExchangeRate", "exchangerates", "kubechores.dev", rate, made=("configmaps", "shop", NAME)),
+        Slot("ConfigMap", "configmaps", "", configmap("shop", NAME, labels=labels), ours=True),
+        Slot(
+            "conflict",
+            "configmaps",
+            "",
+            configmap("shop", NAME, labels={}),
+            [("exchangerates", "kubechores.dev", rate)],
+            reported=True,
+        ),
+    ]
+
+
+def _mirrors() -> list[Slot]:
+    children = {"Service": "services", "PersistentVolumeClaim": "persistentvolumeclaims"}
+    workloads = {"StatefulSet": "statefulsets", "DaemonSet": "daemonsets"}
+    storage_class = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": NAME},
+        "provisioner": "example.com/none",
+    }
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NAME}}
+    uses = registry_mirror(NAME, "example.org", credentialsSecret=NAME)
+    return [
+        Slot(
+            "RegistryMirror", "registrymirrors", "kubechores.dev", registry_mirror(NAME, "example.org"), reported=True
+        ),
+        *(Slot(kind, plural, "", _child(kind), ours=True) for kind, plural in children.items()),
+        *(Slot(kind, plural, "apps", _child(kind), ours=True) for kind, plural in workloads.items()),
+        Slot("EndpointSlice", "endpointslices", "discovery.k8s.io", _slice()),
+        Slot("Node", "nodes", "", node),
+        Slot("StorageClass", "storageclasses", "storage.k8s.io", storage_class),
+        Slot("Secret", "secrets", "", credentials(NAME, "example.org"), [("registrymirrors", "kubechores.dev", uses)]),
+    ]
+
+
+def _rolls() -> list[Slot]:
+    plurals = {"Deployment": "deployments", "StatefulSet": "statefulsets", "DaemonSet": "daemonsets"}
+    uses = workload("shop", "uses", pod={"volumes": [{"name": "config", "configMap": {"name": NAME}}]})
+    reads = workload("shop", "reads", pod={"volumes": [{"name": "login", "secret": {"secretName": NAME}}]})
+    inside = workload(NAME, "inside")
+    return [
+        Slot(
+            "Namespace",
+            "namespaces",
+            "",
+            _namespace(NAME),
+            [("deployments", "apps", inside)],
+            made=("deployments", NAME, "inside"),
+        ),
+        *(
+            Slot(kind, plural, "apps", workload("shop", NAME, kind), made=(plural, "shop", NAME))
+            for kind, plural in plurals.items()
+        ),
+        Slot(
+            "ConfigMap",
+            "configmaps",
+            "",
+            configmap("shop", NAME),
+            [("deployments", "apps", uses)],
+            made=("deployments", "shop", "uses"),
+        ),
+        Slot(
+            "Secret",
+            "secrets",
+            "",
+            secret("shop", NAME),
+            [("deployments", "apps", reads)],
+            made=("deployments", "shop", "reads"),
+        ),
+    ]
+
+
+def _farm() -> list[Slot]:
+    inside = pod(NAME, "inside")
+    return [
+        Slot(
+            "Namespace",
+            "namespaces",
+            "",
+            _namespace(NAME, **FARMED),
+            [("pods", "", inside)],
+            made=("farmpods", NAME, "farm-inside"),
+        ),
+        Slot("Pod", "pods", "", pod("shop", NAME), made=("farmpods", "shop", f"farm-{NAME}")),
+        Slot("FarmPod", "farmpods", "kubechores.dev", farm_pod("shop", NAME)),
+        Slot(
+            "conflict",
+            "farmpods",
+            "kubechores.dev",
+            farm_pod("shop", NAME),
+            [("pods", "", pod("shop", NAME))],
+            reported=True,
+        ),
+    ]
+
+
+SLOTS: Mapping[str, Callable[[], list[Slot]]] = {
+    "sync-copies": _sync,
+    "fetch-rates": _rates,
+    "mirror-audit": _mirrors,
+    "roll-workloads": _rolls,
+    "farm-pods": _farm,
+}
+
+
+# What an API server takes
+
+DEPTHS = (3, 90, 400, 1100, 3000, 9000)
+OPEN, CLOSE = "[{", "]}"
+
+
+def some(*choices: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from(choices)
+
+
+@st.composite
+def fields_v1(draw: st.DrawFn) -> Any:
+    """A fieldsV1 that a server keeps: elements of the four kinds, nested, or very many."""
+    element = draw(
+        some(
+            "f:a",
+            "f:data",
+            "f:metadata",
+            "f:\\u0000",
+            'k:{\\"a\\":{\\"b\\":[1]}}',
+            "v:null",
+            "i:-1",
+            "f:",
+            "f:" + "x" * 999,
+        )
+    )
+    if draw(st.booleans()):
+        depth = draw(some(*DEPTHS))
+        depth = min(depth, 60_000 // len(element))
+        return msgspec.Raw((f'{{"{element}":' * depth + "{}" + "}" * depth).encode())
+    wide = draw(some(1, 50, 3000))
+    inner = draw(some("{}", '{".":{}}', '{"f:a":{}}', '{".":{},"f:a":{".":{}}}'))
+    parent = draw(some("f:data", "f:metadata", "f:spec", "f:type", "f:immutable", "f:x"))
+    names = ",".join(f'"f:{number}":{inner}' for number in range(wide))
+    return msgspec.Raw(f'{{"{parent}":{{{names}}},"{element}":{inner}}}'.encode())
+
+
+MANAGERS = ("kube-chores", "kubectl", "", "x" * 128, "\u202e", "kube-chores ")
+
+
+@st.composite
+def entries(draw: st.DrawFn, version: str) -> Object:
+    made: Object = {"operation": draw(some("Update", "Apply")), "apiVersion": version, "fieldsType": "FieldsV1"}
+    if manager := draw(some(*MANAGERS)):
+        made["manager"] = manager
+    made |= draw(some({}, {"subresource": "status"}, {"subresource": "scale"}))
+    made |= draw(
+        some({}, {"time": "2026-01-01T00:00:00Z"}, {"time": "0001-01-01T00:00:00Z"}, {"time": "9999-12-31T23:59:59Z"})
+    )
+    return {**made, "fieldsV1": draw(fields_v1())}
+
+
+ANNOTATIONS = (
+    BASELINE,
+    "kubechores.dev/config",
+    "kubechores.dev/copies",
+    "kubechores.dev/rule",
+    "kubechores.dev/source",
+    "kubechores.dev/fingerprint",
+    "kubechores.dev/orphans",
+    "kubechores.dev/upstream",
+    "kubechores.dev/" + "x" * 63,
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "a",
+)
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    """An annotation's value: a server takes any text of some length."""
+    depth = draw(some(*DEPTHS))
+    key = draw(some('{"a":', '{"sources":', '{"version":1,"uid":"u","sources":'))
+    odd = draw(
+        some(
+            "null",
+            "[]",
+            "{}",
+            "5",
+            "1e999",
+            '"x"',
+            "true",
+            "",
+            " ",
+            "[" * depth,
+            "\ufeff{}",
+            "\0",
+            "\x1b[2J\n\u202e",
+            "9" * 5000,
+        )
+    )
+    baseline = draw(
+        some(
+            '{"version":1,"uid":null}',
+            '{"version":1e999,"uid":"u","sources":{}}',
+            '{"version":1,"uid":"u","sources":{"a":1}}',
+            '{"version":1,"uid":"u","sources":{},"rolledAt":"9999-12-31T23:59:59Z"}',
+        )
+    )
+    value: str = draw(
+        st.one_of(
+            st.just(odd),
+            st.just(baseline),
+            st.just("[" * depth + "]" * depth),
+            st.just(key * depth + "1" + "}" * depth),
+            st.just("é" * 60_000),
+            st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+        )
+    )
+    return value
+
+
+def owner(**changed: Any) -> Object:
+    """An owner; `place` gives it the uid of a namespace that is there, or the garbage collector takes the object."""
+    return {"apiVersion": "v1", "kind": "Namespace", "name": "kube-system", "uid": "", **changed}
+
+
+OWNERS = (
+    [owner()],
+    [owner(), owner(uid="x" * 60_000)],
+    [owner(), *(owner(uid=f"uid-{number}") for number in range(500))],
+    [owner(controller=True, blockOwnerDeletion=False)],
+    [owner(), owner(apiVersion="other.example.com/v9", kind="\u202e", uid="\0")],
+)
+LABELS = (
+    {f"l{number}": "v" for number in range(3000)},
+    {"x" * 253 + "/" + "y" * 63: "z" * 63},
+    {"a": ""},
+    {"kubechores.dev/rule-hash": "a.b_c"},
+)
+TIMES = (
+    "0001-01-01T00:00:00Z",
+    "9999-12-31T23:59:59.999999999+23:59",
+    "2026-01-01T00:00:00.5-12:00",
+    "2026-02-28T23:59:60Z",
+)
+CONDITIONS: Sequence[Sequence[Object]] = (
+    [],
+    *(
+        [
+            {
+                "type": "Ready",
+                "status": "Unknown",
+                "lastTransitionTime": time,
+                "reason": "R" * 1024,
+                "message": "\0\x1b" * 999,
+            }
+        ]
+        for time in TIMES
+    ),
+)
+_POD_SPECS: Sequence[Object] = (
+    {"volumes": [{"name": "v"}, {"name": "e", "emptyDir": {}}, {"name": "p", "projected": {"sources": None}}]},
+    {"volumes": [{"name": "p", "projected": {"sources": [{}, {"configMap": {"name": "settings", "items": []}}]}}]},
+    {"volumes": [{"name": "c", "configMap": {"name": "settings", "items": [{"key": "k", "path": "p"}] * 2}}]},
+    {"volumes": [{"name": "s", "secret": {"secretName": "login", "optional": True, "defaultMode": 0}}]},
+    {"containers": [{"name": f"c{number}", "image": "x:1", "envFrom": [{}]} for number in range(300)]},
+    {"containers": [{"name": "c", "env": [{"name": "A", "valueFrom": {}}, {"name": "A", "value": "\0"}] * 500}]},
+    {"containers": [{"name": "c", "env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"key": "k"}}}]}]},
+    {"containers": [{"name": "c"}], "initContainers": [], "ephemeralContainers": [], "imagePullSecrets": [{}]},
+)
+_WORKLOADS: Sequence[Object] = (
+    *({"spec": {"template": {"spec": spec}}} for spec in _POD_SPECS),
+    {"spec": {"template": {"metadata": {"annotations": {"kubechores.dev/config": "\0" * 9999}}}}},
+    {"spec": {"replicas": 2**31 - 1}},
+    {"spec": {"paused": True, "strategy": {}, "updateStrategy": {}}},
+    {"spec": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2**31 - 1}}}},
+    {"status": {"observedGeneration": 2**63 - 1, "replicas": -1, "conditions": [{"type": "Progressing"}] * 3}},
+    {"status": {"observedGeneration": -(2**63), "conditions": []}},
+)
+_OF_MIRRORS: Sequence[Object] = tuple(
+    {"status": {"findings": 2**31 - 1, "observedGeneration": 2**63 - 1, "conditions": each}} for each in CONDITIONS
+)
+# By kind, what a server takes beside metadata.
+CONTENT: Mapping[str, Sequence[Object]] = {
+    "ConfigMap": (
+        {"data": {}},
+        {"data": {"k": "\0\x1b[2J\u202e", "x" * 253: ""}},
+        {"binaryData": {"b": "AP8="}},
+        {"immutable": True},
+        {"data": {"big": "x" * 900_000}},
+        {"data": {f"k{number}": "" for number in range(5000)}},
+        {"data": {"rate": "1e999", "date": "0000-00-00", "deep": "[" * 9000}},
+    ),
+    "Secret": (
+        {"type": "example.com/" + "x" * 99},
+        {"data": {}},
+        {"data": {"username": "", "password": "AP8="}},
+        {"data": {f"k{number}": "" for number in range(5000)}},
+        {"immutable": True},
+    ),
+    "Namespace": ({"spec": {}}, {"spec": {"finalizers": []}}, {"status": {"conditions": [{"type": "x"}] * 2}}),
+    "CopyratorRule": (
+        *({"status": {"conditions": each}} for each in CONDITIONS),
+        {"status": {"conflictCount": 2**63 - 1, "conflicts": [{"namespace": "", "name": "\0"}] * 100}},
+        {"status": {"observedGeneration": -(2**63)}},
+        {"spec": {"metadata": {"annotations": {"deep": "[" * 9000, "a" * 63: "\0" * 99_999}}}},
+    ),
+    "ExchangeRate": (
+        *({"status": {"conditions": each, "rate": "1e999", "date": "\0"}} for each in CONDITIONS),
+        {
+            "status": {
+                "rate": "NaN",
+                "inverse": "-0",
+                "base": "EUR",
+                "currency": "USD",
+                "date": "9999-99-99",
+                "source": "\0",
+            }
+        },
+        {
+            "status": {
+                "rate": "1",
+                "inverse": "1",
+                "base": "EUR",
+                "currency": "USD",
+                "date": "0001-01-01",
+                "source": "x",
+            }
+        },
+        {
+            "status": {
+                "rate": "9" * 5000,
+                "inverse": "1",
+                "base": "EUR",
+                "currency": "USD",
+                "date": "2026-01-01",
+                "source": "x",
+            }
+        },
+    ),
+    "RegistryMirror": _OF_MIRRORS,
+    "FarmPod": ({"spec": {"pod": "x", "containers": 2**31 - 1}}, {"status": {}}),
+    "Pod": (*({"spec": spec} for spec in _POD_SPECS), {"status": {"phase": "", "conditions": [{"type": "Ready"}] * 2}}),
+    "Deployment": _WORKLOADS,
+    "StatefulSet": _WORKLOADS,
+    "DaemonSet": _WORKLOADS,
+    "Service": (
+        {"spec": {"type": "ExternalName", "externalName": "example.com", "ports": None}},
+        {"spec": {"clusterIP": "None", "selector": {}}},
+        {"spec": {"ports": [{"port": 1, "targetPort": "\0"}] * 99}},
+        {"status": {"loadBalancer": {"ingress": [{}]}}},
+    ),
+    "EndpointSlice": (
+        {"endpoints": None, "ports": None},
+        {"endpoints": [{"addresses": [], "conditions": None}] * 1000},
+        {"endpoints": [{"addresses": ["::"], "conditions": {"ready": None}}], "ports": [{}]},
+    ),
+    "PersistentVolumeClaim": (
+        {"spec": {"resources": {"requests": {"storage": "1e3"}}}},
+        {"spec": {"resources": {"requests": {"storage": "9223372036854775807"}}, "storageClassName": ""}},
+        {"spec": {"resources": {"requests": {"storage": "0.5m"}, "limits": None}}},
+        {"status": {"phase": "Lost", "capacity": {"storage": "12345678901234567890Ei"}, "conditions": [{}]}},
+    ),
+    "Node": (
+        {"spec": {"taints": None}},
+        {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}] * 99}},
+        {"status": {"conditions": [{"type": "Ready", "status": "x"}] * 2, "nodeInfo": {}}},
+    ),
+    "StorageClass": ({"allowVolumeExpansion": True, "parameters": {"a": "\0"}}, {"mountOptions": [""] * 999}),
+}
+FINALIZERS = (["example.com/f"], ["example.com/f"] * 3, [f"example.com/{number}" for number in range(500)])
+
+
+@st.composite
+def hostile(draw: st.DrawFn, base: Object) -> Drawn:
+    """The object with metadata that a server takes."""
+    made = merge_patch(copy.deepcopy(base), draw(some({}, *CONTENT[base["kind"]])))
+    metadata = made["metadata"]
+    version = made["apiVersion"]
+    if draw(st.booleans()):
+        metadata["managedFields"] = draw(st.lists(entries(version), min_size=1, max_size=3))
+    given = draw(st.dictionaries(some(*ANNOTATIONS), texts(), max_size=3))
+    metadata["annotations"] = {**given, **metadata.get("annotations", {})}
+    if draw(st.booleans()):
+        metadata["labels"] = {**draw(some(*LABELS)), **(metadata.get("labels") or {})}
+    if draw(st.booleans()):
+        metadata["ownerReferences"] = draw(some(*OWNERS))
+    if draw(st.booleans()):
+        metadata["finalizers"] = draw(some(*FINALIZERS))
+        if made["kind"] != "Namespace" and draw(st.booleans()):
+            metadata |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
+    return Drawn(made)
+
+
+def worst(base: Object) -> Object:
+    """The object with as much and as deep metadata as a server takes."""
+    made = copy.deepcopy(base)
+    deep = msgspec.Raw(b'{"f:a":' * 9000 + b"{}" + b"}" * 9000)
+    entry = {"operation": "Update", "apiVersion": base["apiVersion"], "fieldsType": "FieldsV1", "fieldsV1": deep}
+    made["metadata"] |= {
+        "managedFields": [{"manager": f"m{number}", **entry} for number in range(10)],
+        "annotations": {BASELINE: "[" * 60_000, "a": '{"a":' * 20_000, **made["metadata"].get("annotations", {})},
+        "labels": {**LABELS[0], **made["metadata"].get("labels", {})},
+        "ownerReferences": OWNERS[2],
+    }
+    return made
+
+
+# What no API server serves
+
+WRONG: Sequence[Any] = (
+    None,
+    5,
+    -1.5,
+    1e300,
+    True,
+    "x",
+    "",
+    [],
+    [None],
+    [[]],
+    {},
+    {"a": None},
+    {"": 5},
+    [{"a": 1}, {"a": 1}],
+    msgspec.Raw(b"[" * 3000 + b"]" * 3000),
+    msgspec.Raw(b'{"a":' * 3000 + b"1" + b"}" * 3000),
+    msgspec.Raw(b"9" * 5000),
+    msgspec.Raw(b"1e999"),
+    msgspec.Raw(b'"\\u0000\\u001b[2J"'),
+    msgspec.Raw(b'{"a":"1","a":2}'),
+    "x" * 100_000,
+)
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths of all parts of an object."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(each for name, part in parts for each in paths(part, (*path, name)))][0 if path else 1 :]
+
+
+@st.composite
+def lies(draw: st.DrawFn, stored: Object) -> Drawn:
+    """The object as stored, with a part of another type or without it; it keeps its own name."""
+    made = copy.deepcopy(stored)
+    made["metadata"] = {
+        "managedFields": [{"manager": "m", "operation": "Update", "fieldsV1": {"f:data": {}}}],
+        "ownerReferences": [owner()],
+        "finalizers": ["example.com/f"],
+        "deletionTimestamp": None,
+        **made["metadata"],
+    }
+    made["metadata"]["annotations"] = {"a": "b", **made["metadata"].get("annotations", {})}
+    made.setdefault("status", {"conditions": [{"type": "Ready"}], "observedGeneration": 1, "replicas": 1})
+    named = {("metadata", "name"), ("metadata", "namespace"), ("metadata",)}
+    path = draw(st.sampled_from([each for each in paths(made) if each not in named]))
+    parent = made
+    for name in path[:-1]:
+        parent = parent[name]
+    if draw(st.integers(0, 5)):
+        parent[path[-1]] = draw(st.sampled_from(WRONG))
+    else:
+        del parent[path[-1]]
+    return Drawn(made, path)
+
+
+# In a world
+
+
+def place(world: World, slot: Slot, obj: Object) -> None:
+    """Store the object and what belongs to it, past the checks of the server."""
+    cluster = world.sandbox.cluster
+    with cluster.store.lock:
+        owning = cluster.namespace("kube-system")
+        assert owning
+        for plural, group, other in [(slot.plural, slot.group, obj), *slot.others]:
+            resource = cluster.find(group, "v1", plural)
+            assert resource
+            made = copy.deepcopy(other)
+            for each in made["metadata"].get("ownerReferences", ()):
+                each["uid"] = each["uid"] or owning.obj["metadata"]["uid"]
+            cluster.seed(resource, made)
+
+
+def serve_instead(world: World, slot: Slot, obj: Object) -> None:
+    """Have the server send other JSON for the object that is stored."""
+    stored = stored_in(world, slot)
+    stored.raw = msgspec.json.encode(obj)
+    stored._metadata_only = msgspec.json.encode(
+        {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj.get("metadata")}
+    )
+
+
+def stored_in(world: World, slot: Slot) -> Stored:
+    """What the server holds of it."""
+    cluster = world.sandbox.cluster
+    resource = cluster.find(slot.group, "v1", slot.plural)
+    assert resource
+    stored = cluster.store.get(resource, *slot.key[1:])
+    assert stored
+    return stored
+
+
+def is_made(world: World, slot: Slot) -> bool:
+    """Whether the job made of the object what it makes of others."""
+    assert slot.made
+    plural = slot.made[0]
+    group = "apps" if plural in ("deployments", "statefulsets", "daemonsets") else ""
+    found = world.stored(plural, "kubechores.dev" if plural == "farmpods" else group).get(slot.made)
+    return found is not None and (not group or BASELINE in (found["metadata"].get("annotations") or {}))
+
+
+def kept(world: World, slot: Slot) -> State:
+    """What no job may change of the object: all but its status and annotations, of which jobs have some."""
+    found = world.stored(slot.plural, slot.group).get(slot.key)
+    if found is None:
+        return {}
+    own = ("annotations", "managedFields", "resourceVersion", "generation")
+    metadata = {name: value for name, value in found["metadata"].items() if name not in own}
+    template: Object = {"spec": {}} if slot.group == "apps" else {}
+    return {
+        slot.key: {
+            **{name: value for name, value in found.items() if name != "status"},
+            "metadata": metadata,
+            **template,
+        }
+    }

@@ -80,6 +80,20 @@ def dying_with_parent(how: str = "KILL") -> list[str]:
     return [setpriv, "--pdeathsig", how] if setpriv else []
 
 
+_IN_512_MIB = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))
+from jobs.__main__ import chores
+chores()
+"""
+
+
+def run_in_512_mib(*arguments: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run the program in a process of its own that gets no more memory than that."""
+    command = [sys.executable, "-c", _IN_512_MIB, *arguments]
+    return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, timeout=120, check=False)
+
+
 @contextlib.contextmanager
 def processes(folder: Path) -> Iterator[Processes]:
     """Processes that are ended at the end."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from kubesandbox import Sandbox
 from tests import embedded
 from tests.canary import canary, leaks
 from tests.fault_world import World
+from tests.processes import run_in_512_mib
 from tests.worlds import rule
 
 JOBS = {"sync-copies": "CopyratorRule", "fetch-rates": "ExchangeRate", "mirror-audit": "RegistryMirror"}
@@ -107,24 +106,12 @@ def test_a_file_that_aliases_make_huge_takes_little_memory(tmp_path: Path, text:
     file = written(tmp_path, text + rule_text)
     kubeconfig = written(tmp_path, yaml.safe_dump(_NOWHERE), "kubeconfig")
 
-    done = subprocess.run(
-        [sys.executable, "-c", _IN_512_MIB, "sync-copies", "-f", file],
-        env={**os.environ, "KUBECONFIG": kubeconfig},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_in_512_mib("sync-copies", "-f", file, env={"KUBECONFIG": kubeconfig})
 
     assert done.returncode == 2, done.stderr[-2000:]
     assert done.stderr.startswith(f"error: {file}: is too large to read at line ")
 
 
-_IN_512_MIB = """
-import resource
-resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))
-from jobs.__main__ import chores
-chores()
-"""
 _NOWHERE = {
     "current-context": "x",
     "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:9"}}],

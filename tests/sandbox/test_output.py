@@ -18,7 +18,7 @@ from kubesandbox import Fault, Sandbox
 from tests import embedded
 from tests.api.conftest import Run, runs
 from tests.apis import Api, sandbox_api
-from tests.hostile import HOSTILE, left_in
+from tests.hostile_text import HOSTILE, left_in
 from tests.mirrors import Mirrors
 from tests.terminal import on_terminal
 from tests.worlds import at, configmap, rule

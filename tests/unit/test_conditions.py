@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 from jobs.kit.conditions import LONGEST_MESSAGE, event, new_condition
 from jobs.kit.model import ObjectKey
-from tests.hostile import HOSTILE, left_in
+from tests.hostile_text import HOSTILE, left_in
 
 WEB = ObjectKey("Deployment", "web", "shop")
 NOW = datetime(2026, 1, 20, tzinfo=timezone.utc)

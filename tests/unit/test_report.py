@@ -14,7 +14,7 @@ from jobs.kit.apply import DryRun
 from jobs.kit.model import Action, Change, ExitCode, Finding, Fix, ObjectKey, Outcome, Plan, Result, Severity
 from jobs.kit.options import RunOptions
 from jobs.kit.transport import Traffic
-from tests.hostile import HOSTILE, left_in
+from tests.hostile_text import HOSTILE, left_in
 
 
 class Body:

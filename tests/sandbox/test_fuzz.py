@@ -1,0 +1,107 @@
+"""One hostile object among good ones: it stops no job, and a job that cannot use it names it.
+
+`FUZZ_EXAMPLES=2000 pytest tests/sandbox/test_fuzz.py` tries more than the suite does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import strategies as st
+
+from jobs.kit.model import ExitCode
+from tests.api.conftest import Ran
+from tests.fault_world import Built, State, World
+from tests.hostile import NAME, SLOTS, Drawn, Slot, hostile, is_made, kept, lies, place, serve_instead, stored_in, worst
+from tests.processes import run_in_512_mib
+
+WORLDS = ("sync-copies", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads", "farm-pods")
+PROFILE = settings(
+    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "100")),
+    derandomize=True,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],  # an example has one hostile object; shrinking takes minutes
+    suppress_health_check=list(HealthCheck),
+)
+
+
+DOCUMENTED = {each.value for each in ExitCode if each is not ExitCode.STOPPED}
+
+
+def slots(built: Built) -> st.SearchStrategy[Slot]:
+    return st.sampled_from(SLOTS[built.world.job]())
+
+
+@pytest.fixture(autouse=True)
+def _recursion_as_in_a_pod() -> Iterator[None]:
+    """The embedded cluster's CEL library raises the limit for the whole process."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(limit)
+
+
+def check(built: Built, world: World, slot: Slot, drawn: Drawn, untouched: State, before: State, ran: Ran) -> None:
+    """The run ended as documented, with the good objects as they are without the hostile one."""
+    assert ran.exit_code in DOCUMENTED, ran
+    end = built.world.state(world)
+    assert {key: end.get(key) for key in built.end} == built.end, ran
+    after = built.world.untouched(world)
+    assert {key: after.get(key) for key in untouched} == untouched, ran
+    assert slot.ours or kept(world, slot) == before, ran
+    assert not slot.reported or drawn.opts_out or NAME in ran.stdout + ran.stderr, ran
+    assert not slot.made or drawn.opts_out or is_made(world, slot) or NAME in ran.stdout + ran.stderr, ran
+
+
+@pytest.mark.parametrize("built", WORLDS, indirect=True)
+@PROFILE
+@given(data=st.data())
+def test_an_object_that_a_server_takes_stops_no_job(built: Built, data: st.DataObject) -> None:
+    slot = data.draw(slots(built))
+    event(slot.name)
+    with built.serve() as world:
+        untouched = built.world.untouched(world)
+        drawn = data.draw(hostile(slot.obj))
+        place(world, slot, drawn.obj)
+        before = kept(world, slot)
+
+        ran = world.run()
+
+        check(built, world, slot, drawn, untouched, before, ran)
+
+
+@pytest.mark.parametrize("built", WORLDS, indirect=True)
+@PROFILE
+@given(data=st.data())
+def test_an_object_that_no_server_serves_stops_no_job(built: Built, data: st.DataObject) -> None:
+    slot = data.draw(slots(built))
+    event(slot.name)
+    with built.serve() as world:
+        untouched = built.world.untouched(world)
+        place(world, slot, slot.obj)
+        before = kept(world, slot)
+        drawn = data.draw(lies(stored_in(world, slot).obj))
+        serve_instead(world, slot, drawn.obj)
+
+        ran = world.run()
+
+        check(built, world, slot, drawn, untouched, before, ran)
+
+
+@pytest.mark.parametrize("built", WORLDS, indirect=True)
+def test_the_largest_and_deepest_objects_take_little_memory(built: Built, tmp_path: Path) -> None:
+    with built.serve() as world:
+        for slot in SLOTS[world.job]():
+            place(world, slot, worst(slot.obj))
+        kubeconfig = world.sandbox.kubeconfig(tmp_path / "kubeconfig", namespace="kube-chores")
+
+        done = run_in_512_mib(world.job, env={**world.env, "KUBECONFIG": str(kubeconfig)})
+
+        assert done.returncode in DOCUMENTED, done.stderr
+        assert "Traceback" not in done.stderr
+        assert NAME in done.stdout
