@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kubesandbox import Sandbox
 from tests import embedded
@@ -162,11 +164,11 @@ def test_a_value_is_read_as_kubectl_reads_it(sandbox: Sandbox, tmp_path: Path, t
 @pytest.mark.parametrize(
     ("job", "spec"),
     [
-        ("sync-copies", {"ruleType": "x" * 1_000_000, "selector": {}}),
-        ("sync-copies", {"ruleType": "secret", "selector": {"matchLabels": {"k" * 500_000: 1}}}),
-        ("sync-copies", {"ruleType": "secret", "selector": {}, "metadata": {"labels": {"k" * 500_000: "v"}}}),
-        ("fetch-rates", {"currency": ["USD"] * 50_000}),
-        ("mirror-audit", {"upstreamUrl": "https://" + "a" * 1_000_000}),
+        ("sync-copies", {"ruleType": "x" * 100_000, "selector": {}}),
+        ("sync-copies", {"ruleType": "secret", "selector": {"matchLabels": {"k" * 100_000: 1}}}),
+        ("sync-copies", {"ruleType": "secret", "selector": {}, "metadata": {"labels": {"k" * 100_000: "v"}}}),
+        ("fetch-rates", {"currency": ["USD"] * 5000}),
+        ("mirror-audit", {"upstreamUrl": "https://" + "a" * 100_000}),
     ],
     ids=["value", "key", "key beyond the schema", "list", "url"],
 )
@@ -202,7 +204,7 @@ def test_of_many_problems_the_first_are_reported(sandbox: Sandbox, tmp_path: Pat
 
 
 def test_a_long_rule_in_the_old_form_is_refused_without_the_new_form(sandbox: Sandbox, tmp_path: Path) -> None:
-    text = "kind: CopyratorRule\nruleType: [" + "x," * 100_000 + "]\n"
+    text = "kind: CopyratorRule\nruleType: [" + "x," * 5000 + "]\n"
 
     (told,) = refused(sandbox, "-f", written(tmp_path, text))
 
@@ -245,3 +247,69 @@ items:
     as_json = '{"apiVersion":"kubechores.dev/v1","kind":"ExchangeRate","metadata":{"name":"\\u0075sd"},"spec":null}'
     (told,) = refused(sandbox, "-f", written(tmp_path, as_json, "rates.json"), job="fetch-rates")
     assert told.endswith("ExchangeRate usd: spec: None is not of type 'object'")
+
+
+PARTS = (
+    *(
+        "[",
+        "]",
+        "{",
+        "}",
+        ": ",
+        ", ",
+        "\n",
+        "\n  ",
+        "- ",
+        "? ",
+        "&a ",
+        "*a",
+        "<<: ",
+        "'",
+        '"',
+        "\\",
+        "#",
+        "|\n ",
+        ">-\n ",
+        "---\n",
+    ),
+    *(
+        "!!int ",
+        "!!set ",
+        "!!omap ",
+        "!!binary ",
+        "!!float ",
+        "!!null ",
+        "!!bool ",
+        "!!timestamp ",
+        "!!str ",
+        "!!map ",
+        "!x ",
+    ),
+    *(
+        "1",
+        ":30",
+        "0x",
+        "1.0e+999",
+        ".inf",
+        "2026-01-01",
+        "a",
+        "=",
+        "~",
+        "yes",
+        "\t",
+        "\u2028",
+        "\ufeff",
+        "é",
+        '"\\ud800"',
+    ),
+    *("%YAML 1.1\n", "kind: CopyratorRule\n", "spec: ", "metadata: ", "ruleType: ", "selector: ", "namespaces: "),
+)
+
+
+@settings(max_examples=200, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@given(parts=st.lists(st.sampled_from(PARTS), max_size=25))
+def test_any_text_is_read_or_refused(sandbox: Sandbox, parts: list[str]) -> None:
+    ran = World(sandbox, "sync-copies").run("-f", "-", input="".join(["kind: CopyratorRule\n", *parts]).encode())
+
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("error: ")
