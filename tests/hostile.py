@@ -268,22 +268,23 @@ def some(*choices: Any) -> st.SearchStrategy[Any]:
     return st.sampled_from(choices)
 
 
+ELEMENTS = (
+    "f:a",
+    "f:data",
+    "f:metadata",
+    "f:\\u0000",
+    'k:{\\"a\\":{\\"b\\":[1]}}',
+    "v:null",
+    "i:-1",
+    "f:",
+    "f:" + "x" * 999,
+)
+
+
 @st.composite
 def fields_v1(draw: st.DrawFn) -> Any:
     """A fieldsV1 that a server keeps: elements of the four kinds, nested, or very many."""
-    element = draw(
-        some(
-            "f:a",
-            "f:data",
-            "f:metadata",
-            "f:\\u0000",
-            'k:{\\"a\\":{\\"b\\":[1]}}',
-            "v:null",
-            "i:-1",
-            "f:",
-            "f:" + "x" * 999,
-        )
-    )
+    element = draw(some(*ELEMENTS))
     if draw(st.booleans()):
         depth = draw(some(*DEPTHS))
         depth = min(depth, 60_000 // len(element))
@@ -295,7 +296,7 @@ def fields_v1(draw: st.DrawFn) -> Any:
     return msgspec.Raw(f'{{"{parent}":{{{names}}},"{element}":{inner}}}'.encode())
 
 
-MANAGERS = ("kube-chores", "kubectl", "", "x" * 128, "\u202e", "kube-chores ")
+MANAGERS = ("kube-chores", "kubectl", "", "x" * 128, "kube-chores ")
 
 
 @st.composite
@@ -387,12 +388,7 @@ LABELS = (
     {"a": ""},
     {"kubechores.dev/rule-hash": "a.b_c"},
 )
-TIMES = (
-    "0001-01-01T00:00:00Z",
-    "9999-12-31T23:59:59.999999999+23:59",
-    "2026-01-01T00:00:00.5-12:00",
-    "2026-02-28T23:59:60Z",
-)
+TIMES = ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999999+23:59", "2026-01-01T00:00:00.5-12:00")
 CONDITIONS: Sequence[Sequence[Object]] = (
     [],
     *(
@@ -408,15 +404,25 @@ CONDITIONS: Sequence[Sequence[Object]] = (
         for time in TIMES
     ),
 )
+_IMAGE = {"image": "example.com/app:1"}
+_OPTIONAL = {"name": "settings", "optional": True}
+# The container of a workload mounts the volume `config`.
+_VOLUMES: Sequence[Sequence[Object]] = (
+    [{"name": "config"}, {"name": "e", "emptyDir": {}}, {"name": "p", "projected": {"sources": None}}],
+    [{"name": "config", "projected": {"sources": [{"configMap": {"name": "settings", "items": []}}]}}],
+    [{"name": "config", "configMap": {"name": "settings", "items": [{"key": "k", "path": "p"}] * 2}}],
+    [{"name": "config", "secret": {"secretName": "login", "optional": True, "defaultMode": 0}}],
+    [{"name": "config", "downwardAPI": {"items": []}}],
+)
+_CONTAINERS: Sequence[Sequence[Object]] = (
+    [{"name": f"c{number}", **_IMAGE, "envFrom": [{"configMapRef": _OPTIONAL}]} for number in range(300)],
+    [{"name": "c", **_IMAGE, "env": [{"name": "A", "value": "\0"}, {"name": "A"}] * 500}],
+    [{"name": "c", **_IMAGE, "env": [{"name": "A", "valueFrom": {"secretKeyRef": {**_OPTIONAL, "key": "k"}}}]}],
+    [{"name": "c", **_IMAGE, "envFrom": [{"prefix": "a.b-", "secretRef": {"name": "settings"}}] * 9}],
+)
 _POD_SPECS: Sequence[Object] = (
-    {"volumes": [{"name": "v"}, {"name": "e", "emptyDir": {}}, {"name": "p", "projected": {"sources": None}}]},
-    {"volumes": [{"name": "p", "projected": {"sources": [{}, {"configMap": {"name": "settings", "items": []}}]}}]},
-    {"volumes": [{"name": "c", "configMap": {"name": "settings", "items": [{"key": "k", "path": "p"}] * 2}}]},
-    {"volumes": [{"name": "s", "secret": {"secretName": "login", "optional": True, "defaultMode": 0}}]},
-    {"containers": [{"name": f"c{number}", "image": "x:1", "envFrom": [{}]} for number in range(300)]},
-    {"containers": [{"name": "c", "env": [{"name": "A", "valueFrom": {}}, {"name": "A", "value": "\0"}] * 500}]},
-    {"containers": [{"name": "c", "env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"key": "k"}}}]}]},
-    {"containers": [{"name": "c"}], "initContainers": [], "ephemeralContainers": [], "imagePullSecrets": [{}]},
+    *({"volumes": each} for each in _VOLUMES),
+    *({"containers": each, "initContainers": [], "imagePullSecrets": [{}]} for each in _CONTAINERS),
 )
 _WORKLOADS: Sequence[Object] = (
     *({"spec": {"template": {"spec": spec}}} for spec in _POD_SPECS),
@@ -424,8 +430,8 @@ _WORKLOADS: Sequence[Object] = (
     {"spec": {"replicas": 2**31 - 1}},
     {"spec": {"paused": True, "strategy": {}, "updateStrategy": {}}},
     {"spec": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2**31 - 1}}}},
-    {"status": {"observedGeneration": 2**63 - 1, "replicas": -1, "conditions": [{"type": "Progressing"}] * 3}},
-    {"status": {"observedGeneration": -(2**63), "conditions": []}},
+    {"status": {"observedGeneration": 2**63 - 1, "replicas": 2**31 - 1, "conditions": [{"type": "Progressing"}] * 3}},
+    {"status": {"observedGeneration": 0, "conditions": [{}]}},
 )
 _OF_MIRRORS: Sequence[Object] = tuple(
     {"status": {"findings": 2**31 - 1, "observedGeneration": 2**63 - 1, "conditions": each}} for each in CONDITIONS
@@ -435,7 +441,7 @@ CONTENT: Mapping[str, Sequence[Object]] = {
     "ConfigMap": (
         {"data": {}},
         {"data": {"k": "\0\x1b[2J\u202e", "x" * 253: ""}},
-        {"binaryData": {"b": "AP8="}},
+        {"binaryData": {"raw": "AP8="}},
         {"immutable": True},
         {"data": {"big": "x" * 900_000}},
         {"data": {f"k{number}": "" for number in range(5000)}},
@@ -479,7 +485,7 @@ CONTENT: Mapping[str, Sequence[Object]] = {
         },
         {
             "status": {
-                "rate": "9" * 5000,
+                "rate": "9" * 100,
                 "inverse": "1",
                 "base": "EUR",
                 "currency": "USD",
@@ -497,13 +503,13 @@ CONTENT: Mapping[str, Sequence[Object]] = {
     "Service": (
         {"spec": {"type": "ExternalName", "externalName": "example.com", "ports": None}},
         {"spec": {"clusterIP": "None", "selector": {}}},
-        {"spec": {"ports": [{"port": 1, "targetPort": "\0"}] * 99}},
-        {"status": {"loadBalancer": {"ingress": [{}]}}},
+        {"spec": {"ports": [{"port": number, "name": f"p{number}", "targetPort": "x"} for number in range(1, 99)]}},
+        {"spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {"ingress": [{}]}}},
     ),
     "EndpointSlice": (
         {"endpoints": None, "ports": None},
-        {"endpoints": [{"addresses": [], "conditions": None}] * 1000},
-        {"endpoints": [{"addresses": ["::"], "conditions": {"ready": None}}], "ports": [{}]},
+        {"endpoints": [{"addresses": ["10.0.0.1"], "conditions": None}] * 1000},
+        {"endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": None}}], "ports": [{}]},
     ),
     "PersistentVolumeClaim": (
         {"spec": {"resources": {"requests": {"storage": "1e3"}}}},
@@ -513,7 +519,7 @@ CONTENT: Mapping[str, Sequence[Object]] = {
     ),
     "Node": (
         {"spec": {"taints": None}},
-        {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}] * 99}},
+        {"spec": {"taints": [{"key": f"k{number}", "effect": "NoSchedule"} for number in range(99)]}},
         {"status": {"conditions": [{"type": "Ready", "status": "x"}] * 2, "nodeInfo": {}}},
     ),
     "StorageClass": ({"allowVolumeExpansion": True, "parameters": {"a": "\0"}}, {"mountOptions": [""] * 999}),

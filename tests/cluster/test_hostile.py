@@ -1,0 +1,89 @@
+"""That the real server takes and keeps what the fuzz tests have the embedded one serve."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubesandbox.patch import merge_patch
+from tests import hostile
+from tests.apis import Api, Object, wait_for
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def api(api: Api) -> Api:
+    """A server with the namespaces of the worlds, in which pods can be made."""
+    for name in ("home", "team-a", "team-b", "shop", hostile.NAME):
+        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return api
+
+
+def objects() -> dict[str, Object]:
+    """One object of each kind."""
+    return {slot.obj["kind"]: slot.obj for made in hostile.SLOTS.values() for slot in made()}
+
+
+def with_metadata(**metadata: Any) -> Object:
+    made = objects()["ConfigMap"]
+    return {**made, "metadata": {**made["metadata"], **metadata}}
+
+
+def _metadata() -> Iterator[Object]:
+    entry = {"operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "manager": "m"}
+    for element in hostile.ELEMENTS:
+        nested = msgspec.Raw(f'{{"{element}":{{"{element}":{{}}}}}}'.encode())
+        yield with_metadata(managedFields=[{**entry, "fieldsV1": nested}])
+    for manager in hostile.MANAGERS:
+        yield with_metadata(managedFields=[{**entry, "manager": manager, "fieldsV1": msgspec.Raw(b'{"f:x":{}}')}])
+    yield from (with_metadata(ownerReferences=each) for each in hostile.OWNERS)
+    yield from (with_metadata(labels=each) for each in hostile.LABELS)
+    yield from (with_metadata(finalizers=each) for each in hostile.FINALIZERS)
+    yield from (with_metadata(annotations={each: "\0\x1b\u202e"}) for each in hostile.ANNOTATIONS)
+    yield hostile.worst(with_metadata())
+
+
+def _contents() -> Iterator[Object]:
+    for kind, obj in objects().items():
+        yield from (merge_patch(copy.deepcopy(obj), each) for each in hostile.CONTENT[kind])
+
+
+@pytest.mark.parametrize("api", ["real"], indirect=True)
+@pytest.mark.usefixtures("installed")
+def test_the_real_server_takes_what_is_called_legal(api: Api) -> None:
+    owner = api.call("GET", "/api/v1/namespaces/kube-system")["metadata"]["uid"]
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "shop"}}
+    wait_for(lambda: api.get(account), "the account of pods")
+    refused = []
+    for number, each in enumerate([*_metadata(), *_contents()]):
+        obj = copy.deepcopy(each)
+        obj["metadata"]["name"] += f"-{number}"
+        for reference in obj["metadata"].get("ownerReferences", ()):
+            reference["uid"] = reference["uid"] or owner
+        refused += _sent(api, obj)
+
+    assert refused == []
+
+
+def _sent(api: Api, obj: Object) -> list[str]:
+    """Create the object and write its status; return what the server says against it."""
+    status = obj.pop("status", None)
+    made, _, body = api.request("POST", api.path(obj, named=False), msgspec.json.encode(obj))
+    if made != 201:
+        return [body.decode()[:300]]
+    api.made(obj)
+    if obj["metadata"].get("finalizers"):
+        api.patch(obj, {"metadata": {"finalizers": None}})  # or it could not be deleted
+    kept = [entry["fieldsV1"] for entry in obj["metadata"].get("managedFields", ())]
+    lost = [f"{obj['metadata']['name']}: not kept: {bytes(each)[:99]!r}" for each in kept if bytes(each) not in body]
+    if status is not None:
+        media = {"Content-Type": "application/merge-patch+json"}
+        text = msgspec.json.encode({"status": status})
+        written, _, body = api.request("PATCH", f"{api.path(obj)}/status", text, headers=media)
+        lost += [body.decode()[:300]] if written != 200 else []
+    return lost
