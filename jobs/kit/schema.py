@@ -5,7 +5,8 @@ CEL rules are not evaluated here; the job that owns the kind checks in code what
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.resources import files
 from itertools import islice
@@ -55,9 +56,20 @@ def shortened(problem: str) -> str:
     return visible(problem)
 
 
+def _pattern(_validator: Any, pattern: str, value: object, _schema: Any) -> Iterator[jsonschema.ValidationError]:
+    """Match as the API server does: its `$` does not match before a newline at the end."""
+    if isinstance(value, str) and not re.search(re.sub(r"\$$", r"\\Z", pattern), value):
+        yield jsonschema.ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+_Validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
+    jsonschema.Draft202012Validator, {"pattern": _pattern}
+)
+
+
 @cache
-def _validator(plural: str) -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(_closed(crd(plural)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]))
+def _validator(plural: str) -> Any:
+    return _Validator(_closed(crd(plural)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]))
 
 
 def _closed(schema: Any) -> Any:

@@ -17,9 +17,11 @@ from tests import embedded
 from tests.canary import canary, leaks
 from tests.fault_world import World
 from tests.processes import run_in_512_mib
+from tests.rates import PATHS
 from tests.worlds import rule
 
 JOBS = {"sync-copies": "CopyratorRule", "fetch-rates": "ExchangeRate", "mirror-audit": "RegistryMirror"}
+NO_PROVIDERS = {f"CHORES_{name.upper().replace('-', '_')}_URL": "http://127.0.0.1:9/" for name in PATHS}
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
@@ -42,7 +44,7 @@ def sandbox() -> Iterator[Sandbox]:
 
 def refused(sandbox: Sandbox, *arguments: str, job: str = "sync-copies") -> list[str]:
     """The problems of a run that was refused."""
-    ran = World(sandbox, job).run(*arguments)
+    ran = World(sandbox, job, NO_PROVIDERS).run(*arguments)
     assert (ran.exit_code, ran.stdout) == (2, "")
     assert "Traceback" not in ran.stderr
     first, *others = ran.stderr.partition("error: ")[2].splitlines()
@@ -188,6 +190,29 @@ def test_a_problem_shows_no_control_characters(sandbox: Sandbox, tmp_path: Path)
 
     assert "CopyratorRule x\\x1b[2J\\n: metadata.name: 'x\\x1b[2J\\n' cannot be a name" in told
     assert "\x1b" not in told
+
+
+@pytest.mark.parametrize(
+    ("job", "field", "spec"),
+    [
+        (
+            "sync-copies",
+            "namespaces[0]",
+            {"ruleType": "secret", "selector": {"matchLabels": {"a": "b"}}, "namespaces": ["home\n"]},
+        ),
+        ("fetch-rates", "configMapName", {"currency": "USD", "configMapName": "usd\n"}),
+        ("mirror-audit", "ttl", {"upstreamUrl": "quay.io", "ttl": "1h\n"}),
+    ],
+)
+def test_a_value_ends_where_its_pattern_ends(
+    sandbox: Sandbox, tmp_path: Path, job: str, field: str, spec: object
+) -> None:
+    content = {"apiVersion": "kubechores.dev/v1", "kind": JOBS[job], "metadata": {"name": "x"}, "spec": spec}
+
+    (told,) = refused(sandbox, "-f", written(tmp_path, yaml.safe_dump(content)), job=job)
+
+    assert f"{JOBS[job]} x: spec.{field}: " in told
+    assert "\\n' does not match '^" in told
 
 
 def test_of_many_problems_the_first_are_reported(sandbox: Sandbox, tmp_path: Path) -> None:
