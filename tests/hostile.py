@@ -67,6 +67,9 @@ class Drawn:
             ("metadata", "labels"),
             ("status", "phase"),
             ("status",),
+            ("spec", "namespaces"),
+            ("spec", "targets"),
+            ("spec", "selector"),
         )
         return out or "deletionTimestamp" in self.changed or bool(self.obj["metadata"].get("deletionTimestamp"))
 
