@@ -329,7 +329,7 @@ def test_a_run_in_a_pod_reads_a_given_namespace_unless_it_is_its_own(
     sandbox: Sandbox, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint = Endpoint(sandbox.url, lambda: f"Bearer {sandbox.admin_token}")
-    monkeypatch.setattr(runner, "connect", lambda *_: Connection(endpoint, "team", in_pod=True))
+    monkeypatch.setattr(runner, "connect", lambda *_, **__: Connection(endpoint, "team", in_pod=True))
 
     own = CliRunner().invoke(chores, ["sync-copies"], env={"NAMESPACE": "team"})
     other = CliRunner().invoke(chores, ["sync-copies"], env={"NAMESPACE": "platfrom"})
