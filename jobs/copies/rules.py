@@ -13,7 +13,7 @@ from jobs.kit.conditions import Condition
 from jobs.kit.custom_resources import Broken, Head
 from jobs.kit.decoding import decode
 from jobs.kit.errors import InvalidObjectError
-from jobs.kit.objects import Resource
+from jobs.kit.objects import Resource, is_name
 from jobs.kit.selectors import LabelSelector, key_problems, selector_problems, value_problems
 
 RULES = Resource("kubechores.dev/v1", "CopyratorRule", "copyrators")
@@ -111,6 +111,9 @@ def rule_problems(spec: Spec) -> Iterator[str]:
             "spec.selector: must name at least one label that sources have: "
             "a matchLabels entry, or an expression with operator In or Exists"
         )
+    for number, namespace in enumerate(spec.namespaces):
+        if not is_name(namespace):
+            yield f"spec.namespaces[{number}]: {namespace!r} cannot be the name of a namespace"
     yield from selector_problems(spec.selector, "spec.selector")
     yield from selector_problems(spec.targets.namespace_selector, "spec.targets.namespaceSelector")
     for name, keys in {

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -29,6 +30,8 @@ class Resource:
 
     def path(self, namespace: str = "", name: str = "") -> str:
         """Return the URL path of one object, of a namespace's objects, or of all objects of this kind."""
+        if self.is_object:  # a name that another server made up must not lead elsewhere
+            namespace, name = quote(namespace, safe=":"), quote(name, safe=":")
         root = f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
         where = f"/namespaces/{namespace}" if namespace else ""
         return f"{root}{where}/{self.plural}" + (f"/{name}" if name else "")

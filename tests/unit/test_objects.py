@@ -128,3 +128,10 @@ def test_an_answer_unlike_what_was_sent_names_the_fields() -> None:
 
     assert manifest.unlike(answer) == ("data.injected", "data.k")
     assert manifest.unlike(manifest.encode()) == ()
+
+
+def test_a_name_that_is_not_one_stays_in_its_place_of_a_path() -> None:
+    path = SECRETS.path("a/../b", "\0x?y\n#z")
+
+    assert path == "/api/v1/namespaces/a%2F..%2Fb/secrets/%00x%3Fy%0A%23z"
+    assert SECRETS.path("shop", "system:login.v1") == "/api/v1/namespaces/shop/secrets/system:login.v1"
