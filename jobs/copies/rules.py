@@ -111,9 +111,6 @@ def rule_problems(spec: Spec) -> Iterator[str]:
             "spec.selector: must name at least one label that sources have: "
             "a matchLabels entry, or an expression with operator In or Exists"
         )
-    for number, namespace in enumerate(spec.namespaces):
-        if not is_name(namespace):
-            yield f"spec.namespaces[{number}]: {namespace!r} cannot be the name of a namespace"
     yield from selector_problems(spec.selector, "spec.selector")
     yield from selector_problems(spec.targets.namespace_selector, "spec.targets.namespaceSelector")
     for name, keys in {
@@ -136,5 +133,6 @@ def parse_rule(head: Head, spec: bytes) -> Rule | Broken:
         rule = Rule(head, decode(spec or b"null", Spec))
     except InvalidObjectError as error:
         return Broken(head, (f"spec: {error.why}",))
-    problems = tuple(rule_problems(rule.spec))
+    wrong = [name for name in rule.spec.namespaces if not is_name(name)]  # the schema does not let them in
+    problems = (*(f"spec.namespaces: {name!r} is not a namespace's name" for name in wrong), *rule_problems(rule.spec))
     return Broken(head, problems) if problems else rule
