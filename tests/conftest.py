@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click.testing
+import hypothesis
 import pytest
 
 from tests import canary
@@ -17,6 +18,10 @@ from tests.apis import Api, Object, real_api, sandbox_api
 from tests.control_plane import ControlPlane, control_plane, missing
 from tests.manifests import everything
 from tests.one_node import impossible
+
+# Whatever a busy machine takes for one example.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 Chores = Callable[..., "subprocess.CompletedProcess[str]"]
 
