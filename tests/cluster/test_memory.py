@@ -24,11 +24,7 @@ from tests.rates import RatesServer, serve
 from tests.workloads import marks, settle, workload
 from tests.worlds import at, configmap, content, exchange_rate, rule
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.parametrize("api", ["real"], indirect=True),
-    pytest.mark.skipif(refused() is not None, reason=str(refused())),
-]
+pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("api", ["real"], indirect=True)]
 HOSTILE = 16
 MANY = 40
 MIB = 1 << 20
@@ -47,6 +43,8 @@ def limit_of(job: str) -> int:
 @pytest.fixture
 def limited(api: Api, installed: Path, capsys: pytest.CaptureFixture[str]) -> Limited:
     """Run a job with the rights and the memory of its CronJob; prints the most memory that it used."""
+    if reason := refused():
+        pytest.skip(reason)
 
     def run(job: str, *arguments: str, **env: str) -> Ran:
         kubeconfig = api.service_account_kubeconfig("kube-chores", job)
