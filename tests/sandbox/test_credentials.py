@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from jobs.__main__ import chores
 from jobs.kit.connect import Endpoint, connect
-from jobs.kit.errors import ConfigurationError
+from jobs.kit.errors import ConfigurationError, UnreachableError
 from jobs.kit.transport import Answer, Request, Transport
 from tests.wire import Recorder, Sent, recorder, socks_proxy
 
@@ -63,10 +63,12 @@ def run(path: Path, *arguments: str, **env: str) -> Result:
 
 
 def sent(endpoint: Endpoint) -> Answer:
-    """Send one request."""
+    """Send one request; status 0 is that of a server which was never reached."""
     transport = Transport(endpoint, "tests", retry_seconds=0)
     try:
         return transport.send(GET)
+    except UnreachableError as error:
+        return Answer(GET, 0, error=str(error))
     finally:
         transport.close()
 
