@@ -143,8 +143,7 @@ class Cluster:
             if len(answer.body) < PAGE_BYTES // 4:
                 limit = min(PAGE_SIZE, limit * 2)  # what was large may have been one object
             del answer
-            for number, each in enumerate(page.items or []):
-                yield _reduced(resource, each, number, item, reduce)
+            yield from (_reduced(resource, each, n, item, reduce) for n, each in enumerate(page.items or []))
             token = page.metadata.token
             if not token:
                 return
