@@ -214,7 +214,7 @@ def test_what_was_written_for_another_host_goes(certs: Path, path: Path) -> None
     refused = check(certs)
     assert (refused.exit_code, refused.output) == (1, f"error: {before} is still there\n")
     with running(certs) as process:
-        wait_for(lambda: not before.exists(), "the file to go", told=process.said)
+        wait_for(lambda: not before.parent.exists(), "the file and its folder to go", told=process.said)
 
     assert check(certs).exit_code == 0
     assert [each.exists() for each in (path, before.parent, theirs, others)] == [True, False, True, True]
