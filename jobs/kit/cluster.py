@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from jobs.kit.decoding import decode
 from jobs.kit.errors import ApiError, CredentialsError, InvalidObjectError
@@ -72,7 +72,8 @@ class _Item(Struct):
     metadata: _Name
 
 
-class _ListMetadata(Struct, rename={"token": "continue"}):
+class _ListMetadata(Struct, rename={"token": "continue", "version": "resourceVersion"}):
+    version: Annotated[str, Meta(min_length=1)]  # every list of the API server has one
     token: str = ""
 
 
@@ -142,7 +143,9 @@ class Cluster:
             page = _as(answer, _List, kind)
             if len(answer.body) < PAGE_BYTES // 4:
                 limit = min(PAGE_SIZE, limit * 2)  # what was large may have been one object
-            del answer
+            answer = replace(answer, body=b"")  # the page refers to what it needs of it
+            if namespace and (other := _other_namespace(page, namespace)):
+                raise ApiError(0, f"{_not_that(answer, f'of namespace {namespace}')}: it has objects of {other!r}")
             yield from (_reduced(resource, each, n, item, reduce) for n, each in enumerate(page.items or []))
             token = page.metadata.token
             if not token:
@@ -349,6 +352,18 @@ def _as(answer: Answer, form: type[Form], kind: tuple[str, str]) -> Form:
     if (found.api_version, found.kind) != kind:
         raise ApiError(0, f"{_not_that(answer, kind[1])} of {kind[0]}, but {found.kind!r} of {found.api_version!r}")
     return found
+
+
+def _other_namespace(page: _List, namespace: str) -> str | None:
+    """Return another namespace than the one that was listed, if an object is of one."""
+    for each in page.items or []:
+        try:
+            found = decode(each, _Item).metadata.namespace
+        except InvalidObjectError:
+            continue
+        if found not in ("", namespace):
+            return found
+    return None
 
 
 def _not_that(answer: Answer, what: str) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from jobs.kit.errors import ConfigurationError
+from jobs.kit.limited_files import read_limited
 
 if TYPE_CHECKING:
     from jobs.kit.kubeconfig import Chosen, Cluster, User
@@ -243,7 +244,7 @@ def _authority(chosen: Chosen) -> bytes:
 def _pem(chosen: Chosen, where: str, path: str, data: bytes) -> bytes:
     """Return the content of a file, or else `data`."""
     try:
-        content = Path(path).read_bytes() if path else data
+        content = read_limited(Path(path)) if path else data
     except OSError as error:
         raise chosen.problem(f"{where} cannot be read: {error}") from error
     if b"-----BEGIN " not in content:
@@ -280,7 +281,7 @@ def _token_of_file(chosen: Chosen) -> str:
     """Return the token of the file, which takes precedence over `token` while it can be read."""
     user = chosen.user
     try:
-        token = Path(user.token_file).read_text().strip() or user.token
+        token = read_limited(Path(user.token_file)).decode().strip() or user.token
     except (OSError, UnicodeDecodeError) as error:
         if user.token:
             return user.token
@@ -345,7 +346,7 @@ def _cluster_info(cluster: Cluster, server: str, proxy: str | None) -> dict[str,
     https://kubernetes.io/docs/reference/config-api/client-authentication.v1/#client-authentication-k8s-io-v1-Cluster
     """
     path = cluster.certificate_authority
-    authority = Path(path).read_bytes() if path else cluster.certificate_authority_data
+    authority = read_limited(Path(path)) if path else cluster.certificate_authority_data
     config = (each.extension for each in cluster.extensions if each.name == "client.authentication.k8s.io/exec")
     info = {
         "tls-server-name": cluster.tls_server_name,
@@ -375,7 +376,7 @@ def _from_pod(environ: Mapping[str, str], service_account: Path, acting: Imperso
 
 def _read(path: Path) -> str:
     try:
-        text = path.read_text().strip()
+        text = read_limited(path).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"the pod's service account cannot be used: {error}") from error
     if not text:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct, field
 
 from jobs.kit.errors import ConfigurationError
+from jobs.kit.limited_files import read_limited
 from jobs.kit.log import log
 
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -217,7 +218,7 @@ def _document(path: Path) -> Any:
     from jobs.kit.limited_yaml import load
 
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_limited(path).decode("utf-8-sig")
     except OSError as error:
         raise ConfigurationError(f"{_unusable(path)}: {error.strerror}") from error
     except UnicodeDecodeError:

@@ -12,9 +12,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
@@ -25,6 +26,8 @@ from jobs.kit.kubeconfig import Exec
 # A plugin whose credential is expired at once does not run for each request.
 _FRESH_SECONDS = 5.0
 _SHOWN_CHARACTERS = 500
+_MOST_OUTPUT_BYTES = 1 << 20
+_KEPT_BYTES = 16 << 10  # of stderr
 _JWT = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*")
 
 
@@ -78,21 +81,27 @@ class Plugin:
         interactive = self._is_interactive()
         # What an interactive plugin prints to stderr is for the user to act upon while it runs.
         try:
-            done = subprocess.run(  # noqa: S603 - the kubeconfig's owner chose the command
+            process = subprocess.Popen(  # noqa: S603 - the kubeconfig's owner chose the command
                 [command, *self.settings.args],
                 env=self._environment(interactive),
                 stdin=None if interactive else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=None if interactive else subprocess.PIPE,
-                check=False,
             )
         except (OSError, ValueError) as error:
             raise self._problem("cannot be run", str(error)) from error
-        if done.returncode:
-            raise self._problem(
-                f"failed with exit code {done.returncode}", (done.stderr or b"").decode(errors="replace")
-            )
-        return done.stdout
+        with process, ThreadPoolExecutor(1) as pool:
+            said = pool.submit(_end_of, process.stderr)
+            assert process.stdout
+            output = process.stdout.read(_MOST_OUTPUT_BYTES + 1)
+            if len(output) > _MOST_OUTPUT_BYTES:
+                process.kill()
+                process.stdout.close()  # ends what the plugin itself started
+        if len(output) > _MOST_OUTPUT_BYTES:
+            raise self._problem(f"printed more than {_MOST_OUTPUT_BYTES >> 20} MiB")
+        if process.returncode:
+            raise self._problem(f"failed with exit code {process.returncode}", said.result().decode(errors="replace"))
+        return output
 
     def _is_interactive(self) -> bool:
         terminal = sys.stdin is not None and sys.stdin.isatty()
@@ -137,3 +146,11 @@ class Plugin:
         text = " ".join(re.split(r"[ \t\r\n]+", text.strip()))
         text = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
         return text if len(text) <= _SHOWN_CHARACTERS else "..." + text[-_SHOWN_CHARACTERS:]
+
+
+def _end_of(stream: IO[bytes] | None) -> bytes:
+    """Read a stream to its end, and return the last of it."""
+    kept = b""
+    while stream and (part := stream.read1(_KEPT_BYTES)):  # type: ignore[attr-defined]
+        kept = (kept + part)[-_KEPT_BYTES:]
+    return kept

@@ -33,6 +33,8 @@ ANSWER_BYTES = BYTES_IN_FLIGHT // IN_FLIGHT  # the longest answer that is read, 
 
 _LONGEST_WAIT = 0.2  # in which a stop may go unnoticed
 _PROTOCOLS = pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS
+# Certificates that are not accepted, or cannot be read, stay so.
+_LASTING = frozenset({pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACERT_BADFILE, pycurl.E_SSL_CERTPROBLEM})
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 
 
@@ -298,7 +300,7 @@ class Transport:
             why = f"the answer has more than {request.max_bytes >> 10} KiB"
             return Answer(request, 0, b"", why, attempt.number, is_too_long=True), None
         answer = Answer(request, status, b"" if error else body, self._explain(error), attempt.number)
-        if status and status not in _RETRIED:
+        if (status and status not in _RETRIED) or (error and error[0] in _LASTING):
             return answer, None
         # A 429 was turned away before it was looked at; of everything else, only the repeatable is safe to repeat.
         if not (request.repeatable or status == 429):

@@ -326,3 +326,12 @@ def test_settings_of_a_plugin_that_kubectl_refuses(
         connect(str(path), environ={})
 
     assert f"context 'here': user 'me': {problem}" in str(refused.value)
+
+
+@pytest.mark.parametrize("script", ["yes", "yes >&2 & sleep 0.2; kill $!; exit 1", "exec yes"])
+def test_a_plugin_without_an_end_of_output(configured: Callable[..., Path], server: Recorder, script: str) -> None:
+    result = run(configured(script))
+
+    assert (result.exit_code, server.requests) == (2, [])
+    assert "printed more than 1 MiB" in result.stderr or "failed with exit code 1: " in result.stderr
+    assert len(result.stderr) < 2000

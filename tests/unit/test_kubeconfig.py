@@ -155,6 +155,9 @@ def test_a_kubeconfig_that_kubectl_cannot_read(tmp_path: Path, content: Any, pro
         (of_user(**{"client-certificate": "a", "client-key": "b"}), "user 'me': client-certificate cannot be read"),
         (of_user(**{"client-certificate-data": "YQ==", "client-key": "b"}), "'me': client-certificate-data is not PEM"),
         (of_user(tokenFile="absent"), "user 'me': tokenFile cannot be read"),
+        (of_user(tokenFile="/dev/zero"), "it is larger than 3 MiB"),
+        (of_user(**{"client-certificate": "/dev/zero", "client-key": "/dev/zero"}), "it is larger than 3 MiB"),
+        (of_cluster(**{"certificate-authority": "/dev/zero"}), "it is larger than 3 MiB"),
         (of_user(tokenFile="empty"), "empty is empty"),
         (of_cluster(**{"certificate-authority": "absent"}), "cluster 'one': certificate-authority cannot be read"),
         (of_cluster(**{"certificate-authority": "empty"}), "cluster 'one': certificate-authority is not PEM"),
@@ -190,6 +193,13 @@ def test_bytes_are_not_a_kubeconfig(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
 
     assert "cannot be used: it is not UTF-8" in run(path).stderr
+
+
+def test_a_device_without_an_end_is_not_a_kubeconfig() -> None:
+    result = run(Path("/dev/zero"))
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "it is larger than 3 MiB" in result.stderr
 
 
 def test_a_token_may_look_like_a_date(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ class Server:
         if "PartialObjectMetadata" in request.accept:
             kind = {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList"}
         items = [{"metadata": {"name": "login", "namespace": name}, "data": self.data} for name in ("a", "b")]
-        return Answer(request, 200, json.dumps({**kind, "metadata": {}, "items": items}).encode())
+        return Answer(request, 200, json.dumps({**kind, "metadata": {"resourceVersion": "1"}, "items": items}).encode())
 
 
 def copies_of(server: Server, *, verify_content: bool) -> Mapping[str, Object | ApiError]:
