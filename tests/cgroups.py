@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+PREFIX = "kube-chores-memory-"
 _ROOT = Path("/sys/fs/cgroup")
 # By the version of cgroups: the folder, the limit, the limit of swap, the highest use so far.
 _FILES = {
@@ -59,7 +60,7 @@ def _version() -> int:
 @contextmanager
 def _cgroup(limit: int) -> Iterator[Path]:
     parent, file, swap, _ = _FILES[_version()]
-    folder = parent / f"kube-chores-test-{os.getpid()}-{time.monotonic_ns()}"
+    folder = parent / f"{PREFIX}{os.getpid()}-{time.monotonic_ns()}"
     folder.mkdir()
     try:
         (folder / file).write_text(str(limit))
