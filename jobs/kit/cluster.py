@@ -99,7 +99,6 @@ class _Details(Struct):
 
 
 class _Status(_Head):
-    reason: str = ""
     message: str = ""
     details: _Details | None = None
 

@@ -23,7 +23,7 @@ _MOST_STATUS_BYTES = 256 << 10
 Status = TypeVar("Status")
 Parsed = TypeVar("Parsed")
 
-# Of one input: terminals and logs are of no use for more.
+# Of one input: nobody reads more of them on a terminal or in a log.
 MAX_PROBLEMS = 1000
 
 

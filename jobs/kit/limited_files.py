@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-MOST_BYTES = 3 << 20  # as etcd takes of a Secret that holds one, and more
+MOST_BYTES = 3 << 20  # as for a file of -f
 
 
 def read_limited(path: Path) -> bytes:

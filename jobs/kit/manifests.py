@@ -178,19 +178,6 @@ class Recreation(Struct, frozen=True, gc=False):
     deletion: Deletion
     manifest: Manifest
 
-    @property
-    def reads(self) -> tuple[ObjectKey, ...]:
-        """The objects to be read before this can be sent."""
-        return self.manifest.reads
-
-    def completed(self, read: Mapping[ObjectKey, bytes]) -> Recreation:
-        """Return the same with what was `read`.
-
-        Raises:
-            InvalidObjectError: the source is not as it was.
-        """
-        return Recreation(self.deletion, self.manifest.completed(read))
-
     def encode(self) -> bytes:
         """Return the object to create as JSON."""
         return self.manifest.encode()

@@ -428,8 +428,7 @@ class Kept:
         if self._used is None:
             return values
         kept = {key: value for key, value in values.items() if key in self._used or key in owned}
-        if sum(len(value) for value in kept.values()) > _LONGEST_VALUES and not self._take(
-            sum(map(len, kept.values()))
-        ):
+        size = sum(map(len, kept.values()))
+        if size > _LONGEST_VALUES and not self._take(size):
             raise InvalidObjectError("its labels and annotations are too large to be kept with those of other objects")
         return kept

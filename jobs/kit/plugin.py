@@ -22,6 +22,7 @@ from msgspec import Meta, Struct
 
 from jobs.kit.errors import ConfigurationError
 from jobs.kit.kubeconfig import Exec
+from jobs.kit.text import visible
 
 # A plugin whose credential is expired at once does not run for each request.
 _FRESH_SECONDS = 5.0
@@ -143,8 +144,7 @@ class Plugin:
         text = _JWT.sub("[token]", text)
         if self.latest and self.latest.token:
             text = text.replace(self.latest.token, "[token]")
-        text = " ".join(re.split(r"[ \t\r\n]+", text.strip()))
-        text = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+        text = visible(" ".join(re.split(r"[ \t\r\n]+", text.strip())))
         return text if len(text) <= _SHOWN_CHARACTERS else "..." + text[-_SHOWN_CHARACTERS:]
 
 

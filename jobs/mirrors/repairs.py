@@ -315,7 +315,7 @@ def _anew(case: _Case) -> Step | None:
     assert claim
     key = case.mirror.stateful_set.key
     if holder is None:
-        return Step(remedy=f"made anew once {key} is gone") if key in case.seen.invalid else Step(delete(claim))
+        return Step(remedy=f"recreated once {key} is gone") if key in case.seen.invalid else Step(delete(claim))
     if problem := _not_without_upstream(case):
         return Step(remedy=problem)
     reason = f"holds {case.mirror.claim.key}, which is to be made anew"
