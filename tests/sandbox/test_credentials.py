@@ -356,6 +356,17 @@ def test_the_server_is_verified(tmp_path: Path, certificates: Path, cluster: dic
     assert (answer.status, len(server.requests)) == (status, status // 200), answer.error
 
 
+def test_a_certificate_that_is_not_accepted_is_not_tried_again(tmp_path: Path, certificates: Path) -> None:
+    with recorder(certificates) as server:
+        path = kubeconfig(tmp_path, {"server": f"https://127.0.0.1:{server.port}"}, {"token": SECRET})
+        transport = Transport(connect(str(path), environ={}).endpoint, "tests")
+        with pytest.raises(UnreachableError, match="self-signed certificate"):
+            transport.send(GET)
+        transport.close()
+
+    assert transport.traffic.retries == 0
+
+
 @pytest.mark.parametrize("suffix", ["", "-data"])
 def test_a_client_certificate_is_presented(tmp_path: Path, certificates: Path, suffix: str) -> None:
     for name in ("ca.crt", "ca.key"):

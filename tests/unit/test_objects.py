@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from jobs.kit.diff import changes
+from jobs.kit.errors import InvalidObjectError
 from jobs.kit.manifests import Manifest, Replacement
 from jobs.kit.model import Change, ObjectKey
 from jobs.kit.objects import SECRETS, Content, DataObject, Header, Kept, Object, Ownership, field_set
@@ -135,3 +137,17 @@ def test_a_name_that_is_not_one_stays_in_its_place_of_a_path() -> None:
 
     assert path == "/api/v1/namespaces/a%2F..%2Fb/secrets/%00x%3Fy%0A%23z"
     assert SECRETS.path("shop", "system:login.v1") == "/api/v1/namespaces/shop/secrets/system:login.v1"
+
+
+def test_a_replacement_is_of_the_version_that_was_compared() -> None:
+    key = ObjectKey("ConfigMap", "x", "n")
+    manifest = Manifest(SECRETS, key, {}, {}, Content())
+    now = {"metadata": {"name": "x", "namespace": "n", "uid": "u", "resourceVersion": "7", "labels": {"theirs": "1"}}}
+    read = {key: json.dumps(now).encode()}
+    header = structs.replace(_header(), is_whole=False)
+
+    completed = Replacement(manifest, Object("n", "x", "u 7", header)).completed(read)
+
+    assert json.loads(completed.encode())["metadata"]["labels"] == {"theirs": "1"}
+    with pytest.raises(InvalidObjectError, match="changed meanwhile"):
+        Replacement(manifest, Object("n", "x", "u 6", header)).completed(read)

@@ -14,8 +14,9 @@ from msgspec import structs
 from jobs.copies.rules import CopyMetadata, Rule, SourceQuery, Spec, Targets
 from jobs.copies.seen import Namespace, Seen, Settings
 from jobs.kit import stamps
+from jobs.kit.cluster import InvalidObject
 from jobs.kit.custom_resources import Head
-from jobs.kit.errors import ApiError
+from jobs.kit.errors import ApiError, InvalidObjectError
 from jobs.kit.model import Action, ExitCode, Finding, Need, ObjectKey, Plan, Severity
 from jobs.kit.objects import MANAGER, Content, Header, Object, Ownership, field_set
 from jobs.kit.runner import Document
@@ -205,6 +206,20 @@ def test_an_orphan_is_reported_by_a_run_that_saw_every_rule_and_by_no_other() ->
     assert only(plan(blind, SETTINGS, NOW)).code == "unreadable"
     assert plan(world, replace(SETTINGS, rule_name="another"), NOW).findings == ()
     assert plan(world, replace(SETTINGS, rules=world.rules), NOW).findings == ()
+
+
+def test_a_copy_of_a_source_that_cannot_be_decoded_stays() -> None:
+    there = copy("team", source(), rule())
+    world = seen([rule()], [], [there], "team")
+    invalid = InvalidObject(ObjectKey("ConfigMap", "settings", "home"), InvalidObjectError("it is not"))
+    blind = replace(world, sources=dict.fromkeys(world.sources, (invalid,)))
+
+    assert only(plan(world, SETTINGS, NOW)).code == "orphan"
+    findings = plan(blind, SETTINGS, NOW).findings
+    assert [(each.code, each.object.namespace, each.fix) for each in findings] == [
+        ("unreadable", "home", None),
+        ("unreadable", "team", None),
+    ]
 
 
 def test_a_namespace_that_is_going_away_is_left_alone() -> None:

@@ -1,0 +1,118 @@
+"""What counts as an answer of the API: the object that was requested, a list in pages that fit, an error of the API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from jobs.kit import cluster as kit
+from jobs.kit.cluster import Cluster, InvalidObject, error_of
+from jobs.kit.connect import Endpoint
+from jobs.kit.errors import ApiError
+from jobs.kit.objects import CONFIGMAPS, DataObject
+from jobs.kit.transport import Request, Transport
+from kubesandbox import Fault, Sandbox
+
+PATH = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox() as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def cluster(sandbox: Sandbox) -> Iterator[Cluster]:
+    transport = Transport(Endpoint(sandbox.url, lambda: f"Bearer {sandbox.admin_token}"), "kube-chores/test")
+    yield Cluster(transport, "kube-chores")
+    transport.close()
+
+
+def read(cluster: Cluster, name: str = "a", *, full: bool = True) -> ApiError | None:
+    (answer,) = cluster.read([(CONFIGMAPS, "default", name, full)])
+    return error_of(answer)
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({}, None),
+        ({"metadata": {"name": "b", "namespace": "default"}}, "is not the object of that name"),
+        ({"metadata": {"name": "a", "namespace": "other"}}, "is not the object of that name"),
+        ({"kind": "Secret"}, "is not ConfigMap of v1, but 'Secret' of 'v1'"),
+        ({"metadata": []}, "is not ConfigMap: "),
+    ],
+)
+def test_an_object_is_the_one_that_was_requested(
+    sandbox: Sandbox, cluster: Cluster, changed: dict[str, object], problem: str | None
+) -> None:
+    right = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}}
+    sandbox.inject(Fault("GET", kind="answer", status=200, body=json.dumps({**right, **changed}).encode()))
+
+    error = read(cluster)
+
+    assert (error is None) == (problem is None)
+    assert problem is None or (error and error.status == 0 and problem in error.message)
+
+
+def test_only_the_api_server_says_that_an_object_does_not_exist(sandbox: Sandbox, cluster: Cluster) -> None:
+    absent = read(cluster)
+    sandbox.inject(Fault("GET", kind="answer", status=404, body=b"404 page not found"))
+    unknown = read(cluster)
+
+    assert (absent and absent.status, unknown and unknown.status) == (404, 0)
+
+
+@pytest.fixture
+def ten(sandbox: Sandbox, cluster: Cluster) -> list[str]:
+    """Ten ConfigMaps of 100 kB; gives their names."""
+    names = [f"a-{number}" for number in range(10)]
+    for name in names:
+        made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "x" * 100_000}}
+        request = Request("POST", PATH, json.dumps(made).encode(), max_bytes=1 << 20)
+        assert cluster.transport.send(request).status == 201
+    return names
+
+
+def listed(cluster: Cluster) -> list[object]:
+    objects = cluster.objects(CONFIGMAPS, DataObject, lambda each: each.metadata.name, namespace="default")
+    return [each for each in objects if each != "kube-root-ca.crt"]
+
+
+def test_a_page_that_is_too_long_is_requested_again_with_half_the_limit(
+    sandbox: Sandbox, cluster: Cluster, ten: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kit, "PAGE_SIZE", 8)
+    monkeypatch.setattr(kit, "PAGE_BYTES", 250_000)
+
+    assert sorted(map(str, listed(cluster))) == ten
+    limits = [each.query["limit"] for each in sandbox.requests if "limit" in each.query]
+    assert limits[:3] == ["8", "4", "2"]
+
+
+def test_an_object_that_is_larger_than_any_fails_the_list(
+    cluster: Cluster, ten: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kit, "PAGE_BYTES", 50_000)
+    monkeypatch.setattr(kit, "OBJECT_BYTES", 50_000)
+
+    with pytest.raises(ApiError, match="more than 48 KiB"):
+        listed(cluster)
+    assert ten
+
+
+def test_an_invalid_object_is_named_and_keeps_nothing_in_memory(sandbox: Sandbox, cluster: Cluster) -> None:
+    right = {"metadata": {"name": "a", "namespace": "default"}}
+    head = {"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": "1"}}
+    body = {**head, "items": [right, {**right, "data": 3}, None]}
+    sandbox.inject(Fault("GET", kind="answer", status=200, body=json.dumps(body).encode()))
+
+    good, bad, nothing = listed(cluster)
+
+    assert good == "a"
+    assert isinstance(bad, InvalidObject) and isinstance(nothing, InvalidObject)
+    assert (bad.key.name, nothing.key.name) == ("a", "(number 3 of a page)")
+    assert (bad.error.__traceback__, bad.error.__context__) == (None, None)
