@@ -129,7 +129,6 @@ def plan(seen: Seen, settings: Settings, _now: datetime) -> Plan:
         tuple(sorted(needs)),
         {"pods": sum(1 for _ in _staying(seen)), "namespaces": len(seen.namespaces)},
         _note(seen, settings),
-        stamped={FARM_PODS.kind: ours},
         brakes=brakes,
     )
 

@@ -139,7 +139,7 @@ def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
         tuple(sorted(need for need in needs if isinstance(need, Need))),
         {"rates": len(seen.rates), "providers": len(seen.pages)},
         "" if seen.rates or seen.failures else f"no {EXCHANGE_RATES.kind} in {_where(settings)}",
-        stamped={CONFIGMAPS.kind: len(seen.configmaps or {})},
+        wanted={CONFIGMAPS.kind: len(places)},
         brakes=_brakes([verdict for rate, verdict in verdicts.items() if rate.spec.max_change is None], settings),
         urls=tuple(settings.urls[provider] for provider in PROVIDERS if provider in asked),
     )

@@ -2,12 +2,13 @@
 
 Desired copies are worked out over all rules and compared with what a metadata-only list shows of the copies that
 exist: each carries a fingerprint of what was written, and managedFields tell whether somebody changed it since.
-The parts are in jobs/copies: rules, seen, desired, verdicts, status.
+The parts are in jobs/copies: rules, seen, desired, mistakes, verdicts, status.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -15,7 +16,8 @@ from functools import partial
 
 import click
 
-from jobs.copies.desired import Candidate, Place, candidates, places
+from jobs.copies.desired import Candidate, Place, candidates, places, targets_of_rules
+from jobs.copies.mistakes import Mistake, brake, mistakes
 from jobs.copies.rules import RULES, Rule, SourceQuery, parse_rule, used_keys
 from jobs.copies.seen import KINDS, NAME, Copies, Namespace, Seen, Settings
 from jobs.copies.status import statements
@@ -26,7 +28,7 @@ from jobs.kit.cluster import Cluster, InvalidObject, apart, whole
 from jobs.kit.connect import Connection
 from jobs.kit.custom_resources import Broken, from_cluster
 from jobs.kit.errors import ApiError, ConfigurationError
-from jobs.kit.model import ExitCode, Finding, Need, ObjectKey, Plan, Severity
+from jobs.kit.model import Brake, ExitCode, Finding, Need, ObjectKey, Plan, Severity
 from jobs.kit.objects import (
     NAMESPACES,
     DataObject,
@@ -38,7 +40,7 @@ from jobs.kit.objects import (
 )
 from jobs.kit.runner import Job, run
 
-OPT_OUT = "kubechores.dev/copies"
+OPT = "kubechores.dev/copies"
 
 
 def settings(
@@ -47,6 +49,7 @@ def settings(
     rule_name: str | None = None,
     filenames: Sequence[str] = (),
     verify: str = "metadata",
+    max_deletes: int | None = None,
 ) -> Settings:
     """Return the settings.
 
@@ -66,6 +69,7 @@ def settings(
         dry_run=run_options.dry_run is not DryRun.NONE,
         diff=run_options.diff,
         verbose=run_options.verbose,
+        max_deletes=max_deletes,
     )
 
 
@@ -173,8 +177,8 @@ def _namespaces(cluster: Cluster, rules: Sequence[Rule], invalid: list[InvalidOb
 def _namespace(used: frozenset[str], read: NamespaceObject) -> Namespace:
     at = read.metadata
     labels = {key: value for key, value in string_map(at.labels).items() if key in used}
-    opted_out = string_map(at.annotations).get(OPT_OUT, "").lower() == "false"
-    return Namespace(sys.intern(at.name), labels, read.active, opted_out)
+    chosen = string_map(at.annotations).get(OPT, "").lower()
+    return Namespace(sys.intern(at.name), labels, read.active, chosen == "false", chosen == "true")
 
 
 def _sources(cluster: Cluster, query: SourceQuery, kept: Kept) -> tuple[Object | InvalidObject, ...]:
@@ -206,14 +210,19 @@ def _failure(code: str, key: ObjectKey, reason: str, exit_code: ExitCode) -> Fin
 def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
     """Compare desired and actual copies, place by place: the same input gives the same findings in the same order."""
     wanted, skipped = candidates(seen)
-    judged_by = view(seen, settings)
+    targets = targets_of_rules(seen)
+    mistaken = mistakes(seen, wanted, targets)
+    judged_by = view(seen, settings, mistaken)
     # A run for one rule says nothing of others, but decides nothing either that hangs on what could not be read.
     concerned = [f for f in seen.failures if settings.rule_name is None or settings.rule_name in f.subjects]
-    findings = [*concerned, *skipped]
+    told = [each.finding() for name, each in mistaken.items() if settings.rule_name in (None, name)]
+    findings = [*concerned, *skipped, *told]
     needs: list[Need] = []
     right = 0
     asked: dict[str, int] = {}
-    for place in places(seen, wanted):
+    in_all: Counter[str] = Counter()
+    for place in places(seen, wanted, targets):
+        in_all[place.key.kind] += bool(place.desired)
         if not _is_asked_for(place, seen, settings):
             continue
         for rule in place.rules:
@@ -232,9 +241,18 @@ def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
         tuple(sorted(needs)),
         _facts(seen, wanted),
         "" if seen.rules or seen.failures else f"no {RULES.kind} in namespace {settings.namespace}",
-        stamped={KINDS[each].kind: sum(map(len, copies.values())) for each, copies in sorted(seen.copies.items())},
+        wanted=in_all,
         places=asked,
+        brakes=_brakes(findings, mistaken),
     )
+
+
+def _brakes(findings: Sequence[Finding], mistaken: Mapping[str, Mistake]) -> tuple[Brake, ...]:
+    """Return the brake that keeps copies of rules that may be mistaken, if it keeps any."""
+    orphans = [each for each in findings if each.code == "orphan"]
+    kept = Counter(each.subjects[0] for each in orphans if each.exit_code is ExitCode.BRAKE)
+    most = max(Counter(each.object.kind for each in orphans).values(), default=0)
+    return (brake(mistaken, kept, most),) if kept else ()
 
 
 def _is_asked_for(place: Place, seen: Seen, settings: Settings) -> bool:
@@ -270,7 +288,9 @@ def _facts(seen: Seen, wanted: Mapping[tuple[str, str], Sequence[Candidate]]) ->
     type=click.Choice(["metadata", "content"]),
     help="How copies are compared: by fingerprint and managedFields, or by reading all of them in full.",
 )
-@options.max_deletes("orphaned copies of a kind")
+@options.max_deletes(
+    "orphaned copies of a kind", " Given, it also confirms deletions because of rules that may be mistaken."
+)
 @options.run_options("Namespace that rules are read from; default is the pod's own, or the context's.")
 @click.pass_context
 def command(
@@ -285,7 +305,8 @@ def command(
 
     Missing copies are made, changed ones repaired, those that no rule wants any more deleted; whatever else has the
     name of a copy is left untouched. A second run in a row writes nothing. Exits 0 when done, 1 when a retry is useful,
-    2 when a person must act first, 3 with --check when anything is not as it should be, 4 when the deletion brake held.
+    2 when a person must act first, 3 with --check when anything is not as it should be, 4 when copies stay because the
+    deletion brake held or their rule may be mistaken.
 
     \b
     Examples:
@@ -298,7 +319,7 @@ def command(
     job = Job(
         NAME,
         {**{resource.kind: resource for resource in KINDS.values()}, RULES.kind: RULES},
-        lambda connection: settings(connection, options, rule_name, filenames, verify),
+        lambda connection: settings(connection, options, rule_name, filenames, verify, max_deletes),
         observe,
         plan,
         statements,

@@ -195,8 +195,8 @@ class Api:
         """JSON merge patch."""
         return self.call("PATCH", self.path(obj), patch, headers={"Content-Type": "application/merge-patch+json"})
 
-    def patch_status(self, obj: Object, status: Object) -> Object:
-        """Merge into the object's status."""
+    def patch_status(self, obj: Object, status: Object | None) -> Object:
+        """Merge into the object's status; None removes it."""
         media = {"Content-Type": "application/merge-patch+json"}
         return self.call("PATCH", f"{self.path(obj)}/status", {"status": status}, headers=media)
 

@@ -97,9 +97,10 @@ def _why_no_source(source: Object) -> str:
     return NEVER_COPIED.get(source.content.type, "") if source.content else ""
 
 
-def places(seen: Seen, wanted: Mapping[tuple[str, str], Sequence[Candidate]]) -> Iterator[Place]:
+def places(
+    seen: Seen, wanted: Mapping[tuple[str, str], Sequence[Candidate]], targets: Mapping[str, Sequence[str]]
+) -> Iterator[Place]:
     """Yield each place in an active namespace where a copy is or should be."""
-    targets = _targets(seen)
     active = {namespace.name for namespace in seen.namespaces if namespace.active}
     existing = {(rule_type, name) for rule_type, copies in seen.copies.items() for name in copies}
     for rule_type, name in sorted(wanted.keys() | existing):
@@ -119,7 +120,7 @@ def places(seen: Seen, wanted: Mapping[tuple[str, str], Sequence[Candidate]]) ->
             yield Place(ObjectKey(KINDS[rule_type].kind, name, namespace), desired[claim], copies.get(namespace))
 
 
-def _targets(seen: Seen) -> Mapping[str, Sequence[str]]:
+def targets_of_rules(seen: Seen) -> Mapping[str, Sequence[str]]:
     """Return by rule the namespaces that it copies to; rules with the same targets share one list."""
     by_spec: dict[bytes, list[str]] = {}
     found: dict[str, Sequence[str]] = {}
@@ -137,7 +138,7 @@ def _receivers(targets: Targets, namespaces: Sequence[Namespace]) -> Iterator[Na
         if not namespace.active or namespace.opted_out or not targets.namespace_selector.matches(namespace.labels):
             continue
         # System namespaces are reached by their name alone, never by a glob.
-        hidden = namespace.name.startswith("kube-") and namespace.name not in targets.include
+        hidden = namespace.is_system and namespace.name not in targets.include
         if not hidden and included.fullmatch(namespace.name) and not excluded.fullmatch(namespace.name):
             yield namespace
 

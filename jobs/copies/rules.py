@@ -56,12 +56,16 @@ class Conflict(Struct, frozen=True):
 
 
 class RuleStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What an earlier run said of a rule. `conflicts` is capped, `conflict_count` is not."""
+    """What an earlier run said of a rule. `conflicts` is capped, `conflict_count` is not.
+
+    `selected_generation` is the last generation that selected a source and a target.
+    """
 
     observed_generation: int = 0
     conditions: tuple[Condition, ...] = ()
     conflict_count: int = 0
     conflicts: tuple[Conflict, ...] = ()
+    selected_generation: int = 0
 
 
 class Rule(Struct, frozen=True):

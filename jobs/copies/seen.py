@@ -35,6 +35,7 @@ class Settings:
     dry_run: bool = False
     diff: bool = False
     verbose: bool = False
+    max_deletes: int | None = None
 
 
 class Namespace(Struct, frozen=True):
@@ -44,6 +45,12 @@ class Namespace(Struct, frozen=True):
     labels: Mapping[str, str]
     active: bool
     opted_out: bool
+    opted_in: bool = False
+
+    @property
+    def is_system(self) -> bool:
+        """Whether it is one of Kubernetes' own, which receive copies only where they are named and opted in."""
+        return self.name.startswith("kube-")
 
 
 # By name, then by namespace: all copies of a source share one name. An error is why one cannot be decoded.

@@ -17,12 +17,21 @@ from jobs.kit.model import ExitCode, Outcome, Plan, Result
 READY = "Ready"
 MOST_CONFLICTS_LISTED = 100
 _MOST_NAMED = 3
+_PLACES = {
+    "conflict": "not ours",
+    "collision": "claimed by several sources",
+    "not-opted-in": "in namespaces that did not opt in",
+}
+_TOLD_EACH = {"invalid", "unreadable", "failed", "source-namespace-missing", "nothing-selected"}
 
 # Why a rule is not ready, by finding or outcome; the first that applies is the condition's reason.
 _REASONS = (
     ("invalid", "Invalid"),
     ("unreadable", "Unreadable"),
     ("failed", "Failed"),
+    ("source-namespace-missing", "SourceNamespaceMissing"),
+    ("nothing-selected", "NothingSelected"),
+    ("not-opted-in", "NamespaceNotOptedIn"),
     ("collision", "Collision"),
     ("held", "DeletionsHeld"),
     ("conflict", "Conflict"),
@@ -54,6 +63,7 @@ def _statement(head: Head, copies: int, results: Sequence[Result], now: datetime
         (*(other for other in before.conditions if other.type != READY), condition),
         len(conflicts),
         tuple(Conflict(key.namespace, key.name) for key in conflicts[:MOST_CONFLICTS_LISTED]),
+        head.generation if copies else before.selected_generation,
     )
     if after == before:
         return None
@@ -68,7 +78,7 @@ def _condition(head: Head, copies: int, results: Sequence[Result]) -> Condition:
         kinds.setdefault(_kind(result), []).append(result)
     for kind, reason in _REASONS:
         if kind in kinds:
-            message = _message(kinds[kind], copies, told_each=kind in ("invalid", "unreadable", "failed"))
+            message = _message(kinds[kind], copies, told_each=kind in _TOLD_EACH)
             return new_condition(READY, "False", reason, message, head.generation)
     return new_condition(READY, "True", "Synced", f"{copies} {'copy' if copies == 1 else 'copies'}", head.generation)
 
@@ -86,10 +96,10 @@ def _message(results: Sequence[Result], copies: int, *, told_each: bool) -> str:
     more = f" and {len(results) - _MOST_NAMED} more" if len(results) > _MOST_NAMED else ""
     if told_each:
         return f"{'; '.join(named)}{more}"
-    if results[0].finding.code == "orphan":
+    code = results[0].finding.code
+    if code not in _PLACES:
         return f"the deletion brake holds {len(results)} copies: {', '.join(named)}{more}"
-    what = "not ours" if results[0].finding.code == "conflict" else "claimed by several sources"
-    return f"{len(results)} of {copies} places {what}: {', '.join(named)}{more}"
+    return f"{len(results)} of {copies} places {_PLACES[code]}: {', '.join(named)}{more}"
 
 
 def _told(result: Result) -> str:
@@ -98,10 +108,14 @@ def _told(result: Result) -> str:
 
 
 def _merge_patch(status: RuleStatus) -> Mapping[str, Any]:
-    """Return the status with every field, since a merge patch leaves alone what it does not name."""
+    """Return the status with every field, since a merge patch leaves alone what it does not name.
+
+    A generation that was selected once is never taken back.
+    """
     return {
         "observedGeneration": status.observed_generation,
         "conditions": msgspec.to_builtins(status.conditions),
         "conflictCount": status.conflict_count,
         "conflicts": msgspec.to_builtins(status.conflicts),
+        **({"selectedGeneration": status.selected_generation} if status.selected_generation else {}),
     }

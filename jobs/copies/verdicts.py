@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from jobs.copies import mistakes
 from jobs.copies.desired import NEVER_COPIED, Desired, Place, invalid_sources
 from jobs.copies.rules import RuleStatus
 from jobs.copies.seen import KINDS, NAME, Seen, Settings
@@ -20,7 +21,10 @@ _MOST_FIELDS_NAMED = 4
 
 
 class View(NamedTuple):
-    """What a place is judged by. `taken` are places that held an object of somebody else's when a run last looked."""
+    """What a place is judged by.
+
+    `taken` are places that held an object of somebody else's when a run last looked, `mistaken` are rules that may be.
+    """
 
     seen: Seen
     settings: Settings
@@ -28,7 +32,9 @@ class View(NamedTuple):
     crowded: frozenset[str]
     orphans: Mapping[str, str]
     opted_out: frozenset[str]
+    closed: frozenset[str]
     invalid_sources: frozenset[ObjectKey]
+    mistaken: frozenset[str]
 
     def is_of_an_invalid_source(self, key: ObjectKey, actual: Object) -> bool:
         """Whether an object was copied from a source of which nobody knows now whether it is to be copied."""
@@ -40,8 +46,12 @@ class View(NamedTuple):
         return self.settings.dry_run or place.key in self.taken or not self.crowded.isdisjoint(place.rules)
 
 
-def view(seen: Seen, settings: Settings) -> View:
-    """Return what a place is judged by; `crowded` are rules with more conflicts than their status holds."""
+def view(seen: Seen, settings: Settings, mistaken: Collection[str]) -> View:
+    """Return what a place is judged by.
+
+    `crowded` are rules with more conflicts than their status holds, `closed` system namespaces that did not opt in.
+    A run that was told how many copies it may delete deletes those of mistaken rules too.
+    """
     taken, crowded, orphans = set(), set(), {}
     for rule in seen.rules:
         status = rule.head.told(RuleStatus)
@@ -51,13 +61,19 @@ def view(seen: Seen, settings: Settings) -> View:
             crowded.add(rule.name)
         orphans[f"{rule.namespace}/{rule.name}"] = rule.spec.orphans
     opted_out = frozenset(namespace.name for namespace in seen.namespaces if namespace.opted_out)
-    return View(seen, settings, frozenset(taken), frozenset(crowded), orphans, opted_out, invalid_sources(seen))
+    closed = frozenset(each.name for each in seen.namespaces if each.is_system and not each.opted_in)
+    held = frozenset(f"{settings.namespace}/{name}" for name in mistaken if settings.max_deletes is None)
+    return View(
+        seen, settings, frozenset(taken), frozenset(crowded), orphans, opted_out, closed, invalid_sources(seen), held
+    )
 
 
 def judge(place: Place, view: View) -> Finding | Need | None:
     """Return what is to be said of a place: a finding, what must be read first, or None where all is well."""
     if len(place.desired) > 1:
         return _collision(place)
+    if place.desired and place.key.namespace in view.closed:
+        return _not_opted_in(place)
     actual = _latest(place, view.seen)
     if isinstance(actual, ApiError):
         return _unreadable(place, actual)
@@ -70,12 +86,20 @@ def judge(place: Place, view: View) -> Finding | Need | None:
         return _of_somebody_else(place, actual, view.seen)
     if actual.header.terminating:
         return Finding("skipped", Severity.INFO, place.key, "is being deleted", subjects=place.rules)
+    return _ours(place, actual, view)
+
+
+def _ours(place: Place, actual: Object, view: View) -> Finding | Need | None:
+    """Return what is to be said of a copy that is there, and whether it may become one of another source."""
     before = actual.header.annotations.get(stamps.SOURCE, "")
     invalid = view.is_of_an_invalid_source(place.key, actual)
     if not place.desired:
         return _undecided(place, before) if invalid else _orphan(place.key, actual, view)
-    if (view.seen.failures or invalid) and before not in ("", place.desired[0].source):
-        return _uncertain(place, before)
+    if before not in ("", place.desired[0].source):
+        if view.seen.failures or invalid:
+            return _uncertain(place, before, "not all rules and sources could be read")
+        if actual.header.annotations.get(stamps.RULE) in view.mistaken:
+            return _uncertain(place, before, "its rule may be mistaken")
     return _compare(place.key, place.desired[0], actual, view.settings)
 
 
@@ -209,12 +233,15 @@ def _orphan(key: ObjectKey, actual: Object, view: View) -> Finding:
     rule = actual.header.annotations.get(stamps.RULE, "an unknown rule")
     source = actual.header.annotations.get(stamps.SOURCE, "an unknown source")
     subjects = (rule.rpartition("/")[2],)
-    unwanted = "its namespace opted out" if key.namespace in view.opted_out else "no rule wants it any more"
+    opted_out = key.namespace in view.opted_out
+    unwanted = "its namespace opted out" if opted_out else "no rule wants it any more"
     why = f"{unwanted}; was made for {rule} from {source}"
     if view.orphans.get(rule, actual.header.annotations.get(stamps.ORPHANS)) != "Delete":
         return Finding("retained", Severity.INFO, key, why, subjects=subjects)
     fix = Fix(Action.DELETE, Deletion(actual.uid, actual.resource_version))
-    return Finding("orphan", Severity.WARNING, key, why, fix, subjects=subjects)
+    # By another code opt-outs have an allowance of their own: those of many tenants hold nobody else's deletions.
+    found = Finding("opted-out" if opted_out else "orphan", Severity.WARNING, key, why, fix, subjects=subjects)
+    return mistakes.kept(found) if rule in view.mistaken and not opted_out else found
 
 
 def _unreadable(place: Place, error: ApiError) -> Finding:
@@ -228,11 +255,18 @@ def _undecided(place: Place, before: str) -> Finding:
     return Finding("unreadable", Severity.WARNING, place.key, reason)
 
 
-def _uncertain(place: Place, before: str) -> Finding:
-    """Return what is said of a copy of another source, which may still be wanted by what could not be read."""
+def _uncertain(place: Place, before: str, why: str) -> Finding:
+    """Return what is said of a copy of another source, which may still be wanted."""
     now = place.desired[0].source
-    reason = f"stays a copy of {before}, not of {now}: not all rules and sources could be read"
+    reason = f"stays a copy of {before}, not of {now}: {why}"
     return Finding("unreadable", Severity.WARNING, place.key, reason, subjects=place.rules)
+
+
+def _not_opted_in(place: Place) -> Finding:
+    reason = f'left as it is: namespace {place.key.namespace} must be annotated kubechores.dev/copies: "true"'
+    return Finding(
+        "not-opted-in", Severity.WARNING, place.key, reason, subjects=place.rules, exit_code=ExitCode.REFUSED
+    )
 
 
 def unchanged(place: Place) -> Finding:

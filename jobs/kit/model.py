@@ -130,10 +130,10 @@ class Plan:
     """What a job found, in a stable order. While `needs` or `urls` is not empty the findings are not final.
 
     `needs` are objects and `urls` documents of the web that must be read before more can be said. `facts` are the
-    numbers of the summary line by plural noun, in its order; `note` is said where nothing is to do. `stamped` counts by
-    kind the objects that are ours, `places` by custom resource how many it asks for. `by_subject` has the text of the
-    report told custom resource by custom resource, the worst first. `waits` is whether a later look may see what the
-    next step hangs on, though nothing is written.
+    numbers of the summary line by plural noun, in its order; `note` is said where nothing is to do. `wanted` counts by
+    kind the objects that custom resources ask for, `places` by custom resource how many it asks for. `by_subject` has
+    the text of the report told custom resource by custom resource, the worst first. `waits` is whether a later look may
+    see what the next step hangs on, though nothing is written.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -141,7 +141,7 @@ class Plan:
     needs: tuple[Need, ...] = ()
     facts: Mapping[str, int] = field(default_factory=dict)
     note: str = ""
-    stamped: Mapping[str, int] = field(default_factory=dict)
+    wanted: Mapping[str, int] = field(default_factory=dict)
     places: Mapping[str, int] = field(default_factory=dict)
     brakes: tuple[Brake, ...] = ()
     urls: tuple[str, ...] = ()

@@ -89,13 +89,13 @@ def _namespace_option(text: str) -> Callable[[Any], Any]:
     return option("--namespace", "-n", env=("NAMESPACE",), metavar="NAME", callback=_namespace, help=text)
 
 
-def max_deletes(objects: str) -> Callable[[F], F]:
-    """Return the option that sets the deletion brake; `objects` names what the job deletes."""
+def max_deletes(objects: str, more: str = "") -> Callable[[F], F]:
+    """Return the option that sets the deletion brake; `objects` names what the job deletes, `more` ends its help."""
     return option(
         "--max-deletes",
         type=click.IntRange(min=0),
         metavar="N",
-        help=f"Delete at most N {objects}, or none; default is 10 or a tenth of all, the larger.",
+        help=f"Delete at most N {objects}, or none; default is 10 or a tenth of what is wanted, the larger.{more}",
     )
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from jobs.kit import stamps
 from jobs.kit.brakes import allowed
 from jobs.kit.model import Action, Brake, ExitCode, Finding, Fix, ObjectKey
-from jobs.mirrors.children import UNKNOWN, behind, is_ours, made_for
+from jobs.mirrors.children import UNKNOWN, behind, made_for
 from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
 from jobs.mirrors.observed_resources import Object
 from jobs.mirrors.repairs import Repairs, Step, delete, with_steps
@@ -62,7 +62,7 @@ def removals(orphans: Sequence[Finding], seen: Seen, settings: Settings) -> Repa
         left.setdefault(made_for(seen.children[each.object]), []).append(each.object)
     steps = [(each, _removal(each, left[made_for(seen.children[each.object])], seen, settings)) for each in orphans]
     going = {made_for(seen.children[each.object]) for each, step in steps if step.fix and _begins(each, step.fix)}
-    most = allowed(len({made_for(child) for child in seen.children.values() if is_ours(child)}), settings.max_deletes)
+    most = allowed(len(seen.mirrors) + len(seen.broken), settings.max_deletes)
     if len(going) <= most:
         return with_steps(steps)
     brake = Brake(

@@ -163,11 +163,14 @@ def drop_rule(api: Api, source: Object, team: str) -> None:
 
 
 def change_selector(api: Api, source: Object, team: str) -> None:
+    api.create(configmap(source["metadata"]["namespace"], "another", labels={"other": "yes"}))
+    api.create(secret(source["metadata"]["namespace"], "another", labels={"other": "yes"}))
     spec = {"selector": {"matchLabels": {"copyrator": None, "other": "yes"}}}
     api.patch({**RULE, "metadata": {"name": "rule", "namespace": "kube-chores"}}, {"spec": spec})
 
 
 def exclude_namespace(api: Api, source: Object, team: str) -> None:
+    api.namespace("another-team")
     spec = {"targets": {"exclude": [team]}}
     api.patch({**RULE, "metadata": {"name": "rule", "namespace": "kube-chores"}}, {"spec": spec})
 
@@ -195,7 +198,8 @@ def test_a_copy_that_no_rule_wants_any_more_is_deleted(api: Api, sync: Run, way:
     assert (ran.exit_code, ran.summary["deleted"]) == (0, 1)
     unwanted = "its namespace opted out" if way is opt_out else "no rule wants it any more"
     made_for = f"kube-chores/rule from {home}/{source['metadata']['name']}"
-    assert ran.results[0]["reason"] == f"{unwanted}; was made for {made_for}"
+    (reason,) = (result["reason"] for result in ran.results if result["action"] == "deleted")
+    assert reason == f"{unwanted}; was made for {made_for}"
     assert api.get(at(team, source)) is None
     assert api.get(theirs) == theirs
     api.mark()
@@ -294,7 +298,7 @@ def test_too_many_deletions_are_held_and_the_rest_goes_on(api: Api, sync: Run, m
     ran = sync()
 
     assert (ran.exit_code, ran.summary) == (4, {"configured": 1, "orphan": 11})
-    assert "11 of 12 ConfigMaps would be deleted, and none is" in ran.stderr
+    assert "11 ConfigMaps (orphan; 10 are allowed) would be deleted, and none is" in ran.stderr
     assert ready(api, "rule") == {
         "status": "False",
         "reason": "DeletionsHeld",

@@ -182,7 +182,7 @@ def test_unknown_fields_are_dropped_or_refused(rules: Place) -> None:
 
 def test_status_and_the_rest_are_written_apart(rules: Place) -> None:
     made = create(rules).body
-    changed = {**made, "spec": {**GOOD, "ruleType": "configmap"}, "status": {"conditions": [CONDITION]}}
+    changed = {**made, "spec": {**GOOD, "orphans": "Retain"}, "status": {"conditions": [CONDITION]}}
 
     status = rules.send("PUT", path(rules, "a/status") + "?fieldManager=judge", changed)
     changed["metadata"] = status.body["metadata"]
@@ -191,7 +191,7 @@ def test_status_and_the_rest_are_written_apart(rules: Place) -> None:
     assert (status.body["spec"], status.body["metadata"]["generation"]) == (GOOD, 1)
     assert status.body["status"] == {"conditions": [CONDITION]}
     assert main.body["status"] == {"conditions": [CONDITION]}
-    assert (main.body["spec"]["ruleType"], main.body["metadata"]["generation"]) == ("configmap", 2)
+    assert (main.body["spec"]["orphans"], main.body["metadata"]["generation"]) == ("Retain", 2)
     assert main.owners()["judge Update status"] == (
         '{"f:status":{".":{},"f:conditions":{".":{},"k:{\\"type\\":\\"Ready\\"}":{".":{},"f:lastTransitionTime":{},'
         '"f:message":{},"f:observedGeneration":{},"f:reason":{},"f:status":{},"f:type":{}}}}}'

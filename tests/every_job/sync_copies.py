@@ -227,6 +227,22 @@ def braked(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
     return "\n".join([*lines[:3], "...", *lines[-4:], status(api, "logins")])
 
 
+def mistaken(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    run(api, tmp_path)
+    api.patch(rule("logins", "", ""), {"spec": {"namespaces": ["platfrom"]}})
+    return f"{run(api, tmp_path)}\n{status(api, 'logins')}"
+
+
+def selects_nothing(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    api.create(rule("early", "platform", "team-*", selector={"matchLabels": {"share": "later"}}))
+    return run(api, tmp_path)
+
+
+def not_opted_in(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    api.patch(rule("logins", "", ""), {"spec": {"targets": {"include": ["kube-system"]}}})
+    return run(api, tmp_path)
+
+
 def replaced(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
     run(api, tmp_path)
     api.delete(secret("platform", "login"))
@@ -309,6 +325,9 @@ SCENARIOS: dict[str, Scenario] = {
     "A source is gone, and its copies with it": orphaned,
     "The same with `orphans: Retain`": retained,
     "More would be deleted than the brake allows": braked,
+    "A rule may be mistaken: its source namespace does not exist": mistaken,
+    "A new rule selects nothing": selects_nothing,
+    "A rule names a kube-* namespace that did not opt in": not_opted_in,
     "A Secret's type changed": replaced,
     "Two sources claim the same place": collision,
     "A rule cannot be followed": invalid,

@@ -30,7 +30,7 @@ SELECTOR = LabelSelector({"copyrator": "true"})
 
 
 def head(name: str) -> Head:
-    return Head(ObjectKey("CopyratorRule", name, "kube-chores"))
+    return Head(ObjectKey("CopyratorRule", name, "kube-chores"), generation=1, status=b'{"selectedGeneration": 1}')
 
 
 def rule(name: str = "rule", source: str = "home", **fields: object) -> Rule:
@@ -54,7 +54,7 @@ def copy(namespace: str, of: Object, by: Rule, *others: str) -> Object:
 
 
 def seen(rules: list[Rule], sources: list[Object], copies: list[Object], *namespaces: str) -> Seen:
-    names = {"home", *namespaces}
+    names = {"home", *namespaces, *(name for each in rules for name in each.spec.namespaces)}
     return Seen(
         tuple(rules),
         tuple(Namespace(name, {}, True, False) for name in sorted(names)),
@@ -186,7 +186,7 @@ def test_a_copy_is_never_a_source() -> None:
 def test_secrets_that_belong_to_one_namespace_or_tool_are_no_sources(kind: str) -> None:
     spec = Spec("secret", SELECTOR, ("home",))
     query = SourceQuery("secret", "home", SELECTOR.query())
-    namespaces = (Namespace("team", {}, True, False),)
+    namespaces = tuple(Namespace(name, {}, True, False) for name in ("home", "team"))
     world = Seen(
         (Rule(head("r"), spec),),
         namespaces,
@@ -224,7 +224,7 @@ def test_a_copy_of_a_source_that_cannot_be_decoded_stays() -> None:
 
 def test_a_namespace_that_is_going_away_is_left_alone() -> None:
     world = seen([rule()], [source()], [copy("team", source(), rule("gone"))], "team")
-    going = replace(world, namespaces=(Namespace("team", {}, False, False),))
+    going = replace(world, namespaces=(Namespace("home", {}, True, False), Namespace("team", {}, False, False)))
 
     assert plan(going, SETTINGS, NOW).findings == ()
 
@@ -309,10 +309,27 @@ def test_a_source_is_never_adopted() -> None:
 
 
 def test_a_copy_does_not_change_its_source_while_something_cannot_be_read() -> None:
-    rules = [rule("a", "home"), rule("b", "other")]
+    rules = [rule("a", "home", targets=Targets(include=("team",))), rule("b", "other")]
     existing = copy("team", source("other"), rules[1])
     unread = Finding("unreadable", Severity.ERROR, ObjectKey("CopyratorRule", "b"), "", subjects=("b",))
     whole = seen(rules, [source("home")], [existing], "team")
 
     assert only(plan(whole, SETTINGS, NOW)).fix
     assert [finding.fix for finding in plan(replace(whole, failures=(unread,)), SETTINGS, NOW).findings] == [None, None]
+
+
+@pytest.mark.parametrize("is_namespace", [True, False], ids=["namespace", "source"])
+def test_a_rule_is_not_mistaken_because_something_of_it_cannot_be_decoded(is_namespace: bool) -> None:
+    new = Rule(structs.replace(rule().head, generation=2), rule().spec)
+    world = seen([new], [], [copy("team", source(), new)], "team")
+    error = InvalidObjectError("it is not")
+    if is_namespace:
+        unread = Finding("unreadable", Severity.WARNING, ObjectKey("Namespace", "home"), "")
+        world = replace(world, namespaces=world.namespaces[1:], failures=(unread,))
+    else:
+        invalid = InvalidObject(ObjectKey("ConfigMap", "settings", "home"), error)
+        world = replace(world, sources=dict.fromkeys(world.sources, (invalid,)))
+
+    codes = {each.code for each in plan(world, SETTINGS, NOW).findings}
+
+    assert codes == ({"unreadable", "nothing-selected"} if is_namespace else {"unreadable"})

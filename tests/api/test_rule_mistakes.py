@@ -1,0 +1,412 @@
+"""A mistake in a rule deletes no copy, and whoever meant it can say so; on both API servers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.api.conftest import Ran, Run
+from tests.apis import Api, ApiError, wait_for
+from tests.conftest import Chores
+from tests.worlds import at, configmap, content, rule, secret
+
+Object = dict[str, Any]
+COPIES = 3
+
+
+class Installation:
+    """One rule with three copies, and another one that has nothing to do with it."""
+
+    def __init__(self, api: Api, sync: Run, kind: str = "configmap") -> None:
+        self.api, self.sync = api, sync
+        self.home = api.namespace("home")
+        self.teams = [api.namespace(f"team-{number}") for number in range(COPIES)]
+        self.other = api.namespace("bystander")
+        self.source = api.create((secret if kind == "secret" else configmap)(self.home))
+        self.rule = api.create(rule("logins", self.home, f"team-*-{api.token}", ruleType=kind))
+        self.bystander = api.create(configmap(self.home, "bystander", labels={"app": "other"}))
+        api.create(rule("other", self.home, self.other, selector={"matchLabels": {"app": "other"}}))
+        assert sync().summary == {"created": COPIES + 1}
+
+    def edit(self, **spec: Any) -> None:
+        """Change the spec of the rule."""
+        self.api.patch(self.rule, {"spec": spec})
+
+    def ready(self, name: str = "logins") -> Object:
+        """The Ready condition of a rule."""
+        found = self.api.get(rule(name, "", ""))
+        assert found
+        (condition,) = found["status"]["conditions"]
+        return dict(condition)
+
+    def copies(self) -> int:
+        """How many of the rule's copies are there."""
+        return sum(self.api.get(at(team, self.source)) is not None for team in self.teams)
+
+    def assert_copies_stay(self, reason: str, code: str, copies: int = COPIES) -> Ran:
+        """All copies stay, run after run without a write, and the run, the rule and the last message say why."""
+        ran = self.sync()
+        assert (ran.exit_code, ran.summary) == (4, {"orphan": copies, code: 1, "unchanged": 1}), ran
+        assert self.copies() == copies
+        condition = self.ready()
+        assert (condition["status"], condition["reason"]) == ("False", reason)
+        assert self.ready("other")["status"] == "True"
+        assert "correct or delete rules" in ran.stderr
+        self.api.mark()
+        assert self.sync().exit_code == 4
+        assert self.api.writes() == []
+        return ran
+
+
+@pytest.fixture(params=["configmap", "secret"])
+def made(api: Api, sync: Run, request: pytest.FixtureRequest) -> Installation:
+    """An installation whose copies are made."""
+    return Installation(api, sync, request.param)
+
+
+@pytest.fixture
+def small(api: Api, sync: Run) -> Installation:
+    """The same, of ConfigMaps."""
+    return Installation(api, sync)
+
+
+# mistakes
+
+
+def test_a_source_namespace_that_does_not_exist_deletes_nothing(made: Installation) -> None:
+    made.edit(namespaces=["platfrom"])
+
+    ran = made.assert_copies_stay("SourceNamespaceMissing", "source-namespace-missing")
+
+    message = "source namespace platfrom does not exist; no copy of this rule is deleted meanwhile"
+    assert made.ready()["message"] == message
+    why = "correct or delete rules that may be mistaken: logins (source namespace platfrom does not exist)."
+    assert f"{why} Because of them 3 copies would be deleted, and none is" in ran.stderr
+    made.edit(namespaces=[made.home])
+    made.api.mark()
+    assert made.sync().summary == {"unchanged": COPIES + 1}
+    assert made.api.copy_writes() == []
+    assert made.ready()["status"] == "True"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"selector": {"matchLabels": {"copyrator": "treu"}}}, "selects no configmap in namespace home-TOKEN"),
+        ({"targets": {"include": ["taem-*"]}}, "spec.targets selects no namespace"),
+        ({"targets": {"include": ["home-TOKEN"]}}, "spec.targets selects no namespace but that of the source"),
+        ({"targets": {"exclude": ["*"]}}, "spec.targets selects no namespace"),
+        ({"targets": {"namespaceSelector": {"matchLabels": {"tier": "wbe"}}}}, "spec.targets selects no namespace"),
+    ],
+    ids=["selector", "include", "source's own", "exclude", "namespaceSelector"],
+)
+def test_a_mistyped_selector_or_target_deletes_nothing(small: Installation, spec: Object, message: str) -> None:
+    small.edit(**json.loads(json.dumps(spec).replace("TOKEN", small.api.token)))
+
+    small.assert_copies_stay("NothingSelected", "nothing-selected")
+
+    assert small.ready()["message"].startswith(message.replace("TOKEN", small.api.token))
+
+
+def test_a_source_namespace_that_is_being_deleted_or_gone_takes_no_copy_along(api: Api, sync: Run) -> None:
+    made = Installation(api, sync)
+    last = api.create(configmap(made.home, "last", labels={}))
+    api.patch(last, {"metadata": {"finalizers": ["example.com/slow"]}})
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.home}}
+    api.delete(namespace)
+    wait_for(lambda: api.get(made.source) is None, "the source is gone")
+
+    ran = sync()
+
+    assert ran.exit_code == 4
+    assert made.copies() == COPIES
+    assert made.ready()["message"].startswith(f"source namespace {made.home} is being deleted; ")
+    api.patch(last, {"metadata": {"finalizers": None}})
+    wait_for(lambda: api.get(namespace) is None, "the namespace is gone")
+    assert sync().exit_code == 4
+    assert made.copies() == COPIES
+    assert made.ready()["message"].startswith(f"source namespace {made.home} does not exist; ")
+
+
+def test_a_rule_with_one_missing_namespace_of_two_keeps_all_its_copies(small: Installation) -> None:
+    api = small.api
+    annex = api.namespace("annex")
+    api.create(configmap(annex, "theme"))
+    small.edit(namespaces=[small.home, annex])
+    assert small.sync().summary["created"] == COPIES
+    small.edit(namespaces=[small.home, "anex"])
+
+    ran = small.sync()
+
+    assert ran.exit_code == 4
+    assert ran.summary == {"orphan": COPIES, "source-namespace-missing": 1, "unchanged": COPIES + 1}
+    assert small.copies() == COPIES
+    api.patch(small.source, {"data": {"a": "new"}})
+    assert small.sync().summary["configured"] == COPIES, "what can be read is still copied"
+
+
+def test_a_lost_status_deletes_nothing(small: Installation) -> None:
+    small.api.patch_status(small.rule, None)
+    small.api.delete(small.source)
+
+    small.assert_copies_stay("NothingSelected", "nothing-selected")
+
+
+def test_a_place_keeps_its_copy_while_its_rule_may_be_mistaken(small: Installation) -> None:
+    api = small.api
+    annex = api.namespace("annex")
+    api.create(configmap(annex, data={"a": "another"}))
+    before = api.get(at(small.teams[0], small.source))
+    small.edit(namespaces=["platfrom"])
+    api.create(rule("second", annex, small.teams[0]))
+
+    ran = small.sync()
+
+    assert ran.summary["unreadable"] == 1
+    assert api.get(at(small.teams[0], small.source)) == before
+    api.delete(small.rule)
+    assert small.sync("--max-deletes", "10").summary["configured"] == 1
+
+
+# what is meant
+
+
+def test_a_source_that_is_deleted_or_unlabelled_withdraws_its_copies(made: Installation) -> None:
+    made.api.patch(made.source, {"metadata": {"labels": {"copyrator": None}}})
+
+    ran = made.sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"deleted": COPIES, "unchanged": 1})
+    assert (made.ready()["reason"], made.ready()["message"]) == ("Synced", "0 copies")
+
+
+def test_an_edit_after_which_a_rule_selects_something_withdraws_the_rest(small: Installation) -> None:
+    small.edit(targets={"exclude": [small.teams[0]]})
+
+    assert small.sync().summary == {"deleted": 1, "unchanged": COPIES}
+    assert small.api.get(at(small.teams[0], small.source)) is None
+
+
+def test_the_printed_command_deletes_the_copies_of_a_mistaken_rule_once(
+    small: Installation, chores: Chores, installed: Path
+) -> None:
+    small.edit(namespaces=["platfrom"])
+    command = small.sync().stderr.strip().splitlines()[-1].split()
+
+    assert (command[0], command[-2:]) == ("chores", ["--max-deletes", "3"])
+    done = chores(*command[1:], kubeconfig=installed)
+
+    assert done.returncode == 0, done.stderr
+    assert "3 deleted" in done.stdout
+    assert small.copies() == 0
+    after = small.sync()
+    assert (after.exit_code, after.summary) == (0, {"source-namespace-missing": 1, "unchanged": 1})
+    assert small.ready()["reason"] == "SourceNamespaceMissing"
+
+
+def test_max_deletes_confirms_no_more_than_it_says(small: Installation) -> None:
+    small.edit(namespaces=["platfrom"])
+
+    ran = small.sync("--max-deletes", "2")
+
+    assert (ran.exit_code, small.copies()) == (4, COPIES)
+    assert ran.stderr.strip().endswith("--max-deletes 3")
+
+
+def test_a_rule_that_is_deleted_withdraws_its_copies_though_it_was_mistaken(small: Installation) -> None:
+    small.edit(namespaces=["platfrom"])
+    small.assert_copies_stay("SourceNamespaceMissing", "source-namespace-missing")
+    small.api.delete(small.rule)
+
+    assert small.sync().summary == {"deleted": COPIES, "unchanged": 1}
+
+
+def test_an_opt_out_removes_its_copy_though_the_rule_may_be_mistaken(small: Installation) -> None:
+    small.edit(namespaces=["platfrom"])
+    _opt_out(small.api, small.teams[0])
+
+    ran = small.sync()
+
+    assert (ran.exit_code, ran.summary["deleted"], ran.summary["orphan"]) == (4, 1, COPIES - 1)
+    assert small.api.get(at(small.teams[0], small.source)) is None
+
+
+def test_a_new_rule_that_selects_nothing_says_so_without_an_error_code(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    api.create(rule("early", home, team))
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"nothing-selected": 1})
+    assert sync("--check").exit_code == 3
+    found = api.get(rule("early", "", ""))
+    assert found and found["status"]["conditions"][0]["reason"] == "NothingSelected"
+    api.create(configmap(home))
+    assert sync().summary == {"created": 1}
+    api.delete(configmap(home))
+    assert sync().summary == {"deleted": 1}
+
+
+def test_copies_that_rules_say_to_retain_are_no_error(api: Api, sync: Run) -> None:
+    made = Installation(api, sync)
+    made.edit(orphans="Retain")
+    sync()
+    made.edit(namespaces=["platfrom"])
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"source-namespace-missing": 1, "unchanged": 1})
+    assert made.copies() == COPIES
+
+
+# rules that are renamed, changed, or share a copy
+
+
+def test_a_rule_that_is_renamed_new_first_writes_its_name_and_deletes_nothing(small: Installation) -> None:
+    api = small.api
+    api.create(rule("logins-2", small.home, f"team-*-{api.token}"))
+    api.delete(small.rule)
+    api.mark()
+
+    assert small.sync().summary == {"configured": COPIES, "unchanged": 1}
+    assert {each.method for each in api.copy_writes()} == {"PUT"}
+
+
+def test_the_type_of_a_rule_cannot_be_changed(small: Installation) -> None:
+    with pytest.raises(ApiError, match="cannot be changed: create another rule, and delete this one"):
+        small.edit(ruleType="secret")
+
+
+def test_a_copy_that_another_rule_wants_too_stays_as_that_rules_copy(small: Installation) -> None:
+    api = small.api
+    api.create(rule("second", small.home, small.teams[0]))
+    assert small.sync().summary == {"unchanged": COPIES + 1}
+    small.edit(namespaces=["platfrom"])
+
+    ran = small.sync()
+
+    assert (ran.exit_code, ran.summary["configured"], ran.summary["orphan"]) == (4, 1, COPIES - 1)
+    assert content(api.get(at(small.teams[0], small.source))) == content(small.source)
+
+
+# runs that speak of a part
+
+
+def test_a_run_for_one_rule_says_that_it_may_be_mistaken_and_deletes_nothing(small: Installation) -> None:
+    small.edit(namespaces=["platfrom"])
+
+    assert small.sync("--rule-name", "other").summary == {"unchanged": 1}
+    ran = small.sync("--rule-name", "logins")
+
+    assert (ran.exit_code, ran.summary) == (0, {"source-namespace-missing": 1})
+    assert small.ready()["reason"] == "SourceNamespaceMissing"
+    small.api.mark()
+    assert small.sync().exit_code == 4
+    assert small.api.writes() == [], "both kinds of run write the same status"
+    assert small.sync("--rule-name", "logins", "--max-deletes", "9").exit_code == 0
+    assert small.copies() == COPIES
+
+
+def test_a_rule_of_a_file_that_selects_nothing_is_reported(small: Installation, tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    tried = [rule("a", small.home, "taem-*"), rule("b", "platfrom", "team-*")]
+    file.write_text(yaml.safe_dump_all(tried))
+
+    ran = small.sync("-f", str(file))
+
+    assert (ran.exit_code, ran.summary) == (0, {"nothing-selected": 1, "source-namespace-missing": 1})
+    assert small.sync("-f", str(file), "--check").exit_code == 3
+
+
+# allowances
+
+
+def test_forged_stamps_do_not_raise_what_the_brake_allows(api: Api, sync: Run) -> None:
+    home, tenant = api.namespace("home"), api.namespace("tenant")
+    teams = [api.namespace(f"team-{number}") for number in range(4)]
+    for number in range(5):
+        api.create(configmap(home, f"settings-{number}"))
+    api.create(rule("rule", home, f"team-*-{api.token}"))
+    assert sync().summary == {"created": 20}
+    for number in range(110):
+        api.create(_forged(api.get(at(teams[0], configmap("", "settings-0"))), tenant, f"forged-{number}"))
+    for number in range(3):
+        api.delete(configmap(home, f"settings-{number}"))
+
+    ran = sync()
+
+    assert ran.exit_code == 4
+    assert ran.summary == {"orphan": 12, "unchanged": 8}
+    assert "12 ConfigMaps (orphan; 10 are allowed) would be deleted" in ran.stderr
+
+
+def test_opt_outs_have_an_allowance_of_their_own(api: Api, sync: Run) -> None:
+    home = api.namespace("home")
+    leavers = [api.namespace(f"team-{number}") for number in range(11)]
+    stays = api.namespace("team-stays")
+    source, gone = api.create(configmap(home)), api.create(configmap(home, "gone"))
+    api.create(rule("rule", home, f"team-*-{api.token}"))
+    api.create(rule("gone", home, stays, selector={"matchLabels": {"app": "gone"}}))
+    api.patch(gone, {"metadata": {"labels": {"copyrator": None, "app": "gone"}}})
+    assert sync().summary == {"created": 13}
+    for namespace in leavers:
+        _opt_out(api, namespace)
+    api.delete(gone)
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (4, {"deleted": 1, "opted-out": 11, "unchanged": 1})
+    assert api.get(at(stays, gone)) is None
+    assert all(api.get(at(namespace, source)) for namespace in leavers)
+    assert sync("--max-deletes", "11").summary == {"deleted": 11, "unchanged": 1}
+
+
+# namespaces of Kubernetes itself
+
+
+def test_a_kube_namespace_receives_copies_once_it_opted_in(api: Api, sync: Run) -> None:
+    home = api.namespace("home")
+    source = api.create(configmap(home, f"settings-{api.token}"))
+    api.create(rule("system", home, ["kube-public"]))
+    public = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-public"}}
+
+    refused = sync()
+
+    assert (refused.exit_code, refused.summary) == (2, {"not-opted-in": 1})
+    assert 'namespace kube-public must be annotated kubechores.dev/copies: "true"' in refused.results[0]["reason"]
+    assert api.get(at("kube-public", source)) is None
+    try:
+        api.patch(public, {"metadata": {"annotations": {"kubechores.dev/copies": "true"}}})
+        assert sync().summary == {"created": 1}
+        api.patch(public, {"metadata": {"annotations": {"kubechores.dev/copies": None}}})
+        assert sync().summary == {"not-opted-in": 1}
+        assert api.get(at("kube-public", source)), "a copy of an earlier release stays"
+        api.delete(source)
+        assert sync().summary == {"deleted": 1}
+    finally:
+        api.patch(public, {"metadata": {"annotations": {"kubechores.dev/copies": None}}})
+
+
+def _opt_out(api: Api, namespace: str) -> None:
+    place = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    api.patch(place, {"metadata": {"annotations": {"kubechores.dev/copies": "false"}}})
+
+
+def _forged(copy: Object | None, namespace: str, name: str) -> Object:
+    """What a tenant makes out of a copy that it can read."""
+    assert copy
+    metadata = {key: copy["metadata"][key] for key in ("labels", "annotations")}
+    annotations = {
+        **metadata["annotations"],
+        "kubechores.dev/orphans": "Retain",
+        "kubechores.dev/rule": "kube-chores/x",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace, "labels": metadata["labels"], "annotations": annotations},
+    }
