@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from jobs.copies.desired import Candidate
 from jobs.copies.rules import Rule, RuleStatus
 from jobs.copies.seen import Seen
+from jobs.kit import stamps
 from jobs.kit.cluster import InvalidObject
 from jobs.kit.model import Brake, ExitCode, Finding, Severity
 from jobs.kit.objects import NAMESPACES
@@ -34,35 +34,27 @@ class Mistake(NamedTuple):
         return Finding(self.code, Severity.WARNING, self.rule.head.key, reason, subjects=(self.rule.name,))
 
 
-def mistakes(
-    seen: Seen, wanted: Mapping[tuple[str, str], Sequence[Candidate]], targets: Mapping[str, Sequence[str]]
-) -> dict[str, Mistake]:
-    """Return by name the rules that may be mistaken; `wanted` are their sources and `targets` their namespaces.
+def mistakes(seen: Seen, targets: Mapping[str, Sequence[str]]) -> dict[str, Mistake]:
+    """Return by name the rules that may be mistaken; `targets` are the namespaces that each selects.
 
     Of rules whose sources or copies could not be read nothing is said: then nothing is deleted anyway.
     """
     unread = {subject for failure in seen.failures for subject in failure.subjects}
-    sources: dict[str, list[Candidate]] = {}
-    for candidate in (each for group in wanted.values() for each in group):
-        sources.setdefault(candidate.rule.name, []).append(candidate)
-    found = (
-        _mistake(rule, sources.get(rule.name, []), targets[rule.name], seen)
-        for rule in seen.rules
-        if rule.name not in unread
-    )
+    found = (_mistake(rule, targets[rule.name], seen) for rule in seen.rules if rule.name not in unread)
     return {each.rule.name: each for each in found if each}
 
 
-def _mistake(rule: Rule, sources: Sequence[Candidate], targets: Sequence[str], seen: Seen) -> Mistake | None:
+def _mistake(rule: Rule, targets: Sequence[str], seen: Seen) -> Mistake | None:
     if problems := list(_missing_namespaces(rule, seen)):
         return Mistake("source-namespace-missing", rule, "; ".join(problems))
-    if _has_selected(rule) or _is_uncertain(rule, seen):
+    if _has_selected(rule):
         return None
+    sources = set(_namespaces_of_sources(rule, seen))
     if not sources:
         return Mistake("nothing-selected", rule, f"selects no {rule.spec.rule_type} in {_where(rule)}")
     if not targets:
         return Mistake("nothing-selected", rule, "spec.targets selects no namespace")
-    if not any(target != candidate.source.namespace for candidate in sources for target in targets):
+    if not any(target != source for source in sources for target in targets):
         return Mistake("nothing-selected", rule, "spec.targets selects no namespace but that of the source")
     return None
 
@@ -81,9 +73,13 @@ def _has_selected(rule: Rule) -> bool:
     return 0 < rule.head.generation == rule.head.told(RuleStatus).selected_generation
 
 
-def _is_uncertain(rule: Rule, seen: Seen) -> bool:
-    """Whether a source cannot be decoded, so that nobody knows what the rule selects."""
-    return any(isinstance(each, InvalidObject) for query in rule.queries() for each in seen.sources.get(query, ()))
+def _namespaces_of_sources(rule: Rule, seen: Seen) -> Iterator[str]:
+    """Yield where the rule selects objects, also such as are never copied or cannot be decoded, but no copies."""
+    for source in (each for query in rule.queries() for each in seen.sources.get(query, ())):
+        if isinstance(source, InvalidObject):
+            yield source.key.namespace
+        elif not stamps.is_stamped(source.header.labels):
+            yield source.namespace
 
 
 def _where(rule: Rule) -> str:
