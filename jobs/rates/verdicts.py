@@ -55,16 +55,16 @@ def judge(rate: ExchangeRate, seen: Seen, answers: Answers, settings: Settings, 
         return Verdict((Finding("skipped", Severity.WARNING, place, "is being deleted", subjects=(rate.subject,)),))
     if actual and actual.content is None:
         return Verdict(need=Need(place))
-    last = _last(rate, actual, today)
+    last = _last(rate, today)
     limit = rate.spec.max_change or settings.max_change
-    chosen = choose(rate.spec, last, answers, limit)
+    chosen = choose(rate.spec, last or _last_without_status(rate, actual, today), answers, limit)
     if isinstance(chosen, Ask):
         return Verdict(need=chosen)
     if isinstance(chosen, Choice):
         finding = _compare(rate, chosen.figures, chosen.instead_of, actual, settings)
         return Verdict((finding,) if finding else (), figures=chosen.figures)
     restored = _compare(rate, last, (), actual, settings) if last else None
-    refused = _refused(rate, last, chosen, settings)
+    refused = _refused(rate, last, actual, chosen)
     jump = chosen if isinstance(chosen, Jump) else None
     return Verdict((refused, restored) if restored else (refused,), figures=last, jump=jump)
 
@@ -94,25 +94,31 @@ def _why_not_ours(actual: Object, rate: ExchangeRate) -> str:
     return ""
 
 
-def _last(rate: ExchangeRate, actual: Object | None, today: date) -> Figures | None:
-    """Return the last figures that a run wrote of what is asked for now, not of another currency.
+def _last(rate: ExchangeRate, today: date) -> Figures | None:
+    """Return the last figures from the status: whoever edits the ConfigMap cannot write it."""
+    return _still_valid(rate, rate.head.told(RateStatus).figures, today)
 
-    Figures of a day to come were written by nobody of ours, and no others would ever be newer.
+
+def _last_without_status(rate: ExchangeRate, actual: Object | None, today: date) -> Figures | None:
+    """Return the figures of the ConfigMap for a rate of the command line or of a file, which has no status.
+
+    They may be forged. Without a source no provider's figures are older, so that they can block a jump and are never
+    chosen themselves.
     """
-    last = _written(rate, actual)
-    return last if last and last.are_of(rate.spec.base, rate.spec.currency) and last.date <= str(today) else None
+    if rate.head.uid or actual is None or not isinstance(actual.content, Content) or not _is_untouched(rate, actual):
+        return None
+    try:
+        found = msgspec.convert(dict(actual.content.data), Figures)
+    except msgspec.ValidationError:
+        return None
+    return _still_valid(rate, structs.replace(found, source="") if found.are_whole() else None, today)
 
 
-def _written(rate: ExchangeRate, actual: Object | None) -> Figures | None:
-    """Return the figures that a run wrote last: from the ConfigMap if nobody changed it since, else from the status."""
-    if actual and isinstance(actual.content, Content) and _is_untouched(rate, actual):
-        try:
-            found = msgspec.convert(dict(actual.content.data), Figures)
-        except msgspec.ValidationError:
-            found = None
-        if found and found.are_whole():
-            return found
-    return rate.head.told(RateStatus).figures
+def _still_valid(rate: ExchangeRate, figures: Figures | None, today: date) -> Figures | None:
+    """Return the figures if they are of the requested currency, and not of a later day: nothing would replace those."""
+    if figures and figures.are_of(rate.spec.base, rate.spec.currency) and figures.date <= str(today):
+        return figures
+    return None
 
 
 def _is_untouched(rate: ExchangeRate, actual: Object) -> bool:
@@ -195,12 +201,13 @@ def _owner_references(rate: ExchangeRate, actual: Object | None) -> bytes:
     return msgspec.json.encode([*others, ours])
 
 
-def _refused(rate: ExchangeRate, last: Figures | None, why: Jump | Refusal, settings: Settings) -> Finding:
+def _refused(rate: ExchangeRate, last: Figures | None, actual: Object | None, why: Jump | Refusal) -> Finding:
     if isinstance(why, Jump):
         how = f"set spec.maxChange to {why.percent}" if rate.head.uid else f"use --max-change {why.percent}"
         reason = f"{why.reason}: the last rate stays; {how} to accept it"
         return _about(rate, "jump", rate.head.key, reason, ExitCode.BRAKE)
-    fate = f"the rate of {last.date} stays" if last else "there is no rate yet"
+    without = "the ConfigMap stays as it is" if actual else "there is no rate yet"
+    fate = f"the rate of {last.date} stays" if last else without
     exit_code = ExitCode.REFUSED if why.lasting else ExitCode.FAILED
     return _about(rate, "unavailable", rate.head.key, f"{fate}: {why.reason}", exit_code)
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.kit import cluster
+from jobs.kit import cluster, stamps
+from jobs.kit.objects import Content
 from tests.api.conftest import Run
 from tests.apis import Api, Object, wait_for
 from tests.rates import RATES, RatesServer, ago, ecb, frankfurter, status, today
@@ -233,6 +234,132 @@ def test_what_was_changed_by_hand_is_repaired_while_no_provider_answers(
     assert (data(api, rate), data(api, lost)) == (right, right)
 
 
+FORGED = {
+    "a jump of today": {"rate": "99", "inverse": "0.0101010101", "source": "ecb"},
+    "a rate that no provider has yet": {"rate": "1.2", "inverse": "0.8333333333", "source": "ecb"},
+    "another provider's": {"rate": "1.2", "inverse": "0.8333333333", "source": "frankfurter"},
+}
+
+
+def forge(api: Api, rate: Object, figures: dict[str, str], name: str = "usd") -> None:
+    """Write figures of today with the fingerprint that the job itself writes, whose key is public."""
+    forged = {"base": "EUR", "currency": "USD", "date": str(today()), **figures}
+    mark = stamps.fingerprint(Content(data=forged), f"{rate['metadata']['namespace']}/{name}")
+    api.patch(configmap_of(rate), {"data": forged, "metadata": {"annotations": {stamps.FINGERPRINT: mark}}})
+
+
+@pytest.mark.parametrize("figures", FORGED.values(), ids=FORGED.keys())
+def test_forged_figures_are_repaired_from_the_provider(
+    api: Api, fetch: Run, rates: RatesServer, figures: dict[str, str]
+) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop")))
+    rates.publish(day=ago(1))
+    fetch()
+    right = data(api, rate)
+    forge(api, rate, figures)
+
+    ran = fetch()
+
+    assert (ran.exit_code, ran.summary) == (0, {"configured": 1})
+    assert data(api, rate) == right
+
+
+@pytest.mark.parametrize("figures", FORGED.values(), ids=FORGED.keys())
+def test_forged_figures_are_repaired_from_the_status_while_no_provider_answers(
+    api: Api, fetch: Run, rates: RatesServer, no_pauses: None, figures: dict[str, str]
+) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop")))
+    fetch()
+    right = data(api, rate)
+    forge(api, rate, figures)
+    for provider in ("ecb", "frankfurter"):
+        rates.tell(provider, status(500))
+
+    assert fetch().exit_code == 1
+    assert data(api, rate) == right
+    assert condition(api, rate)["message"].startswith(f"the rate of {today()} stays: ")
+
+
+def test_a_jump_is_compared_with_the_status_and_not_with_forged_figures(
+    api: Api, fetch: Run, rates: RatesServer, no_pauses: None
+) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop"), provider="ecb"))
+    rates.publish(day=ago(1))
+    fetch()
+    right = data(api, rate)
+    forge(api, rate, {"rate": "1.5", "inverse": "0.6666666667", "source": "ecb"})
+    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
+    rates.tell("frankfurter", status(500))
+
+    ran = fetch()
+
+    assert ran.exit_code == 4
+    assert data(api, rate) == right
+
+
+def test_an_exchange_rate_that_lost_its_status_is_like_a_new_one(
+    api: Api, fetch: Run, rates: RatesServer, no_pauses: None
+) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop"), provider="ecb"))
+    fetch()
+    right = data(api, rate)
+    api.patch_status(rate, dict.fromkeys((api.get(rate) or {})["status"]))
+    rates.tell("ecb", status(500))
+    api.mark()
+
+    ran = fetch()
+
+    assert (ran.exit_code, ran.summary) == (1, {"unavailable": 1, "unusable": 1})
+    assert (data(api, rate), api.copy_writes()) == (right, [])
+    assert condition(api, rate)["message"].startswith("the ConfigMap stays as it is: ecb cannot be had")
+
+    rates.publish(rates={**RATES, "USD": "1.5932"})
+
+    assert (fetch().exit_code, (data(api, rate) or {})["rate"]) == (0, "1.5932"), "the first rate is not a jump"
+    assert (api.get(rate) or {})["status"]["rate"] == "1.5932"
+
+
+def test_a_configmap_forged_before_the_first_run_is_repaired(api: Api, fetch: Run, rates: RatesServer) -> None:
+    rate = exchange_rate(api.namespace("shop"))
+    labels = stamps.stamp("fetch-rates", rate["metadata"]["namespace"], "usd", "ecb", "").labels
+    made = configmap_of(rate)
+    api.create({**made, "metadata": {**made["metadata"], "labels": labels}})
+    forge(api, rate, FORGED["a jump of today"])
+    api.create(rate)
+    rates.tell("frankfurter", status(500))
+
+    ran = fetch()
+
+    assert (ran.exit_code, ran.summary) == (0, {"configured": 1})
+    assert (data(api, rate) or {})["rate"] == "1.1380"
+
+
+def test_users_who_edit_exchange_rates_cannot_set_the_status(api: Api, fetch: Run, rates: RatesServer) -> None:
+    shop = api.namespace("shop")
+    role = {"rules": [{"apiGroups": ["kubechores.dev"], "resources": ["exchangerates"], "verbs": ["*"]}]}
+    subject = {"kind": "ServiceAccount", "name": "tenant", "namespace": shop}
+    rbac = "rbac.authorization.k8s.io"
+    bound = {"roleRef": {"apiGroup": rbac, "kind": "Role", "name": "tenant"}, "subjects": [subject]}
+    metadata = {"name": "tenant", "namespace": shop}
+    api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    api.create({"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, **role})
+    api.create({"apiVersion": f"{rbac}/v1", "kind": "RoleBinding", "metadata": metadata, **bound})
+    token = api.service_account_token(shop, "tenant")
+    forged = {"base": "EUR", "currency": "USD", "date": str(today()), **FORGED["a jump of today"]}
+    body = {**exchange_rate(shop), "status": forged}
+    merge = {"Content-Type": "application/merge-patch+json"}
+
+    made = api.call("POST", api.path(body, named=False), body, token=token)
+    api.made(made)
+    patched = api.call("PATCH", api.path(body), {"status": forged}, headers=merge, token=token)
+    replaced = api.call("PUT", api.path(body), {**patched, "status": forged}, token=token)
+    refused = api.request("PATCH", f"{api.path(body)}/status", {"status": forged}, headers=merge, token=token)
+
+    assert ["status" in each for each in (made, patched, replaced)] == [False] * 3
+    assert refused[0] == 403
+    assert (fetch().exit_code, (data(api, body) or {})["rate"]) == (0, "1.1380")
+
+
 def test_a_rate_of_another_currency_is_none_to_fall_back_on(
     api: Api, fetch: Run, rates: RatesServer, no_pauses: None
 ) -> None:
@@ -250,7 +377,8 @@ def test_a_rate_of_another_currency_is_none_to_fall_back_on(
     assert (ran.exit_code, ran.summary) == (1, {"unavailable": 2, "unusable": 2})
     assert data(api, moved, "yen") is None, "dollars under the name of yen"
     assert (data(api, moved), data(api, stays)) == (right, right)
-    assert condition(api, stays)["message"].startswith("there is no rate yet: ecb cannot be had")
+    assert condition(api, moved)["message"].startswith("there is no rate yet: ecb cannot be had")
+    assert condition(api, stays)["message"].startswith("the ConfigMap stays as it is: ecb cannot be had")
 
 
 def test_a_missing_owner_and_a_missing_label_are_repaired(api: Api, fetch: Run) -> None:
@@ -480,6 +608,34 @@ def test_the_crd_is_missing(api: Api, fetch: Run) -> None:
 
     assert ran.exit_code == 2
     assert "chores install-crds" in ran.stderr
+
+
+def test_forged_figures_of_one_configmap_block_a_jump_and_are_never_kept(
+    api: Api, fetch: Run, rates: RatesServer, no_pauses: None
+) -> None:
+    rate = exchange_rate(api.namespace("shop"))
+    arguments = ("--currency", "USD", "--configmap", "usd", "-n", rate["metadata"]["namespace"])
+    rates.publish(day=ago(1))
+    fetch(*arguments)
+    right = data(api, rate)
+
+    def forged(figures: dict[str, str]) -> None:
+        forge(api, rate, figures, "(command line)")
+
+    forged(FORGED["a rate that no provider has yet"])
+    assert (fetch(*arguments).summary, data(api, rate)) == ({"configured": 1}, right)
+
+    forged(FORGED["a jump of today"])
+    rates.tell("frankfurter", status(500))
+    assert fetch(*arguments).exit_code == 4
+    assert fetch(*arguments, "--max-change", "100").summary == {"configured": 1}
+    assert data(api, rate) == right
+
+    forged(FORGED["another provider's"])
+    rates.tell("ecb", status(500))
+    ran = fetch(*arguments)
+    assert (ran.exit_code, ran.summary) == (1, {"unavailable": 1, "unusable": 2})
+    assert ran.results[0]["reason"].startswith("the ConfigMap stays as it is: ecb cannot be had")
 
 
 def test_one_configmap_from_the_command_line(api: Api, fetch: Run) -> None:
