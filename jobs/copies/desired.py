@@ -17,12 +17,15 @@ from jobs.kit.model import Finding, ObjectKey, Severity
 from jobs.kit.objects import Content, Digested, Object, Resource
 from jobs.kit.selectors import glob_matcher
 
-# Each belongs to one namespace or one tool: a copy of it is of no use, or does harm.
+# By how types of Secrets begin. The cluster or Helm acts on them: a copy is a credential for the cluster, or a release.
+# All types of core: https://kubernetes.io/docs/concepts/configuration/secret/#secret-types
 NEVER_COPIED = {
     "kubernetes.io/service-account-token": "service-account tokens are never copied",
-    "helm.sh/release.v1": "Helm releases are never copied",
+    "bootstrap.kubernetes.io/": "bootstrap tokens are never copied",
+    "helm.sh/": "Helm releases are never copied",
 }
 _ROOT_CA = "kube-root-ca.crt"
+_HELM_RELEASE = "sh.helm.release."  # also a ConfigMap: https://helm.sh/docs/topics/advanced/#configmap-storage-backend
 
 
 class Candidate(NamedTuple):
@@ -94,7 +97,14 @@ def _why_no_source(source: Object) -> str:
         return "was made by kube-chores: a copy is never a source"
     if source.name == _ROOT_CA:
         return "every namespace has its own kube-root-ca.crt"
-    return NEVER_COPIED.get(source.content.type, "") if source.content else ""
+    if source.name.startswith(_HELM_RELEASE):
+        return NEVER_COPIED["helm.sh/"]
+    return why_never_copied(source.content.type) if source.content else ""
+
+
+def why_never_copied(kind: str) -> str:
+    """Return why Secrets of this type are never copied; empty if they are."""
+    return next((why for beginning, why in NEVER_COPIED.items() if kind.startswith(beginning)), "")
 
 
 def places(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from jobs.copies import mistakes
-from jobs.copies.desired import NEVER_COPIED, Desired, Place, invalid_sources
+from jobs.copies.desired import Desired, Place, invalid_sources, why_never_copied
 from jobs.copies.rules import RuleStatus
 from jobs.copies.seen import KINDS, NAME, Seen, Settings
 from jobs.kit import stamps
@@ -174,7 +174,7 @@ def _is_source(key: ObjectKey, actual: Header, seen: Seen) -> bool:
 
 def _why_not_adopted(actual: Header, content: Content | Digested, desired: Desired) -> str:
     """Return why adopting would take something from its owner, or would need a delete; empty if it would not."""
-    if content.type in NEVER_COPIED:
+    if why_never_copied(content.type):
         return f"it is of type {content.type}"
     if any(owner.controller for owner in actual.owners):
         return "a controller owns it"

@@ -46,7 +46,7 @@ OTHER_STAMPS: Sequence[Mapping[str, str]] = (
     {**STAMP, "kubechores.dev/rule-namespace": "elsewhere"},
     {**STAMP, "kubechores.dev/job": "fetch-rates"},
 )
-NEVER_ADOPTED = ("kubernetes.io/service-account-token", "helm.sh/release.v1")
+NEVER_ADOPTED = ("kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1")
 PROFILE = settings(
     max_examples=100,
     derandomize=True,
@@ -70,7 +70,9 @@ def optional(**fields: Any) -> st.SearchStrategy[Object]:
 
 LABELS = optional(copyrator="true", stage="prod")
 CONFIGMAP = st.tuples(optional(data={"a": "1"}), optional(binaryData={"b": "AAEC"}), optional(immutable=True))
-SECRET_TYPES = some("Opaque", "Opaque", "kubernetes.io/tls", "helm.sh/release.v1", "example.com/own")
+SECRET_TYPES = some(
+    "Opaque", "Opaque", "kubernetes.io/tls", "bootstrap.kubernetes.io/token", "helm.sh/release.v1", "example.com/own"
+)
 
 
 @st.composite

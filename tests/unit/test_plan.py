@@ -182,7 +182,9 @@ def test_a_copy_is_never_a_source() -> None:
     assert "never a source" in only(told).reason
 
 
-@pytest.mark.parametrize("kind", ["kubernetes.io/service-account-token", "helm.sh/release.v1"])
+@pytest.mark.parametrize(
+    "kind", ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1"]
+)
 def test_secrets_that_belong_to_one_namespace_or_tool_are_no_sources(kind: str) -> None:
     spec = Spec("secret", SELECTOR, ("home",))
     query = SourceQuery("secret", "home", SELECTOR.query())

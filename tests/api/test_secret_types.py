@@ -1,0 +1,109 @@
+"""Which types of Secrets sync-copies copies, on both API servers: docs/sync-copies.md has the same as a table."""
+
+from __future__ import annotations
+
+import json
+import re
+from fnmatch import fnmatch
+
+import pytest
+
+from jobs.kit import stamps
+from tests.api.conftest import Run
+from tests.apis import Api, Object
+from tests.canary import canary
+from tests.manifests import ROOT
+from tests.worlds import at, configmap, content, encoded, rule, secret
+
+CORE: dict[str, tuple[str, ...]] = {
+    "Opaque": ("key",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/basic-auth": ("username", "password"),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+}
+NEVER_COPIED = {
+    "kubernetes.io/service-account-token": "service-account tokens are never copied",
+    "bootstrap.kubernetes.io/token": "bootstrap tokens are never copied",
+    "bootstrap.kubernetes.io/other": "bootstrap tokens are never copied",
+    "helm.sh/release.v1": "Helm releases are never copied",
+    "helm.sh/release.v2": "Helm releases are never copied",
+}
+
+
+def of_type(namespace: str, name: str, kind: str, *keys: str) -> Object:
+    """A Secret of a type that the rules select."""
+    value = json.dumps({"auths": {"registry.example.com": {"auth": canary()}}}) if "docker" in kind else canary()
+    made = secret(namespace, name, type=kind, data={key: encoded(value) for key in keys or ("key",)})
+    annotations = {"kubernetes.io/service-account.name": "reader"} if "service-account" in kind else {}
+    return {**made, "metadata": {**made["metadata"], "annotations": annotations}}
+
+
+@pytest.mark.parametrize("kind", [*CORE, "example.com/own"])
+def test_a_secret_is_copied_with_its_type(api: Api, sync: Run, kind: str) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(of_type(home, "login", kind, *CORE.get(kind, ())))
+    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
+
+    assert sync().summary == {"created": 1}
+    assert content(api.get(at(team, source))) == content(source)
+
+
+@pytest.mark.parametrize("kind", NEVER_COPIED)
+def test_a_secret_on_which_the_cluster_or_helm_acts_is_never_copied(api: Api, sync: Run, kind: str) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader", "namespace": home}})
+    source = api.create(of_type(home, "login", kind))
+    copied = api.create(secret(home, "other"))
+    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
+
+    ran = sync("-v")
+
+    assert (ran.exit_code, ran.summary) == (0, {"created": 1, "skipped": 1})
+    assert [each["reason"] for each in ran.results if each["code"] == "skipped"] == [NEVER_COPIED[kind]]
+    assert (api.get(at(team, source)), bool(api.get(at(team, copied)))) == (None, True)
+
+
+@pytest.mark.parametrize("kind", ["bootstrap.kubernetes.io/token", "helm.sh/release.v2"])
+def test_a_source_that_is_recreated_with_such_a_type_loses_its_copies(api: Api, sync: Run, kind: str) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(secret(home))
+    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
+    sync()
+    api.delete(source)
+    api.create(of_type(home, "login", kind))
+
+    assert sync().summary == {"deleted": 1}
+    assert api.get(at(team, source)) is None
+
+
+def test_a_copy_of_a_bootstrap_token_that_an_older_version_made_is_deleted(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    token = api.create(of_type(home, "token", "bootstrap.kubernetes.io/token"))
+    api.create(secret(home))
+    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
+    stamp = stamps.stamp("sync-copies", "kube-chores", "logins", f"{home}/token", "v1:old")
+    metadata = {"labels": dict(stamp.labels), "annotations": dict(stamp.annotations)}
+    copy = of_type(team, "token", "bootstrap.kubernetes.io/token")
+    api.create({**copy, "metadata": {**copy["metadata"], **metadata}})
+
+    assert sync().summary == {"created": 1, "deleted": 1}
+    assert api.get(at(team, token)) is None
+
+
+def test_a_helm_release_in_a_configmap_is_never_copied(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    release = api.create(configmap(home, "sh.helm.release.v1.shop.v1"))
+    api.create(rule("settings", home, f"*-{api.token}"))
+
+    assert sync("-v").summary == {"skipped": 1}
+    assert api.get(at(team, release)) is None
+
+
+def test_the_table_of_types_says_what_is_tested() -> None:
+    text = (ROOT / "docs" / "sync-copies.md").read_text()
+    table = re.findall(r"^\| `(\S+/\S+|Opaque)` \| (yes|no): ", text, re.MULTILINE)
+    rows = {kind: next(answer for pattern, answer in table if fnmatch(kind, pattern)) for kind in CORE | NEVER_COPIED}
+
+    assert rows == {kind: "yes" if kind in CORE else "no" for kind in rows}
