@@ -7,6 +7,7 @@ verdicts.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -17,11 +18,22 @@ import click
 from jobs.kit import options
 from jobs.kit.cluster import Cluster, InvalidObject, apart, whole
 from jobs.kit.conditions import Statement, event, new_condition
+from jobs.kit.connect import Connection
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Action, Finding, Need, ObjectKey, Outcome, Plan, Result, Severity
-from jobs.kit.objects import CONFIGMAPS, NAMESPACES, SECRETS, NamespaceObject, PartialObject, Resource, string_map
+from jobs.kit.objects import (
+    CONFIGMAPS,
+    NAMESPACES,
+    SECRETS,
+    NamespaceObject,
+    PartialObject,
+    Resource,
+    is_name,
+    string_map,
+)
 from jobs.kit.runner import Job, run
 from jobs.rolls.baseline import OPT_IN
+from jobs.rolls.key import KEY_NAME, Key, filling, unnamed
 from jobs.rolls.seen import NAME, Seen, Settings
 from jobs.rolls.verdicts import judge, unreadable, within_budget
 from jobs.rolls.workloads import KINDS, Workload
@@ -33,13 +45,16 @@ _LONGEST_ANSWER = 40
 _RESOURCES = {resource.kind: resource for resource in (*KINDS, CONFIGMAPS, SECRETS)}
 
 
-def settings(run_options: options.RunOptions, given: Mapping[str, Any]) -> Settings:
-    """Return the settings."""
+def settings(connection: Connection, run_options: options.RunOptions, given: Mapping[str, Any]) -> Settings:
+    """Return the settings. In a pod the key is in the namespace of the pod, whatever namespace is given."""
+    own = connection.pod_namespace
     return Settings(
         run_options.namespace or "",
         timedelta(seconds=given["settle"]),
         timedelta(seconds=given["cool_down"]),
         given["max_rolls"],
+        given["key_secret"] or (ObjectKey(SECRETS.kind, KEY_NAME, own) if own else None),
+        secrets.token_hex(32),
         diff=run_options.diff,
         verbose=run_options.verbose,
     )
@@ -70,7 +85,8 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
         for key in asking
         if key.namespace not in active
     ]
-    return Seen(opted_in, (*failures, *going))
+    no_key = None if settings.key_secret else unnamed()
+    return Seen(opted_in, (*failures, *going), settings.key_secret, settings.new_key, no_key)
 
 
 def _asking(
@@ -127,7 +143,15 @@ def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
         tuple(sorted(needs)),
         {"workloads": len(seen.opted_in), "sources": len(seen.sources)},
         "" if seen.opted_in or seen.failures else f"no workload in {where} has the annotation {OPT_IN}",
+        first=_first(seen),
     )
+
+
+def _first(seen: Seen) -> tuple[Finding, ...]:
+    """Return the finding that the key is to be written, which fingerprints of Secrets depend on."""
+    if seen.key_secret and isinstance(seen.key, Key) and seen.key.unfilled:
+        return (filling(seen.key_secret, seen.key),)
+    return ()
 
 
 def events(
@@ -145,6 +169,15 @@ def events(
 def _event(workload: Workload, reason: str, now: datetime) -> Mapping[str, Any]:
     told = new_condition("Rolled", "True", "ConfigChanged", f"{reason}: pods are replaced, as the update strategy says")
     return event(workload.key, _RESOURCES[workload.key.kind].api_version, workload.uid, told, now)
+
+
+def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str | None) -> ObjectKey | None:
+    if value is None:
+        return None
+    namespace, slash, name = value.partition("/")
+    if not slash or not is_name(name) or not is_name(namespace):
+        raise click.BadParameter(f"{value!r} is not NAMESPACE/NAME.")
+    return ObjectKey(SECRETS.kind, name, namespace)
 
 
 @click.command(NAME)
@@ -172,6 +205,12 @@ def _event(workload: Workload, reason: str, now: datetime) -> Mapping[str, Any]:
     metavar="N",
     help="Roll at most N workloads in one run; the next runs roll the others.",
 )
+@options.option(
+    "--key-secret",
+    metavar="NAMESPACE/NAME",
+    callback=_key_secret,
+    help=f"Secret with the key of fingerprints of Secrets; default in a pod is {KEY_NAME} of its namespace.",
+)
 @options.run_options("Look at the workloads of this namespace; default is all.")
 @click.pass_context
 def command(context: click.Context, /, options: options.RunOptions, **given: Any) -> None:
@@ -192,7 +231,7 @@ def command(context: click.Context, /, options: options.RunOptions, **given: Any
     job = Job(
         NAME,
         _RESOURCES,
-        lambda _connection: settings(options, given),
+        lambda connection: settings(connection, options, given),
         observe,
         plan,
         events,

@@ -8,11 +8,20 @@ from __future__ import annotations
 from typing import Any
 
 from tests.apis import Api, Object, wait_for
+from tests.canary import canary
+from tests.worlds import encoded
 
 OPT_IN = "kubechores.dev/roll-on-config-change"
 BASELINE = "kubechores.dev/config-baseline"
 MARK = "kubechores.dev/config"
 KINDS = ("Deployment", "StatefulSet", "DaemonSet")
+KEY: Object = {
+    "apiVersion": "v1",
+    "kind": "Secret",
+    "metadata": {"name": "roll-workloads-key", "namespace": "kube-chores"},
+}
+# Where a run outside a pod finds the key.
+KEY_ENV = {"CHORES_KEY_SECRET": "kube-chores/roll-workloads-key"}
 # One reference of each sort.
 FROM_A_VOLUME: Object = {"volumes": [{"name": "config", "configMap": {"name": "settings"}}]}
 
@@ -60,6 +69,12 @@ def _is_settled(found: Object | None) -> bool:
     status = found.get("status", {})
     seen = status.get("observedGeneration") == found["metadata"]["generation"]
     return bool(seen and status.get("currentRevision") == status.get("updateRevision"))
+
+
+def set_key(api: Api, value: str | None = "") -> None:
+    """Write the key of fingerprints, a new one unless told; None empties its Secret, as it is shipped."""
+    data = None if value is None else {"key": encoded(value or canary("-" * 20))}
+    api.patch(KEY, {"data": data})
 
 
 def marks(found: Object | None) -> tuple[str | None, str | None]:

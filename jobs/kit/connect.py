@@ -66,7 +66,8 @@ class Endpoint:
 class Connection:
     """An endpoint, the namespace that goes with it, and where it was found (`in_pod`, or a kubeconfig's `context`).
 
-    `as_user` is the user that requests impersonate, if any.
+    `as_user` is the user that requests impersonate, if any. `pod_namespace` is the namespace of the pod, also where the
+    run is given another `namespace`.
     """
 
     endpoint: Endpoint
@@ -74,6 +75,7 @@ class Connection:
     context: str = ""
     in_pod: bool = False
     as_user: str = ""
+    pod_namespace: str = ""
 
 
 @dataclass(frozen=True)
@@ -371,7 +373,7 @@ def _from_pod(environ: Mapping[str, str], service_account: Path, acting: Imperso
     # Read again and again: the kubelet replaces the token before it expires.
     authorization = _cached(lambda: _bearer(_read(token), f"the pod's service account: {token}"))
     endpoint = Endpoint(server, authorization, ca_file=str(ca), impersonation=acting.headers())
-    return Connection(endpoint, namespace, in_pod=True, as_user=acting.user)
+    return Connection(endpoint, namespace, in_pod=True, as_user=acting.user, pod_namespace=namespace)
 
 
 def _read(path: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from jobs.kit.model import ExitCode, Severity
+from jobs.kit.model import ExitCode, ObjectKey, Severity
 from jobs.kit.text import Lines, visible
 
 # The authorizer's sentence; a 403 of quota, admission or a terminating namespace reads otherwise.
@@ -98,6 +98,15 @@ class CredentialsError(ApiError):
 
     def __init__(self, message: str) -> None:
         super().__init__(0, message)
+
+
+class UnwrittenError(ApiError):
+    """An object that others depend on could not be written; the exit code is that of the write."""
+
+    exit_code = ExitCode.DONE
+
+    def __init__(self, key: ObjectKey) -> None:
+        super().__init__(0, f"{key} could not be written")
 
 
 class InvalidObjectError(ApiError):

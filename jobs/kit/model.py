@@ -133,7 +133,8 @@ class Plan:
     numbers of the summary line by plural noun, in its order; `note` is said where nothing is to do. `wanted` counts by
     kind the objects that custom resources ask for, `places` by custom resource how many it asks for. `by_subject` has
     the text of the report told custom resource by custom resource, the worst first. `waits` is whether a later look may
-    see what the next step hangs on, though nothing is written.
+    see what the next step hangs on, though nothing is written. `first` are findings whose writes the others depend on:
+    these are made before the objects are read and the plan is made again.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -147,6 +148,7 @@ class Plan:
     urls: tuple[str, ...] = ()
     by_subject: bool = False
     waits: bool = False
+    first: tuple[Finding, ...] = ()
 
 
 class Outcome(str, Enum):

@@ -23,7 +23,14 @@ from jobs.kit.brakes import hold_deletes
 from jobs.kit.cluster import Cluster, error_of
 from jobs.kit.conditions import Statement
 from jobs.kit.connect import Connection, connect
-from jobs.kit.errors import ApiError, ChoresError, ConfigurationError, InvalidObjectError, UnreachableError
+from jobs.kit.errors import (
+    ApiError,
+    ChoresError,
+    ConfigurationError,
+    InvalidObjectError,
+    UnreachableError,
+    UnwrittenError,
+)
 from jobs.kit.model import Action, Brake, ExitCode, Finding, Need, ObjectKey, Outcome, Plan, Result, Severity
 from jobs.kit.objects import MANAGER, NAMESPACES, Resource
 from jobs.kit.options import RunOptions, variable
@@ -184,6 +191,7 @@ class _Run(Generic[Settings, Seen]):
     def go(self) -> tuple[Plan, Sequence[Result]]:
         """Return the plan and what became of each of its findings, in the plan's order."""
         plan, seen = self._look()
+        first, plan, seen = self._write_first(plan, seen)
         results, contested = self._apply(plan.findings)
         if self.job.steps and self.options.dry_run is DryRun.NONE:
             plan, seen, results = self._step_on(plan, seen, [*results, *contested])
@@ -192,12 +200,30 @@ class _Run(Generic[Settings, Seen]):
         else:
             settled, seen = self._look_at(contested, seen)
             results += settled
+        results += first
         results.sort(key=lambda result: (result.finding.object, result.finding.code))
         return plan, [*results, *self._state(seen, plan, results)]
 
     def _look(self) -> tuple[Plan, Seen]:
         plan, seen = self._settle(self.job.observe(self.cluster, self.settings))
         return hold_deletes(plan, self.job.max_deletes), seen
+
+    def _write_first(self, plan: Plan, seen: Seen) -> tuple[list[Result], Plan, Seen]:
+        """Write what the other findings depend on, read it again, and plan again.
+
+        What is still to be written then is not tried again, and counts as unreadable.
+        """
+        results, contested = self._apply(plan.first)
+        if not plan.first or self.options.dry_run is not DryRun.NONE:
+            return [*results, *_failed(contested)], plan, seen
+        plan, seen = self._settle(self._look_up(seen, [Need(finding.object) for finding in plan.first]))
+        unwritten = {finding.object for finding in plan.first}
+        if unwritten:
+            documents = {Need(key): Document(error=UnwrittenError(key)) for key in unwritten}
+            plan, seen = self._settle(seen.looked_up(documents, {}))
+        results += [_found_done(result) for result in contested if result.finding.object not in unwritten]
+        results += _failed([result for result in contested if result.finding.object in unwritten])
+        return [_lost(r) if r.finding.object in unwritten else r for r in results], plan, seen
 
     def _look_at(self, contested: list[Result], seen: Seen) -> tuple[list[Result], Seen]:
         """Read what somebody else wrote first, or whose answer was lost, and write what is still to be written."""
@@ -327,6 +353,13 @@ def _not_seen(job: str, error: ChoresError) -> Result:
 def _failed(results: Sequence[Result]) -> list[Result]:
     """Return the results; what is contested to the end failed."""
     return [r._replace(outcome=Outcome.FAILED) if r.outcome is Outcome.CONTESTED else r for r in results]
+
+
+def _lost(result: Result) -> Result:
+    """Return the result of a write that is still to be made, though the server may have accepted it."""
+    if result.outcome is not Outcome.DONE:
+        return result
+    return result._replace(outcome=Outcome.FAILED, exit_code=ExitCode.FAILED)
 
 
 def _is_create(result: Result) -> bool:

@@ -10,8 +10,10 @@ from typing import TypeVar
 
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Finding, Need, ObjectKey
+from jobs.kit.objects import SECRETS
 from jobs.kit.runner import Document
 from jobs.kit.web import Page
+from jobs.rolls.key import Key, read
 from jobs.rolls.sources import Source, source
 from jobs.rolls.workloads import KINDS, Workload, workload
 
@@ -22,12 +24,17 @@ _WORKLOADS = {resource.kind for resource in KINDS}
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run is told. `namespace` empty is all of them."""
+    """What one run is told. `namespace` empty is all of them.
+
+    `key_secret` is where the key of fingerprints is, if that is known, and `new_key` the one to write if it is empty.
+    """
 
     namespace: str = ""
     settle: timedelta = timedelta()
     cool_down: timedelta = timedelta()
     max_rolls: int = 1
+    key_secret: ObjectKey | None = None
+    new_key: str = field(default="", repr=False)
     diff: bool = False
     verbose: bool = False
 
@@ -37,11 +44,15 @@ class Seen:
     """What was read.
 
     `opted_in` are the workloads that ask for it, in active namespaces; what was read of them is in `workloads`, what
-    they use in `sources`. None is one that is not there.
+    they use in `sources`. None is one that is not there. `key` is the key of the fingerprints of Secrets, or why there
+    is none; None until it is read from `key_secret`, which is before any Secret. `new_key` is the one to write there.
     """
 
     opted_in: tuple[ObjectKey, ...]
     failures: tuple[Finding, ...] = ()
+    key_secret: ObjectKey | None = None
+    new_key: str = field(default="", repr=False)
+    key: Key | ApiError | None = None
     workloads: Mapping[ObjectKey, Workload | ApiError | None] = field(default_factory=dict)
     sources: Mapping[ObjectKey, Source | ApiError | None] = field(default_factory=dict)
 
@@ -54,14 +65,25 @@ class Seen:
         workloads: dict[ObjectKey, Workload | ApiError | None] = {}
         sources: dict[ObjectKey, Source | ApiError | None] = {}
         used = self._used_keys()
+        key = self._key(documents)
         for need, document in documents.items():
             if need.key.kind in _WORKLOADS:
                 workloads[need.key] = _read(document, partial(workload, need.key))
-            else:
-                sources[need.key] = _read(document, partial(source, need.key.kind, used.get(need.key, frozenset())))
-        stale = {key.namespace for key in workloads}
-        kept = {key: each for key, each in self.sources.items() if key.namespace not in stale}
-        return replace(self, workloads={**self.workloads, **workloads}, sources={**kept, **sources})
+            elif need.key != self.key_secret or (need.key in used and isinstance(key, Key)):
+                keys = used.get(need.key, frozenset())
+                sources[need.key] = _read(document, partial(source, need.key.kind, keys, key=key))
+        stale = {each.namespace for each in workloads}
+        kept = {each: found for each, found in self.sources.items() if each.namespace not in stale}
+        if not _is_same(key, self.key):
+            kept = {each: found for each, found in kept.items() if each.kind != SECRETS.kind}
+        return replace(self, key=key, workloads={**self.workloads, **workloads}, sources={**kept, **sources})
+
+    def _key(self, documents: Mapping[Need, Document]) -> Key | ApiError | None:
+        """Return the key as it is known with these documents."""
+        for need, document in documents.items():
+            if need.key == self.key_secret:
+                return read(need.key, document.body, document.error, self.new_key)
+        return self.key
 
     def _used_keys(self) -> Mapping[ObjectKey, frozenset[str]]:
         """Return the keys that workloads name, by ConfigMap or Secret."""
@@ -73,6 +95,13 @@ class Seen:
                 key = ObjectKey(reference.kind, reference.name, each.key.namespace)
                 found[key] = found.get(key, frozenset()).union(reference.named_keys)
         return found
+
+
+def _is_same(one: Key | ApiError | None, other: Key | ApiError | None) -> bool:
+    """Whether digests of the one key are those of the other; a key that was written meanwhile is."""
+    if isinstance(one, Key) and isinstance(other, Key):
+        return one.value == other.value
+    return one is other
 
 
 def _read(document: Document, reduced: Callable[[bytes], Reduced]) -> Reduced | ApiError | None:

@@ -6,13 +6,15 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 
 import msgspec
 from msgspec import Raw, Struct
 
 from jobs.kit.decoding import decode, decode_map
-from jobs.kit.errors import InvalidObjectError
+from jobs.kit.errors import ApiError, InvalidObjectError
 from jobs.kit.objects import SECRETS
+from jobs.rolls.key import Key
 from jobs.rolls.references import Reference
 
 _LONG_ENOUGH = 32  # hexadecimal digits: 128 bits
@@ -55,17 +57,21 @@ class _Document(Struct, rename="camel"):
         return "_Document()"
 
 
-def source(kind: str, keys: frozenset[str], body: bytes) -> Source:
+def source(kind: str, keys: frozenset[str], body: bytes, key: Key | ApiError | None = None) -> Source:
     """Return a ConfigMap or Secret, from its JSON, reduced to what says whether one of these `keys` changed, or any.
 
-    Digests of a Secret are keyed with its uid: annotations of workloads are widely readable, and a plain hash of a
-    short password could be guessed by who reads it. The uid is 122 random bits that such a reader does not see.
+    Digests of a Secret need the key: annotations of workloads are widely readable, and who knows how a digest is made
+    finds a short password by trying. The uid is part of them, or a tenant could compare another Secret's digests with
+    those of values that he writes into his own.
     """
     document = decode(body, _Document)
-    key = document.metadata.uid if kind == SECRETS.kind else ""
     fields = {"data": document.data, "binaryData": document.binary_data}
+    digest = _unkeyed
+    if kind == SECRETS.kind:
+        assert isinstance(key, Key), "the key is read before Secrets"
+        digest = partial(key.digest, document.metadata.uid)
     digests = {
-        name: _digest(key, field, name, value or "")
+        name: digest(field, name, value or "")
         for field, values in fields.items()
         for name, value in (values or {}).items()
     }
@@ -73,8 +79,8 @@ def source(kind: str, keys: frozenset[str], body: bytes) -> Source:
     return Source(_fingerprint(digests), keys, used, _changed(document.metadata))
 
 
-def _digest(key: str, *parts: str) -> str:
-    return hmac.new(key.encode(), "\0".join(parts).encode(), hashlib.sha256).hexdigest()
+def _unkeyed(*parts: str) -> str:
+    return hmac.new(b"", "\0".join(parts).encode(), hashlib.sha256).hexdigest()
 
 
 def _changed(metadata: _Metadata) -> datetime | None:

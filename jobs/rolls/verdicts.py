@@ -11,8 +11,10 @@ from msgspec import Struct, field, structs
 from jobs.kit.decoding import decode
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Action, Change, Finding, Fix, Need, ObjectKey, Severity
+from jobs.kit.objects import SECRETS
 from jobs.rolls import baseline
 from jobs.rolls.baseline import BASELINE, ROLLED, Baseline
+from jobs.rolls.key import Key
 from jobs.rolls.references import Reference
 from jobs.rolls.seen import Seen, Settings
 from jobs.rolls.sources import Source, fingerprint, missing
@@ -84,10 +86,17 @@ def judge(key: ObjectKey, seen: Seen, settings: Settings, now: datetime) -> Find
     if isinstance(found, ApiError):
         return unreadable(key, "it", found)
     places = {each: _place(found, each) for each in found.references if each.can_be}
+    uses_secrets = any(each.kind == SECRETS.kind for each in places)
+    if uses_secrets and isinstance(seen.key, ApiError):
+        return unreadable(key, "the key of fingerprints of Secrets", seen.key)
+    if uses_secrets and seen.key is None:
+        assert seen.key_secret, "without it there is an error"
+        return [Need(seen.key_secret)]
     if unread := [place for each, place in places.items() if not _is_known(each, place, seen)]:
         return [Need(place) for place in unread]
     sources = {each: seen.sources[places[each]] if each in places else None for each in found.references}
-    return _judge(found, sources, settings, now)
+    key_id = seen.key.id if uses_secrets and isinstance(seen.key, Key) else ""
+    return _judge(found, sources, key_id, settings, now)
 
 
 def _is_known(reference: Reference, place: ObjectKey, seen: Seen) -> bool:
@@ -100,7 +109,11 @@ def _place(workload: Workload, reference: Reference) -> ObjectKey:
 
 
 def _judge(
-    workload: Workload, sources: Mapping[Reference, Source | ApiError | None], settings: Settings, now: datetime
+    workload: Workload,
+    sources: Mapping[Reference, Source | ApiError | None],
+    key_id: str,
+    settings: Settings,
+    now: datetime,
 ) -> Finding | None:
     key = workload.key
     for reference, source in sources.items():
@@ -111,28 +124,30 @@ def _judge(
         return _finding("held", key, f"new pods would not start: {', '.join(lacks)}")
     actual = {each.used: fingerprint(each, source) for each, source in readable.items()}
     before = baseline.parse(workload.baseline, workload.uid)
-    if before is None or before.sources.keys() != actual.keys():
-        return _adopted(workload, before, actual)
+    if before is None or before.key != key_id or before.sources.keys() != actual.keys():
+        rolled_at = before.rolled_at if before else None
+        return _adopted(workload, before, baseline.of(workload.uid, actual, key_id, rolled_at))
     changed = [each for each in readable if each.used in before.changed(actual)]
     if not changed:
         return None
     what = f"{', '.join(map(str, changed))} changed"
     if why := workload.hold or _too_soon({each: readable[each] for each in changed}, before, settings, now):
         return _finding("held", key, f"{what}, but {why}")
-    return _rolled(workload, what, before, baseline.of(workload.uid, actual, now))
+    return _rolled(workload, what, before, baseline.of(workload.uid, actual, key_id, now))
 
 
-def _adopted(workload: Workload, before: Baseline | None, actual: Mapping[str, str]) -> Finding:
-    why = "uses other config than before" if before else "its config was not known before"
-    fix = Fix(
-        Action.ANNOTATE,
-        Marked(
-            workload.uid,
-            workload.resource_version,
-            baseline.of(workload.uid, actual, before.rolled_at if before else None).encode(),
-        ),
-    )
-    return structs.replace(_finding("adopted", workload.key, f"{why}: taken as it is, no pod restarts"), fix=fix)
+def _adopted(workload: Workload, before: Baseline | None, after: Baseline) -> Finding:
+    fix = Fix(Action.ANNOTATE, Marked(workload.uid, workload.resource_version, after.encode()))
+    reason = f"{_why_adopted(before, after)}: taken as it is, no pod restarts"
+    return structs.replace(_finding("adopted", workload.key, reason), fix=fix)
+
+
+def _why_adopted(before: Baseline | None, after: Baseline) -> str:
+    if before is None:
+        return "its config was not known before"
+    if before.sources.keys() != after.sources.keys():
+        return "uses other config than before"
+    return "its baseline was made with another key"
 
 
 def _too_soon(changed: Mapping[Reference, Source | None], before: Baseline, settings: Settings, now: datetime) -> str:

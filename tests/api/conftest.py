@@ -18,6 +18,7 @@ from tests.mirrors import Mirrors
 from tests.rates import RatesServer, serve
 from tests.registries import Registries
 from tests.registries import serve as registries_served
+from tests.workloads import KEY_ENV, set_key
 
 Run = Callable[..., "Ran"]
 
@@ -70,8 +71,9 @@ def fetch(api: Api, installed: Path, rates: RatesServer) -> Run:
 
 @pytest.fixture
 def roll(api: Api, installed: Path) -> Run:
-    """Run roll-workloads with the rights of the shipped ServiceAccount, waiting for nothing."""
-    run = runs("roll-workloads", api.service_account_kubeconfig("kube-chores", "roll-workloads"))
+    """Run roll-workloads with the rights of the shipped ServiceAccount and a key, waiting for nothing."""
+    set_key(api)
+    run = runs("roll-workloads", api.service_account_kubeconfig("kube-chores", "roll-workloads"), KEY_ENV)
     return lambda *arguments, **given: run("--settle", "0", "--cool-down", "0", *arguments, **given)
 
 
@@ -124,7 +126,8 @@ def runs(job: str, account: Path, env: Mapping[str, str] | None = None) -> Run:
 
     def run(*arguments: str, output: str = "json", kubeconfig: Path = account, **given: Any) -> Ran:
         command = [job, "-o", output, *arguments]
-        done = CliRunner().invoke(chores, command, env={**(env or {}), "KUBECONFIG": str(kubeconfig)}, **given)
+        set_to = {**(env or {}), **given.pop("env", {}), "KUBECONFIG": str(kubeconfig)}
+        done = CliRunner().invoke(chores, command, env=set_to, **given)
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception
         return Ran(done.exit_code, done.stdout, done.stderr)

@@ -33,6 +33,7 @@ class Right:
     resource: str
     verb: str
     namespace: str = ""
+    name: str = ""
 
     def __str__(self) -> str:
         return f"{self.job}: {self.verb} {self.resource}"
@@ -60,6 +61,7 @@ def rights() -> list[Right]:
             resource,
             verb,
             role["metadata"].get("namespace", ""),
+            "".join(each.get("resourceNames", ())),
         )
         for role in roles
         for each in role["rules"]
@@ -138,13 +140,17 @@ def test_without_the_list_of_configmaps_nothing_is_decided(api: Api, fetch: Run,
 
 
 def drop(api: Api, right: Right) -> None:
-    """Take one verb of one resource from its role, and wait until the authorizer knows."""
-    found = next(o for o in SHIPPED if (o["kind"], o["metadata"]["name"]) == (right.kind, right.role))
-    rules = [{**each, "verbs": list(each["verbs"])} for each in found["rules"]]
-    for each in rules:
-        if right.resource in each["resources"]:
-            each["verbs"].remove(right.verb)
-    api.patch(found, {"rules": [each for each in rules if each["verbs"]]})
+    """Take one verb of one resource from each role of the job that gives it, and wait until the authorizer knows."""
+    same = [
+        each for each in rights() if (each.job, each.resource, each.verb) == (right.job, right.resource, right.verb)
+    ]
+    for kind, role in sorted({(each.kind, each.role) for each in same}):
+        found = next(o for o in SHIPPED if (o["kind"], o["metadata"]["name"]) == (kind, role))
+        rules = [{**each, "verbs": list(each["verbs"])} for each in found["rules"]]
+        for each in rules:
+            if right.resource in each["resources"]:
+                each["verbs"].remove(right.verb)
+        api.patch(found, {"rules": [each for each in rules if each["verbs"]]})
     wait_for(lambda: not allowed(api, right), f"the authorizer to forget {right}")
 
 
@@ -152,7 +158,7 @@ def allowed(api: Api, right: Right) -> bool:
     resource, _, subresource = right.resource.partition("/")
     group = GROUPS.get(resource, "")
     attributes = {"verb": right.verb, "group": group, "resource": resource, "subresource": subresource}
-    attributes["namespace"] = right.namespace
+    attributes |= {"namespace": right.namespace, "name": right.name}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",

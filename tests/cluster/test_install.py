@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.api.conftest import runs
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import programs
 from tests.manifests import ROOT, load
+from tests.workloads import KEY, KEY_ENV, set_key, workload
+from tests.worlds import secret
 
 CRONJOBS = ROOT / "cronjobs"
 # The alert is for a cluster with the Prometheus operator, whose CRD is not ours to bring.
@@ -56,6 +59,24 @@ def test_an_install_can_be_applied_again_without_change(api: Api) -> None:
     kubectl(api, "apply", "-k", str(CRONJOBS))
     again = kubectl(api, "apply", "-k", str(CRONJOBS)).splitlines()
     assert [line for line in again if not line.endswith(" unchanged")] == []
+
+
+@pytest.mark.parametrize("how", [(), ("--server-side", "--force-conflicts")])
+def test_an_install_that_is_applied_again_keeps_the_key(api: Api, installed: Path, how: tuple[str, ...]) -> None:
+    roll = runs("roll-workloads", api.service_account_kubeconfig("kube-chores", "roll-workloads"), KEY_ENV)
+    set_key(api, None)
+    kubectl(api, "apply", *how, "-k", str(CRONJOBS))
+    space = api.namespace("shop")
+    api.create(secret(space))
+    api.create(workload(space, pod={"volumes": [{"name": "login", "secret": {"secretName": "login"}}]}))
+    assert roll().summary == {"annotated": 1, "configured": 1}
+    before = api.get(KEY)
+    assert before and before["data"]["key"]
+
+    kubectl(api, "apply", *how, "-k", str(CRONJOBS))
+
+    assert (api.get(KEY) or {})["data"] == before["data"]
+    assert roll().summary == {"unchanged": 1}
 
 
 def test_without_secrets_is_all_but_the_rights_on_secrets(api: Api) -> None:

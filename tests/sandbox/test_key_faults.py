@@ -1,0 +1,94 @@
+"""The key of roll-workloads when it cannot be read or written, and when another run writes it at the same time."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from jobs.__main__ import chores
+from jobs.kit import runner
+from jobs.kit.connect import Connection, Endpoint
+from kubesandbox import Fault
+from tests.apis import sandbox_api
+from tests.fault_world import Built, World
+from tests.workloads import KEY, set_key
+
+pytestmark = pytest.mark.parametrize("built", ["roll-workloads-first"], indirect=True)
+PATH = "/api/v1/namespaces/kube-chores/secrets/roll-workloads-key"
+
+
+def key_of(world: World) -> str:
+    (found,) = [obj for key, obj in world.stored("secrets").items() if key[2] == KEY["metadata"]["name"]]
+    return b64decode((found.get("data") or {}).get("key", "")).decode()
+
+
+def test_of_two_first_runs_one_fills_the_key_and_both_use_it(built: Built) -> None:
+    with built.serve() as world:
+        world.sandbox.inject(Fault("PUT", kind="call-before", call=world.run_elsewhere))
+        ran = world.run()
+
+        assert (ran.exit_code, ran.summary["configured"]) == (0, 1)
+        assert [each.status for each in world.writes() if each.method == "PUT"].count(200) == 1
+        assert world.run().summary == {"unchanged": 3}
+
+
+def test_a_secret_that_somebody_labels_meanwhile_is_filled_by_the_next_run(built: Built, tmp_path: Path) -> None:
+    with built.serve() as world:
+        api = sandbox_api(world.sandbox, tmp_path)
+        label = {"metadata": {"labels": {"theirs": "yes"}}}
+        world.sandbox.inject(Fault("PUT", kind="call-before", call=lambda: api.patch(KEY, label)))
+        ran = world.run()
+
+        assert (ran.exit_code, ran.summary) == (1, {"annotated": 2, "failed": 1, "unreadable": 1})
+        assert world.run().summary == {"annotated": 1, "configured": 1, "unchanged": 2}
+
+
+@pytest.mark.parametrize("status", [403, 422, 500])
+def test_a_key_that_cannot_be_written_leaves_only_workloads_with_secrets(
+    built: Built, status: int, limit: Callable[..., None]
+) -> None:
+    limit(retry_seconds=0)
+    with built.serve() as world:
+        world.sandbox.inject(Fault("PUT", PATH, status=status, times=None))
+        ran = world.run()
+
+        assert (ran.exit_code, ran.summary) == (1, {"annotated": 2, "failed": 1, "unreadable": 1})
+        assert [each.method for each in world.writes()] == ["PUT", "PATCH", "PATCH"]
+
+
+def test_a_webhook_that_quotes_the_key_is_not_quoted(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.roll_workloads.secrets.token_hex", lambda _bytes: "5ec2e7" * 10)
+    encoded = "NWVjMmU3" * 10
+    with built.serve() as world:
+        message = f'admission webhook "x" denied the request: {"5ec2e7" * 10} {encoded}'
+        world.sandbox.inject(Fault("PUT", PATH, status=422, message=message))
+        ran = world.run()
+
+        assert 'denied the request: *** ***"' in ran.stdout
+        assert "5ec2e7" not in ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("given", [(), ("-n", "shop")])
+def test_in_a_pod_the_key_is_in_its_own_namespace(
+    built: Built, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]
+) -> None:
+    with built.serve() as world:
+        endpoint = Endpoint(world.sandbox.url, lambda: f"Bearer {world.sandbox.admin_token}")
+        connection = Connection(endpoint, "kube-chores", in_pod=True, pod_namespace="kube-chores")
+        monkeypatch.setattr(runner, "connect", lambda *_, **__: connection)
+
+        done = CliRunner().invoke(chores, ["roll-workloads", *given])
+
+        assert done.exit_code == 0, done.output
+        assert len(key_of(world)) == 64
+
+
+def test_a_large_key_is_used_as_it_is(built: Built, tmp_path: Path) -> None:
+    with built.serve() as world:
+        set_key(sandbox_api(world.sandbox, tmp_path), "canary" * 10_000)
+
+        assert world.run().summary == {"annotated": 3}
