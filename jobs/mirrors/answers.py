@@ -20,7 +20,7 @@ from jobs.kit.web import NOT_FETCHED, Page, shown
 from jobs.mirrors.children import is_ours
 from jobs.mirrors.findings import could_not_look, finding, unreadable
 from jobs.mirrors.mirror import PORT, PORT_NAME, Mirror
-from jobs.mirrors.registry_mirrors import PASSWORD, UPSTREAM, USERNAME, served_by
+from jobs.mirrors.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, served_by
 from jobs.mirrors.seen import SERVICE_PROXY, SLICES, Credentials, Reach, Seen, Settings
 
 FULL_PERCENT = 90
@@ -61,6 +61,10 @@ def credentials(mirror: Mirror, seen: Seen) -> Asked:
     if served_by(look.upstream) != mirror.spec.upstream:
         reason = f"is not annotated {UPSTREAM}: {mirror.spec.upstream}, so it is not for this mirror"
         found.append(finding("credentials-upstream", key, reason, mirror.asked))
+    # Whoever writes the RegistryMirror chooses the image, which reads the credentials.
+    if mirror.spec.image and mirror.spec.image not in look.images:
+        reason = f"is not annotated {IMAGES}: {mirror.spec.image}, so this image does not get it"
+        found.append(finding("credentials-image", key, reason, mirror.asked))
     return Asked(found)
 
 

@@ -65,9 +65,15 @@ CODES: Mapping[str, Code] = {
         "the Secret does not say that it is for this upstream: a mirror could be pointed at somebody else's password",
         "if it is, annotate the Secret with kubechores.dev/upstream: HOST",
     ),
+    "credentials-image": Code(
+        _ERROR,
+        "the Secret does not name spec.image: a RegistryMirror could name an image that gives the password away",
+        "if you trust the image, add it to the Secret's annotation kubechores.dev/images, or remove spec.image",
+    ),
     "credentials-exposed": Code(
         _ERROR,
-        "the mirror has credentials, and it asks nobody who they are: who reaches it may pull private images",
+        "the mirror has credentials, and it asks nobody who they are: who reaches it may pull private images; its "
+        "registry is not created or changed",
         "narrow who reaches it with a NetworkPolicy (there is a sample), then set spec.allowUnauthenticatedReaders",
     ),
     "duplicate-upstream": Code(

@@ -18,7 +18,7 @@ REGISTRY_MIRRORS = Resource("kubechores.dev/v1", "RegistryMirror", "registrymirr
 Fallback = Literal["Upstream", "None"]
 Amounts = Mapping[str, str | int]
 USERNAME, PASSWORD = "username", "password"  # the keys of the Secret with the credentials
-UPSTREAM = "kubechores.dev/upstream"  # its annotation
+UPSTREAM, IMAGES = "kubechores.dev/upstream", "kubechores.dev/images"  # its annotations
 
 # Images of Docker Hub are named docker.io/..., and nothing serves them there.
 # https://distribution.github.io/distribution/recipes/mirror/

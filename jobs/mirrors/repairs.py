@@ -36,7 +36,7 @@ _FROZEN: Mapping[str, tuple[str, ...]] = {
     DAEMON_SETS.kind: ("spec.selector",),
 }
 _ORDER = (SERVICES.kind, CLAIMS.kind, STATEFUL_SETS.kind, DAEMON_SETS.kind)
-_CREDENTIALS = ("credentials-missing", "credentials-upstream", "unreadable")
+_CREDENTIALS = ("credentials-missing", "credentials-upstream", "credentials-image", "unreadable")
 _HOSTS = ("--host=", "--upstream=")  # arguments that say for which images nodes ask the mirror
 
 
@@ -181,7 +181,11 @@ def _make(case: _Case, wanted: Manifest) -> Step:
 
 
 def _no_credentials(case: _Case) -> str:
-    return f"done once {secret_key(case.mirror)} can be used" if case.without_credentials else ""
+    if case.without_credentials:
+        return f"done once {secret_key(case.mirror)} can be used"
+    if "credentials-exposed" in case.codes:
+        return "done once spec.allowUnauthenticatedReaders is true: all who reach the mirror may use its login"
+    return ""
 
 
 def _is_ready(case: _Case) -> bool:
@@ -316,7 +320,7 @@ def _anew(case: _Case) -> Step | None:
     key = case.mirror.stateful_set.key
     if holder is None:
         return Step(remedy=f"recreated once {key} is gone") if key in case.seen.invalid else Step(delete(claim))
-    if problem := _not_without_upstream(case):
+    if problem := _no_credentials(case) or _not_without_upstream(case):
         return Step(remedy=problem)
     reason = f"holds {case.mirror.claim.key}, which is to be made anew"
     first = structs.replace(finding("drifted", key, reason, case.mirror.asked), fix=delete(holder))

@@ -18,7 +18,7 @@ from jobs.kit.runner import Document
 from jobs.kit.web import Page
 from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
 from jobs.mirrors.observed_resources import Object
-from jobs.mirrors.registry_mirrors import PASSWORD, UPSTREAM, USERNAME, RegistryMirror
+from jobs.mirrors.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, RegistryMirror
 
 NAMESPACE = "kube-chores-mirrors"
 CHILD_KINDS = (SERVICES, CLAIMS, STATEFUL_SETS, DAEMON_SETS)
@@ -58,11 +58,12 @@ class Settings:
 
 
 class Credentials(Struct, frozen=True):
-    """A Secret as far as an audit looks at it: which of its two keys have a value, never which, and its upstream."""
+    """A Secret as far as an audit looks at it: which of its two keys have a value, never which, and what it is for."""
 
     version: str
     keys: frozenset[str]
     upstream: str
+    images: frozenset[str] = frozenset()
 
 
 class StorageClass(Struct, frozen=True, rename="camel"):
@@ -121,4 +122,6 @@ def _reduced(key: ObjectKey, body: bytes) -> Credentials | StorageClass | None:
         return None
     secret = decode(body, _Secret)
     keys = frozenset(name for name, value in (secret.data or {}).items() if value and name in (USERNAME, PASSWORD))
-    return Credentials(secret.metadata.resource_version, keys, (secret.metadata.annotations or {}).get(UPSTREAM, ""))
+    annotations = secret.metadata.annotations or {}
+    images = frozenset(annotations.get(IMAGES, "").replace(",", " ").split())
+    return Credentials(secret.metadata.resource_version, keys, annotations.get(UPSTREAM, ""), images)

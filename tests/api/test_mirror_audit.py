@@ -412,6 +412,49 @@ CREDENTIALS: dict[str, tuple[Object | None, list[str], str]] = {
 }
 
 
+IMAGES = "kubechores.dev/images"
+MINE = "registry.example.com/mine:3"
+
+
+@pytest.mark.parametrize(
+    ("images", "image", "expected"),
+    [
+        (None, "", []),
+        (None, MINE, ["credentials-image"]),
+        ("", MINE, ["credentials-image"]),
+        (MINE, MINE, []),
+        (f"registry.example.com/other:3, {MINE}", MINE, []),
+        (f"registry.example.com/other:3\n{MINE}\n", MINE, []),
+        (f"{MINE}1", MINE, ["credentials-image"]),
+        (f"{MINE}@sha256:{64 * 'a'}", MINE, ["credentials-image"]),
+        (MINE, f"{MINE}@sha256:{64 * 'a'}", ["credentials-image"]),
+        (MINE, "registry:3", ["credentials-image"]),
+        (f"{MINE},registry:3", "registry:3", []),
+        ("*", MINE, ["credentials-image"]),
+    ],
+)
+def test_only_an_image_that_the_secret_names_gets_the_credentials(
+    api: Api, audit: Run, repair: Run, mirrors: Mirrors, images: str | None, image: str, expected: list[str]
+) -> None:
+    name = mirrors.name("login")
+    login = credentials(name)
+    if images is not None:
+        login["metadata"]["annotations"][IMAGES] = images
+    api.create(login)
+    spec = {"image": image} if image else {}
+    mirror = mirrors.of(mirrors.ask(credentialsSecret=name, allowUnauthenticatedReaders=True, **spec))
+
+    found = [each for each in audit().results if each["code"].startswith("credentials")]
+    ran = repair()
+
+    assert [each["code"] for each in found] == expected
+    assert (api.get(mirror.stateful_set.document()) is None) == bool(expected)
+    if expected:
+        assert found[0]["reason"] == f"is not annotated {IMAGES}: {image}, so this image does not get it"
+        (waits,) = [each for each in ran.results if each["object"]["kind"] == "StatefulSet"]
+        assert waits["remedy"] == f"done once secret/{name} in namespace {NAMESPACE} can be used"
+
+
 @pytest.mark.parametrize("case", CREDENTIALS)
 def test_credentials_that_are_not_as_they_should_be(api: Api, audit: Run, mirrors: Mirrors, case: str) -> None:
     name = mirrors.name("login")

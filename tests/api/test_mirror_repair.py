@@ -47,6 +47,9 @@ REFUSED = (
 NOTHING = ("an annotation of others", "a field that others set", "quantities written in another way")
 
 
+EXPOSED = "done once spec.allowUnauthenticatedReaders is true: all who reach the mirror may use its login"
+
+
 def test_everything_that_an_audit_finds_is_tried() -> None:
     assert {*MENDED, *REFUSED, *NOTHING, "the mirror is gone"} == BREAKS.keys()
 
@@ -78,9 +81,10 @@ def changes(api: Api) -> list[str]:
     return [f"{method} {path}" for method, path in writes if path.rpartition("/")[2] not in ("status", "events")]
 
 
-def test_two_fields_make_a_mirror_and_nothing_is_written_then(api: Api, repair: Run, mirrors: Mirrors) -> None:
+def test_three_fields_make_a_mirror_and_nothing_is_written_then(api: Api, repair: Run, mirrors: Mirrors) -> None:
     api.create(credentials(mirrors.name("login")))
-    mirror = mirrors.of(mirrors.ask(credentialsSecret=mirrors.name("login")))
+    asked = mirrors.ask(credentialsSecret=mirrors.name("login"), allowUnauthenticatedReaders=True)
+    mirror = mirrors.of(asked)
     mirrors.volume(mirror)
 
     first = repair()
@@ -97,7 +101,7 @@ def test_two_fields_make_a_mirror_and_nothing_is_written_then(api: Api, repair: 
     api.mark()
     last = repair()
 
-    assert (last.exit_code, last.summary, api.writes()) == (0, {"credentials-exposed": 1, "unchanged": 5}, [])
+    assert (last.exit_code, last.summary, api.writes()) == (0, {"unchanged": 5}, [])
     there = made(api, mirror)
     assert sorted(each["kind"] for each in there) == sorted([*KINDS, "Service"])
     for each in there:
@@ -203,6 +207,42 @@ def test_credentials_for_somebody_else_are_never_used(api: Api, repair: Run, mir
     assert api.get(mirror.stateful_set.document()) is None
     (missing,) = [each for each in ran.results if each["object"]["kind"] == "StatefulSet"]
     assert missing["remedy"] == f"done once secret/{login} in namespace {NAMESPACE} can be used"
+
+
+def test_a_mirror_that_would_expose_its_credentials_is_not_made(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    login = mirrors.name("login")
+    api.create(credentials(login))
+    mirror = mirrors.of(mirrors.ask(credentialsSecret=login))
+    mirrors.volume(mirror)
+
+    ran = repair()
+
+    assert (ran.exit_code, api.get(mirror.stateful_set.document())) == (0, None)
+    (missing,) = [each for each in ran.results if each["object"]["kind"] == "StatefulSet"]
+    assert missing["remedy"] == EXPOSED
+    mirrors.edit(registry_mirror(mirror.asked.name), {"spec": {"allowUnauthenticatedReaders": True}})
+    repair()
+    assert api.get(mirror.stateful_set.document())
+
+
+@pytest.mark.parametrize("exposed", [True, False])
+def test_a_running_mirror_does_not_get_credentials_that_it_may_not_have(
+    api: Api, repair: Run, mirrors: Mirrors, exposed: bool
+) -> None:
+    login = mirrors.name("login")
+    api.create(credentials(login))
+    image = "registry.example.com/mine:3"
+    mirror = mirrors.well(image=image)
+    readers = {} if exposed else {"allowUnauthenticatedReaders": True}
+    spec = {"credentialsSecret": login, "image": None if exposed else image, "storage": {"size": "10Gi"}, **readers}
+    mirrors.edit(registry_mirror(mirror.asked.name), {"spec": spec})
+    api.mark()
+
+    ran = repair("--allow-cache-loss")
+
+    drifted = [each["remedy"] for each in ran.results if each["code"] == "drifted"]
+    remedy = EXPOSED if exposed else f"done once secret/{login} in namespace {NAMESPACE} can be used"
+    assert (ran.exit_code, drifted, changes(api)) == (0, [remedy], [])
 
 
 def test_a_registry_is_not_rolled_while_its_upstream_is_away(
