@@ -209,6 +209,11 @@ def _is_of_a_mirror(url: str) -> bool:
     return url.startswith("http://")
 
 
+def _is_probe(url: str) -> bool:
+    """Whether a URL only says whether a registry is there: who writes a RegistryMirror chooses the host."""
+    return url.endswith("/v2/")
+
+
 @click.command(NAME)
 @options.option(
     "--filename",
@@ -287,6 +292,7 @@ def command(context: click.Context, /, options: options.RunOptions, **given: Any
         conditions,
         max_deletes=sys.maxsize,  # the plan has a brake of its own, which counts mirrors
         again=_is_of_a_mirror,
+        is_probe=_is_probe,
         cronjob=REPAIR if given["repair"] else NAME,
         steps=given["repair"],
         wait_seconds=given["wait"],

@@ -43,11 +43,21 @@ class Registries:
     requests: list[tuple[str, str]] = field(default_factory=list)
 
     @property
+    def other_name(self) -> str:
+        """The upstream under a name that its certificate does not have."""
+        return self.upstream.replace("localhost", "127.0.0.2")
+
+    def answering(self, answer: Answer) -> str:
+        """The upstream, with this answer from now on."""
+        self.answers[self.upstream] = answer
+        return self.upstream
+
+    @property
     def env(self) -> dict[str, str]:
         """With what the job reaches them over the network."""
         return {
             "HTTP_PROXY": self.proxy,
-            "NO_PROXY": "localhost,127.0.0.1",
+            "NO_PROXY": "localhost,127.0.0.1,127.0.0.2,no-such-name.invalid",
             "REQUESTS_CA_BUNDLE": str(self.ca_file),
             "CHORES_REACH": "network",
         }

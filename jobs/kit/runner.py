@@ -86,8 +86,9 @@ class Job(Generic[Settings, Seen]):
     `observe` only reads; `plan` and `conditions` are pure: no cluster, no clock, no environment. `max_deletes` is what
     the deletion brake allows; None is its default. With `steps` what was written is followed by another look and plan,
     since what comes next hangs on what is there; `wait_seconds` is how long the run may look for what it waits for.
-    Such looks fetch a document of the web again if `again` says that of its URL. `cronjob` is that of the manifests,
-    where its name is not the job's.
+    Such looks fetch a document of the web again if `again` says that of its URL. A URL for which `is_probe` is true is
+    not redirected, and only the log has why it failed. `cronjob` is that of the manifests, where its name is not the
+    job's.
     `writes_per_second` is how many writes may be begun in a second; None is as many as the server takes.
     `needs_namespace` is whether a namespace that is given must exist: not where custom resources come from files.
     """
@@ -100,6 +101,7 @@ class Job(Generic[Settings, Seen]):
     conditions: Callable[[Seen, Settings, Plan, Sequence[Result], datetime], Sequence[Statement]] | None = None
     max_deletes: int | None = None
     again: Callable[[str], bool] = lambda url: False
+    is_probe: Callable[[str], bool] = lambda url: False
     cronjob: str = ""
     steps: bool = False
     wait_seconds: float = 0.0
@@ -305,7 +307,11 @@ class _Run(Generic[Settings, Seen]):
         if new := [url for url in urls if url not in self.pages or self.job.again(url)]:
             from jobs.kit.web import fetch_all
 
-            self.pages |= fetch_all(new, self.user_agent, self.stopping)
+            pages = fetch_all(new, self.user_agent, self.stopping, self.job.is_probe)
+            for url in filter(self.job.is_probe, new):
+                if pages[url].error:
+                    log.log.info("%s: %s: %s", self.job.name, url, pages[url].error)
+            self.pages |= pages
         return {url: self.pages[url] for url in urls}
 
     def _look_up(self, seen: Seen, needs: Sequence[Need]) -> Seen:

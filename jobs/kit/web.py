@@ -48,14 +48,16 @@ class Page(NamedTuple):
     status: int = 0
 
 
-def fetch(url: str, user_agent: str, stopping: Callable[[], bool] = lambda: False) -> Page:
+def fetch(
+    url: str, user_agent: str, stopping: Callable[[], bool] = lambda: False, *, follow_redirects: bool = True
+) -> Page:
     """Return the document at `url`, within TOTAL_SECONDS whatever the server does; sooner when the run is to stop."""
     page: Future[Page] = Future()
     deadline = monotonic() + TOTAL_SECONDS
 
     def work() -> None:
         try:
-            page.set_result(_tried(url, user_agent, deadline))
+            page.set_result(_tried(url, user_agent, deadline, follow_redirects))
         except BaseException as error:  # not lost: it is raised where the result is asked for
             page.set_exception(error)
 
@@ -72,10 +74,15 @@ def fetch(url: str, user_agent: str, stopping: Callable[[], bool] = lambda: Fals
     return Page(error=NOT_FETCHED)
 
 
-def fetch_all(urls: Sequence[str], user_agent: str, stopping: Callable[[], bool] = lambda: False) -> dict[str, Page]:
-    """Return the documents at `urls`, some at a time, each within the limits of `fetch`."""
+def fetch_all(
+    urls: Sequence[str],
+    user_agent: str,
+    stopping: Callable[[], bool] = lambda: False,
+    is_probe: Callable[[str], bool] = lambda url: False,
+) -> dict[str, Page]:
+    """Return the documents at `urls`, some at a time, each within the limits of `fetch`; a probe is not redirected."""
     with ThreadPoolExecutor(IN_FLIGHT) as pool:
-        pages = pool.map(lambda url: fetch(url, user_agent, stopping), urls)
+        pages = pool.map(lambda url: fetch(url, user_agent, stopping, follow_redirects=not is_probe(url)), urls)
         return dict(zip(urls, pages, strict=True))
 
 
@@ -102,7 +109,7 @@ class _RefusedError(Exception):
         self.status = status
 
 
-def _tried(url: str, user_agent: str, deadline: float) -> Page:
+def _tried(url: str, user_agent: str, deadline: float, follow_redirects: bool) -> Page:
     import requests
 
     with requests.Session() as session:
@@ -110,7 +117,7 @@ def _tried(url: str, user_agent: str, deadline: float) -> Page:
         session.max_redirects = MOST_REDIRECTS
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return Page(_body(session, url), status=HTTPStatus.OK)
+                return Page(_body(session, url, follow_redirects), status=HTTPStatus.OK)
             except _RefusedError as error:
                 return Page(error=str(error), status=error.status)
             except _AgainError as error:
@@ -121,7 +128,7 @@ def _tried(url: str, user_agent: str, deadline: float) -> Page:
     raise AssertionError("unreachable")
 
 
-def _body(session: requests.Session, url: str) -> bytes:
+def _body(session: requests.Session, url: str, follow_redirects: bool) -> bytes:
     """Return the body of one GET.
 
     Raises:
@@ -130,8 +137,9 @@ def _body(session: requests.Session, url: str) -> bytes:
     import requests
 
     try:
-        look = {"response": _look_before_following}
-        with session.get(url, stream=True, timeout=(CONNECT_SECONDS, READ_SECONDS), hooks=look) as answer:
+        look = {"response": _look_before_following} if follow_redirects else {}
+        limits = (CONNECT_SECONDS, READ_SECONDS)
+        with session.get(url, stream=True, timeout=limits, hooks=look, allow_redirects=follow_redirects) as answer:
             _check(answer)
             return _whole(answer)
     except requests.TooManyRedirects as error:

@@ -103,9 +103,10 @@ def _fetched(code: str, url: str, about: ObjectKey, mirror: Mirror, seen: Seen, 
     page = seen.pages[url]
     if page.status in good:
         return Asked()
-    reason = f"{url}: {page.error}"
     if page.error == NOT_FETCHED:
-        return Asked([could_not_look(about, reason, (mirror.asked.name,), ExitCode.FAILED)])
+        return Asked([could_not_look(about, f"{url}: {page.error}", (mirror.asked.name,), ExitCode.FAILED)])
+    # One text for whatever is there: else statuses would map a network for whoever writes RegistryMirrors.
+    reason = f"{url} does not answer as a registry; the reason is in the log of the run"
     return Asked([finding(code, about, reason, mirror.asked)])
 
 

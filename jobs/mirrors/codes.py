@@ -37,12 +37,13 @@ CODES: Mapping[str, Code] = {
     "mirror-down": Code(
         _ERROR,
         "the mirror does not answer GET /v2/ with 200",
-        "read the log of its pod; see that no NetworkPolicy keeps the job from it",
+        "read the log of the run and of its pod; see that no NetworkPolicy keeps the job from it",
     ),
     "upstream-down": Code(
         _ERROR,
         "the upstream does not answer GET https://HOST/v2/ with 200 or 401",
-        "see that spec.upstreamUrl is the registry's own host, and that the cluster has a way out to it",
+        "read the log of the run; see that spec.upstreamUrl is the registry's own host, and that the cluster has a way "
+        "out to it",
     ),
     "missing": Code(_ERROR, "a resource of the mirror is not there", "mirror-audit --repair makes it"),
     "conflict": Code(

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
+import socket
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from jobs.kit import web
 from jobs.mirrors.mirror import Mirror
 from tests.api.conftest import Ran, Run
 from tests.apis import Api, Object, wait_for
 from tests.canary import canary
 from tests.mirrors import NAMESPACE, Mirrors, credentials, registry_mirror
-from tests.rates import status
+from tests.rates import flood, redirect, status
 from tests.registries import Registries
 from tests.worlds import encoded
 
+NO_REGISTRY = "does not answer as a registry; the reason is in the log of the run"
 TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
 
 
@@ -522,9 +527,77 @@ def test_a_mirror_that_does_not_answer_is_found(
 
     down, upstream = sorted(ran.results, key=lambda each: str(each["code"]))
     assert (down["code"], down["object"]["name"], down["subjects"]) == ("mirror-down", mirror.name, [mirror.asked.name])
-    assert down["reason"] == f"http://{mirror.name}.{NAMESPACE}.svc:5000/v2/: HTTP 503 Service Unavailable"
+    url = f"http://{mirror.name}.{NAMESPACE}.svc:5000/v2/"
+    assert down["reason"] == f"{url} {NO_REGISTRY}"
     assert (upstream["code"], upstream["subjects"]) == ("upstream-down", [other.asked.name])
-    assert upstream["reason"] == "https://localhost:1/v2/: connection refused"
+    assert upstream["reason"] == f"https://localhost:1/v2/ {NO_REGISTRY}"
+    for told in (f"{url}: HTTP 503 Service Unavailable", "https://localhost:1/v2/: connection refused"):
+        assert f"mirror-audit: {told}\n" in ran.stderr
+
+
+@contextlib.contextmanager
+def listening(*, closed: bool) -> Iterator[str]:
+    """An address where connections are closed at once, or where nobody answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def close() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    server.accept()[0].close()
+
+        if closed:
+            threading.Thread(target=close, daemon=True).start()
+        yield f"localhost:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+PLACES: dict[str, Callable[[Registries], contextlib.AbstractContextManager[str]]] = {
+    "refuses connections": lambda _: contextlib.nullcontext("localhost:1"),
+    "has no name": lambda _: contextlib.nullcontext("no-such-name.invalid"),
+    "does not serve TLS": lambda registries: contextlib.nullcontext(registries.proxy.partition("//")[2]),
+    "has another certificate": lambda registries: contextlib.nullcontext(registries.other_name),
+    "closes connections": lambda _: listening(closed=True),
+    "is silent": lambda _: listening(closed=False),
+    "has no such path": lambda registries: contextlib.nullcontext(registries.answering(status(404))),
+    "fails": lambda registries: contextlib.nullcontext(registries.answering(status(500))),
+    "forbids it": lambda registries: contextlib.nullcontext(registries.answering(status(403))),
+    "redirects": lambda registries: contextlib.nullcontext(registries.answering(redirect("/v2/"))),
+    "has a long answer": lambda registries: contextlib.nullcontext(registries.answering(flood(2))),
+}
+
+
+def test_an_upstream_that_is_not_a_registry_is_the_same_for_the_status_whatever_is_there(
+    api: Api, reach: Run, mirrors: Mirrors, registries: Registries, no_pauses: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(web, "READ_SECONDS", 0.3)
+    mirror = mirrors.well(upstream="localhost:2")
+    seen: dict[str, tuple[str, ...]] = {}
+    for place, at in PLACES.items():
+        with at(registries) as host:
+            mirrors.edit(registry_mirror(mirror.asked.name), {"spec": {"upstreamUrl": host}})
+            ran = reach()
+            told = condition(api, mirror)
+            said = (json.dumps(ran.results), told["reason"], told["message"])
+            seen[place] = tuple(each.replace(host, "HOST") for each in said)
+        assert f"mirror-audit: https://{host}/v2/: " in ran.stderr
+
+    assert set(seen.values()) == {seen["refuses connections"]}
+    assert seen["redirects"][1] == "UpstreamDown"
+    assert seen["redirects"][2].startswith(f"https://HOST/v2/ {NO_REGISTRY};")
+
+
+def test_a_redirect_of_a_mirror_or_an_upstream_is_not_followed(
+    api: Api, reach: Run, mirrors: Mirrors, registries: Registries
+) -> None:
+    mirror = mirrors.well(upstream=registries.upstream)
+    hosts = [registries.upstream, f"{mirror.name}.{NAMESPACE}.svc:5000"]
+    registries.answers |= {host: redirect(f"https://{registries.upstream}/elsewhere") for host in hosts}
+
+    ran = reach()
+
+    assert sorted(codes(ran)) == ["mirror-down", "upstream-down"]
+    assert sorted(registries.requests) == [(host, "/v2/") for host in hosts]
 
 
 @pytest.mark.parametrize(("code", "found"), [(200, []), (401, []), (404, ["upstream-down"]), (429, ["upstream-down"])])
