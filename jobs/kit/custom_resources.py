@@ -28,13 +28,17 @@ MAX_PROBLEMS = 1000
 
 
 class Head(Struct, frozen=True):
-    """Which custom resource it is, and as JSON what an earlier run said of it. One from a file has no uid."""
+    """Which custom resource it is, and as JSON what an earlier run said of it.
+
+    One from a file has no uid and no time of its creation, which is in RFC 3339.
+    """
 
     key: ObjectKey
     uid: str = ""
     generation: int = 0
     terminating: bool = False
     status: bytes = b""
+    created: str = ""
 
     def told(self, kind: type[Status]) -> Status:
         """Return the status as `kind`; one that is none of ours counts as none."""
@@ -108,7 +112,8 @@ def _split(resource: Resource, read: _Object) -> tuple[Head, bytes]:
     at = read.metadata
     key = ObjectKey(resource.kind, at.name, at.namespace)
     status = bytes(read.status) if len(read.status) <= _MOST_STATUS_BYTES else b""
-    return Head(key, at.uid, at.generation, at.deletion_timestamp is not None, status), bytes(read.spec)
+    terminating = at.deletion_timestamp is not None
+    return Head(key, at.uid, at.generation, terminating, status, at.creation_timestamp or ""), bytes(read.spec)
 
 
 def _no_problems(_spec: dict[str, Any]) -> list[str]:

@@ -87,6 +87,7 @@ class Metadata(Struct, rename="camel"):
     namespace: str = ""
     resource_version: str = ""
     generation: int = 0
+    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: Raw = Raw()
     annotations: Raw = Raw()

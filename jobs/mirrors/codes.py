@@ -78,7 +78,10 @@ CODES: Mapping[str, Code] = {
         "narrow who reaches it with a NetworkPolicy (there is a sample), then set spec.allowUnauthenticatedReaders",
     ),
     "duplicate-upstream": Code(
-        _ERROR, "several RegistryMirrors have the same upstream, or the same host for nodes", "delete all but one"
+        _ERROR,
+        "an older RegistryMirror has the same upstream, or the same host for nodes; nothing is created, changed or "
+        "deleted for this one while the older one exists",
+        "delete one of them",
     ),
     "volume-pending": Code(
         _ERROR,

@@ -159,8 +159,6 @@ def _step(case: _Case, found: Finding, wanted: Manifest | None) -> Step:
     choose = _STEPS.get(found.code)
     if choose is None or wanted is None:
         return Step(remedy=CODES[found.code].remedy)
-    if "duplicate-upstream" in case.codes:
-        return Step(remedy="several RegistryMirrors want the same: delete all but one")
     return choose(case, wanted)
 
 

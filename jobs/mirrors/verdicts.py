@@ -32,12 +32,13 @@ class Audit(NamedTuple):
 def audit(seen: Seen, settings: Settings) -> Audit:
     """Compare what is there with what RegistryMirrors ask for."""
     active = [asked for asked in seen.mirrors if not asked.head.terminating]
-    mirrors = [_mirror(asked, seen, settings) for asked in active if not name_problem(asked.name)]
+    older = _older([asked for asked in seen.mirrors if not name_problem(asked.name)])
+    mirrors = [_mirror(each, seen, settings) for each in active if not (name_problem(each.name) or each.name in older)]
     findings = [
         *_unreadable(seen, active),
         *_invalid(seen, mirrors),
         *_unusable(active),
-        *_duplicates(active),
+        *_duplicates(active, older),
         *_orphans(seen, settings),
     ]
     questions: list[Asked] = []
@@ -132,17 +133,27 @@ def _unusable(mirrors: Iterable[RegistryMirror]) -> Iterator[Finding]:
             yield finding("unusable-name", asked.head.key, f"its name {problem}", asked)
 
 
-def _duplicates(mirrors: Sequence[RegistryMirror]) -> Iterator[Finding]:
-    """Yield what is said of mirrors of one upstream, and of those that would write the same file on nodes."""
+def _older(mirrors: Sequence[RegistryMirror]) -> Mapping[str, RegistryMirror]:
+    """Return, by the name of each mirror that is to wait, the older one that has its upstream or its file on nodes."""
+    found: dict[str, RegistryMirror] = {}
+    upstreams: dict[str, RegistryMirror] = {}
+    hosts: dict[str, RegistryMirror] = {}
+    for asked in sorted(mirrors, key=lambda each: (each.head.created, each.name)):
+        older = upstreams.get(asked.spec.upstream) or hosts.get(asked.spec.host)
+        if older:
+            found[asked.name] = older
+        else:
+            upstreams[asked.spec.upstream] = hosts[asked.spec.host] = asked
+    return found
+
+
+def _duplicates(mirrors: Sequence[RegistryMirror], older: Mapping[str, RegistryMirror]) -> Iterator[Finding]:
     for asked in mirrors:
-        others = [each for each in mirrors if each is not asked]
-        same_upstream = sorted(each.name for each in others if each.spec.upstream == asked.spec.upstream)
-        same_host = sorted(each.name for each in others if each.spec.host == asked.spec.host)
-        if same_upstream:
-            reason = f"has the upstream {asked.spec.upstream}, as {', '.join(same_upstream)} has"
-            yield finding("duplicate-upstream", asked.head.key, reason, asked)
-        elif same_host:
-            reason = f"is for images of {asked.spec.host}, as {', '.join(same_host)} is"
+        if other := older.get(asked.name):
+            same = asked.spec.upstream == other.spec.upstream
+            what = f"has the upstream {asked.spec.upstream}" if same else f"is for images of {asked.spec.host}"
+            why = "older" if other.head.created < asked.head.created else "first by name"
+            reason = f"{what}, like {other.head.key}, which is {why}"
             yield finding("duplicate-upstream", asked.head.key, reason, asked)
 
 

@@ -272,11 +272,11 @@ BREAKS: dict[str, tuple[Callable[[Mirrors, Mirror], Any], list[str]]] = {
     "a resource is being deleted": (leaving, ["terminating"]),
     "another mirror has the same upstream": (
         lambda mirrors, mirror: mirrors.well("second"),
-        2 * ["duplicate-upstream"],
+        ["duplicate-upstream"],
     ),
     "another mirror is for the same host": (
         lambda mirrors, mirror: mirrors.well("second", "quay.io", registryHost="docker.io"),
-        2 * ["duplicate-upstream"],
+        ["duplicate-upstream"],
     ),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import takewhile
 
 import pytest
@@ -47,6 +48,7 @@ REFUSED = (
 NOTHING = ("an annotation of others", "a field that others set", "quantities written in another way")
 
 
+HELD = {"finalizers": ["example.com/held"]}
 EXPOSED = "done once spec.allowUnauthenticatedReaders is true: all who reach the mirror may use its login"
 
 
@@ -297,6 +299,95 @@ def told(ran: Ran, code: str) -> str:
     """What is to be done about the one finding of a code."""
     (found,) = [each for each in ran.results if each["code"] == code]
     return str(found["remedy"])
+
+
+@pytest.mark.parametrize("spec", [{}, {"upstream": "quay.io", "registryHost": "docker.io"}])
+def test_the_oldest_of_mirrors_that_want_the_same_is_maintained(
+    api: Api, repair: Run, mirrors: Mirrors, spec: Object
+) -> None:
+    oldest = mirrors.well("z")
+    claim = actual(api, oldest.claim.document())["metadata"]["uid"]
+    created_later(api, oldest)
+    younger = mirrors.of(mirrors.ask("a", **spec))
+    mirrors.volume(younger)
+    deleted("service")(mirrors, oldest)
+
+    ran = repair()
+
+    assert ran.summary["created"] == ran.summary["serverside-applied"] == 1  # the Service, and its address on nodes
+    (duplicate,) = [each for each in ran.results if each["subjects"] == [younger.asked.name]]
+    assert (duplicate["code"], duplicate["severity"]) == ("duplicate-upstream", "error")
+    assert duplicate["reason"].endswith(f" registrymirror/{oldest.asked.name}, which is older")
+    assert made(api, younger) == []
+    mirrors.settle(again(mirrors, oldest))
+    repair()
+    assert condition(api, oldest)["reason"] == "NotAsked"
+    assert condition(api, younger)["reason"] == "DuplicateUpstream"
+
+    api.delete(registry_mirror(oldest.asked.name))
+    repair()
+    assert len(made(api, younger)) == 4
+    assert actual(api, oldest.claim.document())["metadata"]["uid"] == claim
+
+
+def created_later(api: Api, mirror: Mirror) -> None:
+    """Wait until an object that is created now is younger than the mirror: a server has only seconds."""
+    created = actual(api, registry_mirror(mirror.asked.name))["metadata"]["creationTimestamp"]
+    wait_for(lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) > created, "the next second")
+
+
+def test_of_mirrors_of_the_same_second_the_first_by_name_is_maintained(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    def same_second() -> bool:
+        asked = [mirrors.ask(name) for name in ("b", "a", "c")]
+        if len({each["metadata"]["creationTimestamp"] for each in asked}) == 1:
+            return True
+        for each in asked:
+            api.delete(registry_mirror(each["metadata"]["name"]))
+        return False
+
+    wait_for(same_second, "three mirrors of one second")
+
+    ran = repair()
+
+    assert sorted(each["subjects"][0] for each in ran.results if each["code"] == "duplicate-upstream") == [
+        mirrors.name("b"),
+        mirrors.name("c"),
+    ]
+    first = {mirrors.name("a")}
+    assert {
+        each["metadata"]["labels"]["kubechores.dev/mirror"] for each in api.items("v1", "Service", NAMESPACE)
+    } == first
+
+
+def test_a_mirror_that_no_resource_can_be_made_for_stops_no_other(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    unusable = api.create(registry_mirror(f"a.{api.token}"))
+    mirror = mirrors.of(mirrors.ask("b"))
+    mirrors.volume(mirror)
+
+    ran = repair()
+
+    assert "duplicate-upstream" not in codes(ran)
+    assert [each["code"] for each in ran.results if each["subjects"] == [unusable["metadata"]["name"]]] == [
+        "unusable-name"
+    ]
+    assert len(made(api, mirror)) == 4
+
+
+def test_an_older_mirror_that_is_being_deleted_is_waited_for(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    older = api.create(registry_mirror(mirrors.name("a")) | {"metadata": HELD | {"name": mirrors.name("a")}})
+    younger = mirrors.of(mirrors.ask("b"))
+    mirrors.volume(younger)
+    api.delete(registry_mirror(mirrors.name("a")))
+
+    ran = repair()
+
+    assert sorted(codes(ran)) == ["duplicate-upstream"]
+    assert made(api, younger) == []
+    mirrors.edit(
+        {"apiVersion": "kubechores.dev/v1", "kind": "RegistryMirror", **older}, {"metadata": {"finalizers": None}}
+    )
+    repair()
+    assert len(made(api, younger)) == 4
 
 
 def test_new_credentials_are_used_though_something_else_cannot_be_read(api: Api, repair: Run, mirrors: Mirrors) -> None:
