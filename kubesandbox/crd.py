@@ -109,6 +109,17 @@ def _is_date_time(value: object) -> bool:
     return not isinstance(value, str) or bool(_DATE_TIME.match(value))
 
 
+def _pattern(_validator: Any, pattern: str, value: object, _schema: Any) -> Iterator[jsonschema.ValidationError]:
+    """Match as the server does: its `$` does not match before a newline at the end."""
+    if isinstance(value, str) and not re.search(re.sub(r"\$$", r"\\Z", pattern), value):
+        yield jsonschema.ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+_Validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
+    jsonschema.Draft4Validator, {"pattern": _pattern}
+)
+
+
 class Schema:
     """One version of a CRD: its schema and what follows from it."""
 
@@ -120,7 +131,7 @@ class Schema:
         self.shape = Shape(fields={**shape.fields, "metadata": METADATA}, element=shape.element)
         body = _json_schema(raw)
         body["properties"] = {key: value for key, value in body.get("properties", {}).items() if key not in _ROOT}
-        self._validator = jsonschema.Draft4Validator(body, format_checker=_FORMATS)
+        self._validator = _Validator(body, format_checker=_FORMATS)
         self._rules = RuleSet(raw)
 
     def prune(self, obj: Obj) -> tuple[Obj, list[str]]:
@@ -258,7 +269,7 @@ def _combination(error: Any, path: str) -> str:
 
 
 def _holds(error: Any, part: Obj) -> bool:
-    return bool(jsonschema.Draft4Validator(part).is_valid(error.instance))
+    return bool(_Validator(part).is_valid(error.instance))
 
 
 _SIZES: dict[str, Callable[[str, Any, Any], Cause]] = {

@@ -21,6 +21,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _URL = re.compile(r"https?://[-\w.~:/%+@,;=\[\]]+", re.ASCII)
 _OURS = re.compile(r"# Written by kube-chores for registrymirror (\S+): .*")
 _LAST_PORT = 65535
+_LONGEST_HOST = 253  # as a folder, it has one character more; file systems take 255
 
 
 class Todo(Enum):
@@ -40,7 +41,7 @@ class Verdict(NamedTuple):
 
 def is_host(text: str) -> bool:
     """Whether the names of images can begin with this host, and a folder have its name."""
-    found = _HOST.fullmatch(text)
+    found = _HOST.fullmatch(text) if len(text) <= _LONGEST_HOST else None
     return found is not None and int(found["port"] or 1) <= _LAST_PORT
 
 

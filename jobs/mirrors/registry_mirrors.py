@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
@@ -13,6 +14,7 @@ from jobs.kit.custom_resources import Broken, Head
 from jobs.kit.decoding import decode
 from jobs.kit.errors import InvalidObjectError
 from jobs.kit.objects import Resource
+from jobs.mirrors.hosts import is_host
 
 REGISTRY_MIRRORS = Resource("kubechores.dev/v1", "RegistryMirror", "registrymirrors")
 Fallback = Literal["Upstream", "None"]
@@ -24,6 +26,20 @@ UPSTREAM, IMAGES = "kubechores.dev/upstream", "kubechores.dev/images"  # its ann
 # https://distribution.github.io/distribution/recipes/mirror/
 DOCKER_HUB, DOCKER_HUB_SERVER = "docker.io", "registry-1.docker.io"
 _DOCKER_HUB_NAMES = frozenset({DOCKER_HUB, DOCKER_HUB_SERVER, "index.docker.io"})
+
+
+# https://github.com/distribution/reference/blob/main/reference.go and
+# https://github.com/opencontainers/image-spec/blob/main/descriptor.md#digests
+_PART = r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?"
+_PATH = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
+_DIGEST = r"sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128}"
+_IMAGE = re.compile(
+    rf"({_PART}(\.{_PART})*(:[0-9]+)?/)?{_PATH}(/{_PATH})*(:[a-zA-Z0-9_][-a-zA-Z0-9_.]{{0,127}})?(@({_DIGEST}))?"
+)
+_LONGEST_IMAGE = 512
+_SIZE = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([kMGTPE]|[KMGTPE]i)?")
+_AMOUNT = re.compile(r"[0-9]+(\.[0-9]+)?(m|[kMGTPE]|[KMGTPE]i)?")
+_LONGEST_AMOUNT = 32
 
 
 class Storage(Struct, frozen=True, rename="camel"):
@@ -101,7 +117,9 @@ class RegistryMirror(Struct, frozen=True):
 
 
 def spec_problems(spec: Spec) -> Iterator[str]:
-    """Yield what the CEL rules of the CRD refuse, each problem with its field."""
+    """Yield what the CRD refuses, each problem with its field: the CRD of the cluster may be an older one."""
+    yield from _name_problems(spec)
+    yield from _amount_problems(spec)
     if spec.allow_unauthenticated_readers and not spec.credentials_secret:
         yield (
             "allowUnauthenticatedReaders: allowUnauthenticatedReaders says something about the images that "
@@ -110,6 +128,28 @@ def spec_problems(spec: Spec) -> Iterator[str]:
     for number, each in enumerate(spec.tolerations or ()):
         if not each.key and each.operator != "Exists":
             yield f"tolerations[{number}]: without a key the operator must be Exists"
+
+
+def _name_problems(spec: Spec) -> Iterator[str]:
+    if not is_host(spec.upstream_url.removeprefix("https://")):
+        yield f"upstreamUrl: {spec.upstream_url!r} is not a host, with or without https://"
+    if spec.registry_host and not is_host(spec.registry_host):
+        yield f"registryHost: {spec.registry_host!r} is not a host"
+    if spec.image and not (_IMAGE.fullmatch(spec.image) and len(spec.image) <= _LONGEST_IMAGE):
+        yield f"image: {spec.image!r} is not the reference of an image"
+
+
+def _amount_problems(spec: Spec) -> Iterator[str]:
+    if not _is_amount(spec.storage.size, _SIZE):
+        yield f"storage.size: {spec.storage.size!r} is not a size, such as 20Gi"
+    for field, amounts in (("requests", spec.resources.requests), ("limits", spec.resources.limits)):
+        for name, amount in amounts.items():
+            if not _is_amount(str(amount), _AMOUNT):
+                yield f"resources.{field}.{name}: {amount!r} is not an amount, such as 500m or 1Gi"
+
+
+def _is_amount(text: str, form: re.Pattern[str]) -> bool:
+    return len(text) <= _LONGEST_AMOUNT and form.fullmatch(text) is not None
 
 
 def parse_registry_mirror(head: Head, spec: bytes) -> RegistryMirror | Broken:

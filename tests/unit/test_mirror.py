@@ -7,12 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jobs.kit import stamps
 from jobs.kit.custom_resources import Broken, Head
 from jobs.kit.model import ObjectKey
+from jobs.kit.schema import schema_problems
 from jobs.mirrors.mirror import NAME, Mirror, is_pinned, name_problem
 from jobs.mirrors.registry_mirrors import RegistryMirror, parse_registry_mirror
+
+PINNED = f"registry@sha256:{64 * 'a'}"
 
 
 def mirror(upstream: str = "quay.io", name: str = "m", *, version: str = "", **spec: Any) -> Mirror:
@@ -125,14 +130,14 @@ def test_nothing_that_only_the_server_should_set_is_set() -> None:
 def test_what_is_asked_for_is_set() -> None:
     made = mirror(
         storage={"size": "5Gi", "storageClassName": "fast"},
-        image="registry@sha256:1",
+        image=PINNED,
         resources={"limits": {"memory": "1Gi", "cpu": 2}},
         tolerations=[{"key": "a", "operator": "Exists"}],
     )
     (container,) = made.stateful_set.spec.template.spec.containers
 
     assert (made.claim.spec.resources.requests, made.claim.spec.storage_class_name) == ({"storage": "5Gi"}, "fast")
-    assert container.image == "registry@sha256:1"
+    assert container.image == PINNED
     assert container.resources.limits == {"memory": "1Gi", "cpu": 2}
     assert container.resources.requests == {"cpu": "50m", "memory": "128Mi"}
     assert [each.key for each in made.daemon_set.spec.template.spec.tolerations] == ["a"]
@@ -173,6 +178,17 @@ def test_an_image_is_pinned_by_a_tag_or_a_digest(image: str, pinned: bool) -> No
 @pytest.mark.parametrize(("name", "usable"), [("a" * 36, True), ("a" * 37, False), ("a.b", False), ("a-1", True)])
 def test_a_name_has_room_for_those_of_pods(name: str, usable: bool) -> None:
     assert (not name_problem(name)) is usable
+
+
+@given(field=st.sampled_from(["upstreamUrl", "registryHost", "image", "storage"]), data=st.data())
+def test_the_schema_and_the_job_take_the_same_values(field: str, data: st.DataObject) -> None:
+    value = data.draw(st.text("aZ019.:-_/@+GiKm \n", min_size=1, max_size=12))
+    spec = {"upstreamUrl": "quay.io", field: {"size": value} if field == "storage" else value}
+
+    parsed = parse_registry_mirror(Head(ObjectKey("RegistryMirror", "m")), json.dumps(spec).encode())
+
+    document = {"apiVersion": "kubechores.dev/v1", "kind": "RegistryMirror", "metadata": {"name": "m"}, "spec": spec}
+    assert isinstance(parsed, RegistryMirror) == (schema_problems(document, "registrymirrors") == []), value
 
 
 def test_a_spec_of_another_type_is_broken_and_says_where() -> None:

@@ -1,0 +1,112 @@
+"""Which RegistryMirrors the API server takes, which a file may hold and which the job can follow: the same ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jobs.kit.custom_resources import Head
+from jobs.kit.model import ObjectKey
+from jobs.mirrors.registry_mirrors import RegistryMirror, parse_registry_mirror
+from tests.api.conftest import Run
+from tests.apis import Api, Object
+from tests.mirrors import registry_mirror
+
+HEX = 64 * "a"
+LONG = ".".join(["a" * 62] * 4)  # 251 characters
+# Values by field: those that can be followed, and others.
+VALUES: dict[str, tuple[list[object], list[object]]] = {
+    "upstreamUrl": (
+        [
+            *("a", "a:1", "a:9999", "a:65535", "https://a:443", "registry.example.com:60000", "a--b", "127.0.0.1:5000"),
+            *(f"{LONG}.a", f"https://{LONG}.a"),
+        ],
+        [
+            *("", "a:", "a:0", "a:01", "a:65536", "a:65540", "a:66000", "a:70000", "a:99999", "a:100000", "a\n"),
+            *(
+                "https://",
+                "http://a",
+                "https://https://a",
+                "A",
+                "a_b",
+                "a..b",
+                "-a",
+                "a-",
+                "a/b",
+                "a:b",
+                "a@b",
+                "\u00e9",
+            ),
+            *(f"{LONG}.aa", f"https://{LONG}.aa", f"{LONG}:443", "a" * 64, "[::1]:5000"),
+        ],
+    ),
+    "registryHost": (
+        ["a", "a:65535", f"{LONG}.a"],
+        ["..", "_default", "a:65536", "a:99999", "https://a", f"{LONG}.aa", f"{LONG}:80", "a/b", "a\n"],
+    ),
+    "image": (
+        [
+            *(
+                "registry",
+                "registry:3",
+                "a/b",
+                "localhost:5000/a",
+                "a.b/c/d:e_f.G-1",
+                "a__b",
+                "a---b/c",
+                "A.b:5/c:D",
+                "a:1/b:2",
+            ),
+            *(f"a@sha256:{HEX}", f"a:1@sha256:{HEX}", f"a@sha512:{HEX}{HEX}", f"a:{'1' * 128}"),
+        ],
+        [
+            *("Registry", "a:", "a@", "a//b", "a/", "/a", "a:b:c", "a@b@c", "a b", "a\n", "a___b", "a..b", "-a", "a-"),
+            *(f"a@sha256:{HEX[1:]}", f"a@sha256:{HEX}a", f"a@sha256:{HEX.upper()}", f"a@md5:{HEX}", f"a:{'1' * 129}"),
+            *("https://a/b", "a/B", ".", "a:-1", "a" * 513, "a..b/c"),
+        ],
+    ),
+    "storage.size": (
+        ["1", "1Gi", "1.5Gi", "20000M", "1k", "9Ei"],
+        ["", "0", "0Gi", "-1Gi", "+1Gi", "1 Gi", "1gi", "1K", "1.", ".5Gi", "1e3", "1m", "1n", "1Gi\n", "\u0661Gi", 1],
+    ),
+    "resources.limits.memory": (
+        ["1", "0", "1.5Gi", "500m", 0, 5, 2**62],
+        ["", "-1", "1e3", "1n", "x", -1, 1.5, "1Gi\n", "\u0661", True, "1" * 33],
+    ),
+    "resources.requests.cpu": (["1", 1], ["-1", -1]),
+}
+
+
+def with_value(field: str, value: object) -> Object:
+    """Return a RegistryMirror with a value in a field of its spec."""
+    document = registry_mirror("odd")
+    *outer, last = field.split(".")
+    inside = document["spec"]
+    for name in outer:
+        inside = inside.setdefault(name, {})
+    inside[last] = value
+    return document
+
+
+@pytest.mark.parametrize("field", VALUES)
+def test_the_server_takes_exactly_what_the_job_can_follow(
+    api: Api, audit: Run, installed: Path, tmp_path: Path, field: str
+) -> None:
+    good, bad = VALUES[field]
+    taken, followed, in_files = [], [], []
+    for value in [*good, *bad]:
+        document = with_value(field, value)
+        code, _, body = api.request("POST", "/apis/kubechores.dev/v1/registrymirrors?dryRun=All", document)
+        assert code in (201, 422), body
+        taken += [value] if code == 201 else []
+        parsed = parse_registry_mirror(Head(ObjectKey("RegistryMirror", "odd")), json.dumps(document["spec"]).encode())
+        followed += [value] if isinstance(parsed, RegistryMirror) else []
+        file = tmp_path / "mirror.json"
+        file.write_text(json.dumps(document))
+        in_files += [value] if audit("-f", str(file)).exit_code == 0 else []
+
+    assert taken == good
+    assert followed == good
+    assert in_files == good
