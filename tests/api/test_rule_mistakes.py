@@ -208,6 +208,17 @@ def test_the_printed_command_deletes_the_copies_of_a_mistaken_rule_once(
     assert small.ready()["reason"] == "SourceNamespaceMissing"
 
 
+def test_the_printed_number_counts_the_other_deletions_too(small: Installation) -> None:
+    small.edit(namespaces=["platfrom"])
+    small.api.delete(small.bystander)
+
+    held = small.sync("--dry-run")
+
+    assert held.summary == {"orphan": COPIES, "deleted": 1, "source-namespace-missing": 1}
+    assert held.stderr.strip().endswith("--max-deletes 4")
+    assert small.sync("--max-deletes", "4").summary == {"deleted": COPIES + 1, "source-namespace-missing": 1}
+
+
 def test_max_deletes_confirms_no_more_than_it_says(small: Installation) -> None:
     small.edit(namespaces=["platfrom"])
 

@@ -335,3 +335,11 @@ def test_a_rule_is_not_mistaken_because_something_of_it_cannot_be_decoded(is_nam
     codes = {each.code for each in plan(world, SETTINGS, NOW).findings}
 
     assert codes == ({"unreadable", "nothing-selected"} if is_namespace else {"unreadable"})
+
+
+def test_a_rule_whose_sources_cannot_be_read_is_not_called_mistaken() -> None:
+    new = Rule(structs.replace(rule().head, generation=2), rule().spec)
+    world = seen([new], [], [copy("team", source(), new)], "team")
+    denied = Finding("unreadable", Severity.ERROR, new.head.key, "", subjects=(new.name,))
+
+    assert only(plan(replace(world, sources={}, failures=(denied,)), SETTINGS, NOW)) == denied
