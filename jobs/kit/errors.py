@@ -12,6 +12,12 @@ from jobs.kit.text import Lines, visible
 # https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/responsewriters/errors.go
 _AUTHORIZER = re.compile(r'is forbidden: User "[^"]*" cannot ')
 
+# What precedes the text of a policy: of the API server itself, or of a policy engine behind a webhook.
+# https://github.com/kubernetes/apiserver/blob/master/pkg/admission/plugin/policy/validating/dispatcher.go
+# https://github.com/kubernetes/apiserver/blob/master/pkg/admission/plugin/webhook/errors/statuserror.go
+_POLICY = re.compile(r"ValidatingAdmissionPolicy '[^']*' (with binding '[^']*' )?denied request: ")
+_WEBHOOK = re.compile(r'admission webhook "[^"]*" denied the request')
+
 
 class ChoresError(Exception):
     """A failure that is told in a sentence, without a traceback."""
@@ -76,6 +82,12 @@ class ApiError(ChoresError):
         return self.status == 401 or (self.status == 403 and bool(_AUTHORIZER.search(self.message)))
 
     @property
+    def is_policy(self) -> bool:
+        """Whether an admission policy refused the write: its own text, which follows, says why."""
+        refused = self.status in (400, 403, 422)
+        return refused and bool(_POLICY.search(self.message) or _WEBHOOK.search(self.message))
+
+    @property
     def is_terminating_namespace(self) -> bool:
         """Whether the write met a namespace that is going away (a 403 with this cause)."""
         return self.status == 403 and "NamespaceTerminating" in self.causes
@@ -87,8 +99,8 @@ class ApiError(ChoresError):
 
     @property
     def exit_code(self) -> ExitCode:  # type: ignore[override]
-        """2 where the rights are missing, 1 otherwise."""
-        return ExitCode.REFUSED if self.is_permission else ExitCode.FAILED
+        """2 where rights are missing or a policy refused, 1 otherwise."""
+        return ExitCode.REFUSED if self.is_permission or self.is_policy else ExitCode.FAILED
 
 
 class CredentialsError(ApiError):

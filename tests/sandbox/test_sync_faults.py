@@ -42,6 +42,28 @@ def test_a_create_that_the_server_failed_is_read_before_it_is_sent_again(built: 
     assert failed < read < about.index(("POST", path, 201))
 
 
+REFUSALS = {
+    "policy": (403, "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not here", 2),
+    "policy without a reason": (422, "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not here", 2),
+    "policy that is not valid": (422, "ValidatingAdmissionPolicy 'p' denied request: no such key", 2),
+    "webhook": (400, 'admission webhook "validate.kyverno.svc-fail" denied the request: not here', 2),
+    "webhook that is out of order": (500, 'failed calling webhook "w": denied the request', 1),
+    "quota": (403, "exceeded quota: q, requested: count/secrets=1", 1),
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_write_that_a_policy_refuses_ends_the_run_with_2(built: Built, refusal: str) -> None:
+    status, message, code = REFUSALS[refusal]
+    with built.serve() as world:
+        world.sandbox.inject(Fault("POST", "*/namespaces/team-a/secrets", status=status, message=message, times=None))
+        ran = world.run()
+
+    failed = [each for each in ran.results if each["outcome"] == "failed"]
+    assert ran.exit_code == code
+    assert {(each["object"]["namespace"], each["message"]) for each in failed} == {("team-a", message)}
+
+
 def test_a_copy_that_changes_before_it_is_deleted_stays_until_the_next_run(built: Built, tmp_path: Path) -> None:
     orphan = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "team-b", "name": "gone"}}
     with built.serve() as world:
