@@ -37,6 +37,8 @@ KNOWN_FIELDS: dict[str, tuple[str, ...]] = {
     "Job": ("spec", "status"),
     "Pod": ("spec", "status"),
     "NetworkPolicy": ("spec", "status"),
+    "ValidatingAdmissionPolicy": ("spec", "status"),
+    "ValidatingAdmissionPolicyBinding": ("spec",),
     "Service": ("spec", "status"),
     "PersistentVolumeClaim": ("spec", "status"),
     "Node": ("spec", "status"),

@@ -170,6 +170,26 @@ ENDPOINT_SLICES = _built_in("discovery.k8s.io", "v1", "EndpointSlice", "endpoint
 STORAGE_CLASSES = _built_in(
     "storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False, short_names=("sc",)
 )
+ADMISSION = "admissionregistration.k8s.io"
+ADMISSION_POLICIES = _built_in(
+    ADMISSION,
+    "v1",
+    "ValidatingAdmissionPolicy",
+    "validatingadmissionpolicies",
+    namespaced=False,
+    categories=("api-extensions",),
+    subresources=("status",),
+    spec=True,
+)
+ADMISSION_POLICY_BINDINGS = _built_in(
+    ADMISSION,
+    "v1",
+    "ValidatingAdmissionPolicyBinding",
+    "validatingadmissionpolicybindings",
+    namespaced=False,
+    categories=("api-extensions",),
+    spec=True,
+)
 
 
 def _review(group: str, kind: str, plural: str, namespaced: bool = False) -> Resource:
@@ -194,6 +214,8 @@ BUILT_IN = (
     DAEMON_SETS,
     DEPLOYMENTS,
     STATEFUL_SETS,
+    ADMISSION_POLICIES,
+    ADMISSION_POLICY_BINDINGS,
     CRDS,
     CRON_JOBS,
     JOBS,

@@ -18,6 +18,7 @@ from tests.apis import Api, Object, real_api, sandbox_api
 from tests.control_plane import ControlPlane, control_plane, missing
 from tests.manifests import everything
 from tests.one_node import impossible
+from tests.policies import wait_until_policies_act, without_policies
 
 # Whatever a busy machine takes for one example.
 hypothesis.settings.register_profile("any machine", deadline=None)
@@ -37,17 +38,51 @@ def plane() -> Iterator[ControlPlane]:
 
 
 @pytest.fixture(scope="session")
+def plane_without_policies() -> Iterator[ControlPlane]:
+    """Another real control plane for the whole session: what is installed there has no admission policies."""
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    with control_plane() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
 def manifests(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Object]:
     """The manifests of cronjobs/, installed on the real control plane once for the whole session, by their paths."""
     api = real_api(plane, tmp_path_factory.mktemp("install"))
-    for obj in everything():
+    kept = _installed(api, everything())
+    wait_until_policies_act(api)
+    return kept
+
+
+@pytest.fixture(scope="session")
+def manifests_without_policies(
+    plane_without_policies: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Object]:
+    """The same on the other control plane, without the admission policies."""
+    return _installed(real_api(plane_without_policies, tmp_path_factory.mktemp("install")), without_policies())
+
+
+def _installed(api: Api, objects: list[Object]) -> dict[str, Object]:
+    for obj in objects:
         api.put(obj)
-    return {api.path(obj): obj for obj in everything()}
+    return {api.path(obj): obj for obj in objects}
 
 
-@pytest.fixture(params=["sandbox", pytest.param("real", marks=pytest.mark.cluster)])
+SERVERS = ["sandbox", pytest.param("real", marks=pytest.mark.cluster)]
+# Safety and rights do not depend on the policies: the embedded server has none, but it is not Kubernetes.
+WITHOUT_POLICIES_TOO = [*SERVERS, pytest.param("real without policies", marks=pytest.mark.cluster)]
+
+
+@pytest.fixture(params=SERVERS)
 def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
     """An API server: the embedded one, fresh, and then the real one, shared by all tests and with our manifests."""
+    yield from served(request, tmp_path)
+
+
+def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
+    """Give the API server of the parameter, and clean up what the test made."""
     if request.param == "sandbox":
         from kubesandbox import Sandbox
         from tests import embedded
@@ -56,8 +91,9 @@ def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
         with Sandbox(of=template) as sandbox:
             yield sandbox_api(sandbox, tmp_path)
         return
-    kept = request.getfixturevalue("manifests")
-    api = real_api(request.getfixturevalue("plane"), tmp_path, kept)
+    which = "_without_policies" if request.param == "real without policies" else ""
+    kept = request.getfixturevalue(f"manifests{which}")
+    api = real_api(request.getfixturevalue(f"plane{which}"), tmp_path, kept)
     yield api
     api.clean()
 

@@ -1,7 +1,11 @@
-"""The shipped manifests, read as `kubectl kustomize` would: `resources:` and `components:` of kustomization.yaml."""
+"""The shipped manifests, read as `kubectl kustomize` would.
+
+Of kustomization.yaml it reads `resources:`, `components:`, and `patches:` that delete objects by kind and name.
+"""
 
 from __future__ import annotations
 
+import re
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -10,7 +14,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).parent.parent
-UNDERSTOOD = {"apiVersion", "kind", "resources", "components"}
+UNDERSTOOD = {"apiVersion", "kind", "resources", "components", "patches"}
 Object = dict[str, Any]
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # not every platform's PyYAML has libyaml
 
@@ -30,12 +34,37 @@ def everything() -> list[Object]:
 def _read(path: Path) -> list[Object]:
     if path.is_file():
         return [obj for obj in _parsed(path) if obj]
+    kustomization = _kustomization(path)
+    resources = [obj for entry in kustomization.get("resources", []) for obj in _read(path / entry)]
+    return _with_components(path, kustomization, resources)
+
+
+def _kustomization(path: Path) -> Object:
     (kustomization,) = _parsed(path / "kustomization.yaml")
     unknown = kustomization.keys() - UNDERSTOOD
     if unknown:
         raise ValueError(f"{path}/kustomization.yaml: this loader does not understand {', '.join(sorted(unknown))}")
-    entries = kustomization.get("resources", []) + kustomization.get("components", [])
-    return [obj for entry in entries for obj in _read(path / entry)]
+    return kustomization
+
+
+def _with_components(path: Path, kustomization: Object, objects: list[Object]) -> list[Object]:
+    """Return the objects as the components and patches of a kustomization change them."""
+    for entry in kustomization.get("components", []):
+        component = _kustomization(path / entry)
+        added = [obj for each in component.get("resources", []) for obj in _read(path / entry / each)]
+        objects = _with_components(path / entry, component, objects + added)
+    for patch in kustomization.get("patches", []):
+        objects = [obj for obj in objects if not _deletes(path, patch, obj)]
+    return objects
+
+
+def _deletes(path: Path, patch: Object, obj: Object) -> bool:
+    if patch.keys() != {"target", "patch"} or patch["target"].keys() != {"kind", "name"}:
+        raise ValueError(f"{path}/kustomization.yaml: this loader understands patches with target kind and name alone")
+    if yaml.load(patch["patch"], _Loader).get("$patch") != "delete":
+        raise ValueError(f"{path}/kustomization.yaml: this loader does not understand patches but $patch: delete")
+    target = patch["target"]
+    return bool(re.fullmatch(target["kind"], obj["kind"]) and re.fullmatch(target["name"], obj["metadata"]["name"]))
 
 
 def _parsed(path: Path) -> list[Object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,18 @@ from tests import canary as canaries
 from tests.api.conftest import Run
 from tests.apis import Api, wait_for
 from tests.canary import canary
-from tests.conftest import Chores
+from tests.conftest import WITHOUT_POLICIES_TOO, Chores, served
+from tests.policies import bind_adopt
 from tests.worlds import at, configmap, content, encoded, rule, secret
 
 Object = dict[str, Any]
 RULE = {"apiVersion": "kubechores.dev/v1", "kind": "CopyratorRule"}
+
+
+@pytest.fixture(params=WITHOUT_POLICIES_TOO)
+def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
+    """Each API server, also without the admission policies."""
+    yield from served(request, tmp_path)
 
 
 def ready(api: Api, name: str) -> Object:
@@ -79,6 +86,7 @@ def test_an_object_in_the_way_is_told_once_and_then_looked_at_without_a_write(ap
 
 
 def test_adopt_takes_over_an_object_that_we_did_not_make(api: Api, sync: Run) -> None:
+    bind_adopt(api)
     home, team = api.namespace("home"), api.namespace("team")
     source = api.create(secret(home))
     theirs = secret(team, labels={"team": "blue"}, data={"old": encoded(canary())})
@@ -133,6 +141,7 @@ def stamped(_api: Api, theirs: Object) -> None:
 def test_adopt_leaves_alone_what_it_must_not_take(
     api: Api, sync: Run, change: Callable[[Api, Object], None], why: str
 ) -> None:
+    bind_adopt(api)
     home, team = api.namespace("home"), api.namespace("team")
     api.create(secret(home))
     theirs = secret(team, labels={}, data={"old": encoded(canary())})

@@ -17,7 +17,9 @@ REPAIR = CRONJOBS / "mirror-repair"  # what people choose beside everything else
 EVERYTHING = [*load(CRONJOBS), *load(REPAIR)]
 WITHOUT_SECRETS = load(CRONJOBS / "without-secrets")
 FOR_PEOPLE = [obj for obj in EVERYTHING if any("/aggregate-to-" in label for label in obj["metadata"]["labels"])]
-OF_JOBS = [obj for obj in EVERYTHING if obj not in FOR_PEOPLE]
+# Roles that an administrator binds where accounts restore backups, or where rules adopt.
+UNBOUND = [obj for obj in EVERYTHING if obj["metadata"]["name"] in ("kube-chores-restore", "kube-chores-adopt")]
+OF_JOBS = [obj for obj in EVERYTHING if obj not in FOR_PEOPLE + UNBOUND]
 CRON = {obj["metadata"]["name"]: obj for obj in EVERYTHING if obj["kind"] == "CronJob"}
 LABELS = "app.kubernetes.io/"
 COMPONENT = f"{LABELS}component"
@@ -48,12 +50,13 @@ def test_every_yaml_file_is_part_of_the_install_or_a_sample() -> None:
 
     follow(CRONJOBS)
     follow(REPAIR)
+    follow(CRONJOBS / "components" / "without-policies")
     assert set(CRONJOBS.rglob("*.yaml")) - read == set((CRONJOBS / "samples").glob("*.yaml"))
 
 
 def test_an_unknown_word_in_a_kustomization_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "kustomization.yaml").write_text("resources: []\npatches: []\nimages: []\n")
-    with pytest.raises(ValueError, match="does not understand images, patches"):
+    (tmp_path / "kustomization.yaml").write_text("resources: []\nreplicas: []\nimages: []\n")
+    with pytest.raises(ValueError, match="does not understand images, replicas"):
         load(tmp_path)
 
 
@@ -63,9 +66,9 @@ def test_every_object_says_what_it_belongs_to(obj: Object) -> None:
     assert (labels[f"{LABELS}name"], labels[f"{LABELS}part-of"]) == ("kube-chores", "kube-chores")
     if obj["kind"] not in ("Namespace", "CustomResourceDefinition"):
         assert (CRONJOBS / labels[f"{LABELS}component"]).is_dir(), "the component is the job's folder"
-    cluster_wide = ("Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding")
+    cluster_wide = obj["kind"].startswith(("Namespace", "CustomResourceDefinition", "ClusterRole", "Validating"))
     place = obj["metadata"].get("namespace")
-    assert place in ([None] if obj["kind"] in cluster_wide else PLACES.get(labels.get(COMPONENT, ""), ["kube-chores"]))
+    assert place in ([None] if cluster_wide else PLACES.get(labels.get(COMPONENT, ""), ["kube-chores"]))
 
 
 def test_only_the_secrets_component_gives_rights_on_secrets() -> None:
@@ -87,7 +90,18 @@ def test_no_right_has_a_wildcard_or_is_more_than_the_job_uses() -> None:
     for rule in rules(EVERYTHING):
         assert "*" not in rule["apiGroups"] + rule["resources"] + rule["verbs"]
     for rule in rules(OF_JOBS):
-        assert set(rule["verbs"]) <= {"list", "get", "create", "update", "patch", "delete"}
+        assert set(rule["verbs"]) <= {"list", "get", "create", "update", "patch", "delete", "stamp", "roll"}
+
+
+def test_each_account_that_writes_what_others_may_own_has_the_verb_by_which_policies_limit_it() -> None:
+    resources = {"secrets", "configmaps", "deployments", "statefulsets", "daemonsets", "services"}
+    writers, marked = set(), set()
+    for role in (obj for obj in OF_JOBS if obj["kind"] in ("Role", "ClusterRole")):
+        for each in role["rules"]:
+            writes = {"create", "update", "patch", "delete"} & {*each["verbs"]} and resources & {*each["resources"]}
+            writers |= {role["metadata"]["labels"][COMPONENT]} if writes else set()
+            marked |= {role["metadata"]["labels"][COMPONENT]} if {"stamp", "roll"} & {*each["verbs"]} else set()
+    assert writers == marked == {"sync-copies", "fetch-rates", "roll-workloads", "mirror-repair"}
 
 
 def test_farm_pods_may_delete_nothing_and_do_nothing_to_pods_but_read_them() -> None:
@@ -113,7 +127,7 @@ def test_roles_for_people_are_about_the_farm_alone_and_farm_pods_are_only_read()
 
 def test_every_binding_binds_a_shipped_role_to_a_shipped_account() -> None:
     there = {(obj["kind"], obj["metadata"]["name"]) for obj in EVERYTHING}
-    bindings = [obj for obj in EVERYTHING if obj["kind"].endswith("Binding")]
+    bindings = [obj for obj in EVERYTHING if obj["kind"] in ("RoleBinding", "ClusterRoleBinding")]
     assert len(bindings) == len([obj for obj in OF_JOBS if obj["kind"] in ("Role", "ClusterRole")])
     for binding in bindings:
         assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in there

@@ -1,0 +1,691 @@
+"""The admission policies on a real API server: stolen tokens, tenants that forge stamps, and people who may go on.
+
+Each attack succeeds on a control plane without the policies, where RBAC alone limits the account.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.api.conftest import Run, runs
+from tests.apis import Answer, Api, Object, wait_for
+from tests.canary import canary
+from tests.control_plane import programs
+from tests.manifests import ROOT, everything
+from tests.mirrors import NAMESPACE as MIRRORS
+from tests.policies import account, bind, bind_adopt, can_i, is_policy
+from tests.worlds import configmap, content, encoded, rule, secret
+
+BOTH = pytest.mark.parametrize("api", ["real without policies", "real"], indirect=True)
+WITH = pytest.mark.parametrize("api", ["real"], indirect=True)
+pytestmark = pytest.mark.cluster
+
+COPIES, OTHERS, ROLLS = "kube-chores-copies", "kube-chores-rates-and-adoption", "kube-chores-rolls"
+OF_MIRRORS, PODS = "kube-chores-mirrors", "kube-chores-mirror-pods"
+MERGE = {"Content-Type": "application/merge-patch+json"}
+APPLY = {"Content-Type": "application/apply-patch+yaml"}
+OURS = {"app.kubernetes.io/managed-by": "kube-chores"}
+COPY = {**OURS, "kubechores.dev/job": "sync-copies", "kubechores.dev/rule-namespace": "kube-chores"}
+ANOTHER = {**COPY, "kubechores.dev/rule-namespace": "another"}
+MIRROR = {**OURS, "kubechores.dev/job": "mirror-audit"}
+RATE = {"data": {"rate": "1.1", "currency": "USD"}}
+OPT_IN = {"kubechores.dev/roll-on-config-change": "true"}
+GONE = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "00000000-0000-0000-0000-000000000000"}
+
+
+@dataclass(frozen=True)
+class Thief:
+    """Somebody with the token of an account, and a namespace of somebody else."""
+
+    api: Api
+    token: str
+    team: str
+
+    def post(self, obj: Object) -> Answer:
+        """Create an object."""
+        self.api.made(obj)
+        return self.api.request("POST", self.api.path(obj, named=False), obj, token=self.token)
+
+    def put(self, obj: Object) -> Answer:
+        """Write an object over the one that is there."""
+        version = (self.api.get(obj) or {"metadata": {}})["metadata"].get("resourceVersion")
+        body = {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}
+        return self.api.request("PUT", self.api.path(obj), body, token=self.token)
+
+    def patch(self, obj: Object, patch: Object) -> Answer:
+        """Merge into an object."""
+        return self.api.request("PATCH", self.api.path(obj), patch, headers=MERGE, token=self.token)
+
+    def apply(self, obj: Object) -> Answer:
+        """Apply an object server-side."""
+        self.api.made(obj)
+        path = f"{self.api.path(obj)}?fieldManager=kubectl&force=true"
+        return self.api.request("PATCH", path, obj, headers=APPLY, token=self.token)
+
+    def delete(self, obj: Object) -> Answer:
+        """Delete an object."""
+        return self.api.request("DELETE", self.api.path(obj), token=self.token)
+
+    def theirs(self, obj: Object) -> Object:
+        """Create an object as its owner would."""
+        self.api.create(obj)
+        return obj
+
+
+def has_policies(api: Api) -> bool:
+    return any(is_policy(obj) for obj in api.kept.values())
+
+
+def refused_by(answer: Answer) -> str:
+    """Return the name of the policy that refused a request, or nothing."""
+    status, _, body = answer
+    _, found, rest = body.decode().partition("ValidatingAdmissionPolicy '")
+    return rest.partition("'")[0] if status == 403 and found else ""
+
+
+def expect(api: Api, answer: Answer, policy: str) -> None:
+    """Check that the policy refused, or that nothing did where there are none."""
+    if has_policies(api):
+        assert refused_by(answer) == policy, answer
+    else:
+        assert answer[0] < 300, answer
+
+
+# stolen tokens
+
+Attack = Callable[[Thief], Answer]
+
+
+def token_of(labels: Object, namespace: str) -> Object:
+    annotations = {"kubernetes.io/service-account.name": "default"}
+    metadata = {"name": "minted", "namespace": namespace, "labels": labels, "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/service-account-token"}
+
+
+def helm(thief: Thief, labels: Object) -> Object:
+    made = secret(thief.team, "sh.helm.release.v1.shop.v9", labels={**COPY, **labels}, data={})
+    return made | {"type": "helm.sh/release.v1" if not labels else "Opaque"}
+
+
+def owned(obj: Object) -> Object:
+    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [GONE]}}
+
+
+SYNC_COPIES: Mapping[str, tuple[str, Attack]] = {
+    "mints a token": (OTHERS, lambda t: t.post(token_of({}, t.team))),
+    "mints a token as a copy": (COPIES, lambda t: t.post(token_of(COPY, t.team))),
+    "mints a token in kube-system": (COPIES, lambda t: t.post(token_of(COPY, "kube-system"))),
+    "creates what is not a copy": (OTHERS, lambda t: t.post(configmap(t.team, labels={}))),
+    "replaces a Secret": (OTHERS, lambda t: t.put(t.theirs(secret(t.team)))),
+    "adopts a Secret": (OTHERS, lambda t: t.put(labelled(t.theirs(secret(t.team)), COPY))),
+    "deletes a Secret": (OTHERS, lambda t: t.delete(t.theirs(secret(t.team)))),
+    "replaces a ConfigMap of another job": (
+        OTHERS,
+        lambda t: t.put(t.theirs(configmap(t.team, labels={**COPY, "kubechores.dev/job": "fetch-rates"}))),
+    ),
+    "has the garbage collector delete a ConfigMap": (OTHERS, lambda t: t.put(owned(t.theirs(configmap(t.team))))),
+    "deletes a copy of another installation": (
+        COPIES,
+        lambda t: t.delete(t.theirs(configmap(t.team, labels=ANOTHER))),
+    ),
+    "gives a copy to another installation": (
+        COPIES,
+        lambda t: t.put(labelled(t.theirs(configmap(t.team, labels=COPY)), ANOTHER)),
+    ),
+    "removes a stamp": (OTHERS, lambda t: t.put(labelled(t.theirs(configmap(t.team, labels=COPY)), {}))),
+    "writes to kube-system": (COPIES, lambda t: t.post(configmap("kube-system", f"x-{t.team}", labels=COPY))),
+    "writes a Helm release": (COPIES, lambda t: t.post(helm(t, {}))),
+    "writes a Helm release of another type": (COPIES, lambda t: t.post(helm(t, {"owner": "helm"}))),
+    "writes a bootstrap token": (
+        COPIES,
+        lambda t: t.post(secret(t.team, labels=COPY, data={}) | {"type": "bootstrap.kubernetes.io/token"}),
+    ),
+}
+
+
+def labelled(obj: Object, labels: Object) -> Object:
+    return {**obj, "metadata": {**obj["metadata"], "labels": labels}}
+
+
+def rate(thief: Thief, namespace: str = "", /, **fields: Any) -> Object:
+    namespace = namespace or thief.team
+    labels = {**OURS, "kubechores.dev/job": "fetch-rates", "kubechores.dev/rule-namespace": namespace}
+    return configmap(namespace, f"rate-{thief.team}", labels=labels, **(fields or RATE))
+
+
+FETCH_RATES: Mapping[str, tuple[str, Attack]] = {
+    "writes to kube-system": (OTHERS, lambda t: t.post(rate(t, "kube-system"))),
+    "creates a ConfigMap without its stamp": (OTHERS, lambda t: t.post(configmap(t.team, labels={}))),
+    "replaces a ConfigMap": (OTHERS, lambda t: t.put(t.theirs(configmap(t.team)))),
+    "stamps a ConfigMap": (COPIES, lambda t: t.put(labelled(t.theirs(configmap(t.team)), COPY))),
+    "deletes a ConfigMap": (OTHERS, lambda t: t.delete(t.theirs(configmap(t.team)))),
+    "writes another key": (OTHERS, lambda t: t.post(rate(t, data={"Corefile": "x"}))),
+    "writes binary data": (OTHERS, lambda t: t.post(rate(t, binaryData={"rate": encoded("1")}))),
+    "writes a long value": (OTHERS, lambda t: t.post(rate(t, data={"rate": "1" * 65}))),
+    "changes a copy": (COPIES, lambda t: t.put(t.theirs(configmap(t.team, labels=COPY)))),
+    "creates a copy": (COPIES, lambda t: t.post(configmap(t.team, labels=COPY))),
+    "deletes a copy": (COPIES, lambda t: t.delete(t.theirs(configmap(t.team, labels=COPY)))),
+}
+
+
+def workload(thief: Thief, kind: str = "Deployment", annotations: Object | None = None, **metadata: Any) -> Object:
+    labels = {"app": "web"}
+    pod = {"metadata": {"labels": labels, "annotations": {"theirs": "1"}}, "spec": pod_spec()}
+    spec: Object = {"selector": {"matchLabels": labels}, "template": pod}
+    spec |= {"replicas": 0} if kind != "DaemonSet" else {}
+    spec |= {"serviceName": "web"} if kind == "StatefulSet" else {}
+    metadata = {"name": "web", "namespace": thief.team, "annotations": OPT_IN if annotations is None else annotations}
+    return thief.theirs({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec})
+
+
+def pod_spec(**fields: Any) -> Object:
+    allowed = {"allowPrivilegeEscalation": False, **fields.pop("security", {})}
+    container = {"name": "web", "image": "registry.example.com/web:1", "securityContext": allowed}
+    return {"containers": [{**container, **fields.pop("container", {})}], **fields}
+
+
+def image(value: str) -> Object:
+    return {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": value}]}}}}
+
+
+BASELINE = {"metadata": {"annotations": {"kubechores.dev/config-baseline": "{}"}}}
+ROLL_WORKLOADS: Mapping[str, tuple[str, Attack]] = {
+    **{
+        f"changes the image of a {kind}": (ROLLS, lambda t, kind=kind: t.patch(workload(t, kind), image("x")))  # type: ignore[misc]
+        for kind in ("Deployment", "StatefulSet", "DaemonSet")
+    },
+    "marks a workload that did not opt in": (ROLLS, lambda t: t.patch(workload(t, annotations={}), BASELINE)),
+    "opts a workload in": (
+        ROLLS,
+        lambda t: t.patch(workload(t, annotations={}), {"metadata": {"annotations": OPT_IN}}),
+    ),
+    "opts a workload out": (
+        ROLLS,
+        lambda t: t.patch(workload(t), {"metadata": {"annotations": dict.fromkeys(OPT_IN)}}),
+    ),
+    "has the garbage collector delete a workload": (
+        ROLLS,
+        lambda t: t.patch(workload(t), {"metadata": {"ownerReferences": [GONE]}}),
+    ),
+    "keeps a workload from being deleted": (
+        ROLLS,
+        lambda t: t.patch(workload(t), {"metadata": {"finalizers": ["example.com/kept"]}}),
+    ),
+    "changes a label": (ROLLS, lambda t: t.patch(workload(t), {"metadata": {"labels": {"a": "b"}}})),
+    "changes the number of replicas": (ROLLS, lambda t: t.patch(workload(t), {"spec": {"replicas": 1}})),
+    "pauses a Deployment": (ROLLS, lambda t: t.patch(workload(t), {"spec": {"paused": True}})),
+    "changes another annotation of pods": (
+        ROLLS,
+        lambda t: t.patch(workload(t), {"spec": {"template": {"metadata": {"annotations": {"theirs": "2"}}}}}),
+    ),
+    "removes an annotation of pods": (
+        ROLLS,
+        lambda t: t.patch(workload(t), {"spec": {"template": {"metadata": {"annotations": {"theirs": None}}}}}),
+    ),
+    "changes the account of pods": (
+        ROLLS,
+        lambda t: t.patch(workload(t), {"spec": {"template": {"spec": {"serviceAccountName": "admin"}}}}),
+    ),
+}
+
+
+def service(thief: Thief, labels: Object) -> Object:
+    metadata = {"name": f"web-{thief.api.token}", "namespace": MIRRORS, "labels": labels}
+    spec = {"selector": {"app": "web"}, "ports": [{"port": 80}]}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+
+
+def mirror_daemon_set(thief: Thief, labels: Object) -> Object:
+    pod = {"metadata": {"labels": {"app": "web"}}, "spec": pod_spec(nodeSelector={"no": "node"})}
+    metadata = {"name": f"web-{thief.api.token}", "namespace": MIRRORS, "labels": labels}
+    spec = {"selector": {"matchLabels": {"app": "web"}}, "template": pod}
+    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
+
+
+MIRROR_REPAIR: Mapping[str, tuple[str, Attack]] = {
+    "creates a Service without its stamp": (OF_MIRRORS, lambda t: t.post(service(t, {}))),
+    "applies a DaemonSet without its stamp": (OF_MIRRORS, lambda t: t.apply(mirror_daemon_set(t, OURS))),
+    "redirects a Service": (
+        OF_MIRRORS,
+        lambda t: t.patch(t.theirs(service(t, {})), {"spec": {"selector": {"app": "evil"}}}),
+    ),
+    "stamps a Service": (OF_MIRRORS, lambda t: t.patch(t.theirs(service(t, {})), {"metadata": {"labels": MIRROR}})),
+    "removes a stamp": (
+        OF_MIRRORS,
+        lambda t: t.patch(t.theirs(service(t, MIRROR)), {"metadata": {"labels": dict.fromkeys(MIRROR)}}),
+    ),
+    "deletes a DaemonSet": (OF_MIRRORS, lambda t: t.delete(t.theirs(mirror_daemon_set(t, {})))),
+}
+ATTACKS = {
+    f"{account} {name}": (account, *attack)
+    for account, attacks in {
+        "sync-copies": SYNC_COPIES,
+        "fetch-rates": FETCH_RATES,
+        "roll-workloads": ROLL_WORKLOADS,
+        "mirror-repair": MIRROR_REPAIR,
+    }.items()
+    for name, attack in attacks.items()
+}
+
+
+@BOTH
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_stolen_token_writes_only_what_its_job_writes(api: Api, attack: str) -> None:
+    account, policy, steal = ATTACKS[attack]
+    thief = Thief(api, api.service_account_token("kube-chores", account), api.namespace("team"))
+
+    expect(api, steal(thief), policy)
+
+
+@BOTH
+def test_a_stolen_token_of_sync_copies_makes_nobody_cluster_admin(api: Api) -> None:
+    """The way of the issue, to its end: a token of a controller that may write any ClusterRole."""
+    thief = Thief(api, api.service_account_token("kube-chores", "sync-copies"), "kube-system")
+    minted = token_of(COPY, "kube-system")
+    minted["metadata"]["name"] = f"minted-{api.token}"
+    minted["metadata"]["annotations"]["kubernetes.io/service-account.name"] = "clusterrole-aggregation-controller"
+
+    expect(api, thief.post(minted), COPIES)
+
+    if has_policies(api):
+        return
+    wait_for(lambda: (api.get(minted) or {}).get("data", {}).get("token"), "the token")
+    stolen = json.loads(api.request("GET", api.path(minted), token=thief.token)[2])["data"]["token"]
+    escalates = {"verb": "escalate", "group": "rbac.authorization.k8s.io", "resource": "clusterroles"}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    body = {**review, "spec": {"resourceAttributes": escalates}}
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    assert api.call("POST", path, body, token=base64.b64decode(stolen).decode())["status"]["allowed"]
+
+
+# pods of mirrors, whoever creates them
+
+
+def node_pod(path: str) -> Object:
+    mount = {"name": "certs", "mountPath": "/certs"}
+    certs = {"name": "certs", "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
+    return pod_spec(container={"volumeMounts": [mount]}, volumes=[certs])
+
+
+CERTS = "/etc/containerd/certs.d"
+PRIVILEGED = {"allowPrivilegeEscalation": True, "privileged": True}
+REFUSED_PODS: Mapping[str, tuple[str, Object]] = {
+    "mount the node": ("mirror-nodes", node_pod("/")),
+    "mount another folder of containerd": ("mirror-nodes", node_pod("/etc/containerd")),
+    "mount what a pod may have linked": ("mirror-nodes", node_pod(f"{CERTS}/docker.io")),
+    "mount the node's certificates next to a registry": ("mirrors", node_pod(CERTS)),
+    "use the network of the node": ("mirror-nodes", pod_spec(hostNetwork=True)),
+    "see processes of the node": ("mirror-nodes", pod_spec(hostPID=True)),
+    "share memory with the node": ("mirror-nodes", pod_spec(hostIPC=True)),
+    "are privileged": ("mirror-nodes", pod_spec(security=PRIVILEGED)),
+    "gain privileges": ("mirror-nodes", pod_spec(container={"securityContext": {}})),
+    "have more capabilities": ("mirrors", pod_spec(security={"capabilities": {"add": ["SYS_ADMIN"]}})),
+    "listen on a port of the node": ("mirrors", pod_spec(container={"ports": [{"containerPort": 80, "hostPort": 80}]})),
+    "are privileged at the start": (
+        "mirror-nodes",
+        pod_spec(initContainers=[{"name": "init", "image": "x", "securityContext": PRIVILEGED}]),
+    ),
+}
+
+
+def place_of_mirrors(api: Api, component: str) -> str:
+    labels = {"app.kubernetes.io/part-of": "kube-chores", "app.kubernetes.io/component": component}
+    return api.namespace(component, labels=labels)
+
+
+def pod(namespace: str, spec: Object) -> Object:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": namespace}, "spec": spec}
+
+
+@BOTH
+@pytest.mark.parametrize("what", REFUSED_PODS)
+def test_pods_of_mirrors_do_not(api: Api, what: str) -> None:
+    component, spec = REFUSED_PODS[what]
+    admin = Thief(api, api.admin_token, place_of_mirrors(api, component))
+
+    expect(api, admin.post(pod(admin.team, spec)), PODS)
+
+
+@WITH
+@pytest.mark.parametrize(
+    ("component", "spec"),
+    [("mirror-nodes", node_pod(CERTS)), ("mirrors", pod_spec(volumes=[{"name": "v", "emptyDir": {}}]))],
+)
+def test_pods_of_mirrors_run_without_ephemeral_containers(api: Api, component: str, spec: Object) -> None:
+    made = api.create(pod(place_of_mirrors(api, component), spec))
+    debug = {"name": "debug", "image": "x", "securityContext": {"allowPrivilegeEscalation": False}}
+    patch = {"spec": {"ephemeralContainers": [debug]}}
+
+    answer = api.request("PATCH", f"{api.path(made)}/ephemeralcontainers", patch, headers=MERGE)
+
+    assert refused_by(answer) == PODS
+    api.patch(made, {"metadata": {"labels": {"a": "b"}}})
+
+
+# tenants
+
+
+@pytest.fixture
+def tenant(api: Api) -> Thief:
+    """Somebody with the role `edit` in one namespace."""
+    team = api.namespace("team")
+    metadata = {"name": "tenant", "namespace": team}
+    api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    bind(api, "RoleBinding", "edit", account(team, "tenant"), team)
+    tenant = Thief(api, api.service_account_token(team, "tenant"), team)
+    trial = f"{api.path(configmap(team), named=False)}?dryRun=All"
+    wait_for(lambda: api.request("POST", trial, configmap(team), token=tenant.token)[0] == 201, "the role")
+    return tenant
+
+
+def changed_stamp(key: str) -> Attack:
+    def attack(tenant: Thief) -> Answer:
+        copy = configmap(tenant.team, labels={**COPY, "kubechores.dev/rule-hash": "1"})
+        copy["metadata"]["annotations"] = {f"kubechores.dev/{each}": "1" for each in ANNOTATIONS}
+        field = "annotations" if key in ANNOTATIONS else "labels"
+        return tenant.patch(tenant.theirs(copy), {"metadata": {field: {f"kubechores.dev/{key}": "2"}}})
+
+    return attack
+
+
+def stamped_again(tenant: Thief) -> Answer:
+    copy = tenant.theirs(configmap(tenant.team, labels=COPY))
+    assert tenant.patch(copy, {"metadata": {"labels": {"kubechores.dev/job": None}}})[0] == 200
+    return tenant.patch(copy, {"metadata": {"labels": {"kubechores.dev/job": "sync-copies"}}})
+
+
+ANNOTATIONS = ("rule", "source", "fingerprint", "orphans")
+FORGERIES: Mapping[str, Attack] = {
+    "creates": lambda t: t.post(secret(t.team, labels=COPY)),
+    "creates for another installation": lambda t: t.post(configmap(t.team, labels=ANOTHER)),
+    "replaces": lambda t: t.put(labelled(t.theirs(secret(t.team)), COPY)),
+    "patches": lambda t: t.patch(t.theirs(secret(t.team)), {"metadata": {"labels": COPY}}),
+    "applies": lambda t: t.apply(secret(t.team, labels=COPY)),
+    "stamps again what it unstamped": stamped_again,
+    **{f"changes the {key}": changed_stamp(key) for key in ("rule-namespace", "rule-hash", *ANNOTATIONS)},
+}
+
+
+@BOTH
+@pytest.mark.parametrize("way", FORGERIES)
+def test_a_tenant_cannot_forge_a_stamp(api: Api, tenant: Thief, way: str) -> None:
+    expect(api, FORGERIES[way](tenant), COPIES)
+
+
+@BOTH
+def test_a_user_who_is_a_tenant_cannot_forge_a_stamp_either(api: Api) -> None:
+    user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": f"tenant-{api.token}"}
+    copy = secret(api.namespace("team"), labels=COPY)
+    bind(api, "RoleBinding", "edit", user, copy["metadata"]["namespace"])
+    headers = {"Impersonate-User": user["name"]}
+    allowed = {**copy, "metadata": {**copy["metadata"], "labels": {}}}
+    path = api.path(copy, named=False)
+    wait_for(lambda: api.request("POST", f"{path}?dryRun=All", allowed, headers=headers)[0] == 201, "the role")
+
+    expect(api, api.request("POST", path, copy, headers=headers), COPIES)
+
+
+FREE: Mapping[str, Attack] = {
+    "removes a stamp": lambda t: t.patch(
+        t.theirs(configmap(t.team, labels=COPY)), {"metadata": {"labels": dict.fromkeys(COPY)}}
+    ),
+    "changes the data of a copy": lambda t: t.patch(t.theirs(configmap(t.team, labels=COPY)), {"data": {"a": "2"}}),
+    "deletes a copy": lambda t: t.delete(t.theirs(secret(t.team, labels=COPY))),
+    "deletes all copies": lambda t: t.delete({**configmap(t.team), "metadata": {"name": "", "namespace": t.team}}),
+    "creates a Secret": lambda t: t.post(secret(t.team, labels={})),
+    "creates a token": lambda t: t.post(token_of({}, t.team)),
+    "changes the image of a workload that is rolled": lambda t: t.patch(workload(t), image("x")),
+}
+
+
+@WITH
+@pytest.mark.parametrize("what", FREE)
+def test_a_tenant_is_not_limited_otherwise(tenant: Thief, what: str) -> None:
+    assert FREE[what](tenant)[0] < 300
+
+
+# people, backups and controllers
+
+
+@WITH
+def test_a_cluster_admin_restores_copies(api: Api) -> None:
+    admin = Thief(api, api.admin_token, api.namespace("team"))
+
+    assert admin.post(secret(admin.team, labels=COPY))[0] == 201
+
+
+@WITH
+@pytest.mark.parametrize("role", ["kube-chores-restore", "cluster-admin"])
+def test_a_backup_account_restores_everything(api: Api, role: str) -> None:
+    team = api.namespace("team")
+    api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "backup", "namespace": team}})
+    bind(api, "ClusterRoleBinding", role, account(team, "backup"))
+    if role != "cluster-admin":
+        bind(api, "ClusterRoleBinding", "edit", account(team, "backup"))
+    backup = Thief(api, api.service_account_token(team, "backup"), team)
+    wait_for(lambda: backup.post(secret(team, labels=COPY))[0] in (201, 409), "the role")
+
+    for obj in (rate(backup), configmap("kube-system", f"x-{team}", labels=COPY), service(backup, {})):
+        assert backup.post(obj)[0] == 201
+    assert backup.patch(workload(backup), image("x"))[0] == 200
+    assert backup.post(configmap(team, "other", labels={}))[0] == 201
+
+
+def kubectl(api: Api, *words: str, stdin: str = "") -> str:
+    command = [str(programs() / "kubectl"), "--kubeconfig", str(api.kubeconfig), f"--cache-dir={api.folder}", *words]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@WITH
+def test_an_owner_applies_and_undoes_a_workload_that_is_rolled(api: Api, tenant: Thief) -> None:
+    owner = [f"--as=system:serviceaccount:{tenant.team}:tenant", "-n", tenant.team]
+    made = workload(tenant)
+    for number, value in enumerate(("first", "second"), 1):
+        marked = {"kubechores.dev/config-baseline": value, "deployment.kubernetes.io/revision": str(number)}
+        pods = {"template": {"metadata": {"annotations": {"kubechores.dev/config": value}}}}
+        api.patch(made, {"metadata": {"annotations": marked}, "spec": pods})
+        wait_for(lambda: len(api.items("apps/v1", "ReplicaSet", tenant.team)) >= 1 + number, "its ReplicaSet")  # noqa: B023
+
+    assert "rolled back" in kubectl(api, *owner, "rollout", "undo", "deployment/web", "--to-revision=2")
+    applied = api.get(made) or {}
+    applied["spec"]["replicas"] = 1
+    del applied["metadata"]["managedFields"], applied["metadata"]["resourceVersion"]
+    assert "configured" in kubectl(api, *owner, "apply", "-f", "-", stdin=json.dumps(applied))
+
+
+@WITH
+def test_a_namespace_goes_with_its_copies(api: Api) -> None:
+    team = api.namespace("team")
+    copy = api.create(configmap(team, labels=COPY))
+
+    api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
+
+    wait_for(lambda: api.get(copy) is None, "the namespace controller to delete the copy")
+
+
+# the verbs
+
+
+@WITH
+@pytest.mark.parametrize(
+    ("account", "verb", "resource", "group"),
+    [
+        ("sync-copies", "stamp", "copyrators", "kubechores.dev"),
+        ("fetch-rates", "stamp", "exchangerates", "kubechores.dev"),
+        ("mirror-repair", "stamp", "registrymirrors", "kubechores.dev"),
+        ("roll-workloads", "roll", "deployments", "apps"),
+        ("roll-workloads", "roll", "statefulsets", "apps"),
+        ("roll-workloads", "roll", "daemonsets", "apps"),
+    ],
+)
+def test_an_account_has_the_verb_that_limits_it_in_all_namespaces(
+    api: Api, account: str, verb: str, resource: str, group: str
+) -> None:
+    assert can_i(api, account, verb, resource, group)
+    assert not can_i(api, account, "restore", resource, group)
+    assert not can_i(api, account, "adopt", resource, group)
+
+
+# conflict: Adopt
+
+
+@pytest.fixture
+def sync(api: Api) -> Run:
+    """Run sync-copies with the rights of the shipped ServiceAccount."""
+    return runs("sync-copies", api.service_account_kubeconfig("kube-chores", "sync-copies"))
+
+
+@pytest.fixture
+def adopted(api: Api) -> list[Object]:
+    """Two Secrets that a rule adopts, in a namespace each."""
+    home, teams = api.namespace("home"), [api.namespace(name) for name in ("team-a", "team-b")]
+    source = api.create(secret(home))
+    found = [api.create(secret(team, labels={}, data={"old": encoded(canary())})) for team in teams]
+    api.create(rule("logins", home, f"team-*-{api.token}", ruleType="secret", conflict="Adopt"))
+    return [source, *found]
+
+
+@WITH
+def test_adopting_without_its_role_is_refused_and_exits_2(api: Api, sync: Run, adopted: list[Object]) -> None:
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (2, {"failed": 2})
+    for result, before in zip(ran.results, adopted[1:], strict=True):
+        assert result["object"]["namespace"] == before["metadata"]["namespace"]
+        assert "bind ClusterRole kube-chores-adopt to the account of sync-copies" in result["message"]
+        assert f"ValidatingAdmissionPolicy '{OTHERS}'" in result["message"]
+        assert api.get(before) == before
+
+
+@WITH
+def test_adopting_works_where_its_role_is_bound(api: Api, sync: Run, adopted: list[Object]) -> None:
+    source, first, second = adopted
+    bind_adopt(api, first["metadata"]["namespace"])
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (2, {"configured": 1, "failed": 1})
+    assert content(api.get(first)) == content(source)
+    assert api.get(second) == second
+    bind_adopt(api)
+    assert sync().exit_code == 0
+    assert content(api.get(second)) == content(source)
+
+
+@WITH
+@pytest.mark.parametrize("way", ["takes a Helm release", "writes without a stamp", "takes from a controller"])
+def test_a_stolen_token_that_may_adopt_is_limited_too(api: Api, way: str) -> None:
+    thief = Thief(api, api.service_account_token("kube-chores", "sync-copies"), api.namespace("team"))
+    bind_adopt(api, thief.team)
+    theirs = secret(thief.team, labels={})
+    if way == "takes a Helm release":
+        theirs["type"] = "helm.sh/release.v1"
+    if way == "takes from a controller":
+        theirs["metadata"]["ownerReferences"] = [{**GONE, "controller": True}]
+    thief.theirs(theirs)
+    labels = {} if way == "writes without a stamp" else COPY
+
+    answer = thief.put(labelled(theirs, labels))
+
+    assert refused_by(answer) == (COPIES if way == "takes a Helm release" else OTHERS)
+
+
+# kube-* namespaces
+
+
+@WITH
+def test_a_kube_namespace_that_agreed_gets_copies(api: Api) -> None:
+    team = api.namespace("kube-team", annotations={"kubechores.dev/copies": "true"})
+    other = api.namespace("kube-other", annotations={"kubechores.dev/copies": "false"})
+    thief = Thief(api, api.service_account_token("kube-chores", "sync-copies"), team)
+
+    assert thief.post(configmap(team, labels=COPY))[0] == 201
+    assert refused_by(thief.post(configmap(other, labels=COPY))) == COPIES
+    assert thief.delete(thief.theirs(configmap(other, labels=COPY)))[0] == 200
+
+
+# policies of others
+
+
+@WITH
+@pytest.mark.parametrize("reason", [None, "Forbidden"])
+def test_a_run_that_a_policy_of_somebody_else_refuses_names_it(api: Api, sync: Run, reason: str | None) -> None:
+    home, team = api.namespace("home"), api.namespace("team", labels={"closed": api.token})
+    api.create(configmap(home))
+    api.create(rule("settings", home, team))
+    name = f"closed-{api.token}"
+    policy = "ValidatingAdmissionPolicy"
+    where = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}
+    matches = {"namespaceSelector": {"matchLabels": {"closed": api.token}}, "resourceRules": [where]}
+    validation = {"expression": "false", "message": "closed", **({"reason": reason} if reason else {})}
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
+    api.create({**head, "kind": policy, "spec": {"matchConstraints": matches, "validations": [validation]}})
+    bound = {"policyName": name, "validationActions": ["Deny"]}
+    api.create({**head, "kind": f"{policy}Binding", "spec": bound})
+    trial = configmap(team, "trial")
+    path = f"{api.path(trial, named=False)}?dryRun=All"
+    wait_for(lambda: api.request("POST", path, trial)[0] in (403, 422), "the policy to act")
+
+    ran = sync()
+
+    (failed,) = ran.results
+    assert (ran.exit_code, failed["object"]["namespace"]) == (2, team)
+    assert f"{policy} '{name}' with binding '{name}' denied request: closed" in failed["message"]
+
+
+# the manifests
+
+
+@WITH
+def test_each_policy_compiles_and_has_no_warning(api: Api) -> None:
+    def checked(policy: Object) -> Any:
+        return (api.get(policy) or {}).get("status", {}).get("typeChecking")
+
+    for policy in (obj for obj in everything() if obj["kind"] == "ValidatingAdmissionPolicy"):
+        wait_for(lambda: checked(policy) is not None, "the type check")  # noqa: B023
+        assert checked(policy) == {}, policy["metadata"]["name"]
+
+
+def overlay(api: Api, *lines: str) -> list[Object]:
+    """What the built kubectl makes of a kustomization."""
+    cronjobs = os.path.relpath(ROOT / "cronjobs", api.folder.resolve())
+    text = "\n".join(lines).replace("CRONJOBS", cronjobs)
+    (api.folder / "kustomization.yaml").write_text(text)
+    return [each for each in yaml.safe_load_all(kubectl(api, "kustomize", str(api.folder))) if each]
+
+
+@WITH
+def test_a_kustomization_with_a_namespace_and_a_prefix_keeps_the_policies_whole(api: Api) -> None:
+    built = overlay(
+        api, "resources: [CRONJOBS/policies, CRONJOBS/sync-copies]", "namespace: x", f"namePrefix: {api.token}-"
+    )
+    policies = {obj["metadata"]["name"] for obj in built if obj["kind"] == "ValidatingAdmissionPolicy"}
+    bound = {obj["spec"]["policyName"] for obj in built if obj["kind"] == "ValidatingAdmissionPolicyBinding"}
+
+    said = kubectl(
+        api, "apply", "--dry-run=server", "-f", "-", stdin="\n---\n".join(map(json.dumps, filter(is_policy, built)))
+    )
+
+    assert policies == bound
+    assert len(policies) == 5
+    assert said.count(" created (server dry run)") == 10
+
+
+@WITH
+def test_the_component_leaves_out_the_policies_alone(api: Api) -> None:
+    built = overlay(api, "resources: [CRONJOBS]", "components: [CRONJOBS/components/without-policies]")
+    whole = overlay(api, "resources: [CRONJOBS]")
+
+    assert built == [obj for obj in whole if not is_policy(obj)]
+    assert len(whole) - len(built) == 10
