@@ -21,6 +21,7 @@ _PLACES = {
     "conflict": "not ours",
     "collision": "claimed by several sources",
     "not-opted-in": "in namespaces that did not opt in",
+    "terminating": "still being deleted",
 }
 _TOLD_EACH = {"invalid", "unreadable", "failed", "source-namespace-missing", "nothing-selected"}
 
@@ -35,6 +36,7 @@ _REASONS = (
     ("collision", "Collision"),
     ("held", "DeletionsHeld"),
     ("conflict", "Conflict"),
+    ("terminating", "Terminating"),
 )
 
 
@@ -80,7 +82,13 @@ def _condition(head: Head, copies: int, results: Sequence[Result]) -> Condition:
         if kind in kinds:
             message = _message(kinds[kind], copies, told_each=kind in _TOLD_EACH)
             return new_condition(READY, "False", reason, message, head.generation)
-    return new_condition(READY, "True", "Synced", f"{copies} {'copy' if copies == 1 else 'copies'}", head.generation)
+    synced = f"{copies} {'copy' if copies == 1 else 'copies'}"
+    # By a forged stamp a tenant can add to these, so they do not make the rule less ready.
+    if orphans := [result for result in kinds.get("orphan", []) if not result.finding.fix]:
+        left = f"{len(orphans)} that no rule wants {'is' if len(orphans) == 1 else 'are'} still being deleted"
+        message = f"{synced}; {left}: {_named(orphans)}"
+        return new_condition(READY, "True", "OrphansTerminating", message, head.generation)
+    return new_condition(READY, "True", "Synced", synced, head.generation)
 
 
 def _kind(result: Result) -> str:
@@ -92,14 +100,20 @@ def _kind(result: Result) -> str:
 
 
 def _message(results: Sequence[Result], copies: int, *, told_each: bool) -> str:
-    named = [_told(result) if told_each else str(result.finding.object) for result in results[:_MOST_NAMED]]
-    more = f" and {len(results) - _MOST_NAMED} more" if len(results) > _MOST_NAMED else ""
     if told_each:
-        return f"{'; '.join(named)}{more}"
+        return f"{'; '.join(_told(result) for result in results[:_MOST_NAMED])}{_more(results)}"
     code = results[0].finding.code
     if code not in _PLACES:
-        return f"the deletion brake holds {len(results)} copies: {', '.join(named)}{more}"
-    return f"{len(results)} of {copies} places {_PLACES[code]}: {', '.join(named)}{more}"
+        return f"the deletion brake holds {len(results)} copies: {_named(results)}"
+    return f"{len(results)} of {copies} places {_PLACES[code]}: {_named(results)}"
+
+
+def _named(results: Sequence[Result]) -> str:
+    return f"{', '.join(str(result.finding.object) for result in results[:_MOST_NAMED])}{_more(results)}"
+
+
+def _more(results: Sequence[Result]) -> str:
+    return f" and {len(results) - _MOST_NAMED} more" if len(results) > _MOST_NAMED else ""
 
 
 def _told(result: Result) -> str:

@@ -85,7 +85,7 @@ def judge(place: Place, view: View) -> Finding | Need | None:
     if not stamps.is_ours(actual.header.labels, NAME, view.settings.namespace):
         return _of_somebody_else(place, actual, view.seen)
     if actual.header.terminating:
-        return Finding("skipped", Severity.INFO, place.key, "is being deleted", subjects=place.rules)
+        return _terminating(place, actual)
     return _ours(place, actual, view)
 
 
@@ -242,6 +242,15 @@ def _orphan(key: ObjectKey, actual: Object, view: View) -> Finding:
     # By another code opt-outs have an allowance of their own: those of many tenants hold nobody else's deletions.
     found = Finding("opted-out" if opted_out else "orphan", Severity.WARNING, key, why, fix, subjects=subjects)
     return mistakes.kept(found) if rule in view.mistaken and not opted_out else found
+
+
+def _terminating(place: Place, actual: Object) -> Finding:
+    """Return the finding of a copy that was deleted and is still there, so that pods go on with what it holds."""
+    reason = "is being deleted, and a finalizer keeps it with its old content: see its metadata.finalizers"
+    if place.desired:
+        return Finding("terminating", Severity.WARNING, place.key, reason, subjects=place.rules)
+    rule = actual.header.annotations.get(stamps.RULE, "").rpartition("/")[2]
+    return Finding("orphan", Severity.WARNING, place.key, reason, subjects=(rule,))
 
 
 def _unreadable(place: Place, error: ApiError) -> Finding:
