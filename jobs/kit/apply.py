@@ -215,6 +215,16 @@ def _result(finding: Finding, answer: Answer) -> Result:
     message = finding.fix.body.conceal(error.message) if finding.fix else error.message
     if _needs_a_look(answer, error):
         return Result(finding, Outcome.CONTESTED, message, ExitCode.FAILED)
+    return _failed(finding, message, error)
+
+
+def _failed(finding: Finding, message: str, error: ApiError) -> Result:
+    """Return the failure of a write; one that only the object's namespace can cause does not fail the run."""
+    assert finding.fix
+    if error.is_exceeded_quota and finding.fix.action in (Action.CREATE, Action.RECREATE):
+        return Result(finding, Outcome.FAILED, message)
+    if error.is_too_large and isinstance(finding.fix.body, Replacement) and finding.fix.body.fits_alone():
+        return Result(finding, Outcome.FAILED, f"{message}; what others put on it leaves no room")
     return Result(finding, Outcome.FAILED, message, error.exit_code)
 
 

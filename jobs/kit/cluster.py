@@ -92,6 +92,7 @@ class _AccessReview(_Head):
 
 class _Cause(Struct):
     reason: str = ""
+    field: str = ""
 
 
 class _Details(Struct):
@@ -296,8 +297,9 @@ def error_of(answer: Answer) -> ApiError | None:
         return ApiError(
             answer.status, f"HTTP {answer.status} for {answer.request.method} {answer.request.path}: {text}"
         )
-    causes = [cause.reason for cause in (status.details and status.details.causes) or []]
-    return ApiError(answer.status, status.message or f"HTTP {answer.status}", causes)
+    causes = (status.details and status.details.causes) or []
+    reasons, fields = [cause.reason for cause in causes], {cause.field for cause in causes}
+    return ApiError(answer.status, status.message or f"HTTP {answer.status}", reasons, fields)
 
 
 def _status(answer: Answer) -> _Status | None:

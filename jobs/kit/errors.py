@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from jobs.kit.model import ExitCode, ObjectKey, Severity
 from jobs.kit.text import Lines, visible
+
+# No status, reason or cause says either. Anchored, since a webhook may quote whatever it likes.
+# https://github.com/kubernetes/apiserver/blob/master/pkg/admission/plugin/resourcequota/controller.go
+_QUOTA = re.compile(r'[a-z.]+ "[^"]*" is forbidden: exceeded quota: ')
+# https://github.com/etcd-io/etcd/blob/main/api/v3rpc/rpctypes/error.go
+_ETCD_TOO_LARGE = "etcdserver: request is too large"
 
 # The authorizer's sentence; a 403 of quota, admission or a terminating namespace reads otherwise.
 # https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/responsewriters/errors.go
@@ -63,13 +69,19 @@ class ConfigurationError(ChoresError):
 
 
 class ApiError(ChoresError):
-    """The API server said no, or nothing (`status` 0). `causes` are the reasons in the details of its answer."""
+    """The API server said no, or nothing (`status` 0).
 
-    def __init__(self, status: int, message: str, causes: Sequence[str] = ()) -> None:
+    `causes` are the reasons in the details of its answer, `fields` the fields that these are about.
+    """
+
+    def __init__(
+        self, status: int, message: str, causes: Sequence[str] = (), fields: Collection[str] = frozenset()
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.causes = tuple(causes)
+        self.fields = frozenset(fields)
 
     @property
     def severity(self) -> Severity:
@@ -91,6 +103,18 @@ class ApiError(ChoresError):
     def is_terminating_namespace(self) -> bool:
         """Whether the write met a namespace that is going away (a 403 with this cause)."""
         return self.status == 403 and "NamespaceTerminating" in self.causes
+
+    @property
+    def is_exceeded_quota(self) -> bool:
+        """Whether the write met a ResourceQuota of its namespace."""
+        return self.status == 403 and bool(_QUOTA.match(self.message))
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the annotations are longer than the API server allows, or the object is larger than etcd allows."""
+        if self.status == 422:
+            return set(self.causes) == {"FieldValueTooLong"} and self.fields == {"metadata.annotations"}
+        return self.status == 500 and self.message == _ETCD_TOO_LARGE
 
     @property
     def is_missing_namespace(self) -> bool:

@@ -16,6 +16,8 @@ from jobs.kit.errors import InvalidObjectError
 from jobs.kit.model import Action, Fix, ObjectKey
 from jobs.kit.objects import SECRETS, Content, DataObject, Digested, Kept, Object, Resource, same_content
 
+# https://github.com/kubernetes/apimachinery/blob/master/pkg/api/validation/objectmeta.go
+_LONGEST_ANNOTATIONS = 256 << 10
 _SHORTEST_HIDDEN = 4  # hiding every "a" would leave no sentence
 
 
@@ -135,6 +137,11 @@ class Replacement(Struct, frozen=True, gc=False):
         if before.finalizers:
             metadata["finalizers"] = Raw(before.finalizers)
         return manifest.encoded_with(metadata)
+
+    def fits_alone(self) -> bool:
+        """Whether the server takes the object without what others put on it."""
+        annotations = self.manifest.annotations.items()
+        return sum(len(key.encode()) + len(value.encode()) for key, value in annotations) <= _LONGEST_ANNOTATIONS
 
     def unlike(self, answer: bytes) -> tuple[str, ...]:
         """Return the fields in which the server's answer differs."""

@@ -7,13 +7,19 @@ from typing import Any
 
 import pytest
 
+from jobs.kit import stamps
 from tests.api.conftest import Ran, Run
+from tests.api.test_fetch_rates import condition, configmap_of
 from tests.api.test_safety import ready
 from tests.apis import Api, Object, wait_for
-from tests.worlds import at, configmap, content, rule, secret
+from tests.farm import farmed, pod
+from tests.rates import RatesServer, ago
+from tests.worlds import at, configmap, content, exchange_rate, rule, secret
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
 FINALIZER = "tests.kubechores.dev/keep"
+FULL = 256 << 10
+ON_THE_REAL_SERVER = pytest.mark.parametrize("api", [pytest.param("real", marks=pytest.mark.cluster)], indirect=True)
 
 
 class Tenant:
@@ -174,3 +180,145 @@ def test_a_copy_in_a_namespace_that_is_being_deleted_is_no_finding(
     ran = sync()
 
     assert (ran.exit_code, ran.results) == (0, [])
+
+
+# copies that cannot be written
+
+
+def fill_annotations(tenant: Tenant, copy: Object) -> None:
+    """Fill the annotations to their limit, without room for the stamp."""
+    gone = dict.fromkeys((stamps.RULE, stamps.SOURCE, stamps.FINGERPRINT, stamps.ORPHANS))
+    tenant.patch(copy, metadata={"annotations": {**gone, "fill": "x" * (FULL - len("fill"))}})
+
+
+def test_a_copy_whose_annotations_are_full_fails_no_run(
+    api: Api, sync: Run, home: str, team: str, tenant: Tenant
+) -> None:
+    source = api.create(configmap(home))
+    other = api.namespace("other")
+    api.create(rule("settings", home, f"*-{api.token}"))
+    sync()
+    fill_annotations(tenant, at(team, source))
+    api.patch(source, {"data": {"a": "new"}})
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"configured": 1, "failed": 1})
+    assert content(api.get(at(other, source))) == content(api.get(source))
+    told = ready(api, "settings")
+    assert (told["status"], told["reason"]) == ("False", "Failed")
+    assert told["message"].startswith(f"configmap/settings in namespace {team}: ")
+    assert "metadata.annotations: Too long" in told["message"]
+    assert "what others put on it leaves no room" in told["message"]
+    assert sync("--check").exit_code == 3
+    tenant.patch(at(team, source), metadata={"annotations": {"fill": None}})
+    assert sync().summary == {"configured": 1, "unchanged": 1}
+
+
+@pytest.mark.parametrize("copied_before", [True, False])
+def test_annotations_of_a_source_that_leave_no_room_for_the_stamp_fail_the_run(
+    api: Api, sync: Run, home: str, team: str, copied_before: bool
+) -> None:
+    source = api.create(configmap(home))
+    api.create(rule("settings", home, f"*-{api.token}", metadata={"copyAnnotations": ["fill"]}))
+    if copied_before:
+        sync()
+    api.patch(source, {"metadata": {"annotations": {"fill": "x" * (FULL - len("fill"))}}})
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (1, {"failed": 1})
+    assert bool(api.get(at(team, source))) is copied_before
+
+
+def test_a_configmap_of_a_rate_whose_annotations_are_full_fails_no_run(
+    api: Api, fetch: Run, rates: RatesServer, team: str, tenant: Tenant
+) -> None:
+    rate = api.create(exchange_rate(team))
+    rates.publish(day=ago(1))
+    fetch()
+    fill_annotations(tenant, configmap_of(rate))
+    rates.publish()
+
+    ran = fetch()
+
+    assert (ran.exit_code, ran.summary) == (0, {"failed": 1})
+    assert condition(api, rate)["reason"] == "Failed"
+
+
+@ON_THE_REAL_SERVER
+@pytest.mark.parametrize("size", [900_000, (1 << 20) - 100])
+def test_a_copy_whose_labels_leave_no_room_in_etcd_fails_no_run(
+    api: Api, sync: Run, home: str, team: str, tenant: Tenant, size: int
+) -> None:
+    source = api.create(configmap(home, data={"a": "x" * size}))
+    api.create(rule("settings", home, f"*-{api.token}"))
+    sync()
+    labels = {f"{number:05}{'k' * 58}": "v" * 63 for number in range(7000)}
+    tenant.patch(at(team, source), data={"a": "y"}, metadata={"labels": labels})
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"failed": 1})
+    assert "what others put on it leaves no room" in ready(api, "settings")["message"]
+    tenant.patch(at(team, source), metadata={"labels": dict.fromkeys(labels)})
+    assert sync().summary == {"configured": 1}
+
+
+def quota(api: Api, namespace: str, what: str) -> Object:
+    """A quota of none of these objects, in force: its controller learns of a new CRD within half a minute."""
+    made = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": namespace}}
+    api.create({**made, "spec": {"hard": {what: "0"}}})
+    wait_for(lambda: (api.get(made) or {}).get("status", {}).get("used"), "the quota to be in force", 90)
+    return made
+
+
+@ON_THE_REAL_SERVER
+@pytest.mark.parametrize(("kind", "counted"), [("secret", "count/secrets"), ("configmap", "configmaps")])
+def test_a_full_quota_fails_no_run(api: Api, sync: Run, home: str, team: str, kind: str, counted: str) -> None:
+    source = api.create(secret(home) if kind == "secret" else configmap(home))
+    other = api.namespace("other")
+    full = quota(api, team, counted)
+    api.create(rule("rule", home, f"*-{api.token}", ruleType=kind))
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"created": 1, "failed": 1})
+    assert api.get(at(other, source))
+    told = ready(api, "rule")
+    assert (told["status"], told["reason"]) == ("False", "Failed")
+    assert f"{kind}/{source['metadata']['name']} in namespace {team}: " in told["message"]
+    assert "exceeded quota: none" in told["message"]
+    assert sync("--check").exit_code == 3
+    api.delete(full)
+    assert sync().summary == {"created": 1, "unchanged": 1}
+
+
+@ON_THE_REAL_SERVER
+def test_an_immutable_copy_in_a_namespace_with_a_full_quota_stays(api: Api, sync: Run, home: str, team: str) -> None:
+    source = api.create(configmap(home, immutable=True, data={"a": "1"}))
+    api.create(rule("settings", home, f"*-{api.token}"))
+    sync()
+    quota(api, team, "count/configmaps")
+    api.delete(source)
+    api.create(configmap(home, immutable=True, data={"a": "2"}))
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"failed": 1})
+    assert content(api.get(at(team, source))) == content(source)
+
+
+@ON_THE_REAL_SERVER
+def test_a_full_quota_fails_no_run_of_other_jobs(api: Api, fetch: Run, farm: Run, team: str) -> None:
+    shop = farmed(api)
+    rate = api.create(exchange_rate(team))
+    quota(api, team, "count/configmaps")
+    quota(api, shop, "count/farmpods.kubechores.dev")
+    api.create(pod(shop, "web"))
+
+    rates_fetched, pods_farmed = fetch(), farm()
+
+    assert (rates_fetched.exit_code, rates_fetched.summary) == (0, {"failed": 1})
+    assert condition(api, rate)["reason"] == "Failed"
+    assert (pods_farmed.exit_code, pods_farmed.summary) == (0, {"failed": 1})

@@ -71,23 +71,38 @@ def test_a_configuration_error_fails_the_job_at_once(api: Api, jobs: Jobs) -> No
     assert "no CopyratorRule 'none-such' in namespace kube-chores; it has settings" in jobs.log("wrong")
 
 
+def unreachable_webhook(namespace: str) -> Object:
+    """A webhook without a server, so that no ConfigMap can be made in the namespace."""
+    created = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}
+    webhook = {
+        "name": "closed.tests.kubechores.dev",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "objectSelector": {"matchLabels": {"app.kubernetes.io/managed-by": "kube-chores"}},
+        "rules": [created],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": 1,
+    }
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    return {**kind, "metadata": {"name": namespace}, "webhooks": [webhook]}
+
+
 def test_a_partial_failure_is_retried(api: Api, jobs: Jobs) -> None:
-    home, team, full = (api.namespace(name) for name in ("home", "team", "full"))
+    home, team, closed = (api.namespace(name) for name in ("home", "team", "closed"))
     source = api.create(configmap(home))
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": full}}
-    api.create({**quota, "spec": {"hard": {"configmaps": "0"}}})
-    api.create(rule("settings", home, [team, full]))
+    webhook = api.create(unreachable_webhook(closed))
+    api.create(rule("settings", home, [team, closed]))
 
     jobs.create("partial")
-    wait_for(lambda: jobs.exit_codes("partial")[:1] == [1], "the first pod to fail", 30)
+    wait_for(lambda: jobs.exit_codes("partial")[:1] == [1], "the first pod to fail", 60)
     assert content(api.get(at(team, source))) == content(source)
-    api.delete(quota)
+    api.delete(webhook)
 
     assert jobs.end("partial") == "Complete"
     assert jobs.exit_codes("partial") == [1, 0]
-    assert content(api.get(at(full, source))) == content(source)
-    log = jobs.log("partial")
-    assert "exceeded quota" in log
+    assert content(api.get(at(closed, source))) == content(source)
+    assert "failed calling webhook" in jobs.log("partial")
 
 
 def test_the_brake_fails_the_job_and_the_line_that_it_prints_lifts_it(api: Api, jobs: Jobs, kubectl: Hands) -> None:
