@@ -249,7 +249,7 @@ def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
 
 def _brakes(findings: Sequence[Finding], mistaken: Mapping[str, Mistake]) -> tuple[Brake, ...]:
     """Return the brake that keeps copies of rules that may be mistaken, if it keeps any."""
-    orphans = [each for each in findings if each.code == "orphan"]
+    orphans = [each for each in findings if each.code == "orphan" and (each.fix or each.exit_code is ExitCode.BRAKE)]
     kept = Counter(each.subjects[0] for each in orphans if each.exit_code is ExitCode.BRAKE)
     most = max(Counter(each.object.kind for each in orphans).values(), default=0)
     return (brake(mistaken, kept, most),) if kept else ()
