@@ -133,7 +133,7 @@ def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
             right.append(key)
         else:
             needs.update(verdict)
-    findings = within_budget(findings, settings.max_rolls)
+    findings, spares = within_budget(findings, settings.max_rolls)
     if settings.verbose:
         findings += [Finding("unchanged", Severity.INFO, key, "runs with its config as it is") for key in right]
     where = f"namespace {settings.namespace}" if settings.namespace else "any namespace"
@@ -144,6 +144,7 @@ def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
         {"workloads": len(seen.opted_in), "sources": len(seen.sources)},
         "" if seen.opted_in or seen.failures else f"no workload in {where} has the annotation {OPT_IN}",
         first=_first(seen),
+        spares=tuple(spares),
     )
 
 
@@ -203,7 +204,7 @@ def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str
     default=MAX_ROLLS,
     show_default=True,
     metavar="N",
-    help="Roll at most N workloads in one run; the next runs roll the others.",
+    help="Roll at most N workloads in one run, the first of each namespace first; the next runs roll the others.",
 )
 @options.option(
     "--key-secret",

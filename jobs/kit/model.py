@@ -134,7 +134,8 @@ class Plan:
     kind the objects that custom resources ask for, `places` by custom resource how many it asks for. `by_subject` has
     the text of the report told custom resource by custom resource, the worst first. `waits` is whether a later look may
     see what the next step hangs on, though nothing is written. `first` are findings whose writes the others depend on:
-    these are made before the objects are read and the plan is made again.
+    these are made before the objects are read and the plan is made again. `spares` are rolls to try in place of rolls
+    that fail, in this order; `findings` have them without a fix.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -149,6 +150,7 @@ class Plan:
     by_subject: bool = False
     waits: bool = False
     first: tuple[Finding, ...] = ()
+    spares: tuple[Finding, ...] = ()
 
 
 class Outcome(str, Enum):

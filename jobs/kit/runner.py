@@ -194,7 +194,7 @@ class _Run(Generic[Settings, Seen]):
         """Return the plan and what became of each of its findings, in the plan's order."""
         plan, seen = self._look()
         first, plan, seen = self._write_first(plan, seen)
-        results, contested = self._apply(plan.findings)
+        results, contested = self._apply_with_spares(plan)
         if self.job.steps and self.options.dry_run is DryRun.NONE:
             plan, seen, results = self._step_on(plan, seen, [*results, *contested])
         elif self.job.steps:
@@ -209,6 +209,18 @@ class _Run(Generic[Settings, Seen]):
     def _look(self) -> tuple[Plan, Seen]:
         plan, seen = self._settle(self.job.observe(self.cluster, self.settings))
         return hold_deletes(plan, self.job.max_deletes), seen
+
+    def _apply_with_spares(self, plan: Plan) -> tuple[list[Result], list[Result]]:
+        """Return what `_apply` does, after a spare was tried in place of each roll that failed, while there are any."""
+        results, contested = self._apply(plan.findings)
+        tried, spares = results, list(plan.spares)
+        while batch := spares[: sum(map(_is_lost_roll, tried))]:
+            del spares[: len(batch)]
+            tried, disputed = self._apply(batch)
+            objects = {finding.object for finding in batch}
+            results = [*(result for result in results if result.finding.object not in objects), *tried]
+            contested += disputed
+        return results, contested
 
     def _write_first(self, plan: Plan, seen: Seen) -> tuple[list[Result], Plan, Seen]:
         """Write what the other findings depend on, read it again, and plan again.
@@ -366,6 +378,11 @@ def _lost(result: Result) -> Result:
     if result.outcome is not Outcome.DONE:
         return result
     return result._replace(outcome=Outcome.FAILED, exit_code=ExitCode.FAILED)
+
+
+def _is_lost_roll(result: Result) -> bool:
+    fix = result.finding.fix
+    return fix is not None and fix.action is Action.ROLL and result.outcome in (Outcome.FAILED, Outcome.SKIPPED)
 
 
 def _is_create(result: Result) -> bool:

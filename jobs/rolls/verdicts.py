@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import itemgetter
 
 import msgspec
 from msgspec import Struct, field, structs
@@ -178,17 +180,32 @@ def _rolled(workload: Workload, what: str, before: Baseline, after: Baseline) ->
     return structs.replace(_finding("changed", workload.key, what), fix=fix, changes=changes)
 
 
-def within_budget(findings: Sequence[Finding], max_rolls: int) -> list[Finding]:
-    """Return the findings with as many rolls as a run may do, those first whose last one is longest ago.
+def within_budget(findings: Sequence[Finding], max_rolls: int) -> tuple[list[Finding], list[Finding]]:
+    """Return the findings with as many rolls as a run may do, and those to try in place of rolls that fail.
 
-    The others are held. What was never rolled is first; then names decide.
+    The others are held. There are as many to try as rolls allowed: requests are bounded, whatever fails.
     """
-    rolls = sorted((_last_roll(each), each.object) for each in findings if each.fix and _is_roll(each.fix))
-    held = {key for _, key in rolls[max_rolls:]}
+    rolls = _in_turn([each for each in findings if each.fix and _is_roll(each.fix)])
+    held = {each.object for each in rolls[max_rolls:]}
     why = f"this run has no roll left of {max_rolls} (--max-rolls): a next run rolls it"
-    return [
+    allowed = [
         _finding("held", each.object, f"{each.reason}, but {why}") if each.object in held else each for each in findings
     ]
+    return allowed, rolls[max_rolls : 2 * max_rolls]
+
+
+def _in_turn(rolls: Sequence[Finding]) -> list[Finding]:
+    """Return the rolls with the first of each namespace before the second of any.
+
+    In a turn those are first whose last roll is longest ago, or that were never rolled; then names decide. A tenant
+    forges the time of the last roll, which is in the baseline: it gains the first place in a turn and no second turn.
+    """
+    turns: Counter[str] = Counter()
+    placed: list[tuple[int, Finding]] = []
+    for each in sorted(rolls, key=lambda found: (_last_roll(found), found.object)):
+        turns[each.object.namespace] += 1
+        placed.append((turns[each.object.namespace], each))
+    return [each for _, each in sorted(placed, key=itemgetter(0))]
 
 
 def _is_roll(fix: Fix) -> bool:

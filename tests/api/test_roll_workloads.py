@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -374,6 +375,73 @@ def test_the_rolls_of_a_run_are_a_budget_that_drains_in_order(api: Api, roll: Ru
     assert order == [names[:2], names[2:4], names[4:]]
     changed(api, source, a="again")
     assert roll("--max-rolls", "0").summary == {"held": 5}
+
+
+ANNOTATIONS_BYTES = 256 << 10  # what the API server allows
+
+
+def never_rolled(api: Api, space: str, names: Sequence[str]) -> None:
+    """Make StatefulSets whose rolls always fail: with forged baselines, and no byte left for another annotation."""
+    for name in names:
+        made = api.create(workload(space, name, "StatefulSet"))
+        forged = {"version": 1, "uid": made["metadata"]["uid"], "sources": {"configmap/settings": "x"}}
+        annotations = {**made["metadata"]["annotations"], BASELINE: json.dumps(forged), "pad": ""}
+        size = sum(len(key) + len(value) for key, value in annotations.items())
+        api.patch(made, {"metadata": {"annotations": {**annotations, "pad": "x" * (ANNOTATIONS_BYTES - size)}}})
+        settle(api, made)
+
+
+def changed_workloads(api: Api, roll: Run, space: str, names: Sequence[str]) -> list[Object]:
+    """StatefulSets of a namespace that were adopted, and whose config changed since."""
+    source = api.create(configmap(space))
+    made = [api.create(workload(space, name, "StatefulSet")) for name in names]
+    roll("-n", space)
+    for each in made:
+        settle(api, each)
+    changed(api, source)
+    return made
+
+
+def rolled(api: Api, made: Sequence[Object]) -> list[bool]:
+    return [marks(api.get(each))[1] is not None for each in made]
+
+
+def test_rolls_that_always_fail_leave_the_budget_to_other_namespaces(api: Api, roll: Run) -> None:
+    tenant, shop = api.namespace("a-tenant"), api.namespace("shop")
+    made = changed_workloads(api, roll, shop, ["web-0", "web-1"])
+    api.create(configmap(tenant))
+    never_rolled(api, tenant, [f"a-{number}" for number in range(5)])
+
+    ran = roll("--max-rolls", "2")
+
+    assert ran.summary == {"restarted": 2, "failed": 2, "held": 3}
+    assert rolled(api, made) == [True, True]
+    assert [each["code"] for each in ran.results if each["outcome"] == "failed"] == ["changed", "changed"]
+
+
+def test_rolls_that_fail_are_tried_for_as_many_more_as_a_run_may_do(api: Api, roll: Run) -> None:
+    tenant = api.namespace("tenant")
+    api.create(configmap(tenant))
+    never_rolled(api, tenant, [f"a-{number}" for number in range(5)])
+    api.mark()
+
+    summaries = [roll("--max-rolls", "2", *mode).summary for mode in ([], ["--dry-run=server"])]
+
+    assert summaries == 2 * [{"failed": 4, "held": 1}]
+    assert len(api.writes()) == 2 * 4
+
+
+def test_namespaces_take_turns(api: Api, roll: Run) -> None:
+    """What decides within a turn, such as names, gives no namespace a second turn before the others have had theirs."""
+    spaces = [api.namespace(name) for name in ("a-tenant", "shop")]
+    made = {
+        space: changed_workloads(api, roll, space, [f"{prefix}-{number}" for number in range(3)])
+        for space, prefix in zip(spaces, ("a", "web"), strict=True)
+    }
+
+    assert roll("--max-rolls", "2").summary == {"restarted": 2, "held": 4}
+    assert [rolled(api, made[space]) for space in spaces] == [[True, False, False], [True, False, False]]
+    assert roll("--max-rolls", "3", "--dry-run").summary == {"restarted": 3, "held": 1, "unchanged": 2}
 
 
 @pytest.mark.parametrize(
