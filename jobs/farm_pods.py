@@ -7,6 +7,7 @@ collector removes it, and the job has no right to delete. The parts are in jobs/
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -122,7 +123,8 @@ def plan(seen: Seen, settings: Settings, _now: datetime) -> Plan:
             right += 1
             findings += [unchanged(pods[0])] if settings.verbose else []
     ours = sum(each.ours for each in seen.farm_pods.values())
-    braked, brakes = hold_creates(findings, ours, settings.max_objects)
+    sizes = Counter(place.namespace for place in places)
+    braked, brakes = hold_creates(findings, ours, sizes, settings.max_objects)
     return Plan(
         tuple(sorted(braked, key=lambda finding: (finding.object, finding.code))),
         right,
@@ -158,7 +160,8 @@ def _note(seen: Seen, settings: Settings) -> str:
     show_default=True,
     type=click.IntRange(min=0),
     metavar="N",
-    help="Make no FarmPod if there would be more than N of this job, in all namespaces or the one that is named.",
+    help="Have at most N FarmPods of this job, in all namespaces or the one that is named. Namespaces get all of theirs"
+    " or none, the smallest first.",
 )
 @options.option(
     "--writes-per-second",

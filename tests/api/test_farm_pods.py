@@ -345,7 +345,7 @@ def test_one_whose_pod_is_being_deleted_or_that_something_owns_is_no_stray(api: 
     assert (check.exit_code, check.summary) == (0, {"unchanged": 1})
 
 
-def test_the_object_brake_makes_none_and_says_how_to_lift_it(api: Api, farm: Run) -> None:
+def test_the_object_brake_makes_none_of_a_namespace_and_says_how_to_lift_it(api: Api, farm: Run) -> None:
     shop = farmed(api)
     for number in range(3):
         api.create(pod(shop, f"web-{number}"))
@@ -360,7 +360,7 @@ def test_the_object_brake_makes_none_and_says_how_to_lift_it(api: Api, farm: Run
     (told,) = [each for each in held.results if each["code"] == "held"]
     assert told["object"] == {"kind": "Namespace", "name": shop}
     assert told["reason"].startswith("2 pods have no FarmPods")
-    assert "there would be 5 FarmPods, 4 are allowed, and none of 2 is made" in held.stderr
+    assert "there would be 5 FarmPods, 4 are allowed, and 2 of 2 are not made" in held.stderr
     command = held.stderr.strip().splitlines()[-1].split()
     assert command[:2] == ["chores", "farm-pods"]
     assert command[-2:] == ["--max-objects", "5"]
@@ -368,6 +368,30 @@ def test_the_object_brake_makes_none_and_says_how_to_lift_it(api: Api, farm: Run
     assert farm(*command[2:]).summary == {"created": 2, "unchanged": 3}
     full = farm("-n", shop, "--max-objects", "0")
     assert (full.exit_code, "brake" in full.stderr) == (0, False), "what is there already is no reason to hold"
+
+
+def test_many_pods_of_one_namespace_hold_no_other_namespace(api: Api, farm: Run) -> None:
+    crowd, *small = (farmed(api, name) for name in ("a-crowd", *(f"shop-{number:02}" for number in range(20))))
+    for number in range(12):
+        api.create(pod(crowd, f"web-{number}"))
+    for shop in small:
+        api.create(pod(shop, "web"))
+    wait_for(lambda: _are_active(api), "the namespaces of earlier tests to be gone", 120)
+    there = len(api.items(VERSION, "FarmPod"))
+
+    ran = farm("--max-objects", str(there + 25))
+
+    assert (ran.exit_code, ran.summary) == (4, {"created": 20, "held": 1})
+    (told,) = [each for each in ran.results if each["code"] == "held"]
+    assert told["object"] == {"kind": "Namespace", "name": crowd}
+    assert "12 of 32 are not made" in ran.stderr
+    assert [len(listed(api, shop)) for shop in (crowd, *small)] == [0, *20 * [1]]
+    again = farm("--max-objects", str(there + 25))
+    assert (again.exit_code, again.summary) == (4, {"held": 1, "unchanged": 20})
+
+
+def _are_active(api: Api) -> bool:
+    return {each["status"]["phase"] for each in api.items("v1", "Namespace")} == {"Active"}
 
 
 def test_a_dry_run_of_each_kind_changes_nothing_and_says_what_a_run_would_do(api: Api, farm: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
@@ -198,3 +199,64 @@ def test_the_brake_counts_what_is_there_and_what_would_be(most: int, made: int) 
     assert sum(finding.fix is not None for finding in found.findings) == made
     assert {finding.exit_code for finding in found.findings} == {ExitCode.DONE if made else ExitCode.BRAKE}
     assert [(brake.option, brake.value) for brake in found.brakes] == ([] if made else [("--max-objects", "4")])
+
+
+def crowded(creates: Mapping[str, int], there: Mapping[str, int]) -> Seen:
+    """Namespaces with as many pods that have a FarmPod, and as many that have none."""
+    served = [Pod(name, f"old-{n}", f"uid-{n}", 1) for name, number in there.items() for n in range(number)]
+    new = [Pod(name, f"new-{n}", f"uid-{n}", 1) for name, number in creates.items() for n in range(number)]
+    read = [msgspec.json.decode(document(each), type=FarmPodObject) for each in served]
+    farm_pods = {each.place: found.reduced for each, found in zip(served, read, strict=True)}
+    return Seen(sorted({*creates, *there}), [*served, *new], farm_pods)
+
+
+def served(of: Plan) -> Mapping[str, int]:
+    return dict(Counter(found.object.namespace for found in of.findings if found.fix))
+
+
+@pytest.mark.parametrize(
+    ("creates", "there", "made"),
+    [
+        ({"big": 30, "small": 2, "tiny": 1}, {}, {"small": 2, "tiny": 1}),
+        ({"big": 8, "small": 2}, {}, {"big": 8, "small": 2}),
+        ({"a": 5, "b": 5, "c": 5}, {}, {"a": 5, "b": 5}),
+        # One that does not fit stops no larger one with few that are new.
+        ({"large": 1, "middle": 5}, {"large": 8}, {"large": 1}),
+        # All pods of a namespace make its size, not those alone that are new.
+        ({"large": 2, "small": 4}, {"large": 5}, {"small": 4}),
+        ({"other": 1}, {"full": 12}, {}),
+    ],
+)
+def test_the_brake_serves_whole_namespaces_and_the_smallest_first(
+    creates: Mapping[str, int], there: Mapping[str, int], made: Mapping[str, int]
+) -> None:
+    found = planned(crowded(creates, there), max_objects=10)
+
+    held = creates.keys() - made.keys()
+    assert served(found) == made
+    assert {each.object.name for each in found.findings if each.code == "held"} == held
+    assert {each.exit_code for each in found.findings if each.code == "held"} == ({ExitCode.BRAKE} if held else set())
+    total = sum(creates.values()) + sum(there.values())
+    assert [(each.option, each.value) for each in found.brakes] == (
+        [("--max-objects", str(total + total // 10))] if held else []
+    )
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 12)),
+    st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 12)),
+    st.integers(0, 40),
+    st.data(),
+)
+def test_a_run_that_is_cut_anywhere_is_resumed_with_the_same_namespaces(
+    creates: dict[str, int], there: dict[str, int], most: int, data: st.DataObject
+) -> None:
+    first = served(planned(crowded(creates, there), max_objects=most))
+    done = {name: data.draw(st.integers(0, number)) for name, number in first.items()}
+    left = {name: number - done.get(name, 0) for name, number in creates.items()}
+    grown = {name: there.get(name, 0) + done.get(name, 0) for name in {*there, *creates}}
+
+    then = served(planned(crowded(left, grown), max_objects=most))
+
+    assert then == {name: first[name] - done[name] for name in first if done[name] < first[name]}
+    assert sum(there.values()) + sum(first.values()) <= max(most, sum(there.values()))
