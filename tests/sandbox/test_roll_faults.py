@@ -64,6 +64,34 @@ def test_a_roll_that_was_refused_has_no_event(built: Built) -> None:
         assert {each.method for each in world.writes()} == {"PATCH"}
 
 
+DAEMON_SET = "/apis/apps/v1/namespaces/shop/daemonsets/rolled"
+DEPLOYMENT = "/apis/apps/v1/namespaces/shop/deployments/rolled"
+
+
+def test_a_roll_that_was_refused_lets_the_next_one_go(built: Built) -> None:
+    with built.serve() as world:
+        world.sandbox.inject(Fault("PATCH", DAEMON_SET, status=403))
+        ran = world.run("--max-rolls", "1")
+
+        assert (ran.exit_code, ran.summary) == (1, {"annotated": 1, "failed": 1, "held": 2, "restarted": 1})
+        assert world.run("--max-rolls", "1").summary == {"held": 2, "restarted": 1, "unchanged": 2}
+
+
+def test_a_roll_in_place_of_another_that_changed_meanwhile_is_left_to_the_next_run(
+    built: Built, tmp_path: Path
+) -> None:
+    with built.serve() as world:
+        api = sandbox_api(world.sandbox, tmp_path)
+        found = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": "rolled"}}
+        label = {"metadata": {"labels": {"theirs": "yes"}}}
+        world.sandbox.inject(Fault("PATCH", DAEMON_SET, status=403))
+        world.sandbox.inject(Fault("PATCH", DEPLOYMENT, kind="call-before", call=lambda: api.patch(found, label)))
+        ran = world.run("--max-rolls", "1")
+
+        assert (ran.exit_code, ran.summary) == (1, {"annotated": 1, "failed": 1, "held": 3})
+        assert world.run("--max-rolls", "3").summary == {"held": 1, "restarted": 3, "unchanged": 1}
+
+
 def test_workloads_are_listed_by_their_metadata(built: Built) -> None:
     lists = [each for each in built.trace if each.path.startswith("/apis/apps/") and "/namespaces/" not in each.path]
 
