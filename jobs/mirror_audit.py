@@ -28,7 +28,8 @@ from jobs.kit.errors import ApiError
 from jobs.kit.model import ExitCode, Finding, ObjectKey, Plan, Result, Severity
 from jobs.kit.objects import SECRETS, Resource
 from jobs.kit.runner import Job, run
-from jobs.mirrors.mirror import NAME, NODE_IMAGE
+from jobs.mirrors.manifests import DAEMON_SETS
+from jobs.mirrors.mirror import NAME, NODE_IMAGE, NODE_NAMESPACE
 from jobs.mirrors.observed_resources import Object, in_the_way, observed
 from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, RegistryMirror, parse_registry_mirror
 from jobs.mirrors.seen import (
@@ -97,6 +98,8 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
     invalid: list[InvalidObject] = []
     for resource in CHILD_KINDS:
         children |= read(resource.kind, partial(_objects, cluster, resource, settings.namespace, invalid)) or {}
+    # Earlier versions made DaemonSets where registries are.
+    children |= read(DAEMON_SETS.kind, partial(_objects, cluster, DAEMON_SETS, NODE_NAMESPACE, invalid)) or {}
     endpoints = read(SLICES.kind, partial(_endpoints, cluster, settings.namespace, invalid)) or {}
     nodes = read(NODES.kind, partial(_nodes, cluster)) or 0
     mirrors, broken = _mirrors(cluster, settings)

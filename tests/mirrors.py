@@ -19,7 +19,7 @@ from tests.apis import Api, Object, wait_for
 from tests.canary import canary
 from tests.worlds import encoded, secret
 
-NAMESPACE = "kube-chores-mirrors"
+NAMESPACE, NODES = "kube-chores-mirrors", "kube-chores-nodes"
 KINDS = {"StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "PersistentVolumeClaim": "v1", "Service": "v1"}
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
 NOW = "2026-01-01T00:00:00Z"
@@ -41,6 +41,12 @@ def credentials(name: str, upstream: str = "docker.io", **fields: Any) -> Object
     made = secret(NAMESPACE, name, labels={}, **fields)
     made["metadata"]["annotations"] = {"kubechores.dev/upstream": upstream}
     return made
+
+
+def before_the_move(mirror: Mirror) -> Object:
+    """The DaemonSet of a mirror where earlier versions made it."""
+    document = mirror.daemon_set.document()
+    return document | {"metadata": document["metadata"] | {"namespace": NAMESPACE}}
 
 
 @dataclass
@@ -189,7 +195,7 @@ class Mirrors:
     def pods(self, mirror: Mirror, component: str) -> list[Object]:
         """The pods of a workload; those on their way out are gone then."""
         selector = f"kubechores.dev/mirror={mirror.asked.name},app.kubernetes.io/component={component}"
-        found = self.api.items("v1", "Pod", NAMESPACE, labelSelector=selector)
+        found = self.api.items("v1", "Pod", NODES if component == "node" else NAMESPACE, labelSelector=selector)
         for pod in found:
             if pod["metadata"].get("deletionTimestamp"):
                 self._end(pod)
@@ -197,8 +203,12 @@ class Mirrors:
 
     def _end(self, pod: Object) -> None:
         """Remove a pod at once, as a kubelet does whose containers have ended."""
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}"
+        path = self._path(pod)
         self.api.request("DELETE", f"{path}?gracePeriodSeconds=0")
+
+    @staticmethod
+    def _path(pod: Object) -> str:
+        return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
 
     def _act_as_kubelet(self, mirror: Mirror) -> None:
         def at_work() -> bool:
@@ -230,13 +240,13 @@ class Mirrors:
         if not pod["spec"].get("nodeName"):
             target = {"apiVersion": "v1", "kind": "Node", "name": _node_of(pod) or self.nodes[0]}
             binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
-            self.api.call("POST", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/binding", binding)
+            self.api.call("POST", f"{self._path(pod)}/binding", binding)
         condition = {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": NOW}
         status: Object = {"phase": "Running", "conditions": [condition], "startTime": NOW}
         if address:
             status |= {"podIP": address, "podIPs": [{"ip": address}]}
         merge = {"Content-Type": "application/merge-patch+json"}
-        self.api.call("PATCH", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/status", {"status": status}, headers=merge)
+        self.api.call("PATCH", f"{self._path(pod)}/status", {"status": status}, headers=merge)
 
     def clean(self) -> None:
         """Remove pods that no kubelet ends, and let go what a finalizer holds."""
@@ -245,15 +255,21 @@ class Mirrors:
                 self.edit(service, {"metadata": {"finalizers": None}})
         if self.api.kind == "real":
             self._remove_what_was_made()
-            for pod in self.api.items("v1", "Pod", NAMESPACE):
-                self._end(pod)
+            for namespace in (NAMESPACE, NODES):
+                for pod in self.api.items("v1", "Pod", namespace):
+                    self._end(pod)
 
     def _remove_what_was_made(self) -> None:
         """Delete what a repair made for mirrors of this test."""
-        for kind, version in KINDS.items():
-            for each in self.api.items(version, kind, NAMESPACE):
+        for kind, version, namespace in places():
+            for each in self.api.items(version, kind, namespace):
                 if (each["metadata"].get("labels") or {}).get(MIRROR, "").endswith(self.api.token):
                     self.api.delete({"apiVersion": version, "kind": kind, **each})
+
+
+def places() -> list[tuple[str, str, str]]:
+    """Kinds of what mirrors consist of, each with its API version and where it is."""
+    return [*((kind, version, NAMESPACE) for kind, version in KINDS.items()), ("DaemonSet", "apps/v1", NODES)]
 
 
 def _has_caught_up(workload: Object, wanted: int, *fields: str) -> bool:

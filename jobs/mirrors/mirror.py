@@ -66,6 +66,8 @@ from jobs.mirrors.registry_mirrors import (
 )
 
 NAME = "mirror-audit"
+# What mounts a folder of nodes is apart from registries, whose namespace refuses that.
+NODE_NAMESPACE = "kube-chores-nodes"
 REGISTRY_IMAGE = "registry:3"
 NODE_IMAGE = f"kube-chores:{__version__}"
 MIRROR = "kubechores.dev/mirror"
@@ -116,7 +118,7 @@ def is_pinned(image: str) -> bool:
 
 @dataclass(frozen=True)
 class Mirror:
-    """What a RegistryMirror asks for, in `namespace`.
+    """What a RegistryMirror asks for, in `namespace`, and in NODE_NAMESPACE what writes files of nodes.
 
     `cluster_ip` is the address that its Service has got, empty while there is none; `credentials_version` is the
     resourceVersion of its Secret.
@@ -239,7 +241,8 @@ class Mirror:
         """What tells each node's containerd of the mirror. It names the Service's address: nodes do not ask DNS."""
         template = self._template("node", self._node_pod(), {})
         spec = DaemonSetSpec(selector=Selector(match_labels=self._selects("node")), template=template)
-        return DaemonSet(metadata=self._metadata(f"{self.name}-node", spec), spec=spec)
+        metadata = self._metadata(f"{self.name}-node", spec)
+        return DaemonSet(metadata=structs.replace(metadata, namespace=NODE_NAMESPACE), spec=spec)
 
     def _node_pod(self) -> PodSpec:
         address = f"[{self.cluster_ip}]" if ":" in self.cluster_ip else self.cluster_ip

@@ -11,8 +11,9 @@ from msgspec import Struct, structs
 from jobs.kit import stamps
 from jobs.kit.brakes import allowed
 from jobs.kit.model import Action, Brake, ExitCode, Finding, Fix, ObjectKey
-from jobs.mirrors.children import UNKNOWN, behind, made_for
+from jobs.mirrors.children import UNKNOWN, behind, is_ours, made_for
 from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
+from jobs.mirrors.mirror import NODE_NAMESPACE
 from jobs.mirrors.observed_resources import Object
 from jobs.mirrors.repairs import Repairs, Step, delete, with_steps
 from jobs.mirrors.seen import Seen, Settings
@@ -93,6 +94,8 @@ def _removal(orphan: Finding, others: Sequence[ObjectKey], seen: Seen, settings:
         return Step(remedy="being deleted", waits=True)
     if made_for(actual) == UNKNOWN:
         return Step(remedy=f"whose it is cannot be told: restore its annotation {stamps.RULE}, or delete it by hand")
+    if key.kind == DAEMON_SETS.kind and key.namespace != NODE_NAMESPACE:
+        return _moved(orphan, actual, seen)
     is_gone = not orphan.subjects  # of a mirror that is there nodes must not forget what its own DaemonSet tells
     if key.kind == DAEMON_SETS.kind and is_gone:
         return _forget(actual, settings)
@@ -104,6 +107,23 @@ def _removal(orphan: Finding, others: Sequence[ObjectKey], seen: Seen, settings:
     if waited_for := [other for other in others if other.kind in before]:
         return Step(remedy=f"deleted once {waited_for[0]} is gone", waits=True)
     return Step(delete(actual))
+
+
+def _moved(orphan: Finding, actual: Object, seen: Seen) -> Step:
+    """Delete a DaemonSet that an earlier version made where registries are, once its successor is on all nodes.
+
+    Pods of a new version of it are refused there, so it cannot have nodes forget a mirror that is gone.
+    """
+    successor = orphan.object._replace(namespace=NODE_NAMESPACE)
+    found = seen.children.get(successor)
+    if found and is_ours(found):
+        is_ready = not behind(DAEMON_SETS.kind, found)
+        return Step(delete(actual)) if is_ready else Step(remedy=f"deleted once {successor} is ready", waits=True)
+    if orphan.subjects:
+        return Step(remedy=f"deleted once {successor} is ready")
+    name = made_for(actual)
+    remedy = f"create registrymirror/{name} again until this is in namespace {NODE_NAMESPACE}, then delete the mirror"
+    return Step(remedy=remedy)
 
 
 _BEFORE: Mapping[str, tuple[str, ...]] = {

@@ -96,9 +96,11 @@ def _mirror(asked: RegistryMirror, seen: Seen, settings: Settings) -> Mirror:
 
 
 def _image_in_use(mirror: Mirror, seen: Seen) -> str:
-    actual = seen.children.get(mirror.daemon_set.key)
-    containers = actual["spec"]["template"]["spec"]["containers"] if actual and is_ours(actual) else []
-    return str(containers[0].get("image", "")) if containers else ""
+    key = mirror.daemon_set.key
+    for actual in (seen.children.get(key), seen.children.get(key._replace(namespace=mirror.namespace))):
+        if actual and is_ours(actual):
+            return str(actual["spec"]["template"]["spec"]["containers"][0].get("image", ""))
+    return ""
 
 
 def _version_in_use(mirror: Mirror, seen: Seen) -> str:

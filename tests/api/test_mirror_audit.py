@@ -18,7 +18,7 @@ from jobs.mirrors.mirror import Mirror
 from tests.api.conftest import Ran, Run
 from tests.apis import Api, Object, wait_for
 from tests.canary import canary
-from tests.mirrors import NAMESPACE, Mirrors, credentials, registry_mirror
+from tests.mirrors import NAMESPACE, NODES, Mirrors, credentials, registry_mirror
 from tests.rates import flood, redirect, status
 from tests.registries import Registries
 from tests.worlds import encoded
@@ -812,4 +812,11 @@ def test_requests_do_not_grow_with_mirrors(api: Api, audit: Run, mirrors: Mirror
     of_mirrors = [f"/api/v1/namespaces/{NAMESPACE}/{each}" for each in ("services", "persistentvolumeclaims")]
     of_mirrors += [f"/apis/apps/v1/namespaces/{NAMESPACE}/{each}" for each in ("statefulsets", "daemonsets")]
     of_mirrors += [f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"]
-    assert requests == [*of_mirrors, "/api/v1/nodes", "/apis/kubechores.dev/v1/registrymirrors"]
+    of_nodes = f"/apis/apps/v1/namespaces/{NODES}/daemonsets"
+    assert requests == [
+        *of_mirrors[:4],
+        of_nodes,
+        of_mirrors[4],
+        "/api/v1/nodes",
+        "/apis/kubechores.dev/v1/registrymirrors",
+    ]

@@ -12,7 +12,7 @@ from tests.api.conftest import Ran, Run
 from tests.api.test_mirror_audit import BREAKS, codes, condition, deleted, resized
 from tests.apis import Api, Object, wait_for
 from tests.conftest import Chores
-from tests.mirrors import KINDS, NAMESPACE, Mirrors, credentials, registry_mirror
+from tests.mirrors import KINDS, NAMESPACE, NODES, Mirrors, before_the_move, credentials, places, registry_mirror
 from tests.rates import status
 from tests.registries import Registries
 from tests.worlds import configmap
@@ -61,8 +61,8 @@ def made(api: Api, mirror: Mirror) -> list[Object]:
     selector = f"kubechores.dev/mirror={mirror.asked.name}"
     return [
         {"kind": kind, **each}
-        for kind, version in KINDS.items()
-        for each in api.items(version, kind, NAMESPACE, labelSelector=selector)
+        for kind, version, namespace in places()
+        for each in api.items(version, kind, namespace, labelSelector=selector)
     ]
 
 
@@ -388,6 +388,60 @@ def test_an_older_mirror_that_is_being_deleted_is_waited_for(api: Api, repair: R
     )
     repair()
     assert len(made(api, younger)) == 4
+
+
+def test_a_daemon_set_of_an_earlier_version_goes_once_its_successor_is_on_all_nodes(
+    api: Api, repair: Run, audit: Run, mirrors: Mirrors
+) -> None:
+    mirror = mirrors.well()
+    deleted("daemon_set")(mirrors, mirror)
+    before = mirrors.apply(before_the_move(mirror))
+    api.mark()
+
+    first = repair()
+
+    assert (first.exit_code, first.summary["created"]) == (0, 1)
+    assert told(first, "orphan") == f"deleted once {mirror.daemon_set.key} is ready"
+    mirrors.settle(mirror)
+    api.mark()
+    assert repair().summary == {"deleted": 1, "unchanged": 5}
+    assert changes(api) == [f"DELETE {api.path(before)}"]
+    assert (api.get(before), codes(audit())) == (None, [])
+
+
+def test_a_daemon_set_of_an_earlier_version_stays_while_nothing_else_can_have_nodes_forget(
+    api: Api, repair: Run, mirrors: Mirrors
+) -> None:
+    mirror = mirrors.well()
+    deleted("daemon_set")(mirrors, mirror)
+    mirrors.apply(before_the_move(mirror))
+    api.delete(registry_mirror(mirror.asked.name))
+    api.mark()
+
+    ran = repair("--allow-cache-loss")
+
+    assert (ran.exit_code, changes(api), len(made(api, mirror))) == (0, [], 5)
+    (remedy,) = [each["remedy"] for each in ran.results if each["object"]["kind"] == "DaemonSet"]
+    assert remedy == (
+        f"create registrymirror/{mirror.asked.name} again until this is in namespace {NODES}, then delete the mirror"
+    )
+
+
+@pytest.mark.parametrize("of", ["registry", "node"])
+@pytest.mark.parametrize("api", ["real"], indirect=True)
+@pytest.mark.cluster
+def test_only_the_namespace_of_nodes_takes_a_pod_that_mounts_a_folder_of_a_node(
+    api: Api, mirrors: Mirrors, of: str
+) -> None:
+    mirror = mirrors.of(mirrors.ask())
+    template = (mirror.stateful_set if of == "registry" else mirror.daemon_set).document()["spec"]["template"]
+    answers = {}
+    for namespace in (NAMESPACE, NODES):
+        metadata = template["metadata"] | {"name": f"try-{api.token}", "namespace": namespace}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        answers[namespace], _, body = api.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)
+
+    assert answers == {NAMESPACE: 201 if of == "registry" else 403, NODES: 201}, body
 
 
 def test_new_credentials_are_used_though_something_else_cannot_be_read(api: Api, repair: Run, mirrors: Mirrors) -> None:

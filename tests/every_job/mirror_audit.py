@@ -15,7 +15,7 @@ from tests.every_job import RightsWorld, Scenario
 from tests.every_job.outputs import listed as table
 from tests.every_job.outputs import shown
 from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata, status_of
-from tests.mirrors import NAMESPACE, Mirrors, credentials, registry_mirror
+from tests.mirrors import NAMESPACE, Mirrors, before_the_move, credentials, registry_mirror
 from tests.rates import status
 from tests.registries import Registries, serve
 
@@ -191,6 +191,7 @@ def _to_repair_with_all_rights(request: pytest.FixtureRequest, repair: Run) -> N
     small = mirrors.well("small", "example.com", storage={"storageClassName": mirrors.name("fixed")})
     mirrors.edit(registry_mirror(small.asked.name), {"spec": {"storage": {"size": "30Gi"}}})
     mirrors.ask("new", "registry.example.com")
+    mirrors.apply(before_the_move(small))
 
 
 RIGHTS = [

@@ -12,7 +12,7 @@ from pathlib import Path
 from jobs.mirrors.hosts import folders
 from jobs.mirrors.mirror import Mirror
 from tests.apis import Api, Object, wait_for
-from tests.mirrors import NAMESPACE, Mirrors
+from tests.mirrors import NAMESPACE, NODES, Mirrors
 from tests.namespaces import CONTAINERD
 from tests.node.hands import Hands, Jobs
 from tests.one_node import Node
@@ -24,7 +24,7 @@ FAILED_TO_PULL = {"ErrImagePull", "ImagePullBackOff"}
 
 def rolled_out(kubectl: Hands, kind: str, name: str) -> None:
     """Wait until all pods are up to date and ready."""
-    kubectl(f"rollout status {kind}/{name} -n {NAMESPACE} --timeout=100s")
+    kubectl(f"rollout status {kind}/{name} -n {NODES if kind == 'daemonset' else NAMESPACE} --timeout=100s")
 
 
 class Mirrored:

@@ -23,8 +23,8 @@ OF_JOBS = [obj for obj in EVERYTHING if obj not in FOR_PEOPLE + UNBOUND]
 CRON = {obj["metadata"]["name"]: obj for obj in EVERYTHING if obj["kind"] == "CronJob"}
 LABELS = "app.kubernetes.io/"
 COMPONENT = f"{LABELS}component"
-# Mirrors are in a namespace of their own, and Events about what is cluster-scoped in default.
-_OF_MIRRORS = ["kube-chores", "kube-chores-mirrors", "default"]
+# Mirrors are in two namespaces of their own, and Events about what is cluster-scoped in default.
+_OF_MIRRORS = ["kube-chores", "kube-chores-mirrors", "kube-chores-nodes", "default"]
 PLACES = {"mirror-audit": _OF_MIRRORS, "mirror-repair": _OF_MIRRORS}
 
 
