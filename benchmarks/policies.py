@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.sweep import SOURCES, Bench, Measured
-from tests.apis import Api, Object
+from tests.apis import Api, Object, real_api
 from tests.control_plane import control_plane
 from tests.manifests import everything
 from tests.policies import is_policy, wait_until_policies_act, without_policies
@@ -37,13 +37,14 @@ def measure(pairs: int, variants: dict[str, list[Object]]) -> dict[tuple[str, st
         bench.empty("sync-copies")
         for pair in range(pairs):
             for variant in sorted(variants, reverse=bool(pair % 2)):
-                with_policies(bench.api, variants[variant])
+                # A connection that was idle during a sweep may be closed.
+                with_policies(real_api(plane, Path(folder)), variants[variant])
                 for scenario, written in (("first", NAMESPACES * SOURCES), ("converged", 0)):
                     measured, done = bench.run("sync-copies", scenario)
                     assert done == written
                     found.setdefault((variant, scenario), []).append(measured)
                 bench.empty("sync-copies")
-                without(bench.api, variants[variant])
+                without(real_api(plane, Path(folder)), variants[variant])
     return found
 
 
