@@ -34,6 +34,10 @@ class BlockedError(Exception):
     """Something is there that containerd reads, or that we do not write to."""
 
 
+class GoneError(Exception):
+    """The folder that is mounted was deleted on the node: another container gets the one that is there then."""
+
+
 class Asked(NamedTuple):
     """What the command line asks for; nothing is `wanted` in the file when it is to go."""
 
@@ -109,6 +113,7 @@ def _found(asked: Asked) -> str | None:
     """Return what is in the file.
 
     Raises:
+        GoneError: its folder was deleted, and is there only as a mount.
         BlockedError: it is no plain file, or its folder no folder, or containerd would not read a folder any more.
     """
     for other in (asked.certs / name for name in folders(asked.host)[1:]):
@@ -129,6 +134,8 @@ def _opened(path: Path) -> Iterator[int]:
     except NotADirectoryError:
         raise BlockedError(f"{path} is a link or no folder, and stays as it is") from None
     try:
+        if not os.fstat(folder).st_nlink:
+            raise GoneError(f"{path} was deleted on the node")
         yield folder
     finally:
         os.close(folder)
@@ -196,7 +203,11 @@ def stay(asked: Asked) -> NoReturn:
         signal.signal(number, _exit)
     said = ""
     while True:
-        problem = settle(asked)
+        try:
+            problem = settle(asked)
+        except GoneError as error:
+            log.warning("%s: starting again", error)
+            sys.exit(1)
         if problem and problem != said:
             log.warning("%s; trying again every %g seconds", problem, INTERVAL_SECONDS)
         said = problem
@@ -280,6 +291,10 @@ def command(
     asked = Asked(name, host, certs_dir, None if remove or not mirror else hosts_toml(name, mirror, upstream or ""))
     if not check:
         stay(asked)
-    if problem := look(asked):
+    try:
+        problem = look(asked)
+    except GoneError as error:
+        problem = str(error)
+    if problem:
         log.error("%s", problem)
         context.exit(1)

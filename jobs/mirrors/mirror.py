@@ -84,7 +84,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _PINNED = re.compile(r"[^@]*(:(?!latest$)[^:/@]+|@[^@]+)")
 _NOBODY = 65532
 _CACHE = "/var/lib/registry"
-_CERTS = "/etc/containerd/certs.d"  # https://github.com/containerd/containerd/blob/main/docs/hosts.md
+CERTS = "/etc/containerd/certs.d"  # https://github.com/containerd/containerd/blob/main/docs/hosts.md
 _EVERYTHING = (Toleration(operator="Exists"),)
 _REQUESTS: Amounts = {"cpu": "50m", "memory": "128Mi"}
 _LIMITS: Amounts = {"memory": "512Mi"}
@@ -254,6 +254,8 @@ class Mirror:
         ]
         if self.spec.fallback == "Upstream":
             args.append(f"--upstream=https://{self.spec.upstream}")
+        # Of a host with a port containerd reads one of two folders, so both must be seen before one is written.
+        folder = CERTS if ":" in self.spec.host else f"{CERTS}/{self.spec.host}"
         container = Container(
             name="node",
             image=self.node_image,
@@ -266,12 +268,12 @@ class Mirror:
             ),
             resources=ResourceAmounts(requests={"cpu": "5m", "memory": "48Mi"}, limits={"memory": "96Mi"}),
             security_context=_SECURITY,
-            volume_mounts=(VolumeMount(name="certs", mount_path=_CERTS),),
+            volume_mounts=(VolumeMount(name="certs", mount_path=folder),),
         )
         security = PodSecurityContext(  # the folder is root's
             run_as_user=0, run_as_group=0, seccomp_profile=SeccompProfile(type="RuntimeDefault")
         )
-        certs = Volume(name="certs", host_path=HostPath(path=_CERTS, type="DirectoryOrCreate"))
+        certs = Volume(name="certs", host_path=HostPath(path=folder, type="DirectoryOrCreate"))
         asked = self.spec.tolerations
         return structs.replace(_pod(container, certs, security), tolerations=_EVERYTHING if asked is None else asked)
 

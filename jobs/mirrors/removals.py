@@ -3,57 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from jobs.kit import stamps
 from jobs.kit.brakes import allowed
 from jobs.kit.model import Action, Brake, ExitCode, Finding, Fix, ObjectKey
 from jobs.mirrors.children import UNKNOWN, behind, is_ours, made_for
+from jobs.mirrors.forgetting import Forgetting, is_forgetting, whose
 from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
 from jobs.mirrors.mirror import NODE_NAMESPACE
 from jobs.mirrors.observed_resources import Object
 from jobs.mirrors.repairs import Repairs, Step, delete, with_steps
 from jobs.mirrors.seen import Seen, Settings
-
-
-class Forgetting(Struct, frozen=True, gc=False):
-    """A DaemonSet, told to take back what it told nodes: that very version of it, with other arguments."""
-
-    actual: Any
-    image: str
-
-    def encode(self) -> bytes:
-        """Return the object as JSON."""
-        template = self.actual["spec"]["template"]
-        (container,) = template["spec"]["containers"]
-        args = [*_whose(self.actual), "--remove"]
-        probe = {**container.get("readinessProbe", {}), "exec": {"command": ["chores", *args, "--check"]}}
-        changed = {**container, "image": self.image or container["image"], "args": args, "readinessProbe": probe}
-        # Also on nodes that it was not meant for lately: what was written there is there still.
-        tolerations = [{"operator": "Exists"}]
-        pod = {**template["spec"], "containers": [changed], "tolerations": tolerations}
-        spec = {**self.actual["spec"], "template": {**template, "spec": pod}}
-        kind = {"apiVersion": DAEMON_SETS.api_version, "kind": DAEMON_SETS.kind}
-        return msgspec.json.encode({**self.actual, **kind, "spec": spec})
-
-    def unlike(self, _answer: bytes) -> tuple[str, ...]:
-        """Return nothing: whether nodes forgot is seen by the pods being ready."""
-        return ()
-
-    def conceal(self, text: str) -> str:
-        """Return the text as it is: no secret was sent."""
-        return text
-
-
-def _whose(daemon_set: Object) -> list[str]:
-    """Return the arguments that say which file on nodes is meant, or nothing where somebody changed them."""
-    containers = daemon_set["spec"]["template"]["spec"]["containers"]
-    args = list(containers[0].get("args") or []) if len(containers) == 1 else []
-    named = [arg for arg in args if arg.startswith(("--name=", "--host="))]
-    return ["mirror-node", *sorted(named, reverse=True)] if len(named) == 2 else []
 
 
 def removals(orphans: Sequence[Finding], seen: Seen, settings: Settings) -> Repairs:
@@ -135,11 +97,10 @@ _BEFORE: Mapping[str, tuple[str, ...]] = {
 
 def _forget(actual: Object, settings: Settings) -> Step:
     """Have nodes forget the mirror; the DaemonSet goes when all have."""
-    args = actual["spec"]["template"]["spec"]["containers"][0].get("args") or []
-    if "--remove" in args:
+    if is_forgetting(actual):
         if behind(DAEMON_SETS.kind, actual):
             return Step(remedy="deleted once all nodes have forgotten the mirror", waits=True)
         return Step(delete(actual))
-    if not _whose(actual):
+    if not whose(actual):
         return Step(remedy="its arguments do not say which file on nodes it wrote: remove that, and delete it, by hand")
     return Step(Fix(Action.REPLACE, Forgetting(actual, settings.node_image)), waits=True)

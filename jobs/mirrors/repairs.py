@@ -22,6 +22,7 @@ from jobs.mirrors.children import NOT_DRIFT, behind, is_ours
 from jobs.mirrors.codes import CODES
 from jobs.mirrors.drift import drift
 from jobs.mirrors.findings import finding
+from jobs.mirrors.forgetting import Forgetting, host, is_forgetting
 from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS, Manifest, VolumeResources
 from jobs.mirrors.mirror import Mirror
 from jobs.mirrors.observed_resources import Object
@@ -173,7 +174,7 @@ def _make(case: _Case, wanted: Manifest) -> Step:
             return Step(remedy=problem)
         if case.settings.allow_cache_loss and _why_anew(case):
             return Step(remedy=f"made once {case.mirror.claim.key} was made anew", waits=True)
-    if wanted is case.mirror.daemon_set and not _is_ready(case):
+    if wanted is case.mirror.daemon_set and not _serves_as_asked(case):
         return Step(remedy=f"made once {case.mirror.stateful_set.key} is ready: nodes would ask in vain", waits=True)
     return Step(Fix(Action.APPLY_NEW, Applied(wanted)))
 
@@ -202,12 +203,27 @@ def _set_right(case: _Case, wanted: Manifest) -> Step:
     fields = _drifted(wanted, actual)
     if wanted is case.mirror.stateful_set and (problem := _not_now(case, fields)):
         return Step(remedy=problem)
+    if wanted is case.mirror.daemon_set and (step := _forgotten_first(case, actual)):
+        return step
     if wanted is case.mirror.daemon_set and _is_for_others(wanted, actual) and not _serves_as_asked(case):
         key = case.mirror.stateful_set.key
         remedy = f"done once {key} is ready, as asked: it would serve what it has for another host"
         return Step(remedy=remedy, waits=True)
     without_address = wanted is case.mirror.service and not case.mirror.cluster_ip
     return Step(delete(actual)) if without_address or _frozen(wanted, fields) else _apply(wanted, actual)
+
+
+def _forgotten_first(case: _Case, actual: Object) -> Step | None:
+    """Have nodes forget the host of before, whose folder the pods of another host do not mount."""
+    before = host(actual)
+    is_for_another_host = before not in ("", case.mirror.spec.host)
+    if is_forgetting(actual):
+        if is_for_another_host and behind(DAEMON_SETS.kind, actual):
+            return Step(remedy=f"done once all nodes have forgotten {before}", waits=True)
+        return Step(delete(actual))  # an apply would leave it the mount of all folders
+    if is_for_another_host:
+        return Step(Fix(Action.REPLACE, Forgetting(actual, case.settings.node_image)), waits=True)
+    return None
 
 
 def _is_for_others(wanted: Manifest, actual: Object) -> bool:

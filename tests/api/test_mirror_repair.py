@@ -7,7 +7,7 @@ from itertools import takewhile
 
 import pytest
 
-from jobs.mirrors.mirror import Mirror
+from jobs.mirrors.mirror import CERTS, Mirror
 from tests.api.conftest import Ran, Run
 from tests.api.test_mirror_audit import BREAKS, codes, condition, deleted, resized
 from tests.apis import Api, Object, wait_for
@@ -171,19 +171,47 @@ def test_another_upstream_rolls_the_registry_and_keeps_the_cache(api: Api, repai
 
     first = repair()
 
-    # Nodes ask for images of quay.io once it is quay.io that the registry fetches from.
-    (waits,) = [each for each in first.results if each["object"]["kind"] == "DaemonSet" and each["code"] == "drifted"]
-    assert (first.exit_code, waits.get("action")) == (0, None)
-    assert waits["remedy"].startswith(f"done once statefulset/{mirror.name} in namespace {NAMESPACE} is ready")
+    # Nodes forget docker.io, and ask for images of quay.io once it is quay.io that the registry fetches from.
+    assert (first.exit_code, first.summary["configured"]) == (0, 1)
+    forget = ["mirror-node", f"--name={mirror.asked.name}", "--host=docker.io", "--remove"]
+    (node,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
+    assert (node["args"], node["volumeMounts"]) == (forget, [{"name": "certs", "mountPath": CERTS}])
+    assert told(repair(), "drifted") == "done once all nodes have forgotten docker.io"
     mirrors.settle(mirrors.of(actual(api, registry_mirror(mirror.asked.name))))
-    assert repair().summary["serverside-applied"] == 1
+    second = repair()
+    assert (second.summary["deleted"], second.summary["created"]) == (1, 1)
     (container,) = actual(api, mirror.stateful_set.document())["spec"]["template"]["spec"]["containers"]
     assert {"name": "REGISTRY_PROXY_REMOTEURL", "value": "https://quay.io"} in container["env"]
     root = "REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY"
     assert {"name": root, "value": "/var/lib/registry/quay.io"} in container["env"]
     (node,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
-    assert "--upstream=https://quay.io" in node["args"]
+    assert {"--host=quay.io", "--upstream=https://quay.io"} <= {*node["args"]}
+    assert node["volumeMounts"] == [{"name": "certs", "mountPath": f"{CERTS}/quay.io"}]
     assert actual(api, mirror.claim.document())["metadata"]["uid"] == claim
+
+
+def test_nodes_are_told_of_no_registry_that_still_serves_another_upstream(
+    api: Api, repair: Run, mirrors: Mirrors, registries: Registries
+) -> None:
+    mirror = mirrors.well(upstream=registries.upstream, registryHost="old.example.com")
+    mirrors.edit(registry_mirror(mirror.asked.name), {"spec": {"ttl": "1h", "registryHost": "new.example.com"}})
+    registries.answers[registries.upstream] = status(404)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in registries.env.items():
+            patch.setenv(name, value)
+        repair()
+        mirrors.settle(again(mirrors, mirror))
+
+        ran = repair()
+
+        assert ran.summary["deleted"] == 1
+        assert api.get(mirror.daemon_set.document()) is None
+        del registries.answers[registries.upstream]
+        repair()
+        mirrors.settle(again(mirrors, mirror))
+        assert repair().summary["created"] == 1
+    (node,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
+    assert "--host=new.example.com" in node["args"]
 
 
 def test_new_credentials_roll_the_registry_once(api: Api, repair: Run, mirrors: Mirrors) -> None:
@@ -631,8 +659,9 @@ def test_a_mirror_that_comes_back_is_made_of_what_is_left(api: Api, repair: Run,
     repair()
     mirrors.ask()
 
-    assert repair().summary["serverside-applied"] == 1
+    ran = repair()
 
+    assert (ran.summary["deleted"], ran.summary["created"]) == (1, 1)
     (container,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
     assert "--remove" not in container["args"]
     assert actual(api, mirror.claim.document())["metadata"]["uid"] == claim

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -166,6 +167,9 @@ def test_a_file_is_written_again_and_is_gone_before_the_mirror_is(
     written = lab.hosts_toml.read_text()
     lab.hosts_toml.unlink()
     wait_for(lab.hosts_toml.exists, "the file to be there again", 40)
+    assert lab.hosts_toml.read_text() == written
+    shutil.rmtree(lab.hosts_toml.parent)
+    wait_for(lab.hosts_toml.exists, "the folder to be there again, with the file", 120)
     assert lab.hosts_toml.read_text() == written
 
     api.delete(lab.asked)

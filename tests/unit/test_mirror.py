@@ -63,6 +63,30 @@ def test_an_address_of_ipv6_is_in_brackets() -> None:
     assert "--mirror=http://[fd00::7]:5000" in made.daemon_set.spec.template.spec.containers[0].args
 
 
+@pytest.mark.parametrize(
+    ("upstream", "folder"),
+    [
+        ("quay.io", "/etc/containerd/certs.d/quay.io"),
+        ("docker.io", "/etc/containerd/certs.d/docker.io"),
+        # containerd reads HOST_PORT_ or HOST:PORT: both must be seen before one is written.
+        ("quay.io:443", "/etc/containerd/certs.d"),
+    ],
+)
+def test_a_pod_on_a_node_mounts_no_more_than_it_writes(upstream: str, folder: str) -> None:
+    pod = mirror(upstream).daemon_set.document()["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+
+    assert pod["volumes"] == [{"name": "certs", "hostPath": {"path": folder, "type": "DirectoryOrCreate"}}]
+    assert container["volumeMounts"] == [{"name": "certs", "mountPath": folder}]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["automountServiceAccountToken"] is False
+
+
 def test_no_pod_is_anothers() -> None:
     made = mirror()
     workloads = (made.stateful_set.spec, made.daemon_set.spec)
