@@ -86,8 +86,15 @@ _NOBODY = 65532
 _CACHE = "/var/lib/registry"
 CERTS = "/etc/containerd/certs.d"  # https://github.com/containerd/containerd/blob/main/docs/hosts.md
 _EVERYTHING = (Toleration(operator="Exists"),)
-_REQUESTS: Amounts = {"cpu": "50m", "memory": "128Mi"}
-_LIMITS: Amounts = {"memory": "512Mi"}
+# Storage of the node is for logs alone: the cache is a claim's, the root read-only. Of a container kubelet keeps five
+# files of 10 MiB, of 50 MiB in some managed clusters, and a registry logs each request.
+# https://kubernetes.io/docs/concepts/cluster-administration/logging/#log-rotation
+_STORAGE = "ephemeral-storage"
+_REQUESTS: Amounts = {"cpu": "50m", "memory": "128Mi", _STORAGE: "64Mi"}
+_LIMITS: Amounts = {"memory": "512Mi", _STORAGE: "512Mi"}
+# mirror-node logs only what changes.
+_NODE_REQUESTS: Amounts = {"cpu": "5m", "memory": "48Mi", _STORAGE: "10Mi"}
+_NODE_LIMITS: Amounts = {"memory": "96Mi", _STORAGE: "64Mi"}
 
 
 def name_problem(name: str) -> str:
@@ -266,7 +273,7 @@ class Mirror:
                 timeout_seconds=10,  # Python starts slowly where the CPU is scarce
                 failure_threshold=2,
             ),
-            resources=ResourceAmounts(requests={"cpu": "5m", "memory": "48Mi"}, limits={"memory": "96Mi"}),
+            resources=ResourceAmounts(requests=_NODE_REQUESTS, limits=_NODE_LIMITS),
             security_context=_SECURITY,
             volume_mounts=(VolumeMount(name="certs", mount_path=folder),),
         )

@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from jobs.kit.custom_resources import Head
+from jobs.kit.model import ObjectKey
+from jobs.mirrors.mirror import NODE_IMAGE, Mirror
+from jobs.mirrors.registry_mirrors import RegistryMirror, parse_registry_mirror
 from tests.api.conftest import runs
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import programs
-from tests.manifests import ROOT, load
+from tests.manifests import ROOT, everything, load
 from tests.workloads import KEY, KEY_ENV, set_key, workload
 from tests.worlds import secret
 
@@ -99,6 +103,44 @@ def test_no_manifest_has_a_field_the_server_does_not_know(api: Api, installed: P
         if obj["kind"] == "CustomResourceDefinition":
             continue  # its name is fixed; it has been taken as it is
         api.call("POST", api.path(obj, named=False) + "?dryRun=All&fieldValidation=Strict", obj)
+
+
+@pytest.fixture
+def limited(api: Api) -> str:
+    """A namespace whose pods must say how much storage of a node they use."""
+    name = api.namespace("limited")
+    ratio = {"type": "Container", "maxLimitRequestRatio": {"ephemeral-storage": "10"}}
+    kind = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "storage", "namespace": name}}
+    api.create({**kind, "spec": {"limits": [ratio]}})
+    for account in {"default", *(obj["metadata"]["name"] for obj in everything() if obj["kind"] == "ServiceAccount")}:
+        api.put({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": name}})
+    return name
+
+
+def templates() -> dict[str, Object]:
+    """Templates of all pods that an installation has."""
+    cron = {obj["metadata"]["name"]: obj for obj in everything() if obj["kind"] == "CronJob"}
+    head = Head(ObjectKey("RegistryMirror", "try"))
+    asked = parse_registry_mirror(head, b'{"upstreamUrl": "quay.io"}')
+    assert isinstance(asked, RegistryMirror)
+    mirror = Mirror(asked, "kube-chores-mirrors", NODE_IMAGE)
+    return {
+        **{name: obj["spec"]["jobTemplate"]["spec"]["template"] for name, obj in cron.items()},
+        "registry": mirror.stateful_set.document()["spec"]["template"],
+        "node": mirror.daemon_set.document()["spec"]["template"],
+    }
+
+
+def test_every_pod_limits_the_storage_of_its_node(api: Api, installed: Path, limited: str) -> None:
+    answers = {}
+    for name, template in templates().items():
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": limited}}
+        status, _, body = api.request(
+            "POST", api.path(pod, named=False) + "?dryRun=All", pod | {"spec": template["spec"]}
+        )
+        answers[name] = status if status == 201 else json.loads(body)["message"]
+
+    assert set(answers.values()) == {201}, answers
 
 
 @pytest.fixture

@@ -162,8 +162,8 @@ def test_what_is_asked_for_is_set() -> None:
 
     assert (made.claim.spec.resources.requests, made.claim.spec.storage_class_name) == ({"storage": "5Gi"}, "fast")
     assert container.image == PINNED
-    assert container.resources.limits == {"memory": "1Gi", "cpu": 2}
-    assert container.resources.requests == {"cpu": "50m", "memory": "128Mi"}
+    assert container.resources.limits == {"memory": "1Gi", "cpu": 2, "ephemeral-storage": "512Mi"}
+    assert container.resources.requests == {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "64Mi"}
     assert [each.key for each in made.daemon_set.spec.template.spec.tolerations] == ["a"]
     assert mirror(tolerations=[]).daemon_set.spec.template.spec.tolerations == ()
 
@@ -174,13 +174,20 @@ def test_what_is_asked_for_is_set() -> None:
         ({}, {"cpu": "50m", "memory": "128Mi"}, {"memory": "512Mi"}),
         ({"requests": {"memory": "1Gi"}}, {"cpu": "50m", "memory": "1Gi"}, {"memory": "1Gi"}),
         ({"limits": {"memory": "64Mi"}}, {"cpu": "50m", "memory": "64Mi"}, {"memory": "64Mi"}),
+        (
+            {"limits": {"ephemeral-storage": "1Gi"}},
+            {"cpu": "50m", "memory": "128Mi"},
+            {"memory": "512Mi", "ephemeral-storage": "1Gi"},
+        ),
         ({"limits": {"cpu": "20m"}}, {"cpu": "20m", "memory": "128Mi"}, {"cpu": "20m", "memory": "512Mi"}),
     ],
 )
 def test_no_default_is_at_odds_with_what_is_asked_for(asked: Any, requests: Any, limits: Any) -> None:
-    resources = mirror(resources=asked).stateful_set.spec.template.spec.containers[0].resources
+    container = mirror(resources=asked).stateful_set.document()["spec"]["template"]["spec"]["containers"][0]
+    resources = container["resources"]
 
-    assert (resources.requests, resources.limits) == (requests, limits)
+    storage = {"ephemeral-storage": "64Mi"}, {"ephemeral-storage": "512Mi"}
+    assert (resources["requests"], resources["limits"]) == (storage[0] | requests, storage[1] | limits)
 
 
 @pytest.mark.parametrize(
