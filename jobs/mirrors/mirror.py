@@ -262,7 +262,10 @@ class Mirror:
         if self.spec.fallback == "Upstream":
             args.append(f"--upstream=https://{self.spec.upstream}")
         # Of a host with a port containerd reads one of two folders, so both must be seen before one is written.
-        folder = CERTS if ":" in self.spec.host else f"{CERTS}/{self.spec.host}"
+        mount = VolumeMount(name="certs", mount_path=CERTS)
+        if ":" not in self.spec.host:
+            # As subPath, since kubelet follows symbolic links in the path of a volume, and not in a subPath.
+            mount = VolumeMount(name="certs", mount_path=f"{CERTS}/{self.spec.host}", sub_path=self.spec.host)
         container = Container(
             name="node",
             image=self.node_image,
@@ -275,12 +278,12 @@ class Mirror:
             ),
             resources=ResourceAmounts(requests=_NODE_REQUESTS, limits=_NODE_LIMITS),
             security_context=_SECURITY,
-            volume_mounts=(VolumeMount(name="certs", mount_path=folder),),
+            volume_mounts=(mount,),
         )
         security = PodSecurityContext(  # the folder is root's
             run_as_user=0, run_as_group=0, seccomp_profile=SeccompProfile(type="RuntimeDefault")
         )
-        certs = Volume(name="certs", host_path=HostPath(path=folder, type="DirectoryOrCreate"))
+        certs = Volume(name="certs", host_path=HostPath(path=CERTS, type="DirectoryOrCreate"))
         asked = self.spec.tolerations
         return structs.replace(_pod(container, certs, security), tolerations=_EVERYTHING if asked is None else asked)
 

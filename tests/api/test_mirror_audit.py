@@ -553,7 +553,7 @@ def listening(*, closed: bool) -> Iterator[str]:
 
 PLACES: dict[str, Callable[[Registries], contextlib.AbstractContextManager[str]]] = {
     "refuses connections": lambda _: contextlib.nullcontext("localhost:1"),
-    "has no name": lambda _: contextlib.nullcontext("no-such-name.invalid"),
+    "has no name": lambda _: contextlib.nullcontext("no-such-name.invalid:5000"),
     "does not serve TLS": lambda registries: contextlib.nullcontext(registries.proxy.partition("//")[2]),
     "has another certificate": lambda registries: contextlib.nullcontext(registries.other_name),
     "closes connections": lambda _: listening(closed=True),

@@ -186,7 +186,7 @@ def test_another_upstream_rolls_the_registry_and_keeps_the_cache(api: Api, repai
     assert {"name": root, "value": "/var/lib/registry/quay.io"} in container["env"]
     (node,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
     assert {"--host=quay.io", "--upstream=https://quay.io"} <= {*node["args"]}
-    assert node["volumeMounts"] == [{"name": "certs", "mountPath": f"{CERTS}/quay.io"}]
+    assert node["volumeMounts"] == [{"name": "certs", "mountPath": f"{CERTS}/quay.io", "subPath": "quay.io"}]
     assert actual(api, mirror.claim.document())["metadata"]["uid"] == claim
 
 

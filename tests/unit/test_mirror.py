@@ -14,7 +14,7 @@ from jobs.kit import stamps
 from jobs.kit.custom_resources import Broken, Head
 from jobs.kit.model import ObjectKey
 from jobs.kit.schema import schema_problems
-from jobs.mirrors.mirror import NAME, Mirror, is_pinned, name_problem
+from jobs.mirrors.mirror import CERTS, NAME, Mirror, is_pinned, name_problem
 from jobs.mirrors.registry_mirrors import RegistryMirror, parse_registry_mirror
 
 PINNED = f"registry@sha256:{64 * 'a'}"
@@ -64,20 +64,20 @@ def test_an_address_of_ipv6_is_in_brackets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("upstream", "folder"),
+    ("upstream", "mount"),
     [
-        ("quay.io", "/etc/containerd/certs.d/quay.io"),
-        ("docker.io", "/etc/containerd/certs.d/docker.io"),
+        ("quay.io", {"mountPath": f"{CERTS}/quay.io", "subPath": "quay.io"}),
+        ("docker.io", {"mountPath": f"{CERTS}/docker.io", "subPath": "docker.io"}),
         # containerd reads HOST_PORT_ or HOST:PORT: both must be seen before one is written.
-        ("quay.io:443", "/etc/containerd/certs.d"),
+        ("quay.io:443", {"mountPath": CERTS}),
     ],
 )
-def test_a_pod_on_a_node_mounts_no_more_than_it_writes(upstream: str, folder: str) -> None:
+def test_a_pod_on_a_node_mounts_no_more_than_it_writes(upstream: str, mount: dict[str, str]) -> None:
     pod = mirror(upstream).daemon_set.document()["spec"]["template"]["spec"]
     (container,) = pod["containers"]
 
-    assert pod["volumes"] == [{"name": "certs", "hostPath": {"path": folder, "type": "DirectoryOrCreate"}}]
-    assert container["volumeMounts"] == [{"name": "certs", "mountPath": folder}]
+    assert pod["volumes"] == [{"name": "certs", "hostPath": {"path": CERTS, "type": "DirectoryOrCreate"}}]
+    assert container["volumeMounts"] == [{"name": "certs", **mount}]
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
