@@ -68,7 +68,7 @@ from jobs.mirrors.registry_mirrors import (
 NAME = "mirror-audit"
 # What mounts a folder of nodes is apart from registries, whose namespace refuses that.
 NODE_NAMESPACE = "kube-chores-nodes"
-REGISTRY_IMAGE = "registry:3"
+REGISTRY_IMAGE = "docker.io/library/registry:3"
 NODE_IMAGE = f"kube-chores:{__version__}"
 MIRROR = "kubechores.dev/mirror"
 CONFIG_HASH = "kubechores.dev/config-hash"

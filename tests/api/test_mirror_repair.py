@@ -104,6 +104,8 @@ def test_three_fields_make_a_mirror_and_nothing_is_written_then(api: Api, repair
     last = repair()
 
     assert (last.exit_code, last.summary, api.writes()) == (0, {"unchanged": 5}, [])
+    (container,) = actual(api, mirror.stateful_set.document())["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "docker.io/library/registry:3"  # of one registry, whatever a node searches
     there = made(api, mirror)
     assert sorted(each["kind"] for each in there) == sorted([*KINDS, "Service"])
     for each in there:
