@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +89,25 @@ def test_without_secrets_is_all_but_the_rights_on_secrets(api: Api) -> None:
     roles = [obj for obj in built if obj["kind"] in ("Role", "ClusterRole")]
     assert [role for role in roles for each in role["rules"] if "secrets" in each["resources"]] == []
     assert len([obj for obj in built if obj["kind"] == "CronJob"]) == 11
+
+
+def test_the_network_policies_can_be_added_and_applied_again(api: Api, tmp_path: Path, installed: Path) -> None:
+    where = os.path.relpath(CRONJOBS, tmp_path)
+    own = {"resources": [where], "components": [f"{where}/components/network-policies"]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
+    built = [each for each in yaml.safe_load_all(kubectl(api, "kustomize", str(tmp_path))) if each]
+    policies = load(CRONJOBS / "components" / "network-policies")
+    try:
+        kubectl(api, "apply", "-k", str(tmp_path))
+        again = kubectl(api, "apply", "-k", str(tmp_path)).splitlines()
+
+        assert [line for line in again if not line.endswith(" unchanged")] == []
+        assert len(built) == len(load(CRONJOBS)) + len(policies)
+        for policy in policies:
+            assert (api.get(policy) or {})["spec"] == policy["spec"]
+    finally:
+        for policy in policies:
+            api.delete(policy)
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)

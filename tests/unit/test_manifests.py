@@ -10,10 +10,15 @@ import yaml
 
 import jobs
 from jobs.__main__ import chores
+from jobs.kit.custom_resources import Head
+from jobs.kit.model import ObjectKey
+from jobs.mirrors.mirror import NODE_IMAGE, Mirror
+from jobs.mirrors.registry_mirrors import RegistryMirror, parse_registry_mirror
 from tests.manifests import ROOT, Object, load
 
 CRONJOBS = ROOT / "cronjobs"
 REPAIR = CRONJOBS / "mirror-repair"  # what people choose beside everything else
+NETWORK_POLICIES = CRONJOBS / "components" / "network-policies"
 EVERYTHING = [*load(CRONJOBS), *load(REPAIR)]
 WITHOUT_SECRETS = load(CRONJOBS / "without-secrets")
 FOR_PEOPLE = [obj for obj in EVERYTHING if any("/aggregate-to-" in label for label in obj["metadata"]["labels"])]
@@ -26,6 +31,16 @@ COMPONENT = f"{LABELS}component"
 # Mirrors are in two namespaces of their own, and Events about what is cluster-scoped in default.
 _OF_MIRRORS = ["kube-chores", "kube-chores-mirrors", "kube-chores-nodes", "default"]
 PLACES = {"mirror-audit": _OF_MIRRORS, "mirror-repair": _OF_MIRRORS}
+
+
+def mirror() -> Mirror:
+    """A mirror."""
+    asked = parse_registry_mirror(Head(ObjectKey("RegistryMirror", "try")), b'{"upstreamUrl": "quay.io"}')
+    assert isinstance(asked, RegistryMirror)
+    return Mirror(asked, "kube-chores-mirrors", NODE_IMAGE)
+
+
+WORKLOADS = [mirror().stateful_set, mirror().daemon_set]
 
 
 def rules(objects: list[Object]) -> list[Object]:
@@ -51,6 +66,7 @@ def test_every_yaml_file_is_part_of_the_install_or_a_sample() -> None:
     follow(CRONJOBS)
     follow(REPAIR)
     follow(CRONJOBS / "components" / "without-policies")
+    follow(NETWORK_POLICIES)
     assert set(CRONJOBS.rglob("*.yaml")) - read == set((CRONJOBS / "samples").glob("*.yaml"))
 
 
@@ -194,6 +210,50 @@ def test_the_cron_jobs_of_a_job_differ_in_little() -> None:
         (ours,), (theirs,) = pod_spec(obj)["containers"], same["containers"]
         assert pod_spec(obj) | {"containers": []} == same | {"containers": []}
         assert ours | {"args": []} == theirs | {"args": []}
+
+
+def test_one_network_policy_selects_each_pod() -> None:
+    policies = load(NETWORK_POLICIES)
+    assert {obj["kind"] for obj in policies} == {"NetworkPolicy"}
+    pods = {
+        **{name: ("kube-chores", obj["spec"]["jobTemplate"]["spec"]["template"]) for name, obj in CRON.items()},
+        **{child.key.name: (child.key.namespace, child.document()["spec"]["template"]) for child in WORKLOADS},
+    }
+    selecting = {
+        name: [obj["metadata"]["name"] for obj in policies if selects(obj, *place)] for name, place in pods.items()
+    }
+
+    of_mirrors = {"registry-mirror-try": "kube-chores-registries", "registry-mirror-try-node": "kube-chores-nodes"}
+    of_jobs = {name: "kube-chores-mirror-jobs" if name.startswith("mirror-") else "kube-chores-jobs" for name in CRON}
+    assert selecting == {name: [policy] for name, policy in (of_mirrors | of_jobs).items()}
+
+
+def test_network_policies_let_nobody_connect_to_a_job_or_to_what_writes_files_of_nodes() -> None:
+    specs = {obj["metadata"]["name"]: obj["spec"] for obj in load(NETWORK_POLICIES)}
+
+    assert [name for name, spec in specs.items() if spec.get("ingress")] == []
+    assert [name for name, spec in specs.items() if "Ingress" not in spec["policyTypes"]] == ["kube-chores-registries"]
+    assert [name for name, spec in specs.items() if "egress" not in spec] == ["kube-chores-nodes"]
+    assert {policy for spec in specs.values() for policy in spec["policyTypes"]} == {"Ingress", "Egress"}
+    open_ports = {
+        (name, port["port"])
+        for name, spec in specs.items()
+        for rule in spec.get("egress", [])
+        for port in rule["ports"]
+    }
+    usual = {(name, port) for name in ("kube-chores-jobs", "kube-chores-mirror-jobs") for port in (53, 443, 6443)}
+    mirrors = {("kube-chores-mirror-jobs", 5000), ("kube-chores-registries", 53), ("kube-chores-registries", 443)}
+    assert open_ports == usual | mirrors
+
+
+def selects(policy: Object, namespace: str, template: Object) -> bool:
+    """Whether a NetworkPolicy is for the pods of a template in a namespace."""
+    selector, labels = policy["spec"]["podSelector"], template["metadata"]["labels"]
+    if policy["metadata"]["namespace"] != namespace or not selector.get("matchLabels", {}).items() <= labels.items():
+        return False
+    meets = {"In": lambda value, values: value in values, "NotIn": lambda value, values: value not in values}
+    terms = selector.get("matchExpressions", [])
+    return all(meets[term["operator"]](labels.get(term["key"]), term["values"]) for term in terms)
 
 
 def test_the_docker_file_runs_as_the_user_of_the_manifests() -> None:
