@@ -65,7 +65,7 @@ def test_the_rights_of_every_service_account_are_tested(account: str) -> None:
 def test_every_folder_of_manifests_is_of_a_job() -> None:
     folders = {path.parent.name for path in (ROOT / "cronjobs").glob("*/cronjob.yaml")}
 
-    assert folders == {world.name for world in fault_worlds().values()} == set(ACCOUNTS)
+    assert folders == set(ACCOUNTS) <= fault_worlds().keys()
     assert {world.job for world in fault_worlds().values()} == set(JOBS)
 
 
