@@ -168,9 +168,6 @@ def test_a_file_is_written_again_and_is_gone_before_the_mirror_is(
     lab.hosts_toml.unlink()
     wait_for(lab.hosts_toml.exists, "the file to be there again", 40)
     assert lab.hosts_toml.read_text() == written
-    shutil.rmtree(lab.hosts_toml.parent)
-    wait_for(lab.hosts_toml.exists, "the folder to be there again, with the file", 120)
-    assert lab.hosts_toml.read_text() == written
 
     api.delete(lab.asked)
     seen: list[tuple[bool, bool]] = []
@@ -189,3 +186,24 @@ def test_a_file_is_written_again_and_is_gone_before_the_mirror_is(
     lab.pod("app", upstream.push("app"))
     lab.runs("app")
     assert {each.sender for each in upstream.accesses()} == {ADDRESS}
+
+
+def test_a_folder_that_is_mounted_alone_is_written_again_when_it_was_deleted_and_goes_with_the_mirror(
+    api: Api, mirrored: Start
+) -> None:
+    """The upstream has a port, so only another host has a folder of its own in the pod."""
+    lab = mirrored(registryHost="alone.example.com")
+    other = lab.hosts_toml.parent.parent / "other.example.com" / "hosts.toml"
+    folder = lab.hosts_toml.parent.parent / "alone.example.com"
+    written = (folder / "hosts.toml").read_text()
+    other.parent.mkdir()
+    other.write_text(hosts_toml(lab.mirror.asked.name, lab.url))
+
+    shutil.rmtree(folder)
+    wait_for((folder / "hosts.toml").exists, "the folder to be there again, with the file", 150)
+    assert (folder / "hosts.toml").read_text() == written
+    assert other.exists(), "a pod that mounts one folder does not see the others"
+
+    api.delete(lab.asked)
+    lab.repair()
+    assert (folder.exists(), other.parent.exists()) == (False, False)
