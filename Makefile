@@ -61,7 +61,7 @@ lint: $(VENV)/installed ## ruff: rules and format
 types: $(VENV)/installed ## mypy, strict
 	@$(BIN)/mypy
 
-image: ## the container image, with docker, podman or buildah; BASE=... for another base
+image: ## the container image, with docker, podman or buildah; BASE=... for another base, PUSH=... to push it
 	@tools/image
 
 lock: ## requirements.lock anew, on the oldest Python there is support for: it needs most
