@@ -237,6 +237,8 @@ class Mirror:
             "REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY": f"{_CACHE}/{self.spec.upstream.replace(':', '_')}",
         }
         env = [Env(name=name, value=value) for name, value in plain.items()]
+        # Some images serve profiles there, of a memory that holds the login. Without a value nothing listens.
+        env.append(Env(name="REGISTRY_HTTP_DEBUG_ADDR"))
         if secret := self.spec.credentials_secret:
             for name, key in (("REGISTRY_PROXY_USERNAME", USERNAME), ("REGISTRY_PROXY_PASSWORD", PASSWORD)):
                 source = EnvSource(secret_key_ref=SecretKey(name=secret, key=key))

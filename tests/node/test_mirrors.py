@@ -38,7 +38,15 @@ def mirrored(node: Node, api: Api, jobs: Jobs, upstream: Upstream) -> Start:
     return lambda **spec: Mirrored(node, api, jobs, upstream, **spec)
 
 
-def test_a_pod_starts_whose_image_comes_through_the_mirror(mirrored: Start, upstream: Upstream, figure: Figure) -> None:
+def connects(node: Node, address: str, port: int) -> bool:
+    """Whether something on the node listens there."""
+    command = [*node.enter, "bash", "-c", f"exec 3<>/dev/tcp/{address}/{port}"]
+    return subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def test_a_pod_starts_whose_image_comes_through_the_mirror(
+    node: Node, mirrored: Start, upstream: Upstream, figure: Figure
+) -> None:
     image = upstream.push("app")
     lab = mirrored()
     assert lab.hosts_toml.read_text() == hosts_toml(lab.mirror.asked.name, lab.url, f"https://{upstream.host}")
@@ -50,6 +58,7 @@ def test_a_pod_starts_whose_image_comes_through_the_mirror(mirrored: Start, upst
     registry = lab.registry()
     assert registry
     assert {each.sender for each in upstream.accesses()} == {registry["status"]["podIP"]}
+    assert [connects(node, registry["status"]["podIP"], port) for port in (5000, 5001)] == [True, False]
     pulled = [each for each in lab.accesses() if each.agent.startswith("containerd/")]
     assert {each.status for each in pulled} == {200}
     assert all(each.path.endswith(f"?ns={upstream.host.replace(':', '%3A')}") for each in pulled)

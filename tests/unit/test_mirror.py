@@ -57,6 +57,13 @@ def test_nodes_without_a_fallback_are_told_of_no_upstream() -> None:
     assert args == ("mirror-node", "--name=m", "--host=quay.io", "--mirror=http://10.0.0.7:5000")
 
 
+def test_a_registry_serves_no_profiles_whatever_the_configuration_of_its_image_is() -> None:
+    env = mirror().stateful_set.document()["spec"]["template"]["spec"]["containers"][0]["env"]
+
+    # A value that is empty is one that the server leaves out.
+    assert [each for each in env if "DEBUG" in each["name"]] == [{"name": "REGISTRY_HTTP_DEBUG_ADDR"}]
+
+
 def test_an_address_of_ipv6_is_in_brackets() -> None:
     made = replace(mirror(), cluster_ip="fd00::7")
 
