@@ -194,7 +194,6 @@ def _kubelet_config(folder: Path, cgroup: str) -> dict[str, Any]:
         "enforceNodeAllocatable": [],
         "failSwapOn": False,
         "failCgroupV1": False,
-        "localStorageCapacityIsolation": False,
         # A machine that is short of disk is no reason to evict: what is here is gone in minutes.
         "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,
