@@ -112,9 +112,7 @@ def token_of(labels: Object, namespace: str) -> Object:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/service-account-token"}
 
 
-def helm(thief: Thief, labels: Object) -> Object:
-    made = secret(thief.team, "sh.helm.release.v1.shop.v9", labels={**COPY, **labels}, data={})
-    return made | {"type": "helm.sh/release.v1" if not labels else "Opaque"}
+HELM = "sh.helm.release.v1.shop.v9"
 
 
 def owned(obj: Object) -> Object:
@@ -144,8 +142,12 @@ SYNC_COPIES: Mapping[str, tuple[str, Attack]] = {
     ),
     "removes a stamp": (OTHERS, lambda t: t.put(labelled(t.theirs(configmap(t.team, labels=COPY)), {}))),
     "writes to kube-system": (COPIES, lambda t: t.post(configmap("kube-system", f"x-{t.team}", labels=COPY))),
-    "writes a Helm release": (COPIES, lambda t: t.post(helm(t, {}))),
-    "writes a Helm release of another type": (COPIES, lambda t: t.post(helm(t, {"owner": "helm"}))),
+    "writes a Helm release": (
+        COPIES,
+        lambda t: t.post(secret(t.team, labels=COPY, data={}) | {"type": "helm.sh/release.v1"}),
+    ),
+    "writes a Helm release of another type": (COPIES, lambda t: t.post(secret(t.team, HELM, labels=COPY, data={}))),
+    "writes a Helm release in a ConfigMap": (COPIES, lambda t: t.post(configmap(t.team, HELM, labels=COPY))),
     "writes a bootstrap token": (
         COPIES,
         lambda t: t.post(secret(t.team, labels=COPY, data={}) | {"type": "bootstrap.kubernetes.io/token"}),
