@@ -30,6 +30,7 @@ from jobs.kit.objects import CONFIGMAPS, NAMESPACES, SECRETS, Resource
 from jobs.kit.schema import crd, crd_names
 from jobs.kit.transport import Request, Transport
 from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
+from jobs.mirrors.mirror import NODE_NAMESPACE
 from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS
 from jobs.mirrors.seen import NAMESPACE, NODES, SLICES
 from jobs.rates.exchange_rates import EXCHANGE_RATES
@@ -138,7 +139,8 @@ _OF_NODES = ("desiredNumberScheduled", "updatedNumberScheduled", "numberReady")
 
 def _be_at_work(transport: Transport, resource: Resource, status: dict[str, Any], suffix: str = "") -> None:
     """Say of a resource of the mirror what controllers and nodes would, which the embedded cluster has none of."""
-    _edit(transport, f"{resource.path(NAMESPACE, MIRROR + suffix)}/status", {"status": status})
+    namespace = NODE_NAMESPACE if resource is DAEMON_SETS else NAMESPACE
+    _edit(transport, f"{resource.path(namespace, MIRROR + suffix)}/status", {"status": status})
 
 
 RATES = """<Envelope xmlns="http://www.ecb.int/vocabulary/2002-08-01/eurofxref"><Cube><Cube time="{day}">
