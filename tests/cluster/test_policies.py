@@ -22,6 +22,7 @@ from tests.canary import canary
 from tests.control_plane import programs
 from tests.manifests import ROOT, everything
 from tests.mirrors import NAMESPACE as MIRRORS
+from tests.mirrors import NODES
 from tests.policies import account, bind, bind_adopt, can_i, is_policy
 from tests.worlds import configmap, content, encoded, rule, secret
 
@@ -249,7 +250,7 @@ def service(thief: Thief, labels: Object) -> Object:
 
 def mirror_daemon_set(thief: Thief, labels: Object) -> Object:
     pod = {"metadata": {"labels": {"app": "web"}}, "spec": pod_spec(nodeSelector={"no": "node"})}
-    metadata = {"name": f"web-{thief.api.token}", "namespace": MIRRORS, "labels": labels}
+    metadata = {"name": f"web-{thief.api.token}", "namespace": NODES, "labels": labels}
     spec = {"selector": {"matchLabels": {"app": "web"}}, "template": pod}
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
 
