@@ -22,7 +22,7 @@ def test_the_demo_runs_and_the_readme_quotes_it(chores: Chores) -> None:
     assert quoted
     shown = done.stdout.splitlines()
     assert [line for line in quoted[1].splitlines() if line and line not in shown] == []
-    assert "sync-copies: 6 unchanged, 1 conflict (2 rules, 2 sources, 11 namespaces)" in shown
+    assert "sync-copies: 6 unchanged, 1 conflict (2 rules, 2 sources, 12 namespaces)" in shown
     assert [line for line in shown if line.startswith("fetch-rates: ")] == [
         "fetch-rates: 2 created (2 rates, 1 provider)",
         "fetch-rates: 2 unchanged (2 rates, 1 provider)",
