@@ -211,8 +211,8 @@ def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
     """Compare desired and actual copies, place by place: the same input gives the same findings in the same order."""
     wanted, skipped = candidates(seen)
     targets = targets_of_rules(seen)
-    mistaken = mistakes(seen, targets)
-    judged_by = view(seen, settings, mistaken)
+    mistaken = mistakes(seen, wanted, targets)
+    judged_by = view(seen, settings, skipped, mistaken)
     # A run for one rule says nothing of others, but decides nothing either that hangs on what could not be read.
     concerned = [f for f in seen.failures if settings.rule_name is None or settings.rule_name in f.subjects]
     told = [each.finding() for name, each in mistaken.items() if settings.rule_name in (None, name)]

@@ -168,7 +168,8 @@ def _copy_of(rule_type: str, candidates: Sequence[Candidate]) -> Desired:
     stamp = stamps.stamp(
         NAME, rule.namespace, rule.name, name, stamps.fingerprint(content, source.uid), rule.spec.orphans
     )
-    labels = {key: at.labels[key] for key in extra.copy_labels if key in at.labels}
+    copied = {key: at.labels[key] for key in extra.copy_labels if key in at.labels}
+    labels = {key: value for key, value in copied.items() if not stamps.is_of_helm(key, value)}
     annotations = {key: at.annotations[key] for key in extra.copy_annotations if key in at.annotations}
     return Desired(
         resource,

@@ -11,52 +11,78 @@ from typing import NamedTuple
 
 from msgspec import structs
 
+from jobs.copies.desired import Candidate
 from jobs.copies.rules import Rule, RuleStatus
-from jobs.copies.seen import Seen
-from jobs.kit import stamps
+from jobs.copies.seen import KINDS, Seen
 from jobs.kit.cluster import InvalidObject
-from jobs.kit.model import Brake, ExitCode, Finding, Severity
+from jobs.kit.model import Brake, ExitCode, Finding, ObjectKey, Severity
 from jobs.kit.objects import NAMESPACES
 
+SOURCE_NAMESPACE_MISSING = "source-namespace-missing"
 _MOST_NAMED = 3
 
 
 class Mistake(NamedTuple):
-    """What may be wrong with a rule, by the code of its finding."""
+    """What may be wrong with a rule, by the code of its finding, and which sources and targets it selects."""
 
     code: str
     rule: Rule
     reason: str
+
+    sources: frozenset[str]
+    targets: frozenset[str]
 
     def finding(self) -> Finding:
         """Return the finding about the rule."""
         reason = f"{self.reason}; no copy of this rule is deleted meanwhile"
         return Finding(self.code, Severity.WARNING, self.rule.head.key, reason, subjects=(self.rule.name,))
 
+    def may_select(self, copy: ObjectKey, source: str) -> bool:
+        """Whether the rule may select this copy of `source`, NAMESPACE/NAME, once it is corrected.
 
-def mistakes(seen: Seen, targets: Mapping[str, Sequence[str]]) -> dict[str, Mistake]:
-    """Return by name the rules that may be mistaken; `targets` are the namespaces that each selects.
+        What it selects correctly must fit: its sources, or else where it looks for them, and its targets.
+        """
+        namespace = source.partition("/")[0]
+        looks_there = self.code == SOURCE_NAMESPACE_MISSING or namespace in _source_namespaces(self.rule)
+        fits_source = source in self.sources if self.sources else looks_there
+        fits_target = not (self.targets - {namespace}) or copy.namespace in self.targets
+        return KINDS[self.rule.spec.rule_type].kind == copy.kind and fits_source and fits_target
+
+
+def mistakes(
+    seen: Seen, wanted: Mapping[tuple[str, str], Sequence[Candidate]], targets: Mapping[str, Sequence[str]]
+) -> dict[str, Mistake]:
+    """Return by name the rules that may be mistaken; `wanted` are their sources and `targets` their namespaces.
 
     Of rules whose sources or copies could not be read nothing is said: then nothing is deleted anyway.
     """
     unread = {subject for failure in seen.failures for subject in failure.subjects}
-    found = (_mistake(rule, targets[rule.name], seen) for rule in seen.rules if rule.name not in unread)
+    closed = {namespace.name for namespace in seen.namespaces if namespace.is_closed}
+    sources: dict[str, set[str]] = {}
+    for candidate in (each for group in wanted.values() for each in group):
+        source = candidate.source
+        sources.setdefault(candidate.rule.name, set()).add(f"{source.namespace}/{source.name}")
+    found = (
+        _mistake(rule, frozenset(sources.get(rule.name, ())), frozenset(targets[rule.name]) - closed, seen)
+        for rule in seen.rules
+        if rule.name not in unread
+    )
     return {each.rule.name: each for each in found if each}
 
 
-def _mistake(rule: Rule, targets: Sequence[str], seen: Seen) -> Mistake | None:
+def _mistake(rule: Rule, sources: frozenset[str], targets: frozenset[str], seen: Seen) -> Mistake | None:
     if problems := list(_missing_namespaces(rule, seen)):
-        return Mistake("source-namespace-missing", rule, "; ".join(problems))
-    if _has_selected(rule):
+        return Mistake(SOURCE_NAMESPACE_MISSING, rule, "; ".join(problems), sources, targets)
+    if _has_selected(rule) or _is_uncertain(rule, seen):
         return None
-    sources = set(_namespaces_of_sources(rule, seen))
+    reason = ""
     if not sources:
-        return Mistake("nothing-selected", rule, f"selects no {rule.spec.rule_type} in {_where(rule)}")
-    if not targets:
-        return Mistake("nothing-selected", rule, "spec.targets selects no namespace")
-    if not any(target != source for source in sources for target in targets):
-        return Mistake("nothing-selected", rule, "spec.targets selects no namespace but that of the source")
-    return None
+        reason = f"selects no {rule.spec.rule_type} to copy in {_where(rule)}"
+    elif not targets:
+        reason = "spec.targets selects no namespace that receives copies"
+    elif targets == {source.partition("/")[0] for source in sources} and len(targets) == 1:
+        reason = "spec.targets selects no namespace but that of the source"
+    return Mistake("nothing-selected", rule, reason, sources, targets) if reason else None
 
 
 def _missing_namespaces(rule: Rule, seen: Seen) -> Iterator[str]:
@@ -69,29 +95,34 @@ def _missing_namespaces(rule: Rule, seen: Seen) -> Iterator[str]:
 
 
 def _has_selected(rule: Rule) -> bool:
-    """Whether an earlier run saw the rule, as it is now, select a source and a target."""
-    return 0 < rule.head.generation == rule.head.told(RuleStatus).selected_generation
+    """Whether an earlier run saw this rule, as it is now, select a source and a target.
+
+    A rule that was recreated counts its generations anew, so a status that was restored with it is of another one.
+    """
+    status = rule.head.told(RuleStatus)
+    is_same = rule.head.uid == status.selected_uid
+    return is_same and 0 < rule.head.generation == status.selected_generation
 
 
-def _namespaces_of_sources(rule: Rule, seen: Seen) -> Iterator[str]:
-    """Yield where the rule selects objects, also such as are never copied or cannot be decoded, but no copies."""
-    for source in (each for query in rule.queries() for each in seen.sources.get(query, ())):
-        if isinstance(source, InvalidObject):
-            yield source.key.namespace
-        elif not stamps.is_stamped(source.header.labels):
-            yield source.namespace
+def _is_uncertain(rule: Rule, seen: Seen) -> bool:
+    """Whether a source cannot be decoded, so that nobody knows what the rule selects."""
+    return any(isinstance(each, InvalidObject) for query in rule.queries() for each in seen.sources.get(query, ()))
+
+
+def _source_namespaces(rule: Rule) -> Sequence[str]:
+    return rule.spec.namespaces or (rule.namespace,)
 
 
 def _where(rule: Rule) -> str:
-    namespaces = rule.spec.namespaces or (rule.namespace,)
+    namespaces = _source_namespaces(rule)
     more = f" and {len(namespaces) - _MOST_NAMED} more" if len(namespaces) > _MOST_NAMED else ""
     return f"namespace{'s' * (len(namespaces) > 1)} {', '.join(namespaces[:_MOST_NAMED])}{more}"
 
 
-def kept(finding: Finding) -> Finding:
-    """Return the finding of an orphan of a rule that may be mistaken: the copy stays."""
-    reason = f"{finding.reason}; stays, because the rule may be mistaken"
-    return structs.replace(finding, fix=None, reason=reason, exit_code=ExitCode.BRAKE)
+def kept(finding: Finding, rule: str) -> Finding:
+    """Return the finding of an orphan that stays, because this rule may be mistaken."""
+    reason = f"{finding.reason}; stays, because rule {rule} may be mistaken"
+    return structs.replace(finding, fix=None, reason=reason, exit_code=ExitCode.BRAKE, subjects=(rule,))
 
 
 def brake(found: Mapping[str, Mistake], kept_by_rule: Mapping[str, int], deletes: int) -> Brake:

@@ -58,7 +58,7 @@ class Conflict(Struct, frozen=True):
 class RuleStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
     """What an earlier run said of a rule. `conflicts` is capped, `conflict_count` is not.
 
-    `selected_generation` is the last generation that selected a source and a target.
+    `selected_generation` is the last generation that selected a source and a target, of the rule with `selected_uid`.
     """
 
     observed_generation: int = 0
@@ -66,6 +66,7 @@ class RuleStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
     conflict_count: int = 0
     conflicts: tuple[Conflict, ...] = ()
     selected_generation: int = 0
+    selected_uid: str = ""
 
 
 class Rule(Struct, frozen=True):
@@ -92,7 +93,7 @@ class Rule(Struct, frozen=True):
 
 def used_keys(rules: Iterable[Rule]) -> frozenset[str]:
     """Return the keys of labels and annotations of ConfigMaps and Secrets that these rules look at or set."""
-    found = set(stamps.KEYS)
+    found = set(stamps.KEYS | stamps.KEYS_OF_OTHERS)
     for rule in rules:
         extra = rule.spec.metadata
         found.update(extra.labels, extra.annotations, extra.copy_labels, extra.copy_annotations)
@@ -129,6 +130,8 @@ def rule_problems(spec: Spec) -> Iterator[str]:
                 yield f"spec.metadata.{name}: {key} is reserved: it says which tool an object belongs to"
     for key, value in spec.metadata.labels.items():
         yield from value_problems(value, f"spec.metadata.labels[{key}]")
+        if stamps.is_of_helm(key, value):
+            yield f"spec.metadata.labels[{key}]: {value} is reserved: Helm takes such objects for its releases"
 
 
 def parse_rule(head: Head, spec: bytes) -> Rule | Broken:

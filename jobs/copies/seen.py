@@ -52,6 +52,11 @@ class Namespace(Struct, frozen=True):
         """Whether it is one of Kubernetes' own, which receive copies only where they are named and opted in."""
         return self.name.startswith("kube-")
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it receives no copies, though a rule names it."""
+        return self.is_system and not self.opted_in
+
 
 # By name, then by namespace: all copies of a source share one name. An error is why one cannot be decoded.
 Copies = Mapping[str, Mapping[str, Object | ApiError]]

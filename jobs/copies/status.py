@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from jobs.copies.mistakes import SOURCE_NAMESPACE_MISSING
 from jobs.copies.rules import RULES, Conflict, RuleStatus
 from jobs.copies.seen import Seen, Settings
 from jobs.kit.conditions import Condition, Statement, changed, dated, event, new_condition
@@ -31,8 +32,8 @@ _REASONS = (
     ("unreadable", "Unreadable"),
     ("failed", "Failed"),
     ("source-namespace-missing", "SourceNamespaceMissing"),
-    ("nothing-selected", "NothingSelected"),
     ("not-opted-in", "NamespaceNotOptedIn"),
+    ("nothing-selected", "NothingSelected"),
     ("collision", "Collision"),
     ("held", "DeletionsHeld"),
     ("conflict", "Conflict"),
@@ -65,13 +66,25 @@ def _statement(head: Head, copies: int, results: Sequence[Result], now: datetime
         (*(other for other in before.conditions if other.type != READY), condition),
         len(conflicts),
         tuple(Conflict(key.namespace, key.name) for key in conflicts[:MOST_CONFLICTS_LISTED]),
-        head.generation if copies else before.selected_generation,
+        *_selected(head, before, copies, {result.finding.code for result in results}),
     )
     if after == before:
         return None
     told = changed(before.conditions, condition)
     tale = event(head.key, RULES.api_version, head.uid, condition, now) if told else None
     return Statement(head.key, head.uid, _merge_patch(after), tale)
+
+
+def _selected(head: Head, before: RuleStatus, copies: int, codes: Collection[str]) -> tuple[int, str]:
+    """Return the generation that selected something last, and the uid of its rule.
+
+    It is forgotten while a source namespace is missing: one that is recreated is empty at first.
+    """
+    if SOURCE_NAMESPACE_MISSING in codes:
+        return 0, ""
+    if copies and "nothing-selected" not in codes:
+        return head.generation, head.uid
+    return before.selected_generation, before.selected_uid
 
 
 def _condition(head: Head, copies: int, results: Sequence[Result]) -> Condition:
@@ -122,14 +135,12 @@ def _told(result: Result) -> str:
 
 
 def _merge_patch(status: RuleStatus) -> Mapping[str, Any]:
-    """Return the status with every field, since a merge patch leaves alone what it does not name.
-
-    A generation that was selected once is never taken back.
-    """
+    """Return the status with every field, since a merge patch leaves alone what it does not name."""
     return {
         "observedGeneration": status.observed_generation,
         "conditions": msgspec.to_builtins(status.conditions),
         "conflictCount": status.conflict_count,
         "conflicts": msgspec.to_builtins(status.conflicts),
-        **({"selectedGeneration": status.selected_generation} if status.selected_generation else {}),
+        "selectedGeneration": status.selected_generation or None,
+        "selectedUid": status.selected_uid or None,
     }

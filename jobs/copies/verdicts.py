@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from jobs.copies import mistakes
 from jobs.copies.desired import Desired, Place, invalid_sources, why_never_copied
+from jobs.copies.mistakes import Mistake, kept
 from jobs.copies.rules import RuleStatus
 from jobs.copies.seen import KINDS, NAME, Seen, Settings
 from jobs.kit import stamps
@@ -23,7 +23,8 @@ _MOST_FIELDS_NAMED = 4
 class View(NamedTuple):
     """What a place is judged by.
 
-    `taken` are places that held an object of somebody else's when a run last looked, `mistaken` are rules that may be.
+    `taken` are places that held an object of somebody else's when a run last looked, `orphans` what becomes of them by
+    rule. `mistaken` are rules that may be, by NAMESPACE/NAME.
     """
 
     seen: Seen
@@ -34,20 +35,28 @@ class View(NamedTuple):
     opted_out: frozenset[str]
     closed: frozenset[str]
     invalid_sources: frozenset[ObjectKey]
-    mistaken: frozenset[str]
+    never_copied: frozenset[ObjectKey]
+    mistaken: Mapping[str, Mistake]
 
-    def is_of_an_invalid_source(self, key: ObjectKey, actual: Object) -> bool:
-        """Whether an object was copied from a source of which nobody knows now whether it is to be copied."""
-        namespace, _, name = actual.header.annotations.get(stamps.SOURCE, "").partition("/")
-        return ObjectKey(key.kind, name, namespace) in self.invalid_sources
+    def keeper(self, key: ObjectKey, actual: Object) -> str:
+        """Return the rule that may be mistaken and keeps this orphan: its own, or one like it if that is gone."""
+        if key.namespace in self.opted_out or _source_of(key, actual) in self.never_copied:
+            return ""
+        rule = actual.header.annotations.get(stamps.RULE, "")
+        if rule in self.orphans:
+            return rule.rpartition("/")[2] if rule in self.mistaken else ""
+        source = actual.header.annotations.get(stamps.SOURCE, "")
+        return next((each.rule.name for each in self.mistaken.values() if each.may_select(key, source)), "")
 
     def looks_first(self, place: Place) -> bool:
         """Whether to look before a create: a dry run always does, others where they were refused before."""
         return self.settings.dry_run or place.key in self.taken or not self.crowded.isdisjoint(place.rules)
 
 
-def view(seen: Seen, settings: Settings, mistaken: Collection[str]) -> View:
-    """Return what a place is judged by.
+def view(
+    seen: Seen, settings: Settings, skipped: Sequence[Finding] = (), mistaken: Mapping[str, Mistake] | None = None
+) -> View:
+    """Return what a place is judged by; `skipped` are findings of sources that are not copied.
 
     `crowded` are rules with more conflicts than their status holds, `closed` system namespaces that did not opt in.
     A run that was told how many copies it may delete deletes those of mistaken rules too.
@@ -61,10 +70,19 @@ def view(seen: Seen, settings: Settings, mistaken: Collection[str]) -> View:
             crowded.add(rule.name)
         orphans[f"{rule.namespace}/{rule.name}"] = rule.spec.orphans
     opted_out = frozenset(namespace.name for namespace in seen.namespaces if namespace.opted_out)
-    closed = frozenset(each.name for each in seen.namespaces if each.is_system and not each.opted_in)
-    held = frozenset(f"{settings.namespace}/{name}" for name in mistaken if settings.max_deletes is None)
+    closed = frozenset(namespace.name for namespace in seen.namespaces if namespace.is_closed)
+    held = {f"{settings.namespace}/{name}": each for name, each in sorted((mistaken or {}).items())}
     return View(
-        seen, settings, frozenset(taken), frozenset(crowded), orphans, opted_out, closed, invalid_sources(seen), held
+        seen,
+        settings,
+        frozenset(taken),
+        frozenset(crowded),
+        orphans,
+        opted_out,
+        closed,
+        invalid_sources(seen),
+        frozenset(each.object for each in skipped if each.code == "skipped"),
+        held if settings.max_deletes is None else {},
     )
 
 
@@ -92,7 +110,7 @@ def judge(place: Place, view: View) -> Finding | Need | None:
 def _ours(place: Place, actual: Object, view: View) -> Finding | Need | None:
     """Return what is to be said of a copy that is there, and whether it may become one of another source."""
     before = actual.header.annotations.get(stamps.SOURCE, "")
-    invalid = view.is_of_an_invalid_source(place.key, actual)
+    invalid = _source_of(place.key, actual) in view.invalid_sources
     if not place.desired:
         return _undecided(place, before) if invalid else _orphan(place.key, actual, view)
     if before not in ("", place.desired[0].source):
@@ -101,6 +119,12 @@ def _ours(place: Place, actual: Object, view: View) -> Finding | Need | None:
         if actual.header.annotations.get(stamps.RULE) in view.mistaken:
             return _uncertain(place, before, "its rule may be mistaken")
     return _compare(place.key, place.desired[0], actual, view.settings)
+
+
+def _source_of(key: ObjectKey, actual: Object) -> ObjectKey:
+    """Return what a copy was made from, as its stamp says."""
+    namespace, _, name = actual.header.annotations.get(stamps.SOURCE, "").partition("/")
+    return ObjectKey(key.kind, name, namespace)
 
 
 def _latest(place: Place, seen: Seen) -> Object | ApiError | None:
@@ -178,6 +202,8 @@ def _why_not_adopted(actual: Header, content: Content | Digested, desired: Desir
         return f"it is of type {content.type}"
     if any(owner.controller for owner in actual.owners):
         return "a controller owns it"
+    if other := stamps.owner_of_others(actual.labels, actual.annotations):
+        return f"{other} owns it"
     if actual.terminating:
         return "it is being deleted"
     if content.type != desired.content.type:
@@ -241,7 +267,8 @@ def _orphan(key: ObjectKey, actual: Object, view: View) -> Finding:
     fix = Fix(Action.DELETE, Deletion(actual.uid, actual.resource_version))
     # By another code opt-outs have an allowance of their own: those of many tenants hold nobody else's deletions.
     found = Finding("opted-out" if opted_out else "orphan", Severity.WARNING, key, why, fix, subjects=subjects)
-    return mistakes.kept(found) if rule in view.mistaken and not opted_out else found
+    keeper = view.keeper(key, actual)
+    return kept(found, keeper) if keeper else found
 
 
 def _terminating(place: Place, actual: Object) -> Finding:

@@ -28,6 +28,9 @@ RESERVED_PREFIXES = ("kubechores.dev/", "argocd.argoproj.io/", "meta.helm.sh/", 
 RESERVED_KEYS = frozenset(
     {MANAGED_BY, "app.kubernetes.io/instance", "kubectl.kubernetes.io/last-applied-configuration"}
 )
+# Annotations by which Helm and Argo CD know what they own.
+_OTHERS = {"meta.helm.sh/release-name": "Helm", "argocd.argoproj.io/tracking-id": "Argo CD"}
+KEYS_OF_OTHERS = frozenset(_OTHERS)
 
 
 class Stamp(NamedTuple):
@@ -75,6 +78,18 @@ def is_stamped(labels: Mapping[str, str]) -> bool:
 def is_reserved(key: str) -> bool:
     """Whether a label or annotation key may not be set or copied by a rule."""
     return key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES)
+
+
+def owner_of_others(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """Return the other tool that says by a label or annotation that it owns an object; empty if none does."""
+    by_annotation = next((tool for key, tool in _OTHERS.items() if key in annotations), "")
+    managed_by = labels.get(MANAGED_BY, MANAGER)
+    return by_annotation or (managed_by if managed_by != MANAGER else "")
+
+
+def is_of_helm(key: str, value: str) -> bool:
+    """Whether a label has Helm take an object for a release, whatever its name or type."""
+    return (key, value) == ("owner", "helm")
 
 
 def fingerprint(content: Content | Digested, key: str) -> str:

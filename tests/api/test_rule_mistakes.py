@@ -96,7 +96,7 @@ def test_a_source_namespace_that_does_not_exist_deletes_nothing(made: Installati
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"selector": {"matchLabels": {"copyrator": "treu"}}}, "selects no configmap in namespace home-TOKEN"),
+        ({"selector": {"matchLabels": {"copyrator": "treu"}}}, "selects no configmap to copy in namespace home-TOKEN"),
         ({"targets": {"include": ["taem-*"]}}, "spec.targets selects no namespace"),
         ({"targets": {"include": ["home-TOKEN"]}}, "spec.targets selects no namespace but that of the source"),
         ({"targets": {"exclude": ["*"]}}, "spec.targets selects no namespace"),
@@ -154,6 +154,102 @@ def test_a_lost_status_deletes_nothing(small: Installation) -> None:
     small.api.delete(small.source)
 
     small.assert_copies_stay("NothingSelected", "nothing-selected")
+
+
+def test_a_status_that_is_restored_with_a_recreated_rule_says_nothing_of_it(small: Installation) -> None:
+    before = small.api.get(small.rule)
+    assert before and before["status"]["selectedGeneration"] == before["metadata"]["generation"] == 1
+    small.api.delete(small.rule)
+    small.rule = small.api.create(rule("logins", "platfrom", f"team-*-{small.api.token}"))
+    small.api.patch(small.rule, {"spec": {"namespaces": [small.home], "selector": {"matchLabels": {"app": "typo"}}}})
+    small.api.patch_status(small.rule, {**before["status"], "selectedGeneration": 2})
+
+    small.assert_copies_stay("NothingSelected", "nothing-selected")
+
+
+def test_a_source_namespace_that_is_recreated_empty_takes_no_copy_along(small: Installation) -> None:
+    api = small.api
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": small.home}}
+    api.delete(namespace)
+    wait_for(lambda: api.get(namespace) is None, "the namespace is gone")
+    assert small.sync().exit_code == 4
+
+    api.create(namespace)
+    again = small.sync()
+
+    assert again.exit_code == 4
+    assert small.copies() == COPIES
+    assert small.ready()["reason"] == "NothingSelected"
+    api.create(configmap(small.home))
+    assert small.sync().summary["configured"] == COPIES
+    api.delete(small.source)
+    assert small.sync().summary["deleted"] == COPIES
+
+
+def test_a_selector_that_selects_only_what_is_never_copied_deletes_nothing(api: Api, sync: Run) -> None:
+    made = Installation(api, sync, "secret")
+    owner = {"kubernetes.io/service-account.name": "ci"}
+    token = secret(made.home, "token", labels={"app": "ci"}, type="kubernetes.io/service-account-token")
+    token["metadata"]["annotations"] = owner
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "ci", "namespace": made.home}}
+    api.create(account)
+    api.create(token)
+    made.edit(selector={"matchLabels": {"copyrator": None, "app": "ci"}})
+
+    made.assert_copies_stay("NothingSelected", "nothing-selected")
+
+
+def test_a_rule_whose_only_target_did_not_opt_in_deletes_nothing_elsewhere(small: Installation) -> None:
+    small.edit(targets={"include": ["kube-public"]})
+
+    ran = small.sync()
+
+    assert (ran.exit_code, ran.summary["orphan"], small.copies()) == (4, COPIES, COPIES)
+    assert small.ready()["reason"] == "NamespaceNotOptedIn"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"selector": {"matchLabels": {"copyrator": "treu"}}},
+        {"targets": {"include": ["taem-*"]}},
+        {"namespaces": ["platfrom"]},
+    ],
+    ids=["selector", "targets", "namespaces"],
+)
+@pytest.mark.parametrize("is_new", [True, False], ids=["renamed", "shared"])
+def test_a_deleted_rule_takes_no_copy_along_that_a_mistaken_one_may_select(
+    small: Installation, spec: Object, is_new: bool
+) -> None:
+    other = rule("renamed", small.home, f"team-*-{small.api.token}")
+    if is_new:
+        other["spec"] |= spec
+    other = small.api.create(other)
+    assert small.sync().exit_code == 0
+    small.api.patch(other, {"spec": spec})
+    assert small.sync().exit_code == 0
+    small.api.delete(small.rule)
+
+    ran = small.sync()
+
+    assert (ran.exit_code, small.copies()) == (4, COPIES)
+    assert "correct or delete rules that may be mistaken: renamed (" in ran.stderr
+    small.api.patch(other, {"spec": rule("renamed", small.home, f"team-*-{small.api.token}")["spec"]})
+    assert small.sync().summary == {"configured": COPIES, "unchanged": 1}
+
+
+def test_a_new_rule_that_selects_nothing_holds_no_withdrawal_of_others(small: Installation) -> None:
+    early = rule("early", small.home, f"team-*-{small.api.token}", selector={"matchLabels": {"app": "later"}})
+    elsewhere = rule("elsewhere", small.other, small.home, selector={"matchLabels": {"app": "later"}})
+    small.api.create(early)
+    small.api.create(elsewhere)
+    small.api.delete(small.source)
+
+    assert small.sync().summary == {"deleted": COPIES, "nothing-selected": 2, "unchanged": 1}
+
+    small.api.delete(early)
+    small.api.delete(rule("other", "", ""))
+    assert small.sync().summary == {"deleted": 1, "nothing-selected": 1}
 
 
 def test_a_place_keeps_its_copy_while_its_rule_may_be_mistaken(small: Installation) -> None:
@@ -387,7 +483,7 @@ def test_a_kube_namespace_receives_copies_once_it_opted_in(api: Api, sync: Run) 
 
     refused = sync()
 
-    assert (refused.exit_code, refused.summary) == (2, {"not-opted-in": 1})
+    assert (refused.exit_code, refused.summary) == (2, {"not-opted-in": 1, "nothing-selected": 1})
     assert 'namespace kube-public must be annotated kubechores.dev/copies: "true"' in refused.results[0]["reason"]
     assert api.get(at("kube-public", source)) is None
     try:

@@ -127,6 +127,14 @@ def stamped(_api: Api, theirs: Object) -> None:
     theirs["metadata"]["labels"] = OTHER_INSTALL
 
 
+def managed_by_helm(_api: Api, theirs: Object) -> None:
+    theirs["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "Helm"}
+
+
+def annotated(key: str) -> Callable[[Api, Object], None]:
+    return lambda _api, theirs: theirs["metadata"].update(annotations={key: "x"})
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -135,8 +143,11 @@ def stamped(_api: Api, theirs: Object) -> None:
         (changed(type="example.com/other"), "its type is example.com/other"),
         (changed(immutable=True), "it is immutable"),
         (stamped, "another job or installation"),
+        (managed_by_helm, "Helm owns it"),
+        (annotated("meta.helm.sh/release-name"), "Helm owns it"),
+        (annotated("argocd.argoproj.io/tracking-id"), "Argo CD owns it"),
     ],
-    ids=["controller", "helm", "type", "immutable", "other install"],
+    ids=["controller", "helm", "type", "immutable", "other install", "helm label", "helm annotation", "argo cd"],
 )
 def test_adopt_leaves_alone_what_it_must_not_take(
     api: Api, sync: Run, change: Callable[[Api, Object], None], why: str

@@ -97,7 +97,7 @@ def test_a_helm_release_in_a_configmap_is_never_copied(api: Api, sync: Run) -> N
     release = api.create(configmap(home, "sh.helm.release.v1.shop.v1"))
     api.create(rule("settings", home, f"*-{api.token}"))
 
-    assert sync("-v").summary == {"skipped": 1}
+    assert sync("-v").summary == {"nothing-selected": 1, "skipped": 1}
     assert api.get(at(team, release)) is None
 
 
@@ -107,3 +107,18 @@ def test_the_table_of_types_says_what_is_tested() -> None:
     rows = {kind: next(answer for pattern, answer in table if fnmatch(kind, pattern)) for kind in CORE | NEVER_COPIED}
 
     assert rows == {kind: "yes" if kind in CORE else "no" for kind in rows}
+
+
+def test_a_copy_never_has_the_label_by_which_helm_finds_releases(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(configmap(home, labels={"copyrator": "true", "owner": "helm", "app": "shop"}))
+    api.create(rule("copied", home, team, metadata={"copyLabels": ["owner", "app"]}))
+    api.create(rule("set", home, team, metadata={"labels": {"owner": "helm"}}))
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (2, {"created": 1, "invalid": 1})
+    assert "spec.metadata.labels[owner]: helm is reserved" in ran.stdout
+    copy = api.get(at(team, source))
+    assert copy and copy["metadata"]["labels"]["app"] == "shop"
+    assert "owner" not in copy["metadata"]["labels"]

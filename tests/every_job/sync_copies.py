@@ -313,6 +313,8 @@ def status(api: Api, name: str) -> str:
     told: dict[str, Any] = found["status"]
     for condition in told["conditions"]:
         condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    if "selectedUid" in told:
+        told["selectedUid"] = "1f6c3b0e-7a52-4c59-9d0f-3c1f7a1f2b11"
     text = yaml.safe_dump({"status": told}, sort_keys=False, width=110)
     return f"$ kubectl get copyrator {name} -n kube-chores -o yaml\n...\n{text}".rstrip()
 
