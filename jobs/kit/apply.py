@@ -11,7 +11,7 @@ from jobs.kit.cluster import Cluster, Write, error_of
 from jobs.kit.conditions import Statement
 from jobs.kit.errors import ApiError, InvalidObjectError
 from jobs.kit.manifests import Manifest, Recreation, Replacement
-from jobs.kit.model import Action, ExitCode, Finding, ObjectKey, Outcome, Result, Severity
+from jobs.kit.model import Action, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
 from jobs.kit.objects import Resource
 from jobs.kit.transport import IN_FLIGHT, Answer
 
@@ -223,9 +223,16 @@ def _failed(finding: Finding, message: str, error: ApiError) -> Result:
     assert finding.fix
     if error.is_exceeded_quota and finding.fix.action in (Action.CREATE, Action.RECREATE):
         return Result(finding, Outcome.FAILED, message)
-    if error.is_too_large and isinstance(finding.fix.body, Replacement) and finding.fix.body.fits_alone():
+    if error.is_too_large and _fits_alone(finding.fix):
         return Result(finding, Outcome.FAILED, f"{message}; what others put on it leaves no room")
     return Result(finding, Outcome.FAILED, message, error.exit_code)
+
+
+def _fits_alone(fix: Fix) -> bool:
+    """Whether the server takes what is written without what others put on the object."""
+    if isinstance(fix.body, Replacement):
+        return fix.body.fits_alone()
+    return fix.action in (Action.ANNOTATE, Action.ROLL)
 
 
 def _needs_a_look(answer: Answer, error: ApiError) -> bool:

@@ -13,6 +13,7 @@ from jobs.kit.text import Lines, visible
 _QUOTA = re.compile(r'[a-z.]+ "[^"]*" is forbidden: exceeded quota: ')
 # https://github.com/etcd-io/etcd/blob/main/api/v3rpc/rpctypes/error.go
 _ETCD_TOO_LARGE = "etcdserver: request is too large"
+_ANNOTATIONS = frozenset({"metadata.annotations", "spec.template.annotations"})
 
 # The authorizer's sentence; a 403 of quota, admission or a terminating namespace reads otherwise.
 # https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/responsewriters/errors.go
@@ -111,9 +112,12 @@ class ApiError(ChoresError):
 
     @property
     def is_too_large(self) -> bool:
-        """Whether the annotations are longer than the API server allows, or the object is larger than etcd allows."""
+        """Whether annotations are longer than the API server allows, or the object is larger than etcd allows.
+
+        The annotations are those of the object or of its pod template.
+        """
         if self.status == 422:
-            return set(self.causes) == {"FieldValueTooLong"} and self.fields == {"metadata.annotations"}
+            return set(self.causes) == {"FieldValueTooLong"} and self.fields <= _ANNOTATIONS
         return self.status == 500 and self.message == _ETCD_TOO_LARGE
 
     @property

@@ -380,14 +380,23 @@ def test_the_rolls_of_a_run_are_a_budget_that_drains_in_order(api: Api, roll: Ru
 ANNOTATIONS_BYTES = 256 << 10  # what the API server allows
 
 
+def full(**annotations: str) -> dict[str, str]:
+    """These annotations, and one that leaves no byte for another."""
+    size = sum(len(key) + len(value) for key, value in annotations.items())
+    return {**annotations, "pad": "x" * (ANNOTATIONS_BYTES - size - len("pad"))}
+
+
+def forged_baseline(made: Object) -> str:
+    """A baseline after which the config of a workload counts as changed."""
+    return json.dumps({"version": 1, "uid": made["metadata"]["uid"], "sources": {"configmap/settings": "x"}})
+
+
 def never_rolled(api: Api, space: str, names: Sequence[str]) -> None:
     """Make StatefulSets whose rolls always fail: with forged baselines, and no byte left for another annotation."""
     for name in names:
         made = api.create(workload(space, name, "StatefulSet"))
-        forged = {"version": 1, "uid": made["metadata"]["uid"], "sources": {"configmap/settings": "x"}}
-        annotations = {**made["metadata"]["annotations"], BASELINE: json.dumps(forged), "pad": ""}
-        size = sum(len(key) + len(value) for key, value in annotations.items())
-        api.patch(made, {"metadata": {"annotations": {**annotations, "pad": "x" * (ANNOTATIONS_BYTES - size)}}})
+        annotations = {**made["metadata"]["annotations"], BASELINE: forged_baseline(made)}
+        api.patch(made, {"metadata": {"annotations": full(**annotations)}})
         settle(api, made)
 
 
@@ -429,6 +438,45 @@ def test_rolls_that_fail_are_tried_for_as_many_more_as_a_run_may_do(api: Api, ro
 
     assert summaries == 2 * [{"failed": 4, "held": 1}]
     assert len(api.writes()) == 2 * 4
+
+
+def check_fails_no_run(roll: Run, field: str) -> None:
+    ran = roll()
+
+    assert (ran.exit_code, ran.summary) == (0, {"failed": 1})
+    assert f"{field}: Too long" in ran.stdout
+    assert "what others put on it leaves no room" in ran.stdout
+    assert roll("--check").exit_code == 3
+
+
+def test_a_workload_whose_full_annotations_take_no_baseline_fails_no_run(api: Api, roll: Run) -> None:
+    space = api.namespace("tenant")
+    api.create(configmap(space))
+    made = api.create(workload(space, kind="StatefulSet"))
+    api.patch(made, {"metadata": {"annotations": full(**made["metadata"]["annotations"])}})
+    settle(api, made)
+
+    check_fails_no_run(roll, "metadata.annotations")
+
+
+def test_a_workload_whose_full_annotations_take_no_roll_fails_no_run(api: Api, roll: Run) -> None:
+    space = api.namespace("tenant")
+    api.create(configmap(space))
+    never_rolled(api, space, ["web"])
+
+    check_fails_no_run(roll, "metadata.annotations")
+
+
+@pytest.mark.parametrize("api", [pytest.param("real", marks=pytest.mark.cluster)], indirect=True)
+def test_a_pod_template_whose_full_annotations_take_no_roll_fails_no_run(api: Api, roll: Run) -> None:
+    space = api.namespace("tenant")
+    api.create(configmap(space))
+    made = api.create(workload(space, kind="StatefulSet"))
+    template = {"template": {"metadata": {"annotations": full()}}}
+    api.patch(made, {"metadata": {"annotations": {BASELINE: forged_baseline(made)}}, "spec": template})
+    settle(api, made)
+
+    check_fails_no_run(roll, "spec.template.annotations")
 
 
 def test_namespaces_take_turns(api: Api, roll: Run) -> None:
