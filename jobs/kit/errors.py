@@ -12,7 +12,7 @@ from jobs.kit.text import Lines, visible
 # https://github.com/kubernetes/apiserver/blob/master/pkg/admission/plugin/resourcequota/controller.go
 _QUOTA = re.compile(r'[a-z.]+ "[^"]*" is forbidden: exceeded quota: ')
 # https://github.com/etcd-io/etcd/blob/main/api/v3rpc/rpctypes/error.go
-_ETCD_TOO_LARGE = "etcdserver: request is too large"
+ETCD_TOO_LARGE = "etcdserver: request is too large"
 _ANNOTATIONS = frozenset({"metadata.annotations", "spec.template.annotations"})
 
 # The authorizer's sentence; a 403 of quota, admission or a terminating namespace reads otherwise.
@@ -118,7 +118,7 @@ class ApiError(ChoresError):
         """
         if self.status == 422:
             return set(self.causes) == {"FieldValueTooLong"} and self.fields <= _ANNOTATIONS
-        return self.status == 500 and self.message == _ETCD_TOO_LARGE
+        return self.status == 500 and self.message == ETCD_TOO_LARGE
 
     @property
     def is_missing_namespace(self) -> bool:

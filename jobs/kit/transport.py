@@ -20,7 +20,7 @@ from typing import Any
 import pycurl
 
 from jobs.kit.connect import Endpoint
-from jobs.kit.errors import ChoresError, ConfigurationError, StoppedError, UnreachableError
+from jobs.kit.errors import ETCD_TOO_LARGE, ChoresError, ConfigurationError, StoppedError, UnreachableError
 
 IN_FLIGHT = 16  # more gains little (docs/decisions/0003)
 CONNECT_SECONDS = 10
@@ -36,6 +36,8 @@ _PROTOCOLS = pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS
 # Certificates that are not accepted, or cannot be read, stay so.
 _LASTING = frozenset({pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACERT_BADFILE, pycurl.E_SSL_CERTPROBLEM})
 _RETRIED = frozenset({429, 500, 502, 503, 504})
+# With its quotes: in a message that quotes it these are escaped.
+_TOO_LARGE = f'"{ETCD_TOO_LARGE}"'.encode()
 
 
 @dataclass(frozen=True)
@@ -300,7 +302,7 @@ class Transport:
             why = f"the answer has more than {request.max_bytes >> 10} KiB"
             return Answer(request, 0, b"", why, attempt.number, is_too_long=True), None
         answer = Answer(request, status, b"" if error else body, self._explain(error), attempt.number)
-        if (status and status not in _RETRIED) or (error and error[0] in _LASTING):
+        if (error[0] in _LASTING) if error else _is_lasting(answer):
             return answer, None
         # A 429 was turned away before it was looked at; of everything else, only the repeatable is safe to repeat.
         if not (request.repeatable or status == 429):
@@ -376,6 +378,11 @@ class Transport:
         if authorization:
             headers.append(f"Authorization: {authorization}")
         return [header.encode() for header in (*headers, *self._endpoint.impersonation)]
+
+
+def _is_lasting(answer: Answer) -> bool:
+    """Whether the server would answer the same again."""
+    return answer.status not in _RETRIED or (answer.status == 500 and _TOO_LARGE in answer.body)
 
 
 def _finished(stream: _Stream) -> list[tuple[Any, tuple[int, str] | None]]:

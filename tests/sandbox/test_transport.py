@@ -88,6 +88,32 @@ def test_an_answer_that_a_retry_would_not_change_stands(
     assert (answer.status, answer.attempts) == (status, 1)
 
 
+TOO_LARGE = "etcdserver: request is too large"
+
+
+@pytest.mark.parametrize("said", [b'"message":"%s"', b'"message": "%s"'])
+def test_a_write_that_is_too_large_for_etcd_is_not_sent_again(
+    sandbox: Sandbox, connected: Callable[..., Transport], short_pauses: None, said: bytes
+) -> None:
+    body = b'{"kind":"Status","apiVersion":"v1","status":"Failure",%s,"code":500}' % (said % TOO_LARGE.encode())
+    sandbox.inject(Fault("PUT", kind="answer", status=500, body=body, times=2))
+
+    answer = connected().send(Request("PUT", f"{GET.path}/x", BODY))
+
+    assert (answer.status, answer.attempts) == (500, 1)
+    assert len([each for each in sandbox.requests if each.method == "PUT"]) == 1
+
+
+def test_a_write_that_a_server_error_only_quotes_as_too_large_is_sent_again(
+    sandbox: Sandbox, connected: Callable[..., Transport], short_pauses: None
+) -> None:
+    sandbox.inject(Fault("GET", status=500, message=f'a webhook quotes "{TOO_LARGE}"', times=2))
+
+    answer = connected().send(GET)
+
+    assert (answer.status, answer.attempts) == (200, 3)
+
+
 @pytest.mark.parametrize(
     "fault",
     [Fault("POST", status=500), Fault("POST", status=503), Fault("POST", kind="reset-after")],
