@@ -11,8 +11,11 @@ from jobs.kit.text import Lines, visible
 # No status, reason or cause says either. Anchored, since a webhook may quote whatever it likes.
 # https://github.com/kubernetes/apiserver/blob/master/pkg/admission/plugin/resourcequota/controller.go
 _QUOTA = re.compile(r'[a-z.]+ "[^"]*" is forbidden: exceeded quota: ')
-# https://github.com/etcd-io/etcd/blob/main/api/v3rpc/rpctypes/error.go
-ETCD_TOO_LARGE = "etcdserver: request is too large"
+# The limit of etcd (https://github.com/etcd-io/etcd/blob/main/api/v3rpc/rpctypes/error.go), and that of its client.
+TOO_LARGE = (
+    "etcdserver: request is too large"
+    r"|rpc error: code = ResourceExhausted desc = trying to send message larger than max \(\d+ vs\. \d+\)"
+)
 _ANNOTATIONS = frozenset({"metadata.annotations", "spec.template.annotations"})
 
 # The authorizer's sentence; a 403 of quota, admission or a terminating namespace reads otherwise.
@@ -118,7 +121,7 @@ class ApiError(ChoresError):
         """
         if self.status == 422:
             return set(self.causes) == {"FieldValueTooLong"} and self.fields <= _ANNOTATIONS
-        return self.status == 500 and self.message == ETCD_TOO_LARGE
+        return self.status == 500 and bool(re.fullmatch(TOO_LARGE, self.message))
 
     @property
     def is_missing_namespace(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +21,7 @@ from typing import Any
 import pycurl
 
 from jobs.kit.connect import Endpoint
-from jobs.kit.errors import ETCD_TOO_LARGE, ChoresError, ConfigurationError, StoppedError, UnreachableError
+from jobs.kit.errors import TOO_LARGE, ChoresError, ConfigurationError, StoppedError, UnreachableError
 
 IN_FLIGHT = 16  # more gains little (docs/decisions/0003)
 CONNECT_SECONDS = 10
@@ -37,7 +38,7 @@ _PROTOCOLS = pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS
 _LASTING = frozenset({pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACERT_BADFILE, pycurl.E_SSL_CERTPROBLEM})
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 # With its quotes: in a message that quotes it these are escaped.
-_TOO_LARGE = f'"{ETCD_TOO_LARGE}"'.encode()
+_TOO_LARGE = re.compile(f'"({TOO_LARGE})"'.encode())
 
 
 @dataclass(frozen=True)
@@ -382,7 +383,7 @@ class Transport:
 
 def _is_lasting(answer: Answer) -> bool:
     """Whether the server would answer the same again."""
-    return answer.status not in _RETRIED or (answer.status == 500 and _TOO_LARGE in answer.body)
+    return answer.status not in _RETRIED or (answer.status == 500 and bool(_TOO_LARGE.search(answer.body)))
 
 
 def _finished(stream: _Stream) -> list[tuple[Any, tuple[int, str] | None]]:
