@@ -206,6 +206,7 @@ def test_a_rule_whose_only_target_did_not_opt_in_deletes_nothing_elsewhere(small
 
     assert (ran.exit_code, ran.summary["orphan"], small.copies()) == (4, COPIES, COPIES)
     assert small.ready()["reason"] == "NamespaceNotOptedIn"
+    assert (small.sync().exit_code, small.copies()) == (4, COPIES)
 
 
 @pytest.mark.parametrize(

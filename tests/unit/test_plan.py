@@ -343,3 +343,53 @@ def test_a_rule_whose_sources_cannot_be_read_is_not_called_mistaken() -> None:
     denied = Finding("unreadable", Severity.ERROR, new.head.key, "", subjects=(new.name,))
 
     assert only(plan(replace(world, sources={}, failures=(denied,)), SETTINGS, NOW)) == denied
+
+
+@pytest.mark.parametrize(
+    ("mistaken", "is_kept"),
+    [
+        (rule("new", targets=Targets(include=("taem",))), True),
+        (rule("new", "platfrom"), True),
+        (rule("new", "other"), False),
+        (rule("new", "platfrom", targets=Targets(include=("elsewhere",))), False),
+        (Rule(head("new"), Spec("secret", SELECTOR, ("platfrom",))), False),
+    ],
+    ids=["targets", "source namespace", "another source namespace", "other targets", "another type"],
+)
+def test_a_mistaken_rule_keeps_copies_of_a_deleted_one_that_it_may_select(mistaken: Rule, is_kept: bool) -> None:
+    edited = Rule(structs.replace(mistaken.head, generation=2), mistaken.spec)
+    orphan = copy("team", source(), rule("deleted"))
+    world = seen([edited], [source()], [orphan], "team", "elsewhere")
+    active = tuple(each for each in world.namespaces if each.name != "platfrom")
+    queries = {query: found if query.rule_type == "configmap" else () for query, found in world.sources.items()}
+    world = replace(world, namespaces=active, sources=queries, copies={**world.copies, "secret": {}})
+
+    (found,) = (each for each in plan(world, SETTINGS, NOW).findings if each.code == "orphan")
+
+    assert (found.exit_code is ExitCode.BRAKE, found.fix is None) == (is_kept, is_kept)
+    assert found.subjects == (("new",) if is_kept else ("deleted",))
+
+
+def test_a_mistaken_rule_keeps_no_copy_of_another_source_than_it_selects() -> None:
+    edited = Rule(structs.replace(head("new"), generation=2), rule("new", targets=Targets(include=("taem",))).spec)
+    of_another = structs.replace(source(), name="theme")
+    orphan = structs.replace(copy("team", of_another, rule("deleted")), name="theme")
+    annotations = {**orphan.header.annotations, stamps.SOURCE: "home/theme"}
+    orphan = structs.replace(orphan, header=structs.replace(orphan.header, annotations=annotations))
+    world = replace(seen([edited], [source()], [], "team"), copies={"configmap": {"theme": {"team": orphan}}})
+
+    (found,) = (each for each in plan(world, SETTINGS, NOW).findings if each.code == "orphan")
+
+    assert found.fix
+
+
+def test_a_copy_of_what_is_never_copied_goes_though_its_rule_may_be_mistaken() -> None:
+    edited = Rule(structs.replace(head("rule"), generation=2), Spec("secret", SELECTOR, ("home",)))
+    token = source(content=Content("bootstrap.kubernetes.io/token"))
+    orphan = copy("team", token, edited)
+    world = replace(seen([edited], [token], [], "team"), copies={"secret": {"settings": {"team": orphan}}})
+
+    findings = {each.code: each for each in plan(world, SETTINGS, NOW).findings}
+
+    assert findings.keys() == {"nothing-selected", "skipped", "orphan"}
+    assert findings["orphan"].fix
