@@ -30,14 +30,16 @@ BOTH = pytest.mark.parametrize("api", ["real without policies", "real"], indirec
 WITH = pytest.mark.parametrize("api", ["real"], indirect=True)
 pytestmark = pytest.mark.cluster
 
-COPIES, OTHERS, ROLLS = "kube-chores-copies", "kube-chores-rates-and-adoption", "kube-chores-rolls"
+COPIES, RATES, OTHERS = "kube-chores-copies", "kube-chores-rates", "kube-chores-adoption"
 EITHER = f"{COPIES} or {OTHERS}"  # a write may meet two, and the server asks them in any order
-OF_MIRRORS, PODS = "kube-chores-mirrors", "kube-chores-mirror-pods"
+ROLLS, OF_MIRRORS, PODS = "kube-chores-rolls", "kube-chores-mirrors", "kube-chores-mirror-pods"
 MERGE = {"Content-Type": "application/merge-patch+json"}
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
 OURS = {"app.kubernetes.io/managed-by": "kube-chores"}
 COPY = {**OURS, "kubechores.dev/job": "sync-copies", "kubechores.dev/rule-namespace": "kube-chores"}
-ANOTHER = {**COPY, "kubechores.dev/rule-namespace": "another"}
+NOT_OURS = {"kubechores.dev/rule-namespace": "another"}
+ANOTHER = COPY | NOT_OURS
+STAMP_OF_A_RATE = {**COPY, "kubechores.dev/job": "fetch-rates"}
 MIRROR = {**OURS, "kubechores.dev/job": "mirror-audit"}
 RATE = {"data": {"rate": "1.1", "currency": "USD"}}
 OPT_IN = {"kubechores.dev/roll-on-config-change": "true"}
@@ -129,9 +131,13 @@ SYNC_COPIES: Mapping[str, tuple[str, Attack]] = {
     "replaces a Secret": (OTHERS, lambda t: t.put(t.theirs(secret(t.team)))),
     "adopts a Secret": (OTHERS, lambda t: t.put(labelled(t.theirs(secret(t.team)), COPY))),
     "deletes a Secret": (OTHERS, lambda t: t.delete(t.theirs(secret(t.team)))),
-    "replaces a ConfigMap of another job": (
+    "replaces a rate": (RATES, lambda t: t.put(t.theirs(rate(t)))),
+    "creates a rate": (RATES, lambda t: t.post(rate(t))),
+    "deletes a rate": (RATES, lambda t: t.delete(t.theirs(rate(t)))),
+    "makes a copy of a rate": (f"{COPIES} or {RATES}", lambda t: t.put(labelled(t.theirs(rate(t)), COPY))),
+    "creates a copy with the stamp of another job": (
         OTHERS,
-        lambda t: t.put(t.theirs(configmap(t.team, labels={**COPY, "kubechores.dev/job": "fetch-rates"}))),
+        lambda t: t.post(configmap(t.team, labels={**COPY, "kubechores.dev/job": "mirror-audit"})),
     ),
     "has the garbage collector delete a ConfigMap": (OTHERS, lambda t: t.put(owned(t.theirs(configmap(t.team))))),
     "deletes a copy of another installation": (
@@ -167,15 +173,29 @@ def rate(thief: Thief, namespace: str = "", /, **fields: Any) -> Object:
     return configmap(namespace, f"rate-{thief.team}", labels=labels, **(fields or RATE))
 
 
+def with_labels_of_a_rate(thief: Thief) -> Object:
+    return labelled(thief.theirs(configmap(thief.team, **RATE)), rate(thief)["metadata"]["labels"])
+
+
 FETCH_RATES: Mapping[str, tuple[str, Attack]] = {
-    "writes to kube-system": (OTHERS, lambda t: t.post(rate(t, "kube-system"))),
+    "writes to kube-system": (RATES, lambda t: t.post(rate(t, "kube-system"))),
     "creates a ConfigMap without its stamp": (OTHERS, lambda t: t.post(configmap(t.team, labels={}))),
+    "creates a rate of another namespace": (
+        RATES,
+        lambda t: t.post(labelled(rate(t), rate(t, "other")["metadata"]["labels"])),
+    ),
+    "creates a rate without the name of the manager": (
+        RATES,
+        lambda t: t.post(labelled(rate(t), {"kubechores.dev/job": "fetch-rates"})),
+    ),
+    "removes a stamp": (OTHERS, lambda t: t.put(labelled(t.theirs(rate(t)), {}))),
+    "makes a rate of a ConfigMap": (OTHERS, lambda t: t.put(with_labels_of_a_rate(t))),
     "replaces a ConfigMap": (OTHERS, lambda t: t.put(t.theirs(configmap(t.team)))),
     "stamps a ConfigMap": (EITHER, lambda t: t.put(labelled(t.theirs(configmap(t.team)), COPY))),
     "deletes a ConfigMap": (OTHERS, lambda t: t.delete(t.theirs(configmap(t.team)))),
-    "writes another key": (OTHERS, lambda t: t.post(rate(t, data={"Corefile": "x"}))),
-    "writes binary data": (OTHERS, lambda t: t.post(rate(t, binaryData={"rate": encoded("1")}))),
-    "writes a long value": (OTHERS, lambda t: t.post(rate(t, data={"rate": "1" * 65}))),
+    "writes another key": (RATES, lambda t: t.post(rate(t, data={"Corefile": "x"}))),
+    "writes binary data": (RATES, lambda t: t.post(rate(t, binaryData={"rate": encoded("1")}))),
+    "writes a long value": (RATES, lambda t: t.post(rate(t, data={"rate": "1" * 65}))),
     "changes a copy": (COPIES, lambda t: t.put(t.theirs(configmap(t.team, labels=COPY)))),
     "creates a copy": (COPIES, lambda t: t.post(configmap(t.team, labels=COPY))),
     "deletes a copy": (COPIES, lambda t: t.delete(t.theirs(configmap(t.team, labels=COPY)))),
@@ -412,38 +432,55 @@ def tenant(api: Api) -> Thief:
     return tenant
 
 
-def changed_stamp(key: str) -> Attack:
-    def attack(tenant: Thief) -> Answer:
-        copy = configmap(tenant.team, labels={**COPY, "kubechores.dev/rule-hash": "1"})
-        copy["metadata"]["annotations"] = {f"kubechores.dev/{each}": "1" for each in ANNOTATIONS}
-        field = "annotations" if key in ANNOTATIONS else "labels"
-        return tenant.patch(tenant.theirs(copy), {"metadata": {field: {f"kubechores.dev/{key}": "2"}}})
-
-    return attack
+Forgery = Callable[[Thief, Object], Answer]
 
 
-def stamped_again(tenant: Thief) -> Answer:
-    copy = tenant.theirs(configmap(tenant.team, labels=COPY))
-    assert tenant.patch(copy, {"metadata": {"labels": {"kubechores.dev/job": None}}})[0] == 200
-    return tenant.patch(copy, {"metadata": {"labels": {"kubechores.dev/job": "sync-copies"}}})
+def stamped(tenant: Thief, labels: Object) -> Object:
+    obj = configmap(tenant.team, labels={**labels, "kubechores.dev/rule-hash": "1"})
+    obj["metadata"]["annotations"] = {f"kubechores.dev/{each}": "1" for each in ANNOTATIONS}
+    return tenant.theirs(obj)
+
+
+def changed_stamp(key: str) -> Forgery:
+    field = "annotations" if key in ANNOTATIONS else "labels"
+    changed = {"metadata": {field: {f"kubechores.dev/{key}": "2"}}}
+    return lambda tenant, labels: tenant.patch(stamped(tenant, labels), changed)
+
+
+def stamped_again(tenant: Thief, labels: Object) -> Answer:
+    made = stamped(tenant, labels)
+    job = "kubechores.dev/job"
+    assert tenant.patch(made, {"metadata": {"labels": {job: None}}})[0] == 200
+    return tenant.patch(made, {"metadata": {"labels": {job: labels[job]}}})
 
 
 ANNOTATIONS = ("rule", "source", "fingerprint", "orphans")
-FORGERIES: Mapping[str, Attack] = {
-    "creates": lambda t: t.post(secret(t.team, labels=COPY)),
-    "creates for another installation": lambda t: t.post(configmap(t.team, labels=ANOTHER)),
-    "replaces": lambda t: t.put(labelled(t.theirs(secret(t.team)), COPY)),
-    "patches": lambda t: t.patch(t.theirs(secret(t.team)), {"metadata": {"labels": COPY}}),
-    "applies": lambda t: t.apply(secret(t.team, labels=COPY)),
+FORGERIES: Mapping[str, Forgery] = {
+    "creates": lambda t, labels: t.post(configmap(t.team, labels=labels)),
+    "creates a Secret": lambda t, labels: t.post(secret(t.team, labels=labels)),
+    "creates for another installation": lambda t, labels: t.post(configmap(t.team, labels=labels | NOT_OURS)),
+    "replaces": lambda t, labels: t.put(labelled(t.theirs(configmap(t.team)), labels)),
+    "patches": lambda t, labels: t.patch(t.theirs(configmap(t.team)), {"metadata": {"labels": labels}}),
+    "applies": lambda t, labels: t.apply(configmap(t.team, labels=labels)),
     "stamps again what it unstamped": stamped_again,
     **{f"changes the {key}": changed_stamp(key) for key in ("rule-namespace", "rule-hash", *ANNOTATIONS)},
 }
 
 
 @BOTH
+@pytest.mark.parametrize(("labels", "policy"), [(COPY, COPIES), (STAMP_OF_A_RATE, RATES)], ids=["copies", "rates"])
 @pytest.mark.parametrize("way", FORGERIES)
-def test_a_tenant_cannot_forge_a_stamp(api: Api, tenant: Thief, way: str) -> None:
-    expect(api, FORGERIES[way](tenant), COPIES)
+def test_a_tenant_cannot_forge_a_stamp(api: Api, tenant: Thief, way: str, labels: Object, policy: str) -> None:
+    expect(api, FORGERIES[way](tenant, labels), policy)
+
+
+@BOTH
+def test_a_tenant_cannot_copy_a_rate(api: Api, tenant: Thief) -> None:
+    """Copies of what an ExchangeRate owns would be orphans of it, and hold the deletion brake."""
+    made = stamped(tenant, STAMP_OF_A_RATE)
+    made["metadata"] |= {"name": "another", "ownerReferences": [GONE]}
+
+    expect(api, tenant.post(made), RATES)
 
 
 @BOTH
@@ -465,6 +502,11 @@ FREE: Mapping[str, Attack] = {
     ),
     "changes the data of a copy": lambda t: t.patch(t.theirs(configmap(t.team, labels=COPY)), {"data": {"a": "2"}}),
     "deletes a copy": lambda t: t.delete(t.theirs(secret(t.team, labels=COPY))),
+    "removes a stamp of a rate": lambda t: t.patch(
+        t.theirs(rate(t)), {"metadata": {"labels": dict.fromkeys(STAMP_OF_A_RATE)}}
+    ),
+    "changes a rate": lambda t: t.patch(t.theirs(rate(t)), {"data": {"rate": "2", "note": "x"}}),
+    "deletes a rate": lambda t: t.delete(t.theirs(rate(t))),
     "deletes all copies": lambda t: t.delete({**configmap(t.team), "metadata": {"name": "", "namespace": t.team}}),
     "creates a Secret": lambda t: t.post(secret(t.team, labels={})),
     "creates a token": lambda t: t.post(token_of({}, t.team)),
@@ -517,10 +559,11 @@ def test_an_owner_applies_and_undoes_a_workload_that_is_rolled(api: Api, tenant:
     owner = [f"--as=system:serviceaccount:{tenant.team}:tenant", "-n", tenant.team]
     made = workload(tenant)
     for number, value in enumerate(("first", "second"), 1):
+        wait_for(lambda: len(api.items("apps/v1", "ReplicaSet", tenant.team)) >= number, "its ReplicaSet")  # noqa: B023
         marked = {"kubechores.dev/config-baseline": value, "deployment.kubernetes.io/revision": str(number)}
         pods = {"template": {"metadata": {"annotations": {"kubechores.dev/config": value}}}}
         api.patch(made, {"metadata": {"annotations": marked}, "spec": pods})
-        wait_for(lambda: len(api.items("apps/v1", "ReplicaSet", tenant.team)) >= 1 + number, "its ReplicaSet")  # noqa: B023
+    wait_for(lambda: len(api.items("apps/v1", "ReplicaSet", tenant.team)) >= 3, "the last ReplicaSet")
 
     assert "rolled back" in kubectl(api, *owner, "rollout", "undo", "deployment/web", "--to-revision=2")
     applied = api.get(made) or {}
@@ -705,8 +748,8 @@ def test_a_kustomization_with_a_namespace_and_a_prefix_keeps_the_policies_whole(
     )
 
     assert policies == bound
-    assert len(policies) == 5
-    assert said.count(" created (server dry run)") == 10
+    assert len(policies) == 6
+    assert said.count(" created (server dry run)") == 12
 
 
 @WITH
@@ -715,4 +758,4 @@ def test_the_component_leaves_out_the_policies_alone(api: Api) -> None:
     whole = overlay(api, "resources: [CRONJOBS]")
 
     assert built == [obj for obj in whole if not is_policy(obj)]
-    assert len(whole) - len(built) == 10
+    assert len(whole) - len(built) == 12
