@@ -651,24 +651,52 @@ def test_adopting_works_where_its_role_is_bound(api: Api, sync: Run, adopted: li
     assert content(api.get(second)) == content(source)
 
 
+def annotated(obj: Object, **annotations: str) -> Object:
+    keys = {"helm": "meta.helm.sh/release-name", "argo": "argocd.argoproj.io/tracking-id"}
+    return {**obj, "metadata": {**obj["metadata"], "annotations": {keys[key]: annotations[key] for key in annotations}}}
+
+
+def controlled(obj: Object, api: Api) -> Object:
+    owner = api.create(configmap(obj["metadata"]["namespace"], "owner", labels={}))
+    reference = {**GONE, "name": "owner", "uid": owner["metadata"]["uid"], "controller": True}
+    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [reference]}}
+
+
+# What is there, and the policy that refuses a PUT of it with the stamp.
+NOT_ADOPTED: Mapping[str, tuple[str, Callable[[Thief], Object]]] = {
+    "a Secret of Helm's type": (COPIES, lambda t: secret(t.team, labels={}) | {"type": "helm.sh/release.v1"}),
+    "a release by its name": (f"{COPIES} or {OTHERS}", lambda t: secret(t.team, HELM, labels={})),
+    "a release in a ConfigMap": (f"{COPIES} or {OTHERS}", lambda t: configmap(t.team, HELM, labels={})),
+    "a release by its label": (OTHERS, lambda t: configmap(t.team, labels={"owner": "helm"})),
+    "a part of a release": (OTHERS, lambda t: annotated(secret(t.team, labels={}), helm="shop")),
+    "what Helm manages": (
+        OTHERS,
+        lambda t: secret(t.team, labels={"app.kubernetes.io/managed-by": "Helm"}),
+    ),
+    "what Argo CD applied": (OTHERS, lambda t: annotated(configmap(t.team, labels={}), argo="shop:/ConfigMap:x/y")),
+    "what a controller owns": (OTHERS, lambda t: controlled(secret(t.team, labels={}), t.api)),
+}
+
+
 @WITH
-@pytest.mark.parametrize("way", ["takes a Helm release", "writes without a stamp", "takes from a controller"])
-def test_a_stolen_token_that_may_adopt_is_limited_too(api: Api, way: str) -> None:
+@pytest.mark.parametrize("what", NOT_ADOPTED)
+def test_a_stolen_token_that_may_adopt_does_not_take(api: Api, what: str) -> None:
+    thief = Thief(api, api.service_account_token("kube-chores", "sync-copies"), api.namespace("team"))
+    policy, make = NOT_ADOPTED[what]
+    bind_adopt(api, thief.team)
+    theirs = thief.theirs(make(thief))
+    bare = {**theirs, "metadata": {key: theirs["metadata"][key] for key in ("name", "namespace")}}
+
+    expect(api, thief.put(labelled(bare, COPY)), policy)
+    expect(api, thief.delete(theirs), OTHERS)
+
+
+@WITH
+def test_a_stolen_token_that_may_adopt_writes_nothing_without_its_stamp(api: Api) -> None:
     thief = Thief(api, api.service_account_token("kube-chores", "sync-copies"), api.namespace("team"))
     bind_adopt(api, thief.team)
-    theirs = secret(thief.team, labels={})
-    if way == "takes a Helm release":
-        theirs["type"] = "helm.sh/release.v1"
-    if way == "takes from a controller":
-        owner = api.create(configmap(thief.team, "owner", labels={}))
-        reference = {**GONE, "name": "owner", "uid": owner["metadata"]["uid"]}
-        theirs["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
-    thief.theirs(theirs)
-    labels = {} if way == "writes without a stamp" else COPY
 
-    answer = thief.put(labelled(theirs, labels))
-
-    assert refused_by(answer) == (COPIES if way == "takes a Helm release" else OTHERS)
+    expect(api, thief.put(thief.theirs(secret(thief.team, labels={}))), OTHERS)
 
 
 # kube-* namespaces
