@@ -174,7 +174,7 @@ def rate(thief: Thief, namespace: str = "", /, **fields: Any) -> Object:
 
 
 def with_labels_of_a_rate(thief: Thief) -> Object:
-    return labelled(thief.theirs(configmap(thief.team, **RATE)), rate(thief)["metadata"]["labels"])
+    return labelled(thief.theirs(configmap(thief.team, data=RATE["data"])), rate(thief)["metadata"]["labels"])
 
 
 FETCH_RATES: Mapping[str, tuple[str, Attack]] = {
