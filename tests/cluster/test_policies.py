@@ -283,9 +283,9 @@ ROLL_WORKLOADS: Mapping[str, tuple[str, Attack]] = {
 }
 
 
-def service(thief: Thief, labels: Object) -> Object:
+def service(thief: Thief, labels: Object, **fields: Any) -> Object:
     metadata = {"name": f"web-{thief.api.token}", "namespace": MIRRORS, "labels": labels}
-    spec = {"selector": {"app": "web"}, "ports": [{"port": 80}]}
+    spec = {"selector": {"app": "web"}, "ports": [{"port": 80}], **fields}
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
@@ -294,6 +294,47 @@ def mirror_daemon_set(thief: Thief, labels: Object) -> Object:
     metadata = {"name": f"web-{thief.api.token}", "namespace": NODES, "labels": labels}
     spec = {"selector": {"matchLabels": {"app": "web"}}, "template": pod}
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
+
+
+def claim(thief: Thief, **fields: Any) -> Object:
+    metadata = {"name": f"web-{thief.api.token}", "namespace": MIRRORS, "labels": MIRROR}
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **fields}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+def stateful_set(thief: Thief, **fields: Any) -> Object:
+    """A StatefulSet that no namespace with Pod Security refuses: it has no pods."""
+    metadata = {"name": f"web-{thief.api.token}", "namespace": MIRRORS, "labels": MIRROR}
+    pod = {"metadata": {"labels": {"app": "web"}}, "spec": pod_spec()}
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "serviceName": "web", "template": pod, **fields}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}
+
+
+SNAPSHOT = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "theirs"}
+EXTERNAL: Mapping[str, Object] = {
+    "external addresses": {"externalIPs": ["10.9.8.7"]},
+    "a port of nodes": {"type": "NodePort"},
+    "a load balancer": {"type": "LoadBalancer"},
+    "another name": {"type": "ExternalName", "externalName": "registry.example.com"},
+    "the address of a load balancer": {"loadBalancerIP": "10.9.8.7"},
+}
+VOLUMES: Mapping[str, Object] = {
+    "a volume": {"volumeName": "theirs"},
+    "volumes by label": {"selector": {"matchLabels": {"app": "theirs"}}},
+    "a snapshot": {"dataSource": SNAPSHOT},
+    "data of elsewhere": {"dataSourceRef": SNAPSHOT},
+}
+
+
+def external(what: str, *, later: bool = False) -> Attack:
+    fields = EXTERNAL[what]
+    if later:
+        return lambda thief: thief.patch(thief.theirs(service(thief, MIRROR)), {"spec": fields})
+    return lambda thief: thief.post(service(thief, MIRROR, **fields))
+
+
+def choosing(what: str) -> Attack:
+    return lambda thief: thief.post(claim(thief, **VOLUMES[what]))
 
 
 MIRROR_REPAIR: Mapping[str, tuple[str, Attack]] = {
@@ -309,6 +350,17 @@ MIRROR_REPAIR: Mapping[str, tuple[str, Attack]] = {
         lambda t: t.patch(t.theirs(service(t, MIRROR)), {"metadata": {"labels": dict.fromkeys(MIRROR)}}),
     ),
     "deletes a DaemonSet": (OF_MIRRORS, lambda t: t.delete(t.theirs(mirror_daemon_set(t, {})))),
+    **{f"creates a Service with {what}": (OF_MIRRORS, external(what)) for what in EXTERNAL},
+    **{f"gives a Service {what}": (OF_MIRRORS, external(what, later=True)) for what in EXTERNAL},
+    **{f"creates a claim that chooses {what}": (OF_MIRRORS, choosing(what)) for what in VOLUMES},
+    "chooses the volume of a claim that waits": (
+        OF_MIRRORS,
+        lambda t: t.patch(t.theirs(claim(t)), {"spec": {"volumeName": "theirs"}}),
+    ),
+    "has a StatefulSet create a claim": (
+        OF_MIRRORS,
+        lambda t: t.post(stateful_set(t, volumeClaimTemplates=[{"metadata": {"name": "a"}, "spec": claim(t)["spec"]}])),
+    ),
 }
 ATTACKS = {
     f"{account} {name}": (account, *attack)
@@ -350,6 +402,16 @@ def test_a_stolen_token_of_sync_copies_makes_nobody_cluster_admin(api: Api) -> N
     body = {**review, "spec": {"resourceAttributes": escalates}}
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     assert api.call("POST", path, body, token=base64.b64decode(stolen).decode())["status"]["allowed"]
+
+
+@WITH
+@pytest.mark.parametrize("what", EXTERNAL)
+def test_mirror_repair_keeps_what_others_set_on_a_service(api: Api, what: str) -> None:
+    thief = Thief(api, api.service_account_token("kube-chores", "mirror-repair"), MIRRORS)
+    made = thief.theirs(service(thief, MIRROR, **EXTERNAL[what]))
+
+    assert thief.patch(made, {"metadata": {"labels": {"a": "b"}}})[0] == 200
+    assert thief.patch(made, {"spec": {"type": "ClusterIP"}})[0] == 200
 
 
 # pods of mirrors, whoever creates them
