@@ -156,6 +156,14 @@ SYNC_COPIES: Mapping[str, tuple[str, Attack]] = {
     ),
     "writes a Helm release of another type": (COPIES, lambda t: t.post(secret(t.team, HELM, labels=COPY, data={}))),
     "writes a Helm release in a ConfigMap": (COPIES, lambda t: t.post(configmap(t.team, HELM, labels=COPY))),
+    "writes a Helm release by its label": (
+        COPIES,
+        lambda t: t.post(configmap(t.team, labels={**COPY, "owner": "helm"})),
+    ),
+    "makes a Helm release of a copy": (
+        COPIES,
+        lambda t: t.put(labelled(t.theirs(secret(t.team, labels=COPY)), {**COPY, "owner": "helm"})),
+    ),
     "writes a bootstrap token": (
         COPIES,
         lambda t: t.post(secret(t.team, labels=COPY, data={}) | {"type": "bootstrap.kubernetes.io/token"}),
@@ -381,6 +389,21 @@ def test_a_stolen_token_writes_only_what_its_job_writes(api: Api, attack: str) -
     thief = Thief(api, api.service_account_token("kube-chores", account), api.namespace("team"))
 
     expect(api, steal(thief), policy)
+
+
+@WITH
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda team: configmap(team, HELM, labels=COPY), "sync-copies writes nothing that Helm takes for a release"),
+        (lambda team: configmap(team, labels={**COPY, "owner": "helm"}), "no label owner: helm"),
+        (lambda team: token_of(COPY, team), "no Secret of a type on which Kubernetes or Helm acts"),
+    ],
+)
+def test_a_refused_copy_is_told_why(api: Api, made: Callable[[str], Object], message: str) -> None:
+    thief = Thief(api, api.service_account_token("kube-chores", "sync-copies"), api.namespace("team"))
+
+    assert message in thief.post(made(thief.team))[2].decode()
 
 
 @BOTH
