@@ -7,6 +7,7 @@ import http.client
 import itertools
 import json
 import secrets
+import select
 import ssl
 import threading
 import time
@@ -119,6 +120,8 @@ class Api:
         if not hasattr(self._of_thread, "connection"):
             self._of_thread.connection = http.client.HTTPSConnection(host, timeout=30, context=self._tls)
         kept: http.client.HTTPConnection = self._of_thread.connection
+        if kept.sock and select.select([kept.sock], [], [], 0)[0]:
+            kept.close()  # the server did, and the next request connects again
         return kept
 
     @cached_property

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +56,25 @@ def test_objects_are_created_replaced_patched_and_deleted(api: Api) -> None:
     assert len(api.items("v1", "ConfigMap", obj["metadata"]["namespace"], fieldSelector="metadata.name=colours")) == 1
     api.delete(obj)
     assert api.get(obj) is None
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("api", ["real"], indirect=True)
+def test_a_connection_that_the_server_closed_is_replaced(api: Api) -> None:
+    """The API server closes one that is idle for 90 seconds, as while a long job runs."""
+    namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        here, there = listening.fileno(), api.url.removeprefix("https://").split(":")
+        command = [sys.executable, "-m", "tests.forward", str(here), *there]
+        with subprocess.Popen(command, pass_fds=[here]) as first:
+            forwarded = replace(api, url=f"https://127.0.0.1:{listening.getsockname()[1]}")
+            assert forwarded.get(namespace)
+            first.kill()
+        with subprocess.Popen(command, pass_fds=[here]) as second:
+            try:
+                assert forwarded.get(namespace)
+            finally:
+                second.kill()
 
 
 def test_a_service_account_token_is_who_it_says(api: Api) -> None:
