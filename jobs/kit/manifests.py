@@ -198,14 +198,17 @@ class Recreation(Struct, frozen=True, gc=False):
         return self.manifest.conceal(text)
 
 
-def repair(manifest: Manifest, actual: Object) -> Fix:
-    """Return the write that makes of an object of ours what `manifest` says: in place where the API allows that."""
+def repair(manifest: Manifest, actual: Object, recreated: Manifest | None = None) -> Fix:
+    """Return the write that makes of an object of ours what `manifest` says: in place where the API allows that.
+
+    `recreated` is what is created where it does not, if that differs from `manifest`.
+    """
     before, after = actual.content, manifest.content
     if before is None or same_content(before, after) or not (before.immutable or before.type != after.type):
         return Fix(Action.REPLACE, Replacement(manifest, actual))
     # https://kubernetes.io/docs/concepts/configuration/secret/#secret-immutable; the type of a Secret is as fixed.
     # What others put on the old object goes with it: on the new one it would count as ours.
-    return Fix(Action.RECREATE, Recreation(Deletion(actual.uid, actual.resource_version), manifest))
+    return Fix(Action.RECREATE, Recreation(Deletion(actual.uid, actual.resource_version), recreated or manifest))
 
 
 def _spellings(content: Content) -> set[str]:

@@ -139,7 +139,7 @@ def _compare(
     disowned = bool(rate.head.uid) and rate.head.uid not in [each.uid for each in actual.header.owners]
     if not (differing or relabelled or disowned):
         return None
-    fix = repair(desired, actual)
+    fix = repair(desired, actual, recreated=_manifest(rate, figures, None))
     if differing and _is_untouched(rate, actual):
         reason = f"{_told(figures, instead_of)}; was {_was(actual.content)}"
         return _finding(rate, "outdated", reason, fix, differing, settings)

@@ -456,6 +456,25 @@ def test_an_immutable_configmap_is_replaced(api: Api, fetch: Run, rates: RatesSe
     assert (data(api, rate) or {})["rate"] == "1.1400"
 
 
+def test_an_immutable_configmap_that_others_own_too_is_replaced_by_one_that_they_do_not(
+    api: Api, fetch: Run, rates: RatesServer
+) -> None:
+    """What others put on the old one goes with it: the account may set no owner but the ExchangeRate."""
+    rate = api.create(exchange_rate(api.namespace("shop")))
+    fetch()
+    them = api.create({**configmap_of(rate, "theirs"), "data": {}})
+    theirs = {"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": them["metadata"]["uid"]}
+    owners = [*(api.get(configmap_of(rate)) or {})["metadata"]["ownerReferences"], theirs]
+    api.patch(configmap_of(rate), {"immutable": True, "metadata": {"ownerReferences": owners}})
+    rates.publish(rates={**RATES, "USD": "1.1400"})
+
+    ran = fetch()
+
+    assert (ran.exit_code, ran.summary) == (0, {"replaced": 1})
+    found = (api.get(configmap_of(rate)) or {})["metadata"]["ownerReferences"]
+    assert [(owner["uid"], owner["controller"]) for owner in found] == [(rate["metadata"]["uid"], True)]
+
+
 def test_a_configmap_that_is_not_ours_stays_and_is_told_once(api: Api, fetch: Run) -> None:
     shop = api.namespace("shop")
     rate = api.create(exchange_rate(shop))

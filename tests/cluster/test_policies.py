@@ -120,7 +120,35 @@ HELM = "sh.helm.release.v1.shop.v9"
 
 
 def owned(obj: Object) -> Object:
-    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [GONE]}}
+    return having(obj, ownerReferences=[GONE])
+
+
+def finalized(obj: Object) -> Object:
+    return having(obj, finalizers=["example.com/kept"])
+
+
+def having(obj: Object, **metadata: Any) -> Object:
+    return {**obj, "metadata": {**obj["metadata"], **metadata}}
+
+
+def labelled(obj: Object, labels: Object) -> Object:
+    return having(obj, labels=labels)
+
+
+def controlled(obj: Object, api: Api) -> Object:
+    """Give an object an owner that is there: the garbage collector would delete it otherwise."""
+    owner = api.create(configmap(obj["metadata"]["namespace"], "owner", labels={}))
+    reference = {**GONE, "name": "owner", "uid": owner["metadata"]["uid"], "controller": True}
+    return having(obj, ownerReferences=[reference])
+
+
+def replaced(thief: Thief, before: Object, after: Object) -> Answer:
+    thief.theirs(before)
+    return thief.put(after)
+
+
+def a_copy(thief: Thief) -> Object:
+    return configmap(thief.team, labels=COPY)
 
 
 SYNC_COPIES: Mapping[str, tuple[str, Attack]] = {
@@ -149,6 +177,12 @@ SYNC_COPIES: Mapping[str, tuple[str, Attack]] = {
         lambda t: t.put(labelled(t.theirs(configmap(t.team, labels=COPY)), ANOTHER)),
     ),
     "removes a stamp": (OTHERS, lambda t: t.put(labelled(t.theirs(configmap(t.team, labels=COPY)), {}))),
+    "creates a copy with a finalizer": (COPIES, lambda t: t.post(finalized(a_copy(t)))),
+    "keeps a copy from being deleted": (COPIES, lambda t: t.put(finalized(t.theirs(a_copy(t))))),
+    "removes a finalizer of a copy": (COPIES, lambda t: replaced(t, finalized(a_copy(t)), a_copy(t))),
+    "creates a copy with an owner": (COPIES, lambda t: t.post(owned(a_copy(t)))),
+    "gives a copy an owner": (COPIES, lambda t: t.put(owned(t.theirs(a_copy(t))))),
+    "removes an owner of a copy": (COPIES, lambda t: replaced(t, controlled(a_copy(t), t.api), a_copy(t))),
     "writes to kube-system": (COPIES, lambda t: t.post(configmap("kube-system", f"x-{t.team}", labels=COPY))),
     "writes a Helm release": (
         COPIES,
@@ -169,10 +203,6 @@ SYNC_COPIES: Mapping[str, tuple[str, Attack]] = {
         lambda t: t.post(secret(t.team, labels=COPY, data={}) | {"type": "bootstrap.kubernetes.io/token"}),
     ),
 }
-
-
-def labelled(obj: Object, labels: Object) -> Object:
-    return {**obj, "metadata": {**obj["metadata"], "labels": labels}}
 
 
 def rate(thief: Thief, namespace: str = "", /, **fields: Any) -> Object:
@@ -198,6 +228,23 @@ FETCH_RATES: Mapping[str, tuple[str, Attack]] = {
     ),
     "removes a stamp": (OTHERS, lambda t: t.put(labelled(t.theirs(rate(t)), {}))),
     "makes a rate of a ConfigMap": (OTHERS, lambda t: t.put(with_labels_of_a_rate(t))),
+    "creates a rate with a finalizer": (RATES, lambda t: t.post(finalized(rate(t)))),
+    "keeps a rate from being deleted": (RATES, lambda t: t.put(finalized(t.theirs(rate(t))))),
+    "removes a finalizer of a rate": (RATES, lambda t: replaced(t, finalized(rate(t)), rate(t))),
+    "creates a rate with an owner": (RATES, lambda t: t.post(owned(rate(t)))),
+    "gives a rate an owner": (RATES, lambda t: t.put(owned(t.theirs(rate(t))))),
+    "gives a rate an owner of another API": (
+        RATES,
+        lambda t: t.put(
+            having(
+                t.theirs(rate(t)), ownerReferences=[{**GONE, "apiVersion": "example.com/v1", "kind": "ExchangeRate"}]
+            )
+        ),
+    ),
+    "removes an owner of a rate": (
+        RATES,
+        lambda t: replaced(t, controlled(rate(t), t.api), rate(t)),
+    ),
     "replaces a ConfigMap": (OTHERS, lambda t: t.put(t.theirs(configmap(t.team)))),
     "stamps a ConfigMap": (EITHER, lambda t: t.put(labelled(t.theirs(configmap(t.team)), COPY))),
     "deletes a ConfigMap": (OTHERS, lambda t: t.delete(t.theirs(configmap(t.team)))),
@@ -739,12 +786,6 @@ def test_adopting_works_where_its_role_is_bound(api: Api, sync: Run, adopted: li
 def annotated(obj: Object, **annotations: str) -> Object:
     keys = {"helm": "meta.helm.sh/release-name", "argo": "argocd.argoproj.io/tracking-id"}
     return {**obj, "metadata": {**obj["metadata"], "annotations": {keys[key]: annotations[key] for key in annotations}}}
-
-
-def controlled(obj: Object, api: Api) -> Object:
-    owner = api.create(configmap(obj["metadata"]["namespace"], "owner", labels={}))
-    reference = {**GONE, "name": "owner", "uid": owner["metadata"]["uid"], "controller": True}
-    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [reference]}}
 
 
 # What is there, and the policy that refuses a PUT of it with the stamp.
