@@ -353,7 +353,7 @@ def mirror_daemon_set(thief: Thief, labels: Object) -> Object:
 
 def claim(thief: Thief, **fields: Any) -> Object:
     metadata = {"name": f"web-{thief.api.token}", "namespace": MIRRORS, "labels": MIRROR}
-    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **fields}
+    spec = {**CLAIM, **fields}
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
 
 
@@ -493,7 +493,18 @@ def node_pod(path: str) -> Object:
     return pod_spec(container={"volumeMounts": [mount]}, volumes=[certs])
 
 
+def mounting(volume: Object) -> Object:
+    return pod_spec(volumes=[{"name": "v", **volume}])
+
+
+def starting(**security: Any) -> Object:
+    return {"name": "init", "image": "x", "securityContext": {"allowPrivilegeEscalation": False, **security}}
+
+
 CERTS = "/etc/containerd/certs.d"
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+UNCONFINED = {"type": "Unconfined"}
+ELSEWHERE = {"port": 10250, "host": "10.0.0.1"}
 PRIVILEGED = {"allowPrivilegeEscalation": True, "privileged": True}
 REFUSED_PODS: Mapping[str, tuple[str, Object]] = {
     "mount the node": ("mirror-nodes", node_pod("/")),
@@ -507,9 +518,40 @@ REFUSED_PODS: Mapping[str, tuple[str, Object]] = {
     "gain privileges": ("mirror-nodes", pod_spec(container={"securityContext": {}})),
     "have more capabilities": ("mirrors", pod_spec(security={"capabilities": {"add": ["SYS_ADMIN"]}})),
     "listen on a port of the node": ("mirrors", pod_spec(container={"ports": [{"containerPort": 80, "hostPort": 80}]})),
+    "mount a share of the network": ("mirrors", mounting({"nfs": {"server": "10.0.0.1", "path": "/"}})),
+    "mount by a driver of the node": ("mirror-nodes", mounting({"csi": {"driver": "secrets-store.csi.k8s.io"}})),
+    "mount a new claim": ("mirrors", mounting({"ephemeral": {"volumeClaimTemplate": {"spec": CLAIM}}})),
+    "mount a claim of the node pods": ("mirror-nodes", mounting({"persistentVolumeClaim": {"claimName": "cache"}})),
+    "mount an image": ("mirrors", mounting({"image": {"reference": "registry.example.com/web:1"}})),
+    "see all of /proc": ("mirror-nodes", pod_spec(security={"procMount": "Unmasked"}, hostUsers=False)),
+    "use every system call": ("mirror-nodes", pod_spec(security={"seccompProfile": UNCONFINED})),
+    "use every system call in all containers": (
+        "mirror-nodes",
+        pod_spec(securityContext={"seccompProfile": UNCONFINED}),
+    ),
+    "run without AppArmor": ("mirror-nodes", pod_spec(security={"appArmorProfile": UNCONFINED})),
+    "run without AppArmor at the start": (
+        "mirror-nodes",
+        pod_spec(initContainers=[starting(appArmorProfile=UNCONFINED)]),
+    ),
+    **{
+        f"have kubelet ask another host by a {probe} of {how}": (
+            "mirrors",
+            pod_spec(container={probe: {how: ELSEWHERE}}),
+        )
+        for probe in ("livenessProbe", "readinessProbe", "startupProbe")
+        for how in ("httpGet", "tcpSocket")
+    },
+    **{
+        f"have kubelet ask another host by a hook {hook}": (
+            "mirror-nodes",
+            pod_spec(container={"lifecycle": {hook: {"httpGet": ELSEWHERE}}}),
+        )
+        for hook in ("postStart", "preStop")
+    },
     "are privileged at the start": (
         "mirror-nodes",
-        pod_spec(initContainers=[{"name": "init", "image": "x", "securityContext": PRIVILEGED}]),
+        pod_spec(initContainers=[starting(**PRIVILEGED)]),
     ),
 }
 
@@ -532,11 +574,32 @@ def test_pods_of_mirrors_do_not(api: Api, what: str) -> None:
     expect(api, admin.post(pod(admin.team, spec)), PODS)
 
 
+@BOTH
+def test_pods_of_mirrors_do_not_leave_apparmor_by_an_annotation(api: Api) -> None:
+    """The annotation is older than the field, and the server still takes it."""
+    admin = Thief(api, api.admin_token, place_of_mirrors(api, "mirrors"))
+    unconfined = {"container.apparmor.security.beta.kubernetes.io/web": "unconfined"}
+
+    expect(api, admin.post(having(pod(admin.team, pod_spec()), annotations=unconfined)), PODS)
+
+
+ANSWERS = {"httpGet": {"port": 80}}
+CONFINED = {"seccompProfile": {"type": "RuntimeDefault"}, "appArmorProfile": {"type": "RuntimeDefault"}}
+ALLOWED_PODS = {
+    "a folder of the node": ("mirror-nodes", node_pod(CERTS)),
+    "a claim": ("mirrors", mounting({"persistentVolumeClaim": {"claimName": "cache"}})),
+    "a ConfigMap": ("mirror-nodes", mounting({"configMap": {"name": "settings"}})),
+    "a Secret": ("mirrors", mounting({"secret": {"secretName": "login"}})),
+    "labels": ("mirrors", mounting({"downwardAPI": {"items": []}})),
+    "a token": ("mirrors", mounting({"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}})),
+    "memory": ("mirrors", mounting({"emptyDir": {"medium": "Memory"}})),
+    "probes": ("mirrors", pod_spec(container={"livenessProbe": ANSWERS, "lifecycle": {"preStop": ANSWERS}})),
+    "profiles": ("mirror-nodes", pod_spec(security={**CONFINED, "procMount": "Default"}, securityContext=CONFINED)),
+}
+
+
 @WITH
-@pytest.mark.parametrize(
-    ("component", "spec"),
-    [("mirror-nodes", node_pod(CERTS)), ("mirrors", pod_spec(volumes=[{"name": "v", "emptyDir": {}}]))],
-)
+@pytest.mark.parametrize(("component", "spec"), ALLOWED_PODS.values(), ids=ALLOWED_PODS)
 def test_pods_of_mirrors_run_without_ephemeral_containers(api: Api, component: str, spec: Object) -> None:
     made = api.create(pod(place_of_mirrors(api, component), spec))
     debug = {"name": "debug", "image": "x", "securityContext": {"allowPrivilegeEscalation": False}}
