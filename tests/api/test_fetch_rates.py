@@ -349,7 +349,9 @@ def test_users_who_edit_exchange_rates_cannot_set_the_status(api: Api, fetch: Ru
     body = {**exchange_rate(shop), "status": forged}
     merge = {"Content-Type": "application/merge-patch+json"}
 
-    made = api.call("POST", api.path(body, named=False), body, token=token)
+    path = api.path(body, named=False)
+    wait_for(lambda: api.request("POST", f"{path}?dryRun=All", body, token=token)[0] == 201, "the rights of the tenant")
+    made = api.call("POST", path, body, token=token)
     api.made(made)
     patched = api.call("PATCH", api.path(body), {"status": forged}, headers=merge, token=token)
     replaced = api.call("PUT", api.path(body), {**patched, "status": forged}, token=token)

@@ -424,7 +424,8 @@ def test_a_daemon_set_of_an_earlier_version_goes_once_its_successor_is_on_all_no
     api: Api, repair: Run, audit: Run, mirrors: Mirrors
 ) -> None:
     mirror = mirrors.well()
-    deleted("daemon_set")(mirrors, mirror)
+    api.delete(mirror.daemon_set.document())  # with its pods, which are ready: a successor would adopt them
+    wait_for(lambda: not mirrors.pods(mirror, "node"), "its pods to be gone")
     before = mirrors.apply(before_the_move(mirror))
     api.mark()
 
