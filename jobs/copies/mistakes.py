@@ -28,7 +28,6 @@ class Mistake(NamedTuple):
     code: str
     rule: Rule
     reason: str
-
     sources: frozenset[str]
     targets: frozenset[str]
 

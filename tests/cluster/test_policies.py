@@ -863,7 +863,7 @@ NOT_ADOPTED: Mapping[str, tuple[str, Callable[[Thief], Object]]] = {
         lambda t: secret(t.team, labels={"app.kubernetes.io/managed-by": "Helm"}),
     ),
     "what Argo CD applied": (OTHERS, lambda t: annotated(configmap(t.team, labels={}), argo="shop:/ConfigMap:x/y")),
-    "what a controller owns": (OTHERS, lambda t: controlled(secret(t.team, labels={}), t.api)),
+    "what a controller owns": (f"{COPIES} or {OTHERS}", lambda t: controlled(secret(t.team, labels={}), t.api)),
 }
 
 
