@@ -18,7 +18,7 @@ from jobs.kit.cluster import InvalidObject
 from jobs.kit.model import Brake, ExitCode, Finding, ObjectKey, Severity
 from jobs.kit.objects import NAMESPACES
 
-SOURCE_NAMESPACE_MISSING = "source-namespace-missing"
+SOURCE_NAMESPACE_MISSING, NOTHING_SELECTED = "source-namespace-missing", "nothing-selected"
 _MOST_NAMED = 3
 
 
@@ -81,7 +81,7 @@ def _mistake(rule: Rule, sources: frozenset[str], targets: frozenset[str], seen:
         reason = "spec.targets selects no namespace that receives copies"
     elif targets == {source.partition("/")[0] for source in sources} and len(targets) == 1:
         reason = "spec.targets selects no namespace but that of the source"
-    return Mistake("nothing-selected", rule, reason, sources, targets) if reason else None
+    return Mistake(NOTHING_SELECTED, rule, reason, sources, targets) if reason else None
 
 
 def _missing_namespaces(rule: Rule, seen: Seen) -> Iterator[str]:
@@ -114,8 +114,12 @@ def _source_namespaces(rule: Rule) -> Sequence[str]:
 
 def _where(rule: Rule) -> str:
     namespaces = _source_namespaces(rule)
-    more = f" and {len(namespaces) - _MOST_NAMED} more" if len(namespaces) > _MOST_NAMED else ""
-    return f"namespace{'s' * (len(namespaces) > 1)} {', '.join(namespaces[:_MOST_NAMED])}{more}"
+    return f"namespace{'s' * (len(namespaces) > 1)} {_named(namespaces)}"
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def kept(finding: Finding, rule: str) -> Finding:
@@ -127,11 +131,10 @@ def kept(finding: Finding, rule: str) -> Finding:
 def brake(found: Mapping[str, Mistake], kept_by_rule: Mapping[str, int], deletes: int) -> Brake:
     """Return what is said of copies that stay; `deletes` is how many a run must be allowed to delete them all."""
     named = [f"{rule} ({found[rule].reason})" for rule in sorted(kept_by_rule)]
-    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
     number = sum(kept_by_rule.values())
     copies = "1 copy" if number == 1 else f"{number} copies"
     held = (
-        f"correct or delete rules that may be mistaken: {', '.join(named[:_MOST_NAMED])}{more}."
+        f"correct or delete rules that may be mistaken: {_named(named)}."
         f" Because of them {copies} would be deleted, and none is"
     )
     return Brake(held, "--max-deletes", str(deletes))

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from jobs.copies.mistakes import SOURCE_NAMESPACE_MISSING
+from jobs.copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING
 from jobs.copies.rules import RULES, Conflict, RuleStatus
 from jobs.copies.seen import Seen, Settings
 from jobs.kit.conditions import Condition, Statement, changed, dated, event, new_condition
@@ -24,16 +24,16 @@ _PLACES = {
     "not-opted-in": "in namespaces that did not opt in",
     "terminating": "still being deleted",
 }
-_TOLD_EACH = {"invalid", "unreadable", "failed", "source-namespace-missing", "nothing-selected"}
+_TOLD_EACH = {"invalid", "unreadable", "failed", SOURCE_NAMESPACE_MISSING, NOTHING_SELECTED}
 
 # Why a rule is not ready, by finding or outcome; the first that applies is the condition's reason.
 _REASONS = (
     ("invalid", "Invalid"),
     ("unreadable", "Unreadable"),
     ("failed", "Failed"),
-    ("source-namespace-missing", "SourceNamespaceMissing"),
+    (SOURCE_NAMESPACE_MISSING, "SourceNamespaceMissing"),
     ("not-opted-in", "NamespaceNotOptedIn"),
-    ("nothing-selected", "NothingSelected"),
+    (NOTHING_SELECTED, "NothingSelected"),
     ("collision", "Collision"),
     ("held", "DeletionsHeld"),
     ("conflict", "Conflict"),
@@ -82,7 +82,7 @@ def _selected(head: Head, before: RuleStatus, copies: int, codes: Collection[str
     """
     if SOURCE_NAMESPACE_MISSING in codes:
         return 0, ""
-    if copies and "nothing-selected" not in codes:
+    if copies and NOTHING_SELECTED not in codes:
         return head.generation, head.uid
     return before.selected_generation, before.selected_uid
 

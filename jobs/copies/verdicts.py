@@ -53,9 +53,7 @@ class View(NamedTuple):
         return self.settings.dry_run or place.key in self.taken or not self.crowded.isdisjoint(place.rules)
 
 
-def view(
-    seen: Seen, settings: Settings, skipped: Sequence[Finding] = (), mistaken: Mapping[str, Mistake] | None = None
-) -> View:
+def view(seen: Seen, settings: Settings, skipped: Sequence[Finding], mistaken: Mapping[str, Mistake]) -> View:
     """Return what a place is judged by; `skipped` are findings of sources that are not copied.
 
     `crowded` are rules with more conflicts than their status holds, `closed` system namespaces that did not opt in.
@@ -71,7 +69,7 @@ def view(
         orphans[f"{rule.namespace}/{rule.name}"] = rule.spec.orphans
     opted_out = frozenset(namespace.name for namespace in seen.namespaces if namespace.opted_out)
     closed = frozenset(namespace.name for namespace in seen.namespaces if namespace.is_closed)
-    held = {f"{settings.namespace}/{name}": each for name, each in sorted((mistaken or {}).items())}
+    held = {f"{settings.namespace}/{name}": each for name, each in sorted(mistaken.items())}
     return View(
         seen,
         settings,

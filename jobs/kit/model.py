@@ -133,9 +133,9 @@ class Plan:
     numbers of the summary line by plural noun, in its order; `note` is said where nothing is to do. `wanted` counts by
     kind the objects that custom resources ask for, `places` by custom resource how many it asks for. `by_subject` has
     the text of the report told custom resource by custom resource, the worst first. `waits` is whether a later look may
-    see what the next step hangs on, though nothing is written. `first` are findings whose writes the others depend on:
-    these are made before the objects are read and the plan is made again. `spares` are rolls to try in place of rolls
-    that fail, in this order; `findings` have them without a fix.
+    see what the next step depends on, though nothing is written. `first` are findings whose writes the others depend
+    on: these are made before the objects are read and the plan is made again. `spares` are rolls to try in place of
+    rolls that fail, in this order; `findings` have them without a fix.
     """
 
     findings: tuple[Finding, ...] = ()
