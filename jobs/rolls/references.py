@@ -1,4 +1,4 @@
-"""What a pod template takes from ConfigMaps and Secrets, key by key where it names keys. Pure.
+"""What a pod template takes from ConfigMaps and Secrets, key by key where it names or mounts keys. Pure.
 
 https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
 """
@@ -6,11 +6,16 @@ https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from posixpath import normpath
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from jobs.kit.objects import CONFIGMAPS, SECRETS, is_name
+
+# Kubelets keep the files of a volume in a folder with a time in its name, to which this link points:
+# https://pkg.go.dev/k8s.io/kubernetes/pkg/volume/util#AtomicWriter
+_CURRENT = "..data"
 
 
 class Reference(NamedTuple):
@@ -46,6 +51,7 @@ class Reference(NamedTuple):
 
 class _Item(Struct):
     key: str = ""
+    path: str = ""
 
 
 class _Object(Struct):
@@ -98,8 +104,10 @@ class _Env(Struct, rename="camel"):
     value_from: _ValueFrom | None = None
 
 
-class _Mount(Struct):
+class _Mount(Struct, rename="camel"):
     name: str = ""
+    sub_path: str = ""
+    sub_path_expr: str = ""
 
 
 class _Container(Struct, rename="camel"):
@@ -117,11 +125,12 @@ class PodSpec(Struct, rename="camel"):
 
 
 class _Use(NamedTuple):
-    """One place of a pod spec that names a ConfigMap or Secret."""
+    """One place of a pod spec that names a ConfigMap or Secret. Pods do not start without the `needed` keys."""
 
     kind: str
     name: str
-    keys: tuple[str, ...] | None
+    keys: frozenset[str] | None
+    needed: frozenset[str]
     optional: bool
 
 
@@ -136,32 +145,59 @@ def references(spec: PodSpec) -> tuple[Reference, ...]:
 
 def _merged(kind: str, name: str, uses: Iterable[_Use]) -> Reference:
     uses = list(uses)
-    keys: set[str] | None = set()
+    keys: frozenset[str] | None = frozenset()
     for use in uses:
-        keys = None if keys is None or use.keys is None else keys | set(use.keys)
-    needed = {key for use in uses if not use.optional for key in use.keys or ()}
+        keys = None if keys is None or use.keys is None else keys | use.keys
+    needed = {key for use in uses if not use.optional for key in use.needed}
     required = any(not use.optional for use in uses)
     return Reference(kind, name, None if keys is None else tuple(sorted(keys)), required, tuple(sorted(needed)))
 
 
 def _of_volumes(spec: PodSpec) -> Iterator[_Use]:
     """Yield what is used by volumes that a container mounts: kubelets pass over others."""
-    mounted = {mount.name for each in _containers(spec) for mount in each.volume_mounts or ()}
+    mounted: dict[str, set[str]] = {}
+    for mount in (mount for each in _containers(spec) for mount in each.volume_mounts or ()):
+        mounted.setdefault(mount.name, set()).add(_mounted_path(mount))
     for volume in (each for each in spec.volumes or () if each.name in mounted):
+        paths = mounted[volume.name]
         if volume.config_map:
-            yield _of_object(CONFIGMAPS.kind, volume.config_map.name, volume.config_map)
+            yield _of_files(CONFIGMAPS.kind, volume.config_map.name, volume.config_map, paths)
         if volume.secret:
-            yield _of_object(SECRETS.kind, volume.secret.secret_name, volume.secret)
+            yield _of_files(SECRETS.kind, volume.secret.secret_name, volume.secret, paths)
         for source in (volume.projected.sources if volume.projected else None) or ():
             if source.config_map:
-                yield _of_object(CONFIGMAPS.kind, source.config_map.name, source.config_map)
+                yield _of_files(CONFIGMAPS.kind, source.config_map.name, source.config_map, paths, is_part=True)
             if source.secret:
-                yield _of_object(SECRETS.kind, source.secret.name, source.secret)
+                yield _of_files(SECRETS.kind, source.secret.name, source.secret, paths, is_part=True)
 
 
-def _of_object(kind: str, name: str, named: _Object | _SecretVolume) -> _Use:
-    keys = tuple(item.key for item in named.items) if named.items else None
-    return _Use(kind, name, keys, bool(named.optional))
+def _mounted_path(mount: _Mount) -> str:
+    """Return the path in the volume that is mounted, "." for all of it or if only the node knows it."""
+    if mount.sub_path_expr:
+        return "."
+    path = normpath(mount.sub_path)
+    if path == _CURRENT or path.startswith(f"{_CURRENT}/"):
+        path = normpath(path[len(_CURRENT) + 1 :])
+    return "." if path.startswith("..") else path
+
+
+def _of_files(kind: str, name: str, named: _Object | _SecretVolume, paths: set[str], *, is_part: bool = False) -> _Use:
+    """Return what the mounted `paths` of a volume use: without items, the file of a key has its name.
+
+    In place of a file that is missing, a kubelet mounts an empty folder, so pods need that key too. Of a volume with
+    several sources it `is_part`: another one may have the file.
+    """
+    if named.items:
+        keys = frozenset(item.key for item in named.items if any(_is_in(item.path, path) for path in paths))
+        return _Use(kind, name, keys, frozenset(item.key for item in named.items), bool(named.optional))
+    files = frozenset(path for path in paths if "/" not in path and path != ".")
+    needed = frozenset() if is_part else files
+    return _Use(kind, name, None if "." in paths else files, needed, bool(named.optional))
+
+
+def _is_in(file: str, path: str) -> bool:
+    file = normpath(file)
+    return path in (".", file) or file.startswith(f"{path}/")
 
 
 def _containers(spec: PodSpec) -> Iterable[_Container]:
@@ -172,9 +208,9 @@ def _of_containers(spec: PodSpec) -> Iterator[_Use]:
     for container in _containers(spec):
         for source in container.env_from or ():
             if source.config_map_ref:
-                yield _of_object(CONFIGMAPS.kind, source.config_map_ref.name, source.config_map_ref)
+                yield _of_object(CONFIGMAPS.kind, source.config_map_ref)
             if source.secret_ref:
-                yield _of_object(SECRETS.kind, source.secret_ref.name, source.secret_ref)
+                yield _of_object(SECRETS.kind, source.secret_ref)
         for value in (env.value_from for env in container.env or () if env.value_from):
             if value.config_map_key_ref:
                 yield _of_key(CONFIGMAPS.kind, value.config_map_key_ref)
@@ -182,5 +218,10 @@ def _of_containers(spec: PodSpec) -> Iterator[_Use]:
                 yield _of_key(SECRETS.kind, value.secret_key_ref)
 
 
+def _of_object(kind: str, named: _Object) -> _Use:
+    return _Use(kind, named.name, None, frozenset(), bool(named.optional))
+
+
 def _of_key(kind: str, named: _Key) -> _Use:
-    return _Use(kind, named.name, (named.key,), bool(named.optional))
+    key = frozenset([named.key])
+    return _Use(kind, named.name, key, key, bool(named.optional))

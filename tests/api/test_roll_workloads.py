@@ -169,6 +169,59 @@ USES: dict[str, tuple[Object, str, set[str]]] = {
 }
 
 
+def mounting(volume: Object, *mounts: Object, init: Sequence[Object] = ()) -> Object:
+    """A pod with a volume that its container and its initContainer mount so."""
+
+    def container(name: str, mounts: Sequence[Object]) -> Object:
+        paths = [{"name": "v", "mountPath": f"/{number}", **each} for number, each in enumerate(mounts)]
+        return {"name": name, "image": "example.com/app:1", "volumeMounts": paths}
+
+    return {
+        "volumes": [{"name": "v", **volume}],
+        "container": container("main", mounts),
+        "initContainers": [container("init", init)],
+    }
+
+
+ALL_KEYS: Object = {"configMap": {"name": "settings"}}
+IN_FOLDERS = {"name": "settings", "items": [{"key": key, "path": f"{key}/x/{key}.conf"} for key in "ab"]}
+USES |= {
+    "one file of a volume": (mounting(ALL_KEYS, {"subPath": "a"}), "ConfigMap", {"a"}),
+    "one file of a volume of a Secret": (
+        mounting({"secret": {"secretName": "login"}}, {"subPath": "user"}),
+        "Secret",
+        {"user"},
+    ),
+    "a file for each container": (
+        mounting(ALL_KEYS, {"subPath": "a"}, init=[{"subPath": "b"}]),
+        "ConfigMap",
+        {"a", "b"},
+    ),
+    "a file and the volume": (mounting(ALL_KEYS, {"subPath": "a"}, {}), "ConfigMap", {"a", "b", "c"}),
+    "a file whose name the node knows": (
+        mounting(ALL_KEYS, {"subPathExpr": "$(HOSTNAME)"}),
+        "ConfigMap",
+        {"a", "b", "c"},
+    ),
+    "a file written with more slashes": (mounting(ALL_KEYS, {"subPath": ".//a/"}), "ConfigMap", {"a"}),
+    "a file by the link of the kubelet": (mounting(ALL_KEYS, {"subPath": "..data/a"}), "ConfigMap", {"a"}),
+    "the link of the kubelet": (mounting(ALL_KEYS, {"subPath": "..data"}), "ConfigMap", {"a", "b", "c"}),
+    "a folder of a volume": (mounting({"configMap": IN_FOLDERS}, {"subPath": "a/x"}), "ConfigMap", {"a"}),
+    "a folder of a projected volume": (
+        mounting({"projected": {"sources": [{"configMap": IN_FOLDERS}]}}, {"subPath": "b"}),
+        "ConfigMap",
+        {"b"},
+    ),
+    "a file of several sources": (
+        mounting(
+            {"projected": {"sources": [{"secret": {"name": "login"}}, {"configMap": IN_FOLDERS}]}}, {"subPath": "b"}
+        ),
+        "ConfigMap",
+        {"b"},
+    ),
+}
+
+
 @pytest.mark.parametrize("use", USES)
 def test_what_pods_use_rolls_and_what_they_do_not_use_does_not(api: Api, roll: Run, use: str) -> None:
     pod, kind, used = USES[use]
@@ -183,6 +236,39 @@ def test_what_pods_use_rolls_and_what_they_do_not_use_does_not(api: Api, roll: R
         changed(api, sources[kind], **{key: canary() if kind == "Secret" else "changed"})
         assert roll().summary == ({"restarted": 1} if key in used else {"unchanged": 1}), key
         settle(api, made)
+
+
+BY_SUB_PATH = mounting(ALL_KEYS, {"subPath": "a"})
+
+
+@pytest.mark.parametrize("data", [{}, {"a": "changed"}, {"b": "changed"}])
+def test_a_baseline_of_a_release_without_sub_paths_rolls_nothing(api: Api, roll: Run, data: dict[str, str]) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = api.create(workload(space, pod=BY_SUB_PATH))
+    text = '{"sources":{"configmap/settings":"865fe458ce866f1bdb51431cee58b5e2"},"uid":"UID","version":1}'
+    api.patch(made, {"metadata": {"annotations": {BASELINE: text.replace("UID", made["metadata"]["uid"])}}})
+    api.patch(source, {"data": data})
+    before = settle(api, made)
+
+    assert roll().summary == {"annotated": 1}
+
+    after = settle(api, made)
+    assert after["spec"] == before["spec"]
+    assert list(json.loads(marks(after)[0] or "")["sources"]) == ["configmap/settings[a]"]
+    changed(api, source, z="changed")
+    assert roll().summary == {"unchanged": 1}
+
+
+def test_a_mounted_file_whose_key_is_removed_is_held(api: Api, roll: Run) -> None:
+    """A kubelet would mount an empty folder in its place."""
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = api.create(workload(space, pod=BY_SUB_PATH))
+    adopted(api, roll, made)
+    api.patch(source, {"data": {"a": None}})
+
+    assert held(api, roll, made) == "new pods would not start: configmap/settings has no key a"
 
 
 def test_binary_data_rolls_and_other_fields_do_not(api: Api, roll: Run) -> None:
