@@ -10,6 +10,7 @@ import random
 import socket
 import ssl
 import threading
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as StillRunning
@@ -17,9 +18,12 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from http.client import HTTPException, IncompleteRead, RemoteDisconnected
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
+
+from jobs.kit.text import brief
 
 if TYPE_CHECKING:
     import requests
@@ -35,6 +39,13 @@ NOT_FETCHED = "not fetched: the run was stopped"
 MAX_BODY_BYTES = 1 << 20  # the documents that jobs want have some kilobytes
 
 _RETRIED = frozenset({429, 500, 502, 503, 504})
+_GZIP = 16 + zlib.MAX_WBITS
+# Not yet valid, expired, of another name, of another address: no other authority helps.
+# https://docs.openssl.org/3.0/man3/X509_STORE_CTX_get_error/
+_OF_THE_CERTIFICATE = frozenset({9, 10, 62, 64})
+_NOT_GZIP = "the answer has a body that is not valid gzip"
+_NOT_HTTP = "the answer is not HTTP"
+_CUT_SHORT = "the answer was cut short"
 
 
 class Page(NamedTuple):
@@ -113,7 +124,7 @@ def _tried(url: str, user_agent: str, deadline: float, follow_redirects: bool) -
     import requests
 
     with requests.Session() as session:
-        session.headers["User-Agent"] = user_agent
+        session.headers.update({"User-Agent": user_agent, "Accept-Encoding": "gzip"})
         session.max_redirects = MOST_REDIRECTS
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -134,43 +145,63 @@ def _body(session: requests.Session, url: str, follow_redirects: bool) -> bytes:
     Raises:
         _AgainError, _RefusedError: with the reason.
     """
-    import requests
-
     try:
         look = {"response": _look_before_following} if follow_redirects else {}
         limits = (CONNECT_SECONDS, READ_SECONDS)
         with session.get(url, stream=True, timeout=limits, hooks=look, allow_redirects=follow_redirects) as answer:
             _check(answer)
             return _whole(answer)
-    except requests.TooManyRedirects as error:
-        raise _RefusedError(f"more than {MOST_REDIRECTS} redirects") from error
-    except requests.exceptions.SSLError as error:
-        if any(isinstance(each, ssl.SSLCertVerificationError) for each in _chain(error)):
-            why = "its certificate is not accepted; REQUESTS_CA_BUNDLE can name other authorities"
-            raise _RefusedError(why) from error
-        raise _AgainError("TLS fails: does it serve HTTPS, and is REQUESTS_CA_BUNDLE right?") from error
-    except requests.exceptions.ProxyError as error:
-        raise _AgainError(f"the proxy of HTTPS_PROXY or HTTP_PROXY does not serve: {_cause(error)}") from error
-    except requests.ConnectTimeout as error:
-        raise _AgainError(f"no connection within {CONNECT_SECONDS:g} seconds") from error
-    except requests.Timeout as error:
-        raise _AgainError(f"no answer within {READ_SECONDS:g} seconds") from error
-    except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:
-        raise _AgainError(_cause(error)) from error
-    except (requests.RequestException, ValueError) as error:  # not all errors of addresses are of requests
-        raise _RefusedError("it cannot be asked for: is the URL right?") from error
-    except OSError as error:
-        raise _RefusedError("it cannot be asked for: does what REQUESTS_CA_BUNDLE names exist?") from error
+    except (OSError, ValueError) as error:  # those of requests are OSErrors, but not all errors of addresses are its
+        raise _failure(error) from error
+
+
+def _failure(error: OSError | ValueError) -> _AgainError | _RefusedError:
+    """Return a failure of requests with its reason; most may pass."""
+    import requests
+
+    if isinstance(error, requests.exceptions.SSLError):
+        for each in _chain(error):
+            if isinstance(each, ssl.SSLCertVerificationError):
+                return _RefusedError(_not_accepted(each))
+        return _AgainError("TLS fails: does it serve HTTPS, and is REQUESTS_CA_BUNDLE right?")
+    if isinstance(error, requests.exceptions.ProxyError):
+        return _AgainError(f"the proxy of HTTPS_PROXY or HTTP_PROXY does not serve: {_cause(error)}")
+    if isinstance(error, requests.ConnectTimeout):
+        return _AgainError(f"no connection within {CONNECT_SECONDS:g} seconds")
+    if isinstance(error, requests.Timeout):
+        return _AgainError(f"no answer within {READ_SECONDS:g} seconds")
+    if isinstance(error, (requests.ConnectionError, requests.exceptions.ChunkedEncodingError)):
+        return _AgainError(_cause(error))
+    return _RefusedError(_refusal(error))
+
+
+def _refusal(error: OSError | ValueError) -> str:
+    import requests
+
+    if isinstance(error, requests.TooManyRedirects):
+        return f"more than {MOST_REDIRECTS} redirects"
+    if isinstance(error, requests.exceptions.InvalidProxyURL):
+        return "the URL of HTTPS_PROXY or HTTP_PROXY is not valid"
+    if isinstance(error, requests.exceptions.InvalidHeader):
+        return "the answer has headers that are not valid"
+    if isinstance(error, (requests.RequestException, ValueError)):
+        return "it cannot be asked for: is the URL right?"
+    return "it cannot be asked for: does what REQUESTS_CA_BUNDLE names exist?"
 
 
 def _look_before_following(answer: requests.Response, **_settings: Any) -> None:
-    """Raise if a redirect leaves https or has a large body: requests would follow the one and keep the other."""
+    """Raise if a redirect leaves HTTP or https or has a large body: requests would follow it, or keep the body."""
     if not answer.is_redirect:
         return
-    to = urlsplit(urljoin(answer.url, answer.headers["Location"]))
+    try:
+        to = urlsplit(urljoin(answer.url, answer.headers["Location"]))
+    except ValueError as error:
+        raise _RefusedError("redirected to a URL that is not valid") from error
+    if to.scheme not in ("http", "https"):
+        raise _RefusedError("redirected to a URL that is not http or https")
     if answer.url.startswith("https:") and to.scheme != "https":
         raise _RefusedError("redirected from https to http")
-    _whole(answer)
+    _read(answer)
 
 
 def _check(answer: requests.Response) -> None:
@@ -183,12 +214,46 @@ def _check(answer: requests.Response) -> None:
 
 
 def _whole(answer: requests.Response) -> bytes:
+    """Return the body, unpacked.
+
+    Raises:
+        _AgainError, _RefusedError: it is too long, or not valid.
+    """
+    encoding = answer.headers.get("Content-Encoding", "").lower()
+    body = _read(answer)
+    if encoding in ("", "identity"):
+        return body
+    if encoding not in ("gzip", "x-gzip"):
+        raise _RefusedError(f"the answer has Content-Encoding {brief(encoding, 32)}; only gzip is read")
+    return _unpacked(body)
+
+
+def _read(answer: requests.Response) -> bytes:
+    # urllib3 does not unpack without the header: it accepts a gzip body that ends early, and unpacks without a limit.
+    answer.raw.headers.pop("Content-Encoding", "")
     body = bytearray()
     for part in answer.iter_content(1 << 14):
         body += part
-        if len(body) > MAX_BODY_BYTES:
-            raise _RefusedError(f"more than {MAX_BODY_BYTES >> 10} KiB")
+        _check_size(body)
     return bytes(body)
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """Return what one gzip member holds; many that hold nothing would take long, and nobody sends several."""
+    member = zlib.decompressobj(_GZIP)
+    try:
+        body = member.decompress(packed, MAX_BODY_BYTES + 1)
+    except zlib.error as error:
+        raise _AgainError(_NOT_GZIP) from error
+    _check_size(body)
+    if not member.eof or member.unused_data:
+        raise _AgainError(_NOT_GZIP)
+    return body
+
+
+def _check_size(body: bytes | bytearray) -> None:
+    if len(body) > MAX_BODY_BYTES:
+        raise _RefusedError(f"more than {MAX_BODY_BYTES >> 10} KiB")
 
 
 def _phrase(status: int) -> str:
@@ -208,16 +273,32 @@ def _retry_after(value: str) -> float:
         return 0.0
 
 
+def _not_accepted(error: ssl.SSLCertVerificationError) -> str:
+    why = f"its certificate is not accepted: {error.verify_message.rstrip('.')}"
+    hint = "" if error.verify_code in _OF_THE_CERTIFICATE else "; REQUESTS_CA_BUNDLE can name other authorities"
+    return why + hint
+
+
 def _cause(error: BaseException) -> str:
     """Return the reason at the bottom of a chain of errors, without the addresses that those in between quote."""
+    from urllib3.exceptions import InvalidChunkLength
+
     for each in _chain(error):
         if isinstance(each, socket.gaierror):
-            return "its name is not known"
+            return "no DNS server answers" if each.errno == socket.EAI_AGAIN else "its name is not known"
         if isinstance(each, TimeoutError):
             return f"no answer within {READ_SECONDS:g} seconds"
         if isinstance(each, OSError) and each.errno and each.strerror:
             return each.strerror.lower()
-    return "the answer was cut short"
+        if isinstance(each, OSError) and str(each).startswith("Tunnel connection failed: "):
+            return f"it answers {str(each).partition(': ')[2]}"
+        if isinstance(each, RemoteDisconnected):
+            return "the connection was closed without an answer"
+        if isinstance(each, InvalidChunkLength):
+            return _NOT_HTTP if each.length else _CUT_SHORT
+        if isinstance(each, HTTPException) and not isinstance(each, IncompleteRead):
+            return _NOT_HTTP
+    return _CUT_SHORT
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shlex
 import threading
 from collections.abc import Callable, Iterator
@@ -39,6 +40,7 @@ pytestmark = [pytest.mark.parametrize("api", ["sandbox"], indirect=True), pytest
 BOMB = b"""<?xml version="1.0"?>
 <!DOCTYPE bomb [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">]>
 <Envelope><Cube><Cube time="2026-01-01"><Cube currency="USD" rate="&c;"/></Cube></Cube></Envelope>"""
+GZIP = "ecb cannot be had: the answer has a body that"
 HTML = b"<!doctype html><html><body><p>We will be back soon.<br></body></html>"
 
 
@@ -85,6 +87,24 @@ BAD: dict[str, Bad] = {
     "XML of something else": Bad(lambda *_: b"<feed><entry/></feed>", "ecb has rates of 0 days, not of one"),
     "cut off": Bad(lambda *_: truncated(ecb()), "ecb cannot be had: the answer was cut short", web.ATTEMPTS),
     "cut off in itself": Bad(lambda *_: ecb()[:-30], "ecb is no XML"),
+    "gzip that is cut off": Bad(
+        lambda *_: document(gzip.compress(ecb())[:-12], Content_Encoding="gzip"),
+        f"{GZIP} is not valid gzip",
+        web.ATTEMPTS,
+    ),
+    "gzip with a wrong checksum": Bad(
+        lambda *_: document(gzip.compress(ecb())[:-8] + bytes(8), Content_Encoding="gzip"),
+        f"{GZIP} is not valid gzip",
+        web.ATTEMPTS,
+    ),
+    "an encoding that nobody accepts": Bad(
+        lambda *_: document(b"\x8b\x02\x80rates\x03", Content_Encoding="br"),
+        "ecb cannot be had: the answer has Content-Encoding br; only gzip is read",
+    ),
+    "gzip bomb": Bad(
+        lambda *_: document(gzip.compress(bytes(50 << 20)), Content_Encoding="gzip"),
+        "ecb cannot be had: more than 1024 KiB",
+    ),
     "50 MB": Bad(lambda *_: flood(50), "ecb cannot be had: more than 1024 KiB"),
     "entity bomb": Bad(lambda *_: BOMB, "ecb is XML with a DTD or entities, which no document of rates has"),
     "missing currency": Bad(lambda *_: ecb(rates={"JPY": "163"}), "ecb has no USD"),

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
+import socket
 import ssl
 import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
+from functools import partial
 from itertools import count
+from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from time import monotonic
 
 import pytest
@@ -16,6 +24,8 @@ from urllib3.exceptions import SSLError
 
 from jobs.kit import web
 from jobs.kit.web import Page, fetch, fetch_all, shown
+from tests.control_plane import make_certificates
+from tests.wire import recorder
 
 URL = "https://user:of-the-tests@rates.example.com:8443/daily.xml?key=of-the-tests"
 AGENT = "kube-chores/0 (tests)"
@@ -98,11 +108,6 @@ def test_many_documents_are_fetched_some_at_a_time(monkeypatch: pytest.MonkeyPat
         (requests.ReadTimeout("x"), "no answer within 10 seconds", 3),
         (requests.exceptions.ChunkedEncodingError("x"), "the answer was cut short", 3),
         (requests.exceptions.ProxyError(OSError(111, "Connection refused")), "the proxy of HTTPS_PROXY", 3),
-        (
-            requests.exceptions.SSLError(SSLError(ssl.SSLCertVerificationError(1, "self-signed"))),
-            "its certificate is not accepted; REQUESTS_CA_BUNDLE",
-            1,
-        ),
         (requests.exceptions.SSLError(SSLError(ssl.SSLEOFError(8, "EOF"))), "TLS fails: does it serve HTTPS", 3),
         (requests.TooManyRedirects("x"), "more than 5 redirects", 1),
         (requests.exceptions.InvalidURL(URL), "it cannot be asked for: is the URL right?", 1),
@@ -142,6 +147,14 @@ def test_a_redirect_has_a_greatest_size_too() -> None:
     responses.get(URL, b"x" * (web.MAX_BODY_BYTES + 1), status=302, headers={"Location": "/elsewhere"})
 
     assert fetch(URL, AGENT).error == "more than 1024 KiB"
+
+
+@responses.activate
+def test_the_body_of_a_redirect_is_not_unpacked() -> None:
+    responses.get(URL, b"broken", status=302, headers={"Location": "/elsewhere", "Content-Encoding": "gzip"})
+    responses.get(URL.partition("/daily")[0] + "/elsewhere", b"<rates/>")
+
+    assert fetch(URL, AGENT) == Page(b"<rates/>", status=200)
 
 
 @responses.activate
@@ -199,7 +212,7 @@ def test_a_run_that_is_to_stop_does_not_wait(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_redirect_to_no_address_is_told(location: str) -> None:
     responses.get(URL, status=302, headers={"Location": location})
 
-    assert fetch(URL, AGENT) == Page(error="it cannot be asked for: is the URL right?")
+    assert fetch(URL, AGENT) == Page(error="redirected to a URL that is not valid")
 
 
 @pytest.mark.parametrize("url", ["http://a..b/", f"http://{'a' * 64}.example.com/", "http://[::1/", "http://x:y/"])
@@ -247,3 +260,164 @@ def test_proxies_and_authorities_come_from_the_environment(monkeypatch: pytest.M
     assert sent["verify"] == "/etc/authorities.pem"
     assert sent["proxies"]["https"] == "http://proxy.example.com:3128"  # type: ignore[index]
     assert sent["timeout"] == (web.CONNECT_SECONDS, web.READ_SECONDS)
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """Send these bytes to each request and close the connection; gives the URL."""
+
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline().strip():
+                pass
+            self.wfile.write(answer)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/rates"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def encoded(encoding: str, body: bytes) -> bytes:
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + b"Connection: close\r\n\r\n" + body
+
+
+DOCUMENT = b"<rates>" + b"<rate/>" * 100 + b"</rates>"
+zipped = partial(gzip.compress, mtime=0)
+ZIPPED = zipped(DOCUMENT)
+BOMB = zipped(bytes(50 << 20))
+NOT_GZIP = "the answer has a body that is not valid gzip"
+NOT_HTTP = "the answer is not HTTP"
+
+
+ANSWERS = {
+    "gzip without its end": (encoded("gzip", ZIPPED[:-12]), NOT_GZIP),
+    "gzip without its content": (encoded("gzip", ZIPPED[:20]), NOT_GZIP),
+    "gzip with a wrong checksum": (encoded("gzip", ZIPPED[:-8] + bytes(8)), NOT_GZIP),
+    "gzip and more": (encoded("gzip", ZIPPED + b"more"), NOT_GZIP),
+    "gzip that is none": (encoded("gzip", DOCUMENT), NOT_GZIP),
+    "gzip of nothing": (encoded("gzip", b""), NOT_GZIP),
+    "gzip bomb": (encoded("gzip", BOMB), "more than 1024 KiB"),
+    "50,000 times gzip": (encoded("gzip", zipped(b"") * 50_000), NOT_GZIP),
+    "gzip twice": (
+        encoded("gzip, gzip", zipped(BOMB)),
+        "the answer has Content-Encoding gzip, gzip; only gzip is read",
+    ),
+    "br": (encoded("br", b"\x8b\x02\x80rates\x03"), "the answer has Content-Encoding br; only gzip is read"),
+    "an encoding with a long name": (
+        encoded("x" * 100, DOCUMENT),
+        f"the answer has Content-Encoding {'x' * 32}… (100 characters); only gzip is read",
+    ),
+    "deflate": (
+        encoded("deflate", zlib.compress(DOCUMENT)),
+        "the answer has Content-Encoding deflate; only gzip is read",
+    ),
+    "nothing": (b"", "the connection was closed without an answer"),
+    "SSH": (b"SSH-2.0-OpenSSH_9.2\r\n", NOT_HTTP),
+    "a status that is no number": (b"HTTP/1.1 abc\r\n\r\n", NOT_HTTP),
+    "many headers": (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n", NOT_HTTP),
+    "a long header": (b"HTTP/1.1 200 OK\r\nA: " + b"b" * 100_000 + b"\r\n\r\n", NOT_HTTP),
+    "two lengths": (b"HTTP/1.1 200 OK\r\nContent-Length: 1, 2\r\n\r\nab", "the answer has headers that are not valid"),
+    "a chunk of no length": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", NOT_HTTP),
+    "a chunk that is cut short": (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+        "the answer was cut short",
+    ),
+    "a body that is cut short": (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab", "the answer was cut short"),
+    "redirect to FTP": (
+        b"HTTP/1.1 302 Found\r\nLocation: ftp://127.0.0.1/\r\n\r\n",
+        "redirected to a URL that is not http or https",
+    ),
+    "redirect to no URL": (
+        b"HTTP/1.1 302 Found\r\nLocation: http://[\r\n\r\n",
+        "redirected to a URL that is not valid",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_an_answer_that_is_no_document_is_named_as_what_it_is(case: str) -> None:
+    answer, error = ANSWERS[case]
+
+    with answering(answer) as url:
+        page = fetch(url, AGENT)
+
+    assert (page.error, page.body) == (error, b"")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("gzip", ZIPPED),
+        ("GZIP", ZIPPED),
+        ("x-gzip", ZIPPED),
+        ("identity", DOCUMENT),
+        ("", DOCUMENT),
+    ],
+    ids=["gzip", "GZIP", "x-gzip", "identity", "none"],
+)
+def test_a_compressed_document_is_unpacked(encoding: str, body: bytes) -> None:
+    with answering(encoded(encoding, body)) as url:
+        assert fetch(url, AGENT) == Page(DOCUMENT, status=200)
+
+
+def test_only_what_is_unpacked_is_accepted() -> None:
+    with recorder() as server:
+        fetch(f"http://127.0.0.1:{server.port}/", AGENT)
+
+    (sent,) = server.requests
+    assert sent.values("accept-encoding") == ["gzip"]
+
+
+@pytest.mark.parametrize("proxy", ["http://:3128", "http:"])
+def test_a_proxy_whose_url_is_not_valid_is_named(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", proxy)
+
+    assert fetch("http://rates.example.com/", AGENT).error == "the URL of HTTPS_PROXY or HTTP_PROXY is not valid"
+
+
+def test_a_proxy_that_refuses_is_named_with_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n") as url:
+        monkeypatch.setenv("HTTPS_PROXY", url)
+
+        error = fetch("https://rates.example.com/", AGENT).error
+
+    why = "it answers 407 Proxy Authentication Required"
+    assert error == f"the proxy of HTTPS_PROXY or HTTP_PROXY does not serve: {why}"
+
+
+def test_a_certificate_of_another_name_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_certificates(tmp_path)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "ca.crt"))
+
+    with recorder(tls=tmp_path) as server:
+        at = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", server.port))]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: at)
+        error = fetch(URL, AGENT).error
+
+    assert error.startswith("its certificate is not accepted: Hostname mismatch")
+    assert "REQUESTS_CA_BUNDLE" not in error
+
+
+def test_a_certificate_of_an_unknown_authority_is_named_with_what_helps(tmp_path: Path) -> None:
+    make_certificates(tmp_path)
+
+    with recorder(tls=tmp_path) as server:
+        error = fetch(f"https://localhost:{server.port}/", AGENT).error
+
+    assert error.startswith("its certificate is not accepted: self-signed certificate")
+    assert error.endswith("; REQUESTS_CA_BUNDLE can name other authorities")
+
+
+def test_a_resolver_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+
+    assert fetch(URL, AGENT).error == "no DNS server answers"
