@@ -53,6 +53,7 @@ _COLORS = {
 }
 _LONGEST_VALUE = 50
 _NARROW = 80
+_WIDEST = 60  # of a column
 _MOST_NAMED = 3
 _MOST_ROWS = 50  # of one kind and outcome
 _MOST_LINES = 100  # of one field in a diff
@@ -195,7 +196,8 @@ def _listed(results: Sequence[Result], options: RunOptions) -> Iterator[str]:
     shown = [result for result in results if rows.take(result)]
     widths = [0, 0, 0]
     for result in shown:
-        widths = [max(width, len(cell)) for width, cell in zip(widths, _row(result, options), strict=False)]
+        cells = _row(result, options)
+        widths = [max(width, _padding(cell)) for width, cell in zip(widths, cells, strict=False)]
     for result in shown:
         yield from _wrapped(_row(result, options), widths, word(result))
         if options.diff:
@@ -266,6 +268,11 @@ def _name(finding: Finding) -> str:
 
 def _why(result: Result) -> str:
     return brief("; ".join(text for text in (result.finding.reason, result.message) if text))
+
+
+def _padding(cell: str) -> int:
+    """Return how wide a cell makes its column; a longer one overflows, and moves nothing in other rows."""
+    return len(cell) if len(cell) <= _WIDEST else 0
 
 
 def _wrapped(row: tuple[str, str, str, str], widths: Sequence[int], verb: str) -> Iterator[str]:

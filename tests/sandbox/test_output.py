@@ -300,6 +300,24 @@ def test_many_rows_of_one_kind_and_outcome_are_counted_and_verbose_shows_them_al
     assert len(sync("--dry-run").results) == 61
 
 
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_long_name_does_not_widen_the_rows_of_others(api: Api, columns: int) -> None:
+    long = ".".join(["a" * 62] * 4)
+    api.namespace("n" * 40)
+    api.create(rule("more", "home", f"*{api.token}"))
+    env = {"KUBECONFIG": str(api.service_account_kubeconfig("kube-chores", "sync-copies"))}
+    _, before = on_terminal("sync-copies", "--dry-run", env={**env, "NO_COLOR": "1"}, columns=columns)
+    api.create(configmap("home", long))
+
+    _, shown = on_terminal("sync-copies", "--dry-run", env={**env, "NO_COLOR": "1"}, columns=columns)
+
+    rows = [line for line in before.splitlines() if line.startswith("configmap/")]
+    assert len(rows) == 2
+    assert set(rows) < set(shown.splitlines())
+    overflowing = [line for line in shown.splitlines() if line.startswith(f"configmap/{long}  ")]
+    assert [line.split()[1:3] for line in overflowing] == [["n" * 40 + f"-{api.token}", "created"], ["team", "created"]]
+
+
 def test_rows_of_a_repair_that_writes_nothing_say_so(api: Api) -> None:
     mirrors = Mirrors(api)
     mirrors.node()
