@@ -21,10 +21,11 @@ from typing import NamedTuple, NoReturn
 import click
 
 from jobs.kit.log import configure, log
+from jobs.mirrors import containerd
+from jobs.mirrors.containerd import CERTS
 from jobs.mirrors.hosts import FILE, Todo, Verdict, compare, folders, hosts_toml, is_host, is_name, is_server
 
 NAME = "mirror-node"
-CERTS = "/etc/containerd/certs.d"
 INTERVAL_SECONDS = 30.0
 _TEMPORARY = f".{FILE}."
 _MOST_CHARACTERS = 65536
@@ -39,12 +40,16 @@ class GoneError(Exception):
 
 
 class Asked(NamedTuple):
-    """What the command line asks for; nothing is `wanted` in the file when it is to go."""
+    """What the command line asks for; nothing is `wanted` in the file when it is to go.
+
+    `containerd` is the folder with its configuration, if that is to be checked.
+    """
 
     name: str
     host: str
     certs: Path
     wanted: str | None
+    containerd: Path | None = None
 
     @property
     def folder(self) -> Path:
@@ -58,7 +63,7 @@ class Asked(NamedTuple):
 
 
 def look(asked: Asked) -> str:
-    """Return what is wrong with the mirror's files on the node, or nothing."""
+    """Return what is wrong with the mirror's files on the node, or why they have no effect, or nothing."""
     return _everywhere(asked, _say)
 
 
@@ -70,7 +75,12 @@ def settle(asked: Asked) -> str:
 def _everywhere(asked: Asked, act: Callable[[Asked, Verdict], str]) -> str:
     """See to the file, and to those of hosts that the mirror was for before: they would send pulls to a wrong cache."""
     problems = [_attempt(each, act) for each in (asked, *_of_other_hosts(asked))]
-    return "; ".join(filter(None, problems))
+    return "; ".join(filter(None, [*problems, _configuration(asked).problem]))
+
+
+def _configuration(asked: Asked) -> containerd.Reading:
+    """Read whether containerd uses what is written, with each look: a person may correct it at any time."""
+    return containerd.read(asked.containerd) if asked.containerd and asked.wanted is not None else containerd.Reading()
 
 
 def _of_other_hosts(asked: Asked) -> Iterator[Asked]:
@@ -201,6 +211,8 @@ def stay(asked: Asked) -> NoReturn:
     """See to the file until a signal comes. The file stays: the next pod of a rollout finds it in place."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _exit)
+    if unknown := _configuration(asked).unknown:
+        log.info("not known whether pulls use the mirror: %s", unknown)
     said = ""
     while True:
         try:
@@ -262,8 +274,16 @@ def _checked(is_right: Callable[[str], bool], what: str) -> Callable[..., str | 
     metavar="DIR",
     help="The folder that containerd's config_path names.",
 )
+@click.option(
+    "--containerd-dir",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the node's /etc/containerd is mounted: checks that containerd reads --certs-dir; default is no check.",
+)
 @click.option("--remove", is_flag=True, help="Remove what was written for this RegistryMirror.")
-@click.option("--check", is_flag=True, help="Change nothing: exit 1 if the file is not as it should be.")
+@click.option(
+    "--check", is_flag=True, help="Change nothing: exit 1 if the file is not as it should be, or has no effect."
+)
 @click.pass_context
 def command(
     context: click.Context,
@@ -272,6 +292,7 @@ def command(
     mirror: str | None,
     upstream: str | None,
     certs_dir: Path,
+    containerd_dir: Path | None,
     remove: bool,
     check: bool,
 ) -> None:
@@ -288,7 +309,8 @@ def command(
     if not mirror and not remove:
         raise click.UsageError("--mirror is needed, or --remove")
     configure("text")
-    asked = Asked(name, host, certs_dir, None if remove or not mirror else hosts_toml(name, mirror, upstream or ""))
+    wanted = None if remove or not mirror else hosts_toml(name, mirror, upstream or "")
+    asked = Asked(name, host, certs_dir, wanted, containerd_dir)
     if not check:
         stay(asked)
     try:

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from jobs.mirrors.containerd import CERTS
 from jobs.mirrors.manifests import DAEMON_SETS
-from jobs.mirrors.mirror import CERTS
 from jobs.mirrors.observed_resources import Object
 
 _REMOVE = "--remove"

@@ -198,6 +198,7 @@ class VolumeMount(_Part, frozen=True):
     name: str
     mount_path: str
     sub_path: str | None = None
+    read_only: bool | None = None
 
 
 class Container(_Part, frozen=True):

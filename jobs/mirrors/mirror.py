@@ -18,6 +18,8 @@ from msgspec import Struct, structs
 
 from jobs import __version__
 from jobs.kit import stamps
+from jobs.mirrors.containerd import CERTS
+from jobs.mirrors.containerd import FOLDER as CONTAINERD
 from jobs.mirrors.manifests import (
     Capabilities,
     Claim,
@@ -84,7 +86,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _PINNED = re.compile(r"[^@]*(:(?!latest$)[^:/@]+|@[^@]+)")
 _NOBODY = 65532
 _CACHE = "/var/lib/registry"
-CERTS = "/etc/containerd/certs.d"  # https://github.com/containerd/containerd/blob/main/docs/hosts.md
+_NODE_CONTAINERD = "/node/etc/containerd"  # where a pod sees the node's configuration of containerd
 _EVERYTHING = (Toleration(operator="Exists"),)
 # Storage of the node is for logs alone: the cache is a claim's, the root read-only. Of a container kubelet keeps five
 # files of 10 MiB, of 50 MiB in some managed clusters, and a registry logs each request.
@@ -223,7 +225,7 @@ class Mirror:
             seccomp_profile=SeccompProfile(type="RuntimeDefault"),
         )
         cache = Volume(name="cache", persistent_volume_claim=ClaimVolume(claim_name=self.claim.metadata.name))
-        return _pod(container, cache, security)
+        return _pod(container, (cache,), security)
 
     def _registry_env(self) -> tuple[Env, ...]:
         """Return the registry's settings: https://distribution.github.io/distribution/about/configuration/ ."""
@@ -263,6 +265,7 @@ class Mirror:
         ]
         if self.spec.fallback == "Upstream":
             args.append(f"--upstream=https://{self.spec.upstream}")
+        args.append(f"--containerd-dir={_NODE_CONTAINERD}")
         # Of a host with a port containerd reads one of two folders, so both must be seen before one is written.
         mount = VolumeMount(name="certs", mount_path=CERTS)
         if ":" not in self.spec.host:
@@ -280,14 +283,17 @@ class Mirror:
             ),
             resources=ResourceAmounts(requests=_NODE_REQUESTS, limits=_NODE_LIMITS),
             security_context=_SECURITY,
-            volume_mounts=(mount,),
+            volume_mounts=(mount, VolumeMount(name="containerd", mount_path=_NODE_CONTAINERD, read_only=True)),
         )
         security = PodSecurityContext(  # the folder is root's
             run_as_user=0, run_as_group=0, seccomp_profile=SeccompProfile(type="RuntimeDefault")
         )
         certs = Volume(name="certs", host_path=HostPath(path=CERTS, type="DirectoryOrCreate"))
+        # Not its file: a runtime creates a folder where a file to mount is not there.
+        configuration = Volume(name="containerd", host_path=HostPath(path=CONTAINERD, type="DirectoryOrCreate"))
+        pod = _pod(container, (certs, configuration), security)
         asked = self.spec.tolerations
-        return structs.replace(_pod(container, certs, security), tolerations=_EVERYTHING if asked is None else asked)
+        return structs.replace(pod, tolerations=_EVERYTHING if asked is None else asked)
 
     def _template(self, component: str, pod: PodSpec, more: Mapping[str, str]) -> PodTemplate:
         labels = {"app.kubernetes.io/name": "registry-mirror", **self._selects(component)}
@@ -327,7 +333,7 @@ _SECURITY = SecurityContext(
 )
 
 
-def _pod(container: Container, volume: Volume, security: PodSecurityContext) -> PodSpec:
+def _pod(container: Container, volumes: tuple[Volume, ...], security: PodSecurityContext) -> PodSpec:
     return PodSpec(
         automount_service_account_token=False,
         enable_service_links=False,
@@ -335,5 +341,5 @@ def _pod(container: Container, volume: Volume, security: PodSecurityContext) -> 
         node_selector={"kubernetes.io/os": "linux"},
         security_context=security,
         containers=(container,),
-        volumes=(volume,),
+        volumes=volumes,
     )

@@ -9,7 +9,7 @@ import base64
 import json
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -493,6 +493,23 @@ def node_pod(path: str) -> Object:
     return pod_spec(container={"volumeMounts": [mount]}, volumes=[certs])
 
 
+CONTAINERD = "/etc/containerd"
+
+
+def reading_containerd(
+    path: str = CONTAINERD, mounts: Sequence[Object] = ({"readOnly": True},), **fields: Any
+) -> Object:
+    """A pod with the configuration of containerd; the first of several mounts is read-only."""
+    first = {"name": "containerd", "mountPath": "/a", "readOnly": True}
+    mounted = [{**(first if number == 0 else {"name": "containerd"}), **each} for number, each in enumerate(mounts)]
+    volume = {"name": "containerd", "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
+    return pod_spec(container={"volumeMounts": mounted}, volumes=[volume], **fields)
+
+
+def writing() -> Object:
+    return {**starting(), "volumeMounts": [{"name": "containerd", "mountPath": "/a"}]}
+
+
 def mounting(volume: Object) -> Object:
     return pod_spec(volumes=[{"name": "v", **volume}])
 
@@ -508,7 +525,14 @@ ELSEWHERE = {"port": 10250, "host": "10.0.0.1"}
 PRIVILEGED = {"allowPrivilegeEscalation": True, "privileged": True}
 REFUSED_PODS: Mapping[str, tuple[str, Object]] = {
     "mount the node": ("mirror-nodes", node_pod("/")),
-    "mount another folder of containerd": ("mirror-nodes", node_pod("/etc/containerd")),
+    "mount another folder of containerd": ("mirror-nodes", node_pod("/etc/containerd/conf.d")),
+    "mount the state of containerd": ("mirror-nodes", node_pod("/run/containerd")),
+    "write the configuration of containerd": ("mirror-nodes", node_pod(CONTAINERD)),
+    "write it by a second mount": ("mirror-nodes", reading_containerd(mounts=[{}, {"mountPath": "/b"}])),
+    "write it at the start": ("mirror-nodes", reading_containerd(initContainers=[writing()])),
+    "write it by another name": ("mirror-nodes", reading_containerd(path=f"{CONTAINERD}/")),
+    "write what is in it": ("mirror-nodes", reading_containerd(mounts=[{"readOnly": False, "subPath": "conf.d"}])),
+    "read the configuration of containerd next to a registry": ("mirrors", reading_containerd()),
     "mount what a pod may have linked": ("mirror-nodes", node_pod(f"{CERTS}/docker.io")),
     "mount the node's certificates next to a registry": ("mirrors", node_pod(CERTS)),
     "use the network of the node": ("mirror-nodes", pod_spec(hostNetwork=True)),
@@ -587,6 +611,7 @@ ANSWERS = {"httpGet": {"port": 80}}
 CONFINED = {"seccompProfile": {"type": "RuntimeDefault"}, "appArmorProfile": {"type": "RuntimeDefault"}}
 ALLOWED_PODS = {
     "a folder of the node": ("mirror-nodes", node_pod(CERTS)),
+    "the configuration of containerd": ("mirror-nodes", reading_containerd()),
     "a claim": ("mirrors", mounting({"persistentVolumeClaim": {"claimName": "cache"}})),
     "a ConfigMap": ("mirror-nodes", mounting({"configMap": {"name": "settings"}})),
     "a Secret": ("mirrors", mounting({"secret": {"secretName": "login"}})),

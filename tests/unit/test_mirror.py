@@ -14,7 +14,8 @@ from jobs.kit import stamps
 from jobs.kit.custom_resources import Broken, Head
 from jobs.kit.model import ObjectKey
 from jobs.kit.schema import schema_problems
-from jobs.mirrors.mirror import CERTS, NAME, Mirror, is_pinned, name_problem
+from jobs.mirrors.containerd import CERTS
+from jobs.mirrors.mirror import NAME, Mirror, is_pinned, name_problem
 from jobs.mirrors.registry_mirrors import RegistryMirror, parse_registry_mirror
 
 PINNED = f"registry@sha256:{64 * 'a'}"
@@ -48,13 +49,14 @@ def test_a_registry_is_known_by_its_host(given: str, upstream: str, host: str) -
     assert env(made)["REGISTRY_PROXY_REMOTEURL"] == f"https://{upstream}"
     args = made.daemon_set.spec.template.spec.containers[0].args
     mirror_args = (f"--host={host}", "--mirror=http://10.0.0.7:5000", f"--upstream=https://{upstream}")
-    assert args == ("mirror-node", "--name=m", *mirror_args)
+    assert args == ("mirror-node", "--name=m", *mirror_args, "--containerd-dir=/node/etc/containerd")
 
 
 def test_nodes_without_a_fallback_are_told_of_no_upstream() -> None:
     args = mirror(fallback="None").daemon_set.spec.template.spec.containers[0].args
 
-    assert args == ("mirror-node", "--name=m", "--host=quay.io", "--mirror=http://10.0.0.7:5000")
+    mirror_args = ("--host=quay.io", "--mirror=http://10.0.0.7:5000")
+    assert args == ("mirror-node", "--name=m", *mirror_args, "--containerd-dir=/node/etc/containerd")
 
 
 def test_a_registry_serves_no_profiles_whatever_the_configuration_of_its_image_is() -> None:
@@ -83,8 +85,13 @@ def test_a_pod_on_a_node_mounts_no_more_than_it_writes(upstream: str, mount: dic
     pod = mirror(upstream).daemon_set.document()["spec"]["template"]["spec"]
     (container,) = pod["containers"]
 
-    assert pod["volumes"] == [{"name": "certs", "hostPath": {"path": CERTS, "type": "DirectoryOrCreate"}}]
-    assert container["volumeMounts"] == [{"name": "certs", **mount}]
+    assert pod["volumes"] == [
+        {"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
+        for name, path in (("certs", CERTS), ("containerd", "/etc/containerd"))
+    ]
+    configuration = {"name": "containerd", "mountPath": "/node/etc/containerd", "readOnly": True}
+    assert container["volumeMounts"] == [{"name": "certs", **mount}, configuration]
+    assert "--containerd-dir=/node/etc/containerd" in container["args"]
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,

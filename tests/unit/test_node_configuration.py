@@ -1,0 +1,220 @@
+"""Whether mirror-node finds that containerd reads what it writes, by configurations of containerd."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from jobs.__main__ import chores
+from tests.unit.test_mirror_node import ASKED, REMOVE, certs, path, put, running
+
+pytest.importorskip("tomllib", reason="Python reads TOML since 3.11")
+__all__ = ["certs", "path"]  # fixtures
+
+UNUSED = "pulls do not use the mirror"
+CRI, IMAGES = 'plugins."io.containerd.grpc.v1.cri"', 'plugins."io.containerd.cri.v1.images"'
+READS = 'config_path = "/etc/containerd/certs.d"'
+LIST = 'config_path = "/etc/containerd/certs.d:/etc/docker/certs.d"'
+
+
+def of(version: int, registry: str = "", images: str = "", table: str = "") -> str:
+    """A configuration of containerd, with these settings for the registry and for images."""
+    table = table or {1: "plugins.cri", 2: CRI}.get(version, IMAGES)
+    return f"version = {version}\n[{table}]\n{images}\n[{table}.registry]\n{registry}\n"
+
+
+READ = {
+    "version 1": of(1, READS),
+    "no version": of(1, READS).removeprefix("version = 1"),
+    "version 2": of(2, READS),
+    "version 3": of(3, READS),
+    "version 4": of(4, READS),
+    "a slash at the end": of(2, 'config_path = "/etc/containerd/certs.d/"'),
+    "logins next to it": of(2, f'{READS}\n[{CRI}.registry.configs."quay.io".auth]\nusername = "a"'),
+    "a list that is not pulled by the transfer service": of(3, LIST, "use_local_image_pull = true"),
+    "a list, and layers are discarded": of(3, LIST, "discard_unpacked_layers = true"),
+    "a list, and other concurrency": of(3, LIST, "max_concurrent_downloads = 10"),
+    "the setting of ctr elsewhere": of(3, READS) + '[plugins."io.containerd.transfer.v1.local"]\nconfig_path = "/x"',
+}
+# What one version of containerd reads and another does not is no problem: nobody knows.
+UNKNOWN = {
+    "no configuration": None,
+    "nothing in version 3, which has a default since 2.2": of(3),
+    "empty in version 3": of(3, 'config_path = ""'),
+    "nothing in version 2 without the transfer service": of(2, "", "[x]\n").replace(
+        "[x]\n", f"[{CRI}.containerd]\ndiscard_unpacked_layers = true"
+    ),
+    "a list in version 2": of(2, LIST),
+    "the table of version 3 in version 2": of(2, READS, table=IMAGES),
+    "the table of version 2 in version 1": of(1, READS, table=CRI),
+    "not TOML": "version =",
+    "not text": b"\xff\xfe",
+    "deep": f"a = {'[' * 5000}{']' * 5000}",
+    "large": of(2, READS) + "#" * 300_000,
+    "imports from elsewhere": 'imports = ["/opt/containerd/*.toml"]\n' + of(2),
+    "imports from above": 'imports = ["../containerd.toml"]\n' + of(2),
+    "an import that is not there": 'imports = ["other.toml"]\n' + of(2),
+    "a version that is text": 'version = "2"',
+}
+NOT_READ = {
+    "nothing in version 1": (of(1), "config_path is not set"),
+    "nothing in version 2": (of(2), "config_path is not set"),
+    "an empty file": ("", "config_path is not set"),
+    "empty in version 2": (of(2, 'config_path = ""'), "config_path is not set"),
+    "another folder": (of(2, 'config_path = "/etc/docker/certs.d"'), "config_path is /etc/docker/certs.d"),
+    "other folders": (of(2, 'config_path = "/a:/etc/containerd/certs.d.old"'), "config_path is /a:"),
+    "a list": (of(3, LIST), "reads as one folder"),
+    "a list of one": (of(3, 'config_path = "/etc/containerd/certs.d:"'), "reads as one folder"),
+    "mirrors": (of(2, f'[{CRI}.registry.mirrors."docker.io"]\nendpoint = ["https://a"]'), "registry.mirrors is set"),
+    "mirrors next to it": (of(3, f'{READS}\n[{IMAGES}.registry.mirrors."a"]\nendpoint = []'), "registry.mirrors"),
+    "mirrors in version 3": (of(3, f'[{IMAGES}.registry.mirrors."a"]\nendpoint = []'), "registry.mirrors is set"),
+    "a table that is a value": ("version = 2\nplugins = 1", "config_path is not set"),
+}
+
+
+@pytest.fixture
+def containerd(tmp_path: Path, path: Path) -> Path:
+    """Where the node's /etc/containerd is mounted, and a hosts.toml that is as it should be."""
+    folder = tmp_path / "containerd"
+    folder.mkdir()
+    return folder
+
+
+def check(certs: Path, containerd: Path, *asked: str) -> Result:
+    words = [*(asked or ASKED), f"--certs-dir={certs}", f"--containerd-dir={containerd}", "--check"]
+    return CliRunner().invoke(chores, ["mirror-node", *words])
+
+
+def written(certs: Path, containerd: Path) -> list[str]:
+    """Have the command write the file; gives what it says."""
+    with running(certs, [*ASKED, f"--containerd-dir={containerd}"]) as process:
+        process.look()
+        process.look()
+        return process.end()
+
+
+def configured(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+@pytest.mark.parametrize("what", READ)
+def test_a_configuration_that_reads_the_folder_is_right(certs: Path, containerd: Path, what: str) -> None:
+    configured(containerd, {"config.toml": READ[what]})
+
+    assert len(written(certs, containerd)) == 1
+    assert (check(certs, containerd).exit_code, check(certs, containerd).output) == (0, "")
+
+
+@pytest.mark.parametrize("what", UNKNOWN)
+def test_what_only_containerd_knows_is_no_problem_and_is_said_once(certs: Path, containerd: Path, what: str) -> None:
+    content = UNKNOWN[what]
+    configured(containerd, {"config.toml": content} if content is not None else {})
+
+    unknown, wrote = written(certs, containerd)
+    assert unknown.startswith("not known whether pulls use the mirror: ")
+    assert wrote.endswith("is not there: wrote it")
+    assert (check(certs, containerd).exit_code, check(certs, containerd).output) == (0, "")
+
+
+@pytest.mark.parametrize("what", NOT_READ)
+def test_a_configuration_that_does_not_read_the_folder_is_a_problem_and_the_file_is_written(
+    certs: Path, containerd: Path, path: Path, what: str
+) -> None:
+    content, why = NOT_READ[what]
+    configured(containerd, {"config.toml": content})
+
+    wrote, warning = written(certs, containerd)
+    assert wrote.endswith("is not there: wrote it")
+    assert UNUSED in warning and why in warning
+    assert path.exists()
+    checked = check(certs, containerd)
+    assert checked.exit_code == 1
+    assert UNUSED in checked.output and why in checked.output
+
+
+def test_nodes_forget_a_mirror_whatever_containerd_reads(certs: Path, containerd: Path) -> None:
+    configured(containerd, {"config.toml": of(2)})
+    assert check(certs, containerd, *REMOVE).exit_code == 0
+
+
+def test_a_corrected_configuration_needs_no_restart_of_the_pod(certs: Path, containerd: Path) -> None:
+    configured(containerd, {"config.toml": of(2)})
+    with running(certs, [*ASKED, f"--containerd-dir={containerd}"]) as process:
+        process.look()
+        assert check(certs, containerd).exit_code == 1
+        put(containerd / "config.toml", of(2, READS))
+        process.look()
+        assert check(certs, containerd).exit_code == 0
+
+
+IMPORTS = 'imports = ["/etc/containerd/conf.d/*.toml", "more.toml"]\n'
+# Files by name, and how the command ends: the later one overrules the earlier.
+IMPORTED: dict[str, tuple[dict[str, str], int]] = {
+    "sets it": ({"config.toml": IMPORTS + of(2), "conf.d/a.toml": of(2, READS), "more.toml": ""}, 0),
+    "sets it last": (
+        {"config.toml": IMPORTS + of(2), "conf.d/a.toml": of(2, 'config_path = "/a"'), "more.toml": of(2, READS)},
+        0,
+    ),
+    "sets another": (
+        {"config.toml": IMPORTS + of(2, READS), "conf.d/b.toml": of(2, 'config_path = "/b"'), "more.toml": ""},
+        1,
+    ),
+    # containerd 1 loses config_path by this, containerd 2 does not.
+    "sets something else of the table": (
+        {
+            "config.toml": IMPORTS + of(2, READS),
+            "conf.d/nvidia.toml": of(2, "", "sandbox_image = 'a'"),
+            "more.toml": "",
+        },
+        0,
+    ),
+    "sets something else of version 3": (
+        {"config.toml": IMPORTS + of(3, 'config_path = "/a"'), "conf.d/a.toml": of(3, "", "a = 1"), "more.toml": ""},
+        1,
+    ),
+    "is of another version": ({"config.toml": IMPORTS + of(2), "conf.d/a.toml": of(3), "more.toml": ""}, 0),
+    "imports the first": ({"config.toml": IMPORTS + of(2), "more.toml": 'imports = ["config.toml"]'}, 1),
+    "is in no folder": ({"config.toml": IMPORTS + of(2), "more.toml": ""}, 1),
+    "is there too often": (
+        {"config.toml": IMPORTS + of(2), "more.toml": "", **{f"conf.d/{number}.toml": "" for number in range(40)}},
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", IMPORTED)
+def test_an_imported_file(certs: Path, containerd: Path, what: str) -> None:
+    files, expected = IMPORTED[what]
+    configured(containerd, files)
+    written(certs, containerd)
+
+    assert check(certs, containerd).exit_code == expected
+
+
+@pytest.mark.parametrize("what", ["link", "link to elsewhere", "folder", "fifo", "linked folder"])
+def test_only_a_plain_file_of_the_folder_is_read(certs: Path, containerd: Path, tmp_path: Path, what: str) -> None:
+    elsewhere = tmp_path / "elsewhere" / "config.toml"
+    put(elsewhere, of(2))
+    configured(containerd, {"other.toml": of(2), "config.toml": 'imports = ["x/config.toml"]\n' + of(2)})
+    config = containerd / "config.toml"
+    if what == "linked folder":
+        (containerd / "x").symlink_to(elsewhere.parent)
+    else:
+        config.unlink()
+        make: dict[str, Callable[[], None]] = {
+            "link": lambda: config.symlink_to("other.toml"),
+            "link to elsewhere": lambda: config.symlink_to(elsewhere),
+            "folder": config.mkdir,
+            "fifo": lambda: os.mkfifo(config),
+        }
+        make[what]()
+
+    unknown, _ = written(certs, containerd)
+    assert unknown.startswith("not known whether pulls use the mirror: ")
+    assert check(certs, containerd).exit_code == 0
