@@ -29,7 +29,8 @@ _KEYED_VERSION = 2
 class Baseline(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Fingerprints by reference, the uid of the workload that they are of, and when this job last rolled that.
 
-    `key` is the id of the key of the fingerprints of Secrets; empty where the workload uses none.
+    `key` is the id of the key of the fingerprints of Secrets; empty where the workload uses none. `early` is how many
+    rolls up to the last one replaced a rollout that was blocked.
     """
 
     version: int
@@ -37,6 +38,7 @@ class Baseline(Struct, frozen=True, rename="camel", omit_defaults=True):
     sources: Mapping[str, str]
     key: str = ""
     rolled_at: Annotated[datetime, Meta(tz=True)] | None = None
+    early: Annotated[int, Meta(ge=0)] = 0
 
     def encode(self) -> str:
         """Return the annotation's value, always the same for the same baseline."""
@@ -47,10 +49,10 @@ class Baseline(Struct, frozen=True, rename="camel", omit_defaults=True):
         return [name for name in sorted(now) if self.sources.get(name) != now[name]]
 
 
-def of(uid: str, sources: Mapping[str, str], key: str, rolled_at: datetime | None = None) -> Baseline:
+def of(uid: str, sources: Mapping[str, str], key: str, rolled_at: datetime | None = None, early: int = 0) -> Baseline:
     """Return a baseline of today's version; times have whole seconds."""
     version = _KEYED_VERSION if key else _VERSION
-    return Baseline(version, uid, sources, key, rolled_at.replace(microsecond=0) if rolled_at else None)
+    return Baseline(version, uid, sources, key, rolled_at.replace(microsecond=0) if rolled_at else None, early)
 
 
 def parse(text: str, uid: str) -> Baseline | None:

@@ -118,6 +118,6 @@ def _fingerprint(digests: Mapping[str, str]) -> str:
 def missing(reference: Reference, found: Source | None) -> str:
     """Return what pods need of the source and is not there, or nothing."""
     if found is None:
-        return f"{reference} is not there" if reference.required else ""
+        return f"{reference} is not there, create it" if reference.required else ""
     absent = [key for key in reference.required_keys if key not in found.digests]
-    return f"{reference} has no key {', '.join(absent)}" if absent else ""
+    return f"{reference} has no key {', '.join(absent)}, add it" if absent else ""

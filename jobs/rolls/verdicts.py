@@ -22,6 +22,7 @@ from jobs.rolls.seen import Seen, Settings
 from jobs.rolls.sources import Source, fingerprint, missing
 from jobs.rolls.workloads import Workload
 
+_MOST_DOUBLINGS = 6
 _TEMPLATE_FIELD = f"spec.template.metadata.annotations[{ROLLED}]"
 
 
@@ -127,15 +128,35 @@ def _judge(
     actual = {each.used: fingerprint(each, source) for each, source in readable.items()}
     before = baseline.parse(workload.baseline, workload.uid)
     if before is None or before.key != key_id or before.sources.keys() != actual.keys():
-        rolled_at = before.rolled_at if before else None
-        return _adopted(workload, before, baseline.of(workload.uid, actual, key_id, rolled_at))
+        rolled_at, early = (before.rolled_at, before.early) if before else (None, 0)
+        return _adopted(workload, before, baseline.of(workload.uid, actual, key_id, rolled_at, early))
     changed = [each for each in readable if each.used in before.changed(actual)]
     if not changed:
-        return None
+        return _stuck(workload, before, settings, now)
     what = f"{', '.join(map(str, changed))} changed"
-    if why := workload.hold or _too_soon({each: readable[each] for each in changed}, before, settings, now):
-        return _finding("held", key, f"{what}, but {why}")
-    return _rolled(workload, what, before, baseline.of(workload.uid, actual, key_id, now))
+    if workload.hold:
+        return _finding("held", key, f"{what}, but {workload.hold}")
+    way_out = f"; {_way_out(workload)}" if workload.is_blocked and workload.in_the_way else ""
+    if why := _too_soon(workload, {each: readable[each] for each in changed}, before, settings, now):
+        return _finding("held", key, f"{what}, but {why}{way_out}")
+    if workload.is_blocked:
+        what = f"{what}, and pods are not available{way_out}"
+    early = before.early + 1 if workload.is_blocked else 0
+    return _rolled(workload, what, before, baseline.of(workload.uid, actual, key_id, now, early))
+
+
+def _stuck(workload: Workload, before: Baseline, settings: Settings, now: datetime) -> Finding | None:
+    """Return that pods of a StatefulSet do not get the template of its last roll, if they do not."""
+    if workload.hold or not (workload.in_the_way and workload.is_outdated and workload.progress):
+        return None
+    if before.rolled_at is None or _is_within(settings.settle, now - before.rolled_at):
+        return None
+    return _finding("blocked", workload.key, f"a rollout is in progress, {workload.progress}: {_way_out(workload)}")
+
+
+def _way_out(workload: Workload) -> str:
+    pod, namespace = workload.in_the_way, workload.key.namespace
+    return f"if pod {pod} does not become ready, no roll replaces it: run kubectl delete pod {pod} -n {namespace}"
 
 
 def _adopted(workload: Workload, before: Baseline | None, after: Baseline) -> Finding:
@@ -152,14 +173,34 @@ def _why_adopted(before: Baseline | None, after: Baseline) -> str:
     return "its baseline was made with another key"
 
 
-def _too_soon(changed: Mapping[Reference, Source | None], before: Baseline, settings: Settings, now: datetime) -> str:
-    """Return why to wait for more changes, or for the last roll to show what it did."""
+def _too_soon(
+    workload: Workload, changed: Mapping[Reference, Source | None], before: Baseline, settings: Settings, now: datetime
+) -> str:
+    """Return why to wait for a rollout, for more changes, or for what the last roll does; and what ends the wait."""
+    if workload.progress and not workload.is_blocked:
+        return f"a rollout is in progress, {workload.progress}: see {workload.run('rollout status')}"
     for reference, source in changed.items():
         if source and source.changed and _is_within(settings.settle, now - source.changed):
-            return f"{reference} changed {_ago(now - source.changed)}, and it may change more (--settle)"
-    if before.rolled_at and _is_within(settings.cool_down, now - before.rolled_at):
-        return f"it was rolled {_ago(now - before.rolled_at)} (--cool-down)"
+            until = f"a run rolls it {_span(settings.settle)} after the last change (--settle)"
+            return f"{reference} changed {_ago(now - source.changed)}, and it may change more: {until}"
+    wait = _wait(workload, before, settings.cool_down)
+    if before.rolled_at and _is_within(wait, now - before.rolled_at):
+        until = f"a run rolls it {_span(wait)} after that (--cool-down)"
+        return f"it was rolled {_ago(now - before.rolled_at)}: {until}"
     return ""
+
+
+def _wait(workload: Workload, before: Baseline, cool_down: timedelta) -> timedelta:
+    """Return how long after its last roll a workload may be rolled again.
+
+    The first change after a rollout got blocked is likely the fix, and its pods are of no use to anybody. If the pods
+    are blocked again they may only be slow to start, so the wait doubles until a rollout can end.
+    """
+    if not workload.is_blocked:
+        return cool_down
+    if not before.early:
+        return timedelta()
+    return cool_down * 2 ** min(before.early - 1, _MOST_DOUBLINGS) if workload.progress else cool_down
 
 
 def _is_within(limit: timedelta, age: timedelta) -> bool:
@@ -168,8 +209,12 @@ def _is_within(limit: timedelta, age: timedelta) -> bool:
 
 
 def _ago(age: timedelta) -> str:
+    return f"{_span(age)} ago"
+
+
+def _span(age: timedelta) -> str:
     seconds = max(0, int(age.total_seconds()))
-    return f"{seconds} s ago" if seconds < 120 else f"{seconds // 60} min ago"
+    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
 
 
 def _rolled(workload: Workload, what: str, before: Baseline, after: Baseline) -> Finding:

@@ -16,6 +16,7 @@ from jobs.rolls.references import PodSpec, Reference, references
 _MOST_REFERENCES_BYTES = 16 << 10
 _MOST_BASELINE_BYTES = 64 << 10
 _LONGEST_MARK = 64
+_FAILED = "ProgressDeadlineExceeded"
 
 DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
 STATEFUL_SETS = Resource("apps/v1", "StatefulSet", "statefulsets")
@@ -24,7 +25,12 @@ KINDS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS)
 
 
 class Workload(Struct, frozen=True):
-    """A workload that opted in. `mark` is that of its pod template; `hold` says why it cannot be rolled just now."""
+    """A workload that opted in. `mark` is that of its pod template.
+
+    `hold` is why it cannot be rolled at all just now. `progress` is how far a rollout is; `is_blocked`: it may never
+    end, or no pod is available. `in_the_way` is the pod of a StatefulSet that its controller does not replace;
+    `is_outdated`: that pod is of an older template.
+    """
 
     key: ObjectKey
     uid: str
@@ -33,7 +39,20 @@ class Workload(Struct, frozen=True):
     mark: str
     references: tuple[Reference, ...]
     hold: str
+    progress: str
+    is_blocked: bool
+    in_the_way: str
+    is_outdated: bool
     terminating: bool
+
+    def run(self, command: str, *arguments: str) -> str:
+        """Return the kubectl command for this workload."""
+        return kubectl(self.key, command, *arguments)
+
+
+def kubectl(key: ObjectKey, command: str, *arguments: str) -> str:
+    """Return the kubectl command for an object."""
+    return " ".join((f"kubectl {command} {key.kind.lower()}/{key.name} -n {key.namespace}", *arguments))
 
 
 class _Metadata(Struct, rename="camel"):
@@ -62,11 +81,17 @@ class _UpdateStrategy(Struct, rename="camel"):
     rolling_update: _RollingUpdate | None = None
 
 
+class _Ordinals(Struct):
+    start: int = 0
+
+
 class _Spec(Struct, rename="camel"):
     template: _Template
     replicas: int | None = None
     paused: bool | None = None
     update_strategy: _UpdateStrategy = msgspec.field(default_factory=_UpdateStrategy)
+    pod_management_policy: str = ""
+    ordinals: _Ordinals | None = None
 
 
 class _Condition(Struct):
@@ -80,10 +105,14 @@ class _Status(Struct, rename="camel"):
     replicas: int = 0
     updated_replicas: int = 0
     available_replicas: int = 0
+    unavailable_replicas: int = 0
+    current_replicas: int = 0
     current_revision: str = ""
     update_revision: str = ""
     desired_number_scheduled: int = 0
     updated_number_scheduled: int = 0
+    number_available: int = 0
+    number_unavailable: int = 0
 
 
 class _Document(Struct):
@@ -103,6 +132,8 @@ def workload(key: ObjectKey, body: bytes) -> Workload:
             f"it names ConfigMaps, Secrets and keys by {size >> 10} KiB, more than a baseline holds"
         )
     before = (metadata.annotations or {}).get(BASELINE, "")
+    status = document.status
+    progress = _PROGRESS[key.kind](document.spec, status)
     return Workload(
         key,
         metadata.uid,
@@ -110,24 +141,31 @@ def workload(key: ObjectKey, body: bytes) -> Workload:
         before if len(before) <= _MOST_BASELINE_BYTES else "",
         marks.get(ROLLED, "")[:_LONGEST_MARK],
         uses,
-        _hold(key.kind, document),
+        _hold(key, document),
+        progress,
+        _BLOCKED[key.kind](document.spec, status, progress),
+        _in_the_way(key.name, document.spec, status) if key.kind == STATEFUL_SETS.kind else "",
+        _is_outdated(document.spec, status),
         metadata.deletion_timestamp is not None,
     )
 
 
-def _hold(kind: str, document: _Document) -> str:
-    """Return why the workload cannot be rolled just now, or nothing."""
+def _hold(key: ObjectKey, document: _Document) -> str:
+    """Return why the workload cannot be rolled just now and what ends that, or nothing."""
     spec = document.spec
     if spec.paused:
-        return "it is paused"
+        return f"it is paused: run {kubectl(key, 'rollout resume')}"
     if spec.update_strategy.type == "OnDelete":
-        return "its update strategy is OnDelete: pods change when somebody deletes them"
+        forget = kubectl(key, "annotate", f"{BASELINE}-")
+        return f"its update strategy is OnDelete: delete its pods, then run {forget}"
     if _partition(spec) and _partition(spec) >= _replicas(spec):
-        return f"partition {_partition(spec)} of its update strategy keeps all its pods as they are"
+        patch = """-p '{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}'"""
+        why = f"partition {_partition(spec)} of its update strategy keeps all its pods as they are"
+        return f"{why}: run {kubectl(key, 'patch', patch)}"
     if document.status.observed_generation < document.metadata.generation:
-        return "a rollout is in progress: its controller has not seen the latest change yet"
-    progress = _PROGRESS[kind](spec, document.status)
-    return f"a rollout is in progress: {progress}" if progress else ""
+        seen = kubectl(key, "rollout status")
+        return f"a rollout is in progress, its controller has not seen the latest change yet: see {seen}"
+    return ""
 
 
 # As `kubectl rollout status` has it (k8s.io/kubectl/pkg/polymorphichelpers/rollout_status.go), but for pods that are
@@ -135,10 +173,9 @@ def _hold(kind: str, document: _Document) -> str:
 
 
 def _deployment(spec: _Spec, status: _Status) -> str:
-    reasons = {each.type: each.reason for each in status.conditions or ()}
-    if reasons.get("Progressing") == "ProgressDeadlineExceeded":
+    over, wanted = _progressing(status) == "NewReplicaSetAvailable", _replicas(spec)
+    if _progressing(status) == _FAILED:
         return ""
-    over, wanted = reasons.get("Progressing") == "NewReplicaSetAvailable", _replicas(spec)
     if status.updated_replicas < wanted and not over:
         return f"{status.updated_replicas} of {wanted} pods are new"
     if status.replicas > status.updated_replicas:
@@ -146,6 +183,11 @@ def _deployment(spec: _Spec, status: _Status) -> str:
     if status.available_replicas < status.updated_replicas and not over:
         return f"{status.available_replicas} of {status.updated_replicas} new pods are available"
     return ""
+
+
+def _progressing(status: _Status) -> str:
+    """Return the reason of a Deployment's condition Progressing."""
+    return next((each.reason for each in status.conditions or () if each.type == "Progressing"), "")
 
 
 def _stateful_set(spec: _Spec, status: _Status) -> str:
@@ -176,3 +218,55 @@ def _daemon_set(_spec: _Spec, status: _Status) -> str:
 
 
 _PROGRESS = {DEPLOYMENTS.kind: _deployment, STATEFUL_SETS.kind: _stateful_set, DAEMON_SETS.kind: _daemon_set}
+
+
+# Whether a rollout may never end by itself. No status tells a pod that starts slowly from one that never starts.
+
+
+def _deployment_blocked(spec: _Spec, status: _Status, progress: str) -> bool:
+    """Pods of a surge count too: all that are wanted may be there, and be old."""
+    is_rolling = bool(progress) or _progressing(status) == _FAILED
+    return _blocked(is_rolling and status.unavailable_replicas > 0, _replicas(spec), status.available_replicas)
+
+
+def _stateful_set_blocked(spec: _Spec, status: _Status, progress: str) -> bool:
+    wanted = _replicas(spec)
+    return _blocked(bool(progress) and status.available_replicas < wanted, wanted, status.available_replicas)
+
+
+def _daemon_set_blocked(_spec: _Spec, status: _Status, progress: str) -> bool:
+    is_waiting = bool(progress) and status.number_unavailable > 0
+    return _blocked(is_waiting, status.desired_number_scheduled, status.number_available)
+
+
+def _blocked(is_waiting: bool, wanted: int, available: int) -> bool:
+    return is_waiting or (wanted > 0 and available == 0)
+
+
+_BLOCKED = {
+    DEPLOYMENTS.kind: _deployment_blocked,
+    STATEFUL_SETS.kind: _stateful_set_blocked,
+    DAEMON_SETS.kind: _daemon_set_blocked,
+}
+
+
+def _in_the_way(name: str, spec: _Spec, status: _Status) -> str:
+    """Return the pod that is not available and that no newer template replaces, or nothing.
+
+    It is the last that was made, or the last that was updated: pods are made upwards and updated downwards. The status
+    does not name it if several of one template are there.
+    https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#forced-rollback
+    """
+    wanted = _replicas(spec)
+    if spec.pod_management_policy == "Parallel" or status.available_replicas >= wanted or not status.replicas:
+        return ""
+    place = status.current_replicas if status.replicas >= wanted > 1 else status.replicas - 1
+    if place >= wanted:
+        return f"{name}-N"
+    return f"{name}-{(spec.ordinals.start if spec.ordinals else 0) + place}"
+
+
+def _is_outdated(spec: _Spec, status: _Status) -> bool:
+    """Whether there are pods of a template between the current and the newest, or the first ones did not start."""
+    between = status.replicas - status.current_replicas - status.updated_replicas
+    return between > 0 or (status.updated_replicas == 0 and (status.replicas < _replicas(spec) or _replicas(spec) == 1))

@@ -268,7 +268,7 @@ def test_a_mounted_file_whose_key_is_removed_is_held(api: Api, roll: Run) -> Non
     adopted(api, roll, made)
     api.patch(source, {"data": {"a": None}})
 
-    assert held(api, roll, made) == "new pods would not start: configmap/settings has no key a"
+    assert held(api, roll, made) == "new pods would not start: configmap/settings has no key a, add it"
 
 
 def test_binary_data_rolls_and_other_fields_do_not(api: Api, roll: Run) -> None:
@@ -328,6 +328,8 @@ def test_what_stands_on_workloads_says_nothing_of_secrets(api: Api, roll: Run) -
 
 # holds
 
+REVISIONS = {"currentRevision": "1", "updateRevision": "2"}
+
 
 def held(api: Api, roll: Run, made: Object, *arguments: str) -> str:
     """Run, check that nothing is rolled; gives why."""
@@ -347,7 +349,8 @@ def test_a_paused_deployment_is_held(api: Api, roll: Run) -> None:
     settle(api, made)
     changed(api, source)
 
-    assert held(api, roll, made) == "configmap/settings changed, but it is paused"
+    resume = f"kubectl rollout resume deployment/web -n {space}"
+    assert held(api, roll, made) == f"configmap/settings changed, but it is paused: run {resume}"
 
     api.patch(made, {"spec": {"paused": None}})
     settle(api, made)
@@ -362,27 +365,117 @@ def test_pods_that_somebody_deletes_are_theirs(api: Api, roll: Run, kind: str) -
     adopted(api, roll, made)
     changed(api, source)
 
-    assert "its update strategy is OnDelete" in held(api, roll, made)
+    why = held(api, roll, made)
+
+    forget = f"annotate {kind.lower()}/web -n {space} {BASELINE}-"
+    assert why.endswith(f"its update strategy is OnDelete: delete its pods, then run kubectl {forget}")
+    api.patch(made, {"metadata": {"annotations": {BASELINE: None}}})
+    assert [roll().summary, roll().summary] == [{"annotated": 1}, {"unchanged": 1}]
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])  # without nodes a DaemonSet has no rollout
-def test_a_rollout_in_progress_is_waited_for(api: Api, roll: Run, kind: str) -> None:
+@pytest.mark.parametrize("api", ["sandbox"], indirect=True)  # without nodes no pod is available
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("Deployment", {"replicas": 2, "updatedReplicas": 1, "availableReplicas": 2}),
+        ("StatefulSet", {"replicas": 2, "updatedReplicas": 1, "availableReplicas": 2, **REVISIONS}),
+        ("DaemonSet", {"desiredNumberScheduled": 2, "updatedNumberScheduled": 1, "numberAvailable": 2}),
+    ],
+)
+def test_a_rollout_whose_pods_are_available_is_waited_for(api: Api, roll: Run, kind: str, status: Object) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     made = api.create(workload(space, kind=kind))
     adopted(api, roll, made)
-    api.patch(made, {"spec": {"replicas": 2, "template": {"metadata": {"labels": {"app": "web", "new": "yes"}}}}})
-    wait_for(lambda: _begun(api, made), "the rollout to begin")
+    if kind != "DaemonSet":
+        api.patch(made, {"spec": {"replicas": 2}})
+    changed(api, source)
+    set_status(api, made, status)
+
+    see = f"kubectl rollout status {kind.lower()}/web -n {space}"
+    assert held(api, roll, made).endswith(f"but a rollout is in progress, 1 of 2 pods are new: see {see}")
+
+
+@pytest.mark.parametrize("api", ["sandbox"], indirect=True)
+def test_a_change_that_its_controller_has_not_seen_is_waited_for(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = api.create(workload(space))
+    adopted(api, roll, made)
+    api.patch(made, {"spec": {"replicas": 2}})
     changed(api, source)
 
-    assert "a rollout is in progress" in held(api, roll, made)
+    see = f"kubectl rollout status deployment/web -n {space}"
+    assert held(api, roll, made).endswith(f"its controller has not seen the latest change yet: see {see}")
 
 
-def _begun(api: Api, made: Object) -> bool:
+def set_status(api: Api, made: Object, status: Object) -> None:
+    """Write a status, as a controller does that has seen the workload as it is."""
     found = api.get(made)
     assert found
-    begun = found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"]
-    return begun or api.kind == "sandbox"
+    patch = {"status": {"observedGeneration": found["metadata"]["generation"], **status}}
+    api.call("PATCH", f"{api.path(made)}/status", patch, headers={"Content-Type": "application/merge-patch+json"})
+
+
+def blocked(api: Api, made: Object) -> None:
+    """Have a rollout that does not end: without nodes the pod does not start."""
+    if api.kind == "sandbox":
+        set_status(api, made, {"replicas": 1, "unavailableReplicas": 1, **REVISIONS})
+
+    def is_blocked() -> bool:
+        found = api.get(made)
+        assert found
+        status = found["status"]
+        return bool(status["observedGeneration"] == found["metadata"]["generation"] and status.get("replicas", 0) > 0)
+
+    wait_for(is_blocked, "the rollout to begin")
+
+
+def rolled_and_blocked(api: Api, roll: Run, kind: str) -> tuple[Object, Object]:
+    """A workload whose config was rolled, and does not let its pod start; and that config."""
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = api.create(workload(space, kind=kind))
+    adopted(api, roll, made)
+    changed(api, source, a="bad")
+    assert roll("--cool-down", "3600").summary == {"restarted": 1}
+    settle(api, made)
+    api.patch(made, {"spec": {"replicas": 1}})
+    blocked(api, made)
+    return made, source
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])  # without nodes a DaemonSet has no rollout
+def test_a_rollout_that_is_blocked_does_not_hold_its_fix(api: Api, roll: Run, kind: str) -> None:
+    made, source = rolled_and_blocked(api, roll, kind)
+    changed(api, source, a="good")
+    assert "(--settle)" in held(api, roll, made, "--settle", "3600", "--cool-down", "3600")
+
+    ran = roll("--cool-down", "3600")
+
+    assert ran.summary == {"restarted": 1}
+    assert reason(ran, "changed").startswith("configmap/settings changed, and pods are not available")
+    blocked(api, made)
+    changed(api, source, a="better")
+    assert "a run rolls it 60 min after that (--cool-down)" in held(api, roll, made, "--cool-down", "3600")
+    assert roll("--cool-down", "0").summary == {"restarted": 1}
+
+
+def test_a_pod_that_a_stateful_set_does_not_replace_is_named_until_it_is_gone(api: Api, roll: Run) -> None:
+    made, source = rolled_and_blocked(api, roll, "StatefulSet")
+    space = made["metadata"]["namespace"]
+    changed(api, source, a="good")
+    remedy = f"if pod web-0 does not become ready, no roll replaces it: run kubectl delete pod web-0 -n {space}"
+
+    assert reason(roll(), "changed").endswith(remedy)
+
+    blocked(api, made)
+    api.mark()
+    ran = roll()
+    assert (ran.exit_code, ran.summary, api.writes()) == (0, {"blocked": 1}, [])
+    assert reason(ran, "blocked").endswith(remedy)
+    assert roll("--check").exit_code == 3
+    assert roll("--settle", "3600").summary == {"unchanged": 1}, "its controller may be at it"
 
 
 @pytest.mark.parametrize("missing", ["object", "key"])
@@ -397,7 +490,7 @@ def test_a_workload_that_would_not_start_is_held(api: Api, roll: Run, missing: s
     else:
         api.patch(source, {"data": {"a": None}})
 
-    why = {"object": "configmap/settings is not there", "key": "configmap/settings has no key a"}
+    why = {"object": "configmap/settings is not there, create it", "key": "configmap/settings has no key a, add it"}
     assert held(api, roll, made) == f"new pods would not start: {why[missing]}"
 
     if missing == "object":
@@ -409,7 +502,7 @@ def test_a_workload_is_not_adopted_without_what_it_needs(api: Api, roll: Run) ->
     space = api.namespace("shop")
     made = api.create(workload(space))
 
-    assert held(api, roll, made) == "new pods would not start: configmap/settings is not there"
+    assert held(api, roll, made) == "new pods would not start: configmap/settings is not there, create it"
 
     api.create(configmap(space))
     assert roll().summary == {"annotated": 1}
@@ -422,7 +515,8 @@ def test_a_change_may_be_followed_by_another(api: Api, roll: Run) -> None:
     adopted(api, roll, made)
     changed(api, source)
 
-    assert "(--settle)" in held(api, roll, made, "--settle", "3600")
+    until = "a run rolls it 60 min after the last change (--settle)"
+    assert held(api, roll, made, "--settle", "3600").endswith(f"and it may change more: {until}")
     assert roll("--settle", "0").summary == {"restarted": 1}
 
 
@@ -436,7 +530,8 @@ def test_a_workload_that_was_rolled_lately_cools_down(api: Api, roll: Run) -> No
     settle(api, made)
     changed(api, source, a="again")
 
-    assert "(--cool-down)" in held(api, roll, made, "--cool-down", "3600")
+    until = "a run rolls it 60 min after that (--cool-down)"
+    assert held(api, roll, made, "--cool-down", "3600").endswith(f" s ago: {until}")
     assert roll().summary == {"restarted": 1}
 
 
@@ -460,7 +555,11 @@ def test_the_rolls_of_a_run_are_a_budget_that_drains_in_order(api: Api, roll: Ru
 
     assert order == [names[:2], names[2:4], names[4:]]
     changed(api, source, a="again")
-    assert roll("--max-rolls", "0").summary == {"held": 5}
+    ran = roll("--max-rolls", "0")
+    assert ran.summary == {"held": 5}
+    assert {each["reason"].rpartition(", but ")[2] for each in ran.results} == {
+        "this run has no roll left of 0 (--max-rolls): a next run rolls it"
+    }
 
 
 ANNOTATIONS_BYTES = 256 << 10  # what the API server allows
@@ -628,7 +727,9 @@ def test_an_update_strategy_that_keeps_all_pods_holds(api: Api, roll: Run) -> No
     adopted(api, roll, made)
     changed(api, source)
 
-    assert "partition 1 of its update strategy keeps all its pods as they are" in held(api, roll, made)
+    why = "partition 1 of its update strategy keeps all its pods as they are"
+    patch = """-p '{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}'"""
+    assert held(api, roll, made).endswith(f"{why}: run kubectl patch statefulset/web -n {space} {patch}")
 
 
 # names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tests.worlds import configmap, encoded, secret
 pytestmark = pytest.mark.node
 IMAGE = "localhost/pause:1"
 AT_ONCE = {"CHORES_SETTLE": "0", "CHORES_COOL_DOWN": "0", "CHORES_MAX_ROLLS": "50"}
+LATER = {"CHORES_SETTLE": "0", "CHORES_COOL_DOWN": "3600"}
 FIVE = [f"settings-{number}" for number in range(5)]
 # What pods use, by the workload's kind and name.
 PODS: dict[tuple[str, str], Object] = {
@@ -48,9 +50,9 @@ PODS: dict[tuple[str, str], Object] = {
 ROLLED = {name for _, name in PODS} - {"unused-key"}
 
 
-def made(space: str, kind: str, name: str) -> Object:
+def made(space: str, kind: str, name: str, uses: Object) -> Object:
     """A workload with one pod that does nothing."""
-    manifest = workload(space, name, kind, pod=PODS[kind, name])
+    manifest = workload(space, name, kind, pod=uses)
     pod = manifest["spec"]["template"]["spec"]
     pod["containers"][0]["image"] = IMAGE
     pod["terminationGracePeriodSeconds"] = 0
@@ -81,7 +83,7 @@ def test_pods_restart_once_when_their_config_changed(
     for name in ("settings", *FIVE):
         api.create(configmap(space, name))
     api.create(secret(space))
-    manifests = [made(space, kind, name) for kind, name in PODS]
+    manifests = [made(space, kind, name, uses) for (kind, name), uses in PODS.items()]
     for each in manifests:
         apply(kubectl, tmp_path, each)
         api.made(each)
@@ -125,6 +127,58 @@ def test_pods_restart_once_when_their_config_changed(
     assert ran(jobs, "at-last").endswith(f" {len(PODS)} unchanged ({len(PODS)} workloads, 8 sources)")
 
 
+# A program that reads its config once: with a bad one it runs, and never becomes ready.
+READS_ONCE = '[ "$(/busybox cat /config/a)" = bad ] || /busybox touch /ready; exec /busybox sleep 1000000'
+
+
+def read_once(space: str, kind: str, name: str) -> Object:
+    manifest = made(space, kind, name, FROM_A_VOLUME)
+    (container,) = manifest["spec"]["template"]["spec"]["containers"]
+    container["command"] = ["/busybox", "sh", "-c", READS_ONCE]
+    ready = {"exec": {"command": ["/busybox", "test", "-e", "/ready"]}}
+    container["readinessProbe"] = {**ready, "periodSeconds": 1, "timeoutSeconds": 10}
+    return manifest
+
+
+def test_the_fix_of_a_config_that_blocks_a_rollout_is_rolled(
+    api: Api, jobs: Jobs, kubectl: Hands, figure: Callable[[str], None]
+) -> None:
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    web, db = [
+        api.create(read_once(space, kind, name)) for kind, name in (("Deployment", "web"), ("StatefulSet", "db"))
+    ]
+    all_rolled_out(kubectl, [web, db])
+    assert "2 annotated" in ran(jobs, "adopt", LATER)
+    api.patch(source, {"data": {"a": "bad"}})
+    assert "2 restarted" in ran(jobs, "roll", LATER)
+    wait_for(lambda: [is_blocked(api, each) for each in (web, db)] == [True, True], "the rollouts to be blocked")
+
+    began = time.monotonic()
+    api.patch(source, {"data": {"a": "good"}})
+    assert "2 restarted" in ran(jobs, "fix", LATER)
+    all_rolled_out(kubectl, [web])
+    figure(f"a Deployment was available {time.monotonic() - began:.1f} s after the fix of its config")
+
+    remedy = f"kubectl delete pod db-0 -n {space}"
+    assert remedy in jobs.log("fix")
+    assert "1 blocked" in ran(jobs, "blocked", LATER)
+    assert remedy in jobs.log("blocked")
+    assert is_blocked(api, db)
+    kubectl(remedy.removeprefix("kubectl "))
+    all_rolled_out(kubectl, [db])
+    figure(f"a StatefulSet was available {time.monotonic() - began:.1f} s after it, by {remedy}")
+    assert "2 unchanged" in ran(jobs, "at-last", LATER)
+
+
+def is_blocked(api: Api, workload: Object) -> bool:
+    """Whether the one new pod was made, and is not available."""
+    status = (api.get(workload) or {})["status"]
+    if workload["kind"] == "Deployment":
+        return bool(status.get("unavailableReplicas") and status.get("updatedReplicas"))
+    return bool(status["updateRevision"] != status["currentRevision"] and not status.get("availableReplicas"))
+
+
 def apply(kubectl: Hands, folder: Path, manifest: Object) -> None:
     """Apply as people do: with kubectl, one of them on the server's side."""
     file = folder / "manifest.json"
@@ -138,8 +192,8 @@ def all_rolled_out(kubectl: Hands, manifests: Sequence[Object]) -> None:
         kubectl(f"rollout status {each['kind'].lower()}/{about['name']} -n {about['namespace']} --timeout=100s")
 
 
-def ran(jobs: Jobs, name: str) -> str:
+def ran(jobs: Jobs, name: str, env: dict[str, str] = AT_ONCE) -> str:
     """Run the CronJob's pod to its end, without waiting for more changes; gives its last line."""
-    jobs.create(name, of="roll-workloads", env=AT_ONCE)
+    jobs.create(name, of="roll-workloads", env=env)
     assert jobs.end(name) == "Complete", jobs.log(name)
     return jobs.log(name).strip().splitlines()[-1]

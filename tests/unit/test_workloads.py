@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from jobs.rolls import baseline
 from jobs.rolls.references import Reference
 from jobs.rolls.seen import Seen, Settings
 from jobs.rolls.sources import Source, fingerprint, source
-from jobs.rolls.verdicts import judge
+from jobs.rolls.verdicts import Marked, judge
 from jobs.rolls.workloads import Workload, workload
 from tests.workloads import workload as manifest
 
@@ -30,6 +31,7 @@ def read(kind: str, status: Object, generation: int = 2, **spec: Any) -> Workloa
 SEEN: Object = {"observedGeneration": 2}
 FAILED = {"conditions": [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]}
 OVER = {"conditions": [{"type": "Progressing", "reason": "NewReplicaSetAvailable"}]}
+SETTINGS = ("ConfigMap", "settings", "shop")
 THREE: Object = {"replicas": 3}
 DONE: Object = {"replicas": 3, "updatedReplicas": 3, "availableReplicas": 3}
 PARTITION: Object = {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}}
@@ -37,10 +39,9 @@ REVISIONS: Object = {"currentRevision": "1", "updateRevision": "2"}
 
 
 @pytest.mark.parametrize(
-    ("kind", "spec", "status", "hold"),
+    ("kind", "spec", "status", "progress"),
     [
         ("Deployment", THREE, {**SEEN, **DONE}, ""),
-        ("Deployment", THREE, DONE, "its controller has not seen the latest change yet"),
         ("Deployment", THREE, {**SEEN, **DONE, "updatedReplicas": 1}, "1 of 3 pods are new"),
         ("Deployment", THREE, {**SEEN, **DONE, "replicas": 4}, "1 old pods are not gone"),
         ("Deployment", THREE, {**SEEN, **DONE, "availableReplicas": 2}, "2 of 3 new pods are available"),
@@ -58,8 +59,85 @@ REVISIONS: Object = {"currentRevision": "1", "updateRevision": "2"}
         ("DaemonSet", {}, {**SEEN, "desiredNumberScheduled": 3, "updatedNumberScheduled": 3, "numberAvailable": 1}, ""),
     ],
 )
-def test_a_rollout_in_progress_holds(kind: str, spec: Object, status: Object, hold: str) -> None:
-    assert read(kind, status, **spec).hold == (f"a rollout is in progress: {hold}" if hold else "")
+def test_progress_is_as_kubectl_reports_it(kind: str, spec: Object, status: Object, progress: str) -> None:
+    assert read(kind, status, **spec).progress == progress
+
+
+ONE: Object = {"replicas": 1}
+OF_THREE = {**SEEN, "replicas": 3, **REVISIONS}
+ROLLING: Object = {"desiredNumberScheduled": 3, "updatedNumberScheduled": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "status", "is_blocked"),
+    [
+        ("Deployment", THREE, {**SEEN, **DONE, "updatedReplicas": 1}, False),
+        ("Deployment", THREE, {**SEEN, **DONE, "replicas": 4, "updatedReplicas": 1, "unavailableReplicas": 1}, True),
+        ("Deployment", THREE, {**SEEN, **DONE, **FAILED, "updatedReplicas": 1, "unavailableReplicas": 1}, True),
+        ("Deployment", THREE, {**SEEN, **DONE, **FAILED, "updatedReplicas": 1}, False),
+        ("Deployment", THREE, {**SEEN, **DONE, **OVER, "availableReplicas": 2, "unavailableReplicas": 1}, False),
+        ("Deployment", THREE, {**SEEN, **DONE, **OVER, "availableReplicas": 0, "unavailableReplicas": 3}, True),
+        ("Deployment", {"replicas": 0}, SEEN, False),
+        ("StatefulSet", THREE, {**OF_THREE, "updatedReplicas": 1, "availableReplicas": 3}, False),
+        ("StatefulSet", THREE, {**OF_THREE, "updatedReplicas": 1, "availableReplicas": 2}, True),
+        ("StatefulSet", THREE, {**SEEN, **DONE, "availableReplicas": 2}, False),
+        ("StatefulSet", THREE, {**SEEN, **DONE, "availableReplicas": 0}, True),
+        ("DaemonSet", {}, {**SEEN, **ROLLING, "numberAvailable": 3}, False),
+        ("DaemonSet", {}, {**SEEN, **ROLLING, "numberAvailable": 2, "numberUnavailable": 1}, True),
+        ("DaemonSet", {}, {**SEEN, "desiredNumberScheduled": 1, "updatedNumberScheduled": 1}, True),
+        ("DaemonSet", {}, SEEN, False),
+    ],
+)
+def test_a_rollout_is_blocked_by_pods_that_are_not_available(
+    kind: str, spec: Object, status: Object, is_blocked: bool
+) -> None:
+    assert read(kind, status, **spec).is_blocked is is_blocked
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "pod", "is_outdated"),
+    [
+        (THREE, {"currentReplicas": 2, "updatedReplicas": 1, "availableReplicas": 2}, "web-2", False),
+        (THREE, {"currentReplicas": 2, "updatedReplicas": 0, "availableReplicas": 2}, "web-2", True),
+        (THREE, {"currentReplicas": 1, "updatedReplicas": 1, "availableReplicas": 2}, "web-1", True),
+        (THREE, {"currentReplicas": 3, "updatedReplicas": 0, "availableReplicas": 2}, "web-N", False),
+        (THREE, {"currentReplicas": 2, "updatedReplicas": 1, "availableReplicas": 3}, "", False),
+        (THREE, {"replicas": 2, "currentReplicas": 2, "availableReplicas": 1}, "web-1", True),
+        (ONE, {"replicas": 1, "currentReplicas": 1}, "web-0", True),
+        (ONE, {"replicas": 1, "updatedReplicas": 1}, "web-0", False),
+        (ONE, {"replicas": 0}, "", True),
+        ({**ONE, "ordinals": {"start": 5}}, {"replicas": 1, "currentReplicas": 1}, "web-5", True),
+        ({**ONE, "podManagementPolicy": "Parallel"}, {"replicas": 1, "currentReplicas": 1}, "", True),
+    ],
+)
+def test_the_pod_that_a_stateful_set_does_not_replace_is_named(
+    spec: Object, status: Object, pod: str, is_outdated: bool
+) -> None:
+    found = read("StatefulSet", {**OF_THREE, **status}, **spec)
+
+    assert (found.in_the_way, found.is_outdated) == (pod, is_outdated)
+
+
+def test_a_config_that_changes_each_minute_does_not_keep_a_slow_rollout_from_ending() -> None:
+    """Each run sees a changed config, and pods that take 45 minutes to start."""
+    start = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    found = read("Deployment", {**SEEN, **DONE, "replicas": 4, "updatedReplicas": 1, "unavailableReplicas": 1}, **THREE)
+    (reference,) = found.references
+    found = structs.replace(found, baseline=baseline.of(found.uid, {reference.used: "x"}, "", start).encode())
+    settings, rolls = Settings(cool_down=timedelta(minutes=10)), [start]
+    for run in range(1, 24 * 12):
+        now = start + timedelta(minutes=5 * run)
+        source = Source(str(run), frozenset(), {}, now - timedelta(minutes=1))
+        seen = Seen((found.key,), workloads={found.key: found}, sources={ObjectKey(*SETTINGS): source})
+        verdict = judge(found.key, seen, settings, now)
+        assert isinstance(verdict, Finding)
+        if verdict.fix:
+            assert isinstance(verdict.fix.body, Marked)
+            found = structs.replace(found, baseline=verdict.fix.body.baseline)
+            rolls.append(now)
+
+    minutes = [int((later - earlier).total_seconds() / 60) for earlier, later in pairwise(rolls)]
+    assert minutes == [5, 10, 20, 40, 80, 160, 320, 640]
 
 
 def test_a_volume_that_no_container_mounts_is_not_used() -> None:
