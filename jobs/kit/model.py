@@ -85,10 +85,14 @@ class Change(NamedTuple):
 
 
 class Fix(Struct, frozen=True, gc=False):
-    """A write that removes a finding."""
+    """A write that removes a finding.
+
+    `result` is what the object is after the write, where the finding's reason says what it was before.
+    """
 
     action: Action
     body: Body
+    result: str = ""
 
 
 class Finding(Struct, frozen=True, gc=False):
@@ -172,3 +176,10 @@ class Result(NamedTuple):
     outcome: Outcome
     message: str = ""
     exit_code: ExitCode = ExitCode.DONE
+
+    @property
+    def reason(self) -> str:
+        """Why there is a finding; once it is removed, or in a dry run, what removes it."""
+        fix = self.finding.fix
+        is_result = fix and fix.result and self.outcome in (Outcome.DONE, Outcome.PLANNED)
+        return fix.result if fix and is_result else self.finding.reason

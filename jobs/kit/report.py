@@ -133,7 +133,7 @@ def _result_document(result: Result) -> dict[str, Any]:
         "severity": finding.severity.value,
         "action": finding.fix.action.word if finding.fix else None,
         "outcome": result.outcome.value,
-        "reason": finding.reason,
+        "reason": result.reason,
         "message": result.message,
         "remedy": finding.remedy,
         "subjects": list(finding.subjects),
@@ -267,7 +267,7 @@ def _name(finding: Finding) -> str:
 
 
 def _why(result: Result) -> str:
-    return brief("; ".join(text for text in (result.finding.reason, result.message) if text))
+    return brief("; ".join(text for text in (result.reason, result.message) if text))
 
 
 def _padding(cell: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from jobs.kit import stamps
 from jobs.kit.model import Finding
@@ -67,15 +67,19 @@ def _drifted(mirror: Mirror, wanted: Manifest, actual: Object, settings: Setting
 
 
 def _told(wanted: Manifest, actual: Object, found: list[Drift]) -> str:
-    names = [each.change.field for each in found]
-    more = f" and {len(names) - _MOST_FIELDS_NAMED} more" if len(names) > _MOST_FIELDS_NAMED else ""
     made_for = (actual["metadata"].get("annotations") or {}).get(stamps.FINGERPRINT)
     by = sorted({each.by for each in found if each.by})
     verb = "is" if len(found) == 1 else "are"
     why = f"changed by {', '.join(by)}" if by else f"{verb} not as the mirror asks for"
     if made_for != wanted.metadata.annotations[stamps.FINGERPRINT]:
         why += "; it was made before the mirror, or what it needs, changed"
-    return f"{', '.join(names[:_MOST_FIELDS_NAMED])}{more} {why}"
+    return f"{named([each.change.field for each in found])} {why}"
+
+
+def named(fields: Sequence[str]) -> str:
+    """Return the first of the fields, and how many more there are."""
+    more = f" and {len(fields) - _MOST_FIELDS_NAMED} more" if len(fields) > _MOST_FIELDS_NAMED else ""
+    return f"{', '.join(fields[:_MOST_FIELDS_NAMED])}{more}"
 
 
 def _service(mirror: Mirror, wanted: Manifest, _actual: Object, seen: Seen) -> Iterator[Finding]:

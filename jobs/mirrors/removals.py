@@ -103,4 +103,5 @@ def _forget(actual: Object, settings: Settings) -> Step:
         return Step(delete(actual))
     if not whose(actual):
         return Step(remedy="its arguments do not say which file on nodes it wrote: remove that, and delete it, by hand")
-    return Step(Fix(Action.REPLACE, Forgetting(actual, settings.node_image)), waits=True)
+    result = f"nodes forget registrymirror/{made_for(actual)}, which is not there"
+    return Step(Fix(Action.REPLACE, Forgetting(actual, settings.node_image), result), waits=True)

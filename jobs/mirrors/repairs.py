@@ -18,7 +18,7 @@ from jobs.kit.errors import ApiError
 from jobs.kit.manifests import Deletion
 from jobs.kit.model import Action, Brake, ExitCode, Finding, Fix, Need, ObjectKey
 from jobs.mirrors.answers import secret_key
-from jobs.mirrors.children import NOT_DRIFT, behind, is_ours
+from jobs.mirrors.children import NOT_DRIFT, behind, is_ours, named
 from jobs.mirrors.codes import CODES
 from jobs.mirrors.drift import drift
 from jobs.mirrors.findings import finding
@@ -176,7 +176,7 @@ def _make(case: _Case, wanted: Manifest) -> Step:
             return Step(remedy=f"made once {case.mirror.claim.key} was made anew", waits=True)
     if wanted is case.mirror.daemon_set and not _serves_as_asked(case):
         return Step(remedy=f"made once {case.mirror.stateful_set.key} is ready: nodes would ask in vain", waits=True)
-    return Step(Fix(Action.APPLY_NEW, Applied(wanted)))
+    return Step(Fix(Action.APPLY_NEW, Applied(wanted), f"for registrymirror/{case.mirror.asked.name}"))
 
 
 def _no_credentials(case: _Case) -> str:
@@ -199,7 +199,8 @@ def _set_right(case: _Case, wanted: Manifest) -> Step:
     actual = case.actual(wanted.key)
     assert actual
     if wanted is case.mirror.claim:
-        return _anew(case) or _apply(_of_its_size(case, actual), actual)
+        wanted = _of_its_size(case, actual)
+        return _anew(case) or _apply(wanted, actual, _as_wanted(wanted, actual))
     fields = _drifted(wanted, actual)
     if wanted is case.mirror.stateful_set and (problem := _not_now(case, fields)):
         return Step(remedy=problem)
@@ -210,7 +211,9 @@ def _set_right(case: _Case, wanted: Manifest) -> Step:
         remedy = f"done once {key} is ready, as asked: it would serve what it has for another host"
         return Step(remedy=remedy, waits=True)
     without_address = wanted is case.mirror.service and not case.mirror.cluster_ip
-    return Step(delete(actual)) if without_address or _frozen(wanted, fields) else _apply(wanted, actual)
+    if without_address or _frozen(wanted, fields):
+        return Step(delete(actual))
+    return _apply(wanted, actual, _as_wanted(wanted, actual))
 
 
 def _forgotten_first(case: _Case, actual: Object) -> Step | None:
@@ -222,7 +225,8 @@ def _forgotten_first(case: _Case, actual: Object) -> Step | None:
             return Step(remedy=f"done once all nodes have forgotten {before}", waits=True)
         return Step(delete(actual))  # an apply would leave it the mount of all folders
     if is_for_another_host:
-        return Step(Fix(Action.REPLACE, Forgetting(actual, case.settings.node_image)), waits=True)
+        fix = Fix(Action.REPLACE, Forgetting(actual, case.settings.node_image), f"nodes forget {before}")
+        return Step(fix, waits=True)
     return None
 
 
@@ -249,8 +253,15 @@ def _frozen(wanted: Manifest, fields: Sequence[str]) -> list[str]:
     return [field for field in fields if field.startswith(_FROZEN[wanted.resource.kind])]
 
 
-def _apply(wanted: Manifest, actual: Object) -> Step:
-    return Step(Fix(Action.APPLY, Applied(wanted, actual["metadata"]["uid"])))
+def _as_wanted(wanted: Manifest, actual: Object) -> str:
+    found = drift(wanted.body(), actual, NOT_DRIFT)
+    by = ", ".join(sorted({each.by for each in found if each.by}))
+    fields = named([each.change.field for each in found])
+    return f"{fields} as the mirror asks for" + (f"; changed before by {by}" if by else "")
+
+
+def _apply(wanted: Manifest, actual: Object, result: str) -> Step:
+    return Step(Fix(Action.APPLY, Applied(wanted, actual["metadata"]["uid"]), result))
 
 
 def delete(actual: Object) -> Fix:
@@ -296,7 +307,7 @@ def _grow(case: _Case, wanted: Manifest) -> Step:
         # No finding of its own: an audit, which does not look there, would not have it.
         remedy = f"done once {key} can be read, which says whether volumes can grow: {look.message}"
         return Step(remedy=remedy, exit_code=look.exit_code)
-    return _anew(case) or _apply(wanted, actual)
+    return _anew(case) or _apply(wanted, actual, f"asks for {case.mirror.spec.storage.size}")
 
 
 def _asks_for_less(wanted: Manifest, actual: Object) -> bool:

@@ -133,4 +133,5 @@ def unnamed() -> NoKeyError:
 def filling(place: ObjectKey, new: Key) -> Finding:
     """Return the finding that the Secret is to be filled."""
     reason = "has no key yet, and fingerprints of Secrets need one"
-    return Finding("missing", Severity.WARNING, place, reason, Fix(Action.REPLACE, FilledSecret(new)))
+    fix = Fix(Action.REPLACE, FilledSecret(new), "has a new key for fingerprints of Secrets")
+    return Finding("missing", Severity.WARNING, place, reason, fix)

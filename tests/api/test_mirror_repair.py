@@ -114,6 +114,41 @@ def test_three_fields_make_a_mirror_and_nothing_is_written_then(api: Api, repair
         assert each["metadata"]["annotations"]["kubechores.dev/rule"] == mirror.asked.name
 
 
+def reasons(ran: Ran) -> set[tuple[str, str]]:
+    """What a run says of its writes, by action."""
+    written = [each for each in ran.results if each["outcome"] in ("done", "planned")]
+    return {(each["action"], each["reason"]) for each in written}
+
+
+def test_what_was_done_is_told_by_its_result_and_not_by_its_reason(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.of(mirrors.ask())
+    mirrors.volume(mirror)
+
+    assert reasons(repair("--dry-run")) == {("created", f"for registrymirror/{mirror.asked.name}")}
+    text = repair(output="text").stdout
+
+    assert f"  created  service/{mirror.name}\n    for registrymirror/{mirror.asked.name}\n" in text
+    assert "is not there" not in text.replace(f"daemonset/{mirror.name}-node\n    is not there\n    to do", "")
+
+
+def test_fields_that_were_set_are_named_with_who_had_changed_them(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    mirrors.edit(mirror.stateful_set.document(), {"spec": {"replicas": 2}})
+    mirrors.edit(mirror.service.document(), {"metadata": {"labels": {"app.kubernetes.io/name": None}}})
+
+    assert reasons(repair()) == {
+        ("serverside-applied", "spec.replicas as the mirror asks for; changed before by kubectl-edit"),
+        ("serverside-applied", "metadata.labels[app.kubernetes.io/name] as the mirror asks for"),
+    }
+
+
+def test_nodes_that_forget_a_mirror_are_told_as_that(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    gone = mirrors.well()
+    api.delete(registry_mirror(gone.asked.name))
+
+    assert reasons(repair()) == {("configured", f"nodes forget registrymirror/{gone.asked.name}, which is not there")}
+
+
 @pytest.mark.parametrize("broken", MENDED)
 def test_what_can_be_mended_is_mended_in_one_run(
     api: Api, repair: Run, audit: Run, mirrors: Mirrors, broken: str

@@ -120,6 +120,19 @@ def test_what_changes_before_it_is_deleted_is_deleted_by_a_later_look(tmp_path: 
         assert api.get(service) is None
 
 
+def test_what_was_not_done_is_told_by_its_reason(tmp_path: Path) -> None:
+    with Sandbox(of=embedded.installed()) as sandbox:
+        api = sandbox_api(sandbox, tmp_path)
+        _, mirror = asked(api)
+        path = api.path(mirror.service.document())
+        sandbox.inject(Fault("PATCH", path, status=403, message="denied by a policy", times=None))
+
+        ran = World(sandbox, "mirror-audit", {"CHORES_REPAIR": "1"}).run()
+
+        (failed,) = [each for each in ran.results if each["outcome"] == "failed"]
+        assert (failed["reason"], failed["message"]) == ("is not there", "denied by a policy")
+
+
 def test_a_mirror_is_asked_at_each_look(tmp_path: Path) -> None:
     with serve(tmp_path) as registries, Sandbox(of=embedded.installed()) as sandbox:
         api = sandbox_api(sandbox, tmp_path)
