@@ -23,8 +23,8 @@ from tests.workloads import KEY, KEY_ENV, set_key, workload
 from tests.worlds import secret
 
 CRONJOBS = ROOT / "cronjobs"
-# The alert is for a cluster with the Prometheus operator, whose CRD is not ours to bring.
-SAMPLES = sorted(set((CRONJOBS / "samples").glob("*.yaml")) - {CRONJOBS / "samples" / "alert.yaml"})
+# The alerts are for a cluster with the Prometheus operator, whose CRD is not ours to bring.
+SAMPLES = sorted(path for path in (CRONJOBS / "samples").rglob("*.yaml") if path.parent.name != "monitoring")
 
 pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("api", ["real"], indirect=True)]
 
@@ -115,6 +115,24 @@ def test_the_server_takes_every_sample(api: Api, installed: Path, sample: Path) 
     for obj in load(sample):
         answer = api.call("POST", api.path(obj, named=False) + "?dryRun=All&fieldValidation=Strict", obj)
         assert answer["metadata"]["name"] == obj["metadata"]["name"]
+
+
+def test_all_samples_can_be_applied_at_once_and_none_is_a_mirror(api: Api, installed: Path) -> None:
+    samples = ("-f", str(CRONJOBS / "samples"))
+    try:
+        applied = kubectl(api, "apply", "-o", "name", *samples).splitlines()
+    finally:
+        kubectl(api, "delete", "--ignore-not-found", "--wait=false", *samples)
+
+    assert {name.partition("/")[0] for name in applied} == {
+        "configmap",
+        "copyratorrule.kubechores.dev",
+        "exchangerate.kubechores.dev",
+        "llama.kubechores.dev",
+        "pod",
+        "rolebinding.rbac.authorization.k8s.io",
+        "secret",
+    }
 
 
 def test_no_manifest_has_a_field_the_server_does_not_know(api: Api, installed: Path) -> None:

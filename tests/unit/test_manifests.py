@@ -67,7 +67,7 @@ def test_every_yaml_file_is_part_of_the_install_or_a_sample() -> None:
     follow(REPAIR)
     follow(CRONJOBS / "components" / "without-policies")
     follow(NETWORK_POLICIES)
-    assert set(CRONJOBS.rglob("*.yaml")) - read == set((CRONJOBS / "samples").glob("*.yaml"))
+    assert set(CRONJOBS.rglob("*.yaml")) - read == set((CRONJOBS / "samples").rglob("*.yaml"))
 
 
 def test_an_unknown_word_in_a_kustomization_is_an_error(tmp_path: Path) -> None:
