@@ -24,6 +24,7 @@ JOBS = {
 COMMANDS = JOBS | {
     "install-crds": "jobs.install_crds",
     "mirror-node": "jobs.mirror_node",
+    "mirror-cache": "jobs.mirror_cache",
     "demo": "jobs.demo",
     "completion": "jobs.completion",
 }

@@ -1,0 +1,298 @@
+"""The files of a registry's cache on its volume: how much room is left, and which of them break pulls or are left over.
+
+The layout is that of distribution's file system driver, one folder below the volume for each upstream:
+https://github.com/distribution/distribution/blob/main/registry/storage/paths.go
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Set
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+MIB = 1 << 20
+# Room for what is under way when it runs short. A node fetches three layers at once (containerd's
+# max_concurrent_downloads) of one image (kubelet pulls serially): 1.5 GiB for layers of 500 MiB. Until nodes pass over
+# the mirror about 4 seconds go by: 0.5 GiB at 1 Gbit/s. Larger volumes serve more nodes at once.
+_LEAST_FREE_BYTES = 2048 * MIB
+# A layer takes about ten: folders, the upload, the blob and its link.
+_LEAST_FREE_FILES = 1000
+_MOST_STATE_BYTES = 16 * MIB  # some 70,000 entries; a larger one is not decoded, since memory is limited
+_HEX = re.compile(r"[0-9a-f]{64}")
+_LINK = re.compile(rb"[a-z0-9]+:[0-9a-f]{32,128}")
+_LONGEST_LINK = 256
+_NAMED = re.compile(rb"@sha256:([0-9a-f]{64})")
+_CHUNK = MIB
+_SECOND = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
+
+Pause = Callable[[int], object]
+
+
+class Room(NamedTuple):
+    """How much a volume has; `files` is 0 where the file system does not limit them."""
+
+    free: int
+    capacity: int
+    free_files: int
+    files: int
+
+    @property
+    def least_free(self) -> int:
+        """How many bytes must be free for the registry to store layers."""
+        return min(max(self.capacity // 10, _LEAST_FREE_BYTES), self.capacity // 2)
+
+    def shortage(self, factor: float = 1.0) -> str:
+        """Return what is scarce, "space" or "inodes", or nothing; with `factor` times as much required."""
+        if self.free < self.least_free * factor:
+            return "space"
+        least_files = min(_LEAST_FREE_FILES, self.files // 20)
+        return "inodes" if self.files and self.free_files < least_files * factor else ""
+
+
+def room(volume: Path) -> Room:
+    """Return how much room a volume has for users other than root."""
+    found = os.statvfs(volume)
+    return Room(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, found.f_favail, found.f_files)
+
+
+def roots(volume: Path) -> Iterator[Path]:
+    """Yield the folder of each upstream that the volume has a cache of."""
+    return (Path(each.path) for each in _folders(volume))
+
+
+def is_used(root: Path) -> bool:
+    """Whether anybody has pulled an image through: the registry then made a folder for it."""
+    return next(_folders(_registry(root) / "repositories"), None) is not None
+
+
+# blobs
+
+
+class Blob(NamedTuple):
+    """A stored blob, and what changes with its content."""
+
+    path: Path
+    digest: str
+    size: int
+    changed: int
+    signature: tuple[int, ...]
+    modified: float
+
+
+def prefixes(root: Path) -> list[Path]:
+    """Return the folders that blobs are in, at most 256, in order."""
+    return sorted(Path(each.path) for each in _folders(_registry(root) / "blobs" / "sha256"))
+
+
+def blobs(prefix: Path) -> Iterator[Blob]:
+    """Yield the blobs of one of these folders, in order; a blob that vanishes meanwhile is left out."""
+    for name in sorted(each.name for each in _folders(prefix) if _HEX.fullmatch(each.name)):
+        path = prefix / name / "data"
+        with contextlib.suppress(OSError):
+            found = path.lstat()
+            if stat.S_ISREG(found.st_mode):
+                yield Blob(path, name, found.st_size, found.st_ctime_ns, _signature(found), found.st_mtime)
+
+
+def matches(blob: Blob, pause: Pause, *, keep_cached: bool) -> bool | None:
+    """Return whether the content of a blob matches its digest; None if it changed meanwhile or cannot be read.
+
+    `pause` is called with the number of bytes after each part. Without `keep_cached` the kernel forgets what was read:
+    the cache of the node is for images that are pulled.
+    """
+    try:
+        descriptor = os.open(blob.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        before = os.fstat(descriptor)
+        if not stat.S_ISREG(before.st_mode):
+            return None
+        content = hashlib.sha256()
+        try:
+            while part := file.read(_CHUNK):
+                content.update(part)
+                pause(len(part))
+        except OSError as error:
+            return False if error.errno == errno.EIO else None  # the disk has lost it: the registry cannot read it too
+        if not keep_cached:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        with contextlib.suppress(OSError):
+            if _signature(before) == _signature(os.fstat(descriptor)) == _signature(blob.path.lstat()):
+                return content.hexdigest() == blob.digest
+    return None
+
+
+def remove(blob: Blob) -> None:
+    """Remove a blob. The registry then fetches it again; who is being served keeps the open file.
+
+    Raises:
+        OSError: it stays.
+    """
+    blob.path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        blob.path.parent.rmdir()
+
+
+def named_blobs(root: Path) -> Set[bytes] | None:
+    """Return the digests that the registry will drop by itself, None if they cannot be read."""
+    found: set[bytes] = set()
+    rest = b""
+    try:
+        with state_path(root).open("rb") as file:
+            while part := file.read(_CHUNK):
+                rest += part
+                found |= {bytes.fromhex(each.decode()) for each in _NAMED.findall(rest)}
+                rest = rest[-80:]  # longer than what is searched
+    except FileNotFoundError:
+        return frozenset()
+    except OSError:
+        return None
+    return found
+
+
+def expired(root: Path, before: float, named: Set[bytes]) -> Iterator[Blob]:
+    """Yield blobs that were stored before and that are not `named`."""
+    for prefix in prefixes(root):
+        for blob in blobs(prefix):
+            if blob.modified < before and bytes.fromhex(blob.digest) not in named:
+                yield blob
+
+
+# what else breaks pulls or takes room
+
+
+def stopped_uploads(root: Path, before: float) -> Iterator[Path]:
+    """Yield the folders of uploads of which nothing was written since then."""
+    for uploads in _below_repositories(root, "_uploads"):
+        for each in _folders(uploads):
+            if _newest(Path(each.path)) < before:
+                yield Path(each.path)
+
+
+def remove_upload(upload: Path) -> None:
+    """Remove an upload.
+
+    Raises:
+        OSError: something of it stays.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(upload)
+
+
+def broken_links(root: Path, before: float) -> Iterator[Path]:
+    """Yield links that name no digest, as a power loss leaves them: the registry answers with 500 for each.
+
+    One that was written since `before` may be incomplete.
+    """
+    for kind in ("_layers", "_manifests"):
+        for folder in _below_repositories(root, kind):
+            for where, _, names in os.walk(folder):
+                path = Path(where) / "link"
+                if "link" in names and _is_broken_link(path, before):
+                    yield path
+
+
+def _is_broken_link(path: Path, before: float) -> bool:
+    try:
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode) or found.st_mtime >= before:
+            return False
+        with path.open("rb") as file:
+            return not _LINK.fullmatch(file.read(_LONGEST_LINK))
+    except OSError:
+        return False
+
+
+def broken_state(root: Path) -> tuple[int, ...] | None:
+    """Return the signature of the scheduler's state if the registry cannot start with it, else None."""
+    path = state_path(root)
+    try:
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_STATE_BYTES:
+            return None
+        return None if _is_state(path.read_bytes()) else _signature(found)
+    except OSError:
+        return None
+
+
+def state_path(root: Path) -> Path:
+    """Return where the registry's scheduler keeps which blobs expire when."""
+    return root / "scheduler-state.json"
+
+
+def _is_state(content: bytes) -> bool:
+    """Whether the registry can decode it: it panics at null too.
+
+    https://github.com/distribution/distribution/blob/main/registry/proxy/scheduler/scheduler.go
+    """
+
+    def entry(found: dict[str, Any]) -> bool | dict[str, Any]:
+        # Entries become a bool each, so that many take little memory.
+        if isinstance(found.get("Key"), str) and type(found.get("EntryType")) is int and _is_time(found):
+            return True
+        return found
+
+    try:
+        state = json.loads(content, object_hook=entry)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(state, dict) and all(each is True for each in state.values())
+
+
+def _is_time(found: dict[str, Any]) -> bool:
+    expiry = found.get("ExpiryData")
+    parts = _SECOND.fullmatch(expiry) if isinstance(expiry, str) else None
+    if not parts:
+        return False
+    try:
+        datetime.fromisoformat(parts[1])
+    except ValueError:
+        return False
+    return True
+
+
+def _registry(root: Path) -> Path:
+    return root / "docker" / "registry" / "v2"
+
+
+def _below_repositories(root: Path, name: str) -> Iterator[Path]:
+    """Yield all folders of this name in repositories, whose names have parts."""
+    left = [_registry(root) / "repositories"]
+    while left:
+        for each in _folders(left.pop()):
+            if each.name == name:
+                yield Path(each.path)
+            elif not each.name.startswith("_"):
+                left.append(Path(each.path))
+
+
+def _folders(path: Path) -> Iterator[os.DirEntry[str]]:
+    """Yield the folders in a folder, links to folders left out; none if it cannot be read."""
+    with contextlib.suppress(OSError), os.scandir(path) as found:
+        for each in found:
+            if each.is_dir(follow_symlinks=False):
+                yield each
+
+
+def _newest(folder: Path) -> float:
+    """Return when something below a folder was written last."""
+    newest = 0.0
+    for where, _, names in os.walk(folder):
+        for path in (Path(where), *(Path(where, name) for name in names)):
+            with contextlib.suppress(OSError):
+                newest = max(newest, path.lstat().st_mtime)
+    return newest or float("inf")
+
+
+def _signature(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
