@@ -73,6 +73,7 @@ class ServiceSpec(_Part, frozen=True):
     selector: Labels
     ports: tuple[ServicePort, ...]
     cluster_ip: str | None = field(name="clusterIP", default=None)
+    publish_not_ready_addresses: bool | None = None
 
 
 class Service(Manifest, frozen=True):
@@ -181,6 +182,7 @@ class Probe(_Part, frozen=True):
     period_seconds: int
     timeout_seconds: int
     failure_threshold: int
+    termination_grace_period_seconds: int | None = None
     http_get: HttpGet | None = None
     exec: Exec | None = None
 
@@ -209,8 +211,9 @@ class Container(_Part, frozen=True):
     resources: ResourceAmounts
     security_context: SecurityContext
     volume_mounts: tuple[VolumeMount, ...]
-    readiness_probe: Probe
+    readiness_probe: Probe | None = None
     liveness_probe: Probe | None = None
+    startup_probe: Probe | None = None
     args: tuple[str, ...] = ()
     env: tuple[Env, ...] = ()
     ports: tuple[ContainerPort, ...] = ()

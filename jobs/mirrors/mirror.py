@@ -78,6 +78,8 @@ CREDENTIALS_VERSION = "kubechores.dev/credentials-version"
 COMPONENT = "app.kubernetes.io/component"
 PORT = 5000
 PORT_NAME = "registry"
+CACHE_PORT = 5001
+CACHE_PORT_NAME = "cache"
 # A pod of a StatefulSet carries NAME-HASH, with ten characters of hash, as a label's value of at most 63 characters.
 # https://github.com/kubernetes/kubernetes/issues/64023
 MOST_CHARACTERS = 52
@@ -85,7 +87,7 @@ _PREFIX, _HEADLESS = "registry-mirror-", "-headless"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _PINNED = re.compile(r"[^@]*(:(?!latest$)[^:/@]+|@[^@]+)")
 _NOBODY = 65532
-_CACHE = "/var/lib/registry"
+_VOLUME = "/var/lib/registry"
 _NODE_CONTAINERD = "/node/etc/containerd"  # where a pod sees the node's configuration of containerd
 _EVERYTHING = (Toleration(operator="Exists"),)
 # Storage of the node is for logs alone: the cache is a claim's, the root read-only. Of a container kubelet keeps five
@@ -97,6 +99,9 @@ _LIMITS: Amounts = {"memory": "512Mi", _STORAGE: "512Mi"}
 # mirror-node logs only what changes.
 _NODE_REQUESTS: Amounts = {"cpu": "5m", "memory": "48Mi", _STORAGE: "10Mi"}
 _NODE_LIMITS: Amounts = {"memory": "96Mi", _STORAGE: "64Mi"}
+# mirror-cache has 25 MiB of Python, and 60 more while it decodes 16 MiB of the scheduler's state.
+_CACHE_REQUESTS: Amounts = {"cpu": "10m", "memory": "48Mi", _STORAGE: "10Mi"}
+_CACHE_LIMITS: Amounts = {"memory": "128Mi", _STORAGE: "64Mi"}
 
 
 def name_problem(name: str) -> str:
@@ -168,7 +173,10 @@ class Mirror:
     @cached_property
     def headless_service(self) -> Service:
         """What gives the StatefulSet's pod its name."""
-        spec = structs.replace(self._service_spec(), cluster_ip="None")
+        spec = self._service_spec()
+        cache = ServicePort(name=CACHE_PORT_NAME, port=CACHE_PORT, target_port=CACHE_PORT_NAME, protocol="TCP")
+        # An audit asks the cache of a registry that is not ready why.
+        spec = structs.replace(spec, ports=(*spec.ports, cache), cluster_ip="None", publish_not_ready_addresses=True)
         return Service(metadata=self._metadata(f"{self.name}{_HEADLESS}", spec), spec=spec)
 
     def _service_spec(self) -> ServiceSpec:
@@ -205,18 +213,6 @@ class Mirror:
         return {CREDENTIALS_VERSION: self.credentials_version} if self.credentials_version else {}
 
     def _registry_pod(self) -> PodSpec:
-        answers = HttpGet(path="/v2/", port=PORT_NAME)
-        container = Container(
-            name="registry",
-            image=self.image,
-            env=self._registry_env(),
-            ports=(ContainerPort(name=PORT_NAME, container_port=PORT, protocol="TCP"),),
-            readiness_probe=Probe(http_get=answers, period_seconds=5, timeout_seconds=3, failure_threshold=3),
-            liveness_probe=Probe(http_get=answers, period_seconds=20, timeout_seconds=10, failure_threshold=6),
-            resources=_amounts(self.spec.resources),
-            security_context=_SECURITY,
-            volume_mounts=(VolumeMount(name="cache", mount_path=_CACHE),),
-        )
         security = PodSecurityContext(
             run_as_user=_NOBODY,
             run_as_group=_NOBODY,
@@ -225,7 +221,60 @@ class Mirror:
             seccomp_profile=SeccompProfile(type="RuntimeDefault"),
         )
         cache = Volume(name="cache", persistent_volume_claim=ClaimVolume(claim_name=self.claim.metadata.name))
-        return _pod(container, (cache,), security)
+        # The registry is first: its log is what kubectl shows.
+        return _pod((self._registry_container(), self._cache_container()), (cache,), security)
+
+    def _registry_container(self) -> Container:
+        answers = HttpGet(path="/v2/", port=PORT_NAME)
+        return Container(
+            name="registry",
+            image=self.image,
+            env=self._registry_env(),
+            ports=(ContainerPort(name=PORT_NAME, container_port=PORT, protocol="TCP"),),
+            # A registry asks its upstream first, for up to 5 minutes.
+            startup_probe=Probe(http_get=answers, period_seconds=2, timeout_seconds=2, failure_threshold=150),
+            readiness_probe=Probe(http_get=answers, period_seconds=2, timeout_seconds=3, failure_threshold=3),
+            # kubelet pulls one image at a time, so a registry that hangs stops all pulls of the node. It ends within 30
+            # seconds: four failures in a row, since one that is slow for a moment is not killed, and the grace period.
+            liveness_probe=Probe(
+                http_get=answers,
+                period_seconds=5,
+                timeout_seconds=5,
+                failure_threshold=4,
+                termination_grace_period_seconds=5,
+            ),
+            resources=_amounts(self.spec.resources),
+            security_context=_SECURITY,
+            volume_mounts=(VolumeMount(name="cache", mount_path=_VOLUME),),
+        )
+
+    def _cache_container(self) -> Container:
+        """Return what guards the volume. It takes the pod out of the Service only where nodes can go elsewhere."""
+        ready = HttpGet(path="/ready", port=CACHE_PORT_NAME)
+        # Each second counts: meanwhile nodes begin pulls for which there is no room.
+        readiness = Probe(http_get=ready, period_seconds=1, timeout_seconds=3, failure_threshold=1)
+        return Container(
+            name="cache",
+            image=self.node_image,
+            args=("mirror-cache", f"--upstream={self._folder}", f"--ttl={self.spec.ttl}"),
+            ports=(ContainerPort(name=CACHE_PORT_NAME, container_port=CACHE_PORT, protocol="TCP"),),
+            readiness_probe=readiness if self.spec.fallback == "Upstream" else None,
+            liveness_probe=Probe(
+                http_get=HttpGet(path="/", port=CACHE_PORT_NAME),
+                period_seconds=20,
+                timeout_seconds=10,
+                failure_threshold=3,
+                termination_grace_period_seconds=5,
+            ),
+            resources=ResourceAmounts(requests=_CACHE_REQUESTS, limits=_CACHE_LIMITS),
+            security_context=_SECURITY,
+            volume_mounts=(VolumeMount(name="cache", mount_path=_VOLUME),),
+        )
+
+    @property
+    def _folder(self) -> str:
+        """The folder of the upstream: what one had is not served as another one's, though the volume stays."""
+        return self.spec.upstream.replace(":", "_")
 
     def _registry_env(self) -> tuple[Env, ...]:
         """Return the registry's settings: https://distribution.github.io/distribution/about/configuration/ ."""
@@ -235,8 +284,10 @@ class Mirror:
             "REGISTRY_PROXY_REMOTEURL": f"https://{self.spec.upstream}",
             "REGISTRY_PROXY_TTL": self.spec.ttl,
             "REGISTRY_STORAGE_DELETE_ENABLED": "true",  # without it nothing is ever dropped, whatever the ttl
-            # What one upstream had is not served as another one's, though the volume stays.
-            "REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY": f"{_CACHE}/{self.spec.upstream.replace(':', '_')}",
+            # With a descriptor in memory, a blob that was removed is answered with 200 and no content:
+            # https://github.com/distribution/distribution/issues/2367
+            "REGISTRY_STORAGE_CACHE_BLOBDESCRIPTOR": "none",
+            "REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY": f"{_VOLUME}/{self._folder}",
         }
         env = [Env(name=name, value=value) for name, value in plain.items()]
         # Some images serve profiles there, of a memory that holds the login. Without a value nothing listens.
@@ -291,7 +342,7 @@ class Mirror:
         certs = Volume(name="certs", host_path=HostPath(path=CERTS, type="DirectoryOrCreate"))
         # Not its file: a runtime creates a folder where a file to mount is not there.
         configuration = Volume(name="containerd", host_path=HostPath(path=CONTAINERD, type="DirectoryOrCreate"))
-        pod = _pod(container, (certs, configuration), security)
+        pod = _pod((container,), (certs, configuration), security)
         asked = self.spec.tolerations
         return structs.replace(pod, tolerations=_EVERYTHING if asked is None else asked)
 
@@ -333,13 +384,13 @@ _SECURITY = SecurityContext(
 )
 
 
-def _pod(container: Container, volumes: tuple[Volume, ...], security: PodSecurityContext) -> PodSpec:
+def _pod(containers: tuple[Container, ...], volumes: tuple[Volume, ...], security: PodSecurityContext) -> PodSpec:
     return PodSpec(
         automount_service_account_token=False,
         enable_service_links=False,
         termination_grace_period_seconds=30,
         node_selector={"kubernetes.io/os": "linux"},
         security_context=security,
-        containers=(container,),
+        containers=containers,
         volumes=volumes,
     )

@@ -75,7 +75,7 @@ class Spec(Struct, frozen=True, rename="camel"):
     allow_unauthenticated_readers: bool = False
     fallback: Fallback = "Upstream"
     storage: Storage = Storage()
-    ttl: str = "0s"
+    ttl: str = "168h"
     image: str = ""
     resources: Resources = Resources()
     tolerations: tuple[Toleration, ...] | None = None

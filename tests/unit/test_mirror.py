@@ -29,8 +29,8 @@ def mirror(upstream: str = "quay.io", name: str = "m", *, version: str = "", **s
 
 
 def env(of: Mirror) -> dict[str, str | None]:
-    (container,) = of.stateful_set.spec.template.spec.containers
-    return {each.name: each.value for each in container.env}
+    registry, _ = of.stateful_set.spec.template.spec.containers
+    return {each.name: each.value for each in registry.env}
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,50 @@ def test_a_pod_on_a_node_mounts_no_more_than_it_writes(upstream: str, mount: dic
     }
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert pod["automountServiceAccountToken"] is False
+
+
+def test_a_registry_has_a_cache_container_with_the_same_volume_and_no_more_rights() -> None:
+    pod = mirror("registry.example.com:5000", ttl="24h").stateful_set.document()["spec"]["template"]["spec"]
+    registry, cache = pod["containers"]
+
+    assert (cache["name"], cache["image"]) == ("cache", "kube-chores:1")
+    assert cache["args"] == ["mirror-cache", "--upstream=registry.example.com_5000", "--ttl=24h"]
+    assert cache["volumeMounts"] == registry["volumeMounts"]
+    assert cache["securityContext"] == registry["securityContext"]
+    root = "REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY"
+    assert {"name": root, "value": "/var/lib/registry/registry.example.com_5000"} in registry["env"]
+
+
+def test_space_makes_a_mirror_unready_only_where_nodes_can_go_elsewhere() -> None:
+    def probe(**spec: str) -> object:
+        return mirror(**spec).stateful_set.spec.template.spec.containers[1].readiness_probe
+
+    assert probe(fallback="Upstream") is not None
+    assert probe(fallback="None") is None
+
+
+def test_a_registry_that_hangs_is_ended_within_30_seconds() -> None:
+    probe = mirror().stateful_set.spec.template.spec.containers[0].liveness_probe
+    assert probe
+    assert probe.termination_grace_period_seconds
+
+    # The first attempt begins within a period; each of them takes as long as its time limit.
+    detected = probe.period_seconds + probe.failure_threshold * max(probe.timeout_seconds, probe.period_seconds)
+    assert detected + probe.termination_grace_period_seconds <= 30
+
+
+def test_an_audit_finds_the_cache_of_a_registry_that_is_not_ready() -> None:
+    service = mirror().headless_service.spec
+
+    assert [(each.name, each.port) for each in service.ports] == [("registry", 5000), ("cache", 5001)]
+    assert service.publish_not_ready_addresses is True
+    assert [each.name for each in mirror().service.spec.ports] == ["registry"]
+    assert mirror().service.spec.publish_not_ready_addresses is None
+
+
+def test_a_registry_remembers_no_blobs_that_may_be_removed_and_drops_those_of_a_week_ago() -> None:
+    assert env(mirror())["REGISTRY_STORAGE_CACHE_BLOBDESCRIPTOR"] == "none"
+    assert env(mirror())["REGISTRY_PROXY_TTL"] == "168h"
 
 
 def test_no_pod_is_anothers() -> None:
@@ -172,7 +216,7 @@ def test_what_is_asked_for_is_set() -> None:
         resources={"limits": {"memory": "1Gi", "cpu": 2}},
         tolerations=[{"key": "a", "operator": "Exists"}],
     )
-    (container,) = made.stateful_set.spec.template.spec.containers
+    container, _ = made.stateful_set.spec.template.spec.containers
 
     assert (made.claim.spec.resources.requests, made.claim.spec.storage_class_name) == ({"storage": "5Gi"}, "fast")
     assert container.image == PINNED
