@@ -29,7 +29,7 @@ from jobs.kit.model import ExitCode, Finding, ObjectKey, Plan, Result, Severity
 from jobs.kit.objects import SECRETS, Resource
 from jobs.kit.runner import Job, run
 from jobs.mirrors.manifests import DAEMON_SETS
-from jobs.mirrors.mirror import NAME, NODE_IMAGE, NODE_NAMESPACE
+from jobs.mirrors.mirror import CACHE_PORT, NAME, NODE_IMAGE, NODE_NAMESPACE
 from jobs.mirrors.observed_resources import Object, in_the_way, observed
 from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, RegistryMirror, parse_registry_mirror
 from jobs.mirrors.seen import (
@@ -68,7 +68,6 @@ def settings(connection: Connection, run_options: options.RunOptions, given: Map
         run_options.namespace or NAMESPACE,
         given["node_image"] or (NODE_IMAGE if connection.in_pod else ""),
         reach,
-        given["metrics_url"] or "",
         mirrors,
         diff=run_options.diff,
         verbose=run_options.verbose,
@@ -213,8 +212,8 @@ def _is_of_a_mirror(url: str) -> bool:
 
 
 def _is_probe(url: str) -> bool:
-    """Whether a URL only says whether a registry is there: who writes a RegistryMirror chooses the host."""
-    return url.endswith("/v2/")
+    """Whether a URL is of a registry or of its cache: who writes a RegistryMirror chooses the host."""
+    return url.endswith(("/v2/", f":{CACHE_PORT}/"))
 
 
 @click.command(NAME)
@@ -232,12 +231,6 @@ def _is_probe(url: str) -> bool:
     help="How to ask mirrors and upstreams whether they answer: over the network, the default in a pod; mirrors alone, "
     "through the API server's service proxy, which takes the right to get services/proxy; or not at all, the default "
     "elsewhere.",
-)
-@options.option(
-    "--metrics-url",
-    metavar="URL",
-    callback=options.url,
-    help="A Prometheus that knows how full volumes are; without one that is not looked at.",
 )
 @options.option(
     "--node-image",

@@ -13,7 +13,7 @@ from typing import Any
 
 from jobs.kit.custom_resources import Head
 from jobs.kit.model import ObjectKey
-from jobs.mirrors.mirror import MIRROR, NODE_IMAGE, Mirror
+from jobs.mirrors.mirror import CACHE_PORT, MIRROR, NODE_IMAGE, PORT, Mirror
 from jobs.mirrors.registry_mirrors import RegistryMirror, parse_registry_mirror
 from tests.apis import Api, Object, wait_for
 from tests.canary import canary
@@ -155,19 +155,24 @@ class Mirrors:
         self.slice(mirror, ready=self.api.get(registry) is not None)
 
     def slice(self, mirror: Mirror, *, ready: bool, address: str = "10.1.0.1", port: int = 5000) -> None:
-        """Say which pods are behind a mirror's Service."""
+        """Say which pods are behind a mirror's Services; the headless one has those that are not ready too."""
+        self._slice(mirror.name, ready, address, {"registry": port})
+        cache = CACHE_PORT if port == PORT else port
+        self._slice(mirror.headless_service.metadata.name, True, address, {"registry": port, "cache": cache})
+
+    def _slice(self, service: str, ready: bool, address: str, ports: dict[str, int]) -> None:
         self.api.put(
             {
                 "apiVersion": "discovery.k8s.io/v1",
                 "kind": "EndpointSlice",
                 "metadata": {
-                    "name": f"{mirror.name}-1",
+                    "name": f"{service}-1",
                     "namespace": NAMESPACE,
-                    "labels": {"kubernetes.io/service-name": mirror.name},
+                    "labels": {"kubernetes.io/service-name": service},
                 },
                 "addressType": "IPv4",
                 "endpoints": [{"addresses": [address], "conditions": {"ready": ready}}],
-                "ports": [{"name": "registry", "port": port, "protocol": "TCP"}],
+                "ports": [{"name": name, "port": port, "protocol": "TCP"} for name, port in ports.items()],
             }
         )
 

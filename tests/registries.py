@@ -1,4 +1,4 @@
-"""Registries and a Prometheus on loopback: mirrors behind a proxy for their cluster names, an upstream with TLS."""
+"""Registries on loopback: mirrors and their caches behind a proxy for their cluster names, an upstream with TLS."""
 
 from __future__ import annotations
 
@@ -33,13 +33,16 @@ class Handler(rates.Handler):
 
 @dataclass
 class Registries:
-    """What is served; `answers` are those of hosts that do not answer as they should."""
+    """What is served.
+
+    `answers` are those of hosts that do not answer as they should, `caches` what mirrors report of volumes, by name.
+    """
 
     proxy: str
     upstream: str
     ca_file: Path
     answers: dict[str, Answer] = field(default_factory=dict)
-    free: dict[str, str] = field(default_factory=dict)
+    caches: dict[str, object] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
 
     @property
@@ -66,19 +69,24 @@ class Registries:
         """How a host answers."""
         if host in self.answers:
             return self.answers[host]
-        if path == "/api/v1/query":
-            return document(self._volumes())
+        if host.endswith(".svc:5001"):
+            name = host.partition("-headless.")[0]
+            return document(json.dumps(self.caches.get(name, cache_state())).encode())
         return document(b"{}") if host.endswith(".svc:5000") else status(401)
 
-    def _volumes(self) -> bytes:
-        result = [
-            {
-                "metric": {"persistentvolumeclaim": name, "namespace": "kube-chores-mirrors"},
-                "value": [1767225600, value],
-            }
-            for name, value in self.free.items()
-        ]
-        return json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode()
+
+def cache_state(**differing: object) -> dict[str, object]:
+    """What a cache reports when all is well."""
+    return {
+        "freeBytes": 9 << 30,
+        "capacityBytes": 20 << 30,
+        "leastFreeBytes": 2 << 30,
+        "shortage": "",
+        "used": True,
+        "corruptBlobs": 0,
+        "lastFullRound": "2026-01-01T00:00:00Z",
+        **differing,
+    }
 
 
 class _Server(ThreadingHTTPServer):

@@ -1,30 +1,25 @@
-"""What is to be said of one mirror beyond its resources: credentials, who answers /v2/, how full its volume is. Pure.
+"""What is to be said of one mirror beyond its resources: credentials, who answers /v2/, its cache. Pure.
 
 https://distribution.github.io/distribution/spec/api/#api-version-check
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import NamedTuple
-from urllib.parse import urlencode
-
-from msgspec import Struct
 
 from jobs.kit.decoding import decode
 from jobs.kit.errors import ApiError, InvalidObjectError
 from jobs.kit.model import ExitCode, Finding, Need, ObjectKey
 from jobs.kit.objects import SECRETS
-from jobs.kit.web import NOT_FETCHED, Page, shown
+from jobs.kit.web import NOT_FETCHED, Page
 from jobs.mirrors.children import is_ours
 from jobs.mirrors.findings import could_not_look, finding, unreadable
-from jobs.mirrors.mirror import PORT, PORT_NAME, Mirror
+from jobs.mirrors.mirror import CACHE_PORT, CACHE_PORT_NAME, PORT, PORT_NAME, Mirror
 from jobs.mirrors.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, served_by
-from jobs.mirrors.seen import SERVICE_PROXY, SLICES, Credentials, Reach, Seen, Settings
+from jobs.mirrors.seen import SERVICE_PROXY, SLICES, CacheState, Credentials, Reach, Seen, Settings
 
-FULL_PERCENT = 90
-_STEP = 5  # a volume that fills changes by itself; a status that followed it would be written by every run
 _THROUGH = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
 
 
@@ -123,62 +118,57 @@ def _through_the_api_server(mirror: Mirror, seen: Seen) -> Asked:
     return Asked([finding("mirror-down", service, f"/v2/ through the API server: {look.message}", mirror.asked)])
 
 
-class _Labels(Struct):
-    persistentvolumeclaim: str = ""
+def cache(mirror: Mirror, seen: Seen, settings: Settings) -> Asked:
+    """Return what the container `cache` of a mirror reports, also while the mirror is not ready."""
+    service = mirror.headless_service.key
+    if not _has_cache(mirror, seen) or (SLICES.kind not in seen.denied and not seen.endpoints.get(service.name)):
+        return Asked()
+    if settings.reach is Reach.NETWORK:
+        url = f"http://{service.name}.{service.namespace}.svc:{CACHE_PORT}/"
+        return Asked(_of_cache(mirror, _decoded(seen.pages[url]), seen)) if url in seen.pages else Asked(url=url)
+    if settings.reach is Reach.SERVICE_PROXY:
+        key = ObjectKey(SERVICE_PROXY.kind, f"http:{service.name}:{CACHE_PORT_NAME}/proxy/", service.namespace)
+        if key not in seen.looks:
+            return Asked(need=Need(key))
+        look = seen.looks[key]
+        return Asked(_of_cache(mirror, look if isinstance(look, CacheState) else None, seen))
+    return Asked()
 
 
-class _Sample(Struct):
-    metric: _Labels
-    value: tuple[float, str]
+def _has_cache(mirror: Mirror, seen: Seen) -> bool:
+    """Whether the registry's pod has the container: it does not before the first repair after an upgrade."""
+    actual, service = seen.children.get(mirror.stateful_set.key), seen.children.get(mirror.headless_service.key)
+    if not (actual and is_ours(actual) and service and is_ours(service)):
+        return False
+    return any(each.get("name") == CACHE_PORT_NAME for each in actual["spec"]["template"]["spec"]["containers"])
 
 
-class _Data(Struct):
-    result: list[_Sample]
-
-
-class _Answer(Struct):
-    data: _Data
-
-
-def volumes_url(settings: Settings) -> str:
-    """Return the query for how much of each volume is free, or nothing where no Prometheus was named.
-
-    kubelets know, and so does Prometheus. To ask kubelets takes the right nodes/proxy, which can run commands in pods.
-    https://kubernetes.io/docs/reference/instrumentation/metrics/
-    """
-    if not settings.metrics_url:
-        return ""
-    of = f'{{namespace="{settings.namespace}"}}'
-    query = f"kubelet_volume_stats_available_bytes{of} / kubelet_volume_stats_capacity_bytes{of}"
-    return f"{settings.metrics_url.rstrip('/')}/api/v1/query?{urlencode({'query': query})}"
-
-
-def volumes(mirrors: Sequence[Mirror], page: Page, settings: Settings) -> list[Finding]:
-    """Return which volumes are nearly full, by what Prometheus says."""
+def _decoded(page: Page) -> CacheState | None:
     try:
-        free = _free(page)
-    except ValueError as error:
-        about = ObjectKey("Prometheus", shown(settings.metrics_url))
-        subjects = tuple(sorted(mirror.asked.name for mirror in mirrors))
-        return [could_not_look(about, f"does not say how full volumes are: {error}", subjects, ExitCode.FAILED)]
-    filling = ((mirror, _full(free[mirror.name])) for mirror in mirrors if mirror.name in free)
-    return [
-        finding("volume-filling", mirror.claim.key, f"is {percent} % full", mirror.asked)
-        for mirror, percent in filling
-        if percent >= FULL_PERCENT
-    ]
+        return None if page.error else decode(page.body, CacheState)
+    except InvalidObjectError:
+        return None
 
 
-def _free(page: Page) -> Mapping[str, float]:
-    if page.error:
-        raise ValueError(page.error)
-    try:
-        samples = decode(page.body, _Answer).data.result
-        return {each.metric.persistentvolumeclaim: float(each.value[1]) for each in samples}
-    except (InvalidObjectError, ValueError) as error:
-        raise ValueError("its answer is none of Prometheus' HTTP API") from error
-
-
-def _full(free: float) -> int:
-    """Return how full a volume is, in percent and in steps; what is no number is not known to be full."""
-    return int((1 - free) * 100 // _STEP * _STEP) if 0 <= free <= 1 else 0
+def _of_cache(mirror: Mirror, state: CacheState | None, seen: Seen) -> list[Finding]:
+    subjects = (mirror.asked.name,)
+    if state is None or state.shortage == "answer":
+        if not seen.endpoints.get(mirror.service.key.name):
+            return []
+        what = "its container cache does not answer" if state is None else "its volume does not answer"
+        reason = f"{what}; the reason is in the log of the run or of the container"
+        return [could_not_look(mirror.stateful_set.key, reason, subjects, ExitCode.DONE)]
+    found = []
+    # Figures that move by themselves would have each run write the status.
+    if state.shortage:
+        least = f"at least {state.least_free_bytes >> 20} MiB must be free"
+        reason = f"has too few free inodes; {least}" if state.shortage == "inodes" else f"has too little space; {least}"
+        found.append(finding("volume-filling", mirror.claim.key, reason, mirror.asked))
+    if state.corrupt_blobs:
+        count = f"{state.corrupt_blobs} blob{'s' * (state.corrupt_blobs > 1)}"
+        reason = f"{count} did not match the digest in the last 24 hours and had to be removed"
+        found.append(finding("cache-corrupt", mirror.claim.key, reason, mirror.asked))
+    if not state.used:
+        reason = f"nobody has pulled an image of {mirror.spec.host} through the mirror yet"
+        found.append(finding("no-client", mirror.asked.head.key, reason, mirror.asked))
+    return found

@@ -51,6 +51,12 @@ CODES: Mapping[str, Code] = {
         "an object of the name of a resource was not made for a mirror, so it is never touched",
         "rename or delete it, or rename the RegistryMirror",
     ),
+    "volume-filling": Code(
+        _ERROR,
+        "the volume has too little free space or too few inodes for layers; nodes pull from the upstream meanwhile, or "
+        "with fallback None fail to pull what is not cached",
+        "raise spec.storage.size, or lower spec.ttl",
+    ),
     "no-endpoints": Code(
         _ERROR,
         "no ready pod stands behind the mirror's Service",
@@ -98,10 +104,10 @@ CODES: Mapping[str, Code] = {
         "a field is not as the mirror asks for, or is one that kube-chores set once and nobody asks for now",
         "ask for it in the RegistryMirror, or mirror-audit --repair undoes it; --diff shows values",
     ),
-    "volume-filling": Code(
+    "cache-corrupt": Code(
         _WARNING,
-        "the volume is nearly full; a mirror with a full one still serves, but keeps nothing new",
-        "raise spec.storage.size, or set spec.ttl",
+        "blobs did not match their digests in the last 24 hours; they were removed, and are fetched again when needed",
+        "look at the disk of the volume",
     ),
     "volume-too-small": Code(
         _WARNING,
@@ -127,6 +133,11 @@ CODES: Mapping[str, Code] = {
         _WARNING,
         "with fallback None nodes could pull an image of the mirror through the mirror alone, which needs it to start",
         "set spec.fallback: Upstream, or have the image in another registry",
+    ),
+    "no-client": Code(
+        _WARNING,
+        "nobody has pulled an image through the mirror yet",
+        "pull an image of the host on a node; if the finding stays, see config_path in containerd's configuration",
     ),
     "terminating": Code(_WARNING, "a resource of the mirror is being deleted", "see what deletes it"),
     "orphan": Code(

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from jobs.kit.custom_resources import Broken
 from jobs.kit.decoding import decode
@@ -48,7 +49,6 @@ class Settings:
     namespace: str
     node_image: str
     reach: Reach = Reach.NONE
-    metrics_url: str = ""
     mirrors: tuple[RegistryMirror, ...] | None = None
     diff: bool = False
     verbose: bool = False
@@ -72,12 +72,21 @@ class StorageClass(Struct, frozen=True, rename="camel"):
     allow_volume_expansion: bool = False
 
 
+class CacheState(Struct, frozen=True, rename="camel"):
+    """What mirror-cache answers, as far as an audit looks at it. `shortage` is "", "space", "inodes" or "answer"."""
+
+    least_free_bytes: Annotated[int, Meta(ge=0, le=1 << 60)]
+    shortage: Literal["", "space", "inodes", "answer"]
+    used: bool
+    corrupt_blobs: Annotated[int, Meta(ge=0, le=1_000_000)]
+
+
 class _Metadata(Struct, rename="camel"):
     resource_version: str = ""
     annotations: dict[str, str] | None = None
 
 
-Look = Credentials | StorageClass | ApiError | None
+Look = CacheState | Credentials | StorageClass | ApiError | None
 
 
 class _Secret(Struct):
@@ -114,8 +123,10 @@ class Seen:
         return replace(self, looks={**self.looks, **looks}, pages={**self.pages, **pages})
 
 
-def _reduced(key: ObjectKey, body: bytes) -> Credentials | StorageClass | None:
-    """Return what is kept of an answer: of a Service's nothing but that it came."""
+def _reduced(key: ObjectKey, body: bytes) -> CacheState | Credentials | StorageClass | None:
+    """Return what is kept of an answer: of a registry's nothing but that it came."""
+    if key.kind == SERVICE_PROXY.kind and not key.name.endswith("/v2/"):
+        return decode(body, CacheState)
     if key.kind == STORAGE_CLASSES.kind:
         return decode(body, StorageClass)
     if key.kind != SECRETS.kind:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from jobs.kit.model import Brake, Finding, Need, ObjectKey, Severity
-from jobs.mirrors.answers import Asked, credentials, mirror_itself, secret_key, upstream, volumes, volumes_url
+from jobs.mirrors.answers import Asked, cache, credentials, mirror_itself, secret_key, upstream
 from jobs.mirrors.children import child_findings, is_ours, made_for
 from jobs.mirrors.codes import CODES
 from jobs.mirrors.findings import finding, unreadable
@@ -44,12 +44,10 @@ def audit(seen: Seen, settings: Settings) -> Audit:
     questions: list[Asked] = []
     for mirror in mirrors:
         findings += [*child_findings(mirror, seen, settings), *_unpinned(mirror), *_locked_out(mirror)]
-        questions += [
-            credentials(mirror, seen),
-            upstream(mirror, seen, settings),
-            mirror_itself(mirror, seen, settings),
-        ]
-    questions.append(_filling(mirrors, seen, settings))
+        itself, its_cache = mirror_itself(mirror, seen, settings), cache(mirror, seen, settings)
+        if itself.findings:  # one reason is enough
+            its_cache = its_cache._replace(findings=[each for each in its_cache.findings if each.code != "unreadable"])
+        questions += [credentials(mirror, seen), upstream(mirror, seen, settings), itself, its_cache]
     findings += [each for question in questions for each in question.findings]
     wrong = {each.object for each in findings}
     found = Audit(
@@ -172,17 +170,15 @@ def _locked_out(mirror: Mirror) -> Iterator[Finding]:
     """Yield which images of the mirror nodes could only pull through the mirror itself."""
     if mirror.spec.fallback == "Upstream":
         return
-    for image, key in ((mirror.image, mirror.stateful_set.key), (mirror.node_image, mirror.daemon_set.key)):
-        if registry_of(image) == mirror.spec.host:
-            reason = f"image {image} is of {mirror.spec.host}, which nodes pull through this mirror alone"
+    for key, images in (
+        (mirror.stateful_set.key, {mirror.image: None, mirror.node_image: None}),
+        (mirror.daemon_set.key, {mirror.node_image: None}),
+    ):
+        if through_itself := [image for image in images if registry_of(image) == mirror.spec.host]:
+            reason = (
+                f"{' and '.join(through_itself)}: of {mirror.spec.host}, which nodes pull through this mirror alone"
+            )
             yield finding("image-through-itself", key, reason, mirror.asked)
-
-
-def _filling(mirrors: Sequence[Mirror], seen: Seen, settings: Settings) -> Asked:
-    url = volumes_url(settings)
-    if not url or not mirrors:
-        return Asked()
-    return Asked(volumes(mirrors, seen.pages[url], settings)) if url in seen.pages else Asked(url=url)
 
 
 def _orphans(seen: Seen, settings: Settings) -> Iterator[Finding]:

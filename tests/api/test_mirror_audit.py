@@ -19,8 +19,8 @@ from tests.api.conftest import Ran, Run
 from tests.apis import Api, Object, wait_for
 from tests.canary import canary
 from tests.mirrors import NAMESPACE, NODES, Mirrors, credentials, registry_mirror
-from tests.rates import flood, redirect, status
-from tests.registries import Registries
+from tests.rates import Answer, document, flood, redirect, status
+from tests.registries import Registries, cache_state
 from tests.worlds import encoded
 
 NO_REGISTRY = "does not answer as a registry; the reason is in the log of the run"
@@ -50,6 +50,7 @@ def test_nothing_is_found_when_all_is_well(api: Api, reach: Run, mirrors: Mirror
     assert condition(api, mirror)["reason"] == "Healthy"
     assert sorted(registries.requests) == [
         (registries.upstream, "/v2/"),
+        (f"{mirror.name}-headless.{NAMESPACE}.svc:5001", "/"),
         (f"{mirror.name}.{NAMESPACE}.svc:5000", "/v2/"),
     ]
     assert (reach("--check").exit_code, reach("-v").summary) == (0, {"unchanged": 5})
@@ -321,7 +322,7 @@ def test_a_mirror_that_changed_is_told_apart_from_what_somebody_did(api: Api, au
     )
     assert {
         "field": "spec.template.spec.containers[registry].env[REGISTRY_PROXY_TTL].value",
-        "actual": "0s",
+        "actual": "168h",
         "desired": "24h",
     } in found["changes"]
 
@@ -592,12 +593,13 @@ def test_a_redirect_of_a_mirror_or_an_upstream_is_not_followed(
 ) -> None:
     mirror = mirrors.well(upstream=registries.upstream)
     hosts = [registries.upstream, f"{mirror.name}.{NAMESPACE}.svc:5000"]
+    hosts += [f"{mirror.name}-headless.{NAMESPACE}.svc:5001"]
     registries.answers |= {host: redirect(f"https://{registries.upstream}/elsewhere") for host in hosts}
 
     ran = reach()
 
     assert sorted(codes(ran)) == ["mirror-down", "upstream-down"]
-    assert sorted(registries.requests) == [(host, "/v2/") for host in hosts]
+    assert sorted(registries.requests) == sorted(zip(hosts, ("/v2/", "/v2/", "/"), strict=True))
 
 
 @pytest.mark.parametrize(("code", "found"), [(200, []), (401, []), (404, ["upstream-down"]), (429, ["upstream-down"])])
@@ -610,13 +612,18 @@ def test_an_upstream_answers_with_200_or_401(
     assert codes(reach()) == found
 
 
-def test_a_mirror_without_a_pod_is_not_asked(api: Api, reach: Run, mirrors: Mirrors, registries: Registries) -> None:
+def test_a_mirror_without_a_ready_pod_is_not_asked_but_for_its_cache(
+    api: Api, reach: Run, mirrors: Mirrors, registries: Registries
+) -> None:
     mirror = mirrors.well(upstream=registries.upstream)
     workload(mirrors, mirror, ready=False)
 
     reach()
 
-    assert registries.requests == [(registries.upstream, "/v2/")]
+    assert sorted(registries.requests) == [
+        (registries.upstream, "/v2/"),
+        (f"{mirror.name}-headless.{NAMESPACE}.svc:5001", "/"),
+    ]
 
 
 def test_on_a_laptop_nobody_is_asked_over_the_network(
@@ -641,31 +648,93 @@ def test_the_service_proxy_takes_a_right_that_the_job_does_not_have(api: Api, au
     assert 'cannot get resource "services/proxy"' in found["reason"]
 
 
-def test_a_volume_that_fills_is_found_where_a_prometheus_knows(
+# What the cache of a mirror reports
+
+
+CACHES: dict[str, tuple[Object, str, str]] = {
+    "space": ({"shortage": "space"}, "volume-filling", "has too little space; at least 2048 MiB must be free"),
+    "inodes": ({"shortage": "inodes"}, "volume-filling", "has too few free inodes; at least 2048 MiB must be free"),
+    "corrupt": (
+        {"corruptBlobs": 2},
+        "cache-corrupt",
+        "2 blobs did not match the digest in the last 24 hours and had to be removed",
+    ),
+    "unused": (
+        {"used": False},
+        "no-client",
+        "nobody has pulled an image of {host} through the mirror yet",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CACHES)
+def test_what_a_cache_reports_is_found_and_written_once(
+    api: Api, reach: Run, mirrors: Mirrors, registries: Registries, what: str
+) -> None:
+    mirror = mirrors.well(upstream=registries.upstream)
+    reported, code, reason = CACHES[what]
+    registries.caches[mirror.name] = cache_state(**reported)
+
+    ran = reach()
+    (found,) = ran.results
+    api.mark()
+    registries.caches[mirror.name] = cache_state(**reported, freeBytes=1)
+    reach()
+
+    assert (ran.exit_code, found["code"], found["reason"]) == (0, code, reason.format(host=mirror.spec.host))
+    assert condition(api, mirror)["status"] == "False"
+    assert api.writes() == [], "a figure that moves by itself writes no status"
+
+
+def test_a_cache_is_asked_why_its_mirror_is_not_ready(
     api: Api, reach: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
-    full, roomy = mirrors.well(), mirrors.well("roomy", "gcr.io")
-    registries.free = {full.name: "0.0712", roomy.name: "0.11", "of-others": "0"}
+    mirror = mirrors.well(upstream=registries.upstream)
+    workload(mirrors, mirror, ready=False)
+    registries.caches[mirror.name] = cache_state(shortage="space")
 
-    ran = reach("--reach", "none", "--metrics-url", f"{registries.proxy}/")
-
-    (found,) = ran.results
-    assert (found["code"], found["object"]["name"], found["reason"]) == ("volume-filling", full.name, "is 90 % full")
-    assert registries.requests == [(registries.proxy.partition("//")[2], "/api/v1/query")]
+    assert sorted(codes(reach())) == ["no-endpoints", "not-rolled-out", "volume-filling"]
+    assert condition(api, mirror)["reason"] == "VolumeFilling"
 
 
-def test_a_prometheus_that_does_not_know_says_nothing_of_volumes(
-    api: Api, audit: Run, mirrors: Mirrors, registries: Registries
+@pytest.mark.parametrize(
+    "answer",
+    [
+        status(503),
+        document(b"no JSON"),
+        document(b"[]"),
+        document(json.dumps(cache_state(shortage="of bread")).encode()),
+        document(json.dumps(cache_state(corruptBlobs=-1)).encode()),
+        document(json.dumps(cache_state(leastFreeBytes=1 << 70)).encode()),
+        redirect("http://169.254.169.254/"),
+        flood(2),
+    ],
+    ids=["503", "no JSON", "a list", "an unknown word", "a negative number", "a large number", "a redirect", "a flood"],
+)
+def test_a_cache_that_does_not_answer_as_one_leaves_it_unknown(
+    api: Api, reach: Run, mirrors: Mirrors, registries: Registries, answer: Answer
 ) -> None:
-    mirror = mirrors.well()
-    registries.answers[registries.proxy.partition("//")[2]] = status(404)
+    mirror = mirrors.well(upstream=registries.upstream)
+    registries.answers[f"{mirror.name}-headless.{NAMESPACE}.svc:5001"] = answer
 
-    ran = audit("--metrics-url", registries.proxy)
+    (found,) = reach().results
 
-    (found,) = ran.results
-    assert (ran.exit_code, found["code"], found["subjects"]) == (1, "unreadable", [mirror.asked.name])
-    assert found["reason"] == "does not say how full volumes are: HTTP 404 Not Found"
+    assert (found["code"], found["object"]["name"]) == ("unreadable", mirror.name)
+    assert found["reason"].startswith("its container cache does not answer")
     assert condition(api, mirror)["status"] == "Unknown"
+
+
+def test_a_registry_of_an_earlier_version_has_no_cache_to_ask(
+    reach: Run, mirrors: Mirrors, registries: Registries
+) -> None:
+    mirror = mirrors.well(upstream=registries.upstream)
+    earlier = mirror.stateful_set.document()
+    earlier["spec"]["template"]["spec"]["containers"].pop()
+    mirrors.apply(earlier)
+    mirrors.settle(mirror)
+
+    assert codes(reach()) == ["drifted"]
+    assert "/" not in [path for _, path in registries.requests]
 
 
 # Statuses, Events and reports
@@ -677,7 +746,10 @@ def test_the_status_tells_the_worst_and_an_event_tells_the_change_once(
     mirror = mirrors.well(upstream=registries.upstream)
     reach()
     deleted("service")(mirrors, mirror)
-    mirrors.edit(mirror.headless_service.document(), {"spec": {"ports": [{"name": "registry", "port": 1}]}})
+    mirrors.edit(
+        mirror.headless_service.document(),
+        {"spec": {"ports": [{"name": "cache", "port": 5001, "targetPort": "cache"}]}},
+    )
     reach()
     reach()
 
@@ -769,8 +841,10 @@ def test_the_server_refuses_what_cannot_be_followed(api: Api, installed: Path, s
 
 def test_the_text_tells_mirror_by_mirror_worst_first_in_80_columns(api: Api, audit: Run, mirrors: Mirrors) -> None:
     fair, poor, good = (mirrors.well(*each) for each in (("fair", "gcr.io"), ("poor", "quay.io"), ("good", "ghcr.io")))
-    mirrors.edit(fair.service.document(), {"spec": {"ports": [{"name": "registry", "port": 1}]}})
-    mirrors.edit(poor.headless_service.document(), {"spec": {"ports": [{"name": "registry", "port": 1}]}})
+    mirrors.edit(fair.service.document(), {"spec": {"ports": [{"name": "cache", "port": 5001, "targetPort": "cache"}]}})
+    mirrors.edit(
+        poor.headless_service.document(), {"spec": {"ports": [{"name": "cache", "port": 5001, "targetPort": "cache"}]}}
+    )
     deleted("service")(mirrors, poor)
 
     lines = audit("--diff", output="text").stdout.splitlines()

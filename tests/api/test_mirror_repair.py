@@ -105,7 +105,7 @@ def test_three_fields_make_a_mirror_and_nothing_is_written_then(api: Api, repair
     last = repair()
 
     assert (last.exit_code, last.summary, api.writes()) == (0, {"unchanged": 5}, [])
-    (container,) = actual(api, mirror.stateful_set.document())["spec"]["template"]["spec"]["containers"]
+    container, _ = actual(api, mirror.stateful_set.document())["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "docker.io/library/registry:3"  # of one registry, whatever a node searches
     there = made(api, mirror)
     assert sorted(each["kind"] for each in there) == sorted([*KINDS, "Service"])
@@ -218,7 +218,7 @@ def test_another_upstream_rolls_the_registry_and_keeps_the_cache(api: Api, repai
     mirrors.settle(mirrors.of(actual(api, registry_mirror(mirror.asked.name))))
     second = repair()
     assert (second.summary["deleted"], second.summary["created"]) == (1, 1)
-    (container,) = actual(api, mirror.stateful_set.document())["spec"]["template"]["spec"]["containers"]
+    container, _ = actual(api, mirror.stateful_set.document())["spec"]["template"]["spec"]["containers"]
     assert {"name": "REGISTRY_PROXY_REMOTEURL", "value": "https://quay.io"} in container["env"]
     root = "REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY"
     assert {"name": root, "value": "/var/lib/registry/quay.io"} in container["env"]
@@ -561,15 +561,19 @@ def test_what_does_not_say_whose_it_is_stays(api: Api, repair: Run, mirrors: Mir
     }
 
 
-def test_a_laptop_leaves_daemon_sets_the_image_that_they_have(api: Api, repair: Run, mirrors: Mirrors) -> None:
+def test_a_laptop_leaves_workloads_the_image_that_they_have(api: Api, repair: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.well()
     daemon_set = actual(api, mirror.daemon_set.document())
     (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
     pulled = "registry.example.com/kube-chores:1"
     mirrors.edit(daemon_set, {"spec": {"template": {"spec": {"containers": [{**container, "image": pulled}]}}}})
+    registry = actual(api, mirror.stateful_set.document())
+    containers = registry["spec"]["template"]["spec"]["containers"]
+    containers[1]["image"] = pulled
+    mirrors.edit(registry, {"spec": {"template": {"spec": {"containers": containers}}}})
 
     assert "serverside-applied" not in repair().summary
-    assert repair("--node-image", "registry.example.com/kube-chores:2").summary["serverside-applied"] == 1
+    assert repair("--node-image", "registry.example.com/kube-chores:2").summary["serverside-applied"] == 2
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from tests import embedded
 from tests.apis import sandbox_api
 from tests.fault_world import World
 from tests.mirrors import NAMESPACE, Mirrors, registry_mirror
-from tests.rates import status
-from tests.registries import Registries, serve
+from tests.rates import Answer, document, status
+from tests.registries import Registries, cache_state, serve
 
 FLAGS = ("--reach", "service-proxy")
 
@@ -35,29 +36,38 @@ def world(tmp_path: Path, limit: Callable[..., None]) -> Iterator[tuple[World, M
         yield World(sandbox, "mirror-audit"), mirrors, mirrors.make(api.create(registry_mirror()))
 
 
-def behind(registries: Registries, mirrors: Mirrors, mirror: Mirror, code: int) -> None:
-    """Have a server of this test stand behind the mirror's Service."""
+def behind(registries: Registries, mirrors: Mirrors, mirror: Mirror, answer: Answer) -> None:
+    """Have a server of this test stand behind the mirror's Services."""
     host, _, port = registries.proxy.partition("//")[2].partition(":")
-    registries.answers[f"{host}:{port}"] = status(code)
+    registries.answers[f"{host}:{port}"] = answer
     mirrors.slice(mirror, ready=True, address=host, port=int(port))
 
 
 def test_a_mirror_answers_through_the_api_server(world: tuple[World, Mirrors, Mirror], registries: Registries) -> None:
-    behind(registries, *world[1:], 200)
+    behind(registries, *world[1:], document(json.dumps(cache_state()).encode()))
 
     ran = world[0].run(*FLAGS)
 
     assert (ran.exit_code, ran.results) == (0, [])
-    assert [path for _, path in registries.requests] == ["/v2/"]
-    path = f"/api/v1/namespaces/{NAMESPACE}/services/http:registry-mirror-hub:registry/proxy/v2/"
-    assert path in [each.path for each in world[0].requests()]
+    assert sorted(path for _, path in registries.requests) == ["/", "/v2/"]
+    services = f"/api/v1/namespaces/{NAMESPACE}/services/http:registry-mirror-hub"
+    asked = {each.path for each in world[0].requests()}
+    assert {f"{services}:registry/proxy/v2/", f"{services}-headless:cache/proxy/"} <= asked
+
+
+def test_a_cache_answers_through_the_api_server(world: tuple[World, Mirrors, Mirror], registries: Registries) -> None:
+    behind(registries, *world[1:], document(json.dumps(cache_state(shortage="space")).encode()))
+
+    (found,) = world[0].run(*FLAGS).results
+
+    assert (found["code"], found["severity"]) == ("volume-filling", "error")
 
 
 @pytest.mark.parametrize("code", [404, 502])
 def test_a_mirror_that_answers_otherwise_is_down(
     world: tuple[World, Mirrors, Mirror], registries: Registries, code: int
 ) -> None:
-    behind(registries, *world[1:], code)
+    behind(registries, *world[1:], status(code))
 
     (found,) = world[0].run(*FLAGS).results
 
