@@ -21,7 +21,7 @@ PORT = 53
 
 
 class Services(BaseResolver):  # type: ignore[misc]
-    """Answers with the ClusterIP that the API server has now; everything else does not exist."""
+    """Answers with the addresses that the API server has now: of a Service, or of a headless one's endpoints."""
 
     def __init__(self, kubeconfig: Path) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
@@ -34,26 +34,35 @@ class Services(BaseResolver):  # type: ignore[misc]
         """Answer one question."""
         reply = request.reply()
         try:
-            address = self._address(str(request.q.qname))
+            addresses = self._addresses(str(request.q.qname))
         except OSError:  # the API server does not answer
             reply.header.rcode = RCODE.SERVFAIL
             return reply
-        if not address:
+        if not addresses:
             reply.header.rcode = RCODE.NXDOMAIN
         elif request.q.qtype == QTYPE.A:
-            reply.add_answer(RR(request.q.qname, QTYPE.A, rdata=A(address), ttl=5))
+            reply.add_answer(*(RR(request.q.qname, QTYPE.A, rdata=A(address), ttl=5) for address in addresses))
         return reply
 
-    def _address(self, name: str) -> str:
+    def _addresses(self, name: str) -> list[str]:
         labels = name.rstrip(".").removesuffix(f".svc.{DOMAIN}").split(".")
         if not name.rstrip(".").endswith(f".svc.{DOMAIN}") or len(labels) != 2:
-            return ""
-        path = f"/api/v1/namespaces/{labels[1]}/services"
+            return []
+        service, namespace = labels
+        services = self._items(f"/api/v1/namespaces/{namespace}/services")
+        addresses = {each["metadata"]["name"]: str(each["spec"].get("clusterIP", "")) for each in services}
+        if addresses.get(service) != "None":
+            return list(filter(None, [addresses.get(service, "")]))
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+        slices = self._items(f"{path}?labelSelector=kubernetes.io/service-name%3D{service}")
+        endpoints = (each for one in slices for each in one.get("endpoints") or () if each["conditions"].get("ready"))
+        return [str(address) for each in endpoints for address in each["addresses"]]
+
+    def _items(self, path: str) -> list[dict[str, Any]]:
         asked = urllib.request.Request(self._server + path, headers={"Authorization": f"Bearer {self._token}"})
         with urllib.request.urlopen(asked, context=self._tls, timeout=5) as answer:
-            services: list[dict[str, Any]] = json.load(answer)["items"]
-        found = {each["metadata"]["name"]: str(each["spec"].get("clusterIP", "")) for each in services}
-        return found.get(labels[0], "").replace("None", "")
+            items: list[dict[str, Any]] = json.load(answer)["items"]
+        return items
 
 
 def main(kubeconfig: str, address: str) -> None:

@@ -115,9 +115,9 @@ class Upstream:
 
     # what it has
 
-    def push(self, name: str, tag: str = "1") -> str:
-        """Put a new image there, of busybox and some bytes that no other image has; gives its name for pods."""
-        layer = _layer()
+    def push(self, name: str, tag: str = "1", more: int = 32) -> str:
+        """Put a new image there, of busybox and `more` bytes that no other image has; gives its name for pods."""
+        layer = _layer(more)
         config = json.dumps({
             "architecture": _architecture(),
             "os": "linux",
@@ -156,7 +156,7 @@ class Upstream:
         self, method: str, url: str, status: int, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Mapping[str, str]:
         trusted = ssl.create_default_context(cafile=str(UPSTREAM))
-        connection = http.client.HTTPSConnection("127.0.0.1", self._outer, context=trusted, timeout=10)
+        connection = http.client.HTTPSConnection("127.0.0.1", self._outer, context=trusted, timeout=30)
         try:
             connection.request(method, url, body, {"User-Agent": "tests", **(headers or {})})
             answer = connection.getresponse()
@@ -182,15 +182,15 @@ def upstream(node: Node, folder: Path) -> Iterator[Upstream]:
             started.end()
 
 
-def _layer() -> bytes:
+def _layer(more: int) -> bytes:
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as tar:
         busybox = shutil.which("busybox", path=path())
         assert busybox
         tar.add(busybox, "busybox")
         unique = tarfile.TarInfo("unique")
-        unique.size = 32
-        tar.addfile(unique, io.BytesIO(secrets.token_bytes(32)))
+        unique.size = more
+        tar.addfile(unique, io.BytesIO(secrets.token_bytes(more)))
     return packed.getvalue()
 
 

@@ -15,7 +15,7 @@ from tests.apis import Api, Object, wait_for
 from tests.mirrors import NAMESPACE, NODES, Mirrors
 from tests.namespaces import CONTAINERD
 from tests.node.hands import Hands, Jobs
-from tests.one_node import Node
+from tests.one_node import UPSTREAM, Node
 from tests.upstream import Access, Upstream, accesses
 
 _numbers = itertools.count()
@@ -37,13 +37,14 @@ class Mirrored:
         jobs: Jobs,
         upstream: Upstream,
         meanwhile: Callable[[Mirrored], object] = lambda lab: None,
+        volume_mib: int = 0,
         **spec: object,
     ) -> None:
         self.node, self.api, self.jobs, self.kubectl, self.upstream = node, api, jobs, jobs.kubectl, upstream
         mirrors = Mirrors(api)
         self.asked = mirrors.ask("mirror", upstream.host, **spec)
         self.mirror = mirrors.of(self.asked)
-        self._volume(self.mirror)
+        self._volume(self.mirror, volume_mib)
         self.repair(lambda: meanwhile(self))
         self.mirror = mirrors.of(self.asked)
         rolled_out(self.kubectl, "daemonset", self.mirror.daemon_set.metadata.name)
@@ -58,10 +59,42 @@ class Mirrored:
         assert self.jobs.end(name) == "Complete", self.jobs.log(name)
         return self.jobs.log(name)
 
-    def _volume(self, mirror: Mirror) -> None:
-        """Have a volume that is a folder of the node. Unlike that of a hostPath, kubelet gives it the pod's group."""
+    def audit(self) -> Object:
+        """Have the CronJob mirror-audit run now, trusting the upstream; gives the Ready condition that it wrote."""
+        name = f"audit-{next(_numbers)}"
+        self._run_audit(name)
+        assert self.jobs.end(name) == "Complete", self.jobs.log(name)
+        found = self.api.get(self.asked)
+        assert found
+        (ready,) = found["status"]["conditions"]
+        return dict(ready)
+
+    def _run_audit(self, name: str) -> None:
+        metadata = {"name": "upstream", "namespace": "kube-chores"}
+        trusted = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata,
+            "data": {"ca.crt": UPSTREAM.read_text()},
+        }
+        self.api.put(trusted)
+        job = self.jobs.template(name, "mirror-audit")
+        pod = job["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        container.setdefault("env", []).append({"name": "REQUESTS_CA_BUNDLE", "value": "/upstream/ca.crt"})
+        container.setdefault("volumeMounts", []).append({"name": "upstream", "mountPath": "/upstream"})
+        pod.setdefault("volumes", []).append({"name": "upstream", "configMap": {"name": "upstream"}})
+        self.jobs.start(job)
+
+    def _volume(self, mirror: Mirror, mib: int) -> None:
+        """Have a volume that is a folder of the node. Unlike that of a hostPath, kubelet gives it the pod's group.
+
+        With a size the folder is a file system of its own, which only the node sees.
+        """
         folder = self.node.plane.folder / "volumes" / mirror.name
         folder.mkdir(parents=True)
+        if mib:
+            self.on_node(f"mount -t tmpfs -o size={mib}m,mode=2770 tmpfs {folder}")
         here = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node"]}
         self.api.create(
             {
@@ -78,6 +111,18 @@ class Mirrored:
                 },
             }
         )
+
+    def on_node(self, script: str) -> str:
+        """Run a script where the node's files and processes are."""
+        command = [*self.node.enter, "bash", "-c", script]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, f"{script}: {done.stderr}"
+        return done.stdout
+
+    @property
+    def volume(self) -> Path:
+        """The volume, as the node sees it."""
+        return self.node.plane.folder / "volumes" / self.mirror.name
 
     # the mirror
 
@@ -121,9 +166,10 @@ class Mirrored:
             rolled_out(self.kubectl, "statefulset", self.mirror.name)
         else:
             wait_for(lambda: not self.registry(), "the mirror's pod to be gone", 60)
-        wait_for(lambda: self._is_behind_its_service() == bool(replicas), "the Service to follow")
+        wait_for(lambda: self.is_behind_its_service() == bool(replicas), "the Service to follow")
 
-    def _is_behind_its_service(self) -> bool:
+    def is_behind_its_service(self) -> bool:
+        """Whether nodes get to the mirror."""
         slices = self.api.items(
             "discovery.k8s.io/v1",
             "EndpointSlice",

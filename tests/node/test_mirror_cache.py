@@ -1,0 +1,152 @@
+"""What is wrong with a mirror's volume, its cache or its registry breaks no pull, and an audit reports it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.apis import Api, wait_for
+from tests.mirrors import NAMESPACE
+from tests.namespaces import ADDRESS
+from tests.node.hands import Hands, Jobs
+from tests.node.mirrored import Mirrored, rolled_out
+from tests.one_node import Node
+from tests.upstream import Upstream
+from tests.upstream import upstream as running
+
+pytestmark = [pytest.mark.node, pytest.mark.usefixtures("_installed")]
+Figure = Callable[[str], None]
+Start = Callable[..., Mirrored]
+MIB = 1 << 20
+
+
+@pytest.fixture
+def upstream(node: Node, tmp_path: Path) -> Iterator[Upstream]:
+    with running(node, tmp_path / "upstream") as started:
+        yield started
+
+
+@pytest.fixture
+def mirrored(node: Node, api: Api, jobs: Jobs, upstream: Upstream) -> Start:
+    """Start a mirror of the upstream."""
+    return lambda **spec: Mirrored(node, api, jobs, upstream, **spec)
+
+
+def senders(upstream: Upstream, image: str) -> set[str]:
+    """Who got blobs of an image from the upstream."""
+    path = f"/v2/{image.removeprefix(f'{upstream.host}/').partition(':')[0]}/blobs/"
+    return {each.sender for each in upstream.accesses() if each.path.startswith(path) and each.method == "GET"}
+
+
+def leave_free(lab: Mirrored, mib: int) -> None:
+    """Fill the volume with a file until this is left."""
+    ballast = lab.volume / "ballast"
+    free = int(lab.on_node(f"rm -f {ballast}; stat -f -c '%a*%S' {lab.volume} | bc"))
+    lab.on_node(f"fallocate -l {free - mib * MIB} {ballast}")
+
+
+def blobs(lab: Mirrored) -> list[str]:
+    """The files of the cached blobs, the largest first."""
+    return lab.on_node(f"ls -S $(find {lab.volume} -path '*/blobs/*' -name data)").split()
+
+
+def said(lab: Mirrored, kubectl: Hands) -> str:
+    """What the container beside the registry has logged."""
+    return kubectl(f"logs {lab.mirror.name}-0 -c cache -n {NAMESPACE}")
+
+
+def test_a_volume_that_fills_breaks_no_pull(mirrored: Start, upstream: Upstream, figure: Figure) -> None:
+    lab = mirrored(volume_mib=96)  # so that 48 MiB must be free
+    larger, second, third = (upstream.push(name, more=mib * MIB) for name, mib in (("x", 60), ("y", 8), ("z", 1)))
+    leave_free(lab, 56)
+    began = time.monotonic()
+    lab.pod("larger-than-what-is-free", larger)
+    lab.runs("larger-than-what-is-free")
+    figure(f"a layer of 60 MiB where 56 are free and 48 the least: runs after {time.monotonic() - began:.0f} s")
+    assert senders(upstream, larger) >= {ADDRESS}
+
+    leave_free(lab, 1)
+    wait_for(lambda: not lab.is_behind_its_service(), "the mirror to leave its Service")
+    lab.pod("full", second)
+    figure(f"fallback past a mirror whose volume has 1 MiB free: pulled in {lab.runs('full')}")
+    assert senders(upstream, second) == {ADDRESS}
+    assert lab.audit()["reason"] == "VolumeFilling"
+
+    lab.on_node(f"rm {lab.volume}/ballast")
+    began = time.monotonic()
+    wait_for(lab.is_behind_its_service, "the mirror to be back", 180)
+    figure(f"a mirror whose volume has room again: ready after {time.monotonic() - began:.0f} s")
+    lab.pod("room-again", third)
+    lab.runs("room-again")
+    assert ADDRESS not in senders(upstream, third)
+    assert lab.audit()["reason"] == "Healthy"
+
+
+def test_a_registry_that_hangs_is_started_again_and_pulls_go_on(
+    node: Node, mirrored: Start, upstream: Upstream, figure: Figure, tmp_path: Path
+) -> None:
+    lab = mirrored()
+    with running(node, tmp_path / "unmirrored") as unmirrored:
+        images = {"mirrored": upstream.push("one"), "unmirrored": unmirrored.push("two")}
+        (process,) = lab.on_node("pgrep -f '^/bin/registry serve /etc/distribution/config.yml'").split()
+        lab.on_node(f"kill -STOP {process}")
+        began = time.monotonic()
+        for name, image in images.items():
+            lab.pod(name, image)
+        for name in images:
+            lab.runs(name)
+            figure(f"a registry that hangs: the {name} image runs after {time.monotonic() - began:.0f} s")
+    registry = lab.registry()
+    assert registry
+    restarts = {each["name"]: each["restartCount"] for each in registry["status"]["containerStatuses"]}
+    assert restarts == {"registry": 1, "cache": 0}
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        "truncate -s 1000 {blob}",
+        "printf X | dd of={blob} bs=1 seek=5000 conv=notrunc",
+    ],
+    ids=["truncated", "one byte changed"],
+)
+def test_a_blob_that_is_corrupt_is_removed_and_fetched_again(
+    mirrored: Start, upstream: Upstream, kubectl: Hands, figure: Figure, spoil: str
+) -> None:
+    image = upstream.push("app")
+    lab = mirrored(fallback="None")
+    assert lab.audit()["reason"] == "NoClient"
+    lab.pod("first", image)
+    lab.runs("first")
+    assert lab.audit()["reason"] == "Healthy"
+
+    lab.forget("first", image)
+    blob = blobs(lab)[0]
+    lab.on_node(spoil.format(blob=blob))
+    began = time.monotonic()
+    wait_for(lambda: "does not match its digest" in said(lab, kubectl), "the blob to be found", 90)
+    figure(f"a corrupt blob: removed after {time.monotonic() - began:.0f} s")
+    lab.pod("again", image)
+    lab.runs("again")
+    ready = lab.audit()
+    assert (ready["status"], ready["reason"]) == ("False", "CacheCorrupt")
+
+
+def test_a_registry_starts_though_its_files_are_broken(mirrored: Start, upstream: Upstream, kubectl: Hands) -> None:
+    image = upstream.push("app")
+    lab = mirrored(fallback="None")
+    lab.pod("first", image)
+    lab.runs("first")
+    lab.forget("first", image)
+    lab.scale(0)
+    lab.on_node(f"cd {lab.volume}/*_*; : >scheduler-state.json; find . -name link -exec truncate -s 0 {{}} +")
+
+    lab.kubectl(f"scale statefulset {lab.mirror.name} -n {NAMESPACE} --replicas=1")
+    rolled_out(kubectl, "statefulset", lab.mirror.name)
+
+    lab.pod("again", image)
+    lab.runs("again")
+    assert "the registry cannot start with it" in said(lab, kubectl)
