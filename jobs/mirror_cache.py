@@ -207,18 +207,20 @@ class Cache:
 
     def _verify(self, blob: Blob, rate: float, *, keep_cached: bool) -> None:
         if cache_files.matches(blob, lambda size: time.sleep(size / rate), keep_cached=keep_cached) is False:
-            self._corrupt.append(time.time())
-            _remove(partial(cache_files.remove, blob), blob.path, "does not match its digest")
+            if _remove(partial(cache_files.remove, blob), blob.path, "does not match its digest"):
+                self._corrupt.append(time.time())
 
 
-def _remove(act: Callable[[], object], path: Path, why: str) -> None:
+def _remove(act: Callable[[], object], path: Path, why: str) -> bool:
+    """Remove a file and log that. Return whether it was still there: two threads may find the same one."""
     try:
         act()
         log.warning("%s: removed it: %s", path, why)
     except FileNotFoundError:
-        return
+        return False
     except OSError as error:
         log.warning("%s: %s, and it cannot be removed: %s", path, why, error.strerror)
+    return True
 
 
 # HTTP

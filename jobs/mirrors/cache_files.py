@@ -136,9 +136,10 @@ def remove(blob: Blob) -> None:
     """Remove a blob. The registry then fetches it again; who is being served keeps the open file.
 
     Raises:
+        FileNotFoundError: it is gone already.
         OSError: it stays.
     """
-    blob.path.unlink(missing_ok=True)
+    blob.path.unlink()
     with contextlib.suppress(OSError):
         blob.path.parent.rmdir()
 
