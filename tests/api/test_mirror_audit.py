@@ -746,10 +746,8 @@ def test_the_status_tells_the_worst_and_an_event_tells_the_change_once(
     mirror = mirrors.well(upstream=registries.upstream)
     reach()
     deleted("service")(mirrors, mirror)
-    mirrors.edit(
-        mirror.headless_service.document(),
-        {"spec": {"ports": [{"name": "cache", "port": 5001, "targetPort": "cache"}]}},
-    )
+    ports = [{"name": "registry", "port": 1}, {"name": "cache", "port": 5001, "targetPort": "cache"}]
+    mirrors.edit(mirror.headless_service.document(), {"spec": {"ports": ports}})
     reach()
     reach()
 

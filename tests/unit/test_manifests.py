@@ -242,8 +242,9 @@ def test_network_policies_let_nobody_connect_to_a_job_or_to_what_writes_files_of
         for port in rule["ports"]
     }
     usual = {(name, port) for name in ("kube-chores-jobs", "kube-chores-mirror-jobs") for port in (53, 443, 6443)}
-    mirrors = {("kube-chores-mirror-jobs", 5000), ("kube-chores-registries", 53), ("kube-chores-registries", 443)}
-    assert open_ports == usual | mirrors
+    mirrors = {("kube-chores-mirror-jobs", port) for port in (5000, 5001)}
+    registries = {("kube-chores-registries", port) for port in (53, 443)}
+    assert open_ports == usual | mirrors | registries
 
 
 def selects(policy: Object, namespace: str, template: Object) -> bool:
