@@ -206,9 +206,9 @@ class Cache:
         self._since, self._verified = min(began, newest) - _SAME_TICK, verified
 
     def _verify(self, blob: Blob, rate: float, *, keep_cached: bool) -> None:
-        if cache_files.matches(blob, lambda size: time.sleep(size / rate), keep_cached=keep_cached) is False:
-            if _remove(partial(cache_files.remove, blob), blob.path, "does not match its digest"):
-                self._corrupt.append(time.time())
+        found = cache_files.matches(blob, lambda size: time.sleep(size / rate), keep_cached=keep_cached)
+        if found is False and _remove(partial(cache_files.remove, blob), blob.path, "does not match its digest"):
+            self._corrupt.append(time.time())
 
 
 def _remove(act: Callable[[], object], path: Path, why: str) -> bool:

@@ -228,7 +228,7 @@ def test_a_volume_without_room_makes_the_registry_unready_until_there_is_half_as
         wait_for(process.ready, "it to be ready again")
         state = process.state()
         assert (state["freeBytes"], state["capacityBytes"], state["leastFreeBytes"]) == (3 * GIB, 20 * GIB, 2 * GIB)
-        assert len(process.said()) == 2, "one line for each change"
+        wait_for(lambda: len(process.said()) == 2, "one line for each change")
 
 
 def test_a_volume_that_was_full_for_a_moment_stays_unready_while_nodes_try_again(volume: Path) -> None:
@@ -376,6 +376,7 @@ def test_a_state_that_the_registry_cannot_start_with_is_removed(volume: Path, ca
     cached.state.write_bytes(BROKEN[what])
     with running(volume) as process:
         process.waits_for(cached.state)
+        wait_for(process.said, "a line")
         assert process.said() == [f"warning: {cached.state}: removed it: the registry cannot start with it"]
 
 
