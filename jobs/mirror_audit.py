@@ -2,7 +2,7 @@
 
 What is in the cluster is read with one list for each kind, whatever the number of mirrors, and held against the object
 that stands for each mirror and its outgoing resources. The parts are in jobs/mirrors: registry_mirrors, mirror,
-manifests, seen, drift, children, answers, verdicts, repairs, removals, codes, findings, status.
+manifests, seen, drift, children, answers, events, verdicts, repairs, removals, codes, findings, status.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from jobs.kit.connect import Connection
 from jobs.kit.custom_resources import Broken, from_cluster, from_files
 from jobs.kit.errors import ApiError
 from jobs.kit.model import ExitCode, Finding, ObjectKey, Plan, Result, Severity
-from jobs.kit.objects import SECRETS, Resource
+from jobs.kit.objects import EVENTS, SECRETS, Resource
 from jobs.kit.runner import Job, run
+from jobs.mirrors.children import is_at_work
+from jobs.mirrors.events import WARNINGS, Event, Quotes, keep, newest, quoted
 from jobs.mirrors.manifests import DAEMON_SETS
 from jobs.mirrors.mirror import CACHE_PORT, NAME, NODE_IMAGE, NODE_NAMESPACE
 from jobs.mirrors.observed_resources import Object, in_the_way, observed
@@ -50,7 +52,7 @@ REPAIR = "mirror-repair"  # the CronJob with the rights to repair
 _LINUX = "kubernetes.io/os=linux"
 _OF_SERVICE = "kubernetes.io/service-name"
 Reduced = TypeVar("Reduced")
-_RESOURCES = (*CHILD_KINDS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES)
+_RESOURCES = (*CHILD_KINDS, EVENTS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES)
 
 
 def settings(connection: Connection, run_options: options.RunOptions, given: Mapping[str, Any]) -> Settings:
@@ -99,11 +101,15 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
         children |= read(resource.kind, partial(_objects, cluster, resource, settings.namespace, invalid)) or {}
     # Earlier versions made DaemonSets where registries are.
     children |= read(DAEMON_SETS.kind, partial(_objects, cluster, DAEMON_SETS, NODE_NAMESPACE, invalid)) or {}
+    quotes: Quotes = {}
+    if not all(is_at_work(key.kind, each) for key, each in children.items()):
+        for namespace in (settings.namespace, NODE_NAMESPACE):
+            read(EVENTS.kind, partial(_events, cluster, namespace, children, quotes))
     endpoints = read(SLICES.kind, partial(_endpoints, cluster, settings.namespace, invalid)) or {}
     nodes = read(NODES.kind, partial(_nodes, cluster)) or 0
     mirrors, broken = _mirrors(cluster, settings)
     errors = {each.key: each.error for each in invalid}
-    return Seen(mirrors, broken, children, errors, endpoints, nodes, denied)
+    return Seen(mirrors, broken, children, errors, endpoints, nodes, denied, events=newest(quotes))
 
 
 def _mirrors(cluster: Cluster, settings: Settings) -> tuple[tuple[RegistryMirror, ...], tuple[Broken, ...]]:
@@ -123,6 +129,14 @@ def _objects(
         else:
             found[each[0]] = each[1]
     return found
+
+
+def _events(cluster: Cluster, namespace: str, children: Mapping[ObjectKey, Object], quotes: Quotes) -> None:
+    """Keep what Warnings say of resources of mirrors; one that cannot be decoded says nothing."""
+    reduce = partial(quoted, namespace=namespace)
+    for each in cluster.objects(EVENTS, Event, reduce, namespace=namespace, fields=WARNINGS):
+        if not isinstance(each, InvalidObject) and each[0] in children:
+            keep(quotes, *each)
 
 
 class _Conditions(Struct):

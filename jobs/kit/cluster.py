@@ -120,6 +120,7 @@ class Cluster:
         *,
         namespace: str = "",
         selector: str = "",
+        fields: str = "",
         metadata_only: bool = False,
     ) -> Iterator[Reduced | InvalidObject]:
         """Yield what `reduce` keeps of each object of a list, decoded as `item`: no more than a page is in memory.
@@ -133,7 +134,7 @@ class Cluster:
         accept = _METADATA_LIST if metadata_only else "application/json"
         limit, token = PAGE_SIZE, ""
         while True:
-            query = {"limit": str(limit), "labelSelector": selector, "continue": token}
+            query = {"limit": str(limit), "labelSelector": selector, "fieldSelector": fields, "continue": token}
             path = f"{resource.path(namespace)}?{urlencode({k: v for k, v in query.items() if v})}"
             most = PAGE_BYTES if limit > 1 else OBJECT_BYTES
             answer = self.transport.send(Request("GET", path, accept=accept, max_bytes=most))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from jobs.kit import stamps
-from jobs.kit.model import Finding
+from jobs.kit.model import Finding, ObjectKey
+from jobs.mirrors.containerd import UNUSED
 from jobs.mirrors.drift import Drift, Path, drift
 from jobs.mirrors.findings import finding
 from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS, Manifest
@@ -93,10 +94,11 @@ def _service(mirror: Mirror, wanted: Manifest, _actual: Object, seen: Seen) -> I
         yield finding("no-endpoints", wanted.key, "has no ready pod behind it", mirror.asked)
 
 
-def _claim(mirror: Mirror, wanted: Manifest, actual: Object, _seen: Seen) -> Iterator[Finding]:
+def _claim(mirror: Mirror, wanted: Manifest, actual: Object, seen: Seen) -> Iterator[Finding]:
     phase = _status(actual).get("phase", "Pending")
     if phase != "Bound":
-        yield finding("volume-pending", wanted.key, f"is {phase}, not Bound", mirror.asked)
+        reason = _explained(f"is {phase}, not Bound", wanted.key, seen)
+        yield finding("volume-pending", wanted.key, reason, mirror.asked)
     asks = _storage(actual["spec"].get("resources", {}).get("requests", {}))
     has = _storage(_status(actual).get("capacity", {}))
     should = mirror.spec.storage.size
@@ -112,15 +114,16 @@ def _storage(amounts: Object) -> str:
     return str(amounts.get("storage", "0"))
 
 
-def _stateful_set(mirror: Mirror, wanted: Manifest, actual: Object, _seen: Seen) -> Iterator[Finding]:
+def _stateful_set(mirror: Mirror, wanted: Manifest, actual: Object, seen: Seen) -> Iterator[Finding]:
     if why := behind(STATEFUL_SETS.kind, actual):
-        yield finding("not-rolled-out", wanted.key, why, mirror.asked)
+        yield finding("not-rolled-out", wanted.key, _explained(why, wanted.key, seen), mirror.asked)
 
 
 def _daemon_set(mirror: Mirror, wanted: Manifest, actual: Object, seen: Seen) -> Iterator[Finding]:
     meant_for = _status(actual).get("desiredNumberScheduled", 0)
     if why := behind(DAEMON_SETS.kind, actual):
-        yield finding("not-rolled-out", wanted.key, why, mirror.asked)
+        code = "mirror-bypassed" if UNUSED in seen.events.get(wanted.key, "") else "not-rolled-out"
+        yield finding(code, wanted.key, _explained(why, wanted.key, seen), mirror.asked)
     elif NODES.kind not in seen.denied and meant_for < seen.nodes:
         reason = f"runs on {meant_for} of {seen.nodes} Linux nodes; the others do not know the mirror"
         yield finding("nodes-uncovered", wanted.key, reason, mirror.asked)
@@ -140,6 +143,20 @@ def behind(kind: str, actual: Object) -> str:
     if updated < wanted:
         return f"{updated} of {wanted} pods are up to date"
     return f"{ready} of {wanted} pods are ready" if ready < wanted else ""
+
+
+def is_at_work(kind: str, actual: Object) -> bool:
+    """Whether a workload or a claim does what it is for; nobody knows it of what is not a mirror's, or is a Service."""
+    if not is_ours(actual):
+        return True
+    if kind == CLAIMS.kind:
+        return bool(_status(actual).get("phase") == "Bound")
+    return kind == SERVICES.kind or not behind(kind, actual)
+
+
+def _explained(why: str, about: ObjectKey, seen: Seen) -> str:
+    """Return the reason with what an Event says of it."""
+    return f"{why}; {seen.events[about]}" if about in seen.events else why
 
 
 def _status(actual: Object) -> Object:

@@ -39,6 +39,11 @@ CODES: Mapping[str, Code] = {
         "the mirror does not answer GET /v2/ with 200",
         "read the log of the run and of its pod; see that no NetworkPolicy keeps the job from it",
     ),
+    "mirror-bypassed": Code(
+        _ERROR,
+        "containerd on a node does not read hosts.toml, so its pulls do not use the mirror",
+        "set config_path in containerd's configuration on that node and restart it; see docs/mirror-audit.md",
+    ),
     "upstream-down": Code(
         _ERROR,
         "the upstream does not answer GET https://HOST/v2/ with 200 or 401",

@@ -104,7 +104,8 @@ class Seen:
     `children` are all objects of the kinds that mirrors consist of, in the namespace of the settings; `invalid` says
     which objects cannot be decoded, of whatever kind. `endpoints` are the ready ones by Service. `denied` says by kind
     why a list could not be read. `looks` are objects that were looked up and what a Service answered through the API
-    server; `pages` are answers from the network.
+    server; `pages` are answers from the network. `events` are quotes of Events, by the workload or claim that they
+    explain.
     """
 
     mirrors: tuple[RegistryMirror, ...]
@@ -116,6 +117,7 @@ class Seen:
     denied: Mapping[str, ApiError] = field(default_factory=dict)
     looks: Mapping[ObjectKey, Look] = field(default_factory=dict)
     pages: Mapping[str, Page] = field(default_factory=dict)
+    events: Mapping[ObjectKey, str] = field(default_factory=dict)
 
     def looked_up(self, documents: Mapping[Need, Document], pages: Mapping[str, Page]) -> Seen:
         """Return the same, knowing these `documents` and `pages` too."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from jobs.kit.model import Brake, Finding, Need, ObjectKey, Severity
+from jobs.kit.objects import EVENTS
 from jobs.mirrors.answers import Asked, cache, credentials, mirror_itself, secret_key, upstream
 from jobs.mirrors.children import child_findings, is_ours, made_for
 from jobs.mirrors.codes import CODES
@@ -117,7 +118,8 @@ def _unreadable(seen: Seen, mirrors: Sequence[RegistryMirror]) -> Iterator[Findi
     """Yield which kinds could not be listed: that is one finding of all mirrors."""
     subjects = tuple(sorted(mirror.name for mirror in mirrors))
     for kind, error in sorted(seen.denied.items()):
-        yield unreadable(ObjectKey(kind, "(all)"), error, subjects)
+        # Events only explain what is found: no mirror is unknown for want of them.
+        yield unreadable(ObjectKey(kind, "(all)"), error, () if kind == EVENTS.kind else subjects)
 
 
 def _invalid(seen: Seen, mirrors: Sequence[Mirror]) -> Iterator[Finding]:

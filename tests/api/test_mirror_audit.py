@@ -888,6 +888,7 @@ def test_requests_do_not_grow_with_mirrors(api: Api, audit: Run, mirrors: Mirror
     assert requests == [
         *of_mirrors[:4],
         of_nodes,
+        *(f"/api/v1/namespaces/{each}/events" for each in (NAMESPACE, NODES)),  # since nothing is at work
         of_mirrors[4],
         "/api/v1/nodes",
         "/apis/kubechores.dev/v1/registrymirrors",

@@ -125,7 +125,7 @@ FAULTS = [
             "orphan": 1,
         },
         sent=kinds(
-            list=f"registrymirrors nodes endpointslices {' '.join(_CHILDREN)}",
+            list=f"registrymirrors nodes endpointslices events {' '.join(_CHILDREN)}",
             get="secrets",
             create="events",
             patch="registrymirrors/status",
@@ -153,7 +153,7 @@ FAULTS = [
         reads_again=True,
         independent_writes=False,  # a step is taken when the one before is seen done
         sent=kinds(
-            list=f"registrymirrors nodes endpointslices {' '.join(_CHILDREN)}",
+            list=f"registrymirrors nodes endpointslices events {' '.join(_CHILDREN)}",
             get="secrets",
             create="events",
             patch=f"registrymirrors/status {' '.join(_CHILDREN)}",
@@ -171,6 +171,7 @@ def _to_audit(request: pytest.FixtureRequest, _audit: Run) -> None:
     mirrors.api.create(credentials(mirrors.name("login")))
     mirrors.well(credentialsSecret=mirrors.name("login"))
     mirrors.ask("missing", "gcr.io")
+    mirrors.apply(mirrors.of(mirrors.ask("new", "quay.io")).claim.document())  # not bound, so Events are read
 
 
 def _to_repair_with_all_rights(request: pytest.FixtureRequest, repair: Run) -> None:

@@ -1,0 +1,204 @@
+"""What an audit quotes of Events, where a workload or a claim of a mirror is not at work."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from jobs.mirrors.mirror import Mirror
+from tests.api.conftest import Run
+from tests.api.test_mirror_audit import codes, condition, deleted, node_pod_not_ready, pending, workload
+from tests.api.test_rights import Right, drop
+from tests.apis import Api, Object, wait_for
+from tests.mirrors import NAMESPACE, NODES, Mirrors
+
+_numbers = itertools.count()
+REFUSED = 'violates PodSecurity "restricted:latest"'
+BYPASSED = (
+    "Readiness probe failed: error: pulls do not use the mirror: containerd does not read /etc/containerd/certs.d; "
+    "its config_path is not set. Set it\n"
+)
+
+
+def tell(api: Api, kind: str, name: str, reason: str, message: str, namespace: str = NAMESPACE, **fields: Any) -> None:
+    """Create an Event, as a component of the cluster would; of each the time is later than of the one before."""
+    number = next(_numbers)
+    time = f"2026-01-01T{number // 3600 % 24:02}:{number // 60 % 60:02}:{number % 60:02}Z"
+    event: Object = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"e{number}-{api.token}", "namespace": namespace},
+        "involvedObject": {"kind": kind, "namespace": namespace, "name": name},
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": time,
+    }
+    api.create(event | fields)
+
+
+def node_pods(mirror: Mirror, *suffixes: str) -> list[str]:
+    return [f"{mirror.daemon_set.metadata.name}-{each}" for each in suffixes]
+
+
+def refused(mirrors: Mirrors, mirror: Mirror) -> None:
+    """Have Pod Security refuse the pod of the registry."""
+    api = mirrors.api
+    if api.kind == "sandbox":
+        mirrors.status(mirror.stateful_set.document(), replicas=0, updatedReplicas=0, readyReplicas=0)
+        mirrors.slice(mirror, ready=False)
+        said = (
+            f'Create Pod {mirror.name}-0 in StatefulSet {mirror.name} failed error: pods "{mirror.name}-0" is forbidden'
+        )
+        return tell(
+            api, "StatefulSet", mirror.name, "FailedCreate", f"{said}: {REFUSED}: hostNetwork (pod must not set)"
+        )
+    mirrors.edit(mirror.stateful_set.document(), {"spec": {"template": {"spec": {"hostNetwork": True}}}})
+
+    def is_told() -> bool:
+        mirrors.pods(mirror, "registry")  # ends the one that is being replaced
+        events = api.items("v1", "Event", NAMESPACE, fieldSelector=f"involvedObject.name={mirror.name}")
+        return any(REFUSED in each["message"] for each in events)
+
+    return wait_for(is_told, "the refusal", 30)
+
+
+def test_a_refusal_of_pod_security_is_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    refused(mirrors, mirror)
+
+    found = next(each for each in audit().results if each["code"] == "not-rolled-out")
+
+    assert REFUSED in found["reason"]
+    assert "; FailedCreate: Create Pod" in found["reason"]
+    assert REFUSED in condition(api, mirror)["message"]
+
+
+def test_a_mirror_that_a_node_does_not_use_is_not_healthy(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    node_pod_not_ready(mirrors, mirror)
+    (pod,) = node_pods(mirror, "x7k2p")
+    tell(api, "Pod", pod, "Unhealthy", BYPASSED, NODES)
+
+    (found,) = audit().results
+
+    assert (found["code"], found["severity"]) == ("mirror-bypassed", "error")
+    assert found["reason"].startswith(
+        "1 of 2 pods are ready; Unhealthy: Readiness probe failed: error: pulls do not use"
+    )
+    ready = condition(api, mirror)
+    assert (ready["status"], ready["reason"]) == ("False", "MirrorBypassed")
+    assert "config_path is not set" in ready["message"]
+
+
+def test_a_claim_without_a_volume_quotes_why(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    pending(mirrors, mirror)
+    tell(api, "PersistentVolumeClaim", mirror.name, "ProvisioningFailed", 'storageclass "fast" not found')
+
+    found = next(each for each in audit().results if each["code"] == "volume-pending")
+
+    assert found["reason"] == 'is Pending, not Bound; ProvisioningFailed: storageclass "fast" not found'
+
+
+def test_what_changes_from_try_to_try_writes_no_status(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    node_pod_not_ready(mirrors, mirror)
+    owner = mirror.daemon_set.metadata.name
+    audit()
+
+    def again(suffix: str, port: int, number: int) -> None:
+        (pod,) = node_pods(mirror, suffix)
+        tell(api, "Pod", pod, "Failed", f"Failed to pull: read tcp 10.0.0.1:{port}->10.0.0.2:443: reset", NODES)
+        tell(api, "Pod", pod, "Failed", "Error: ErrImagePull", NODES, count=number)
+        uid = f"6cd5a1ee-6d4f-4b6c-a2f9-{number:012x}"
+        tell(api, "Pod", pod, "BackOff", f"Back-off in pod {pod}_{NODES}({uid})", NODES, count=number)
+        refused = f'Error creating: pods "{pod}" is forbidden: exceeded quota'
+        tell(api, "DaemonSet", owner, "FailedCreate", refused, NODES, count=number)
+
+    again("x7k2p", 40001, 1)
+    audit()
+    reason = condition(api, mirror)["message"]
+    assert reason.endswith(f'FailedCreate: Error creating: pods "{owner}-…" is forbidden: exceeded quota')
+    api.mark()
+
+    again("b2b2b", 40002, 2)
+    audit()
+
+    assert api.writes() == []
+
+
+def test_the_kind_that_was_seen_last_is_quoted_with_the_text_that_says_most(
+    api: Api, audit: Run, mirrors: Mirrors
+) -> None:
+    mirror = mirrors.well()
+    workload(mirrors, mirror, ready=False)
+    pod = f"{mirror.name}-0"
+    tell(api, "Pod", pod, "FailedScheduling", "0/3 nodes are available: a very long text that is over")
+    tell(api, "Pod", pod, "Failed", "Failed to pull image: not found")
+    tell(api, "Pod", pod, "BackOff", "Back-off")
+
+    found = next(each for each in audit().results if each["code"] == "not-rolled-out")
+
+    assert found["reason"] == "0 of 1 pods are ready; Failed: Failed to pull image: not found"
+
+
+def test_events_of_others_and_of_no_warning_are_not_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    workload(mirrors, mirror, ready=False)
+    tell(api, "Pod", f"{mirror.name}-0", "Pulled", "all is well", type="Normal")
+    tell(api, "Pod", f"{mirror.name}-other-0", "Failed", "of another")
+    tell(api, "Service", mirror.name, "Failed", "of the Service")
+    tell(api, "Pod", mirror.name, "Failed", "of a pod by hand")
+
+    assert [each["reason"] for each in audit().results if each["code"] == "not-rolled-out"] == ["0 of 1 pods are ready"]
+
+
+def test_a_hostile_message_is_quoted_cut_and_escaped(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    workload(mirrors, mirror, ready=False)
+    tell(api, "Pod", f"{mirror.name}-0", "Failed", f"\x1b[31m\n\u202e{'a' * 900}")
+
+    found = next(each for each in audit().results if each["code"] == "not-rolled-out")
+
+    assert found["reason"].startswith("0 of 1 pods are ready; Failed: \\x1b[31m \\u202eaaa")
+    assert len(found["reason"]) < 500
+
+
+def test_without_the_right_to_list_events_the_rest_is_found_and_no_mirror_is_unknown(
+    api: Api, audit: Run, mirrors: Mirrors
+) -> None:
+    well, broken = mirrors.well(), mirrors.well("quay", "quay.io")
+    deleted("claim")(mirrors, broken)
+    mirrors.apply(broken.claim.document())
+    drop(api, Right("mirror-audit", "Role", "mirror-audit", "events", "list", NAMESPACE))
+
+    ran = audit()
+
+    assert (ran.exit_code, sorted(codes(ran))) == (2, ["unreadable", "volume-pending"])
+    assert condition(api, broken)["reason"] == "VolumePending"
+    assert condition(api, well)["reason"] == "NotAsked"
+
+
+def test_events_are_not_read_while_all_is_at_work(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirrors.well()
+    api.mark()
+
+    audit()
+
+    assert [each.path for each in api.requests() if each.path.endswith("/events") and each.method == "GET"] == []
+
+
+@pytest.mark.parametrize("api", ["sandbox"], indirect=True)
+def test_many_events_are_read_in_pages_and_few_are_kept(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    workload(mirrors, mirror, ready=False)
+    for number in range(1200):
+        tell(api, "Pod", f"{mirror.name}-0", f"Reason{number}", "a" * 1000)
+    tell(api, "Pod", f"{mirror.name}-0", "Reason0", "the last")
+
+    found = next(each for each in audit().results if each["code"] == "not-rolled-out")
+
+    assert found["reason"].startswith("0 of 1 pods are ready; Reason0: aaa")
