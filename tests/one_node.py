@@ -22,13 +22,15 @@ import yaml
 from tests import control_plane, namespaces
 from tests.control_plane import ROOT, ControlPlane, built, programs
 from tests.dns import DOMAIN
-from tests.namespaces import ADDRESS, PODS
+from tests.namespaces import ADDRESS, CONTAINERD, PODS
 from tests.processes import Processes
 
 PROGRAMS = ("kube-scheduler", "kube-proxy", "kubelet")
 PACKAGES = ("containerd", "runc", "iptables", "conntrack", "ip", "buildah", "debootstrap", "busybox")
 PLUGINS = "/usr/lib/cni"
 UPSTREAM = ROOT / ".tools/node/upstream.crt"  # what the image of registries trusts, and containerd
+CONTAINERD_COMMAND = ("containerd", f"--config={CONTAINERD}/config.toml")
+CONTAINERD_ENV = {"SSL_CERT_FILE": str(UPSTREAM)}
 USERS = {"system:kube-scheduler": "", "system:kube-proxy": "", "system:node:node": "system:nodes"}
 PORT = 6443
 
@@ -140,13 +142,22 @@ def _proxy_flags() -> list[str]:
 def _start_containerd(run: Processes, archives: Sequence[str]) -> None:
     (run.folder / "cni").mkdir()
     (run.folder / "cni" / "10-bridge.conflist").write_text(json.dumps(_network()))
-    (run.folder / "containerd.toml").write_text(_containerd_config(run.folder))
-    run("containerd", f"--config={run.folder / 'containerd.toml'}", env={"SSL_CERT_FILE": str(UPSTREAM)})
-    ctr = [*run.inside, "ctr", "--namespace=k8s.io"]
-    answers = lambda: subprocess.run([*ctr, "version"], capture_output=True, check=False).returncode == 0  # noqa: E731
-    run.wait(answers, "containerd does not answer", "containerd")
+    containerd_config(run.folder).write_text(_containerd_config(run.folder))
+    run(*CONTAINERD_COMMAND, env=CONTAINERD_ENV)
+    run.wait(lambda: containerd_answers(run.inside), "containerd does not answer", "containerd")
     for archive in archives:
-        subprocess.run([*ctr, "images", "import", archive], stdout=subprocess.DEVNULL, check=True)
+        command = [*run.inside, "ctr", "--namespace=k8s.io", "images", "import", archive]
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+
+
+def containerd_config(folder: Path) -> Path:
+    """The configuration of containerd where a node has it, as the machine sees it."""
+    return folder / CONTAINERD.name / "config.toml"
+
+
+def containerd_answers(enter: Sequence[str]) -> bool:
+    """Whether containerd serves requests."""
+    return subprocess.run([*enter, "ctr", "version"], capture_output=True, check=False).returncode == 0
 
 
 def _containerd_config(folder: Path) -> str:

@@ -159,6 +159,27 @@ class Mirrored:
         lines = [line for line in listed.stdout.splitlines() if f"mirror-node --name={self.mirror.asked.name}" in line]
         return max(int(line.split()[0]) for line in lines)
 
+    @property
+    def ready(self) -> Object:
+        """The Ready condition of the RegistryMirror."""
+        found = self.api.get(self.asked)
+        assert found
+        (condition,) = found["status"]["conditions"]
+        return dict(condition)
+
+    def audit(self) -> Object:
+        """Have the CronJob mirror-audit run now, to its end; gives the Ready condition."""
+        name = f"audit-{next(_numbers)}"
+        self.jobs.create(name, of="mirror-audit")
+        assert self.jobs.end(name) == "Complete", self.jobs.log(name)
+        return self.ready
+
+    def nodes_ready(self) -> int:
+        """On how many nodes the mirror's pod is ready."""
+        found = self.api.get(self.mirror.daemon_set.document())
+        assert found
+        return int(found["status"].get("numberReady", 0))
+
     def scale(self, replicas: int) -> None:
         """Have the mirror's pod, or have it gone."""
         self.kubectl(f"scale statefulset {self.mirror.name} -n {NAMESPACE} --replicas={replicas}")
