@@ -96,7 +96,9 @@ def _service(mirror: Mirror, wanted: Manifest, _actual: Object, seen: Seen) -> I
 
 def _claim(mirror: Mirror, wanted: Manifest, actual: Object, seen: Seen) -> Iterator[Finding]:
     phase = _status(actual).get("phase", "Pending")
-    if phase != "Bound":
+    if phase == "Lost":
+        yield finding("volume-lost", wanted.key, "has lost its volume, and the cache with it", mirror.asked)
+    elif phase != "Bound":
         reason = _explained(f"is {phase}, not Bound", wanted.key, seen)
         yield finding("volume-pending", wanted.key, reason, mirror.asked)
     asks = _storage(actual["spec"].get("resources", {}).get("requests", {}))

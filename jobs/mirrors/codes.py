@@ -94,9 +94,14 @@ CODES: Mapping[str, Code] = {
         "deleted for this one while the older one exists",
         "delete one of them",
     ),
+    "volume-lost": Code(
+        _ERROR,
+        "the volume of the claim was deleted, and the cache with it; the claim cannot be bound again",
+        "mirror-audit --repair deletes the registry and the claim, and recreates both, empty",
+    ),
     "volume-pending": Code(
         _ERROR,
-        "the claim of the cache is not bound to a volume, or has lost it",
+        "the claim of the cache is not bound to a volume",
         "kubectl describe it: is there a storage class, and room?",
     ),
     "not-rolled-out": Code(

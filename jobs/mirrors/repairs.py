@@ -172,7 +172,7 @@ def _make(case: _Case, wanted: Manifest) -> Step:
     if wanted is case.mirror.stateful_set:
         if problem := _no_credentials(case):
             return Step(remedy=problem)
-        if case.settings.allow_cache_loss and _why_anew(case):
+        if _may_lose_cache(case) and _why_anew(case):
             return Step(remedy=f"made once {case.mirror.claim.key} was made anew", waits=True)
     if wanted is case.mirror.daemon_set and not _serves_as_asked(case):
         return Step(remedy=f"made once {case.mirror.stateful_set.key} is ready: nodes would ask in vain", waits=True)
@@ -325,7 +325,7 @@ def _storage_class(claim: Object) -> ObjectKey | None:
     return ObjectKey(STORAGE_CLASSES.kind, name) if name else None
 
 
-def _shrink(case: _Case, _wanted: Manifest) -> Step:
+def _recreate(case: _Case, _wanted: Manifest) -> Step:
     step = _anew(case)
     assert step
     return step
@@ -336,7 +336,7 @@ def _anew(case: _Case) -> Step | None:
     why = _why_anew(case)
     if not why:
         return None
-    if not case.settings.allow_cache_loss:
+    if not _may_lose_cache(case):
         return Step(remedy=f"{why}: it can only be made anew, empty, which --allow-cache-loss does")
     if STATEFUL_SETS.kind in case.seen.denied:
         return Step(remedy=f"made anew once it can be seen whether a {STATEFUL_SETS.kind} holds it")
@@ -352,11 +352,18 @@ def _anew(case: _Case) -> Step | None:
     return Step(remedy=f"made anew once {key} is gone", waits=True, first=first)
 
 
+def _may_lose_cache(case: _Case) -> bool:
+    """Whether the claim may be deleted: its cache may be lost, or is lost already."""
+    return case.settings.allow_cache_loss or "volume-lost" in case.codes
+
+
 def _why_anew(case: _Case) -> str:
     """Return why the claim cannot become what the mirror asks for, or nothing."""
     claim = case.actual(case.mirror.claim.key)
     if claim is None:
         return ""
+    if "volume-lost" in case.codes:
+        return "its volume is gone"
     if frozen := _frozen(case.mirror.claim, _drifted(case.mirror.claim, claim)):
         return f"{', '.join(frozen)} cannot be changed"
     if "volume-shrink" in case.codes:
@@ -377,5 +384,6 @@ _STEPS: Mapping[str, Callable[[_Case, Manifest], Step]] = {
     "missing": _make,
     "drifted": _set_right,
     "volume-too-small": _grow,
-    "volume-shrink": _shrink,
+    "volume-lost": _recreate,
+    "volume-shrink": _recreate,
 }

@@ -190,6 +190,21 @@ def pending(mirrors: Mirrors, mirror: Mirror) -> None:
     mirrors.apply(mirror.claim.document())
 
 
+def lost(mirrors: Mirrors, mirror: Mirror) -> None:
+    """Have the volume be gone that the claim is bound to."""
+    if mirrors.api.kind == "sandbox":
+        return mirrors.status(mirror.claim.document(), phase="Lost")
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": mirror.name}}
+    mirrors.api.delete(volume)
+    if mirrors.api.get(volume):
+        mirrors.edit(volume, {"metadata": {"finalizers": None}})
+
+    def is_lost() -> bool:
+        return bool((mirrors.api.get(mirror.claim.document()) or {})["status"]["phase"] == "Lost")
+
+    return wait_for(is_lost, "the claim to be lost", 60)
+
+
 def resized(size: str) -> Callable[[Mirrors, Mirror], None]:
     def resize(mirrors: Mirrors, mirror: Mirror) -> None:
         mirrors.edit(registry_mirror(mirror.asked.name), {"spec": {"storage": {"size": size}}})
@@ -270,6 +285,7 @@ BREAKS: dict[str, tuple[Callable[[Mirrors, Mirror], Any], list[str]]] = {
     "images that only the mirror itself has": (image_of_itself, 2 * ["image-through-itself"]),
     "the mirror is gone": (mirror_of_another, 5 * ["orphan"]),
     "the claim is new and has no volume yet": (pending, ["volume-pending"]),
+    "the volume of the claim is gone": (lost, ["volume-lost"]),
     "a resource is being deleted": (leaving, ["terminating"]),
     "another mirror has the same upstream": (
         lambda mirrors, mirror: mirrors.well("second"),

@@ -46,6 +46,7 @@ REFUSED = (
     "another mirror has the same upstream",
     "another mirror is for the same host",
 )
+ALONE = ("the mirror is gone", "the volume of the claim is gone")  # have tests of their own
 NOTHING = ("an annotation of others", "a field that others set", "quantities written in another way")
 
 
@@ -54,7 +55,7 @@ EXPOSED = "done once spec.allowUnauthenticatedReaders is true: all who reach the
 
 
 def test_everything_that_an_audit_finds_is_tried() -> None:
-    assert {*MENDED, *REFUSED, *NOTHING, "the mirror is gone"} == BREAKS.keys()
+    assert {*MENDED, *REFUSED, *NOTHING, *ALONE} == BREAKS.keys()
 
 
 def made(api: Api, mirror: Mirror) -> list[Object]:
@@ -627,6 +628,48 @@ def test_a_cache_is_lost_only_when_that_is_allowed(api: Api, repair: Run, mirror
     wait_for(anew, "the claim to be made anew", 60)
     assert api.get(smaller.stateful_set.document())
     assert actual(api, mirror.claim.document())["metadata"]["uid"] != uid
+
+
+def test_a_claim_that_lost_its_volume_is_recreated_since_its_cache_is_lost_already(
+    api: Api, repair: Run, mirrors: Mirrors
+) -> None:
+    mirror = mirrors.well()
+    uid = actual(api, mirror.claim.document())["metadata"]["uid"]
+    BREAKS["the volume of the claim is gone"][0](mirrors, mirror)
+    api.mark()
+
+    def recreated() -> bool:
+        for pod in mirrors.pods(mirror, "registry") if api.kind == "real" else []:
+            mirrors.run_pod(pod)
+        repair()
+        claim = api.get(mirror.claim.document())
+        return bool(claim and claim["metadata"]["uid"] != uid and api.get(mirror.stateful_set.document()))
+
+    wait_for(recreated, "the claim to be recreated, and the registry after it", 60)
+    deleted = [
+        each.path.split("/")[-2] for each in api.writes() if each.method == "DELETE" and "/pods/" not in each.path
+    ]
+    assert deleted == ["statefulsets", "persistentvolumeclaims"]
+    mirrors.volume(mirror)
+    mirrors.settle(mirror)
+    assert codes(repair()) == []
+
+
+def test_a_registry_that_serves_from_a_lost_volume_stays_while_its_upstream_is_away(
+    api: Api, repair: Run, mirrors: Mirrors, registries: Registries
+) -> None:
+    mirror = mirrors.well(upstream=registries.upstream)
+    BREAKS["the volume of the claim is gone"][0](mirrors, mirror)
+    registries.answers[registries.upstream] = status(404)
+    api.mark()
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in registries.env.items():
+            patch.setenv(name, value)
+        ran = repair()
+
+    assert told(ran, "volume-lost").startswith("done once the upstream answers")
+    assert changes(api) == []
 
 
 def test_what_goes_anyway_is_not_mended_before(api: Api, repair: Run, mirrors: Mirrors) -> None:
