@@ -135,7 +135,7 @@ def _events(cluster: Cluster, namespace: str, children: Mapping[ObjectKey, Objec
     """Keep what Warnings say of resources of mirrors; one that cannot be decoded says nothing."""
     reduce = partial(quoted, namespace=namespace)
     for each in cluster.objects(EVENTS, Event, reduce, namespace=namespace, fields=WARNINGS):
-        if not isinstance(each, InvalidObject) and each[0] in children:
+        if not isinstance(each, InvalidObject) and each[0].about in children:
             keep(quotes, *each)
 
 

@@ -1,19 +1,22 @@
 """Why a workload or a claim is not at work: what Kubernetes' Warning Events say of it and of its pods. Pure.
 
 A text that changes by itself would have every run write a status. So what differs from pod to pod and from try to try
-is left out, and of several texts of one kind the longest counts, whichever came last.
+is left out, and of several texts of one kind the longest of the last minutes counts, whichever came last.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
 from msgspec import Struct, field
 
+from jobs.kit.errors import InvalidObjectError
 from jobs.kit.model import ObjectKey
 from jobs.kit.text import brief
+from jobs.mirrors.containerd import UNUSED
 from jobs.mirrors.manifests import DAEMON_SETS, STATEFUL_SETS
 
 WARNINGS = "type=Warning"  # a field selector
@@ -21,6 +24,8 @@ _MOST_KEPT = 1024
 _LONGEST = 400
 _LONGEST_REASON = 64
 _PODS = "Pod"
+# kubelet reports what goes on of a pod every 5 minutes in the end, two texts in turn every 10.
+_TOGETHER = timedelta(minutes=15)
 # kubelet reports a failed pull by one reason and its next try by another.
 _SAME = {"BackOff": "Failed"}
 # The uid of a pod, and the port from which a node connected.
@@ -61,24 +66,37 @@ class Event(Struct, rename="camel"):
 
 
 class Quote(NamedTuple):
-    """What is quoted of Events of one kind about one object."""
+    """What is quoted of Events: the object that they explain, of what kind they are, and their text."""
 
-    time: str
-    length: int
+    about: ObjectKey
+    kind: str
     text: str
+    length: int
+
+    @property
+    def says(self) -> tuple[bool, int, str]:
+        """How much it says, to choose one."""
+        return UNUSED in self.text, self.length, self.text
 
 
-Quotes = dict[tuple[ObjectKey, str], Quote]
+Quotes = dict[Quote, datetime]  # with the time at which each was seen last
 
 
-def quoted(event: Event, namespace: str) -> tuple[ObjectKey, str, Quote]:
-    """Return which object an Event explains, of what kind it is, and what is quoted."""
+def quoted(event: Event, namespace: str) -> tuple[Quote, datetime]:
+    """Return what is quoted of an Event, and when it was seen last.
+
+    Raises:
+        InvalidObjectError: its time is not one.
+    """
     about = _explained(event.involved_object, namespace)
     reason = (event.reason or "")[:_LONGEST_REASON]
     text = _CHANGING.sub("", " ".join((event.message or "").split()))
     text = re.sub(rf"\b{re.escape(about.name)}-[a-z0-9]{{5}}\b", f"{about.name}-…", text)
-    quote = Quote(event.time, len(text), brief(f"{reason}: {text}", _LONGEST))
-    return about, _SAME.get(reason, reason), quote
+    try:
+        time = datetime.fromisoformat(event.time.replace("Z", "+00:00")).astimezone(timezone.utc)
+    except (ValueError, OverflowError) as error:
+        raise InvalidObjectError(str(error)) from None
+    return Quote(about, _SAME.get(reason, reason), brief(f"{reason}: {text}", _LONGEST), len(text)), time
 
 
 def _explained(involved: _Involved, namespace: str) -> ObjectKey:
@@ -91,17 +109,19 @@ def _explained(involved: _Involved, namespace: str) -> ObjectKey:
     return ObjectKey(DAEMON_SETS.kind, found[1] if found else involved.name, namespace)
 
 
-def keep(kept: Quotes, about: ObjectKey, kind: str, quote: Quote) -> None:
-    """Keep a quote, with the text of the kind that says most and the time of the last."""
-    before = kept.get((about, kind))
-    if before:
-        most = max(before, quote, key=lambda each: (each.length, each.text))
-        kept[about, kind] = most._replace(time=max(before.time, quote.time))
-    elif len(kept) < _MOST_KEPT:
-        kept[about, kind] = quote
+def keep(kept: Quotes, quote: Quote, time: datetime) -> None:
+    """Keep a quote with the time of the last, unless there are too many."""
+    if quote in kept or len(kept) < _MOST_KEPT:
+        kept[quote] = max(time, kept.get(quote, time))
 
 
 def newest(kept: Quotes) -> Mapping[ObjectKey, str]:
-    """Return for each object the quote of the kind that was seen last."""
-    by_time: Iterable[tuple[tuple[ObjectKey, str], Quote]] = sorted(kept.items(), key=lambda each: each[1].time)
-    return {about: quote.text for (about, _), quote in by_time}
+    """Return for each object the text that says most, of the kind that was seen last."""
+    by_time = sorted(kept.items(), key=lambda each: (each[1], each[0]))
+    last = {quote.about: (quote.kind, time) for quote, time in by_time}
+    found: dict[ObjectKey, Quote] = {}
+    for quote, time in by_time:
+        kind, until = last[quote.about]
+        if quote.kind == kind and until - time <= _TOGETHER:
+            found[quote.about] = max(quote, found.get(quote.about, quote), key=lambda each: each.says)
+    return {about: quote.text for about, quote in found.items()}
