@@ -13,7 +13,8 @@ from jobs.copies.rules import RULES, Conflict, RuleStatus
 from jobs.copies.seen import Seen, Settings
 from jobs.kit.conditions import Condition, Statement, changed, dated, event, new_condition
 from jobs.kit.custom_resources import Head
-from jobs.kit.model import ExitCode, Outcome, Plan, Result
+from jobs.kit.model import ExitCode, Plan, Result
+from jobs.kit.refusals import REASONS, kind_of, lasting_message
 
 READY = "Ready"
 MOST_CONFLICTS_LISTED = 100
@@ -24,13 +25,14 @@ _PLACES = {
     "not-opted-in": "in namespaces that did not opt in",
     "terminating": "still being deleted",
 }
-_TOLD_EACH = {"invalid", "unreadable", "failed", SOURCE_NAMESPACE_MISSING, NOTHING_SELECTED}
+_TOLD_EACH = {"invalid", "unreadable", "failed", *dict(REASONS), SOURCE_NAMESPACE_MISSING, NOTHING_SELECTED}
 
 # Why a rule is not ready, by finding or outcome; the first that applies is the condition's reason.
 _REASONS = (
     ("invalid", "Invalid"),
     ("unreadable", "Unreadable"),
     ("failed", "Failed"),
+    *REASONS,
     (SOURCE_NAMESPACE_MISSING, "SourceNamespaceMissing"),
     ("not-opted-in", "NamespaceNotOptedIn"),
     (NOTHING_SELECTED, "NothingSelected"),
@@ -105,11 +107,7 @@ def _condition(head: Head, copies: int, results: Sequence[Result]) -> Condition:
 
 
 def _kind(result: Result) -> str:
-    if result.outcome is Outcome.FAILED:
-        return "failed"
-    if result.exit_code is ExitCode.BRAKE:
-        return "held"
-    return result.finding.code
+    return "held" if result.exit_code is ExitCode.BRAKE else kind_of(result)
 
 
 def _message(results: Sequence[Result], copies: int, *, told_each: bool) -> str:
@@ -131,7 +129,7 @@ def _more(results: Sequence[Result]) -> str:
 
 def _told(result: Result) -> str:
     about = "" if result.finding.object.kind == RULES.kind else f"{result.finding.object}: "
-    return f"{about}{result.message or result.finding.reason}"
+    return f"{about}{lasting_message(result)}"
 
 
 def _merge_patch(status: RuleStatus) -> Mapping[str, Any]:

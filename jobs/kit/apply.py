@@ -9,7 +9,14 @@ from typing import Any
 
 from jobs.kit.cluster import Cluster, Write, error_of
 from jobs.kit.conditions import Statement
-from jobs.kit.errors import ApiError, InvalidObjectError
+from jobs.kit.errors import (
+    CONTESTED,
+    TOO_LARGE_THERE,
+    WEBHOOK_FAILED,
+    ApiError,
+    FailedWebhookError,
+    InvalidObjectError,
+)
 from jobs.kit.manifests import Manifest, Recreation, Replacement
 from jobs.kit.model import Action, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
 from jobs.kit.objects import Resource
@@ -82,13 +89,14 @@ def _unwritten(statement: Statement, error: ApiError) -> Iterator[Result]:
     """
     if error.status not in (404, 409) and not error.is_terminating_namespace:
         finding = Finding("status", Severity.ERROR, statement.key, "its status cannot be written")
-        yield Result(finding, Outcome.FAILED, error.message, error.exit_code)
+        yield Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause)
 
 
 class _Writer:
     def __init__(self, cluster: Cluster, resources: Mapping[str, Resource], dry_run: bool) -> None:
         self.cluster, self.resources, self.dry_run = cluster, resources, dry_run
         self.sources: dict[ObjectKey, bytes] = {}
+        self.failed_webhooks: dict[str, str] = {}  # by namespace, what the API server answered
 
     def write(self, findings: Sequence[Finding]) -> Iterator[Result]:
         """Yield what became of each: first all that are one request, then those that are a delete and a create."""
@@ -120,15 +128,29 @@ class _Writer:
         def writes() -> Iterator[Write]:
             for finding in findings:
                 try:
+                    self._check_webhooks(finding, request)
                     yield (request or self._single)(finding)
                 except ApiError as error:
                     unsent.append(_unsent(unanswered.pop(id(finding)), error))
 
         for answer in self.cluster.write(writes(), dry_run=self.dry_run if dry_run is None else dry_run):
             finding = unanswered.pop(id(answer.request.tag.tag))
-            yield _result(finding, answer)
+            result = _result(finding, answer)
+            if result.cause == WEBHOOK_FAILED:
+                self.failed_webhooks.setdefault(finding.object.namespace, result.message)
+            yield result
         yield from unsent
         yield from (Result(finding, Outcome.STOPPED, "the run was stopped") for finding in unanswered.values())
+
+    def _check_webhooks(self, finding: Finding, request: Callable[[Finding], Write] | None) -> None:
+        """Have a namespace whose webhook does not answer not use up the time of the run; what was deleted returns.
+
+        Raises:
+            FailedWebhookError: a webhook did not answer for another object of the namespace.
+        """
+        failed = self.failed_webhooks.get(finding.object.namespace)
+        if failed and request != self._return:
+            raise FailedWebhookError(failed)
 
     def _single(self, finding: Finding) -> Write:
         assert finding.fix
@@ -186,7 +208,7 @@ def _unsent(finding: Finding, error: ApiError) -> Result:
     """Return what became of a write for which something had to be read first, and could not."""
     if isinstance(error, InvalidObjectError):
         return Result(finding, Outcome.SKIPPED, f"{error.why}: the next run looks again")
-    return Result(finding, Outcome.FAILED, error.message, error.exit_code)
+    return Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause)
 
 
 def _result(finding: Finding, answer: Answer) -> Result:
@@ -214,18 +236,17 @@ def _result(finding: Finding, answer: Answer) -> Result:
         return Result(finding, Outcome.SKIPPED, "changed meanwhile: the next run looks again")
     message = finding.fix.body.conceal(error.message) if finding.fix else error.message
     if _needs_a_look(answer, error):
-        return Result(finding, Outcome.CONTESTED, message, ExitCode.FAILED)
+        return Result(finding, Outcome.CONTESTED, message, ExitCode.FAILED, CONTESTED if error.status == 409 else "")
     return _failed(finding, message, error)
 
 
 def _failed(finding: Finding, message: str, error: ApiError) -> Result:
-    """Return the failure of a write; one that only the object's namespace can cause does not fail the run."""
+    """Return the failure of a write, with the cause if the object's namespace can be it."""
     assert finding.fix
-    if error.is_exceeded_quota and finding.fix.action in (Action.CREATE, Action.RECREATE):
-        return Result(finding, Outcome.FAILED, message)
     if error.is_too_large and _fits_alone(finding.fix):
-        return Result(finding, Outcome.FAILED, f"{message}; what others put on it leaves no room")
-    return Result(finding, Outcome.FAILED, message, error.exit_code)
+        full = f"{message}; what others put on it leaves no room"
+        return Result(finding, Outcome.FAILED, full, error.exit_code, TOO_LARGE_THERE)
+    return Result(finding, Outcome.FAILED, message, error.exit_code, error.cause)
 
 
 def _fits_alone(fix: Fix) -> bool:
@@ -237,7 +258,7 @@ def _fits_alone(fix: Fix) -> bool:
 
 def _needs_a_look(answer: Answer, error: ApiError) -> bool:
     """Whether to read the object before believing: it exists, changed, is gone, cannot be changed, was perhaps made."""
-    if answer.is_unsent:
+    if answer.is_unsent or error.is_failed_webhook:
         return False
     if answer.request.method == "POST" and (answer.status == 0 or answer.status >= 500):
         return True

@@ -10,7 +10,7 @@ from jobs.kit.text import Lines, visible
 
 # No status, reason or cause says either. Anchored, since a webhook may quote whatever it likes.
 # https://github.com/kubernetes/apiserver/blob/master/pkg/admission/plugin/resourcequota/controller.go
-_QUOTA = re.compile(r'[a-z.]+ "[^"]*" is forbidden: exceeded quota: ')
+_QUOTA = re.compile(r'[a-z.]+ "[^"]*" is forbidden: (exceeded quota|status unknown for quota): ')
 # The limit of etcd (https://github.com/etcd-io/etcd/blob/main/api/v3rpc/rpctypes/error.go), and that of its client.
 TOO_LARGE = (
     "etcdserver: request is too large"
@@ -27,6 +27,14 @@ _AUTHORIZER = re.compile(r'is forbidden: User "[^"]*" cannot ')
 # https://github.com/kubernetes/apiserver/blob/master/pkg/admission/plugin/webhook/errors/statuserror.go
 _POLICY = re.compile(r"ValidatingAdmissionPolicy '[^']*' (with binding '[^']*' )?denied request: ")
 _WEBHOOK = re.compile(r'admission webhook "[^"]*" denied the request')
+FAILED_WEBHOOK = "Internal error occurred: failed calling webhook "  # its name follows, in quotes
+
+# What a failed write is called that the namespace of its object can cause.
+QUOTA_EXCEEDED = "quota-exceeded"
+TOO_LARGE_THERE = "too-large"
+DENIED = "denied"
+WEBHOOK_FAILED = "webhook-failed"
+CONTESTED = "contested"
 
 
 class ChoresError(Exception):
@@ -104,13 +112,18 @@ class ApiError(ChoresError):
         return refused and bool(_POLICY.search(self.message) or _WEBHOOK.search(self.message))
 
     @property
+    def is_failed_webhook(self) -> bool:
+        """Whether an admission webhook did not answer, so that nothing was written."""
+        return self.status == 500 and self.message.startswith(FAILED_WEBHOOK)
+
+    @property
     def is_terminating_namespace(self) -> bool:
         """Whether the write met a namespace that is going away (a 403 with this cause)."""
         return self.status == 403 and "NamespaceTerminating" in self.causes
 
     @property
     def is_exceeded_quota(self) -> bool:
-        """Whether the write met a ResourceQuota of its namespace."""
+        """Whether the write met a ResourceQuota of its namespace, a new one of which the use is not known too."""
         return self.status == 403 and bool(_QUOTA.match(self.message))
 
     @property
@@ -122,6 +135,15 @@ class ApiError(ChoresError):
         if self.status == 422:
             return set(self.causes) == {"FieldValueTooLong"} and self.fields <= _ANNOTATIONS
         return self.status == 500 and bool(re.fullmatch(TOO_LARGE, self.message))
+
+    @property
+    def cause(self) -> str:
+        """The code of a failed write if only its namespace can cause that: a quota, or admission; else empty."""
+        if self.is_exceeded_quota:
+            return QUOTA_EXCEEDED
+        if self.is_policy:
+            return DENIED
+        return WEBHOOK_FAILED if self.is_failed_webhook else ""
 
     @property
     def is_missing_namespace(self) -> bool:
@@ -141,6 +163,13 @@ class CredentialsError(ApiError):
 
     def __init__(self, message: str) -> None:
         super().__init__(0, message)
+
+
+class FailedWebhookError(ApiError):
+    """A write was not sent, because a webhook did not answer for another object of its namespace."""
+
+    def __init__(self, answer: str) -> None:
+        super().__init__(500, answer)
 
 
 class UnwrittenError(ApiError):

@@ -170,12 +170,16 @@ class Outcome(str, Enum):
 
 
 class Result(NamedTuple):
-    """A finding and what became of it; `message` says why where the outcome alone does not."""
+    """A finding and what became of it; `message` says why where the outcome alone does not.
+
+    `cause` is the code of a failed write that the object's namespace alone may have caused (jobs/kit/refusals.py).
+    """
 
     finding: Finding
     outcome: Outcome
     message: str = ""
     exit_code: ExitCode = ExitCode.DONE
+    cause: str = ""
 
     @property
     def reason(self) -> str:

@@ -34,6 +34,7 @@ from jobs.kit.errors import (
 from jobs.kit.model import Action, Brake, ExitCode, Finding, Need, ObjectKey, Outcome, Plan, Result, Severity
 from jobs.kit.objects import MANAGER, NAMESPACES, Resource
 from jobs.kit.options import RunOptions, variable
+from jobs.kit.refusals import coded
 from jobs.kit.text import Lines, visible
 from jobs.kit.transport import RETRY_SECONDS, Transport
 
@@ -117,13 +118,14 @@ def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
             connection = connect(
                 options.kubeconfig, options.context, as_user=options.as_user, as_groups=options.as_group
             )
-            settings = job.settings(replace(connection, namespace=options.namespace or connection.namespace))
+            namespace = options.namespace or connection.namespace
+            settings = job.settings(replace(connection, namespace=namespace))
             transport = _transport(job.name, connection, stopping)
             cluster = Cluster(transport, MANAGER, job.writes_per_second)
             if job.needs_namespace:
                 _check_namespace(cluster, connection, options)
             _announce(job.name, connection, options)
-            plan, results = _Run(job, cluster, settings, options, stopping).go()
+            plan, results = _Run(job, cluster, settings, options, stopping, namespace).go()
         except UnreachableError as error:
             log.log.error("%s", _not_connected(connection, error))
             return stopping.exit_code or error.exit_code
@@ -183,8 +185,10 @@ class _Run(Generic[Settings, Seen]):
         settings: Settings,
         options: RunOptions,
         stopping: Callable[[], bool],
+        namespace: str,
     ) -> None:
         self.job, self.cluster, self.settings, self.options = job, cluster, settings, options
+        self.namespace = namespace  # whoever runs the job is in charge of it
         self.stopping = stopping
         self.user_agent = user_agent(job.name)
         self.now = datetime.now(timezone.utc)
@@ -202,9 +206,14 @@ class _Run(Generic[Settings, Seen]):
         else:
             settled, seen = self._look_at(contested, seen)
             results += settled
-        results += first
+        right = plan.unchanged + sum(result.outcome is Outcome.DONE for result in results)
+        results = self._coded(results, right) + first
         results.sort(key=lambda result: (result.finding.object, result.finding.code))
-        return plan, [*results, *self._state(seen, plan, results)]
+        return plan, [*results, *self._coded(self._state(seen, plan, results), right)]
+
+    def _coded(self, results: list[Result], right: int) -> list[Result]:
+        """Return the results of writes to namespaces of others; what takes steps is the operator's own."""
+        return results if self.job.steps else coded(results, right, self.namespace)
 
     def _look(self) -> tuple[Plan, Seen]:
         plan, seen = self._settle(self.job.observe(self.cluster, self.settings))
@@ -391,7 +400,7 @@ def _is_create(result: Result) -> bool:
 
 def _found_done(result: Result) -> Result:
     message = "found as wanted: another run wrote it, or the answer to this write was lost"
-    return result._replace(outcome=Outcome.DONE, message=message, exit_code=ExitCode.DONE)
+    return result._replace(outcome=Outcome.DONE, message=message, exit_code=ExitCode.DONE, cause="")
 
 
 def _lift(job: str, cronjob: str, brake: Brake, connection: Connection, options: RunOptions) -> Lines:

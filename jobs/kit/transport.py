@@ -21,7 +21,7 @@ from typing import Any
 import pycurl
 
 from jobs.kit.connect import Endpoint
-from jobs.kit.errors import TOO_LARGE, ChoresError, ConfigurationError, StoppedError, UnreachableError
+from jobs.kit.errors import FAILED_WEBHOOK, TOO_LARGE, ChoresError, ConfigurationError, StoppedError, UnreachableError
 
 IN_FLIGHT = 16  # more gains little (docs/decisions/0003)
 CONNECT_SECONDS = 10
@@ -38,7 +38,7 @@ _PROTOCOLS = pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS
 _LASTING = frozenset({pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACERT_BADFILE, pycurl.E_SSL_CERTPROBLEM})
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 # With its quotes: in a message that quotes it these are escaped.
-_TOO_LARGE = re.compile(f'"({TOO_LARGE})"'.encode())
+_LASTING_500 = re.compile(f'"({TOO_LARGE})"|"{FAILED_WEBHOOK}'.encode())
 
 
 @dataclass(frozen=True)
@@ -382,8 +382,8 @@ class Transport:
 
 
 def _is_lasting(answer: Answer) -> bool:
-    """Whether the server would answer the same again."""
-    return answer.status not in _RETRIED or (answer.status == 500 and bool(_TOO_LARGE.search(answer.body)))
+    """Whether the server would answer the same again, or only after what may take as long as the run."""
+    return answer.status not in _RETRIED or (answer.status == 500 and bool(_LASTING_500.search(answer.body)))
 
 
 def _finished(stream: _Stream) -> list[tuple[Any, tuple[int, str] | None]]:

@@ -12,6 +12,7 @@ from msgspec import structs
 from jobs.kit.conditions import Condition, Statement, changed, dated, event, new_condition
 from jobs.kit.custom_resources import Head
 from jobs.kit.model import Outcome, Result
+from jobs.kit.refusals import REASONS, kind_of, lasting_message
 from jobs.rates.exchange_rates import EXCHANGE_RATES, RateStatus, Spec, subject
 from jobs.rates.figures import Figures
 from jobs.rates.verdicts import CONFLICT
@@ -22,6 +23,7 @@ _REASONS = (
     ("invalid", "Invalid"),
     ("unreadable", "Unreadable"),
     ("failed", "Failed"),
+    *REASONS,
     ("collision", "Collision"),
     ("conflict", CONFLICT),
     ("skipped", "Terminating"),
@@ -70,7 +72,7 @@ def _statement(
 
 
 def _condition(head: Head, results: Sequence[Result]) -> Condition:
-    kinds = {"failed" if result.outcome is Outcome.FAILED else result.finding.code: result for result in results}
+    kinds = {kind_of(result): result for result in results}
     for kind, reason in _REASONS:
         if kind in kinds:
             message = _message(kinds[kind])
@@ -81,7 +83,7 @@ def _condition(head: Head, results: Sequence[Result]) -> Condition:
 def _message(result: Result) -> str:
     finding = result.finding
     about = "" if finding.object.kind == EXCHANGE_RATES.kind else f"{finding.object}: "
-    return f"{about}{result.message or finding.reason}"
+    return f"{about}{lasting_message(result)}"
 
 
 def _merge_patch(status: RateStatus) -> Mapping[str, Any]:

@@ -205,7 +205,7 @@ def test_a_copy_whose_annotations_are_full_fails_no_run(
     assert (ran.exit_code, ran.summary) == (0, {"configured": 1, "failed": 1})
     assert content(api.get(at(other, source))) == content(api.get(source))
     told = ready(api, "settings")
-    assert (told["status"], told["reason"]) == ("False", "Failed")
+    assert (told["status"], told["reason"]) == ("False", "TooLarge")
     assert told["message"].startswith(f"configmap/settings in namespace {team}: ")
     assert "metadata.annotations: Too long" in told["message"]
     assert "what others put on it leaves no room" in told["message"]
@@ -242,7 +242,7 @@ def test_a_configmap_of_a_rate_whose_annotations_are_full_fails_no_run(
     ran = fetch()
 
     assert (ran.exit_code, ran.summary) == (0, {"failed": 1})
-    assert condition(api, rate)["reason"] == "Failed"
+    assert condition(api, rate)["reason"] == "TooLarge"
 
 
 @ON_THE_REAL_SERVER
@@ -285,7 +285,7 @@ def test_a_full_quota_fails_no_run(api: Api, sync: Run, home: str, team: str, ki
     assert (ran.exit_code, ran.summary) == (0, {"created": 1, "failed": 1})
     assert api.get(at(other, source))
     told = ready(api, "rule")
-    assert (told["status"], told["reason"]) == ("False", "Failed")
+    assert (told["status"], told["reason"]) == ("False", "QuotaExceeded")
     assert f"{kind}/{source['metadata']['name']} in namespace {team}: " in told["message"]
     assert "exceeded quota: none" in told["message"]
     assert sync("--check").exit_code == 3
@@ -316,4 +316,4 @@ def test_a_full_quota_fails_no_run_of_fetch_rates(api: Api, fetch: Run, team: st
     ran = fetch()
 
     assert (ran.exit_code, ran.summary) == (0, {"failed": 1})
-    assert condition(api, rate)["reason"] == "Failed"
+    assert condition(api, rate)["reason"] == "QuotaExceeded"

@@ -610,7 +610,7 @@ def test_rolls_that_always_fail_leave_the_budget_to_other_namespaces(api: Api, r
 
     assert ran.summary == {"restarted": 2, "failed": 2, "held": 3}
     assert rolled(api, made) == [True, True]
-    assert [each["code"] for each in ran.results if each["outcome"] == "failed"] == ["changed", "changed"]
+    assert [each["code"] for each in ran.results if each["outcome"] == "failed"] == ["too-large", "too-large"]
 
 
 def test_rolls_that_fail_are_tried_for_as_many_more_as_a_run_may_do(api: Api, roll: Run) -> None:

@@ -1,0 +1,247 @@
+"""What a namespace can do so that the API server refuses the jobs' writes there: reported, and it fails no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from itertools import count
+
+import pytest
+
+from jobs.kit.transport import IN_FLIGHT
+from tests.admission import denied, refusing, silent, webhook
+from tests.api.conftest import Ran, Run
+from tests.api.test_copies_of_tenants import quota
+from tests.api.test_fetch_rates import condition
+from tests.api.test_safety import ready
+from tests.apis import Api, wait_for
+from tests.farm import farmed, pod
+from tests.workloads import settle, workload
+from tests.worlds import at, configmap, content, exchange_rate, rule, secret
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.parametrize("api", ["real"], indirect=True),
+    pytest.mark.usefixtures("installed"),
+]
+
+Refusing = Callable[..., AbstractContextManager[object]]
+# By what refuses, the code and the reason that a status has for it, and what the run ends with if all is refused.
+REFUSALS: dict[str, tuple[Refusing, str, str, int]] = {
+    "a policy": (refusing, "denied", "Denied", 2),
+    "a webhook that denies": (lambda api, *at: webhook(api, denied, *at), "denied", "Denied", 2),
+    "a webhook that is down": (lambda api, *at: webhook(api, None, *at), "webhook-failed", "WebhookFailed", 1),
+    "a webhook that does not answer": (
+        lambda api, *at: webhook(api, silent, *at),
+        "webhook-failed",
+        "WebhookFailed",
+        1,
+    ),
+}
+each_refusal = pytest.mark.parametrize("refusal", REFUSALS)
+
+
+def failed(ran: Ran) -> list[tuple[str, str, str]]:
+    """Namespace, code and severity of what could not be written."""
+    return [
+        (each["object"]["namespace"], each["code"], each["severity"])
+        for each in ran.results
+        if each["outcome"] == "failed"
+    ]
+
+
+@each_refusal
+def test_copies_that_one_namespace_refuses_fail_no_run(api: Api, sync: Run, refusal: str) -> None:
+    refuse, code, reason, _ = REFUSALS[refusal]
+    home, team, other = api.namespace("home"), api.namespace("team"), api.namespace("other")
+    source = api.create(configmap(home))
+    api.create(rule("settings", home, [team, other]))
+
+    with refuse(api, team):
+        ran = sync()
+        told = ready(api, "settings")
+        api.mark()
+        again = sync()
+
+        assert [event["reason"] for event in api.events()] == [reason]
+    assert (ran.exit_code, ran.summary, failed(ran)) == (0, {"created": 1, "failed": 1}, [(team, code, "warning")])
+    assert content(api.get(at(other, source))) == content(api.get(source))
+    assert (told["status"], told["reason"]) == ("False", reason)
+    assert told["message"].startswith(f"configmap/settings in namespace {team}: ")
+    assert (again.exit_code, again.summary) == (0, {"failed": 1, "unchanged": 1})
+    assert [each.status for each in api.writes()] == [500 if code == "webhook-failed" else api.writes()[0].status]
+
+    assert sync().summary == {"created": 1, "unchanged": 1}
+    assert ready(api, "settings")["reason"] == "Synced"
+
+
+@each_refusal
+def test_a_run_of_which_every_write_is_refused_fails(api: Api, sync: Run, refusal: str) -> None:
+    refuse, code, reason, exit_code = REFUSALS[refusal]
+    home, team, other = api.namespace("home"), api.namespace("team"), api.namespace("other")
+    api.create(configmap(home))
+    api.create(rule("settings", home, [team, other]))
+
+    with refuse(api, team, other):
+        ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (exit_code, {"failed": 2})
+    assert {found for _, found, _ in failed(ran)} == {code}
+    assert ready(api, "settings")["reason"] == reason
+
+
+@each_refusal
+def test_a_rate_that_its_namespace_refuses_fails_no_run(api: Api, fetch: Run, refusal: str) -> None:
+    refuse, code, reason, _ = REFUSALS[refusal]
+    team, other = api.namespace("team"), api.namespace("other")
+    refused, served = api.create(exchange_rate(team)), api.create(exchange_rate(other))
+
+    with refuse(api, team):
+        ran = fetch()
+
+    event = (team, code, "warning")
+    assert (ran.exit_code, failed(ran)) == (0, [(team, code, "warning"), event])
+    assert (condition(api, refused)["status"], condition(api, refused)["reason"]) == ("False", reason)
+    assert condition(api, served)["status"] == "True"
+    assert fetch().summary == {"created": 1, "unchanged": 1}
+
+
+@each_refusal
+def test_farm_pods_that_their_namespace_refuses_fail_no_run(api: Api, farm: Run, refusal: str) -> None:
+    refuse, code, _, _ = REFUSALS[refusal]
+    team, other = farmed(api, "team"), farmed(api, "other")
+    for namespace in (team, other):
+        api.create(pod(namespace, "web"))
+
+    with refuse(api, team):
+        ran = farm()
+
+    assert (ran.exit_code, failed(ran)) == (0, [(team, code, "warning")])
+    assert ran.summary == {"created": 1, "failed": 1}
+
+
+@each_refusal
+def test_a_workload_that_its_namespace_refuses_to_roll_fails_no_run(api: Api, roll: Run, refusal: str) -> None:
+    refuse, code, _, _ = REFUSALS[refusal]
+    team, other = api.namespace("team"), api.namespace("other")
+    for namespace in (team, other):
+        api.create(configmap(namespace))
+        settle(api, api.create(workload(namespace)))
+
+    with refuse(api, team):
+        ran = roll()
+
+    assert (ran.exit_code, failed(ran)) == (0, [(team, code, "warning")])
+    assert ran.summary == {"annotated": 1, "failed": 1}
+
+
+def test_a_copy_that_others_change_with_each_write_of_the_job_fails_no_run(api: Api, sync: Run) -> None:
+    home, team, other = api.namespace("home"), api.namespace("team"), api.namespace("other")
+    source = api.create(configmap(home))
+    api.create(rule("settings", home, [team, other]))
+    sync()
+    api.patch(source, {"data": {"a": "new"}})
+    numbers = count()
+
+    def fights(_request: object) -> dict[str, object]:
+        api.patch(at(team, source), {"metadata": {"labels": {"changed": str(next(numbers))}}})
+        return {"allowed": True}
+
+    with webhook(api, fights, team):
+        ran = sync()
+        told = ready(api, "settings")
+        api.mark()
+        again = sync()
+        assert [each for each in api.writes() if each.path.endswith("/status")] == []
+
+    assert (ran.exit_code, failed(ran)) == (0, [(team, "contested", "warning")])
+    assert content(api.get(at(other, source))) == content(api.get(source))
+    assert (told["status"], told["reason"]) == ("False", "Contested")
+    assert (again.exit_code, failed(again)) == (0, [(team, "contested", "warning")])
+    assert sync().summary == {"configured": 1, "unchanged": 1}
+
+
+def test_a_webhook_that_is_down_gets_few_requests(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    for number in range(2 * IN_FLIGHT):
+        api.create(configmap(home, f"settings-{number}"))
+    api.create(rule("settings", home, [team, api.namespace("other")]))
+
+    with webhook(api, None, team):
+        api.mark()
+        ran = sync()
+        sent = [each for each in api.writes() if each.path == f"/api/v1/namespaces/{team}/configmaps"]
+
+    assert (ran.exit_code, ran.summary) == (0, {"created": 2 * IN_FLIGHT, "failed": 2 * IN_FLIGHT})
+    assert len(sent) <= IN_FLIGHT
+    assert {each.status for each in sent} == {500}
+    assert sync().summary == {"created": 2 * IN_FLIGHT, "unchanged": 2 * IN_FLIGHT}
+
+
+def test_a_quota_of_which_the_use_is_not_known_yet_fails_no_run(api: Api, farm: Run) -> None:
+    """The controller counts objects of a custom resource only half a minute after its CRD appeared."""
+    team, other = farmed(api, "team"), farmed(api, "other")
+    meta = {"name": "none", "namespace": team}
+    hard = {"count/farmpods.kubechores.dev": "0"}
+    api.create({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": hard}})
+    for namespace in (team, other):
+        api.create(pod(namespace, "web"))
+
+    ran = farm()
+
+    assert (ran.exit_code, ran.summary) == (0, {"created": 1, "failed": 1})
+    assert failed(ran) == [(team, "quota-exceeded", "warning")]
+
+
+def test_a_label_of_helm_on_a_copy_fails_no_run(api: Api, sync: Run) -> None:
+    """A policy of this project refuses the job such copies, and a tenant can label one."""
+    home, team, other = api.namespace("home"), api.namespace("team"), api.namespace("other")
+    source = api.create(configmap(home))
+    api.create(rule("settings", home, [team, other]))
+    sync()
+    api.patch(at(team, source), {"metadata": {"labels": {"owner": "helm"}}})
+    api.patch(source, {"data": {"a": "new"}})
+
+    ran = sync()
+
+    assert (ran.exit_code, failed(ran)) == (0, [(team, "denied", "warning")])
+    assert content(api.get(at(other, source))) == content(api.get(source))
+    assert "no label owner: helm" in ready(api, "settings")["message"]
+    api.patch(at(team, source), {"metadata": {"labels": {"owner": None}}})
+    assert sync().summary == {"configured": 1, "unchanged": 1}
+
+
+def test_the_use_of_a_quota_is_not_in_a_status_that_would_change_with_it(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    full = quota(api, team, "count/secrets")
+    api.create(secret(home))
+    api.create(rule("logins", home, [team, api.namespace("other")], ruleType="secret"))
+    sync()
+    before = ready(api, "logins")
+    api.patch(full, {"spec": {"hard": {"count/secrets": "1"}}})
+    theirs = secret(team, "theirs")
+    wait_for(lambda: api.request("POST", api.path(theirs, named=False), theirs)[0] == 201, "the quota to be raised")
+    api.mark()
+
+    ran = sync()
+
+    assert "used: count/secrets=1" in ran.results[0]["message"]
+    assert (before["reason"], ready(api, "logins")) == ("QuotaExceeded", before)
+    assert before["message"].endswith("exceeded quota: none")
+    assert [each.method for each in api.writes()] == ["POST"]
+
+
+def test_how_a_webhook_fails_is_not_in_a_status_that_would_change_with_it(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    api.create(configmap(home))
+    api.create(rule("settings", home, [team, api.namespace("other")]))
+    with webhook(api, None, team):
+        down = sync()
+        before = ready(api, "settings")
+    api.mark()
+    with webhook(api, silent, team):
+        late = sync()
+
+    assert len({ran.results[-1]["message"] for ran in (down, late)}) == 2
+    assert ready(api, "settings") == before
+    assert [each.method for each in api.writes()] == ["POST"]
