@@ -1,8 +1,8 @@
 """roll-workloads: one rolling restart of each workload that asks for it, when the config that its pods use changed.
 
 Workloads are listed by their metadata; those with the annotation are read, then the ConfigMaps and Secrets that their
-pod templates name, each by its name. The parts are in jobs/rolls: workloads, references, sources, baseline, seen,
-verdicts.
+pod templates name, each by its name. The parts are in jobs/rolls: opt_in, workloads, references, sources, baseline,
+seen, verdicts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -21,19 +21,11 @@ from jobs.kit.conditions import Statement, event, new_condition
 from jobs.kit.connect import Connection
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Action, Finding, Need, ObjectKey, Outcome, Plan, Result, Severity
-from jobs.kit.objects import (
-    CONFIGMAPS,
-    NAMESPACES,
-    SECRETS,
-    NamespaceObject,
-    PartialObject,
-    Resource,
-    is_name,
-    string_map,
-)
+from jobs.kit.objects import CONFIGMAPS, NAMESPACES, SECRETS, NamespaceObject, PartialObject, Resource, is_name
 from jobs.kit.runner import Job, run
 from jobs.rolls.baseline import OPT_IN
 from jobs.rolls.key import KEY_NAME, Key, filling, unnamed
+from jobs.rolls.opt_in import JOBS, OptIn, first_of_each_namespace, opt_in, reduced, unclear
 from jobs.rolls.seen import NAME, Seen, Settings
 from jobs.rolls.verdicts import judge, unreadable, within_budget
 from jobs.rolls.workloads import KINDS, Workload
@@ -41,7 +33,6 @@ from jobs.rolls.workloads import KINDS, Workload
 SETTLE_SECONDS = 30
 COOL_DOWN_SECONDS = 600
 MAX_ROLLS = 10
-_LONGEST_ANSWER = 40
 _RESOURCES = {resource.kind: resource for resource in (*KINDS, CONFIGMAPS, SECRETS)}
 
 
@@ -61,63 +52,87 @@ def settings(connection: Connection, run_options: options.RunOptions, given: Map
 
 
 def observe(cluster: Cluster, settings: Settings) -> Seen:
-    """List the workloads and pick those that ask for it; what one list does not say stops no other.
+    """List the workloads and pick those that opted in; what one list does not say stops no other.
 
     Raises:
         ApiError: namespaces cannot be read, without which nothing can be said.
     """
+    spaces, failures = _namespaces(cluster, settings.namespace)
     asking: list[ObjectKey] = []
-    failures: list[Finding] = []
-    for resource in KINDS:
+    mistakes: list[Finding] = []
+    for resource in (*KINDS, *JOBS):
         try:
-            found, invalid = whole(partial(_asking, cluster, resource, settings.namespace))
+            found, invalid = whole(partial(_annotated, cluster, resource, settings.namespace, spaces.opted_in))
         except ApiError as error:
-            failures.append(unreadable(ObjectKey(resource.kind, "(all)"), f"{resource.plural}", error))
+            failures.append(_unlisted(resource, error))
             continue
         failures += [unreadable(each.key, "it", each.error) for each in invalid]
-        asking += [key for key, asked in found.items() if asked == "true"]
-        failures += [_unclear(key, asked) for key, asked in found.items() if asked not in ("true", "false")]
-    active, invalid = whole(partial(_active, cluster, settings.namespace)) if asking else (frozenset(), [])
-    failures += [unreadable(each.key, "it", each.error) for each in invalid]
-    opted_in = tuple(sorted(key for key in asking if key.namespace in active))
+        mistakes += [mistake for each in found if (mistake := each.mistake())]
+        asking += [each.key for each in found if each.is_opted_in]
+    opted_in = tuple(sorted(key for key in asking if key.namespace not in spaces.terminating))
     going = [
         Finding("skipped", Severity.INFO, key, f"namespace {key.namespace} is terminating")
         for key in asking
-        if key.namespace not in active
+        if key.namespace in spaces.terminating
     ]
     no_key = None if settings.key_secret else unnamed()
-    return Seen(opted_in, (*failures, *going), settings.key_secret, settings.new_key, no_key)
+    found_so_far = (*failures, *first_of_each_namespace(mistakes), *going)
+    return Seen(opted_in, found_so_far, settings.key_secret, settings.new_key, no_key)
 
 
-def _asking(
-    cluster: Cluster, resource: Resource, namespace: str
-) -> tuple[dict[ObjectKey, str], Sequence[InvalidObject]]:
-    """Return what the annotation says, of the workloads that have it, and apart those that cannot be decoded."""
+class _Namespaces(NamedTuple):
+    opted_in: frozenset[str]
+    terminating: frozenset[str]
+
+
+def _namespaces(cluster: Cluster, only: str) -> tuple[_Namespaces, list[Finding]]:
+    """Return what is known of namespaces; a user who names one needs no right to list them."""
+    try:
+        found, invalid = whole(partial(_list_namespaces, cluster))
+    except ApiError as error:
+        if not (only and error.is_permission):
+            raise
+        reason = f"annotations of namespaces cannot be read: {error.message}"
+        return _Namespaces(frozenset(), frozenset()), [
+            Finding("skipped", Severity.INFO, ObjectKey(NAMESPACES.kind, only), reason)
+        ]
+    failures = [unreadable(each.key, "it", each.error) for each in invalid if only in ("", each.key.name)]
+    for key, (answer, active) in found.items():
+        if answer is not None and active and only in ("", key.name) and (mistake := unclear(key, answer)):
+            failures.append(mistake)
+    opted_in = frozenset(key.name for key, (answer, _) in found.items() if answer == "true")
+    terminating = frozenset(key.name for key, (_, active) in found.items() if not active)
+    return _Namespaces(opted_in, terminating), failures
+
+
+def _list_namespaces(cluster: Cluster) -> tuple[dict[ObjectKey, tuple[str | None, bool]], Sequence[InvalidObject]]:
+    """Return the annotation of each namespace, and whether it is active."""
     invalid: list[InvalidObject] = []
-    read = cluster.objects(resource, PartialObject, _opt_in, namespace=namespace, metadata_only=True)
-    found = ((ObjectKey(resource.kind, name, at), asked) for name, at, asked in apart(read, invalid))
-    return {key: asked for key, asked in found if asked is not None}, invalid
+    read = cluster.objects(
+        NAMESPACES, NamespaceObject, lambda each: (each.metadata.name, opt_in(each.metadata), each.active)
+    )
+    found = apart(read, invalid)
+    return {ObjectKey(NAMESPACES.kind, name): (answer, active) for name, answer, active in found}, invalid
 
 
-def _opt_in(read: PartialObject) -> tuple[str, str, str | None]:
-    """Return the name, the namespace and what the annotation says."""
-    at = read.metadata
-    asked = string_map(at.annotations).get(OPT_IN)
-    return at.name, at.namespace, None if asked is None else asked[:_LONGEST_ANSWER]
-
-
-def _active(cluster: Cluster, namespace: str) -> tuple[frozenset[str], Sequence[InvalidObject]]:
-    """Return the active namespaces; the one that a person names is taken at their word, and no right is needed."""
-    if namespace:
-        return frozenset([namespace]), ()
+def _annotated(
+    cluster: Cluster, resource: Resource, namespace: str, opted_in: frozenset[str]
+) -> tuple[list[OptIn], Sequence[InvalidObject]]:
+    """Return the objects that are annotated themselves, in their template or by their namespace."""
     invalid: list[InvalidObject] = []
-    read = cluster.objects(NAMESPACES, NamespaceObject, lambda each: (each.metadata.name, each.active))
-    return frozenset(name for name, is_active in apart(read, invalid) if is_active), invalid
+    reduce = partial(reduced, resource.kind, opted_in)
+    read = cluster.objects(resource, PartialObject, reduce, namespace=namespace, metadata_only=True)
+    return [each for each in apart(read, invalid) if each], invalid
 
 
-def _unclear(key: ObjectKey, asked: str) -> Finding:
-    reason = f'annotation {OPT_IN} is "{asked}": write "true", or "false"'
-    return Finding("invalid", Severity.WARNING, key, reason)
+def _unlisted(resource: Resource, error: ApiError) -> Finding:
+    """Return why a kind cannot be listed; Jobs and CronJobs are only listed to find mistakes."""
+    key = ObjectKey(resource.kind, "(all)")
+    if resource in JOBS and error.is_permission:
+        return Finding(
+            "skipped", Severity.INFO, key, f"annotations of {resource.plural} are not checked: {error.message}"
+        )
+    return unreadable(key, resource.plural, error)
 
 
 def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
@@ -217,11 +232,11 @@ def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str
 def command(context: click.Context, /, options: options.RunOptions, **given: Any) -> None:
     """Roll Deployments, StatefulSets and DaemonSets whose config changed.
 
-    Those with the annotation kubechores.dev/roll-on-config-change: "true" are looked at. The first run takes note of
-    the ConfigMaps and Secrets that their pods use and restarts nothing; when what pods use of them changes, a later run
-    restarts the workload once, as `kubectl rollout restart` would, however many changed. Exits 0 when done, also with
-    workloads on hold, 1 when a retry is useful, 2 when a person must act first, 3 with --check when anything is not as
-    it should be.
+    Those with the annotation kubechores.dev/roll-on-config-change: "true" are looked at, and those of a namespace with
+    it that do not say "false". The first run takes note of the ConfigMaps and Secrets that their pods use and restarts
+    nothing; when what pods use of them changes, a later run restarts the workload once, as `kubectl rollout restart`
+    would, however many changed. Exits 0 when done, also with workloads on hold, 1 when a retry is useful, 2 when a
+    person must act first, 3 with --check when anything is not as it should be.
 
     \b
     Examples:

@@ -756,7 +756,7 @@ def test_a_name_that_nothing_can_have_leads_nowhere(api: Api, roll: Run, kind: s
     assert (ran.exit_code, ran.summary) == (0, {"annotated": len(names) - 1, "held": 1})
     assert f"/{names[0]} is not there" in reason(ran)
     asked = [each.path for each in api.requests() if each.method == "GET" and "/apis/apps/" not in each.path]
-    assert asked == ["/api/v1/namespaces"]
+    assert asked == ["/api/v1/namespaces", "/apis/batch/v1/cronjobs", "/apis/batch/v1/jobs"]
 
 
 # adoption
@@ -861,7 +861,8 @@ def test_a_template_that_was_rolled_back_changes_with_the_next_config(api: Api, 
 
 
 @pytest.mark.parametrize(
-    ("asks", "said"), [(None, {}), ("false", {}), ("yes", {"invalid": 1}), ("True", {"invalid": 1})]
+    ("asks", "said"),
+    [(None, {}), ("false", {}), ("yes", {"invalid": 1}), ("True", {"invalid": 1}), ("", {"invalid": 1})],
 )
 def test_only_who_asks_is_looked_at(api: Api, roll: Run, asks: str | None, said: dict[str, int]) -> None:
     space = api.namespace("shop")
@@ -875,6 +876,135 @@ def test_only_who_asks_is_looked_at(api: Api, roll: Run, asks: str | None, said:
         assert reason(ran, "invalid") == f'annotation {OPT_IN} is "{asks}": write "true", or "false"'
     else:
         assert ran.report["note"] == f"no workload in any namespace has the annotation {OPT_IN}"
+
+
+# a namespace that opts in, and annotations without effect
+
+
+def opt_in(api: Api, space: str, answer: str | None = "true") -> Object:
+    """Annotate a namespace."""
+    found: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}
+    api.patch(found, {"metadata": {"annotations": {OPT_IN: answer}}})
+    return found
+
+
+def test_a_namespace_opts_in_for_its_workloads_but_those_that_opt_out(api: Api, roll: Run) -> None:
+    space, other = api.namespace("shop"), api.namespace("other")
+    source = api.create(configmap(space))
+    api.create(configmap(other))
+    made = [api.create(workload(space, kind=kind, asks=None)) for kind in KINDS]
+    for name, answer in (("out", "false"), ("unclear", "yes")):
+        api.create(workload(space, name, asks=answer))
+    api.create(workload(other, asks=None))
+    assert roll().summary == {"invalid": 1}
+    opt_in(api, space)
+    for each in made:
+        settle(api, each)
+
+    assert roll().summary == {"annotated": 3, "invalid": 1}
+    specs = [settle(api, each)["spec"] for each in made]
+    changed(api, source)
+    assert roll("-n", space).summary == {"restarted": 3, "invalid": 1}
+
+    assert [settle(api, each)["spec"] for each in made] != specs
+    assert marks(api.get(workload(space, "out"))) == marks(api.get(workload(other))) == (None, None)
+    opt_in(api, space, "false")
+    changed(api, source, a="again")
+    assert roll().summary == {"invalid": 1}
+
+
+def test_workloads_of_a_namespace_that_opts_in_share_the_budget_in_turns(api: Api, roll: Run) -> None:
+    spaces = [api.namespace("a-tenant"), api.namespace("shop")]
+    made: list[Object] = []
+    for space in spaces:
+        opt_in(api, space)
+        source = api.create(configmap(space))
+        made += [api.create(workload(space, f"web-{number}", "StatefulSet", asks=None)) for number in range(3)]
+        roll("-n", space)
+        changed(api, source)
+    for each in made:
+        settle(api, each)
+
+    assert roll("--max-rolls", "2").summary == {"restarted": 2, "held": 4}
+    assert rolled(api, made) == [True, False, False, True, False, False]
+
+
+@pytest.mark.parametrize("answer", ["yes", ""])
+def test_an_annotation_of_a_namespace_that_is_not_clear_is_reported(api: Api, roll: Run, answer: str) -> None:
+    space = api.namespace("shop")
+    api.create(configmap(space))
+    api.create(workload(space, asks=None))
+    opt_in(api, space, answer)
+
+    for ran in (roll(), roll("-n", space)):
+        assert (ran.exit_code, ran.summary) == (0, {"invalid": 1})
+        assert reason(ran, "invalid") == f'annotation {OPT_IN} is "{answer}": write "true", or "false"'
+        assert ran.results[0]["object"] == {"kind": "Namespace", "name": space}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_annotation_of_a_pod_template_alone_is_reported(api: Api, roll: Run, kind: str) -> None:
+    space = api.namespace("shop")
+    api.create(configmap(space))
+    made = workload(space, kind=kind, asks=None)
+    made["spec"]["template"]["metadata"]["annotations"] = {OPT_IN: "true"}
+    api.create(made)
+
+    ran = roll()
+
+    annotate = f"kubectl annotate {kind.lower()}/web -n {space} {OPT_IN}=true"
+    assert (ran.exit_code, ran.summary) == (0, {"no-effect": 1})
+    assert reason(ran, "no-effect").endswith(f"the workload needs it: run {annotate}")
+    assert roll("--check").exit_code == 3
+    api.patch(made, {"metadata": {"annotations": {OPT_IN: "true"}}})
+    settle(api, made)
+    assert roll().summary == {"annotated": 1}
+
+
+def job(space: str, name: str = "job", **metadata: Any) -> Object:
+    pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/app:1"}]}
+    metadata = {"name": name, "namespace": space, **metadata}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": {"spec": pod}}}
+
+
+def cron_job(space: str, name: str = "cron-job", template: Object | None = None, **metadata: Any) -> Object:
+    of_job = {"metadata": template or {}, "spec": job(space)["spec"]}
+    spec = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": of_job}
+    metadata = {"name": name, "namespace": space, **metadata}
+    return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": spec}
+
+
+def test_annotations_of_jobs_and_cron_jobs_are_reported_once(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    asks: Object = {"annotations": {OPT_IN: "true"}}
+    no: Object = {"annotations": {OPT_IN: "false"}}
+    made = api.create(cron_job(space, **asks))
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "cron-job", "uid": made["metadata"]["uid"]}
+    api.create(job(space, "of-cron-job", ownerReferences=[{**owner, "controller": True}], **asks))
+    api.create(cron_job(space, "in-template", template=asks))
+    api.create(job(space, "by-hand", **asks))
+    for plain in (cron_job(space, "plain"), cron_job(space, "no", **no), job(space, "plain"), job(space, "no", **no)):
+        api.create(plain)
+    opt_in(api, space)
+
+    ran = roll()
+
+    assert (ran.exit_code, ran.summary) == (0, {"no-effect": 3})
+    assert [each["object"]["name"] for each in ran.results] == ["cron-job", "in-template", "by-hand"]
+    assert "has no effect on a CronJob, whose next pod reads the new config anyway" in ran.results[0]["reason"]
+
+
+def test_mistakes_of_a_namespace_leave_those_of_others_visible(api: Api, roll: Run) -> None:
+    spaces = [api.namespace("a-tenant"), api.namespace("shop")]
+    for number in range(60):
+        api.create(workload(spaces[0], f"web-{number:02}", asks="yes"))
+    api.create(workload(spaces[1], asks="yes"))
+
+    ran = roll()
+
+    assert ran.summary == {"invalid": 4}
+    assert {each["object"]["namespace"] for each in ran.results} == set(spaces)
+    assert ran.results[-1]["reason"].endswith(f'write "true", or "false" (57 more in namespace {spaces[0]})')
 
 
 def test_one_namespace_alone(api: Api, roll: Run) -> None:
@@ -1003,11 +1133,12 @@ def test_requests_grow_with_the_workloads_that_ask(api: Api, roll: Run, monkeypa
     }
     assert pages["list deployments"] in (5, 6)
     assert pages["list statefulsets"] == pages["list daemonsets"] == 1
+    assert [counted.pop(f"list {plural}") for plural in ("cronjobs", "jobs")] == [1, 1]
     used = {number % 4 for number in range(0, 500, 25)}
     assert counted == {"get deployments": 20, "get configmaps": len(used)}
 
 
-PLURALS = ("namespaces", "deployments", "statefulsets", "daemonsets")
+PLURALS = ("namespaces", "deployments", "statefulsets", "daemonsets", "cronjobs", "jobs")
 
 
 def test_clocks(api: Api, roll: Run) -> None:

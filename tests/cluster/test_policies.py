@@ -269,6 +269,19 @@ def workload(
     return thief.theirs({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec})
 
 
+def opted_out(thief: Thief) -> Object:
+    """A workload that opts out, in a namespace that opts in."""
+    opt_in(thief.api, thief.team)
+    return workload(thief, annotations=dict.fromkeys(OPT_IN, "false"))
+
+
+def opt_in(api: Api, namespace: str) -> None:
+    api.patch(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        {"metadata": {"annotations": OPT_IN}},
+    )
+
+
 def pod_spec(**fields: Any) -> Object:
     allowed = {"allowPrivilegeEscalation": False, **fields.pop("security", {})}
     container = {"name": "web", "image": "registry.example.com/web:1", "securityContext": allowed}
@@ -290,6 +303,11 @@ ROLL_WORKLOADS: Mapping[str, tuple[str, Attack]] = {
         for kind in ("Deployment", "StatefulSet", "DaemonSet")
     },
     "marks a workload that did not opt in": (ROLLS, lambda t: t.patch(workload(t, annotations={}), BASELINE)),
+    "marks a workload that opts out of its namespace": (ROLLS, lambda t: t.patch(opted_out(t), BASELINE)),
+    "opts the workload of a namespace in": (
+        ROLLS,
+        lambda t: t.patch(opted_out(t), {"metadata": {"annotations": OPT_IN}}),
+    ),
     "opts a workload in": (
         ROLLS,
         lambda t: t.patch(workload(t, annotations={}), {"metadata": {"annotations": OPT_IN}}),
@@ -436,6 +454,16 @@ def test_a_stolen_token_writes_only_what_its_job_writes(api: Api, attack: str) -
     thief = Thief(api, api.service_account_token("kube-chores", account), api.namespace("team"))
 
     expect(api, steal(thief), policy)
+
+
+@WITH
+def test_a_namespace_that_opts_in_lets_its_workloads_be_rolled(api: Api) -> None:
+    account = Thief(api, api.service_account_token("kube-chores", "roll-workloads"), api.namespace("team"))
+    opt_in(api, account.team)
+
+    for kind in ("Deployment", "StatefulSet", "DaemonSet"):
+        made = workload(account, kind, annotations={})
+        wait_for(lambda: account.patch(made, BASELINE)[0] == 200, "the policy to see the namespace")  # noqa: B023
 
 
 @WITH

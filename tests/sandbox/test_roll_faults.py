@@ -108,3 +108,29 @@ def test_workloads_are_listed_by_their_metadata(built: Built) -> None:
 
     assert len(lists) > 3
     assert [each for each in lists if "as=PartialObjectMetadataList" not in each.accept] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments"), [("/api/v1/namespaces", ("-n", "shop")), ("/apis/batch/v1/cronjobs", ())]
+)
+def test_a_run_goes_on_without_the_right_to_find_mistakes(built: Built, path: str, arguments: tuple[str, ...]) -> None:
+    with built.serve() as world:
+        plural = path.rpartition("/")[2]
+        message = f'{plural} is forbidden: User "tenant" cannot list resource "{plural}" in API group ""'
+        world.sandbox.inject(Fault("GET", path, status=403, message=message, times=None))
+        ran = world.run("-v", *arguments)
+
+        assert (ran.exit_code, ran.summary) == (0, {"annotated": 1, "held": 1, "restarted": 3, "skipped": 1})
+        assert [each["reason"].partition(": ")[2] for each in ran.results if each["code"] == "skipped"] == [message]
+
+
+@pytest.mark.parametrize("plural", ["cronjobs", "jobs"])
+def test_jobs_that_cannot_be_listed_are_tried_by_the_next_run(
+    built: Built, plural: str, limit: Callable[..., None]
+) -> None:
+    limit(retry_seconds=0)
+    with built.serve() as world:
+        world.sandbox.inject(Fault("GET", f"/apis/batch/v1/{plural}", status=500, times=None))
+        ran = world.run()
+
+        assert (ran.exit_code, ran.summary) == (1, {"annotated": 1, "held": 1, "restarted": 3, "unreadable": 1})
