@@ -201,6 +201,7 @@ def plan(seen: Seen, settings: Settings, _now: datetime) -> Plan:
         brakes=tuple(found.brakes),
         by_subject=True,
         waits=found.waits,
+        pending=found.pending,
     )
 
 
@@ -210,13 +211,14 @@ def _invalid(broken: Broken) -> Finding:
 
 
 def conditions(
-    seen: Seen, settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
+    seen: Seen, settings: Settings, plan: Plan, results: Sequence[Result], now: datetime
 ) -> Sequence[Statement]:
-    """Return what the statuses of RegistryMirrors should say: of those in the cluster, not in files."""
+    """Return what the statuses of RegistryMirrors should say: of those in the cluster that are not pending."""
     if settings.mirrors is not None:
         return []
     heads = [*(each.head for each in seen.mirrors), *(each.head for each in seen.broken)]
-    active = sorted((head for head in heads if not head.terminating), key=lambda head: head.key)
+    final = (head for head in heads if not head.terminating and head.key.name not in plan.pending)
+    active = sorted(final, key=lambda head: head.key)
     return statements(active, results, now, asked=settings.reach is Reach.NETWORK)
 
 

@@ -139,7 +139,8 @@ class Plan:
     the text of the report told custom resource by custom resource, the worst first. `waits` is whether a later look may
     see what the next step depends on, though nothing is written. `first` are findings whose writes the others depend
     on: these are made before the objects are read and the plan is made again. `spares` are rolls to try in place of
-    rolls that fail, in this order; `findings` have them without a fix.
+    rolls that fail, in this order; `findings` have them without a fix. While `urls` is not empty, `pending` are the
+    custom resources whose findings are not final; those of all others are.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -155,6 +156,7 @@ class Plan:
     waits: bool = False
     first: tuple[Finding, ...] = ()
     spares: tuple[Finding, ...] = ()
+    pending: frozenset[str] = frozenset()
 
 
 class Outcome(str, Enum):

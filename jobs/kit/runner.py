@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import cached_property
 from time import monotonic, sleep
 from types import FrameType
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
@@ -39,11 +40,13 @@ from jobs.kit.text import Lines, visible
 from jobs.kit.transport import RETRY_SECONDS, Transport
 
 if TYPE_CHECKING:
-    from jobs.kit.web import Page
+    from jobs.kit.web import Fetcher, Page
 
 # Whoever looks after a lost race may lose the next one; after three the next run looks.
 _LOOKS = 3
 _LOOK_SECONDS = 3.0  # between looks at what is waited for
+_SOON_SECONDS = 3.0  # for pages; what a run knows without those that take longer it does and reports first
+_PROBES_SECONDS = 120.0  # for all probes; with `wait_seconds` and time to write less than a CronJob's 600 for a run
 _UNREACHED_SECONDS = 2.0  # how long a person waits for an API server that accepts no connection
 _BATCH, _BATCH_BYTES = 64, 4 << 20  # objects that are read before they are reduced
 # If several apply, the run ends with the first of these; one that is stopped ends with the signal's.
@@ -193,13 +196,21 @@ class _Run(Generic[Settings, Seen]):
         self.user_agent = user_agent(job.name)
         self.now = datetime.now(timezone.utc)
         self.pages: dict[str, Page] = {}
+        self.probes_end = monotonic() + job.wait_seconds + _PROBES_SECONDS
+        self.late: frozenset[str] = frozenset()
+        self.stated: set[ObjectKey] = set()  # early, since the custom resources were read
+        self.stated_before: set[ObjectKey] = set()  # early, in this run
+        self.has_waited = False
 
     def go(self) -> tuple[Plan, Sequence[Result]]:
         """Return the plan and what became of each of its findings, in the plan's order."""
         plan, seen = self._look()
         first, plan, seen = self._write_first(plan, seen)
+        steps = self.job.steps and self.options.dry_run is DryRun.NONE
+        if not steps:
+            plan, seen = self._complete(plan, seen)
         results, contested = self._apply_with_spares(plan)
-        if self.job.steps and self.options.dry_run is DryRun.NONE:
+        if steps:
             plan, seen, results = self._step_on(plan, seen, [*results, *contested])
         elif self.job.steps:
             results += _failed(contested)
@@ -216,8 +227,17 @@ class _Run(Generic[Settings, Seen]):
         return results if self.job.steps else coded(results, right, self.namespace)
 
     def _look(self) -> tuple[Plan, Seen]:
+        self.stated.clear()
         plan, seen = self._settle(self.job.observe(self.cluster, self.settings))
         return hold_deletes(plan, self.job.max_deletes), seen
+
+    def _complete(self, plan: Plan, seen: Seen) -> tuple[Plan, Seen]:
+        """Return the plan with what pages say that take long; what is known without them is reported first."""
+        while plan.pending:
+            self._state_early(seen, plan, [Result(finding, Outcome.TOLD) for finding in plan.findings])
+            self._wait_for_pages()
+            plan, seen = self._settle(seen)
+        return plan, seen
 
     def _apply_with_spares(self, plan: Plan) -> tuple[list[Result], list[Result]]:
         """Return what `_apply` does, after a spare was tried in place of each roll that failed, while there are any."""
@@ -272,7 +292,11 @@ class _Run(Generic[Settings, Seen]):
         deadline, looks = monotonic() + self.job.wait_seconds, _LOOKS
         written: list[Result] = []
         fresh = [result for result in results if result.finding.fix]
-        while self._is_to_go_on(fresh, looks) or self._waits(plan, deadline):
+
+        def so_far() -> list[Result]:
+            return [*written, *_failed(fresh), *(result for result in results if not result.finding.fix)]
+
+        while self._is_to_go_on(fresh, looks) or self._waits(plan, seen, so_far, deadline):
             written += [result for result in fresh if result.outcome is not Outcome.CONTESTED]
             contested = [result for result in fresh if result.outcome is Outcome.CONTESTED]
             looks -= bool(contested)
@@ -287,18 +311,25 @@ class _Run(Generic[Settings, Seen]):
             written += [_found_done(result) for result in contested if result.finding.object not in found]
             results = [*done, *disputed]
             fresh = [result for result in results if result.finding.fix]
-        written += _failed(fresh)
-        return plan, seen, [*written, *(result for result in results if not result.finding.fix)]
+        return plan, seen, so_far()
 
     def _is_to_go_on(self, fresh: Sequence[Result], looks: int) -> bool:
         outcomes = {result.outcome for result in fresh}
         return not self.stopping() and (Outcome.DONE in outcomes or (Outcome.CONTESTED in outcomes and looks > 0))
 
-    def _waits(self, plan: Plan, deadline: float) -> bool:
-        """Wait a moment, if there is anything to wait for; return whether to look again."""
+    def _waits(self, plan: Plan, seen: Seen, so_far: Callable[[], Sequence[Result]], deadline: float) -> bool:
+        """Report what is known and wait a moment, if there is anything to wait for; return whether to look again."""
         moment = monotonic() + _LOOK_SECONDS
-        if not plan.waits or moment > deadline:
+        if not plan.pending and (not plan.waits or moment > deadline):
             return False
+        self._state_early(seen, plan, so_far())
+        if plan.pending:
+            self._wait_for_pages()
+            return not self.stopping()
+        if not self.has_waited:
+            self.has_waited = True
+            message = "%s: some steps are not possible yet: the run reads again for up to %g seconds"
+            log.log.info(message, self.job.name, self.job.wait_seconds)
         while not self.stopping() and monotonic() < moment:
             sleep(0.1)
         return not self.stopping()
@@ -307,33 +338,83 @@ class _Run(Generic[Settings, Seen]):
         """Write what the custom resources' statuses should say; a run that was stopped knows too little for that."""
         if self.job.conditions is None or self.stopping():
             return []
-        statements = self.job.conditions(seen, self.settings, plan, results, self.now)
+        statements = self._statements(seen, plan, results)
         return sorted(
             state(self.cluster, statements, self.job.resources, self.options.dry_run),
             key=lambda result: result.finding.object,
         )
 
+    def _statements(self, seen: Seen, plan: Plan, results: Sequence[Result]) -> list[Statement]:
+        """Return what is still to be written."""
+        assert self.job.conditions
+        now = datetime.now(timezone.utc) if self.stated_before else self.now  # Events of one moment have one name
+        found = self.job.conditions(seen, self.settings, plan, results, now)
+        return [each for each in found if each.key not in self.stated]
+
+    def _state_early(self, seen: Seen, plan: Plan, results: Sequence[Result]) -> None:
+        """Write what is known before a wait: of each custom resource one status, and one when it is ready.
+
+        All in between would be an Event for each pod that starts.
+        """
+        if self.job.conditions is None or self.options.dry_run is not DryRun.NONE or self.stopping():
+            return
+        statements = [
+            each
+            for each in self._statements(seen, plan, results)
+            if each.key not in self.stated_before or (each.event and each.event["type"] == "Normal")
+        ]
+        failed = {each.finding.object for each in state(self.cluster, statements, self.job.resources, DryRun.NONE)}
+        for each in statements:
+            if each.key in failed:
+                continue
+            self.stated.add(each.key)
+            self.stated_before.add(each.key)
+            if each.event:
+                log.log.info("%s: %s: %s: %s", self.job.name, each.key, each.event["reason"], each.event["message"])
+
     def _settle(self, seen: Seen) -> tuple[Plan, Seen]:
-        """Plan, read what the plan needs, plan again, until it needs nothing."""
+        """Plan, read what the plan needs, plan again, until it needs nothing, or nothing but pages that take long.
+
+        What is not final without these is not part of the plan.
+        """
         plan = self.job.plan(seen, self.settings, self.now)
-        while plan.needs or plan.urls:
+        while plan.needs or (plan.urls and not (plan.pending and self.late.issuperset(plan.urls))):
             seen = self._look_up(seen, plan.needs)
             if plan.urls:
-                seen = seen.looked_up({}, self._fetched(plan.urls))
+                seen = seen.looked_up({}, self._fetched(plan.urls, _SOON_SECONDS if plan.pending else None))
             plan = self.job.plan(seen, self.settings, self.now)
-        return plan, seen
+        if not plan.urls:
+            return replace(plan, pending=frozenset()), seen
+        final = [each for each in plan.findings if not each.subjects or not plan.pending.issuperset(each.subjects)]
+        return replace(plan, findings=tuple(final)), seen
 
-    def _fetched(self, urls: Sequence[str]) -> dict[str, Page]:
-        """Return documents of the web; most are fetched once in a run, however often the run looks."""
-        if new := [url for url in urls if url not in self.pages or self.job.again(url)]:
-            from jobs.kit.web import fetch_all
+    @cached_property
+    def _fetcher(self) -> Fetcher:
+        from jobs.kit.web import Fetcher
 
-            pages = fetch_all(new, self.user_agent, self.stopping, self.job.is_probe)
-            for url in filter(self.job.is_probe, new):
-                if pages[url].error:
-                    log.log.info("%s: %s: %s", self.job.name, url, pages[url].error)
-            self.pages |= pages
-        return {url: self.pages[url] for url in urls}
+        return Fetcher(self.user_agent, self.stopping, self.job.is_probe, self.probes_end)
+
+    def _fetched(self, urls: Sequence[str], seconds: float | None) -> dict[str, Page]:
+        """Return documents of the web that come within `seconds`; most are fetched once in a run."""
+        new = [url for url in urls if url not in self.pages or self.job.again(url)]
+        if not new:
+            return {url: self.pages[url] for url in urls}
+        self._fetcher.begin(new)
+        self._fetcher.wait(new if seconds is None else set(new) - self.late, seconds)
+        pages = self._fetcher.take()
+        for url in filter(self.job.is_probe, pages):
+            if pages[url].error:
+                log.log.info("%s: %s: %s", self.job.name, url, pages[url].error)
+        self.pages |= pages
+        self.late = self._fetcher.pending()
+        return {url: self.pages[url] for url in urls if url in pages or url not in new}
+
+    def _wait_for_pages(self) -> None:
+        first, *others = sorted(self.late)
+        more = f" and {len(others)} more" if others else ""
+        log.log.info("%s: no answer yet from %s%s: the run reports the others first", self.job.name, first, more)
+        self._fetcher.wait(self.late)
+        self.late = frozenset()
 
     def _look_up(self, seen: Seen, needs: Sequence[Need]) -> Seen:
         """Read what is needed, some at a time: a job keeps less of an object than came over the wire."""

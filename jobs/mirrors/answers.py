@@ -13,13 +13,15 @@ from jobs.kit.decoding import decode
 from jobs.kit.errors import ApiError, InvalidObjectError
 from jobs.kit.model import ExitCode, Finding, Need, ObjectKey
 from jobs.kit.objects import SECRETS
-from jobs.kit.web import NOT_FETCHED, Page
+from jobs.kit.web import NOT_FETCHED, NOT_IN_TIME, Page
 from jobs.mirrors.children import is_ours
 from jobs.mirrors.findings import could_not_look, finding, unreadable
 from jobs.mirrors.mirror import CACHE_PORT, CACHE_PORT_NAME, PORT, PORT_NAME, Mirror
 from jobs.mirrors.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, served_by
 from jobs.mirrors.seen import SERVICE_PROXY, SLICES, CacheState, Credentials, Reach, Seen, Settings
 
+# Who writes RegistryMirrors can have all of them name hosts that are silent: that fails no run.
+_UNASKED = {NOT_FETCHED: ExitCode.FAILED, NOT_IN_TIME: ExitCode.DONE}
 _THROUGH = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
 
 
@@ -74,9 +76,19 @@ def upstream(mirror: Mirror, seen: Seen, settings: Settings) -> Asked:
     """Return whether the upstream answers: it may ask who we are, since then it is there."""
     if settings.reach is not Reach.NETWORK:
         return Asked()
-    url = f"https://{mirror.spec.upstream}/v2/"
+    url = _upstream_url(mirror)
     about = mirror.asked.head.key
     return _fetched("upstream-down", url, about, mirror, seen, (HTTPStatus.OK, HTTPStatus.UNAUTHORIZED))
+
+
+def _upstream_url(mirror: Mirror) -> str:
+    return f"https://{mirror.spec.upstream}/v2/"
+
+
+def is_upstream_unknown(mirror: Mirror, seen: Seen) -> bool:
+    """Whether the upstream was to be asked and was not."""
+    page = seen.pages.get(_upstream_url(mirror))
+    return page is not None and page.error in _UNASKED
 
 
 def mirror_itself(mirror: Mirror, seen: Seen, settings: Settings) -> Asked:
@@ -98,8 +110,8 @@ def _fetched(code: str, url: str, about: ObjectKey, mirror: Mirror, seen: Seen, 
     page = seen.pages[url]
     if page.status in good:
         return Asked()
-    if page.error == NOT_FETCHED:
-        return Asked([could_not_look(about, f"{url}: {page.error}", (mirror.asked.name,), ExitCode.FAILED)])
+    if page.error in _UNASKED:
+        return Asked([could_not_look(about, f"{url}: {page.error}", (mirror.asked.name,), _UNASKED[page.error])])
     # One text for whatever is there: else statuses would map a network for whoever writes RegistryMirrors.
     reason = f"{url} does not answer as a registry; the reason is in the log of the run"
     return Asked([finding(code, about, reason, mirror.asked)])

@@ -17,7 +17,7 @@ from jobs.kit.decoding import decode_plain
 from jobs.kit.errors import ApiError
 from jobs.kit.manifests import Deletion
 from jobs.kit.model import Action, Brake, ExitCode, Finding, Fix, Need, ObjectKey
-from jobs.mirrors.answers import secret_key
+from jobs.mirrors.answers import is_upstream_unknown, secret_key
 from jobs.mirrors.children import NOT_DRIFT, behind, is_ours, named
 from jobs.mirrors.codes import CODES
 from jobs.mirrors.drift import drift
@@ -279,9 +279,11 @@ def _not_now(case: _Case, fields: Sequence[str]) -> str:
 
 
 def _not_without_upstream(case: _Case) -> str:
-    if "upstream-down" in case.codes and _is_ready(case):
-        return "done once the upstream answers: a registry does not start without it, and this one serves what it has"
-    return ""
+    is_unknown = is_upstream_unknown(case.mirror, case.seen)
+    if not (is_unknown or "upstream-down" in case.codes) or not _is_ready(case):
+        return ""
+    when = "it is known whether the upstream answers" if is_unknown else "the upstream answers"
+    return f"done once {when}: a registry does not start without it, and this one serves what it has"
 
 
 def _of_its_size(case: _Case, actual: Object) -> Manifest:

@@ -20,7 +20,10 @@ from jobs.mirrors.seen import Credentials, Seen, Settings
 
 
 class Audit(NamedTuple):
-    """What an audit says, and what it must know first. `right` are the resources that nothing is wrong with."""
+    """What an audit says, and what it must know first. `right` are the resources that nothing is wrong with.
+
+    `pending` are the mirrors of which a document of the web must be known first.
+    """
 
     findings: Sequence[Finding]
     needs: Sequence[Need]
@@ -28,6 +31,7 @@ class Audit(NamedTuple):
     right: Sequence[tuple[Mirror, ObjectKey]]
     waits: bool = False
     brakes: Sequence[Brake] = ()
+    pending: frozenset[str] = frozenset()
 
 
 def audit(seen: Seen, settings: Settings) -> Audit:
@@ -43,12 +47,16 @@ def audit(seen: Seen, settings: Settings) -> Audit:
         *_orphans(seen, settings),
     ]
     questions: list[Asked] = []
+    pending: set[str] = set()
     for mirror in mirrors:
         findings += [*child_findings(mirror, seen, settings), *_unpinned(mirror), *_locked_out(mirror)]
         itself, its_cache = mirror_itself(mirror, seen, settings), cache(mirror, seen, settings)
         if itself.findings:  # one reason is enough
             its_cache = its_cache._replace(findings=[each for each in its_cache.findings if each.code != "unreadable"])
-        questions += [credentials(mirror, seen), upstream(mirror, seen, settings), itself, its_cache]
+        asked = [credentials(mirror, seen), upstream(mirror, seen, settings), itself, its_cache]
+        questions += asked
+        if any(question.url for question in asked):
+            pending.add(mirror.asked.name)
     findings += [each for question in questions for each in question.findings]
     wrong = {each.object for each in findings}
     found = Audit(
@@ -56,6 +64,7 @@ def audit(seen: Seen, settings: Settings) -> Audit:
         [question.need for question in questions if question.need],
         [question.url for question in questions if question.url],
         [(mirror, each.key) for mirror in mirrors for each in mirror.children if _is_right(each.key, seen, wrong)],
+        pending=frozenset(pending),
     )
     return _repaired(found, mirrors, seen, settings) if settings.repair else found
 

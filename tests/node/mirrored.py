@@ -64,10 +64,7 @@ class Mirrored:
         name = f"audit-{next(_numbers)}"
         self._run_audit(name)
         assert self.jobs.end(name) == "Complete", self.jobs.log(name)
-        found = self.api.get(self.asked)
-        assert found
-        (ready,) = found["status"]["conditions"]
-        return dict(ready)
+        return self.ready
 
     def _run_audit(self, name: str) -> None:
         metadata = {"name": "upstream", "namespace": "kube-chores"}
@@ -166,13 +163,6 @@ class Mirrored:
         assert found
         (condition,) = found["status"]["conditions"]
         return dict(condition)
-
-    def audit(self) -> Object:
-        """Have the CronJob mirror-audit run now, to its end; gives the Ready condition."""
-        name = f"audit-{next(_numbers)}"
-        self.jobs.create(name, of="mirror-audit")
-        assert self.jobs.end(name) == "Complete", self.jobs.log(name)
-        return self.ready
 
     def nodes_ready(self) -> int:
         """On how many nodes the mirror's pod is ready."""

@@ -23,7 +23,7 @@ import responses
 from urllib3.exceptions import SSLError
 
 from jobs.kit import web
-from jobs.kit.web import Page, fetch, fetch_all, shown
+from jobs.kit.web import Fetcher, Page, fetch, shown
 from tests.control_plane import make_certificates
 from tests.wire import recorder
 
@@ -90,8 +90,12 @@ def test_many_documents_are_fetched_some_at_a_time(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(web, "_tried", tried)
 
-    assert fetch_all(numbers, AGENT) == {url: Page(url.encode(), status=200) for url in numbers}
-    assert fetch_all([], AGENT) == {}
+    fetcher = Fetcher(AGENT)
+    fetcher.begin(numbers)
+    fetcher.wait(numbers)
+
+    assert fetcher.take() == {url: Page(url.encode(), status=200) for url in numbers}
+    assert (fetcher.take(), fetcher.pending()) == ({}, frozenset())
 
 
 @responses.activate

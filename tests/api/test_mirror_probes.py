@@ -1,0 +1,285 @@
+"""Mirrors and upstreams that take a connection and never answer: what a run does and reports meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from jobs.kit import runner, web
+from tests.api.conftest import Ran, Run, runs
+from tests.apis import Api, Object, wait_for
+from tests.manifests import ROOT
+from tests.mirrors import Mirrors
+from tests.registries import Registries
+
+pytestmark = pytest.mark.usefixtures("no_pauses")
+
+
+@dataclass
+class Silent:
+    """A place that takes connections and closes them, without an answer, once `until` returns something."""
+
+    until: Callable[[], object]
+    server: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
+    taken: list[socket.socket] = field(default_factory=list)
+    is_seen: bool = False
+
+    @property
+    def host(self) -> str:
+        """Its host as an upstream's."""
+        return f"localhost:{self.server.getsockname()[1]}"
+
+    def run(self) -> None:
+        """Take connections until the end."""
+        with contextlib.suppress(OSError, AssertionError):
+            while True:
+                self.taken.append(self.server.accept()[0])
+                wait_for(self.until, "what is done meanwhile")
+                self.is_seen = True
+                self.taken[-1].close()
+
+
+@pytest.fixture
+def silent() -> Iterator[Callable[..., Silent]]:
+    """Start a silent place; by default it never closes connections."""
+    never, places = threading.Event(), []
+
+    def start(until: Callable[[], object] = never.wait) -> Silent:
+        place = Silent(until)
+        places.append(place)
+        threading.Thread(target=place.run, daemon=True).start()
+        return place
+
+    yield start
+    never.set()
+    for place in places:
+        place.server.shutdown(socket.SHUT_RDWR)
+        place.server.close()
+        for each in place.taken:
+            each.close()
+
+
+@pytest.fixture
+def repairing(api: Api, registries: Registries) -> Run:
+    """Run mirror-audit --repair as in a pod: it asks mirrors and upstreams over the network."""
+    return runs("mirror-audit", api.service_account_kubeconfig("kube-chores", "mirror-repair"), repair_env(registries))
+
+
+def repair_env(registries: Registries) -> Mapping[str, str]:
+    return {**registries.env, "CHORES_REPAIR": "1"}
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not answer at once is late."""
+    monkeypatch.setattr(runner, "_SOON_SECONDS", 0.3, raising=False)
+
+
+def stated(api: Api, name: str) -> Object:
+    """The Ready condition of a RegistryMirror, empty while it has none."""
+    path = f"/apis/kubechores.dev/v1/registrymirrors/{name}"
+    found = api.call("GET", path).get("status", {}).get("conditions", [])
+    return next(iter(found), {})
+
+
+def written(api: Api, name: str) -> list[str]:
+    """What was written of a RegistryMirror since the mark: its statuses, and in namespace default the Events."""
+    statuses = [each.path for each in api.writes() if each.path.endswith(f"/{name}/status")]
+    events = [each for each in api.events() if each["involvedObject"]["name"] == name]
+    return [*statuses, *(str(each["reason"]) for each in events)]
+
+
+def of(ran: Ran, name: str) -> list[Object]:
+    return [each for each in ran.results if each.get("subjects") == [name]]
+
+
+def test_the_status_of_a_mirror_that_answers_is_written_while_others_hang(
+    api: Api, reach: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., Silent]
+) -> None:
+    good = mirrors.well("good", registries.upstream).asked.name
+    hanging = silent(lambda: stated(api, good))
+    bad = mirrors.ask("bad", hanging.host)["metadata"]["name"]
+    api.mark()
+
+    ran = reach()
+
+    assert hanging.is_seen, "the status of the mirror that answers was written"
+    assert (stated(api, good)["reason"], stated(api, bad)["reason"]) == ("Healthy", "UpstreamDown")
+    assert [len(written(api, each)) for each in (good, bad)] == [2, 2], "a status and an Event each"
+    late = f"mirror-audit: no answer yet from https://{hanging.host}/v2/: the run reports the others first\n"
+    assert late in ran.stderr
+    assert f"mirror-audit: registrymirror/{good}: Healthy: " in ran.stderr
+
+
+def test_a_mirror_is_made_while_the_upstream_of_another_hangs(
+    api: Api, repairing: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., Silent]
+) -> None:
+    good = mirrors.of(mirrors.ask("good", registries.upstream))
+    hanging = silent(lambda: api.get(good.stateful_set.document()))
+    bad = mirrors.of(mirrors.ask("bad", hanging.host))
+
+    ran = repairing()
+
+    assert hanging.is_seen, "the registry of the mirror that answers was made"
+    assert ran.exit_code == 0
+    assert [each["action"] for each in of(ran, bad.asked.name) if "action" in each] == ["created"] * 4
+    assert api.get(bad.stateful_set.document())
+
+
+def test_an_error_about_all_mirrors_is_in_the_status_that_is_written_first(
+    api: Api, reach: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., Silent]
+) -> None:
+    good = mirrors.well("good", registries.upstream).asked.name
+    hanging = silent(lambda: stated(api, good))
+    mirrors.ask("bad", hanging.host)
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"}
+    api.patch(
+        {**role, "metadata": {"name": "mirror-audit-nodes", "namespace": "kube-chores-nodes"}},
+        {"rules": []},
+    )
+
+    ran = reach()
+
+    assert (ran.exit_code, hanging.is_seen) == (2, True)
+    assert stated(api, good)["reason"] == "Unreadable"
+    assert len(written(api, good)) == 2
+
+
+def test_all_probes_of_a_run_have_one_limit_and_who_was_not_asked_is_not_called_down(
+    api: Api,
+    reach: Run,
+    mirrors: Mirrors,
+    registries: Registries,
+    silent: Callable[..., Silent],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(web, "IN_FLIGHT", 1)
+    monkeypatch.setattr(web, "PROBE_SECONDS", 100.0, raising=False)
+    monkeypatch.setattr(runner, "_PROBES_SECONDS", 1.0, raising=False)
+    monkeypatch.setattr(web, "TOTAL_SECONDS", 100.0)
+    monkeypatch.setattr(web, "READ_SECONDS", 100.0)
+    places = [silent(), silent(), silent()]
+    names = [mirrors.ask(f"silent-{number}", each.host)["metadata"]["name"] for number, each in enumerate(places)]
+
+    ran = reach()
+
+    assert ran.exit_code == 0
+    assert sum(len(each.taken) for each in places) == 1
+    for name, place in zip(names, places, strict=True):
+        (found,) = [each for each in of(ran, name) if each["code"] != "missing"]
+        assert (found["code"], found["reason"]) == ("unreadable", f"https://{place.host}/v2/: not asked in time")
+        assert stated(api, name)["reason"] == "Unreadable"
+
+
+def test_a_mirror_of_which_only_the_probe_is_late_is_unknown(
+    api: Api,
+    reach: Run,
+    mirrors: Mirrors,
+    registries: Registries,
+    silent: Callable[..., Silent],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runner, "_PROBES_SECONDS", 1.0, raising=False)
+    monkeypatch.setattr(web, "TOTAL_SECONDS", 4.0)
+    name = mirrors.well("silent", silent().host).asked.name
+    refused = mirrors.well("refused", "localhost:1").asked.name
+
+    reach()
+
+    assert (stated(api, name)["status"], stated(api, name)["reason"]) == ("Unknown", "Unreadable")
+    assert (stated(api, refused)["status"], stated(api, refused)["reason"]) == ("False", "UpstreamDown")
+
+
+def test_a_registry_is_not_rolled_while_nobody_knows_whether_its_upstream_answers(
+    api: Api,
+    repairing: Run,
+    mirrors: Mirrors,
+    registries: Registries,
+    silent: Callable[..., Silent],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runner, "_PROBES_SECONDS", 1.0, raising=False)
+    monkeypatch.setattr(web, "TOTAL_SECONDS", 4.0)
+    mirror = mirrors.well("silent", silent().host)
+    template = {"spec": {"template": {"metadata": {"labels": {"app.kubernetes.io/name": "theirs"}}}}}
+    mirrors.edit(mirror.stateful_set.document(), template)
+    mirrors.settle(mirror)
+    api.mark()
+
+    ran = repairing()
+
+    (found,) = [each for each in ran.results if each["code"] == "drifted"]
+    assert found["remedy"].startswith("done once it is known whether the upstream answers: ")
+    assert [each.path for each in api.writes() if "statefulsets" in each.path] == []
+
+
+@contextlib.contextmanager
+def waiting(api: Api, registries: Registries) -> Iterator[subprocess.Popen[str]]:
+    """A repair that waits for what the next steps depend on."""
+    kubeconfig = api.service_account_kubeconfig("kube-chores", "mirror-repair")
+    env = {**os.environ, **repair_env(registries), "KUBECONFIG": str(kubeconfig), "CHORES_WAIT": "60"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "jobs", "mirror-audit"],
+        env=env,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_statuses_are_written_before_a_repair_waits_and_when_a_mirror_is_ready(
+    api: Api, mirrors: Mirrors, registries: Registries, silent: Callable[..., Silent]
+) -> None:
+    hosts = {"good": registries.upstream, "bad": "localhost:1", "silent": silent().host}
+    asked = {name: mirrors.ask(name, host) for name, host in hosts.items()}
+    for each in asked.values():
+        mirrors.volume(mirrors.of(each))
+    good, *others = (each["metadata"]["name"] for each in asked.values())
+
+    with waiting(api, registries) as process:
+        wait_for(lambda: all(stated(api, name) for name in (good, *others)), "the statuses")
+        assert stated(api, good)["status"] == "False"
+        assert {stated(api, name)["reason"] for name in others} == {"UpstreamDown"}
+        mirrors.settle(mirrors.of(asked["good"]))
+        wait_for(lambda: api.get(mirrors.of(asked["good"]).daemon_set.document()), "the DaemonSet")
+        mirrors.settle(mirrors.of(asked["good"]))
+        wait_for(lambda: stated(api, good)["reason"] == "Healthy", "the status of the mirror that is ready")
+        assert process.poll() is None, "the others are still waited for"
+        process.send_signal(signal.SIGTERM)
+        said, log = process.communicate(timeout=10)
+
+    assert process.returncode == 143
+    assert "Healthy" in [each["reason"] for each in api.events() if each["involvedObject"]["name"] == good]
+    assert f"mirror-audit: registrymirror/{good}: Healthy: " in log
+    assert "mirror-audit: some steps are not possible yet: the run reads again for up to 60 seconds\n" in log
+    assert all(f"registrymirror/{name}" in said for name in others)
+
+
+def test_a_run_that_is_stopped_does_not_wait_for_who_hangs(
+    api: Api, mirrors: Mirrors, registries: Registries, silent: Callable[..., Silent]
+) -> None:
+    hanging = silent()
+    name = mirrors.ask("bad", hanging.host)["metadata"]["name"]
+
+    with waiting(api, registries) as process:
+        wait_for(lambda: hanging.taken, "the probe")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=5)
+
+    assert process.returncode == 143
+    assert stated(api, name) == {}
