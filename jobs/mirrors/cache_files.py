@@ -17,7 +17,7 @@ import stat
 from collections.abc import Callable, Iterator, Set
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 MIB = 1 << 20
 # Room for what is under way when it runs short. A node fetches three layers at once (containerd's
@@ -32,7 +32,11 @@ _LINK = re.compile(rb"[a-z0-9]+:[0-9a-f]{32,128}")
 _LONGEST_LINK = 256
 _NAMED = re.compile(rb"@sha256:([0-9a-f]{64})")
 _CHUNK = MIB
-_SECOND = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
+# The disk has lost it, or a backup brought it back as another user's. The registry cannot read it either, and answers
+# with 200 and no content.
+_UNREADABLE = frozenset({errno.EIO, errno.EACCES, errno.EPERM})
+_MOST_TYPE = 1 << 31
+_SECOND = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)")
 
 Pause = Callable[[int], object]
 
@@ -104,15 +108,15 @@ def blobs(prefix: Path) -> Iterator[Blob]:
 
 
 def matches(blob: Blob, pause: Pause, *, keep_cached: bool) -> bool | None:
-    """Return whether the content of a blob matches its digest; None if it changed meanwhile or cannot be read.
+    """Return whether a blob can be read and matches its digest; None if it changed meanwhile.
 
     `pause` is called with the number of bytes after each part. Without `keep_cached` the kernel forgets what was read:
     the cache of the node is for images that are pulled.
     """
     try:
         descriptor = os.open(blob.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
+    except OSError as error:
+        return False if error.errno in _UNREADABLE else None
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         before = os.fstat(descriptor)
         if not stat.S_ISREG(before.st_mode):
@@ -123,7 +127,7 @@ def matches(blob: Blob, pause: Pause, *, keep_cached: bool) -> bool | None:
                 content.update(part)
                 pause(len(part))
         except OSError as error:
-            return False if error.errno == errno.EIO else None  # the disk has lost it: the registry cannot read it too
+            return False if error.errno in _UNREADABLE else None
         if not keep_cached:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         with contextlib.suppress(OSError):
@@ -239,15 +243,21 @@ def _is_state(content: bytes) -> bool:
 
     def entry(found: dict[str, Any]) -> bool | dict[str, Any]:
         # Entries become a bool each, so that many take little memory.
-        if isinstance(found.get("Key"), str) and type(found.get("EntryType")) is int and _is_time(found):
-            return True
-        return found
+        kind = found.get("EntryType")
+        is_entry = (
+            isinstance(found.get("Key"), str) and type(kind) is int and abs(kind) < _MOST_TYPE and _is_time(found)
+        )
+        return is_entry or found
 
     try:
-        state = json.loads(content, object_hook=entry)
+        state = json.loads(content, object_hook=entry, parse_constant=_not_json)
     except (ValueError, RecursionError):
         return False
     return isinstance(state, dict) and all(each is True for each in state.values())
+
+
+def _not_json(text: str) -> NoReturn:
+    raise ValueError(text)
 
 
 def _is_time(found: dict[str, Any]) -> bool:

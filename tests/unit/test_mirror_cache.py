@@ -26,7 +26,8 @@ from tests.apis import wait_for
 
 GIB = 1 << 30
 DAY = 86400
-# The command with short times. A file says how much room the volume has, another one what cannot be removed.
+# The command with short times. A file says how much room the volume has, others what cannot be
+# removed or read.
 SHORT = """
 import json, os, pathlib, sys
 from jobs import __main__, mirror_cache
@@ -47,6 +48,12 @@ def of_another(path, **how):
         raise PermissionError(1, "Operation not permitted")
     unlink(path, **how)
 pathlib.Path.unlink = of_another
+opened, unreadable = os.open, figures.with_name("unreadable")
+def of_another_user(path, *flags, **how):
+    if unreadable.exists() and unreadable.read_text() in str(path):
+        raise PermissionError(13, "Permission denied")
+    return opened(path, *flags, **how)
+os.open = of_another_user
 __main__.main()
 """
 TIMES = {"WATCH_SECONDS": 0.05, "SAMPLE_SECONDS": 0.02, "UNFINISHED_SECONDS": 0.05, "HOLD_SECONDS": 0.2}
@@ -343,6 +350,15 @@ def test_a_blob_that_cannot_be_removed_is_reported_and_the_others_are_seen_to(vo
     assert stuck.exists()
 
 
+def test_a_blob_that_the_registry_cannot_read_is_removed(volume: Path, cached: Cached) -> None:
+    """A backup may bring it back as that of another user; the registry answers with 200 and no content then."""
+    unreadable = cached.blob(b"content")
+    (volume.parent / "unreadable").write_text(unreadable.parent.name)
+    with running(volume) as process:
+        process.waits_for(unreadable)
+        wait_for(lambda: process.state()["corruptBlobs"] == 1, "it to be counted")
+
+
 # what else is on the volume
 
 
@@ -367,6 +383,8 @@ BROKEN = {
     "an entry without a time": b'{"a": {"Key": "a", "EntryType": 0}}',
     "a time that is none": b'{"a": {"Key": "a", "EntryType": 0, "ExpiryData": "2026-13-01T00:00:00Z"}}',
     "a type that is none": b'{"a": {"Key": "a", "EntryType": "0", "ExpiryData": "2026-01-01T00:00:00Z"}}',
+    "a constant that is not JSON": b'{"a": {"Key": "a", "EntryType": NaN, "ExpiryData": "2026-01-01T00:00:00Z"}}',
+    "a type that no integer holds": b'{"a": {"Key": "a", "EntryType": 1e99, "ExpiryData": "2026-01-01T00:00:00Z"}}',
     "deep": b"[" * 100_000,
 }
 
