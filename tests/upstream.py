@@ -115,9 +115,12 @@ class Upstream:
 
     # what it has
 
-    def push(self, name: str, tag: str = "1", more: int = 32) -> str:
-        """Put a new image there, of busybox and `more` bytes that no other image has; gives its name for pods."""
-        layer = _layer(more)
+    def push(self, name: str, tag: str = "1", more: int = 32, layer: bytes = b"") -> str:
+        """Put a new image there, of busybox and `more` bytes that no other image has; gives its name for pods.
+
+        With `layer` it is an image of that layer.
+        """
+        layer = layer or new_layer(more)
         config = json.dumps({
             "architecture": _architecture(),
             "os": "linux",
@@ -182,7 +185,8 @@ def upstream(node: Node, folder: Path) -> Iterator[Upstream]:
             started.end()
 
 
-def _layer(more: int) -> bytes:
+def new_layer(more: int) -> bytes:
+    """Make a layer of busybox and `more` bytes that no other one has."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as tar:
         busybox = shutil.which("busybox", path=path())

@@ -14,7 +14,7 @@ from tests.namespaces import ADDRESS
 from tests.node.hands import Hands, Jobs
 from tests.node.mirrored import Mirrored, rolled_out
 from tests.one_node import Node
-from tests.upstream import Upstream
+from tests.upstream import Upstream, new_layer
 from tests.upstream import upstream as running
 
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("_installed")]
@@ -150,3 +150,21 @@ def test_a_registry_starts_though_its_files_are_broken(mirrored: Start, upstream
     lab.pod("again", image)
     lab.runs("again")
     assert "the registry cannot start with it" in said(lab, kubectl)
+
+
+def test_images_that_share_a_layer_are_pulled_again_when_it_has_expired(
+    mirrored: Start, upstream: Upstream, kubectl: Hands
+) -> None:
+    layer = new_layer(MIB)
+    images = {name: upstream.push(name, layer=layer) for name in ("one", "two")}
+    lab = mirrored(fallback="None", ttl="20s")
+    for name, image in images.items():
+        lab.pod(name, image)
+        lab.runs(name)
+    for name, image in images.items():
+        lab.forget(name, image)
+    wait_for(lambda: "Deleting blob" in kubectl(f"logs {lab.mirror.name}-0 -n {NAMESPACE}"), "a blob to expire", 60)
+
+    for name, image in images.items():
+        lab.pod(f"{name}-again", image)
+        lab.runs(f"{name}-again")
