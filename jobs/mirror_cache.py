@@ -54,6 +54,7 @@ DAY_SECONDS = 86400.0
 SWEEP_SECONDS = 3600.0
 SCARCE = {"space": "too little free space", "inodes": "too few free inodes"}
 _MOST_COUNTED = 10_000
+_MOST_VERIFIED = 10_000
 _MOST_CONNECTIONS = 16
 _CONNECTION_SECONDS = 5.0
 _DURATION = re.compile(r"(?=\d)(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?|(0)")
@@ -159,7 +160,7 @@ class Cache:
         return max(LEAST_BYTES_PER_SECOND, seen[0].capacity / ROUND_SECONDS if seen else 0)
 
     def _blobs(self) -> Iterator[Blob]:
-        for root in sorted(cache_files.roots(self._volume)):
+        for root in cache_files.roots(self._volume):
             for prefix in cache_files.prefixes(root):
                 yield from cache_files.blobs(prefix)
 
@@ -194,14 +195,21 @@ class Cache:
                     _remove(partial(cache_files.remove, blob), blob.path, "older than the ttl")
 
     def _verify_changed(self) -> None:
-        began, newest, verified = time.time_ns(), 0, {}
+        began, newest = time.time_ns(), 0
+        verified: dict[Path, tuple[int, ...]] = {}
         for blob in self._blobs():
             newest = max(newest, blob.changed)
             if blob.size and blob.changed < self._since:
                 continue
             if self._verified.get(blob.path) != blob.signature:
                 self._verify(blob, NEW_BYTES_PER_SECOND, keep_cached=True)
-            verified[blob.path] = blob.signature
+            # Only what changed last is looked at again: the volume of a backup is new as a whole.
+            if len(verified) >= _MOST_VERIFIED:
+                verified = {
+                    path: each for path, each in verified.items() if each[-1] >= min(began, newest) - _SAME_TICK
+                }
+            if len(verified) < _MOST_VERIFIED:
+                verified[blob.path] = blob.signature
         # What changes while this goes on is newer than its begin; the volume may have another clock.
         self._since, self._verified = min(began, newest) - _SAME_TICK, verified
 

@@ -28,6 +28,7 @@ _LEAST_FREE_BYTES = 2048 * MIB
 _LEAST_FREE_FILES = 1000
 _MOST_STATE_BYTES = 16 * MIB  # some 70,000 entries; a larger one is not decoded, since memory is limited
 _HEX = re.compile(r"[0-9a-f]{64}")
+_PREFIX = re.compile(r"[0-9a-f]{2}")
 _LINK = re.compile(rb"[a-z0-9]+:[0-9a-f]{32,128}")
 _LONGEST_LINK = 256
 _NAMED = re.compile(rb"@sha256:([0-9a-f]{64})")
@@ -94,17 +95,18 @@ class Blob(NamedTuple):
 
 def prefixes(root: Path) -> list[Path]:
     """Return the folders that blobs are in, at most 256, in order."""
-    return sorted(Path(each.path) for each in _folders(_registry(root) / "blobs" / "sha256"))
+    found = _folders(_registry(root) / "blobs" / "sha256")
+    return sorted(Path(each.path) for each in found if _PREFIX.fullmatch(each.name))
 
 
 def blobs(prefix: Path) -> Iterator[Blob]:
-    """Yield the blobs of one of these folders, in order; a blob that vanishes meanwhile is left out."""
-    for name in sorted(each.name for each in _folders(prefix) if _HEX.fullmatch(each.name)):
-        path = prefix / name / "data"
+    """Yield the blobs of one of these folders, which may be very many; one that vanishes meanwhile is left out."""
+    for each in _folders(prefix):
+        path = Path(each.path, "data")
         with contextlib.suppress(OSError):
             found = path.lstat()
-            if stat.S_ISREG(found.st_mode):
-                yield Blob(path, name, found.st_size, found.st_ctime_ns, _signature(found), found.st_mtime)
+            if stat.S_ISREG(found.st_mode) and _HEX.fullmatch(each.name):
+                yield Blob(path, each.name, found.st_size, found.st_ctime_ns, _signature(found), found.st_mtime)
 
 
 def matches(blob: Blob, pause: Pause, *, keep_cached: bool) -> bool | None:

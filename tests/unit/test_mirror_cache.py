@@ -310,6 +310,16 @@ def test_a_blob_that_rots_without_a_write_is_found_by_the_round(volume: Path, ca
     assert whole.exists()
 
 
+def test_of_many_new_blobs_each_is_compared(volume: Path, cached: Cached) -> None:
+    whole = [cached.blob(f"whole {number}".encode()) for number in range(50)]
+    broken = [cached.blob(f"broken {number}".encode(), stored=b"x") for number in range(50)]
+    with running(volume, _MOST_VERIFIED=5) as process:
+        for path in broken:
+            process.waits_for(path)
+        process.looks_again(cached)
+    assert all(path.exists() for path in whole)
+
+
 def test_only_blobs_are_read_and_removed(volume: Path, cached: Cached, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_bytes(b"outside")
