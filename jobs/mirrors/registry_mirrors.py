@@ -25,7 +25,8 @@ UPSTREAM, IMAGES = "kubechores.dev/upstream", "kubechores.dev/images"  # its ann
 # Images of Docker Hub are named docker.io/..., and nothing serves them there.
 # https://distribution.github.io/distribution/recipes/mirror/
 DOCKER_HUB, DOCKER_HUB_SERVER = "docker.io", "registry-1.docker.io"
-_DOCKER_HUB_NAMES = frozenset({DOCKER_HUB, DOCKER_HUB_SERVER, "index.docker.io"})
+_OLD_DOCKER_HUB = "index.docker.io"  # containerd reads it as docker.io, as all clients do
+_DOCKER_HUB_NAMES = frozenset({DOCKER_HUB, DOCKER_HUB_SERVER, _OLD_DOCKER_HUB})
 
 
 # https://github.com/distribution/reference/blob/main/reference.go and
@@ -83,16 +84,26 @@ class Spec(Struct, frozen=True, rename="camel"):
     @property
     def upstream(self) -> str:
         """The host that serves the upstream's images, with its port if that is not the usual one."""
-        return served_by(self.upstream_url.removeprefix("https://"))
+        return served_by(self._given)
+
+    @property
+    def _given(self) -> str:
+        return self.upstream_url.removeprefix("https://")
 
     @property
     def host(self) -> str:
-        """The host in the names of the images that nodes pull through the mirror."""
-        return self.registry_host or (DOCKER_HUB if self.upstream == DOCKER_HUB_SERVER else self.upstream)
+        """The host in the names of the images that nodes pull through the mirror, with a port as images have it.
+
+        containerd looks for the folder of exactly this name.
+        """
+        if self.registry_host:
+            return DOCKER_HUB if self.registry_host == _OLD_DOCKER_HUB else self.registry_host
+        return DOCKER_HUB if self.upstream == DOCKER_HUB_SERVER else self._given
 
 
 def served_by(host: str) -> str:
-    """Return the host that serves the images of a registry of this name."""
+    """Return the host that serves the images of a registry of this name, without the port of https."""
+    host = host.removesuffix(":443")
     return DOCKER_HUB_SERVER if host in _DOCKER_HUB_NAMES else host
 
 

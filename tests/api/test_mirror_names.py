@@ -1,0 +1,63 @@
+"""Names of one registry, and by which of them nodes look a mirror up: the same on both API servers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.api.conftest import Run
+from tests.api.test_mirror_audit import codes
+from tests.apis import Api
+from tests.mirrors import Mirrors, credentials
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("r9.example.com", "r9.example.com:443"),
+        ("https://r9.example.com:443", "r9.example.com"),
+        ("docker.io", "registry-1.docker.io:443"),
+        ("docker.io", "index.docker.io:443"),
+    ],
+)
+def test_the_port_of_https_makes_no_other_registry(audit: Run, mirrors: Mirrors, one: str, other: str) -> None:
+    mirrors.well("first", one)
+    mirrors.ask("second", other)
+
+    (found,) = audit().results
+
+    assert found["code"] == "duplicate-upstream"
+
+
+@pytest.mark.parametrize("annotated", ["r9.example.com", "r9.example.com:443"])
+def test_credentials_are_for_a_registry_with_and_without_the_port_of_https(
+    api: Api, audit: Run, mirrors: Mirrors, annotated: str
+) -> None:
+    login = mirrors.name("login")
+    api.create(credentials(login, annotated))
+    upstream = "r9.example.com" if annotated.endswith(":443") else "r9.example.com:443"
+    mirrors.well("r9", upstream, credentialsSecret=login, allowUnauthenticatedReaders=True)
+
+    assert codes(audit()) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "host"),
+    [
+        # containerd looks a host up as images name it, with its port.
+        ({"upstream": "r9.example.com"}, "r9.example.com"),
+        ({"upstream": "r9.example.com:443"}, "r9.example.com:443"),
+        ({"upstream": "r9.example.com:443", "registryHost": "r9.example.com"}, "r9.example.com"),
+        ({"upstream": "r9.example.com", "registryHost": "r9.example.com:443"}, "r9.example.com:443"),
+        # It reads images of index.docker.io as those of docker.io.
+        ({"upstream": "r9.example.com", "registryHost": "index.docker.io"}, "docker.io"),
+        ({"upstream": "docker.io:443"}, "docker.io"),
+    ],
+)
+def test_nodes_get_the_host_as_images_name_it(mirrors: Mirrors, spec: dict[str, Any], host: str) -> None:
+    mirror = mirrors.of(mirrors.ask("r9", **spec))
+
+    args = mirror.daemon_set.spec.template.spec.containers[0].args
+    assert f"--host={host}" in args
+    assert not any(arg.startswith("--upstream=") and arg.endswith(":443") for arg in args)
