@@ -157,22 +157,27 @@ class _SliceMetadata(Struct):
     labels: dict[str, str] | None = None
 
 
-class _Slice(Struct):
+class _Slice(Struct, rename="camel"):
     metadata: _SliceMetadata
+    address_type: str = ""
     endpoints: list[_Endpoint] | None = None
 
 
 def _endpoints(cluster: Cluster, namespace: str, invalid: list[InvalidObject]) -> dict[str, int]:
+    """Return how many pods are behind each Service: one of two families has a slice for each, with the same pods."""
+    of_families: dict[tuple[str, str], int] = {}
+    for family, serving in apart(cluster.objects(SLICES, _Slice, _serving, namespace=namespace), invalid):
+        of_families[family] = of_families.get(family, 0) + serving
     found: dict[str, int] = {}
-    for service, serving in apart(cluster.objects(SLICES, _Slice, _serving, namespace=namespace), invalid):
-        found[service] = found.get(service, 0) + serving
+    for (service, _), serving in of_families.items():
+        found[service] = max(serving, found.get(service, 0))
     return found
 
 
-def _serving(read: _Slice) -> tuple[str, int]:
-    """Return the Service of a slice, and how many endpoints serve."""
+def _serving(read: _Slice) -> tuple[tuple[str, str], int]:
+    """Return the Service and the family of a slice, and how many endpoints serve."""
     service = (read.metadata.labels or {}).get(_OF_SERVICE, "")
-    return service, sum(endpoint.serves for endpoint in read.endpoints or [])
+    return (service, read.address_type), sum(endpoint.serves for endpoint in read.endpoints or [])
 
 
 def _nodes(cluster: Cluster) -> int:

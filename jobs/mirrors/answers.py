@@ -14,7 +14,7 @@ from jobs.kit.errors import ApiError, InvalidObjectError
 from jobs.kit.model import ExitCode, Finding, Need, ObjectKey
 from jobs.kit.objects import SECRETS
 from jobs.kit.web import NOT_FETCHED, NOT_IN_TIME, Page
-from jobs.mirrors.children import is_ours
+from jobs.mirrors.children import is_ours, is_shared
 from jobs.mirrors.findings import could_not_look, finding, unreadable
 from jobs.mirrors.mirror import CACHE_PORT, CACHE_PORT_NAME, PORT, PORT_NAME, Mirror
 from jobs.mirrors.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, served_by
@@ -96,7 +96,11 @@ def mirror_itself(mirror: Mirror, seen: Seen, settings: Settings) -> Asked:
     service = mirror.service.key
     actual = seen.children.get(service)
     stands = actual is not None and is_ours(actual)
-    if not stands or (SLICES.kind not in seen.denied and not seen.endpoints.get(service.name)):
+    if (
+        is_shared(mirror, seen)
+        or not stands
+        or (SLICES.kind not in seen.denied and not seen.endpoints.get(service.name))
+    ):
         return Asked()
     if settings.reach is Reach.NETWORK:
         url = f"http://{service.name}.{service.namespace}.svc:{PORT}/v2/"
@@ -133,7 +137,11 @@ def _through_the_api_server(mirror: Mirror, seen: Seen) -> Asked:
 def cache(mirror: Mirror, seen: Seen, settings: Settings) -> Asked:
     """Return what the container `cache` of a mirror reports, also while the mirror is not ready."""
     service = mirror.headless_service.key
-    if not _has_cache(mirror, seen) or (SLICES.kind not in seen.denied and not seen.endpoints.get(service.name)):
+    if (
+        is_shared(mirror, seen)
+        or not _has_cache(mirror, seen)
+        or (SLICES.kind not in seen.denied and not seen.endpoints.get(service.name))
+    ):
         return Asked()
     if settings.reach is Reach.NETWORK:
         url = f"http://{service.name}.{service.namespace}.svc:{CACHE_PORT}/"

@@ -92,6 +92,22 @@ def _service(mirror: Mirror, wanted: Manifest, _actual: Object, seen: Seen) -> I
         yield finding("drifted", wanted.key, reason, mirror.asked)
     if SLICES.kind not in seen.denied and not seen.endpoints.get(wanted.key.name):
         yield finding("no-endpoints", wanted.key, "has no ready pod behind it", mirror.asked)
+    if is_shared(mirror, seen):
+        replicas = _replicas(mirror, seen)
+        counts = f"has {seen.endpoints[wanted.key.name]} endpoints for {replicas} replica{'s' * (replicas > 1)}"
+        reason = f"{counts}: pods that are not the registry's have its labels, and get some of the requests"
+        yield finding("foreign-endpoints", wanted.key, reason, mirror.asked)
+
+
+def is_shared(mirror: Mirror, seen: Seen) -> bool:
+    """Whether requests for a mirror go to pods of others too, so that what answers is now this, now that."""
+    return seen.endpoints.get(mirror.service.key.name, 0) > _replicas(mirror, seen)
+
+
+def _replicas(mirror: Mirror, seen: Seen) -> int:
+    """Return how many pods the registry may have: others may have scaled it, which is drift."""
+    actual = seen.children.get(mirror.stateful_set.key)
+    return max(1, int(actual["spec"].get("replicas", 1))) if actual and is_ours(actual) else 1
 
 
 def _claim(mirror: Mirror, wanted: Manifest, actual: Object, seen: Seen) -> Iterator[Finding]:
@@ -127,8 +143,19 @@ def _daemon_set(mirror: Mirror, wanted: Manifest, actual: Object, seen: Seen) ->
         code = "mirror-bypassed" if UNUSED in seen.events.get(wanted.key, "") else "not-rolled-out"
         yield finding(code, wanted.key, _explained(why, wanted.key, seen), mirror.asked)
     elif NODES.kind not in seen.denied and meant_for < seen.nodes:
-        reason = f"runs on {meant_for} of {seen.nodes} Linux nodes; the others do not know the mirror"
+        fields = " and ".join(f"spec.template.spec.{field}" for field in _narrowing(wanted, actual))
+        what = f"{fields} lets it run" if fields else "runs"
+        reason = f"{what} on {meant_for} of {seen.nodes} Linux nodes; the others do not know the mirror"
         yield finding("nodes-uncovered", wanted.key, reason, mirror.asked)
+
+
+def _narrowing(wanted: Manifest, actual: Object) -> Iterator[str]:
+    """Yield the fields by which others keep pods from nodes."""
+    ours, pod = (each["spec"]["template"]["spec"] for each in (wanted.body(), actual))
+    if (pod.get("nodeSelector") or {}) != ours["nodeSelector"]:
+        yield "nodeSelector"
+    if ((pod.get("affinity") or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution"):
+        yield "affinity"
 
 
 def behind(kind: str, actual: Object) -> str:

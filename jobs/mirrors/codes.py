@@ -67,6 +67,11 @@ CODES: Mapping[str, Code] = {
         "no ready pod stands behind the mirror's Service",
         "see why its pod is not ready; see that the Service's selector is as it was made",
     ),
+    "foreign-endpoints": Code(
+        _ERROR,
+        "pods that are not the registry's are behind the mirror's Service, and get some of the nodes' requests",
+        "list the pods with the labels of the Service's selector, and delete those that the StatefulSet does not own",
+    ),
     "credentials-missing": Code(
         _ERROR,
         "the credentials Secret is not there, or has no key username or password with a value",
@@ -132,7 +137,7 @@ CODES: Mapping[str, Code] = {
     "nodes-uncovered": Code(
         _WARNING,
         "some Linux nodes are not told of the mirror: the DaemonSet is not meant to run there",
-        "tolerate their taints in spec.tolerations",
+        "remove the nodeSelector or affinity that the finding names, or else tolerate their taints in spec.tolerations",
     ),
     "image-unpinned": Code(
         _WARNING,

@@ -1,6 +1,7 @@
 """What of an object is not as we set it: fields that differ, and fields that we set once and nobody asks for any more.
 
-What others set beside ours, and what the server fills in, is theirs. Pure.
+What others set beside ours, and what the server fills in, is theirs, except for a key that others add to a selector: it
+selects other pods. Pure.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ _KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "ports": (("containerPort", "protocol"), ("port", "protocol")),
 }
 _AMOUNTS = ("requests", "limits")
+_WHOLE: frozenset[Path] = frozenset({("f:spec", "f:selector")})
+_LEFT_OUT = "f:publishNotReadyAddresses"  # by the server, where it is false
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
 
 
@@ -57,6 +60,9 @@ def _differing(path: Path, wanted: Any, actual: Any) -> Iterator[tuple[Path, Cha
     if isinstance(wanted, dict) and isinstance(actual, dict):
         for name, value in wanted.items():
             yield from _differing((*path, f"f:{name}"), value, actual.get(name))
+        for name in sorted(actual.keys() - wanted.keys()) if path in _WHOLE else ():
+            more = (*path, f"f:{name}")
+            yield more, Change(field_name(more), _shown(actual[name]), None)
     elif keys and isinstance(actual, list):
         for item in wanted:
             there = next((each for each in actual if _same_item(item, each, keys)), None)
@@ -81,7 +87,7 @@ def _element(item: Object, keys: tuple[str, ...]) -> str:
 
 
 def _equal(path: Path, wanted: Any, actual: Any) -> bool:
-    if wanted == actual:
+    if wanted == actual or (path and path[-1] == _LEFT_OUT and not wanted and actual is None):
         return True
     try:
         is_amount = len(path) > 1 and path[-2][2:] in _AMOUNTS and isinstance(actual, (str, int))
@@ -92,7 +98,8 @@ def _equal(path: Path, wanted: Any, actual: Any) -> bool:
 
 def _owner(path: Path, entries: list[Object]) -> str:
     """Return who owns a field; who removed an item of a list is told by owning others of it."""
-    return _holder(path, entries) or (_holder(path[:-1], entries) if path[-1].startswith("k:") else "")
+    is_part = path[-1].startswith("k:") or path[:-1] in _WHOLE
+    return _holder(path, entries) or (_holder(path[:-1], entries) if is_part else "")
 
 
 def _holder(path: Path, entries: list[Object]) -> str:

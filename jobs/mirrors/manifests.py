@@ -74,6 +74,7 @@ class ServiceSpec(_Part, frozen=True):
     ports: tuple[ServicePort, ...]
     cluster_ip: str | None = field(name="clusterIP", default=None)
     publish_not_ready_addresses: bool | None = None
+    internal_traffic_policy: str | None = None
 
 
 class Service(Manifest, frozen=True):
@@ -273,12 +274,26 @@ class Selector(_Part, frozen=True):
     match_labels: Labels
 
 
+class RollingUpdate(_Part, frozen=True):
+    """Which pods of a StatefulSet are replaced."""
+
+    partition: int
+
+
+class UpdateStrategy(_Part, frozen=True):
+    """When a workload replaces its pods."""
+
+    type: str
+    rolling_update: RollingUpdate | None = None
+
+
 class StatefulSetSpec(_Part, frozen=True):
     """What a StatefulSet is to be."""
 
     replicas: int
     service_name: str
     pod_management_policy: str
+    update_strategy: UpdateStrategy
     selector: Selector
     template: PodTemplate
 
@@ -293,6 +308,7 @@ class StatefulSet(Manifest, frozen=True):
 class DaemonSetSpec(_Part, frozen=True):
     """What a DaemonSet is to be."""
 
+    update_strategy: UpdateStrategy
     selector: Selector
     template: PodTemplate
 

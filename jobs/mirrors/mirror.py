@@ -42,6 +42,7 @@ from jobs.mirrors.manifests import (
     PodTemplate,
     Probe,
     ResourceAmounts,
+    RollingUpdate,
     SeccompProfile,
     SecretKey,
     SecurityContext,
@@ -51,6 +52,7 @@ from jobs.mirrors.manifests import (
     ServiceSpec,
     StatefulSet,
     StatefulSetSpec,
+    UpdateStrategy,
     Volume,
     VolumeMount,
     VolumeResources,
@@ -87,6 +89,7 @@ _PREFIX, _HEADLESS = "registry-mirror-", "-headless"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _PINNED = re.compile(r"[^@]*(:(?!latest$)[^:/@]+|@[^@]+)")
 _NOBODY = 65532
+_ROLLING = "RollingUpdate"
 _VOLUME = "/var/lib/registry"
 _NODE_CONTAINERD = "/node/etc/containerd"  # where a pod sees the node's configuration of containerd
 _EVERYTHING = (Toleration(operator="Exists"),)
@@ -181,7 +184,14 @@ class Mirror:
 
     def _service_spec(self) -> ServiceSpec:
         port = ServicePort(name=PORT_NAME, port=PORT, target_port=PORT_NAME, protocol="TCP")
-        return ServiceSpec(type="ClusterIP", selector=self._selects("registry"), ports=(port,))
+        return ServiceSpec(
+            type="ClusterIP",
+            selector=self._selects("registry"),
+            ports=(port,),
+            # With other values nodes get no answer, or are sent to a pod that is not ready instead of the upstream.
+            publish_not_ready_addresses=False,
+            internal_traffic_policy="Cluster",
+        )
 
     @cached_property
     def claim(self) -> Claim:
@@ -204,6 +214,7 @@ class Mirror:
             service_name=self.headless_service.metadata.name,
             # A pod in order is not replaced before it was ready: one with a wrong upstream never would be.
             pod_management_policy="Parallel",
+            update_strategy=UpdateStrategy(type=_ROLLING, rolling_update=RollingUpdate(partition=0)),
             selector=Selector(match_labels=labels),
             template=template,
         )
@@ -302,7 +313,11 @@ class Mirror:
     def daemon_set(self) -> DaemonSet:
         """What tells each node's containerd of the mirror. It names the Service's address: nodes do not ask DNS."""
         template = self._template("node", self._node_pod(), {})
-        spec = DaemonSetSpec(selector=Selector(match_labels=self._selects("node")), template=template)
+        spec = DaemonSetSpec(
+            update_strategy=UpdateStrategy(type=_ROLLING),  # how many at a time is everybody's to set
+            selector=Selector(match_labels=self._selects("node")),
+            template=template,
+        )
         metadata = self._metadata(f"{self.name}-node", spec)
         return DaemonSet(metadata=structs.replace(metadata, namespace=NODE_NAMESPACE), spec=spec)
 

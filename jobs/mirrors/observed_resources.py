@@ -56,8 +56,18 @@ class _Container(Struct, rename="camel"):
     readiness_probe: dict[str, Any] | None = None
 
 
-class _PodSpec(Struct):
+class _NodeAffinity(Struct):
+    required: dict[str, Any] | None = field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+
+
+class _Affinity(Struct, rename="camel"):
+    node_affinity: _NodeAffinity | None = None
+
+
+class _PodSpec(Struct, rename="camel"):
     containers: Annotated[list[_Container], Meta(min_length=1)]
+    node_selector: dict[str, str] | None = None
+    affinity: _Affinity | None = None
 
 
 class _PodMetadata(Struct):

@@ -137,7 +137,7 @@ def test_an_audit_finds_the_cache_of_a_registry_that_is_not_ready() -> None:
     assert [(each.name, each.port) for each in service.ports] == [("registry", 5000), ("cache", 5001)]
     assert service.publish_not_ready_addresses is True
     assert [each.name for each in mirror().service.spec.ports] == ["registry"]
-    assert mirror().service.spec.publish_not_ready_addresses is None
+    assert mirror().service.spec.publish_not_ready_addresses is False
 
 
 def test_a_registry_remembers_no_blobs_that_may_be_removed_and_drops_those_of_a_week_ago() -> None:
