@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jobs.mirrors.hosts import folders
-from jobs.mirrors.mirror import Mirror
 from tests.apis import Api, Object, wait_for
 from tests.mirrors import NAMESPACE, NODES, Mirrors
 from tests.namespaces import CONTAINERD
@@ -44,7 +43,7 @@ class Mirrored:
         mirrors = Mirrors(api)
         self.asked = mirrors.ask("mirror", upstream.host, **spec)
         self.mirror = mirrors.of(self.asked)
-        self._volume(self.mirror, volume_mib)
+        self.add_volume(volume_mib)
         self.repair(lambda: meanwhile(self))
         self.mirror = mirrors.of(self.asked)
         rolled_out(self.kubectl, "daemonset", self.mirror.daemon_set.metadata.name)
@@ -83,12 +82,14 @@ class Mirrored:
         pod.setdefault("volumes", []).append({"name": "upstream", "configMap": {"name": "upstream"}})
         self.jobs.start(job)
 
-    def _volume(self, mirror: Mirror, mib: int) -> None:
+    def add_volume(self, mib: int = 0, name: str = "") -> None:
         """Have a volume that is a folder of the node. Unlike that of a hostPath, kubelet gives it the pod's group.
 
         With a size the folder is a file system of its own, which only the node sees.
         """
-        folder = self.node.plane.folder / "volumes" / mirror.name
+        mirror = self.mirror
+        name = name or mirror.name
+        folder = self.node.plane.folder / "volumes" / name
         folder.mkdir(parents=True)
         if mib:
             self.on_node(f"mount -t tmpfs -o size={mib}m,mode=2770 tmpfs {folder}")
@@ -97,7 +98,7 @@ class Mirrored:
             {
                 "apiVersion": "v1",
                 "kind": "PersistentVolume",
-                "metadata": {"name": mirror.name},
+                "metadata": {"name": name},
                 "spec": {
                     "capacity": {"storage": mirror.spec.storage.size},
                     "accessModes": ["ReadWriteOnce"],

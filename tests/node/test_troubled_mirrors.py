@@ -1,0 +1,101 @@
+"""Mirrors on the node whose volume is gone, or behind whose Service is a pod of others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.apis import Api, Object, wait_for
+from tests.mirrors import NAMESPACE
+from tests.namespaces import ADDRESS
+from tests.node.hands import Hands, Jobs
+from tests.node.mirrored import Mirrored, rolled_out
+from tests.one_node import Node
+from tests.upstream import Upstream
+from tests.upstream import upstream as running
+
+pytestmark = [pytest.mark.node, pytest.mark.usefixtures("_installed")]
+Figure = Callable[[str], None]
+
+
+@pytest.fixture
+def upstream(node: Node, tmp_path: Path) -> Iterator[Upstream]:
+    with running(node, tmp_path / "upstream") as started:
+        yield started
+
+
+def phase(lab: Mirrored) -> str:
+    """The phase of the claim."""
+    found = lab.api.get(lab.mirror.claim.document())
+    return str(found["status"]["phase"]) if found else ""
+
+
+def lose_volume(api: Api, lab: Mirrored) -> None:
+    """Delete the volume that the claim is bound to, and have nothing keep it."""
+    volume: Object = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": lab.mirror.name}}
+    api.delete(volume)
+    if api.get(volume):
+        api.patch(volume, {"metadata": {"finalizers": None}})
+    wait_for(lambda: phase(lab) == "Lost", "the claim to be lost", 60)
+
+
+def test_a_mirror_whose_volume_is_deleted_breaks_no_pull_and_is_recreated(
+    node: Node, api: Api, jobs: Jobs, upstream: Upstream, kubectl: Hands, figure: Figure
+) -> None:
+    lab = Mirrored(node, api, jobs, upstream)
+    uid = api.call("GET", api.path(lab.mirror.claim.document()))["metadata"]["uid"]
+    lose_volume(api, lab)
+    lab.pod("while-lost", upstream.push("one"))
+    figure(f"while the volume of the mirror's claim is deleted: pulled in {lab.runs('while-lost')}")
+    found = lab.audit()
+    assert (found["status"], found["reason"]) == ("False", "VolumeLost")
+
+    lab.add_volume(name=f"{lab.mirror.name}-new")
+    began = time.monotonic()
+    lab.repair()
+    rolled_out(kubectl, "statefulset", lab.mirror.name)
+    figure(f"a repair of a claim that lost its volume: {time.monotonic() - began:.0f} s")
+    assert (phase(lab), lab.audit()["reason"] == "VolumeLost") == ("Bound", False)
+    assert api.call("GET", api.path(lab.mirror.claim.document()))["metadata"]["uid"] != uid
+    before = len(lab.accesses())
+    lab.pod("recreated", upstream.push("two"))
+    lab.runs("recreated")
+    assert len(lab.accesses()) > before
+
+
+def foreign_pod(lab: Mirrored) -> Object:
+    """A pod that has the labels of the registry and is a web server without images."""
+    template = lab.mirror.stateful_set.document()["spec"]["template"]
+    (container,) = lab.mirror.daemon_set.document()["spec"]["template"]["spec"]["containers"]
+    web: Object = {
+        "name": "web",
+        "image": container["image"],
+        "command": ["python3", "-m", "http.server", "5000"],
+        "ports": [{"name": "registry", "containerPort": 5000}],
+        "securityContext": container["securityContext"],
+    }
+    security = template["spec"]["securityContext"]
+    spec = {"containers": [web], "securityContext": security, "terminationGracePeriodSeconds": 0}
+    metadata = {"name": "foreign", "namespace": NAMESPACE, "labels": template["metadata"]["labels"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def test_a_pod_of_others_behind_the_service_breaks_no_pull_and_is_reported(
+    node: Node, api: Api, jobs: Jobs, upstream: Upstream, kubectl: Hands, figure: Figure
+) -> None:
+    lab = Mirrored(node, api, jobs, upstream)
+    pod = api.create(foreign_pod(lab))
+    kubectl(f"wait pod foreign -n {NAMESPACE} --for=condition=Ready --timeout=60s")
+    for number in range(4):
+        lab.pod(f"shared-{number}", upstream.push(f"image-{number}"))
+        figure(f"a pod of others behind the mirror's Service: pulled in {lab.runs(f'shared-{number}')}")
+    found = [lab.audit() for _ in range(2)]
+    assert [each["reason"] for each in found] == ["ForeignEndpoints", "ForeignEndpoints"]
+    assert found[0] == found[1]
+    assert ADDRESS in {each.sender for each in upstream.accesses()}
+
+    api.delete(pod)
+    wait_for(lambda: lab.audit()["reason"] != "ForeignEndpoints", "the state to follow", 60)
