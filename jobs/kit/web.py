@@ -41,6 +41,7 @@ NOT_FETCHED = "not fetched: the run was stopped"
 NOT_IN_TIME = "not asked in time"
 MAX_BODY_BYTES = 1 << 20  # the documents that jobs want have some kilobytes
 
+_OF_REGISTRIES = frozenset({HTTPStatus.OK, HTTPStatus.UNAUTHORIZED})
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 _GZIP = 16 + zlib.MAX_WBITS
 # Not yet valid, expired, of another name, of another address: no other authority helps.
@@ -91,21 +92,18 @@ def fetch(
     while not stopping():
         left = deadline - monotonic()
         if left <= 0:
-            return Page(error=_late(seconds))
+            return Page(error=f"no whole answer within {seconds:g} seconds")
         with suppress(StillRunning):
             return page.result(timeout=min(left, 0.1))
     return Page(error=NOT_FETCHED)
-
-
-def _late(seconds: float) -> str:
-    return f"no whole answer within {seconds:g} seconds"
 
 
 class Fetcher:
     """Fetches documents in the background, some at a time, each within the limits of `fetch`.
 
     A URL for which `is_probe` is true is not redirected, has PROBE_SECONDS, and none of them has an answer after the
-    moment `deadline`: of one that was cut off then nobody knows whether it answers.
+    moment `deadline`: of one that had less time nobody knows whether it answers. A probe that finds no registry is
+    pending until all probes end: when something is known of it would tell a closed port from a silent one.
     """
 
     def __init__(
@@ -131,11 +129,17 @@ class Fetcher:
 
     def pending(self) -> frozenset[str]:
         """Return the URLs whose documents are still to come."""
-        return frozenset(url for url, page in self._begun.items() if not page.done())
+        unfinished = {url for url, page in self._begun.items() if not page.done()}
+        if any(map(self._is_probe, unfinished)):
+            unfinished |= {url for url in self._begun.keys() - unfinished if self._is_failed_probe(url)}
+        return frozenset(unfinished)
+
+    def _is_failed_probe(self, url: str) -> bool:
+        return self._is_probe(url) and self._begun[url].result().status not in _OF_REGISTRIES
 
     def take(self) -> dict[str, Page]:
         """Return the documents that came since the last call."""
-        return {url: self._begun.pop(url).result() for url, page in list(self._begun.items()) if page.done()}
+        return {url: self._begun.pop(url).result() for url in self._begun.keys() - self.pending()}
 
     def _fetch(self, url: str) -> Page:
         if not self._is_probe(url):
@@ -145,7 +149,7 @@ class Fetcher:
             return Page(error=NOT_IN_TIME)
         seconds = min(PROBE_SECONDS, left)
         page = fetch(url, self._user_agent, self._stopping, follow_redirects=False, seconds=seconds)
-        return Page(error=NOT_IN_TIME) if left < PROBE_SECONDS and page.error == _late(seconds) else page
+        return Page(error=NOT_IN_TIME) if left < PROBE_SECONDS and page.status not in _OF_REGISTRIES else page
 
 
 def shown(url: str) -> str:

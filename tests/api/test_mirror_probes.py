@@ -120,6 +120,27 @@ def test_the_status_of_a_mirror_that_answers_is_written_while_others_hang(
     assert f"mirror-audit: registrymirror/{good}: Healthy: " in ran.stderr
 
 
+def test_a_place_that_refuses_is_reported_no_earlier_than_one_that_is_silent(
+    api: Api, reach: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., Silent]
+) -> None:
+    good = mirrors.well("good", registries.upstream).asked.name
+    refused = mirrors.ask("a-refused", "localhost:1")["metadata"]["name"]
+    meanwhile: list[Object] = []
+
+    def until() -> bool:
+        meanwhile.append(stated(api, refused))
+        return bool(stated(api, good))
+
+    hanging = silent(until)
+    mirrors.ask("bad", hanging.host)
+
+    reach()
+
+    assert hanging.is_seen
+    assert meanwhile == [{}] * len(meanwhile), "a status would tell whoever writes RegistryMirrors which port is closed"
+    assert stated(api, refused)["reason"] == "UpstreamDown"
+
+
 def test_a_mirror_is_made_while_the_upstream_of_another_hangs(
     api: Api, repairing: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., Silent]
 ) -> None:
@@ -180,7 +201,7 @@ def test_all_probes_of_a_run_have_one_limit_and_who_was_not_asked_is_not_called_
         assert stated(api, name)["reason"] == "Unreadable"
 
 
-def test_a_mirror_of_which_only_the_probe_is_late_is_unknown(
+def test_a_probe_with_too_little_time_says_nothing_unless_it_finds_a_registry(
     api: Api,
     reach: Run,
     mirrors: Mirrors,
@@ -191,12 +212,14 @@ def test_a_mirror_of_which_only_the_probe_is_late_is_unknown(
     monkeypatch.setattr(runner, "_PROBES_SECONDS", 1.0, raising=False)
     monkeypatch.setattr(web, "TOTAL_SECONDS", 4.0)
     name = mirrors.well("silent", silent().host).asked.name
+    good = mirrors.well("good", registries.upstream).asked.name
     refused = mirrors.well("refused", "localhost:1").asked.name
 
     reach()
 
     assert (stated(api, name)["status"], stated(api, name)["reason"]) == ("Unknown", "Unreadable")
-    assert (stated(api, refused)["status"], stated(api, refused)["reason"]) == ("False", "UpstreamDown")
+    assert (stated(api, refused)["status"], stated(api, refused)["reason"]) == ("Unknown", "Unreadable")
+    assert stated(api, good)["reason"] == "Healthy"
 
 
 def test_a_registry_is_not_rolled_while_nobody_knows_whether_its_upstream_answers(
