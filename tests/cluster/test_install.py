@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.api.conftest import runs
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import programs
 from tests.manifests import ROOT, everything, load
+from tests.pages import command
 from tests.workloads import KEY, KEY_ENV, set_key, workload
 from tests.worlds import secret
 
@@ -82,6 +84,32 @@ def test_an_install_that_is_applied_again_keeps_the_key(api: Api, installed: Pat
 
     assert (api.get(KEY) or {})["data"] == before["data"]
     assert roll().summary == {"unchanged": 1}
+
+
+def suspended(api: Api, name: str) -> bool:
+    found = api.call("GET", f"/apis/batch/v1/namespaces/kube-chores/cronjobs/{name}")
+    return bool(found["spec"].get("suspend"))
+
+
+@pytest.mark.parametrize("how", [(), ("--server-side", "--force-conflicts")], ids=["client", "server"])
+def test_what_the_docs_suspend_stays_suspended_when_an_install_is_applied_again(api: Api, how: tuple[str, ...]) -> None:
+    folders = (str(CRONJOBS), str(CRONJOBS / "mirror-repair"))
+    for folder in folders:
+        kubectl(api, "apply", *how, "-k", folder)
+    for name in ("mirror-audit", "farm-pods"):
+        kubectl(api, *shlex.split(command(f"kubectl patch cronjob {name}"), comments=True)[1:])
+
+    for folder in folders:
+        kubectl(api, "apply", *how, "-k", folder)
+
+    assert {name: suspended(api, name) for name in ("mirror-audit", "farm-pods", "mirror-repair", "sync-copies")} == {
+        "mirror-audit": True,
+        "farm-pods": True,
+        "mirror-repair": False,
+        "sync-copies": False,
+    }
+    for name in ("mirror-audit", "farm-pods"):
+        kubectl(api, "patch", "cronjob", name, "-n", "kube-chores", "-p", '{"spec": {"suspend": false}}')
 
 
 def test_without_secrets_is_all_but_the_rights_on_secrets(api: Api) -> None:

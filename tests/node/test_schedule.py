@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-from tests.apis import Api, wait_for
+from tests.apis import Api, Object, wait_for
 from tests.node.hands import Hands, Jobs, suspend
 from tests.worlds import at, configmap, content, rule, secret
 
@@ -48,9 +48,33 @@ def test_the_cron_job_fires_each_minute_and_copies(
     log = kubectl(f"logs -n kube-chores job/{job['metadata']['name']}")
     assert f"configmap/settings  {team}  created  from {home}/settings" in log
     assert log.splitlines()[-1].startswith("sync-copies: 2 created (2 rules, 2 sources, ")
+    events = events_of(api, job, pod)
+    assert events == {
+        "CronJob": ["SawCompletedJob", "SuccessfulCreate"],
+        "Job": ["Completed", "SuccessfulCreate"],
+        "Pod": ["Created", "Pulled", "Scheduled", "Started"],
+    }
+    figure(f"Events of a scheduled Job: {sum(map(len, events.values()))}, and one when it is deleted")
     finished = moment(pod["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"])
     figure(f"from the minute of the schedule to the end of its pod: {(finished - scheduled).total_seconds():.0f} s")
     figure(f"the scheduled pod said: {log.splitlines()[-1]}")
+
+
+def events_of(api: Api, *objects: Object) -> dict[str, list[str]]:
+    """The reasons of the Events about a CronJob, its Job and its pod, by kind, once the last of them is there."""
+    names = {"sync-copies", *(each["metadata"]["name"] for each in objects)}
+
+    def found() -> dict[str, list[str]]:
+        reasons: dict[str, list[str]] = {}
+        for each in api.items("v1", "Event", "kube-chores"):
+            about = each["involvedObject"]
+            is_of_this_job = objects[0]["metadata"]["name"] in each["message"] or about["kind"] != "CronJob"
+            if about["name"] in names and is_of_this_job:
+                reasons.setdefault(about["kind"], []).append(each["reason"])
+        return {kind: sorted(each) for kind, each in reasons.items()}
+
+    wait_for(lambda: "SawCompletedJob" in found().get("CronJob", []), "the last Event")
+    return found()
 
 
 def moment(text: str) -> datetime:

@@ -194,6 +194,34 @@ def test_the_command_takes_the_args_of_its_cron_job(name: str) -> None:
     assert (parsed["dry_run"] or "none") == ("client" if name.endswith("-dry-run") else "none")
 
 
+def minutes(schedule: str) -> int:
+    """In how many minutes of an hour a schedule of ours fires."""
+    minute, hour, *_ = schedule.split()
+    if hour != "*":
+        return 0
+    first, _, step = minute.partition("/")
+    begin = 0 if first == "*" else int(first.partition("-")[0])
+    return len(range(begin, 60, int(step))) if step else 60 if first == "*" else 1
+
+
+def test_the_readme_counts_the_jobs_of_an_hour() -> None:
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    fires = {
+        each["metadata"]["name"]: minutes(each["spec"]["schedule"])
+        for each in CRON.values()
+        if not each["spec"].get("suspend")
+    }
+    repair = fires.pop("mirror-repair")
+
+    assert f"At rest the CronJobs make {sum(fires.values())} Jobs" in readme
+    assert all(f"`{name}` {number}" in readme for name, number in fires.items() if number)
+    assert f"`mirror-repair` makes {repair} Jobs more" in readme
+    page = (ROOT / "docs" / "mirror-audit.md").read_text()
+    with_repair = sum(fires.values()) + repair
+    assert f"an hour has {with_repair} Jobs" in page
+    assert f"with the audit suspended {with_repair - fires['mirror-audit']}" in page
+
+
 def test_every_job_has_a_suspended_dry_run_twin() -> None:
     for name in {obj["metadata"]["labels"][f"{LABELS}component"] for obj in CRON.values()}:
         real, twin = CRON[name], CRON[f"{name}-dry-run"]
