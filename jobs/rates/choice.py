@@ -36,10 +36,14 @@ class Ask(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Figures, and what was wrong with those of providers that come before."""
+    """Figures, and what was wrong with those of providers that come before.
+
+    `contradiction` is empty, or figures of two providers: a jump, and what denies it.
+    """
 
     figures: Figures
     instead_of: tuple[str, ...] = ()
+    contradiction: tuple[Figures, ...] = ()
 
 
 class Refusal(NamedTuple):
@@ -87,13 +91,15 @@ def choose(spec: Spec, last: Figures | None, answers: Answers, max_change: int) 
             reasons.append(f"{name} {found.reason}")
             lasting.append(found.lasting)
         elif last and _is_no_news(found, last, names):
-            if jumped is None or _denies(jumped, last, found, max_change):
+            if jumped is None:
                 return Choice(last)
+            if _denies(jumped, last, found, max_change):
+                return Choice(last, contradiction=(jumped, found))
         elif last and change(last.rate, found.rate) > max_change:
             jumped = jumped or found
             reasons.append(f"{name} has {found.rate}")
         else:
-            return Choice(found, tuple(reasons))
+            return Choice(found, tuple(reasons), (jumped, found) if jumped else ())
     if jumped and last:
         return _confirmed(spec, last, jumped, answers, max_change)
     return Refusal("; ".join(reasons), all(lasting))
@@ -126,6 +132,7 @@ def _denies(jumped: Figures, last: Figures, found: Figures, max_change: int) -> 
 
 def _confirmed(spec: Spec, last: Figures, jumped: Figures, answers: Answers, max_change: int) -> Choice | Jump | Ask:
     """Return the figures if another provider has nearly the same, else the jump."""
+    others: list[Figures] = []
     for name in DEFAULTS:
         if name == jumped.source:
             continue
@@ -133,13 +140,20 @@ def _confirmed(spec: Spec, last: Figures, jumped: Figures, answers: Answers, max
             return Ask(name)
         other = _from(answers[name], spec)
         if isinstance(other, Figures) and change(jumped.rate, other.rate) <= AGREEING_PERCENT:
-            return Choice(jumped)
+            return Choice(jumped, contradiction=(jumped, others[0]) if others else ())
+        others += [other] if isinstance(other, Figures) else []
     percent = change(last.rate, jumped.rate)
+    denials = f" ({', '.join(map(said, others))})" if others else ""
     reason = (
-        f"{jumped.source} has {jumped.rate} of {jumped.date}, {_percent(percent)} % from {last.rate} of {last.date}: "
-        f"more than {max_change} %, and no other provider agrees"
+        f"{said(jumped)}, {_percent(percent)} % from {last.rate} of {last.date}: "
+        f"more than {max_change} %, and no other provider agrees{denials}"
     )
     return Jump(jumped, reason, int(percent.to_integral_value(ROUND_CEILING)))
+
+
+def said(figures: Figures) -> str:
+    """Return what a provider has."""
+    return f"{figures.source} has {figures.rate} of {figures.date}"
 
 
 def _percent(value: Decimal) -> str:

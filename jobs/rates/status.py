@@ -18,6 +18,7 @@ from jobs.rates.figures import Figures
 from jobs.rates.verdicts import CONFLICT
 
 READY = "Ready"
+CONTRADICTED = "contradicted"  # a good rate of one provider that another one denies
 # Why an ExchangeRate is not ready, by finding or outcome; the first that applies is the condition's reason.
 _REASONS = (
     ("invalid", "Invalid"),
@@ -77,6 +78,8 @@ def _condition(head: Head, results: Sequence[Result]) -> Condition:
         if kind in kinds:
             message = _message(kinds[kind])
             return new_condition(READY, "False", reason, message, head.generation)
+    if CONTRADICTED in kinds:
+        return new_condition(READY, "True", "Contradicted", _message(kinds[CONTRADICTED]), head.generation)
     return new_condition(READY, "True", "Current", "the ConfigMap holds the rate", head.generation)
 
 

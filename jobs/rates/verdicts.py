@@ -16,7 +16,7 @@ from jobs.kit.errors import ApiError
 from jobs.kit.manifests import Deletion, Manifest, repair
 from jobs.kit.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
 from jobs.kit.objects import CONFIGMAPS, Content, Digested, Object, OwnerReference
-from jobs.rates.choice import Answers, Ask, Choice, Jump, Refusal, choose
+from jobs.rates.choice import Answers, Ask, Choice, Jump, Refusal, choose, said
 from jobs.rates.exchange_rates import EXCHANGE_RATES, ExchangeRate, RateStatus
 from jobs.rates.figures import Figures
 from jobs.rates.seen import NAME, Seen, Settings
@@ -62,7 +62,8 @@ def judge(rate: ExchangeRate, seen: Seen, answers: Answers, settings: Settings, 
         return Verdict(need=chosen)
     if isinstance(chosen, Choice):
         finding = _compare(rate, chosen.figures, chosen.instead_of, actual, settings)
-        return Verdict((finding,) if finding else (), figures=chosen.figures)
+        both = (finding, _contradicted(rate, chosen))
+        return Verdict(tuple(each for each in both if each), figures=chosen.figures)
     restored = _compare(rate, last, (), actual, settings) if last else None
     refused = _refused(rate, last, actual, chosen)
     jump = chosen if isinstance(chosen, Jump) else None
@@ -146,6 +147,15 @@ def _compare(
     others = [change for change in relabelled if "kubechores.dev/" not in change.field]
     reason = _drifted(differing or relabelled, actual)
     return _finding(rate, "drifted", reason, fix, (*differing, *others), settings)
+
+
+def _contradicted(rate: ExchangeRate, chosen: Choice) -> Finding | None:
+    """Return what is said of providers that disagree by more than a rate may change."""
+    if not chosen.contradiction:
+        return None
+    used = chosen.figures
+    reason = f"{', '.join(map(said, chosen.contradiction))}: used is {used.rate} of {used.date} from {used.source}"
+    return Finding("contradicted", Severity.WARNING, rate.head.key, reason, subjects=(rate.subject,))
 
 
 def _finding(

@@ -342,7 +342,7 @@ def test_where_providers_disagree_the_one_without_a_jump_is_believed(api: Api, f
 
     ran = fetch("--diff")
 
-    assert ran.summary == {"configured": 1}
+    assert ran.summary == {"configured": 1, "contradicted": 1}
     assert "ecb has 1.5932" in ran.results[0]["reason"]
     assert data(api, wanted) == {
         "rate": "1.14",
@@ -354,6 +354,78 @@ def test_where_providers_disagree_the_one_without_a_jump_is_believed(api: Api, f
     }
     api.mark()
     assert (fetch().exit_code, api.writes()) == (0, []), "and goes on to be believed"
+
+
+def contradictions(ran: Ran) -> list[str]:
+    """What a run reports of providers that contradict each other."""
+    return [each["reason"] for each in ran.results if each["code"] == "contradicted"]
+
+
+def test_a_contradiction_of_two_providers_is_in_the_status_and_an_event_until_they_agree(
+    api: Api, fetch: Run, rates: RatesServer
+) -> None:
+    wanted = api.create(exchange_rate(api.namespace("shop")))
+    rates.publish(day=ago(1))
+    fetch()
+    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
+    rates.tell("frankfurter", frankfurter(rates={**RATES, "USD": "1.14"}))
+    told = f"ecb has 1.5932 of {today()}, frankfurter has 1.14 of {today()}: used is 1.14 of {today()} from frankfurter"
+
+    ran = fetch()
+
+    assert (ran.exit_code, ran.summary, contradictions(ran)) == (0, {"configured": 1, "contradicted": 1}, [told])
+    found = condition(api, wanted)
+    assert (found["status"], found["reason"], found["message"]) == ("True", "Contradicted", told)
+    assert [event["message"] for event in api.events() if event["reason"] == "Contradicted"] == [told]
+    api.mark()
+    again = fetch()
+    assert (again.exit_code, contradictions(again), api.writes()) == (0, [told], [])
+    assert fetch("--check").exit_code == 3
+    rates.publish(rates={**RATES, "USD": "1.14"})
+    assert contradictions(fetch()) == []
+    assert condition(api, wanted)["reason"] == "Current"
+
+
+def test_a_correction_that_the_other_provider_contradicts_is_reported(api: Api, fetch: Run, rates: RatesServer) -> None:
+    wanted = api.create(exchange_rate(api.namespace("shop")))
+    fetch()
+    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
+    rates.tell("frankfurter", frankfurter(rates={**RATES, "USD": "1.14"}))
+
+    told = f"ecb has 1.5932 of {today()}, frankfurter has 1.14 of {today()}: used is 1.1380 of {today()} from ecb"
+    assert contradictions(fetch()) == [told]
+    assert condition(api, wanted)["message"] == told
+
+
+def test_a_jump_that_one_provider_confirms_and_another_contradicts_is_reported(
+    api: Api, fetch: Run, rates: RatesServer
+) -> None:
+    wanted = api.create(exchange_rate(api.namespace("shop"), provider="open-er-api"))
+    rates.publish(day=ago(1))
+    fetch()
+    rates.tell("open-er-api", open_er_api(rates={**RATES, "USD": "1.5932"}))
+    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.14"}))
+    rates.tell("frankfurter", frankfurter(rates={**RATES, "USD": "1.6000"}))
+
+    ran = fetch()
+
+    used = f"used is 1.5932 of {today()} from open-er-api"
+    assert contradictions(ran) == [f"open-er-api has 1.5932 of {today()}, ecb has 1.14 of {today()}: {used}"]
+    assert condition(api, wanted)["reason"] == "Contradicted"
+
+
+def test_a_jump_that_nobody_confirms_names_the_figures_of_the_others(api: Api, fetch: Run, rates: RatesServer) -> None:
+    wanted = api.create(exchange_rate(api.namespace("shop")))
+    rates.publish(day=ago(1))
+    fetch()
+    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
+    rates.tell("frankfurter", frankfurter(rates={**RATES, "USD": "1.7000"}))
+
+    assert fetch().exit_code == 4
+    assert f"no other provider agrees (frankfurter has 1.7 of {today()}): the last" in condition(api, wanted)["message"]
+    rates.tell("frankfurter", status(503))
+    assert fetch().exit_code == 4
+    assert "no other provider agrees: the last" in condition(api, wanted)["message"]
 
 
 @pytest.mark.parametrize(
