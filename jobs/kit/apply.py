@@ -236,7 +236,9 @@ def _result(finding: Finding, answer: Answer) -> Result:
         return Result(finding, Outcome.SKIPPED, "changed meanwhile: the next run looks again")
     message = finding.fix.body.conceal(error.message) if finding.fix else error.message
     if _needs_a_look(answer, error):
-        return Result(finding, Outcome.CONTESTED, message, ExitCode.FAILED, CONTESTED if error.status == 409 else "")
+        # After a lost answer to a try before, the conflict may be with the run's own write.
+        others = error.status == 409 and (answer.attempts == 1 or answer.request.method == "POST")
+        return Result(finding, Outcome.CONTESTED, message, ExitCode.FAILED, CONTESTED if others else "")
     return _failed(finding, message, error)
 
 

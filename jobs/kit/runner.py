@@ -25,6 +25,7 @@ from jobs.kit.cluster import Cluster, error_of
 from jobs.kit.conditions import Statement
 from jobs.kit.connect import Connection, connect
 from jobs.kit.errors import (
+    CONTESTED,
     ApiError,
     ChoresError,
     ConfigurationError,
@@ -49,6 +50,7 @@ _SOON_SECONDS = 3.0  # for pages; what a run knows without those that take longe
 _PROBES_SECONDS = 120.0  # for all probes; with `wait_seconds` and time to write less than a CronJob's 600 for a run
 _UNREACHED_SECONDS = 2.0  # how long a person waits for an API server that accepts no connection
 _BATCH, _BATCH_BYTES = 64, 4 << 20  # objects that are read before they are reduced
+UNCHANGED = "unchanged"  # the code of what is as it should be
 # If several apply, the run ends with the first of these; one that is stopped ends with the signal's.
 _PRECEDENCE = (ExitCode.FAILED, ExitCode.BRAKE, ExitCode.REFUSED, ExitCode.FINDINGS)
 
@@ -217,6 +219,8 @@ class _Run(Generic[Settings, Seen]):
         else:
             settled, seen = self._look_at(contested, seen)
             results += settled
+            found = sum(result.finding.code == UNCHANGED for result in settled)
+            plan = replace(plan, unchanged=plan.unchanged + found)
         right = plan.unchanged + sum(result.outcome is Outcome.DONE for result in results)
         results = self._coded(results, right) + first
         results.sort(key=lambda result: (result.finding.object, result.finding.code))
@@ -278,8 +282,8 @@ class _Run(Generic[Settings, Seen]):
             # Of what is in the way of a create its metadata is enough; what could not be changed is read in full.
             needs = [Need(key, full=not _is_create(keys[key])) for key in sorted(keys)]
             again, seen = self._settle(self._look_up(seen, needs))
-            findings = [finding for finding in again.findings if finding.object in keys]
-            results += [_found_done(keys[key]) for key in keys.keys() - {finding.object for finding in findings}]
+            findings = [each for each in again.findings if each.object in keys and each.code != UNCHANGED]
+            results += [_found(keys[key]) for key in keys.keys() - {finding.object for finding in findings}]
             done, contested = self._apply(findings)
             results += done
         return [*results, *_failed(contested)], seen
@@ -477,6 +481,14 @@ def _is_lost_roll(result: Result) -> bool:
 
 def _is_create(result: Result) -> bool:
     return result.finding.fix is not None and result.finding.fix.action is Action.CREATE
+
+
+def _found(result: Result) -> Result:
+    """Return what to say of a write that is not to be made: who lost the race wrote nothing."""
+    if result.cause != CONTESTED:
+        return _found_done(result)
+    finding = structs.replace(result.finding, code=UNCHANGED, severity=Severity.INFO, fix=None, changes=())
+    return Result(finding, Outcome.TOLD, "another run wrote it meanwhile")
 
 
 def _found_done(result: Result) -> Result:
