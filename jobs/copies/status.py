@@ -13,6 +13,7 @@ from jobs.copies.rules import RULES, Conflict, RuleStatus
 from jobs.copies.seen import Seen, Settings
 from jobs.kit.conditions import Condition, Statement, changed, dated, event, new_condition
 from jobs.kit.custom_resources import Head
+from jobs.kit.errors import KEPT
 from jobs.kit.model import ExitCode, Plan, Result
 from jobs.kit.refusals import REASONS, kind_of, lasting_message
 
@@ -99,7 +100,8 @@ def _condition(head: Head, copies: int, results: Sequence[Result]) -> Condition:
             return new_condition(READY, "False", reason, message, head.generation)
     synced = f"{copies} {'copy' if copies == 1 else 'copies'}"
     # By a forged stamp a tenant can add to these, so they do not make the rule less ready.
-    if orphans := [result for result in kinds.get("orphan", []) if not result.finding.fix]:
+    unwanted = (*kinds.get("orphan", []), *kinds.get("opted-out", []))
+    if orphans := [result for result in unwanted if not result.finding.fix or result.cause == KEPT]:
         left = f"{len(orphans)} that no rule wants {'is' if len(orphans) == 1 else 'are'} still being deleted"
         message = f"{synced}; {left}: {_named(orphans)}"
         return new_condition(READY, "True", "OrphansTerminating", message, head.generation)

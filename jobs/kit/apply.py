@@ -9,8 +9,10 @@ from typing import Any
 
 from jobs.kit.cluster import Cluster, Write, error_of
 from jobs.kit.conditions import Statement
+from jobs.kit.decoding import decode, decode_list
 from jobs.kit.errors import (
     CONTESTED,
+    KEPT,
     TOO_LARGE_THERE,
     WEBHOOK_FAILED,
     ApiError,
@@ -19,11 +21,12 @@ from jobs.kit.errors import (
 )
 from jobs.kit.manifests import Manifest, Recreation, Replacement
 from jobs.kit.model import Action, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
-from jobs.kit.objects import Resource
+from jobs.kit.objects import PartialObject, Resource
 from jobs.kit.transport import IN_FLIGHT, Answer
 
 # Nothing of this name is ever kept; always the same, since refusals quote it and statuses quote refusals.
 _TRIAL_NAME = "kube-chores-trial"
+_KEPT = "a finalizer keeps it: see its metadata.finalizers"
 
 
 class DryRun(str, Enum):
@@ -213,9 +216,12 @@ def _unsent(finding: Finding, error: ApiError) -> Result:
 
 def _result(finding: Finding, answer: Answer) -> Result:
     error = error_of(answer)
+    if error is None and answer.request.method == "DELETE":
+        kept = _is_kept(answer)
+        return Result(finding, Outcome.DONE, _KEPT if kept else "", cause=KEPT if kept else "")
     if error is None:
         try:
-            altered = finding.fix.body.unlike(answer.body) if finding.fix and answer.request.method != "DELETE" else ()
+            altered = finding.fix.body.unlike(answer.body) if finding.fix else ()
         except InvalidObjectError as invalid:
             return Result(finding, Outcome.FAILED, f"the answer to the write: {invalid.message}", ExitCode.FAILED)
         note = f"the server keeps other values than were sent in {', '.join(altered)}: admission changed them"
@@ -240,6 +246,15 @@ def _result(finding: Finding, answer: Answer) -> Result:
         others = error.status == 409 and (answer.attempts == 1 or answer.request.method == "POST")
         return Result(finding, Outcome.CONTESTED, message, ExitCode.FAILED, CONTESTED if others else "")
     return _failed(finding, message, error)
+
+
+def _is_kept(answer: Answer) -> bool:
+    """Whether what was deleted stays until others remove their finalizers; else the answer is a Status."""
+    try:
+        found = decode(answer.body, PartialObject).metadata
+    except InvalidObjectError:
+        return False
+    return found.deletion_timestamp is not None and bool(decode_list(found.finalizers, str))
 
 
 def _failed(finding: Finding, message: str, error: ApiError) -> Result:

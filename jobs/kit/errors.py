@@ -36,6 +36,8 @@ DENIED = "denied"
 WEBHOOK_FAILED = "webhook-failed"
 CONTESTED = "contested"
 
+KEPT = "kept"  # the cause of a delete that is done and that a finalizer keeps from having an effect
+
 
 class ChoresError(Exception):
     """A failure that is told in a sentence, without a traceback."""

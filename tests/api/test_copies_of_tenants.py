@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -149,6 +149,48 @@ def test_a_withdrawn_copy_that_a_finalizer_keeps_is_in_the_status_of_a_rule_that
     assert sync().summary == {"unchanged": 1}
     assert ready(api, "logins")["reason"] == "Synced"
     assert api.get(at(team, other))
+
+
+def opt_out(api: Api, team: str, _source: Object, _logins: Object) -> None:
+    annotation = {"kubechores.dev/copies": "false"}
+    api.patch(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}}, {"metadata": {"annotations": annotation}}
+    )
+
+
+def exclude(api: Api, team: str, _source: Object, logins: Object) -> None:
+    api.patch(logins, {"spec": {"targets": {"exclude": [team]}}})
+
+
+def unlabel(api: Api, _team: str, source: Object, _logins: Object) -> None:
+    api.patch(source, {"metadata": {"labels": {"copyrator": None}}})
+
+
+@pytest.mark.parametrize("withdraw", [opt_out, exclude, unlabel])
+def test_the_run_that_deletes_a_copy_already_reports_that_a_finalizer_keeps_it(
+    api: Api, sync: Run, home: str, team: str, tenant: Tenant, withdraw: Callable[[Api, str, Object, Object], None]
+) -> None:
+    source = api.create(secret(home))
+    api.create(secret(home, "other"))
+    api.namespace("search")
+    logins = api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
+    sync()
+    tenant.keep(at(team, source))
+    withdraw(api, team, source, logins)
+
+    ran = sync()
+
+    kept = [
+        each["message"]
+        for each in ran.results
+        if each["object"] == {"kind": "Secret", "name": "login", "namespace": team}
+    ]
+    assert (ran.exit_code, kept) == (0, ["a finalizer keeps it: see its metadata.finalizers"])
+    told = ready(api, "logins")
+    assert (told["status"], told["reason"]) == ("True", "OrphansTerminating")
+    assert told["message"].endswith(f"1 that no rule wants is still being deleted: secret/login in namespace {team}")
+    api.mark()
+    assert (sync().exit_code, api.writes()) == (0, [])
 
 
 def test_a_withdrawn_copy_that_a_finalizer_keeps_is_reported_when_its_rule_is_gone(
