@@ -6,13 +6,14 @@ exchange_rates, providers, figures, choice, seen, verdicts, status, quote.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
 import click
+from msgspec import structs
 
 from jobs.kit import options, stamps
 from jobs.kit.apply import DryRun
@@ -129,6 +130,9 @@ def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
     right = {rate: each.figures for rate, each in verdicts.items() if each.figures and not each.findings}
     settled = [rate for rate, each in verdicts.items() if each.figures and not each.is_missing]
     findings += leftovers(seen, places, {rate.head.uid: rate for rate in settled if rate.head.uid})
+    if settings.rates is None and not settings.namespace:
+        limited = {rate.subject for rate in seen.rates if rate.spec.max_change}
+        findings = [_failing_no_run(each) if _is_of_a_tenant(each, limited) else each for each in findings]
     if settings.verbose:
         findings += [unchanged(rate, figures) for rate, figures in right.items()]
     needs = [verdict.need for verdict in verdicts.values()]
@@ -143,6 +147,17 @@ def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
         brakes=_brakes([verdict for rate, verdict in verdicts.items() if rate.spec.max_change is None], settings),
         urls=tuple(settings.urls[provider] for provider in PROVIDERS if provider in asked),
     )
+
+
+def _is_of_a_tenant(finding: Finding, limited: Container[str]) -> bool:
+    """Whether only the author of an ExchangeRate can resolve this; `limited` have a maxChange of their own."""
+    if finding.code == "jump":
+        return all(name in limited for name in finding.subjects)
+    return finding.code in ("invalid", "collision", "unavailable") and finding.exit_code is ExitCode.REFUSED
+
+
+def _failing_no_run(finding: Finding) -> Finding:
+    return structs.replace(finding, severity=Severity.WARNING, exit_code=ExitCode.DONE)
 
 
 def _verdicts(seen: Seen, settings: Settings, now: datetime) -> dict[ExchangeRate, Verdict]:
