@@ -90,7 +90,7 @@ def _namespaces(cluster: Cluster, only: str) -> tuple[_Namespaces, list[Finding]
     try:
         found, invalid = whole(partial(_list_namespaces, cluster))
     except ApiError as error:
-        if not (only and error.is_permission):
+        if not (only and _is_forbidden(error)):
             raise
         reason = f"annotations of namespaces cannot be read: {error.message}"
         return _Namespaces(frozenset(), frozenset()), [
@@ -103,6 +103,11 @@ def _namespaces(cluster: Cluster, only: str) -> tuple[_Namespaces, list[Finding]
     opted_in = frozenset(key.name for key, (answer, _) in found.items() if answer == "true")
     terminating = frozenset(key.name for key, (_, active) in found.items() if not active)
     return _Namespaces(opted_in, terminating), failures
+
+
+def _is_forbidden(error: ApiError) -> bool:
+    """Whether only the right is missing; credentials that are not accepted read nothing else either."""
+    return error.status == 403 and error.is_permission
 
 
 def _list_namespaces(cluster: Cluster) -> tuple[dict[ObjectKey, tuple[str | None, bool]], Sequence[InvalidObject]]:
@@ -128,7 +133,7 @@ def _annotated(
 def _unlisted(resource: Resource, error: ApiError) -> Finding:
     """Return why a kind cannot be listed; Jobs and CronJobs are only listed to find mistakes."""
     key = ObjectKey(resource.kind, "(all)")
-    if resource in JOBS and error.is_permission:
+    if resource in JOBS and _is_forbidden(error):
         return Finding(
             "skipped", Severity.INFO, key, f"annotations of {resource.plural} are not checked: {error.message}"
         )

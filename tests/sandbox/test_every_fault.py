@@ -279,7 +279,7 @@ def _almost_right(built: Built, listed: Request) -> list[tuple[int, bytes]]:
             right = json.load(answer)
     empty = {**right, "metadata": {}, "items": []}
     moved = json.loads(json.dumps(right))
-    for each in moved["items"]:
+    for each in moved["items"] or []:
         each["metadata"]["namespace"] = "elsewhere"
     others = [moved] if "/namespaces/" in listed.path and moved["items"] else []
     return [(200, json.dumps(each).encode()) for each in (empty, *others)]
