@@ -105,6 +105,29 @@ def test_a_registry_that_hangs_is_started_again_and_pulls_go_on(
     assert restarts == {"registry": 1, "cache": 0}
 
 
+def test_nodes_pass_over_a_mirror_whose_cache_container_hangs_until_it_is_started_again(
+    mirrored: Start, upstream: Upstream, figure: Figure
+) -> None:
+    def restarts() -> dict[str, int]:
+        registry = lab.registry()
+        assert registry
+        return {each["name"]: each["restartCount"] for each in registry["status"]["containerStatuses"]}
+
+    lab = mirrored()
+    (process,) = lab.on_node("pgrep -f 'chores mirror-cache --upstream'").split()
+    lab.on_node(f"kill -STOP {process}")
+    began = time.monotonic()
+    wait_for(lambda: not lab.is_behind_its_service(), "the mirror to leave its Service")
+    figure(f"a mirror whose cache container hangs: unready after {time.monotonic() - began:.0f} s")
+    image = upstream.push("app")
+    lab.pod("app", image)
+    lab.runs("app")
+    assert senders(upstream, image) == {ADDRESS}
+
+    wait_for(lab.is_behind_its_service, "the mirror to be back", 120)
+    assert restarts() == {"registry": 0, "cache": 1}
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
