@@ -216,7 +216,7 @@ def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str
     default=COOL_DOWN_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="Hold a workload that was rolled less than this ago.",
+    help="Hold a workload that was rolled less than this ago, but for the first roll of a rollout that is blocked.",
 )
 @options.option(
     "--max-rolls",

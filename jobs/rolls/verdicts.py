@@ -136,7 +136,7 @@ def _judge(
     what = f"{', '.join(map(str, changed))} changed"
     if workload.hold:
         return _finding("held", key, f"{what}, but {workload.hold}")
-    way_out = f"; {_way_out(workload)}" if workload.is_blocked and workload.in_the_way else ""
+    way_out = f" ({_way_out(workload)})" if workload.is_blocked and workload.in_the_way else ""
     if why := _too_soon(workload, {each: readable[each] for each in changed}, before, settings, now):
         return _finding("held", key, f"{what}, but {why}{way_out}")
     if workload.is_blocked:

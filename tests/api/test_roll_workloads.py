@@ -469,7 +469,9 @@ def test_a_pod_that_a_stateful_set_does_not_replace_is_named_until_it_is_gone(ap
     changed(api, source, a="good")
     remedy = f"if pod web-0 does not become ready, no roll replaces it: run kubectl delete pod web-0 -n {space}"
 
-    assert reason(roll(), "changed").endswith(remedy)
+    assert reason(roll(), "changed") == f"configmap/settings changed, and pods are not available ({remedy})"
+    told = [each["message"] for each in api.events() if each["reason"] == "ConfigChanged"]
+    assert f"not available ({remedy}): pods are replaced, as the update strategy says" in told[-1]
 
     blocked(api, made)
     api.mark()

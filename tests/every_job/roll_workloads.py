@@ -236,6 +236,35 @@ def nobody(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     return f"{unclear}\n{run(api)}"
 
 
+def of_namespace(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    api.create(configmap("team-shop"))
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-shop"}}
+    in_template = workload("team-shop", "in-template", asks=None)
+    in_template["spec"]["template"]["metadata"]["annotations"] = {OPT_IN: "true"}
+    api.create(in_template)
+    without = run(api)
+    api.patch(space, {"metadata": {"annotations": {OPT_IN: "true"}}})
+    for name, asks in (("web", None), ("out", "false")):
+        api.create(workload("team-shop", name, asks=asks))
+    api.delete(in_template)
+    return f"{without}\n{run(api)}"
+
+
+def blocked(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    adopted(api)
+    change(api)
+    run(api, *AT_ONCE)
+    status = {"replicas": 1, "unavailableReplicas": 1, "currentRevision": "1", "updateRevision": "2"}
+    for each in WORKLOADS:
+        api.patch(each, {"spec": {"replicas": 1}})
+        found = settle(api, each)
+        seen = {"observedGeneration": found["metadata"]["generation"], **status}
+        headers = {"Content-Type": "application/merge-patch+json"}
+        api.call("PATCH", f"{api.path(each)}/status", {"status": seen}, headers=headers)
+    api.patch(configmap("team-shop"), {"data": {"a": "fixed"}})
+    return run(api, "--settle", "0")
+
+
 def no_right(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     shop(api)
     kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding"}
@@ -248,6 +277,8 @@ SCENARIOS: dict[str, Scenario] = {
     "Config changed a moment ago, and is rolled at once": changed,
     "Workloads on hold": on_hold,
     "More rolls than a run may do": budget,
+    "The fix of a config that blocks rollouts": blocked,
     "An annotation that is not clear, and none": nobody,
+    "An annotation without effect, and that of a namespace": of_namespace,
     "The right to read Secrets is missing": no_right,
 }
