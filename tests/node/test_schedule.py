@@ -54,7 +54,7 @@ def test_the_cron_job_fires_each_minute_and_copies(
         "Job": ["Completed", "SuccessfulCreate"],
         "Pod": ["Created", "Pulled", "Scheduled", "Started"],
     }
-    figure(f"Events of a scheduled Job: {sum(map(len, events.values()))}, and one when it is deleted")
+    figure(f"Events of a scheduled Job: {sum(map(len, events.values()))}, and one when the history limit deletes it")
     finished = moment(pod["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"])
     figure(f"from the minute of the schedule to the end of its pod: {(finished - scheduled).total_seconds():.0f} s")
     figure(f"the scheduled pod said: {log.splitlines()[-1]}")
