@@ -126,7 +126,8 @@ def plan(seen: Seen, settings: Settings, _now: datetime) -> Plan:
     sizes = Counter(place.namespace for place in places)
     braked, brakes = hold_creates(findings, ours, sizes, settings.max_objects)
     return Plan(
-        tuple(sorted(braked, key=lambda finding: (finding.object, finding.code))),
+        # Writes have a rate, and a run may be cut: the many pods of one namespace come after those of others.
+        tuple(sorted(braked, key=lambda finding: (sizes[finding.object.namespace], finding.object, finding.code))),
         right,
         tuple(sorted(needs)),
         {"pods": sum(1 for _ in _staying(seen)), "namespaces": len(seen.namespaces)},

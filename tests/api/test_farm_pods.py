@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.kit.cluster import Cluster
+from jobs.kit.transport import IN_FLIGHT
 from tests.api.conftest import Ran, Run
 from tests.api.test_rights import Right, drop
 from tests.apis import METADATA_ONLY, Api, wait_for
@@ -603,3 +604,15 @@ def test_who_views_a_namespace_reads_its_farm_and_who_edits_it_keeps_its_llamas(
     assert api.request("GET", f"{base}/llamas", token=token)[0] == 200
     assert api.request("POST", f"{base}/llamas", llama(shop), token=token)[0] == (201 if may_keep else 403)
     assert api.request("POST", f"{base}/farmpods", farm_pod(shop, "x"), token=token)[0] == 403
+
+
+def test_the_many_pods_of_one_namespace_do_not_delay_those_of_another(api: Api, farm: Run) -> None:
+    large, small = farmed(api, "large"), farmed(api, "small")
+    for number in range(2 * IN_FLIGHT):
+        api.create(pod(large, f"a{number}"))
+    api.create(pod(small, "z"))
+    api.mark()
+
+    assert farm().summary == {"created": 2 * IN_FLIGHT + 1}
+
+    assert f"/namespaces/{small}/" in " ".join(each.path for each in api.writes()[:IN_FLIGHT])
