@@ -13,8 +13,8 @@ from jobs.copies.rules import RULES, Conflict, RuleStatus
 from jobs.copies.seen import Seen, Settings
 from jobs.kit.conditions import Condition, Statement, changed, dated, event, new_condition
 from jobs.kit.custom_resources import Head
-from jobs.kit.errors import KEPT
-from jobs.kit.model import ExitCode, Plan, Result
+from jobs.kit.errors import CHANGED_BY_ADMISSION, KEPT
+from jobs.kit.model import ExitCode, Outcome, Plan, Result
 from jobs.kit.refusals import REASONS, kind_of, lasting_message
 
 READY = "Ready"
@@ -57,7 +57,21 @@ def statements(seen: Seen, settings: Settings, plan: Plan, results: Sequence[Res
     stated = (
         _statement(head, plan.places.get(name, 0), by_rule.get(name, []), now) for name, head in sorted(asked.items())
     )
-    return [statement for statement in stated if statement]
+    changed_copies = (_changed_by_admission(head, by_rule.get(name, []), now) for name, head in sorted(asked.items()))
+    return [statement for statement in (*stated, *changed_copies) if statement]
+
+
+def _changed_by_admission(head: Head, results: Sequence[Result], now: datetime) -> Statement | None:
+    """Return the Event of copies that the server keeps otherwise than they were sent.
+
+    No later sweep sees that, since they have the fingerprint of their source: a condition would say it for one run.
+    """
+    if altered := [each for each in results if each.cause == CHANGED_BY_ADMISSION and each.outcome is Outcome.DONE]:
+        message = _message(altered, 0, told_each=True)
+        condition = new_condition(READY, "False", "ChangedByAdmission", message, head.generation)
+        tale = event(head.key, RULES.api_version, head.uid, condition, now)
+        return Statement(head.key, head.uid, None, tale)
+    return None
 
 
 def _statement(head: Head, copies: int, results: Sequence[Result], now: datetime) -> Statement | None:

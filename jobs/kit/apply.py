@@ -11,6 +11,7 @@ from jobs.kit.cluster import Cluster, Write, error_of
 from jobs.kit.conditions import Statement
 from jobs.kit.decoding import decode, decode_list
 from jobs.kit.errors import (
+    CHANGED_BY_ADMISSION,
     CONTESTED,
     KEPT,
     TOO_LARGE_THERE,
@@ -228,7 +229,7 @@ def _result(finding: Finding, answer: Answer) -> Result:
         # What was to restart pods and did not is not done: nobody would try it again.
         lost = bool(altered) and finding.fix is not None and finding.fix.action is Action.ROLL
         outcome, code = (Outcome.FAILED, ExitCode.FAILED) if lost else (Outcome.DONE, ExitCode.DONE)
-        return Result(finding, outcome, note if altered else "", code)
+        return Result(finding, outcome, note, code, CHANGED_BY_ADMISSION) if altered else Result(finding, outcome)
     if error.is_terminating_namespace:
         return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} is terminating")
     if error.is_missing_namespace:

@@ -76,7 +76,7 @@ def event(about: ObjectKey, api_version: str, uid: str, condition: Condition, no
     involved = {"apiVersion": api_version, "kind": about.kind, "namespace": about.namespace, "name": about.name}
     # As client-go names them, in the order of time and short enough for any name; and another one for each object: a
     # Deployment and a StatefulSet may share theirs. The same again if the answer was lost.
-    digest = hashlib.sha256(f"{about.kind} {about.name} {uid}".encode()).hexdigest()[:8]
+    digest = hashlib.sha256(f"{about.kind} {about.name} {uid} {condition.reason}".encode()).hexdigest()[:8]
     name = f"{about.name[:200].rstrip('-.')}.{int(now.timestamp() * 1e9):x}-{digest}"
     return {
         "apiVersion": "v1",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from jobs.kit.errors import CONTESTED, DENIED, QUOTA_EXCEEDED, TOO_LARGE_THERE, WEBHOOK_FAILED
+from jobs.kit.errors import CHANGED_BY_ADMISSION, CONTESTED, DENIED, QUOTA_EXCEEDED, TOO_LARGE_THERE, WEBHOOK_FAILED
 from jobs.kit.model import ExitCode, Outcome, Result, Severity
 
 # The reasons that conditions have for the causes, the first that applies first.
@@ -23,7 +23,7 @@ _LASTING = {
     QUOTA_EXCEEDED: re.compile(r".*?(exceeded quota|status unknown for quota): [^,]+"),
     WEBHOOK_FAILED: re.compile(r'[^"]*"[^"]*"'),
 }
-_OF_ADMISSION = frozenset({DENIED, WEBHOOK_FAILED})
+_OF_ADMISSION = frozenset({DENIED, WEBHOOK_FAILED, CHANGED_BY_ADMISSION})
 
 
 def coded(results: Sequence[Result], right: int, own: str) -> list[Result]:

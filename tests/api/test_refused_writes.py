@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from jobs.kit.transport import IN_FLIGHT
-from tests.admission import denied, refusing, silent, webhook
+from tests.admission import denied, patched, refusing, silent, webhook
 from tests.api.conftest import Ran, Run
 from tests.api.test_copies_of_tenants import quota
 from tests.api.test_fetch_rates import condition
@@ -245,3 +245,40 @@ def test_how_a_webhook_fails_is_not_in_a_status_that_would_change_with_it(api: A
     assert len({ran.results[-1]["message"] for ran in (down, late)}) == 2
     assert ready(api, "settings") == before
     assert [each.method for each in api.writes()] == ["POST"]
+
+
+def test_a_copy_that_admission_changes_is_in_an_event_of_its_rule(api: Api, sync: Run) -> None:
+    home, team, other = api.namespace("home"), api.namespace("team"), api.namespace("other")
+    source = api.create(configmap(home))
+    api.create(rule("settings", home, [team, other]))
+
+    with webhook(api, patched({"op": "replace", "path": "/data/a", "value": "theirs"}), team, mutating=True):
+        ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"created": 2})
+    assert content(api.get(at(other, source))) == content(api.get(source))
+    told = [event for event in api.events() if event["reason"] == "ChangedByAdmission"]
+    assert [(event["type"], event["involvedObject"]["name"]) for event in told] == [("Warning", "settings")]
+    where = f"configmap/settings in namespace {team}"
+    assert told[0]["message"].startswith(f"{where}: the server keeps other values than were sent in data.a")
+    assert "theirs" not in told[0]["message"]
+    assert ready(api, "settings")["reason"] == "Synced"
+
+
+def test_a_roll_that_admission_undoes_fails_no_run(api: Api, roll: Run) -> None:
+    team, other = api.namespace("team"), api.namespace("other")
+    made = {}
+    for namespace in (team, other):
+        api.create(configmap(namespace))
+        made[namespace] = settle(api, api.create(workload(namespace)))
+    roll()
+    for namespace in (team, other):
+        api.patch(configmap(namespace), {"data": {"a": "changed"}})
+        settle(api, made[namespace])
+    undone = {"op": "remove", "path": "/spec/template/metadata/annotations"}
+
+    with webhook(api, patched(undone), team, mutating=True):
+        ran = roll()
+
+    assert (ran.exit_code, failed(ran)) == (0, [(team, "changed-by-admission", "warning")])
+    assert ran.summary == {"restarted": 1, "failed": 1}
