@@ -7,6 +7,8 @@ from enum import Enum
 from itertools import islice
 from typing import Any
 
+from msgspec import structs
+
 from jobs.kit.cluster import Cluster, Write, error_of
 from jobs.kit.conditions import Statement
 from jobs.kit.decoding import decode, decode_list
@@ -217,19 +219,8 @@ def _unsent(finding: Finding, error: ApiError) -> Result:
 
 def _result(finding: Finding, answer: Answer) -> Result:
     error = error_of(answer)
-    if error is None and answer.request.method == "DELETE":
-        kept = _is_kept(answer)
-        return Result(finding, Outcome.DONE, _KEPT if kept else "", cause=KEPT if kept else "")
     if error is None:
-        try:
-            altered = finding.fix.body.unlike(answer.body) if finding.fix else ()
-        except InvalidObjectError as invalid:
-            return Result(finding, Outcome.FAILED, f"the answer to the write: {invalid.message}", ExitCode.FAILED)
-        note = f"the server keeps other values than were sent in {', '.join(altered)}: admission changed them"
-        # What was to restart pods and did not is not done: nobody would try it again.
-        lost = bool(altered) and finding.fix is not None and finding.fix.action is Action.ROLL
-        outcome, code = (Outcome.FAILED, ExitCode.FAILED) if lost else (Outcome.DONE, ExitCode.DONE)
-        return Result(finding, outcome, note, code, CHANGED_BY_ADMISSION) if altered else Result(finding, outcome)
+        return _accepted(finding, answer)
     if error.is_terminating_namespace:
         return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} is terminating")
     if error.is_missing_namespace:
@@ -247,6 +238,37 @@ def _result(finding: Finding, answer: Answer) -> Result:
         others = error.status == 409 and (answer.attempts == 1 or answer.request.method == "POST")
         return Result(finding, Outcome.CONTESTED, message, ExitCode.FAILED, CONTESTED if others else "")
     return _failed(finding, message, error)
+
+
+def _accepted(finding: Finding, answer: Answer) -> Result:
+    """Return what became of a write that the server accepted, which is not always what was meant."""
+    assert finding.fix
+    if answer.request.method == "DELETE":
+        kept = _is_kept(answer)
+        return Result(finding, Outcome.DONE, _KEPT if kept else "", cause=KEPT if kept else "")
+    try:
+        altered = finding.fix.body.unlike(answer.body)
+    except InvalidObjectError as invalid:
+        return Result(finding, Outcome.FAILED, f"the answer to the write: {invalid.message}", ExitCode.FAILED)
+    finding = _as_applied(finding, finding.fix, answer)
+    if not altered:
+        return Result(finding, Outcome.DONE)
+    note = f"the server keeps other values than were sent in {', '.join(altered)}: admission changed them"
+    # What was to restart pods and did not is not done: nobody would try it again.
+    lost = finding.fix is not None and finding.fix.action is Action.ROLL
+    outcome, code = (Outcome.FAILED, ExitCode.FAILED) if lost else (Outcome.DONE, ExitCode.DONE)
+    return Result(finding, outcome, note, code, CHANGED_BY_ADMISSION)
+
+
+def _as_applied(finding: Finding, fix: Fix, answer: Answer) -> Finding:
+    """Return the finding without the word that it was created, if another run had created the object before.
+
+    https://kubernetes.io/docs/reference/using-api/server-side-apply/ : 201 is a create, 200 is none. After a lost
+    answer to a try before, the create may be the run's own.
+    """
+    if fix.action is not Action.APPLY_NEW or answer.status == 201 or answer.attempts > 1:
+        return finding
+    return structs.replace(finding, fix=structs.replace(fix, action=Action.APPLY))
 
 
 def _is_kept(answer: Answer) -> bool:

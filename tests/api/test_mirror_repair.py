@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from itertools import takewhile
+from typing import Any
 
 import pytest
 
+from jobs.kit.cluster import Cluster
 from jobs.mirrors.containerd import CERTS
 from jobs.mirrors.mirror import Mirror
 from tests.api.conftest import Ran, Run
@@ -823,3 +825,23 @@ def test_the_text_says_what_is_done_and_what_to_do(api: Api, repair: Run, mirror
     assert ran.stdout.count("  created  ") == 4
     assert "    to do: made once" in ran.stdout
     assert max(map(len, ran.stdout.splitlines())) <= 80
+
+
+def test_of_two_repairs_at_once_one_counts_what_was_made(
+    api: Api, repair: Run, mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirrors.volume(mirrors.of(mirrors.ask()))
+    others: list[Ran] = []
+    write = Cluster.write
+
+    def late(self: Cluster, *arguments: Any, **given: Any) -> Any:
+        monkeypatch.setattr(Cluster, "write", write)
+        others.append(repair())
+        return write(self, *arguments, **given)
+
+    monkeypatch.setattr(Cluster, "write", late)
+
+    ran = repair()
+
+    assert [each.summary["created"] for each in others] == [4]
+    assert (ran.exit_code, ran.summary.get("created", 0), ran.summary["serverside-applied"]) == (0, 0, 2)
