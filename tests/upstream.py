@@ -118,10 +118,11 @@ class Upstream:
     def push(self, name: str, tag: str = "1", more: int = 32, layer: bytes = b"") -> str:
         """Put a new image there, of busybox and `more` bytes that no other image has; gives its name for pods.
 
-        With `layer` it is an image of that layer.
+        With `layer` it is another image of that layer.
         """
         layer = layer or new_layer(more)
         config = json.dumps({
+            "author": f"{name}:{tag}",  # or two images of a layer would be one
             "architecture": _architecture(),
             "os": "linux",
             "config": {"Entrypoint": ["/busybox"], "Cmd": ["sleep", "600"]},
