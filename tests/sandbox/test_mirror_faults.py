@@ -23,7 +23,7 @@ def test_what_cannot_be_read_is_never_called_missing(built: Built, status: int, 
     with built.serve() as world:
         usual = _findings(world.run("--check").results)
     paths = sorted({each.path for each in built.trace if each.method == "GET"})
-    assert len(paths) == 9
+    assert len(paths) == 11
     for path in paths:
         with built.serve() as world:
             world.sandbox.inject(Fault("GET", path, status=status, times=None))
