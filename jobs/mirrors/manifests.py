@@ -275,9 +275,10 @@ class Selector(_Part, frozen=True):
 
 
 class RollingUpdate(_Part, frozen=True):
-    """Which pods of a StatefulSet are replaced."""
+    """Which pods of a StatefulSet are replaced, how many of a DaemonSet at a time."""
 
-    partition: int
+    partition: int | None = None
+    max_unavailable: str | None = None
 
 
 class UpdateStrategy(_Part, frozen=True):

@@ -314,7 +314,8 @@ class Mirror:
         """What tells each node's containerd of the mirror. It names the Service's address: nodes do not ask DNS."""
         template = self._template("node", self._node_pod(), {})
         spec = DaemonSetSpec(
-            update_strategy=UpdateStrategy(type=_ROLLING),  # how many at a time is everybody's to set
+            # One by one, a node that does not use the mirror would keep all others from a change. The files stay.
+            update_strategy=UpdateStrategy(type=_ROLLING, rolling_update=RollingUpdate(max_unavailable="100%")),
             selector=Selector(match_labels=self._selects("node")),
             template=template,
         )

@@ -48,6 +48,11 @@ BREAKING: Mapping[str, tuple[str, Object, str]] = {
         {"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}},
         "spec.updateStrategy.type",
     ),
+    "one node keeps the others from a change": (
+        "daemon_set",
+        {"spec": {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 1}}}},
+        "spec.updateStrategy.rollingUpdate.maxUnavailable",
+    ),
 }
 # What others may set: nodes reach the registry all the same.
 HARMLESS: Mapping[str, tuple[str, Object]] = {
@@ -59,7 +64,6 @@ HARMLESS: Mapping[str, tuple[str, Object]] = {
         {"spec": {"ports": [{"name": "registry", "port": 5000, "targetPort": "registry"}, {"name": "b", "port": 1}]}},
     ),
     "a finished rollout counts later": ("stateful_set", {"spec": {"minReadySeconds": 1}}),
-    "several nodes at once": ("daemon_set", {"spec": {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 5}}}}),
 }
 
 
@@ -93,6 +97,22 @@ def test_a_field_of_others_that_changes_nothing_for_nodes_is_theirs(
     assert codes(audit()) == []
     repair()
     assert actual(api, getattr(mirror, child).document())["spec"] == before
+
+
+@pytest.mark.parametrize("api", [pytest.param("real", marks=pytest.mark.cluster)], indirect=True)
+def test_a_node_that_does_not_use_the_mirror_does_not_keep_others_from_a_change(api: Api, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    mirrors.edit(mirror.daemon_set.document(), {"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}})
+
+    def all_have_it() -> bool:
+        for pod in mirrors.pods(mirror, "node"):
+            if not pod["status"].get("podIP"):  # the pod before is ready
+                mirrors.run_pod(pod, ready=False)
+        found = actual(api, mirror.daemon_set.document())
+        is_seen = found["status"]["observedGeneration"] == found["metadata"]["generation"]
+        return bool(is_seen and found["status"].get("updatedNumberScheduled") == 2)
+
+    wait_for(all_have_it, "the change on both nodes", 30)
 
 
 # pods of others behind the Service
