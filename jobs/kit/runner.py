@@ -406,7 +406,7 @@ class _Run(Generic[Settings, Seen]):
         self._fetcher.begin(new)
         self._fetcher.wait(new if seconds is None else set(new) - self.late, seconds)
         pages = self._fetcher.take()
-        for url in filter(self.job.is_probe, pages):
+        for url in sorted(filter(self.job.is_probe, pages)):
             if pages[url].error:
                 log.log.info("%s: %s: %s", self.job.name, url, pages[url].error)
         self.pages |= pages
