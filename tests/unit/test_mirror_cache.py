@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.__main__ import chores
-from jobs.mirrors.cache_files import MIB, Room
+from jobs.mirrors.cache_files import MIB, Room, blobs, matches
 from tests.apis import wait_for
 
 GIB = 1 << 30
@@ -308,6 +308,21 @@ def test_a_blob_that_rots_without_a_write_is_found_by_the_round(volume: Path, ca
         wait_for(lambda: process.state()["lastFullRound"], "the round to end")
         assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", process.state()["lastFullRound"])
     assert whole.exists()
+
+
+def test_a_blob_that_is_replaced_or_written_while_it_is_read_is_not_judged(cached: Cached) -> None:
+    """A disk that is restored, or a registry before version 3, changes files in place."""
+    path = cached.blob(b"content", stored=b"c0ntent")
+    (blob,) = blobs(path.parent.parent)
+
+    def replace(_read: int) -> None:
+        cached.blob(b"content")
+
+    def shorten(_read: int) -> None:
+        os.truncate(path, 1)
+
+    assert matches(blob, lambda _read: None, keep_cached=True) is False
+    assert [matches(blob, change, keep_cached=True) for change in (shorten, replace)] == [None, None]
 
 
 def test_of_many_new_blobs_each_is_compared(volume: Path, cached: Cached) -> None:
