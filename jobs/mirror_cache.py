@@ -29,6 +29,7 @@ import click
 from jobs.kit.log import configure, log
 from jobs.mirrors import cache_files
 from jobs.mirrors.cache_files import MIB, Blob, Room
+from jobs.mirrors.cache_uploads import Uploads
 
 NAME = "mirror-cache"
 VOLUME = "/var/lib/registry"
@@ -38,6 +39,8 @@ PORT = 5001
 HOLD_SECONDS = 120.0
 ENOUGH = 1.5  # times the least, or a volume at the threshold would come and go
 SAMPLE_SECONDS = 0.2  # 25 MB at 1 Gbit/s
+UPLOADS_SECONDS = 0.2  # a layer that takes less is found at another attempt
+_UPLOADS_SHARE = 50  # of the time goes by without a look at uploads: a volume may have many repositories
 LATE_SECONDS = 5.0
 WATCH_SECONDS = 30.0
 # containerd gives up a pull that makes no progress for 5 minutes (image_pull_progress_timeout).
@@ -52,7 +55,11 @@ LEAST_BYTES_PER_SECOND = MIB
 ROUND_SECONDS = 7 * 86400.0
 DAY_SECONDS = 86400.0
 SWEEP_SECONDS = 3600.0
-SCARCE = {"space": "too little free space", "inodes": "too few free inodes"}
+SCARCE = {
+    "space": "too little free space",
+    "inodes": "too few free inodes",
+    "layers": "a layer ended before it was whole",
+}
 _MOST_COUNTED = 10_000
 _MOST_VERIFIED = 10_000
 _MOST_CONNECTIONS = 16
@@ -66,7 +73,7 @@ class Gate:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._room: Room | None = None
-        self._sampled = self._short = float("-inf")
+        self._sampled = self._short = self._interrupted = float("-inf")
         self._shortage = ""
 
     def sample(self, room: Room) -> None:
@@ -82,11 +89,20 @@ class Gate:
         with self._lock:
             self._room, self._sampled, self._shortage = room, now, shortage
 
+    def interrupt(self) -> None:
+        """Note that a layer ended before it was whole: the next attempt may end in the same way."""
+        if time.monotonic() - self._interrupted >= HOLD_SECONDS:
+            log.warning("%s: nodes pull from the upstream for %g seconds", SCARCE["layers"], HOLD_SECONDS)
+        self._interrupted = time.monotonic()
+
     def seen(self) -> tuple[Room, str] | None:
         """Return how much room there is and what is scarce; None while the volume does not answer."""
         with self._lock:
             late = time.monotonic() - self._sampled > LATE_SECONDS
-            return (self._room, self._shortage) if self._room and not late else None
+            if not self._room or late:
+                return None
+            interrupted = time.monotonic() - self._interrupted < HOLD_SECONDS
+            return self._room, self._shortage or ("layers" if interrupted else "")
 
 
 def _figures(room: Room) -> str:
@@ -133,6 +149,15 @@ class Cache:
             with contextlib.suppress(OSError):
                 self._gate.sample(cache_files.room(self._volume))
             time.sleep(SAMPLE_SECONDS)
+
+    def follow_uploads(self) -> NoReturn:
+        """Look which layers end before they are whole."""
+        uploads = Uploads(self._root, UPLOAD_SECONDS)
+        while True:
+            began = time.monotonic()
+            if uploads.interrupted():
+                self._gate.interrupt()
+            time.sleep(max(UPLOADS_SECONDS, _UPLOADS_SHARE * (time.monotonic() - began)))
 
     def watch(self) -> NoReturn:
         """Remove what stopped, what the registry cannot read, and what changed and is no longer whole."""
@@ -301,7 +326,7 @@ def serve(cache: Cache, port: int) -> NoReturn:
     """Guard the volume and answer until a signal comes."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _exit)
-    for work in (cache.follow_room, cache.watch, cache.verify_all):
+    for work in (cache.follow_room, cache.follow_uploads, cache.watch, cache.verify_all):
         threading.Thread(target=_for_ever, args=(work,), daemon=True).start()
     with _listening(cache, port) as server:
         log.info("port %s", server.server_address[1])
@@ -371,10 +396,10 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, value: str) -
 def command(upstream: str, ttl: float, volume: Path, port: int) -> None:
     """Guard the volume of a mirror's registry: what runs next to it in its pod.
 
-    Answers GET /ready with 503 while the volume has too little free space or inodes for layers, so that nodes pull
-    from the upstream. Removes blobs that do not match their digests, uploads that stopped, links without a digest,
-    blobs that are older than the ttl, and a scheduler's state that the registry cannot start with. GET / returns
-    figures as JSON for mirror-audit. Runs until SIGTERM.
+    Answers GET /ready with 503 while the volume has too little free space or inodes for layers, and for 2 minutes after
+    a layer ended before it was whole, so that nodes pull from the upstream. Removes blobs that do not match their
+    digests, uploads that stopped, links without a digest, blobs that are older than the ttl, and a scheduler's state
+    that the registry cannot start with. GET / returns figures as JSON for mirror-audit. Runs until SIGTERM.
 
     \b
     Example:

@@ -180,7 +180,10 @@ def _of_cache(mirror: Mirror, state: CacheState | None, seen: Seen) -> list[Find
         return [could_not_look(mirror.stateful_set.key, reason, subjects, ExitCode.DONE)]
     found = []
     # Figures that move by themselves would have each run write the status.
-    if state.shortage:
+    if state.shortage == "layers":
+        reason = "sent a layer in the last minutes that ended before it was whole"
+        found.append(finding("layers-interrupted", mirror.stateful_set.key, reason, mirror.asked))
+    elif state.shortage:
         least = f"at least {state.least_free_bytes >> 20} MiB must be free"
         reason = f"has too few free inodes; {least}" if state.shortage == "inodes" else f"has too little space; {least}"
         found.append(finding("volume-filling", mirror.claim.key, reason, mirror.asked))

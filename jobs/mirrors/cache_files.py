@@ -93,9 +93,14 @@ class Blob(NamedTuple):
     modified: float
 
 
+def blob_path(root: Path, digest: str) -> Path:
+    """Return where a blob is stored."""
+    return _blobs(root) / digest[:2] / digest / "data"
+
+
 def prefixes(root: Path) -> list[Path]:
     """Return the folders that blobs are in, at most 256, in order."""
-    found = _folders(_registry(root) / "blobs" / "sha256")
+    found = _folders(_blobs(root))
     return sorted(Path(each.path) for each in found if _PREFIX.fullmatch(each.name))
 
 
@@ -178,12 +183,16 @@ def expired(root: Path, before: float, named: Set[bytes]) -> Iterator[Blob]:
 # what else breaks pulls or takes room
 
 
+def uploads(root: Path) -> Iterator[Path]:
+    """Yield the folders of uploads that are under way, or that were left."""
+    for folder in _below_repositories(root, "_uploads"):
+        for each in _folders(folder):
+            yield Path(each.path)
+
+
 def stopped_uploads(root: Path, before: float) -> Iterator[Path]:
     """Yield the folders of uploads of which nothing was written since then."""
-    for uploads in _below_repositories(root, "_uploads"):
-        for each in _folders(uploads):
-            if _newest(Path(each.path)) < before:
-                yield Path(each.path)
+    return (each for each in uploads(root) if _newest(each) < before)
 
 
 def remove_upload(upload: Path) -> None:
@@ -276,6 +285,10 @@ def _is_time(found: dict[str, Any]) -> bool:
 
 def _registry(root: Path) -> Path:
     return root / "docker" / "registry" / "v2"
+
+
+def _blobs(root: Path) -> Path:
+    return _registry(root) / "blobs" / "sha256"
 
 
 def _below_repositories(root: Path, name: str) -> Iterator[Path]:

@@ -67,6 +67,12 @@ CODES: Mapping[str, Code] = {
         "no ready pod stands behind the mirror's Service",
         "see why its pod is not ready; see that the Service's selector is as it was made",
     ),
+    "layers-interrupted": Code(
+        _ERROR,
+        "a layer ended before it was whole: the upstream or the node ended the connection, or the volume is full; "
+        "nodes pull from the upstream for 2 minutes, or with fallback None try again",
+        "see whether the upstream, or a proxy before it, ends connections; the finding goes by itself",
+    ),
     "foreign-endpoints": Code(
         _ERROR,
         "pods that are not the registry's are behind the mirror's Service, and get some of the nodes' requests",

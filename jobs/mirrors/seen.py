@@ -73,10 +73,10 @@ class StorageClass(Struct, frozen=True, rename="camel"):
 
 
 class CacheState(Struct, frozen=True, rename="camel"):
-    """What mirror-cache answers, as far as an audit looks at it. `shortage` is "", "space", "inodes" or "answer"."""
+    """What mirror-cache answers, as far as an audit looks at it; `shortage` is why nodes pass over the registry."""
 
     least_free_bytes: Annotated[int, Meta(ge=0, le=1 << 60)]
-    shortage: Literal["", "space", "inodes", "answer"]
+    shortage: Literal["", "space", "inodes", "layers", "answer"]
     used: bool
     corrupt_blobs: Annotated[int, Meta(ge=0, le=1_000_000)]
 

@@ -670,6 +670,11 @@ def test_the_service_proxy_takes_a_right_that_the_job_does_not_have(api: Api, au
 CACHES: dict[str, tuple[Object, str, str]] = {
     "space": ({"shortage": "space"}, "volume-filling", "has too little space; at least 2048 MiB must be free"),
     "inodes": ({"shortage": "inodes"}, "volume-filling", "has too few free inodes; at least 2048 MiB must be free"),
+    "layers": (
+        {"shortage": "layers"},
+        "layers-interrupted",
+        "sent a layer in the last minutes that ended before it was whole",
+    ),
     "corrupt": (
         {"corruptBlobs": 2},
         "cache-corrupt",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.apis import Api, wait_for
+from tests.control_plane import ROOT
 from tests.mirrors import NAMESPACE
 from tests.namespaces import ADDRESS
 from tests.node.hands import Hands, Jobs
 from tests.node.mirrored import Mirrored, rolled_out
 from tests.one_node import Node
+from tests.processes import Processes, dying_with_parent
 from tests.upstream import Upstream, new_layer
 from tests.upstream import upstream as running
 
@@ -156,6 +159,26 @@ def test_a_blob_that_is_corrupt_is_removed_and_fetched_again(
     lab.runs("again")
     ready = lab.audit()
     assert (ready["status"], ready["reason"]) == ("False", "CacheCorrupt")
+
+
+def test_an_upstream_that_ends_each_connection_early_breaks_one_pull_at_most(
+    node: Node, mirrored: Start, upstream: Upstream, tmp_path: Path, figure: Figure
+) -> None:
+    """The registry cannot go on in the middle of a layer, containerd can: from the upstream the pull succeeds."""
+    port = 7999
+    image = upstream.push("app", more=40 * MIB).replace(upstream.host, f"{ADDRESS}:{port}")
+    behind = upstream.host.partition(":")[2]
+    cutter = Processes(tmp_path, (*node.enter, *dying_with_parent()))
+    cutter(sys.executable, str(ROOT / "tests/node/cutter.py"), ADDRESS, str(port), behind, str(16 * MIB))
+    try:
+        lab = mirrored(upstreamUrl=f"{ADDRESS}:{port}")
+        began = time.monotonic()
+        lab.pod("app", image)
+        lab.runs("app", 120)
+        figure(f"an upstream that ends each connection after 16 of 40 MiB: runs after {time.monotonic() - began:.0f} s")
+        assert lab.audit()["reason"] == "LayersInterrupted"
+    finally:
+        cutter.end()
 
 
 def test_a_registry_starts_though_its_files_are_broken(

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from click.testing import CliRunner, Result
 
 from jobs.__main__ import chores
 from jobs.mirrors.cache_files import MIB, Room, blobs, matches
+from jobs.mirrors.cache_uploads import Uploads
 from tests.apis import wait_for
 
 GIB = 1 << 30
@@ -70,6 +72,11 @@ class Running:
     def _port(self) -> int:
         found = re.search(r"^port (\d+)$", self._log.read_text(), re.M)
         return int(found[1]) if found else 0
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
 
     def get(self, path: str) -> tuple[int, str]:
         """GET a path."""
@@ -382,6 +389,68 @@ def test_a_blob_that_the_registry_cannot_read_is_removed(volume: Path, cached: C
     with running(volume) as process:
         process.waits_for(unreadable)
         wait_for(lambda: process.state()["corruptBlobs"] == 1, "it to be counted")
+
+
+# uploads
+
+
+def test_a_layer_that_ends_before_it_is_whole_makes_the_registry_unready_for_a_while(
+    volume: Path, cached: Cached
+) -> None:
+    """What a registry does of an upload that failed: it deletes the file, then the folder."""
+    with running(volume, HOLD_SECONDS=1) as process:
+        wait_for(process.ready, "it to be ready")
+        upload = cached.upload("library/app", 0)
+        wait_for(lambda: "library/app" in open_files(process), "the upload to be followed")
+        (upload / "data").unlink()
+        shutil.rmtree(upload)
+        wait_for(lambda: not process.ready(), "it to be unready")
+        assert process.get("/ready")[1].startswith("a layer ended before it was whole: ")
+        assert process.state()["shortage"] == "layers"
+        wait_for(process.ready, "it to be ready again")
+        assert process.said() == [
+            "warning: a layer ended before it was whole: nodes pull from the upstream for 1 seconds"
+        ]
+
+
+def open_files(process: Running) -> str:
+    """The files that it has open."""
+    return " ".join(str(each.readlink()) for each in Path(f"/proc/{process.pid}/fd").iterdir() if each.is_symlink())
+
+
+def test_what_becomes_of_uploads(cached: Cached) -> None:
+    def end(name: str, *, age: float = 0, content: bytes = b"content", blob: bytes = b"", rename: bool = False) -> bool:
+        """Have an upload end."""
+        uploads = Uploads(cached.root, 600)
+        upload = cached.upload(name, 0)
+        (upload / "data").write_bytes(content)
+        os.utime(upload / "data", (time.time() - age, time.time() - age))
+        assert not uploads.interrupted(), "it is under way"
+        if blob:
+            cached.blob(blob)
+        if rename:
+            (upload / "data").rename(cached.root / "moved")
+        shutil.rmtree(upload)
+        interrupted = uploads.interrupted()
+        assert not uploads.interrupted(), "it is told once"
+        return interrupted
+
+    assert end("failed")
+    assert end("deep/er/failed", content=b"part of a blob", blob=b"part of a blob and more")
+    assert not end("stored", rename=True)
+    assert not end("stored-by-another-repository", content=b"same", blob=b"same")
+    assert not end("refused-by-the-upstream", content=b"")
+    assert not end("left-by-a-registry-that-ended", age=601)
+
+
+def test_of_very_many_uploads_some_are_followed(cached: Cached) -> None:
+    uploads = Uploads(cached.root, 600)
+    made = [cached.upload("library/app", 0) for _ in range(100)]
+    assert not uploads.interrupted()
+    for upload in made:
+        shutil.rmtree(upload)
+    assert uploads.interrupted()
+    assert len(list(Path("/proc/self/fd").iterdir())) < 64
 
 
 # what else is on the volume
