@@ -466,7 +466,7 @@ def test_a_lasting_error_is_told_once(api: Api, sync: Run) -> None:
     api.create(configmap(home))
     api.create(rule("settings", home, f"*-{api.token}"))
     assert "exceeded quota" in sync().stdout
-    assert ready(api, "settings")["reason"] == "Failed"
+    assert ready(api, "settings")["reason"] == "QuotaExceeded"
     api.mark()
 
     ran = sync()
