@@ -214,6 +214,8 @@ def _unsent(finding: Finding, error: ApiError) -> Result:
     """Return what became of a write for which something had to be read first, and could not."""
     if isinstance(error, InvalidObjectError):
         return Result(finding, Outcome.SKIPPED, f"{error.why}: the next run looks again")
+    if error.status == 409:
+        return Result(finding, Outcome.CONTESTED, error.message, ExitCode.FAILED, CONTESTED)
     return Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause)
 
 

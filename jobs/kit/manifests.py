@@ -12,7 +12,7 @@ from msgspec import Raw, Struct, structs
 
 from jobs.kit.decoding import decode
 from jobs.kit.diff import HIDDEN, changes
-from jobs.kit.errors import InvalidObjectError
+from jobs.kit.errors import ApiError, InvalidObjectError
 from jobs.kit.model import Action, Fix, ObjectKey
 from jobs.kit.objects import SECRETS, Content, DataObject, Digested, Kept, Object, Resource, same_content
 
@@ -113,13 +113,14 @@ class Replacement(Struct, frozen=True, gc=False):
         """Return the replacement with what was `read`.
 
         Raises:
-            InvalidObjectError: the source or the object itself is not as it was.
+            InvalidObjectError: the source is not as it was.
+            ApiError: the object itself is not, with the status of a server that finds that out.
         """
         manifest, actual = self.manifest.completed(read), self.actual
         if not actual.header.is_whole:
             actual = Kept(None).decoded(read[manifest.key], full=False)
         if actual.version != self.actual.version:
-            raise InvalidObjectError(f"{manifest.key} changed meanwhile")
+            raise ApiError(409, f"{manifest.key} changed meanwhile")
         return Replacement(manifest, actual)
 
     def encode(self) -> bytes:

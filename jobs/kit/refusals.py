@@ -23,6 +23,8 @@ _LASTING = {
     QUOTA_EXCEEDED: re.compile(r".*?(exceeded quota|status unknown for quota): [^,]+"),
     WEBHOOK_FAILED: re.compile(r'[^"]*"[^"]*"'),
 }
+# Who notices depends on when the other writes: the API server, or the run itself.
+_CONTESTED = "not as it should be: somebody else changes it before each write of the run"
 _OF_ADMISSION = frozenset({DENIED, WEBHOOK_FAILED, CHANGED_BY_ADMISSION})
 
 
@@ -51,6 +53,8 @@ def kind_of(result: Result) -> str:
 
 def lasting_message(result: Result) -> str:
     """Return why a result is as it is, without what would have a status change with each run."""
+    if result.cause == CONTESTED:
+        return _CONTESTED
     text = result.message or result.finding.reason
     found = _LASTING[result.cause].match(text) if result.cause in _LASTING else None
     return found[0] if found else text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,8 @@ from tests.api.conftest import Ran, Run
 from tests.api.test_fetch_rates import condition, configmap_of
 from tests.api.test_safety import ready
 from tests.apis import Api, Object, wait_for
-from tests.rates import RatesServer, ago
+from tests.rates import RATES, RatesServer, ago
+from tests.rivals import rival
 from tests.worlds import at, configmap, content, exchange_rate, rule, secret
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
@@ -359,3 +362,67 @@ def test_a_full_quota_fails_no_run_of_fetch_rates(api: Api, fetch: Run, team: st
 
     assert (ran.exit_code, ran.summary) == (0, {"failed": 1})
     assert condition(api, rate)["reason"] == "QuotaExceeded"
+
+
+# copies that a tenant changes all the time
+
+
+def annotates(tenant: Tenant, copy: Object) -> Callable[[], None]:
+    """What gives a copy another version, and leaves alone what the job wrote."""
+    numbers = count()
+    return lambda: tenant.patch(copy, metadata={"annotations": {"tests/beat": str(next(numbers))}})
+
+
+def test_a_copy_that_a_tenant_changes_all_the_time_is_reported(
+    api: Api, installed: Path, sync: Run, home: str, team: str, tenant: Tenant
+) -> None:
+    other = api.namespace("other")
+    source = api.create(configmap(home))
+    api.create(rule("settings", home, [team, other]))
+    sync()
+    api.patch(source, {"data": {"a": "new"}})
+
+    with rival(api, installed, annotates(tenant, at(team, source))) as contested:
+        ran = sync(kubeconfig=contested)
+        told = ready(api, "settings")
+        api.mark()
+        again = sync(kubeconfig=contested)
+        assert [each for each in api.writes() if each.path.endswith("/status")] == []
+
+    for each in (ran, again):
+        assert (each.exit_code, only_failed(each)) == (0, ("contested", "warning"))
+    assert (told["status"], told["reason"]) == ("False", "Contested")
+    assert told["message"].startswith(f"configmap/settings in namespace {team}: not as it should be")
+    assert content(api.get(at(other, source))) == content(api.get(source))
+    assert sync().summary == {"configured": 1, "unchanged": 1}
+    assert ready(api, "settings")["reason"] == "Synced"
+
+
+def test_a_rate_that_a_tenant_changes_all_the_time_is_reported(
+    api: Api, fetch: Run, rates: RatesServer, team: str, tenant: Tenant
+) -> None:
+    rate = api.create(exchange_rate(team))
+    rates.publish(day=ago(1))
+    fetch()
+    before = (api.get(rate) or {})["status"]["date"]
+    rates.publish(rates={**RATES, "USD": "1.14"})
+    account = api.service_account_kubeconfig("kube-chores", "fetch-rates")
+
+    with rival(api, account, annotates(tenant, configmap_of(rate))) as contested:
+        ran = fetch(kubeconfig=contested)
+        told, held = condition(api, rate), (api.get(rate) or {})["status"]["date"]
+        api.mark()
+        again = fetch(kubeconfig=contested)
+        assert [each for each in api.writes() if each.path.endswith("/status")] == []
+
+    for each in (ran, again):
+        assert (each.exit_code, only_failed(each)) == (0, ("contested", "warning"))
+    assert (told["status"], told["reason"], held) == ("False", "Contested", before)
+    assert fetch().summary == {"configured": 1}
+    assert condition(api, rate)["status"] == "True"
+
+
+def only_failed(ran: Ran) -> tuple[str, str]:
+    """Code and severity of the only failed write of a run."""
+    (found,) = [each for each in ran.results if each["outcome"] == "failed"]
+    return found["code"], found["severity"]

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from jobs.kit.diff import changes
-from jobs.kit.errors import InvalidObjectError
+from jobs.kit.errors import ApiError
 from jobs.kit.manifests import Manifest, Replacement
 from jobs.kit.model import Change, ObjectKey
 from jobs.kit.objects import SECRETS, Content, DataObject, Header, Kept, Object, Ownership, field_set
@@ -149,5 +149,5 @@ def test_a_replacement_is_of_the_version_that_was_compared() -> None:
     completed = Replacement(manifest, Object("n", "x", "u 7", header)).completed(read)
 
     assert json.loads(completed.encode())["metadata"]["labels"] == {"theirs": "1"}
-    with pytest.raises(InvalidObjectError, match="changed meanwhile"):
+    with pytest.raises(ApiError, match="changed meanwhile"):
         Replacement(manifest, Object("n", "x", "u 6", header)).completed(read)
