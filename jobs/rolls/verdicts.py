@@ -136,11 +136,10 @@ def _judge(
     what = f"{', '.join(map(str, changed))} changed"
     if workload.hold:
         return _finding("held", key, f"{what}, but {workload.hold}")
-    way_out = f" ({_way_out(workload)})" if workload.is_blocked and workload.in_the_way else ""
     if why := _too_soon(workload, {each: readable[each] for each in changed}, before, settings, now):
-        return _finding("held", key, f"{what}, but {why}{way_out}")
+        return _finding("held", key, f"{what}, but {why}{_in_brackets(_way_out(workload))}")
     if workload.is_blocked:
-        what = f"{what}, and pods are not available{way_out}"
+        what = f"{what}, and pods are not available{_in_brackets(_deletion(workload))}"
     early = before.early + 1 if workload.is_blocked else 0
     return _rolled(workload, what, before, baseline.of(workload.uid, actual, key_id, now, early))
 
@@ -155,8 +154,32 @@ def _stuck(workload: Workload, before: Baseline, settings: Settings, now: dateti
 
 
 def _way_out(workload: Workload) -> str:
+    """Return what to do about a pod of a StatefulSet that is not replaced, if there may be one.
+
+    No pod is named that may be of the newest template: it may only be slow to start.
+    """
+    if not workload.newest_revision:
+        return _deletion(workload)
+    if not (workload.is_blocked and workload.in_the_way and workload.is_outdated):
+        return ""
+    name, namespace = workload.key.name, workload.key.namespace
+    older = f"statefulset.kubernetes.io/pod-name,controller-revision-hash!={workload.newest_revision}"
+    return (
+        f"if pod {name}-N is of an older template and does not become ready, no roll replaces it: "
+        f"delete it, see kubectl get pods -n {namespace} -l {older}"
+    )
+
+
+def _deletion(workload: Workload) -> str:
+    """Return the pod to delete for a template that is newer than that of all pods, if there is one."""
+    if not (workload.is_blocked and workload.in_the_way):
+        return ""
     pod, namespace = workload.in_the_way, workload.key.namespace
     return f"if pod {pod} does not become ready, no roll replaces it: run kubectl delete pod {pod} -n {namespace}"
+
+
+def _in_brackets(text: str) -> str:
+    return f" ({text})" if text else ""
 
 
 def _adopted(workload: Workload, before: Baseline | None, after: Baseline) -> Finding:

@@ -28,8 +28,9 @@ class Workload(Struct, frozen=True):
     """A workload that opted in. `mark` is that of its pod template.
 
     `hold` is why it cannot be rolled at all just now. `progress` is how far a rollout is; `is_blocked`: it may never
-    end, or no pod is available. `in_the_way` is the pod of a StatefulSet that its controller does not replace;
-    `is_outdated`: that pod is of an older template.
+    end, or no pod is available. `in_the_way` is the pod of a StatefulSet that its controller does not replace once the
+    template changes; `is_outdated`: such a pod is of an older template. `newest_revision` is that of the newest
+    template, empty if no pod is of it.
     """
 
     key: ObjectKey
@@ -43,6 +44,7 @@ class Workload(Struct, frozen=True):
     is_blocked: bool
     in_the_way: str
     is_outdated: bool
+    newest_revision: str
     terminating: bool
 
     def run(self, command: str, *arguments: str) -> str:
@@ -146,6 +148,7 @@ def workload(key: ObjectKey, body: bytes) -> Workload:
         _BLOCKED[key.kind](document.spec, status, progress),
         _in_the_way(key.name, document.spec, status) if key.kind == STATEFUL_SETS.kind else "",
         _is_outdated(document.spec, status),
+        status.update_revision if status.updated_replicas else "",
         metadata.deletion_timestamp is not None,
     )
 
@@ -254,19 +257,24 @@ def _in_the_way(name: str, spec: _Spec, status: _Status) -> str:
     """Return the pod that is not available and that no newer template replaces, or nothing.
 
     It is the last that was made, or the last that was updated: pods are made upwards and updated downwards. The status
-    does not name it if several of one template are there.
+    does not name it if several of one template are there, nor once a pod between the templates was recreated.
     https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#forced-rollback
     """
     wanted = _replicas(spec)
     if spec.pod_management_policy == "Parallel" or status.available_replicas >= wanted or not status.replicas:
         return ""
     place = status.current_replicas if status.replicas >= wanted > 1 else status.replicas - 1
-    if place >= wanted:
+    if place >= wanted or (status.updated_replicas and _between(status) > 0):
         return f"{name}-N"
     return f"{name}-{(spec.ordinals.start if spec.ordinals else 0) + place}"
 
 
 def _is_outdated(spec: _Spec, status: _Status) -> bool:
     """Whether there are pods of a template between the current and the newest, or the first ones did not start."""
-    between = status.replicas - status.current_replicas - status.updated_replicas
-    return between > 0 or (status.updated_replicas == 0 and (status.replicas < _replicas(spec) or _replicas(spec) == 1))
+    did_not_start = status.replicas < _replicas(spec) or _replicas(spec) == 1
+    return _between(status) > 0 or (status.updated_replicas == 0 and did_not_start)
+
+
+def _between(status: _Status) -> int:
+    """Return how many pods of a StatefulSet are of a template between the current and the newest."""
+    return status.replicas - status.current_replicas - status.updated_replicas

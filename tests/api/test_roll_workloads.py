@@ -482,6 +482,76 @@ def test_a_pod_that_a_stateful_set_does_not_replace_is_named_until_it_is_gone(ap
     assert roll("--settle", "3600").summary == {"unchanged": 1}, "its controller may be at it"
 
 
+def pods(api: Api, made: Object, counts: tuple[int, int, int]) -> None:
+    """Wait until so many of 3 pods are of the current template, of the newest and available, or write that status."""
+    names = ("currentReplicas", "updatedReplicas", "availableReplicas")
+    if api.kind == "sandbox":
+        set_status(api, made, {"replicas": 3, **dict(zip(names, counts, strict=True)), **REVISIONS})
+
+    def are_so() -> bool:
+        found = api.get(made)
+        assert found
+        status = found["status"]
+        seen = status["observedGeneration"] == found["metadata"]["generation"] and status["replicas"] == 3
+        return bool(seen and tuple(status.get(name, 0) for name in names) == counts)
+
+    wait_for(are_so, f"the pods to be {counts}")
+
+
+def start(api: Api, space: str, name: str) -> None:
+    """Have a pod ready, as a kubelet does; the embedded cluster has no pods."""
+    if api.kind == "sandbox":
+        return
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": space}}
+    wait_for(lambda: api.get(pod) is not None, f"pod {name}")
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    headers = {"Content-Type": "application/merge-patch+json"}
+    api.call("PATCH", f"{api.path(pod)}/status", {"status": status}, headers=headers)
+
+
+def test_a_pod_that_may_be_of_the_newest_template_is_not_named(api: Api, roll: Run) -> None:
+    """The last but one pod of a bad roll does not start; it is deleted, and starts with the fix."""
+    space = api.namespace("shop")
+    source = api.create(configmap(space))
+    made = api.create(workload(space, kind="StatefulSet"))
+    adopted(api, roll, made)
+    api.patch(made, {"spec": {"replicas": 3}})
+    settle(api, made)
+    for number in range(3):
+        start(api, space, f"web-{number}")
+    if api.kind == "real":
+        pods(api, made, (3, 3, 3))
+    changed(api, source, a="bad")
+    assert roll().summary == {"restarted": 1}
+    pods(api, made, (2, 1, 2))
+    changed(api, source, a="worse")
+    assert "kubectl delete" not in held(api, roll, made, "--settle", "3600")
+    changed(api, source, a="bad")
+    start(api, space, "web-2")
+    pods(api, made, (1, 2, 2))
+    changed(api, source, a="good")
+    assert roll().summary == {"restarted": 1}
+    pods(api, made, (1, 0, 2))
+    assert reason(roll(), "blocked").endswith(f"run kubectl delete pod web-1 -n {space}")
+
+    if api.kind == "real":
+        api.delete({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-1", "namespace": space}})
+    pods(api, made, (1, 1, 2))
+    found = api.get(made)
+    assert found
+    older = f"statefulset.kubernetes.io/pod-name,controller-revision-hash!={found['status']['updateRevision']}"
+
+    why = reason(roll(), "blocked")
+
+    assert why.endswith(f"no roll replaces it: delete it, see kubectl get pods -n {space} -l {older}")
+    assert "if pod web-N is of an older template and does not become ready" in why
+    if api.kind == "real":
+        names = [each["metadata"]["name"] for each in api.items("v1", "Pod", space, labelSelector=older)]
+        assert names == ["web-0", "web-2"]
+    changed(api, source, a="better")
+    assert "kubectl delete" not in held(api, roll, made, "--settle", "3600")
+
+
 @pytest.mark.parametrize("missing", ["object", "key"])
 def test_a_workload_that_would_not_start_is_held(api: Api, roll: Run, missing: str) -> None:
     space = api.namespace("shop")

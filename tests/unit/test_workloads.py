@@ -99,7 +99,8 @@ def test_a_rollout_is_blocked_by_pods_that_are_not_available(
     [
         (THREE, {"currentReplicas": 2, "updatedReplicas": 1, "availableReplicas": 2}, "web-2", False),
         (THREE, {"currentReplicas": 2, "updatedReplicas": 0, "availableReplicas": 2}, "web-2", True),
-        (THREE, {"currentReplicas": 1, "updatedReplicas": 1, "availableReplicas": 2}, "web-1", True),
+        (THREE, {"currentReplicas": 1, "updatedReplicas": 1, "availableReplicas": 2}, "web-N", True),
+        (THREE, {"currentReplicas": 1, "updatedReplicas": 0, "availableReplicas": 2}, "web-1", True),
         (THREE, {"currentReplicas": 3, "updatedReplicas": 0, "availableReplicas": 2}, "web-N", False),
         (THREE, {"currentReplicas": 2, "updatedReplicas": 1, "availableReplicas": 3}, "", False),
         (THREE, {"replicas": 2, "currentReplicas": 2, "availableReplicas": 1}, "web-1", True),
