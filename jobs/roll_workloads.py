@@ -76,7 +76,8 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
         if key.namespace in spaces.terminating
     ]
     no_key = None if settings.key_secret else unnamed()
-    found_so_far = (*failures, *first_of_each_namespace(mistakes), *going)
+    shown = mistakes if settings.verbose else first_of_each_namespace(mistakes)
+    found_so_far = (*failures, *shown, *going)
     return Seen(opted_in, found_so_far, settings.key_secret, settings.new_key, no_key)
 
 

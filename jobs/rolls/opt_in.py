@@ -15,7 +15,7 @@ from jobs.rolls.workloads import KINDS, kubectl
 
 JOBS = (Resource("batch/v1", "CronJob", "cronjobs"), Resource("batch/v1", "Job", "jobs"))
 _LONGEST_ANSWER = 40
-_MOST_MISTAKES = 3  # of a namespace: tenants may make as many as they like
+_MOST_MISTAKES = 3  # of a code and namespace: tenants may make as many as they like
 _WORKLOADS = {resource.kind for resource in KINDS}
 
 
@@ -100,16 +100,16 @@ def _useless_on_job(key: ObjectKey) -> Finding:
 
 
 def first_of_each_namespace(mistakes: Iterable[Finding]) -> Sequence[Finding]:
-    """Return the first mistakes of each namespace; the last of them has the number of the others."""
-    found: dict[str, list[Finding]] = {}
+    """Return the first mistakes of each code in each namespace; the last of them has the number of the others."""
+    found: dict[tuple[str, str], list[Finding]] = {}
     for each in sorted(mistakes, key=lambda each: each.object):
-        found.setdefault(each.object.namespace, []).append(each)
-    return [each for of_one in found.values() for each in _first(of_one)]
+        found.setdefault((each.code, each.object.namespace), []).append(each)
+    return [each for alike in found.values() for each in _first(alike)]
 
 
 def _first(mistakes: Sequence[Finding]) -> Sequence[Finding]:
     if len(mistakes) <= _MOST_MISTAKES:
         return mistakes
     *first, last = mistakes[:_MOST_MISTAKES]
-    more = f"{last.reason} ({len(mistakes) - _MOST_MISTAKES} more in namespace {last.object.namespace})"
+    more = f"{last.reason} ({len(mistakes) - _MOST_MISTAKES} more in namespace {last.object.namespace}, see -v)"
     return [*first, structs.replace(last, reason=more)]

@@ -1078,7 +1078,27 @@ def test_mistakes_of_a_namespace_leave_those_of_others_visible(api: Api, roll: R
 
     assert ran.summary == {"invalid": 4}
     assert {each["object"]["namespace"] for each in ran.results} == set(spaces)
-    assert ran.results[-1]["reason"].endswith(f'write "true", or "false" (57 more in namespace {spaces[0]})')
+    assert ran.results[-1]["reason"].endswith(f'write "true", or "false" (57 more in namespace {spaces[0]}, see -v)')
+
+
+def test_annotations_without_effect_leave_invalid_ones_of_their_namespace_visible(api: Api, roll: Run) -> None:
+    space = api.namespace("shop")
+    asks: Object = {"annotations": {OPT_IN: "true"}}
+    for number in range(4):
+        api.create(cron_job(space, f"cron-job-{number}", **asks))
+        api.create(job(space, f"job-{number}", **asks))
+        api.create(workload(space, f"web-{number}", asks="yes"))
+
+    ran = roll()
+
+    assert (ran.exit_code, ran.summary) == (0, {"invalid": 3, "no-effect": 3})
+    invalid = [each for each in ran.results if each["code"] == "invalid"]
+    assert [each["object"]["name"] for each in invalid] == ["web-0", "web-1", "web-2"]
+    more = [each["reason"].partition(" (")[2] for each in ran.results if " more in namespace" in each["reason"]]
+    assert sorted(more) == [f"{number} more in namespace {space}, see -v)" for number in (1, 5)]
+    every = roll("-v")
+    assert every.summary == {"invalid": 4, "no-effect": 8}
+    assert not [each for each in every.results if " more in namespace" in each["reason"]]
 
 
 def test_one_namespace_alone(api: Api, roll: Run) -> None:
