@@ -78,7 +78,8 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
     no_key = None if settings.key_secret else unnamed()
     shown = mistakes if settings.verbose else first_of_each_namespace(mistakes)
     found_so_far = (*failures, *shown, *going)
-    return Seen(opted_in, found_so_far, settings.key_secret, settings.new_key, no_key)
+    namespaces = tuple(sorted(spaces.opted_in - spaces.terminating))
+    return Seen(opted_in, found_so_far, settings.key_secret, settings.new_key, no_key, namespaces=namespaces)
 
 
 class _Namespaces(NamedTuple):
@@ -101,7 +102,7 @@ def _namespaces(cluster: Cluster, only: str) -> tuple[_Namespaces, list[Finding]
     for key, (answer, active) in found.items():
         if answer is not None and active and only in ("", key.name) and (mistake := unclear(key, answer)):
             failures.append(mistake)
-    opted_in = frozenset(key.name for key, (answer, _) in found.items() if answer == "true")
+    opted_in = frozenset(key.name for key, (answer, _) in found.items() if answer == "true" and only in ("", key.name))
     terminating = frozenset(key.name for key, (_, active) in found.items() if not active)
     return _Namespaces(opted_in, terminating), failures
 
@@ -157,16 +158,24 @@ def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
     findings, spares = within_budget(findings, settings.max_rolls)
     if settings.verbose:
         findings += [Finding("unchanged", Severity.INFO, key, "runs with its config as it is") for key in right]
-    where = f"namespace {settings.namespace}" if settings.namespace else "any namespace"
     return Plan(
         tuple(sorted(findings, key=lambda each: (each.object, each.code))),
         len(right),
         tuple(sorted(needs)),
         {"workloads": len(seen.opted_in), "sources": len(seen.sources)},
-        "" if seen.opted_in or seen.failures else f"no workload in {where} has the annotation {OPT_IN}",
+        "" if seen.opted_in or seen.failures else _nothing(seen.namespaces, settings.namespace),
         first=_first(seen),
         spares=tuple(spares),
     )
+
+
+def _nothing(namespaces: Sequence[str], only: str) -> str:
+    """Return why there is no workload to look at."""
+    if not namespaces:
+        return f"no workload in {f'namespace {only}' if only else 'any namespace'} has the annotation {OPT_IN}"
+    count = len(namespaces)
+    who = f"namespace {namespaces[0]} has" if count == 1 else f"{count} namespaces have"
+    return f"{who} the annotation {OPT_IN}, but no Deployment, StatefulSet or DaemonSet that follows its config"
 
 
 def _first(seen: Seen) -> tuple[Finding, ...]:

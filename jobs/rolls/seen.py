@@ -46,6 +46,7 @@ class Seen:
     `opted_in` are the workloads that ask for it, in active namespaces; what was read of them is in `workloads`, what
     they use in `sources`. None is one that is not there. `key` is the key of the fingerprints of Secrets, or why there
     is none; None until it is read from `key_secret`, which is before any Secret. `new_key` is the one to write there.
+    `namespaces` are the active ones that opted in.
     """
 
     opted_in: tuple[ObjectKey, ...]
@@ -55,6 +56,7 @@ class Seen:
     key: Key | ApiError | None = None
     workloads: Mapping[ObjectKey, Workload | ApiError | None] = field(default_factory=dict)
     sources: Mapping[ObjectKey, Source | ApiError | None] = field(default_factory=dict)
+    namespaces: tuple[str, ...] = ()
 
     def looked_up(self, documents: Mapping[Need, Document], _pages: Mapping[str, Page]) -> Seen:
         """Return the same, knowing these `documents` too.

@@ -987,6 +987,23 @@ def test_a_namespace_opts_in_for_its_workloads_but_those_that_opt_out(api: Api, 
     assert roll().summary == {"invalid": 1}
 
 
+def test_a_namespace_that_opts_in_and_has_no_workload_is_reported(api: Api, roll: Run) -> None:
+    shop, other, plain = api.namespace("shop"), api.namespace("other"), api.namespace("plain")
+    nothing = "but no Deployment, StatefulSet or DaemonSet that follows its config"
+    opt_in(api, shop)
+    api.create(cron_job(shop))
+    api.create(workload(plain, asks=None))
+
+    for arguments in ((), ("-n", shop)):
+        assert roll(*arguments).report["note"] == f"namespace {shop} has the annotation {OPT_IN}, {nothing}"
+    assert roll("-n", plain).report["note"] == f"no workload in namespace {plain} has the annotation {OPT_IN}"
+    opt_in(api, other)
+    api.create(workload(other, asks="false"))
+    assert roll().report["note"] == f"2 namespaces have the annotation {OPT_IN}, {nothing}"
+    opt_in(api, shop, "false")
+    assert roll().report["note"] == f"namespace {other} has the annotation {OPT_IN}, {nothing}"
+
+
 def test_workloads_of_a_namespace_that_opts_in_share_the_budget_in_turns(api: Api, roll: Run) -> None:
     spaces = [api.namespace("a-tenant"), api.namespace("shop")]
     made: list[Object] = []
