@@ -2,7 +2,7 @@
 
 What is in the cluster is read with one list for each kind, whatever the number of mirrors, and held against the object
 that stands for each mirror and its outgoing resources. The parts are in jobs/mirrors: registry_mirrors, mirror,
-manifests, seen, drift, children, answers, events, verdicts, repairs, removals, codes, findings, status.
+manifests, seen, drift, children, endpoints, answers, events, verdicts, repairs, removals, codes, findings, status.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import click
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from jobs.kit import log, options
 from jobs.kit.apply import DryRun
@@ -28,10 +27,11 @@ from jobs.kit.errors import ApiError
 from jobs.kit.model import ExitCode, Finding, ObjectKey, Plan, Result, Severity
 from jobs.kit.objects import EVENTS, SECRETS, Resource
 from jobs.kit.runner import Job, run
-from jobs.mirrors.children import is_at_work
+from jobs.mirrors.children import is_at_work, ordinals
+from jobs.mirrors.endpoints import Endpoints, Slice, of_services, ready
 from jobs.mirrors.events import WARNINGS, Event, Quotes, keep, newest, quoted
-from jobs.mirrors.manifests import DAEMON_SETS
-from jobs.mirrors.mirror import CACHE_PORT, NAME, NODE_IMAGE, NODE_NAMESPACE
+from jobs.mirrors.manifests import DAEMON_SETS, STATEFUL_SETS
+from jobs.mirrors.mirror import CACHE_PORT, NAME, NODE_IMAGE, NODE_NAMESPACE, stateful_set_of
 from jobs.mirrors.observed_resources import Object, in_the_way, observed
 from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, RegistryMirror, parse_registry_mirror
 from jobs.mirrors.seen import (
@@ -50,7 +50,6 @@ from jobs.mirrors.verdicts import audit, unchanged
 
 REPAIR = "mirror-repair"  # the CronJob with the rights to repair
 _LINUX = "kubernetes.io/os=linux"
-_OF_SERVICE = "kubernetes.io/service-name"
 Reduced = TypeVar("Reduced")
 _RESOURCES = (*CHILD_KINDS, EVENTS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES)
 
@@ -105,7 +104,7 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
     if not all(is_at_work(key.kind, each) for key, each in children.items()):
         for namespace in (settings.namespace, NODE_NAMESPACE):
             read(EVENTS.kind, partial(_events, cluster, namespace, children, quotes))
-    endpoints = read(SLICES.kind, partial(_endpoints, cluster, settings.namespace, invalid)) or {}
+    endpoints = read(SLICES.kind, partial(_endpoints, cluster, settings.namespace, children, invalid)) or {}
     nodes = read(NODES.kind, partial(_nodes, cluster)) or 0
     mirrors, broken = _mirrors(cluster, settings)
     errors = {each.key: each.error for each in invalid}
@@ -139,45 +138,21 @@ def _events(cluster: Cluster, namespace: str, children: Mapping[ObjectKey, Objec
             keep(quotes, *each)
 
 
-class _Conditions(Struct):
-    ready: bool | None = None
+def _endpoints(
+    cluster: Cluster, namespace: str, children: Mapping[ObjectKey, Object], invalid: list[InvalidObject]
+) -> dict[str, Endpoints]:
+    """Return who is behind each Service."""
+    slices = cluster.objects(SLICES, Slice, partial(ready, namespace), namespace=namespace)
+    return of_services(apart(slices, invalid), partial(_is_own, children, namespace))
 
 
-class _Endpoint(Struct):
-    addresses: list[str] | None = None
-    conditions: _Conditions = msgspec.field(default_factory=_Conditions)
-
-    @property
-    def serves(self) -> bool:
-        """Whether pods of it are ready; unknown counts as ready, as the API has it."""
-        return bool(self.addresses) and self.conditions.ready is not False
-
-
-class _SliceMetadata(Struct):
-    labels: dict[str, str] | None = None
-
-
-class _Slice(Struct, rename="camel"):
-    metadata: _SliceMetadata
-    address_type: str = ""
-    endpoints: list[_Endpoint] | None = None
-
-
-def _endpoints(cluster: Cluster, namespace: str, invalid: list[InvalidObject]) -> dict[str, int]:
-    """Return how many pods are behind each Service: one of two families has a slice for each, with the same pods."""
-    of_families: dict[tuple[str, str], int] = {}
-    for family, serving in apart(cluster.objects(SLICES, _Slice, _serving, namespace=namespace), invalid):
-        of_families[family] = of_families.get(family, 0) + serving
-    found: dict[str, int] = {}
-    for (service, _), serving in of_families.items():
-        found[service] = max(serving, found.get(service, 0))
-    return found
-
-
-def _serving(read: _Slice) -> tuple[tuple[str, str], int]:
-    """Return the Service and the family of a slice, and how many endpoints serve."""
-    service = (read.metadata.labels or {}).get(_OF_SERVICE, "")
-    return (service, read.address_type), sum(endpoint.serves for endpoint in read.endpoints or [])
+def _is_own(children: Mapping[ObjectKey, Object], namespace: str, service: str, pod: str) -> bool:
+    """Whether the StatefulSet behind a Service has a pod of this name."""
+    name = stateful_set_of(service)
+    prefix, _, number = pod.rpartition("-")
+    if prefix != name or not number.isdecimal() or number != str(int(number)):
+        return False
+    return int(number) in ordinals(children.get(ObjectKey(STATEFUL_SETS.kind, name, namespace)))
 
 
 def _nodes(cluster: Cluster) -> int:

@@ -156,11 +156,13 @@ class Mirrors:
 
     def slice(self, mirror: Mirror, *, ready: bool, address: str = "10.1.0.1", port: int = 5000) -> None:
         """Say which pods are behind a mirror's Services; the headless one has those that are not ready too."""
-        self._slice(mirror.name, ready, address, {"registry": port})
+        endpoint = {"addresses": [address], "targetRef": registry_pod(mirror)}
+        self._slice(mirror.name, {**endpoint, "conditions": {"ready": ready}}, {"registry": port})
         cache = CACHE_PORT if port == PORT else port
-        self._slice(mirror.headless_service.metadata.name, True, address, {"registry": port, "cache": cache})
+        headless = mirror.headless_service.metadata.name
+        self._slice(headless, {**endpoint, "conditions": {"ready": True}}, {"registry": port, "cache": cache})
 
-    def _slice(self, service: str, ready: bool, address: str, ports: dict[str, int]) -> None:
+    def _slice(self, service: str, endpoint: Object, ports: dict[str, int]) -> None:
         self.api.put(
             {
                 "apiVersion": "discovery.k8s.io/v1",
@@ -171,7 +173,7 @@ class Mirrors:
                     "labels": {"kubernetes.io/service-name": service},
                 },
                 "addressType": "IPv4",
-                "endpoints": [{"addresses": [address], "conditions": {"ready": ready}}],
+                "endpoints": [endpoint],
                 "ports": [{"name": name, "port": port, "protocol": "TCP"} for name, port in ports.items()],
             }
         )
@@ -270,6 +272,11 @@ class Mirrors:
             for each in self.api.items(version, kind, namespace):
                 if (each["metadata"].get("labels") or {}).get(MIRROR, "").endswith(self.api.token):
                     self.api.delete({"apiVersion": version, "kind": kind, **each})
+
+
+def registry_pod(mirror: Mirror, number: int | str = 0) -> Object:
+    """The reference of an endpoint to a pod of the registry."""
+    return {"kind": "Pod", "namespace": NAMESPACE, "name": f"{mirror.name}-{number}"}
 
 
 def places() -> list[tuple[str, str, str]]:

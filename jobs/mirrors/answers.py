@@ -14,7 +14,7 @@ from jobs.kit.errors import ApiError, InvalidObjectError
 from jobs.kit.model import ExitCode, Finding, Need, ObjectKey
 from jobs.kit.objects import SECRETS
 from jobs.kit.web import NOT_FETCHED, NOT_IN_TIME, Page
-from jobs.mirrors.children import is_ours, is_shared
+from jobs.mirrors.children import is_ours
 from jobs.mirrors.findings import could_not_look, finding, unreadable
 from jobs.mirrors.mirror import CACHE_PORT, CACHE_PORT_NAME, PORT, PORT_NAME, Mirror
 from jobs.mirrors.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, served_by
@@ -96,16 +96,18 @@ def mirror_itself(mirror: Mirror, seen: Seen, settings: Settings) -> Asked:
     service = mirror.service.key
     actual = seen.children.get(service)
     stands = actual is not None and is_ours(actual)
-    if (
-        is_shared(mirror, seen)
-        or not stands
-        or (SLICES.kind not in seen.denied and not seen.endpoints.get(service.name))
-    ):
+    if not stands or not _is_only_the_registry(service, seen):
         return Asked()
     if settings.reach is Reach.NETWORK:
         url = f"http://{service.name}.{service.namespace}.svc:{PORT}/v2/"
         return _fetched("mirror-down", url, service, mirror, seen, (HTTPStatus.OK,))
     return _through_the_api_server(mirror, seen) if settings.reach is Reach.SERVICE_PROXY else Asked()
+
+
+def _is_only_the_registry(service: ObjectKey, seen: Seen) -> bool:
+    """Whether what answers at a Service is the registry: not while requests go to pods of others too."""
+    found = seen.endpoints_of(service)
+    return SLICES.kind in seen.denied or bool(found.own and not found.foreign)
 
 
 def _fetched(code: str, url: str, about: ObjectKey, mirror: Mirror, seen: Seen, good: tuple[HTTPStatus, ...]) -> Asked:
@@ -137,11 +139,7 @@ def _through_the_api_server(mirror: Mirror, seen: Seen) -> Asked:
 def cache(mirror: Mirror, seen: Seen, settings: Settings) -> Asked:
     """Return what the container `cache` of a mirror reports, also while the mirror is not ready."""
     service = mirror.headless_service.key
-    if (
-        is_shared(mirror, seen)
-        or not _has_cache(mirror, seen)
-        or (SLICES.kind not in seen.denied and not seen.endpoints.get(service.name))
-    ):
+    if not _has_cache(mirror, seen) or not _is_only_the_registry(service, seen):
         return Asked()
     if settings.reach is Reach.NETWORK:
         url = f"http://{service.name}.{service.namespace}.svc:{CACHE_PORT}/"
@@ -173,7 +171,7 @@ def _decoded(page: Page) -> CacheState | None:
 def _of_cache(mirror: Mirror, state: CacheState | None, seen: Seen) -> list[Finding]:
     subjects = (mirror.asked.name,)
     if state is None or state.shortage == "answer":
-        if not seen.endpoints.get(mirror.service.key.name):
+        if not seen.endpoints_of(mirror.service.key).own:
             return []
         what = "its container cache does not answer" if state is None else "its volume does not answer"
         reason = f"{what}; the reason is in the log of the run or of the container"

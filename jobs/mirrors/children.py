@@ -84,30 +84,32 @@ def named(fields: Sequence[str]) -> str:
 
 
 def _service(mirror: Mirror, wanted: Manifest, _actual: Object, seen: Seen) -> Iterator[Finding]:
-    if wanted is not mirror.service:
-        return
-    if not mirror.cluster_ip:
+    found = seen.endpoints_of(wanted.key)
+    if wanted is mirror.service and not mirror.cluster_ip:
         # No address is a field that we do not set, and one that no write changes.
         reason = "has no address of its own for nodes to ask: spec.clusterIP is None"
         yield finding("drifted", wanted.key, reason, mirror.asked)
-    if SLICES.kind not in seen.denied and not seen.endpoints.get(wanted.key.name):
+    if wanted is mirror.service and SLICES.kind not in seen.denied and not found.own:
         yield finding("no-endpoints", wanted.key, "has no ready pod behind it", mirror.asked)
-    if is_shared(mirror, seen):
-        replicas = _replicas(mirror, seen)
-        counts = f"has {seen.endpoints[wanted.key.name]} endpoints for {replicas} replica{'s' * (replicas > 1)}"
-        reason = f"{counts}: pods that are not the registry's have its labels, and get some of the requests"
+    if found.foreign:
+        replicas = len(ordinals(seen.children.get(mirror.stateful_set.key)))
+        counts = f"has {_counted(found.own + found.foreign, 'endpoint')} for {_counted(replicas, 'replica')}"
+        who = f"pod {found.foreign_pod}" if found.foreign_pod else _counted(found.foreign, "address", "es")
+        verb = "is" if found.foreign_pod or found.foreign == 1 else "are"
+        reason = f"{counts}: {who} {verb} not the registry's, and gets requests for it"
         yield finding("foreign-endpoints", wanted.key, reason, mirror.asked)
 
 
-def is_shared(mirror: Mirror, seen: Seen) -> bool:
-    """Whether requests for a mirror go to pods of others too, so that what answers is now this, now that."""
-    return seen.endpoints.get(mirror.service.key.name, 0) > _replicas(mirror, seen)
+def _counted(number: int, what: str, plural: str = "s") -> str:
+    return f"{number} {what}{plural * (number != 1)}"
 
 
-def _replicas(mirror: Mirror, seen: Seen) -> int:
-    """Return how many pods the registry may have: others may have scaled it, which is drift."""
-    actual = seen.children.get(mirror.stateful_set.key)
-    return max(1, int(actual["spec"].get("replicas", 1))) if actual and is_ours(actual) else 1
+def ordinals(stateful_set: Object | None) -> range:
+    """Return the numbers of the pods that a StatefulSet may have: others may have scaled it, which is drift."""
+    if not stateful_set or not is_ours(stateful_set):
+        return range(1)
+    start = int((stateful_set["spec"].get("ordinals") or {}).get("start", 0))
+    return range(start, start + max(1, int(stateful_set["spec"].get("replicas", 1))))
 
 
 def _claim(mirror: Mirror, wanted: Manifest, actual: Object, seen: Seen) -> Iterator[Finding]:

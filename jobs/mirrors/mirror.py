@@ -119,6 +119,11 @@ def name_problem(name: str) -> str:
     return ""
 
 
+def stateful_set_of(service: str) -> str:
+    """Return the name of the StatefulSet whose pods are behind a Service of a mirror."""
+    return service.removesuffix(_HEADLESS)
+
+
 def registry_of(image: str) -> str:
     """Return the host that nodes pull an image from: the first part of its name, if that can be one.
 

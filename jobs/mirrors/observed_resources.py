@@ -79,9 +79,14 @@ class _Template(Struct):
     spec: _PodSpec
 
 
+class _Ordinals(Struct):
+    start: int | None = None
+
+
 class _WorkloadSpec(Struct):
     template: _Template
     replicas: int | None = None
+    ordinals: _Ordinals | None = None
 
 
 class _WorkloadStatus(Struct, rename="camel"):

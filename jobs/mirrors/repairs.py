@@ -191,7 +191,7 @@ def _is_ready(case: _Case) -> bool:
     registry = case.actual(case.mirror.stateful_set.key)
     if not registry or behind(STATEFUL_SETS.kind, registry) or not (registry.get("status") or {}).get("readyReplicas"):
         return False
-    return SLICES.kind in case.seen.denied or bool(case.seen.endpoints.get(case.mirror.service.key.name))
+    return SLICES.kind in case.seen.denied or bool(case.seen.endpoints_of(case.mirror.service.key).own)
 
 
 def _set_right(case: _Case, wanted: Manifest) -> Step:

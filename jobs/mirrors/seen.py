@@ -17,6 +17,7 @@ from jobs.kit.model import Need, ObjectKey
 from jobs.kit.objects import SECRETS, Resource
 from jobs.kit.runner import Document
 from jobs.kit.web import Page
+from jobs.mirrors.endpoints import Endpoints
 from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
 from jobs.mirrors.observed_resources import Object
 from jobs.mirrors.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, RegistryMirror
@@ -112,12 +113,16 @@ class Seen:
     broken: tuple[Broken, ...] = ()
     children: Mapping[ObjectKey, Object] = field(default_factory=dict)
     invalid: Mapping[ObjectKey, ApiError] = field(default_factory=dict)
-    endpoints: Mapping[str, int] = field(default_factory=dict)
+    endpoints: Mapping[str, Endpoints] = field(default_factory=dict)
     nodes: int = 0
     denied: Mapping[str, ApiError] = field(default_factory=dict)
     looks: Mapping[ObjectKey, Look] = field(default_factory=dict)
     pages: Mapping[str, Page] = field(default_factory=dict)
     events: Mapping[ObjectKey, str] = field(default_factory=dict)
+
+    def endpoints_of(self, service: ObjectKey) -> Endpoints:
+        """Return the ready endpoints of a Service."""
+        return self.endpoints.get(service.name, Endpoints())
 
     def looked_up(self, documents: Mapping[Need, Document], pages: Mapping[str, Page]) -> Seen:
         """Return the same, knowing these `documents` and `pages` too."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 import pytest
 
 from jobs.mirrors.mirror import Mirror
-from tests.api.conftest import Run
-from tests.api.test_mirror_audit import codes, condition, scaled
+from tests.api.conftest import Ran, Run
+from tests.api.test_mirror_audit import codes, condition, scaled, workload
 from tests.api.test_mirror_repair import actual
 from tests.apis import Api, Object, wait_for
-from tests.mirrors import NAMESPACE, Mirrors
+from tests.mirrors import NAMESPACE, Mirrors, registry_pod
 from tests.rates import status
-from tests.registries import Registries
+from tests.registries import Registries, cache_state
 
 # What others set that keeps nodes from the registry, or the registry from a change: the child, a patch, the field.
 BREAKING: Mapping[str, tuple[str, Object, str]] = {
@@ -118,25 +120,61 @@ def test_a_node_that_does_not_use_the_mirror_does_not_keep_others_from_a_change(
 # pods of others behind the Service
 
 
-def second_endpoint(mirrors: Mirrors, mirror: Mirror, *more: str, family: str = "IPv4") -> None:
-    """Have an EndpointSlice with more pods that are ready."""
-    labels = {"kubernetes.io/service-name": mirror.name, "endpointslice.kubernetes.io/managed-by": "tests"}
-    metadata = {"name": f"{mirror.name}-2", "namespace": NAMESPACE, "labels": labels}
+def second_endpoint(
+    mirrors: Mirrors, mirror: Mirror, address: str = "10.1.0.9", service: str = "", family: str = "IPv4", **fields: Any
+) -> None:
+    """Have an EndpointSlice of a Service, by default the mirror's, with one more address that is ready."""
+    service = service or mirror.name
+    labels = {"kubernetes.io/service-name": service, "endpointslice.kubernetes.io/managed-by": "tests"}
+    metadata = {"name": f"{service}-2", "namespace": NAMESPACE, "labels": labels}
     made: Object = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata}
     made |= {"addressType": family, "ports": [{"name": "registry", "port": 5000, "protocol": "TCP"}]}
-    mirrors.api.create(made | {"endpoints": [{"addresses": [each], "conditions": {"ready": True}} for each in more]})
+    mirrors.api.create(made | {"endpoints": [{"addresses": [address], "conditions": {"ready": True}, **fields}]})
 
 
-def test_a_pod_of_others_behind_the_service_is_one_finding_whatever_answers(
+def foreign_pod(mirrors: Mirrors, mirror: Mirror) -> str:
+    """Have a ready pod of others with the labels of the registry's; return its name."""
+    api = mirrors.api
+    name = f"foreign-{api.token}"
+    if api.kind == "sandbox":
+        reference = {"kind": "Pod", "namespace": NAMESPACE, "name": name}
+        for service in (mirror.service, mirror.headless_service):
+            second_endpoint(mirrors, mirror, service=service.metadata.name, targetRef=reference)
+        return name
+    template = mirror.stateful_set.document()["spec"]["template"]
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": template["metadata"]["labels"]}
+    container = template["spec"]["containers"][0] | {"volumeMounts": []}
+    spec = template["spec"] | {"containers": [container], "volumes": []}
+    mirrors.run_pod(
+        api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}), address="10.1.0.9"
+    )
+
+    def is_behind(service: str) -> bool:
+        selector = f"kubernetes.io/service-name={service}"
+        slices = api.items("discovery.k8s.io/v1", "EndpointSlice", NAMESPACE, labelSelector=selector)
+        endpoints = [endpoint for each in slices for endpoint in each.get("endpoints") or ()]
+        return any(each.get("targetRef", {}).get("name") == name for each in endpoints)
+
+    for each in (mirror.service, mirror.headless_service):
+        wait_for(partial(is_behind, each.metadata.name), "the endpoint")
+    return name
+
+
+def of_code(ran: Ran, code: str) -> dict[str, str]:
+    """The reasons of the findings of a code by the name of the object."""
+    return {each["object"]["name"]: each["reason"] for each in ran.results if each["code"] == code}
+
+
+def test_an_address_of_others_behind_the_service_is_one_finding_whatever_answers(
     api: Api, reach: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
     mirror = mirrors.well(upstream=registries.upstream)
-    second_endpoint(mirrors, mirror, "10.1.0.9")
+    second_endpoint(mirrors, mirror)
 
     (found,) = reach().results
 
     assert (found["code"], found["severity"]) == ("foreign-endpoints", "error")
-    assert found["reason"].startswith("has 2 endpoints for 1 replica")
+    assert found["reason"] == "has 2 endpoints for 1 replica: 1 address is not the registry's, and gets requests for it"
     before = condition(api, mirror)
     assert before["reason"] == "ForeignEndpoints"
     registries.answers[f"{mirror.name}.{NAMESPACE}.svc:5000"] = status(404)  # as the other pod
@@ -144,27 +182,76 @@ def test_a_pod_of_others_behind_the_service_is_one_finding_whatever_answers(
     assert condition(api, mirror) == before
 
 
-def test_a_pod_with_the_labels_of_the_registry_is_counted(api: Api, audit: Run, mirrors: Mirrors) -> None:
+def test_a_pod_with_the_labels_of_the_registry_is_named(api: Api, audit: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.well()
-    if api.kind == "sandbox":
-        second_endpoint(mirrors, mirror, "10.1.0.9")
-    else:
-        template = mirror.stateful_set.document()["spec"]["template"]
-        metadata = {"name": f"foreign-{api.token}", "namespace": NAMESPACE, "labels": template["metadata"]["labels"]}
-        container = template["spec"]["containers"][0] | {"volumeMounts": []}
-        spec = template["spec"] | {"containers": [container], "volumes": []}
-        pod = api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-        mirrors.run_pod(pod, address="10.1.0.9")
-        wait_for(lambda: "foreign-endpoints" in codes(audit()), "the endpoint")
+    name = foreign_pod(mirrors, mirror)
 
-    (found,) = [each for each in audit().results if each["code"] == "foreign-endpoints"]
-    assert found["reason"].startswith("has 2 endpoints for 1 replica")
+    reasons = of_code(audit(), "foreign-endpoints")
+
+    expected = f"has 2 endpoints for 1 replica: pod {name} is not the registry's, and gets requests for it"
+    services = (mirror.service, mirror.headless_service)
+    assert reasons == {each.metadata.name: expected for each in services}
+
+
+def test_a_pod_of_others_does_not_stand_for_the_registry(
+    api: Api, reach: Run, mirrors: Mirrors, registries: Registries
+) -> None:
+    mirror = mirrors.well(upstream=registries.upstream)
+    workload(mirrors, mirror, ready=False)
+    name = foreign_pod(mirrors, mirror)
+    registries.caches[mirror.name] = cache_state(used=False)  # as the other pod
+
+    def is_missed() -> bool:
+        return mirror.name in of_code(reach(), "no-endpoints")
+
+    wait_for(is_missed, "the registry to be missed")
+    ran = reach()
+
+    reason = f"has 1 endpoint for 1 replica: pod {name} is not the registry's, and gets requests for it"
+    assert of_code(ran, "foreign-endpoints")[mirror.name] == reason
+    assert set(codes(ran)) == {"foreign-endpoints", "no-endpoints", "not-rolled-out"}, "no answer is believed"
+
+
+REFERENCES: Mapping[str, Object] = {
+    "a pod of another name": {"kind": "Pod", "namespace": NAMESPACE, "name": "other-0"},
+    "a replica that was not asked for": {"number": 1},
+    "a pod with a name that is nearly one": {"number": "00"},
+    "a pod of another namespace": {"namespace": "other"},
+    "a node": {"kind": "Node"},
+    "no namespace": {"namespace": None},
+    "the registry's pod at another address": {},
+}
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_only_the_pods_of_the_stateful_set_are_the_registry(mirrors: Mirrors, audit: Run, reference: str) -> None:
+    mirror = mirrors.well()
+    fields = {**REFERENCES[reference]}
+    own = registry_pod(mirror, fields.pop("number", 0))
+    target = {name: value for name, value in {**own, **fields}.items() if value is not None}
+    second_endpoint(mirrors, mirror, targetRef=target)
+
+    (reason,) = of_code(audit(), "foreign-endpoints").values()
+
+    assert reason.startswith("has 2 endpoints for 1 replica: ")
+
+
+def test_the_cache_is_not_believed_while_others_share_its_name(
+    reach: Run, mirrors: Mirrors, registries: Registries
+) -> None:
+    mirror = mirrors.well(upstream=registries.upstream)
+    headless = mirror.headless_service.metadata.name
+    second_endpoint(mirrors, mirror, service=headless)
+    registries.caches[mirror.name] = cache_state(used=False)
+
+    assert list(of_code(ran := reach(), "foreign-endpoints")) == [headless]
+    assert codes(ran) == ["foreign-endpoints"]
 
 
 def test_both_addresses_of_a_pod_are_one_endpoint(api: Api, audit: Run, mirrors: Mirrors) -> None:
     """A Service of two families has a slice for each."""
     mirror = mirrors.well()
-    second_endpoint(mirrors, mirror, "fd00::1", family="IPv6")
+    second_endpoint(mirrors, mirror, "fd00::1", family="IPv6", targetRef=registry_pod(mirror))
 
     assert codes(audit()) == []
 
@@ -173,9 +260,27 @@ def test_replicas_that_somebody_added_are_no_pods_of_others(audit: Run, mirrors:
     mirror = mirrors.well()
     scaled(mirrors, mirror)
     if mirrors.api.kind == "sandbox":
-        second_endpoint(mirrors, mirror, "10.1.0.9")
+        second_endpoint(mirrors, mirror, targetRef=registry_pod(mirror, 1))
 
     assert codes(audit()) == ["drifted"]
+
+
+def test_a_registry_whose_numbers_begin_elsewhere_is_the_registry(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    mirrors.edit(mirror.stateful_set.document(), {"spec": {"ordinals": {"start": 1}}})
+    mirrors.settle(mirror)
+    if api.kind == "sandbox":
+        for service in (mirror.service, mirror.headless_service):
+            metadata = {"name": f"{service.metadata.name}-1", "namespace": NAMESPACE}
+            found = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata}
+            mirrors.edit(found, {"endpoints": [{"addresses": ["10.1.0.1"], "targetRef": registry_pod(mirror, 1)}]})
+
+    def is_well() -> bool:
+        if api.kind == "real":
+            mirrors.settle(mirror)
+        return codes(audit()) == []
+
+    wait_for(is_well, "the pod with the number 1", 30)
 
 
 # nodes that the DaemonSet leaves out

@@ -1,0 +1,106 @@
+"""Who is behind the Services of mirrors: the registry's own pods, or others. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from msgspec import Struct, field
+
+_OF_SERVICE = "kubernetes.io/service-name"
+_LONGEST_NAME = 253
+
+
+class Endpoints(Struct, frozen=True):
+    """The ready addresses of a Service: how many are the registry's, how many others', and the first pod of these."""
+
+    own: int = 0
+    foreign: int = 0
+    foreign_pod: str = ""
+
+
+class _Conditions(Struct):
+    ready: bool | None = None
+
+
+class _Target(Struct):
+    kind: str | None = None
+    namespace: str | None = None
+    name: str | None = None
+
+
+class _Endpoint(Struct, rename="camel"):
+    addresses: list[str] | None = None
+    conditions: _Conditions = field(default_factory=_Conditions)
+    target_ref: _Target | None = None
+
+    @property
+    def serves(self) -> bool:
+        """Whether pods of it are ready; unknown counts as ready, as the API has it."""
+        return self.conditions.ready is not False
+
+
+class _SliceMetadata(Struct):
+    labels: dict[str, str] | None = None
+
+
+class Slice(Struct, rename="camel"):
+    """An EndpointSlice as far as an audit reads it."""
+
+    metadata: _SliceMetadata
+    address_type: str = ""
+    endpoints: list[_Endpoint] | None = None
+
+
+class Ready(NamedTuple):
+    """The ready addresses of a slice, each with the pod of the namespace that it is said to be of, or nothing."""
+
+    service: str
+    family: str
+    addresses: list[tuple[str, str]]
+
+
+def ready(namespace: str, read: Slice) -> Ready:
+    """Return what is kept of a slice."""
+    serving = [each for each in read.endpoints or () if each.serves]
+    addresses = [(address, _pod(each.target_ref, namespace)) for each in serving for address in each.addresses or ()]
+    return Ready((read.metadata.labels or {}).get(_OF_SERVICE, ""), read.address_type, addresses)
+
+
+def _pod(target: _Target | None, namespace: str) -> str:
+    is_pod = target and target.kind == "Pod" and target.namespace == namespace
+    return (target.name or "")[:_LONGEST_NAME] if target and is_pod else ""
+
+
+class _Family:
+    """What the slices of one address family say of a Service: a pod has one address in each."""
+
+    def __init__(self) -> None:
+        self.own: dict[str, str] = {}
+        self.foreign = 0
+        self.foreign_pod = ""
+
+    def add(self, address: str, pod: str, *, is_own: bool) -> None:
+        """Count an address; the same of a pod of the registry may be in two slices for a moment."""
+        if is_own and self.own.setdefault(pod, address) == address:
+            return
+        self.foreign += 1
+        if pod and not is_own:
+            self.foreign_pod = min(pod, self.foreign_pod or pod)
+
+
+def of_services(slices: Iterable[Ready], is_own: Callable[[str, str], bool]) -> dict[str, Endpoints]:
+    """Return who is behind each Service; `is_own` is whether its registry has a pod of this name."""
+    found: dict[str, dict[str, _Family]] = {}
+    for each in slices:
+        family = found.setdefault(each.service, {}).setdefault(each.family, _Family())
+        for address, pod in each.addresses:
+            family.add(address, pod, is_own=is_own(each.service, pod))
+    return {service: _of_families(list(families.values())) for service, families in found.items()}
+
+
+def _of_families(families: list[_Family]) -> Endpoints:
+    """Return the counts of a Service: one of two families has a slice for each, with the same pods."""
+    pods = filter(None, (each.foreign_pod for each in families))
+    own, foreign = max(len(each.own) for each in families), max(each.foreign for each in families)
+    return Endpoints(own, foreign, min(pods, default=""))
