@@ -106,11 +106,16 @@ def _files(folder: Path) -> Iterator[Table]:
 
 
 def _imported(pattern: str, parent: Path, folder: Path) -> list[Path]:
-    on_node = os.path.normpath(FOLDER / parent.relative_to(folder) / pattern)
+    on_node = _clean(FOLDER / parent.relative_to(folder) / pattern)
     if not on_node.startswith(f"{FOLDER}/"):
         raise UnknownError(f"it imports {on_node}, which is not in {FOLDER}")
     name = on_node.removeprefix(f"{FOLDER}/")
     return sorted(islice(folder.glob(name), _MOST_FILES + 1)) if "*" in name else [folder / name]
+
+
+def _clean(path: str | Path) -> str:
+    """Return a path without what does not change the folder: normpath keeps two slashes in front, as POSIX allows."""
+    return os.path.normpath(path).replace("//", "/")
 
 
 def _document(path: Path, folder: Path) -> Table:
@@ -171,7 +176,7 @@ def _of_path(path: str, version: int, *, locally: bool) -> Reading:
 
     https://github.com/containerd/containerd/issues/12415
     """
-    if CERTS not in [os.path.normpath(each) for each in path.split(":") if each]:
+    if CERTS not in [_clean(each) for each in path.split(":") if each]:
         return _problem(f"its config_path is {path}")
     if ":" not in path or locally:
         return Reading()

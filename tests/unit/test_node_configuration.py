@@ -34,6 +34,7 @@ READ = {
     "version 3": of(3, READS),
     "version 4": of(4, READS),
     "a slash at the end": of(2, 'config_path = "/etc/containerd/certs.d/"'),
+    "two slashes in front": of(2, 'config_path = "//etc/containerd/certs.d"'),
     "logins next to it": of(2, f'{READS}\n[{CRI}.registry.configs."quay.io".auth]\nusername = "a"'),
     "a list that is not pulled by the transfer service": of(3, LIST, "use_local_image_pull = true"),
     "a list, and layers are discarded": of(3, LIST, "discard_unpacked_layers = true"),
@@ -163,6 +164,13 @@ IMPORTED: dict[str, tuple[dict[str, str], int]] = {
     ),
     "sets another": (
         {"config.toml": IMPORTS + of(2, READS), "conf.d/b.toml": of(2, 'config_path = "/b"'), "more.toml": ""},
+        1,
+    ),
+    "sets another, with two slashes in front": (
+        {
+            "config.toml": 'imports = ["//etc/containerd/b.toml"]\n' + of(2, READS),
+            "b.toml": of(2, 'config_path = "/b"'),
+        },
         1,
     ),
     # containerd 1 loses config_path by this, containerd 2 does not.
