@@ -29,7 +29,7 @@ from jobs.kit.objects import EVENTS, SECRETS, Resource
 from jobs.kit.runner import Job, run
 from jobs.mirrors.children import is_at_work, ordinals
 from jobs.mirrors.endpoints import Endpoints, Slice, of_services, ready
-from jobs.mirrors.events import WARNINGS, Event, Quotes, keep, newest, quoted
+from jobs.mirrors.events import WARNINGS, Event, Quotes, keep, most_telling, quoted
 from jobs.mirrors.manifests import DAEMON_SETS, STATEFUL_SETS
 from jobs.mirrors.mirror import CACHE_PORT, NAME, NODE_IMAGE, NODE_NAMESPACE, stateful_set_of
 from jobs.mirrors.observed_resources import Object, in_the_way, observed
@@ -108,7 +108,7 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
     nodes = read(NODES.kind, partial(_nodes, cluster)) or 0
     mirrors, broken = _mirrors(cluster, settings)
     errors = {each.key: each.error for each in invalid}
-    return Seen(mirrors, broken, children, errors, endpoints, nodes, denied, events=newest(quotes))
+    return Seen(mirrors, broken, children, errors, endpoints, nodes, denied, events=most_telling(quotes))
 
 
 def _mirrors(cluster: Cluster, settings: Settings) -> tuple[tuple[RegistryMirror, ...], tuple[Broken, ...]]:
@@ -134,8 +134,10 @@ def _events(cluster: Cluster, namespace: str, children: Mapping[ObjectKey, Objec
     """Keep what Warnings say of resources of mirrors; one that cannot be decoded says nothing."""
     reduce = partial(quoted, namespace=namespace)
     for each in cluster.objects(EVENTS, Event, reduce, namespace=namespace, fields=WARNINGS):
-        if not isinstance(each, InvalidObject) and each[0].about in children:
-            keep(quotes, *each)
+        if isinstance(each, InvalidObject) or each.quote.about not in children:
+            continue
+        if each.is_of(children[each.quote.about]):
+            keep(quotes, each.quote, each.time)
 
 
 def _endpoints(

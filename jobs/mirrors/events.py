@@ -1,7 +1,7 @@
 """Why a workload or a claim is not at work: what Kubernetes' Warning Events say of it and of its pods. Pure.
 
 A text that changes by itself would have every run write a status. So what differs from pod to pod and from try to try
-is left out, and of several texts of one kind the longest of the last minutes counts, whichever came last.
+is left out, and of several texts the longest of the last minutes counts, whichever came last.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
-from msgspec import Struct, field
+from msgspec import Struct, convert, field
 
 from jobs.kit.errors import InvalidObjectError
 from jobs.kit.model import ObjectKey
 from jobs.kit.text import brief
 from jobs.mirrors.containerd import UNUSED
 from jobs.mirrors.manifests import DAEMON_SETS, STATEFUL_SETS
+from jobs.mirrors.observed_resources import Object
 
 WARNINGS = "type=Warning"  # a field selector
 _MOST_KEPT = 1024
@@ -26,8 +27,6 @@ _LONGEST_REASON = 64
 _PODS = "Pod"
 # kubelet reports what goes on of a pod every 5 minutes in the end, two texts in turn every 10.
 _TOGETHER = timedelta(minutes=15)
-# kubelet reports a failed pull by one reason and its next try by another.
-_SAME = {"BackOff": "Failed"}
 # The uid of a pod, and the port from which a node connected.
 _CHANGING = re.compile(r"\(?\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b\)?|:\d+(?=->)")
 _FIRST_POD = "-0"
@@ -37,6 +36,7 @@ _POD_OF_DAEMON_SET = re.compile(r"(.+)-[a-z0-9]{5}")
 class _Involved(Struct):
     kind: str = ""
     name: str = ""
+    uid: str | None = None
 
 
 class _Series(Struct, rename="camel"):
@@ -66,10 +66,9 @@ class Event(Struct, rename="camel"):
 
 
 class Quote(NamedTuple):
-    """What is quoted of Events: the object that they explain, of what kind they are, and their text."""
+    """What is quoted of Events: the object that they explain, and their text."""
 
     about: ObjectKey
-    kind: str
     text: str
     length: int
 
@@ -82,8 +81,24 @@ class Quote(NamedTuple):
 Quotes = dict[Quote, datetime]  # with the time at which each was seen last
 
 
-def quoted(event: Event, namespace: str) -> tuple[Quote, datetime]:
-    """Return what is quoted of an Event, and when it was seen last.
+class Quoted(NamedTuple):
+    """A quote of one Event, when it was seen last, and the uid of the object; nothing where it is about a pod."""
+
+    quote: Quote
+    time: datetime
+    uid: str | None
+
+    def is_of(self, actual: Object) -> bool:
+        """Whether the Event is of this object or of its pods, and not of an earlier one of the same name."""
+        metadata = actual["metadata"]
+        if self.uid is not None:
+            return bool(self.uid == metadata.get("uid"))
+        created = metadata.get("creationTimestamp")
+        return created is None or self.time >= convert(created, datetime)
+
+
+def quoted(event: Event, namespace: str) -> Quoted:
+    """Return what is quoted of an Event.
 
     Raises:
         InvalidObjectError: its time is not one.
@@ -96,7 +111,9 @@ def quoted(event: Event, namespace: str) -> tuple[Quote, datetime]:
         time = datetime.fromisoformat(event.time.replace("Z", "+00:00")).astimezone(timezone.utc)
     except (ValueError, OverflowError) as error:
         raise InvalidObjectError(str(error)) from None
-    return Quote(about, _SAME.get(reason, reason), brief(f"{reason}: {text}", _LONGEST), len(text)), time
+    involved = event.involved_object
+    uid = None if involved.kind == _PODS else involved.uid or ""
+    return Quoted(Quote(about, brief(f"{reason}: {text}", _LONGEST), len(text)), time, uid)
 
 
 def _explained(involved: _Involved, namespace: str) -> ObjectKey:
@@ -115,13 +132,13 @@ def keep(kept: Quotes, quote: Quote, time: datetime) -> None:
         kept[quote] = max(time, kept.get(quote, time))
 
 
-def newest(kept: Quotes) -> Mapping[ObjectKey, str]:
-    """Return for each object the text that says most, of the kind that was seen last."""
-    by_time = sorted(kept.items(), key=lambda each: (each[1], each[0]))
-    last = {quote.about: (quote.kind, time) for quote, time in by_time}
+def most_telling(kept: Quotes) -> Mapping[ObjectKey, str]:
+    """Return for each object the text that says most, of those of the minutes before the newest."""
+    newest: dict[ObjectKey, datetime] = {}
+    for quote, time in kept.items():
+        newest[quote.about] = max(time, newest.get(quote.about, time))
     found: dict[ObjectKey, Quote] = {}
-    for quote, time in by_time:
-        kind, until = last[quote.about]
-        if quote.kind == kind and until - time <= _TOGETHER:
+    for quote, time in kept.items():
+        if newest[quote.about] - time <= _TOGETHER:
             found[quote.about] = max(quote, found.get(quote.about, quote), key=lambda each: each.says)
     return {about: quote.text for about, quote in found.items()}

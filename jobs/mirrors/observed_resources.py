@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import Meta, Raw, Struct, field
@@ -43,6 +44,7 @@ class _Metadata(Struct, rename="camel"):
     uid: str
     resource_version: str
     generation: int = 0
+    creation_timestamp: Annotated[datetime, Meta(tz=True)] | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     deletion_timestamp: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from jobs.mirrors.mirror import Mirror
 from tests.api.conftest import Run
 from tests.api.test_mirror_audit import codes, condition, deleted, node_pod_not_ready, pending, workload
+from tests.api.test_mirror_repair import actual
 from tests.api.test_rights import Right, drop
 from tests.apis import Api, Object, wait_for
-from tests.mirrors import NAMESPACE, NODES, Mirrors
+from tests.mirrors import KINDS, NAMESPACE, NODES, Mirrors
 
 _numbers = itertools.count()
 REFUSED = 'violates PodSecurity "restricted:latest"'
@@ -25,18 +27,33 @@ BYPASSED = (
 def tell(api: Api, kind: str, name: str, reason: str, message: str, namespace: str = NAMESPACE, **fields: Any) -> None:
     """Create an Event, as a component of the cluster would; of each the time is later than of the one before."""
     number = next(_numbers)
-    time = f"2026-01-01T{number // 3600 % 24:02}:{number // 60 % 60:02}:{number % 60:02}Z"
+    involved = {"kind": kind, "namespace": namespace, "name": name}
     event: Object = {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": f"e{number}-{api.token}", "namespace": namespace},
-        "involvedObject": {"kind": kind, "namespace": namespace, "name": name},
+        "involvedObject": {**involved, "uid": uid_of(api, involved)},
         "type": "Warning",
         "reason": reason,
         "message": message,
-        "lastTimestamp": time,
+        "lastTimestamp": after(seconds=number),
     }
     api.create(event | fields)
+
+
+def after(**duration: float) -> str:
+    """A time after all objects were created."""
+    return f"{datetime(2100, 1, 1) + timedelta(**duration):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def uid_of(api: Api, involved: Object) -> str:
+    """The uid of an object of a mirror; that of a pod does not matter."""
+    if involved["kind"] not in KINDS:
+        return "1-2-3"
+    about = {name: involved[name] for name in ("namespace", "name")}
+    found = api.get({"apiVersion": KINDS[involved["kind"]], "kind": involved["kind"], "metadata": about})
+    assert found
+    return str(found["metadata"]["uid"])
 
 
 def node_pods(mirror: Mirror, *suffixes: str) -> list[str]:
@@ -104,7 +121,7 @@ def test_a_bypass_is_known_next_to_a_longer_text_and_for_as_long_as_it_is_report
     tell(api, "Pod", pod, "Unhealthy", long, NODES)
     assert codes(audit()) == ["mirror-bypassed"]
 
-    tell(api, "Pod", pod, "Unhealthy", long, NODES, lastTimestamp="2026-01-02T00:00:00Z")
+    tell(api, "Pod", pod, "Unhealthy", long, NODES, lastTimestamp=after(days=1))
     assert codes(audit()) == ["not-rolled-out"]
 
 
@@ -145,19 +162,93 @@ def test_what_changes_from_try_to_try_writes_no_status(api: Api, audit: Run, mir
     assert api.writes() == []
 
 
-def test_the_kind_that_was_seen_last_is_quoted_with_the_text_that_says_most(
-    api: Api, audit: Run, mirrors: Mirrors
-) -> None:
+CHANGING = {
+    "the uid of a pod": "in pod p_ns({uid})",
+    "the end of a pod's name": "in pod {pod}",
+    "the port of a node": "read tcp 10.0.0.1:{port}->10.0.0.2:443: reset",
+}
+
+
+@pytest.mark.parametrize("what", CHANGING)
+def test_what_changes_is_left_out_of_the_text_that_is_quoted(api: Api, audit: Run, mirrors: Mirrors, what: str) -> None:
+    mirror = mirrors.well()
+    node_pod_not_ready(mirrors, mirror)
+
+    for hours, suffix, port in ((0, "x7k2p", 40001), (1, "b2b2b", 5002)):
+        (pod,) = node_pods(mirror, suffix)
+        text = CHANGING[what].format(uid=f"6cd5a1ee-6d4f-4b6c-a2f9-{port:012x}", pod=pod, port=port)
+        tell(api, "Pod", pod, "Failed", f"failed {text}", NODES, lastTimestamp=after(hours=hours))
+        audit()
+        assert "Failed: failed " in condition(api, mirror)["message"]
+        writes = api.writes()
+        api.mark()
+
+    assert writes == []
+
+
+def test_two_texts_in_turn_write_one_status(api: Api, audit: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.well()
     workload(mirrors, mirror, ready=False)
     pod = f"{mirror.name}-0"
-    tell(api, "Pod", pod, "FailedScheduling", "0/3 nodes are available: a very long text that is over")
-    tell(api, "Pod", pod, "Failed", "Failed to pull image: not found")
-    tell(api, "Pod", pod, "BackOff", "Back-off")
+    tell(api, "Pod", pod, "FailedMount", "MountVolume.SetUp failed: exit status 32", lastTimestamp=after())
+    api.mark()
+
+    for run, reason in enumerate(["BackOff", "FailedMount"] * 2, 1):
+        text = "short" if reason == "BackOff" else "MountVolume.SetUp failed: exit status 32"
+        tell(api, "Pod", pod, reason, text, lastTimestamp=after(minutes=5 * run))
+        audit()
+
+    assert [each.path.rpartition("/")[2] for each in api.writes() if each.path.endswith("/status")] == ["status"]
+    assert condition(api, mirror)["message"].endswith("; FailedMount: MountVolume.SetUp failed: exit status 32")
+
+
+def test_of_the_texts_of_the_last_minutes_the_longest_is_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    workload(mirrors, mirror, ready=False)
+    pod = f"{mirror.name}-0"
+    long = "0/3 nodes are available: a very long text that is over"
+    tell(api, "Pod", pod, "FailedScheduling", long, lastTimestamp=after())
+    tell(api, "Pod", pod, "Failed", "Failed to pull image: not found", lastTimestamp=after(minutes=10))
+    tell(api, "Pod", pod, "BackOff", "Back-off", lastTimestamp=after(minutes=15, seconds=1))
 
     found = next(each for each in audit().results if each["code"] == "not-rolled-out")
 
     assert found["reason"] == "0 of 1 pods are ready; Failed: Failed to pull image: not found"
+
+
+@pytest.mark.parametrize("kind", ["PersistentVolumeClaim", "StatefulSet", "DaemonSet"])
+def test_an_event_of_a_predecessor_of_the_same_name_is_not_quoted(
+    api: Api, audit: Run, mirrors: Mirrors, kind: str
+) -> None:
+    mirror = mirrors.well()
+    name, namespace = mirror.name, NAMESPACE
+    if kind == "PersistentVolumeClaim":
+        pending(mirrors, mirror)
+    elif kind == "StatefulSet":
+        workload(mirrors, mirror, ready=False)
+    else:
+        node_pod_not_ready(mirrors, mirror)
+        name, namespace = mirror.daemon_set.metadata.name, NODES
+    involved = {"kind": kind, "namespace": namespace, "name": name, "uid": "6cd5a1ee-6d4f-4b6c-a2f9-000000000000"}
+    tell(api, kind, name, "ClaimLost", "of the one before", namespace, involvedObject=involved)
+
+    ran = audit()
+
+    assert {"volume-pending", "not-rolled-out"} & {*codes(ran)}
+    assert "of the one before" not in str(ran.results)
+
+
+def test_what_a_pod_met_before_its_workload_was_created_is_not_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.well()
+    workload(mirrors, mirror, ready=False)
+    created = actual(api, mirror.stateful_set.document())["metadata"]["creationTimestamp"]
+    before = f"{datetime.fromisoformat(created.removesuffix('Z')) - timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}"
+    tell(api, "Pod", f"{mirror.name}-0", "Unhealthy", "of the one before, and longer", lastTimestamp=before)
+    tell(api, "Pod", f"{mirror.name}-0", "Unhealthy", "of its own", lastTimestamp=created)
+
+    found = next(each for each in audit().results if each["code"] == "not-rolled-out")
+
+    assert found["reason"] == "0 of 1 pods are ready; Unhealthy: of its own"
 
 
 def test_events_of_others_and_of_no_warning_are_not_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
