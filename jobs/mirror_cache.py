@@ -55,7 +55,8 @@ LEAST_BYTES_PER_SECOND = MIB
 ROUND_SECONDS = 7 * 86400.0
 DAY_SECONDS = 86400.0
 SWEEP_SECONDS = 3600.0
-SCARCE = {
+SHORTAGES = {
+    "access": "the registry cannot use the volume",
     "space": "too little free space",
     "inodes": "too few free inodes",
     "layers": "a layer ended before it was whole",
@@ -82,21 +83,22 @@ class Gate:
         shortage = room.shortage()
         if shortage:
             self._short = now
-        elif self._shortage and (now - self._short < HOLD_SECONDS or room.shortage(ENOUGH)):
+        elif self._shortage in ("space", "inodes") and (now - self._short < HOLD_SECONDS or room.shortage(ENOUGH)):
             shortage = self._shortage
         if shortage != self._shortage:
-            log.warning("%s: %s", SCARCE[shortage] if shortage else "the volume has room again", _figures(room))
+            again = "can be used" if self._shortage == "access" else "has room"
+            log.warning("%s: %s", SHORTAGES.get(shortage, f"the volume {again} again"), _details(room))
         with self._lock:
             self._room, self._sampled, self._shortage = room, now, shortage
 
     def interrupt(self) -> None:
         """Note that a layer ended before it was whole: the next attempt may end in the same way."""
         if time.monotonic() - self._interrupted >= HOLD_SECONDS:
-            log.warning("%s: nodes pull from the upstream for %g seconds", SCARCE["layers"], HOLD_SECONDS)
+            log.warning("%s: nodes pull from the upstream for %g seconds", SHORTAGES["layers"], HOLD_SECONDS)
         self._interrupted = time.monotonic()
 
     def seen(self) -> tuple[Room, str] | None:
-        """Return how much room there is and what is scarce; None while the volume does not answer."""
+        """Return how much room there is and what is missing; None while the volume does not answer."""
         with self._lock:
             late = time.monotonic() - self._sampled > LATE_SECONDS
             if not self._room or late:
@@ -105,7 +107,9 @@ class Gate:
             return self._room, self._shortage or ("layers" if interrupted else "")
 
 
-def _figures(room: Room) -> str:
+def _details(room: Room) -> str:
+    if room.unusable:
+        return room.unusable
     bytes_free = f"{room.free // MIB} MiB of {room.capacity // MIB}, at least {room.least_free // MIB}"
     return f"{bytes_free}; {room.free_files} inodes of {room.files}"
 
@@ -128,7 +132,7 @@ class Cache:
         if seen is None:
             return "the volume does not answer"
         room, shortage = seen
-        return f"{SCARCE[shortage]}: {_figures(room)}" if shortage else ""
+        return f"{SHORTAGES[shortage]}: {_details(room)}" if shortage else ""
 
     def state(self) -> dict[str, Any]:
         """Return what the audit asks for; nothing of it names an image."""
@@ -147,7 +151,7 @@ class Cache:
         """Sample how much room there is."""
         while True:
             with contextlib.suppress(OSError):
-                self._gate.sample(cache_files.room(self._volume))
+                self._gate.sample(cache_files.room(self._volume, self._root))
             time.sleep(SAMPLE_SECONDS)
 
     def follow_uploads(self) -> NoReturn:

@@ -181,6 +181,9 @@ def _of_cache(mirror: Mirror, state: CacheState | None, seen: Seen) -> list[Find
     if state.shortage == "layers":
         reason = "sent a layer in the last minutes that ended before it was whole"
         found.append(finding("layers-interrupted", mirror.stateful_set.key, reason, mirror.asked))
+    elif state.shortage == "access":
+        reason = "cannot be used by the registry; the reason is in the log of its container cache"
+        found.append(finding("volume-unusable", mirror.claim.key, reason, mirror.asked))
     elif state.shortage:
         least = f"at least {state.least_free_bytes >> 20} MiB must be free"
         reason = f"has too few free inodes; {least}" if state.shortage == "inodes" else f"has too little space; {least}"
@@ -189,7 +192,7 @@ def _of_cache(mirror: Mirror, state: CacheState | None, seen: Seen) -> list[Find
         count = f"{state.corrupt_blobs} blob{'s' * (state.corrupt_blobs > 1)}"
         reason = f"{count} did not match the digest in the last 24 hours and had to be removed"
         found.append(finding("cache-corrupt", mirror.claim.key, reason, mirror.asked))
-    if not state.used:
+    if not state.used and state.shortage != "access":
         reason = f"nobody has pulled an image of {mirror.spec.host} through the mirror yet"
         found.append(finding("no-client", mirror.asked.head.key, reason, mirror.asked))
     return found

@@ -43,12 +43,13 @@ Pause = Callable[[int], object]
 
 
 class Room(NamedTuple):
-    """How much a volume has; `files` is 0 where the file system does not limit them."""
+    """How much a volume has, and why the registry cannot use it, if so; `files` is 0 where they are not limited."""
 
     free: int
     capacity: int
     free_files: int
     files: int
+    unusable: str = ""
 
     @property
     def least_free(self) -> int:
@@ -56,17 +57,47 @@ class Room(NamedTuple):
         return min(max(self.capacity // 10, _LEAST_FREE_BYTES), self.capacity // 2)
 
     def shortage(self, factor: float = 1.0) -> str:
-        """Return what is scarce, "space" or "inodes", or nothing; with `factor` times as much required."""
+        """Return what is missing, "access", "space" or "inodes", or nothing; with `factor` times as much required."""
+        if self.unusable:
+            return "access"
         if self.free < self.least_free * factor:
             return "space"
         least_files = min(_LEAST_FREE_FILES, self.files // 20)
         return "inodes" if self.files and self.free_files < least_files * factor else ""
 
 
-def room(volume: Path) -> Room:
-    """Return how much room a volume has for users other than root."""
+def room(volume: Path, root: Path) -> Room:
+    """Return how much room a volume has for users other than root, and whether it is usable.
+
+    Raises:
+        OSError: the volume does not answer.
+    """
     found = os.statvfs(volume)
-    return Room(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, found.f_favail, found.f_files)
+    sizes = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, found.f_favail, found.f_files
+    return Room(*sizes, unusable=_unusable(volume, root, found.f_flag))
+
+
+def _unusable(volume: Path, root: Path, flags: int) -> str:
+    """Return why the registry cannot use the volume, or nothing; it runs as the same user."""
+    if not volume.stat().st_nlink:  # the mount keeps a deleted folder
+        return "its folder was deleted"
+    if flags & os.ST_RDONLY:
+        return "it is mounted read-only"
+    for folder in _used_folders(volume, root):
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            return f"{folder} cannot be read and written"
+    return ""
+
+
+def _used_folders(volume: Path, root: Path) -> Iterator[Path]:
+    """Yield the folders that the registry writes to; that of the volume only until the upstream has its own."""
+    if not os.path.lexists(root):
+        yield volume
+    registry = _registry(root)
+    folders = root, registry.parent.parent, registry.parent, registry
+    for folder in (*folders, registry / "blobs", registry / "blobs" / "sha256", registry / "repositories"):
+        if os.path.lexists(folder):
+            yield folder
 
 
 def roots(volume: Path) -> Iterator[Path]:

@@ -56,6 +56,13 @@ CODES: Mapping[str, Code] = {
         "an object of the name of a resource was not made for a mirror, so it is never touched",
         "rename or delete it, or rename the RegistryMirror",
     ),
+    "volume-unusable": Code(
+        _ERROR,
+        "the registry cannot read or write its volume; nodes pull from the upstream meanwhile, or with fallback None "
+        "fail to pull",
+        "see whether the volume is mounted read-only, has files of another user or was deleted; mend that, then delete "
+        "the pod",
+    ),
     "volume-filling": Code(
         _ERROR,
         "the volume has too little free space or too few inodes for layers; nodes pull from the upstream meanwhile, or "

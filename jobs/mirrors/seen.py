@@ -74,10 +74,14 @@ class StorageClass(Struct, frozen=True, rename="camel"):
 
 
 class CacheState(Struct, frozen=True, rename="camel"):
-    """What mirror-cache answers, as far as an audit looks at it; `shortage` is why nodes pass over the registry."""
+    """What mirror-cache answers, as far as an audit looks at it.
+
+    `shortage` is why nodes pass over the registry: "access" if it cannot use the volume, "layers" if one ended early,
+    "answer" if the volume does not answer.
+    """
 
     least_free_bytes: Annotated[int, Meta(ge=0, le=1 << 60)]
-    shortage: Literal["", "space", "inodes", "layers", "answer"]
+    shortage: Literal["", "access", "space", "inodes", "layers", "answer"]
     used: bool
     corrupt_blobs: Annotated[int, Meta(ge=0, le=1_000_000)]
 

@@ -675,6 +675,11 @@ CACHES: dict[str, tuple[Object, str, str]] = {
         "layers-interrupted",
         "sent a layer in the last minutes that ended before it was whole",
     ),
+    "access": (
+        {"shortage": "access", "used": False},
+        "volume-unusable",
+        "cannot be used by the registry; the reason is in the log of its container cache",
+    ),
     "corrupt": (
         {"corruptBlobs": 2},
         "cache-corrupt",

@@ -58,6 +58,8 @@ def of_another_user(path, *flags, **how):
 os.open = of_another_user
 __main__.main()
 """
+# Modes of files limit root too, as they limit the user of the pod.
+UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
 TIMES = {"WATCH_SECONDS": 0.05, "SAMPLE_SECONDS": 0.02, "UNFINISHED_SECONDS": 0.05, "HOLD_SECONDS": 0.2}
 
 
@@ -130,7 +132,8 @@ def running(volume: Path, *more: str, **constants: float) -> Iterator[Running]:
     log, figures = volume.parent / f"log-{os.urandom(4).hex()}", volume.parent / "figures"
     settings = json.dumps({"constants": TIMES | constants, "figures": str(figures)})
     words = [sys.executable, "-c", SHORT, settings, "mirror-cache", "--upstream=up", f"--volume={volume}", "--port=0"]
-    with log.open("wb") as stderr, subprocess.Popen([*words, *more], stderr=stderr) as process:
+    limits = UNPRIVILEGED if os.geteuid() == 0 else []
+    with log.open("wb") as stderr, subprocess.Popen([*limits, *words, *more], stderr=stderr, cwd=volume) as process:
         try:
             yield Running(process, log, figures)
         finally:
@@ -277,6 +280,69 @@ def test_a_volume_that_does_not_answer_makes_the_registry_unready(volume: Path) 
         shutil.rmtree(volume)
         wait_for(lambda: process.get("/ready") == (503, "the volume does not answer\n"), "it to be unready")
         assert process.state()["shortage"] == "answer"
+
+
+# a volume that the registry cannot use
+
+
+def refuses(process: Running, why: str) -> None:
+    """Wait until nodes are to pass over the registry because it cannot use the volume."""
+    answer = (503, f"the registry cannot use the volume: {why}\n")
+    wait_for(lambda: process.get("/ready") == answer, "it to be unready")
+    assert process.state()["shortage"] == "access"
+
+
+def test_a_read_only_volume_makes_the_registry_unready_until_it_is_writable(volume: Path) -> None:
+    room = {"f_frsize": 1, "f_blocks": 20 * GIB, "f_bavail": 20 * GIB}
+    with running(volume, HOLD_SECONDS=3600) as process:
+        process.room(**room)
+        wait_for(process.ready, "it to be ready")
+        process.room(**room, f_flag=os.ST_RDONLY)
+        refuses(process, "it is mounted read-only")
+        process.room(**room)
+        wait_for(process.ready, "it to be ready again")
+        assert process.said()[-1].startswith("warning: the volume can be used again: ")
+
+        process.room(**SCARCE, f_flag=os.ST_RDONLY)
+        refuses(process, "it is mounted read-only")
+        process.room(**SCARCE)
+        wait_for(lambda: process.state()["shortage"] == "space", "the other reason")
+
+
+@pytest.mark.parametrize("mode", [0o300, 0o500, 0o600])
+def test_a_folder_of_another_user_makes_the_registry_unready(volume: Path, cached: Cached, mode: int) -> None:
+    cached.blob(b"content")
+    cached.link("library/app", f"sha256:{64 * 'a'}")
+    with running(volume) as process:
+        for folder in ("", "..", "../..", "../../..", "blobs", "blobs/sha256", "repositories"):
+            changed = (cached.registry / folder).resolve()
+            wait_for(process.ready, "it to be ready")
+            changed.chmod(mode)
+            refuses(process, f"{changed} cannot be read and written")
+            changed.chmod(0o700)
+
+
+def test_an_empty_volume_is_ready_if_the_registry_can_create_its_folder(volume: Path) -> None:
+    (volume / "up").rmdir()
+    (volume / "lost+found").mkdir(mode=0)
+    with running(volume) as process:
+        wait_for(process.ready, "it to be ready")
+        volume.chmod(0o500)
+        refuses(process, f"{volume} cannot be read and written")
+
+
+def test_a_volume_that_only_others_write_is_ready_if_the_upstreams_folder_is_the_registrys(volume: Path) -> None:
+    volume.chmod(0o500)
+    with running(volume) as process:
+        wait_for(process.ready, "it to be ready")
+
+
+def test_a_volume_whose_folder_was_deleted_makes_the_registry_unready(volume: Path) -> None:
+    """The mount still answers then, as a working directory does."""
+    with running(volume, "--volume=.") as process:
+        wait_for(process.ready, "it to be ready")
+        shutil.rmtree(volume)
+        refuses(process, "its folder was deleted")
 
 
 # blobs
