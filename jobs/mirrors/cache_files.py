@@ -161,8 +161,10 @@ def matches(blob: Blob, pause: Pause, *, keep_cached: bool) -> bool | None:
             return None
         content = hashlib.sha256()
         try:
-            while part := file.read(_CHUNK):
+            left = before.st_size  # a file that grows has no end
+            while part := file.read(min(_CHUNK, left)):
                 content.update(part)
+                left -= len(part)
                 pause(len(part))
         except OSError as error:
             return False if error.errno in _UNREADABLE else None

@@ -398,6 +398,20 @@ def test_a_blob_that_is_replaced_or_written_while_it_is_read_is_not_judged(cache
     assert [matches(blob, change, keep_cached=True) for change in (shorten, replace)] == [None, None]
 
 
+def test_a_blob_that_grows_while_it_is_read_is_read_to_the_size_that_it_had(cached: Cached) -> None:
+    path = cached.blob(b"content")
+    (blob,) = blobs(path.parent.parent)
+    read: list[int] = []
+
+    def grow(size: int) -> None:
+        read.append(size)
+        if len(read) < 10:
+            with path.open("ab") as file:
+                file.write(b"more")
+
+    assert (matches(blob, grow, keep_cached=True), read) == (None, [len(b"content")])
+
+
 def test_of_many_new_blobs_each_is_compared(volume: Path, cached: Cached) -> None:
     whole = [cached.blob(f"whole {number}".encode()) for number in range(50)]
     broken = [cached.blob(f"broken {number}".encode(), stored=b"x") for number in range(50)]
