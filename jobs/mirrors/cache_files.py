@@ -17,7 +17,7 @@ import stat
 from collections.abc import Callable, Iterator, Set
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 MIB = 1 << 20
 # Room for what is under way when it runs short. A node fetches three layers at once (containerd's
@@ -26,11 +26,13 @@ MIB = 1 << 20
 _LEAST_FREE_BYTES = 2048 * MIB
 # A layer takes about ten: folders, the upload, the blob and its link.
 _LEAST_FREE_FILES = 1000
-_MOST_STATE_BYTES = 16 * MIB  # some 70,000 entries; a larger one is not decoded, since memory is limited
+_MOST_STATE_BYTES = 16 * MIB  # some 70,000 entries; of a larger one only the ends are read, since memory is limited
+_END_BYTES = 1024
 _HEX = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{2}")
 _LINK = re.compile(rb"[a-z0-9]+:[0-9a-f]{32,128}")
 _LONGEST_LINK = 256
+_JSON_SPACE = b" \t\r\n"
 _NAMED = re.compile(rb"@sha256:([0-9a-f]{64})")
 _CHUNK = MIB
 # The disk has lost it, or a backup brought it back as another user's. The registry cannot read it either, and answers
@@ -267,9 +269,14 @@ def broken_state(root: Path) -> tuple[int, ...] | None:
     path = state_path(root)
     try:
         found = path.lstat()
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_STATE_BYTES:
+        if not stat.S_ISREG(found.st_mode):
             return None
-        return None if _is_state(path.read_bytes()) else _signature(found)
+        with path.open("rb") as file:
+            if found.st_size > _MOST_STATE_BYTES:
+                is_state = _is_object(file, found.st_size)
+            else:
+                is_state = _is_state(file.read(found.st_size))
+        return None if is_state else _signature(found)
     except OSError:
         return None
 
@@ -277,6 +284,13 @@ def broken_state(root: Path) -> tuple[int, ...] | None:
 def state_path(root: Path) -> Path:
     """Return where the registry's scheduler keeps which blobs expire when."""
     return root / "scheduler-state.json"
+
+
+def _is_object(file: BinaryIO, size: int) -> bool:
+    """Whether a file begins and ends as a JSON object; the registry writes no more whitespace than is read."""
+    begin = file.read(_END_BYTES)
+    file.seek(size - _END_BYTES)
+    return begin.lstrip(_JSON_SPACE).startswith(b"{") and file.read(_END_BYTES).rstrip(_JSON_SPACE).endswith(b"}")
 
 
 def _is_state(content: bytes) -> bool:
@@ -294,7 +308,8 @@ def _is_state(content: bytes) -> bool:
         return is_entry or found
 
     try:
-        state = json.loads(content, object_hook=entry, parse_constant=_not_json)
+        # Python guesses UTF-16 and UTF-32 from bytes; Go decodes UTF-8 alone, without a byte order mark.
+        state = json.loads(content.decode(), object_hook=entry, parse_constant=_not_json)
     except (ValueError, RecursionError):
         return False
     return isinstance(state, dict) and all(each is True for each in state.values())

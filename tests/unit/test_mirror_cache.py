@@ -560,6 +560,12 @@ BROKEN = {
     "a constant that is not JSON": b'{"a": {"Key": "a", "EntryType": NaN, "ExpiryData": "2026-01-01T00:00:00Z"}}',
     "a type that no integer holds": b'{"a": {"Key": "a", "EntryType": 1e99, "ExpiryData": "2026-01-01T00:00:00Z"}}',
     "deep": b"[" * 100_000,
+    "a byte order mark": b"\xef\xbb\xbf{}",
+    "UTF-16": '{"a": {"Key": "a", "EntryType": 0, "ExpiryData": "2026-01-01T00:00:00Z"}}'.encode("utf-16-le"),
+    "UTF-32": "{}".encode("utf-32-le"),
+    "many zeros": bytes(17 * MIB),
+    "much that begins elsewhere": bytes(17 * MIB) + b"}",
+    "much that does not end": b"{" + bytes(17 * MIB),
 }
 
 
@@ -579,6 +585,16 @@ def test_a_state_that_the_registry_can_read_stays(volume: Path, cached: Cached, 
         f"{number}/{key}": value for number in range(many) for key, value in entry(blob).items()
     }
     cached.state.write_text(json.dumps(entries))
+    with running(volume) as process:
+        process.looks_again(cached)
+    assert cached.state.exists()
+
+
+@pytest.mark.parametrize("around", [b"", b" \t\r\n"])
+def test_a_state_that_is_too_large_to_decode_stays_if_it_begins_and_ends_as_one(
+    volume: Path, cached: Cached, around: bytes
+) -> None:
+    cached.state.write_bytes(around + b"{" + b" " * 17 * MIB + b"}" + around)
     with running(volume) as process:
         process.looks_again(cached)
     assert cached.state.exists()
