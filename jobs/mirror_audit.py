@@ -179,7 +179,7 @@ def plan(seen: Seen, settings: Settings, _now: datetime) -> Plan:
         tuple(sorted(set(found.needs))),
         {"mirrors": len(seen.mirrors)},
         "" if seen.mirrors or seen.broken or seen.denied else f"no {REGISTRY_MIRRORS.kind} in the cluster",
-        urls=tuple(sorted(set(found.urls))),
+        urls=tuple(found.urls),
         brakes=tuple(found.brakes),
         by_subject=True,
         waits=found.waits,

@@ -22,6 +22,8 @@ from jobs.mirrors.seen import SERVICE_PROXY, SLICES, CacheState, Credentials, Re
 
 # Who writes RegistryMirrors can have all of them name hosts that are silent: that fails no run.
 _UNASKED = {NOT_FETCHED: ExitCode.FAILED, NOT_IN_TIME: ExitCode.DONE}
+# By this a later run knows again who did not answer, in the message of the condition.
+NO_REGISTRY = "does not answer as a registry"
 _THROUGH = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
 
 
@@ -119,7 +121,7 @@ def _fetched(code: str, url: str, about: ObjectKey, mirror: Mirror, seen: Seen, 
     if page.error in _UNASKED:
         return Asked([could_not_look(about, f"{url}: {page.error}", (mirror.asked.name,), _UNASKED[page.error])])
     # One text for whatever is there: else statuses would map a network for whoever writes RegistryMirrors.
-    reason = f"{url} does not answer as a registry; the reason is in the log of the run"
+    reason = f"{url} {NO_REGISTRY}; the reason is in the log of the run"
     return Asked([finding(code, about, reason, mirror.asked)])
 
 

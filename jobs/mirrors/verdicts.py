@@ -8,21 +8,23 @@ from typing import NamedTuple
 
 from jobs.kit.model import Brake, Finding, Need, ObjectKey, Severity
 from jobs.kit.objects import EVENTS
-from jobs.mirrors.answers import Asked, cache, credentials, mirror_itself, secret_key, upstream
+from jobs.mirrors.answers import NO_REGISTRY, Asked, cache, credentials, mirror_itself, secret_key, upstream
 from jobs.mirrors.children import child_findings, is_ours, made_for
 from jobs.mirrors.codes import CODES
 from jobs.mirrors.findings import finding, unreadable
 from jobs.mirrors.mirror import CREDENTIALS_VERSION, NODE_IMAGE, Mirror, is_pinned, name_problem, registry_of
-from jobs.mirrors.registry_mirrors import RegistryMirror
+from jobs.mirrors.registry_mirrors import MirrorStatus, RegistryMirror
 from jobs.mirrors.removals import removals
 from jobs.mirrors.repairs import Repairs, refused, repairs
 from jobs.mirrors.seen import Credentials, Seen, Settings
+from jobs.mirrors.status import READY
 
 
 class Audit(NamedTuple):
     """What an audit says, and what it must know first. `right` are the resources that nothing is wrong with.
 
-    `pending` are the mirrors of which a document of the web must be known first.
+    `urls` are in the order in which to ask. `pending` are the mirrors of which a document of the web must be known
+    first.
     """
 
     findings: Sequence[Finding]
@@ -48,6 +50,7 @@ def audit(seen: Seen, settings: Settings) -> Audit:
     ]
     questions: list[Asked] = []
     pending: set[str] = set()
+    urls: list[tuple[int, str]] = []
     for mirror in mirrors:
         findings += [*child_findings(mirror, seen, settings), *_unpinned(mirror), *_locked_out(mirror)]
         itself, its_cache = mirror_itself(mirror, seen, settings), cache(mirror, seen, settings)
@@ -57,16 +60,25 @@ def audit(seen: Seen, settings: Settings) -> Audit:
         questions += asked
         if any(question.url for question in asked):
             pending.add(mirror.asked.name)
+            urls += [(_turn(mirror.asked), question.url) for question in asked if question.url]
     findings += [each for question in questions for each in question.findings]
     wrong = {each.object for each in findings}
     found = Audit(
         findings,
         [question.need for question in questions if question.need],
-        [question.url for question in questions if question.url],
+        list(dict.fromkeys(url for _, url in sorted(urls))),
         [(mirror, each.key) for mirror in mirrors for each in mirror.children if _is_right(each.key, seen, wrong)],
         pending=frozenset(pending),
     )
     return _repaired(found, mirrors, seen, settings) if settings.repair else found
+
+
+def _turn(asked: RegistryMirror) -> int:
+    """Return when a mirror is asked: each silent one takes seconds from those behind it, so who was silent is last."""
+    ready = next((each for each in asked.head.told(MirrorStatus).conditions if each.type == READY), None)
+    if ready is None or ready.status == "Unknown" or ready.observed_generation != asked.head.generation:
+        return 1
+    return 2 if NO_REGISTRY in ready.message else 0
 
 
 def _repaired(found: Audit, mirrors: Sequence[Mirror], seen: Seen, settings: Settings) -> Audit:

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -154,6 +155,37 @@ def test_a_mirror_is_made_while_the_upstream_of_another_hangs(
     assert ran.exit_code == 0
     assert [each["action"] for each in of(ran, bad.asked.name) if "action" in each] == ["created"] * 4
     assert api.get(bad.stateful_set.document())
+
+
+@pytest.mark.parametrize("is_edited", [False, True], ids=["created", "edited"])
+def test_who_was_silent_is_asked_last_and_a_new_mirror_before(
+    reach: Run,
+    mirrors: Mirrors,
+    registries: Registries,
+    silent: Callable[..., Silent],
+    monkeypatch: pytest.MonkeyPatch,
+    is_edited: bool,
+) -> None:
+    # By their URLs the other way round.
+    places = sorted((silent(lambda: True) for _ in range(2)), key=lambda each: each.host)
+    before, new = (each.host.replace("localhost", "127.0.0.1") for each in places)
+    mirrors.well("good", registries.upstream)
+    mirrors.ask("silent", before)
+    edited = mirrors.ask("edited", "localhost:1") if is_edited else None
+    reach()
+    if edited:
+        mirrors.edit(edited, {"spec": {"upstreamUrl": new}})
+    else:
+        mirrors.ask("new", new)
+    monkeypatch.setattr(web, "IN_FLIGHT", 1)
+    registries.requests.clear()
+    for place, host in zip(places, (before, new), strict=True):
+        place.until = partial(lambda host: not registries.requests.append((host, "")), host)
+
+    reach()
+
+    hosts = dict.fromkeys(host for host, _ in registries.requests)
+    assert [host for host in hosts if host in (registries.upstream, new, before)] == [registries.upstream, new, before]
 
 
 def test_an_error_about_all_mirrors_is_in_the_status_that_is_written_first(
