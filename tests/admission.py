@@ -34,7 +34,7 @@ _AS_A_JOB = {"Impersonate-User": "system:serviceaccount:kube-chores:trial", "Imp
 
 @contextmanager
 def refusing(api: Api, *namespaces: str) -> Iterator[None]:
-    """Have a policy refuse the jobs' writes in these namespaces."""
+    """Have a policy refuse the jobs' writes in these namespaces, without any in the whole cluster."""
     spec = {
         "matchConstraints": {"namespaceSelector": _selected(namespaces), "resourceRules": [RULE]},
         "validations": [{"expression": f"!{_BY_JOBS}", "message": "not here"}],
@@ -53,7 +53,10 @@ def refusing(api: Api, *namespaces: str) -> Iterator[None]:
 
 @contextmanager
 def webhook(api: Api, review: Review | None, *namespaces: str, mutating: bool = False) -> Iterator[list[Object]]:
-    """Have a webhook review the jobs' writes in these namespaces; yield what it was asked. None does not listen."""
+    """Have a webhook review the jobs' writes in these namespaces, without any in the whole cluster.
+
+    Yield what it was asked. A review that is None does not listen.
+    """
     port = free_port()
     assert api.ca_file
     authority = base64.b64encode(api.ca_file.read_bytes()).decode()
@@ -99,7 +102,7 @@ def silent(_request: Object) -> Object:
 
 def _is_accepted(api: Api, namespaces: tuple[str, ...]) -> bool:
     """Whether a write as a job's account is accepted in all these namespaces; nothing is kept."""
-    return all(_tried(api, namespace) == HTTPStatus.CREATED for namespace in namespaces)
+    return all(_tried(api, namespace) == HTTPStatus.CREATED for namespace in namespaces or ("default",))
 
 
 def _is_asked(api: Api, namespaces: tuple[str, ...], asked: list[Object]) -> bool:
@@ -114,6 +117,8 @@ def _tried(api: Api, namespace: str) -> int:
 
 
 def _selected(namespaces: tuple[str, ...]) -> Object:
+    if not namespaces:
+        return {}
     expression = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
     return {"matchExpressions": [expression]}
 

@@ -95,7 +95,7 @@ def _unwritten(statement: Statement, error: ApiError) -> Iterator[Result]:
     """
     if error.status not in (404, 409) and not error.is_terminating_namespace:
         finding = Finding("status", Severity.ERROR, statement.key, "its status cannot be written")
-        yield Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause)
+        yield Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause, error.refused_by)
 
 
 class _Writer:
@@ -216,7 +216,7 @@ def _unsent(finding: Finding, error: ApiError) -> Result:
         return Result(finding, Outcome.SKIPPED, f"{error.why}: the next run looks again")
     if error.status == 409:
         return Result(finding, Outcome.CONTESTED, error.message, ExitCode.FAILED, CONTESTED)
-    return Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause)
+    return Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause, error.refused_by)
 
 
 def _result(finding: Finding, answer: Answer) -> Result:
@@ -288,7 +288,7 @@ def _failed(finding: Finding, message: str, error: ApiError) -> Result:
     if error.is_too_large and _fits_alone(finding.fix):
         full = f"{message}; what others put on it leaves no room"
         return Result(finding, Outcome.FAILED, full, error.exit_code, TOO_LARGE_THERE)
-    return Result(finding, Outcome.FAILED, message, error.exit_code, error.cause)
+    return Result(finding, Outcome.FAILED, message, error.exit_code, error.cause, error.refused_by)
 
 
 def _fits_alone(fix: Fix) -> bool:

@@ -25,9 +25,10 @@ _AUTHORIZER = re.compile(r'is forbidden: User "[^"]*" cannot ')
 # What precedes the text of a policy: of the API server itself, or of a policy engine behind a webhook.
 # https://github.com/kubernetes/apiserver/blob/master/pkg/admission/plugin/policy/validating/dispatcher.go
 # https://github.com/kubernetes/apiserver/blob/master/pkg/admission/plugin/webhook/errors/statuserror.go
-_POLICY = re.compile(r"ValidatingAdmissionPolicy '[^']*' (with binding '[^']*' )?denied request: ")
-_WEBHOOK = re.compile(r'admission webhook "[^"]*" denied the request')
+_POLICY = re.compile(r"ValidatingAdmissionPolicy '(?P<name>[^']*)' (with binding '[^']*' )?denied request: ")
+_WEBHOOK = re.compile(r'admission webhook "(?P<name>[^"]*)" denied the request')
 FAILED_WEBHOOK = "Internal error occurred: failed calling webhook "  # its name follows, in quotes
+_FAILED_WEBHOOK = re.compile(FAILED_WEBHOOK + r'"(?P<name>[^"]*)"')
 
 # What a failed write is called that the namespace of its object can cause.
 QUOTA_EXCEEDED = "quota-exceeded"
@@ -147,6 +148,15 @@ class ApiError(ChoresError):
         if self.is_policy:
             return DENIED
         return WEBHOOK_FAILED if self.is_failed_webhook else ""
+
+    @property
+    def refused_by(self) -> str:
+        """The name of the policy or webhook that refused the write, or that did not answer; else empty."""
+        if self.is_policy:
+            found = _POLICY.search(self.message) or _WEBHOOK.search(self.message)
+        else:
+            found = _FAILED_WEBHOOK.match(self.message) if self.is_failed_webhook else None
+        return found["name"] if found else ""
 
     @property
     def is_missing_namespace(self) -> bool:

@@ -174,7 +174,8 @@ class Outcome(str, Enum):
 class Result(NamedTuple):
     """A finding and what became of it; `message` says why where the outcome alone does not.
 
-    `cause` is the code of a failed write that the object's namespace alone may have caused (jobs/kit/refusals.py).
+    `cause` is the code of a failed write that the object's namespace alone may have caused (jobs/kit/refusals.py),
+    `refused_by` the name of the policy or webhook that is the reason.
     """
 
     finding: Finding
@@ -182,6 +183,7 @@ class Result(NamedTuple):
     message: str = ""
     exit_code: ExitCode = ExitCode.DONE
     cause: str = ""
+    refused_by: str = ""
 
     @property
     def reason(self) -> str:

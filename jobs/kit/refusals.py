@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from msgspec import structs
@@ -28,19 +29,34 @@ _CONTESTED = "not as it should be: somebody else changes it before each write of
 _OF_ADMISSION = frozenset({DENIED, WEBHOOK_FAILED, CHANGED_BY_ADMISSION})
 
 
-def coded(results: Sequence[Result], right: int, own: str) -> list[Result]:
+def coded(results: Sequence[Result], own: str, unchanged: int, written: int) -> list[Result]:
     """Return the results; the code of a failed write is its cause, and in other namespaces than `own` it fails no run.
 
-    Admission may also refuse what a job writes in all namespaces. Only the operator can change that, so such failures
-    fail a run that leaves nothing as it should be: `right` is how many objects are, unchanged or written.
+    Admission may also refuse what a job writes in all namespaces, which only the operator can change. So in a run that
+    wrote nothing, refusals fail the run if one policy or webhook refused in several namespaces, or if nothing is as it
+    should be. `unchanged` and `written` are how many objects are.
     """
-    return [_coded(result, own, serves=right > 0) for result in results]
+    refusals = [result for result in results if result.cause in _OF_ADMISSION and result.outcome is Outcome.FAILED]
+    if written:
+        refusals = []
+    elif unchanged:
+        several = _in_several_namespaces(refusals)
+        refusals = [result for result in refusals if result.refused_by in several]
+    of_operator = {id(result) for result in refusals}
+    return [_coded(result, own, fails=id(result) in of_operator) for result in results]
 
 
-def _coded(result: Result, own: str, *, serves: bool) -> Result:
+def _in_several_namespaces(refusals: Sequence[Result]) -> set[str]:
+    """Return the names of the policies and webhooks that refused writes in more than one namespace."""
+    places = {(each.refused_by, each.finding.object.namespace) for each in refusals if each.refused_by}
+    count = Counter(name for name, _ in places)
+    return {name for name, namespaces in count.items() if namespaces > 1}
+
+
+def _coded(result: Result, own: str, *, fails: bool) -> Result:
     if not result.cause or result.outcome is not Outcome.FAILED:
         return result
-    if result.finding.object.namespace == own or (result.cause in _OF_ADMISSION and not serves):
+    if result.finding.object.namespace == own or fails:
         return result._replace(finding=structs.replace(result.finding, code=result.cause))
     finding = structs.replace(result.finding, code=result.cause, severity=Severity.WARNING)
     return result._replace(finding=finding, exit_code=ExitCode.DONE)

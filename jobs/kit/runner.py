@@ -221,14 +221,14 @@ class _Run(Generic[Settings, Seen]):
             results += settled
             found = sum(result.finding.code == UNCHANGED for result in settled)
             plan = replace(plan, unchanged=plan.unchanged + found)
-        right = plan.unchanged + sum(result.outcome is Outcome.DONE for result in results)
-        results = self._coded(results, right) + first
+        written = sum(result.outcome is Outcome.DONE for result in results)
+        results = self._coded(results, plan.unchanged, written) + first
         results.sort(key=lambda result: (result.finding.object, result.finding.code))
-        return plan, [*results, *self._coded(self._state(seen, plan, results), right)]
+        return plan, [*results, *self._coded(self._state(seen, plan, results), plan.unchanged, written)]
 
-    def _coded(self, results: list[Result], right: int) -> list[Result]:
+    def _coded(self, results: list[Result], unchanged: int, written: int) -> list[Result]:
         """Return the results of writes to namespaces of others; what takes steps is the operator's own."""
-        return results if self.job.steps else coded(results, right, self.namespace)
+        return results if self.job.steps else coded(results, self.namespace, unchanged, written)
 
     def _look(self) -> tuple[Plan, Seen]:
         self.stated.clear()

@@ -91,6 +91,88 @@ def test_a_run_of_which_every_write_is_refused_fails(api: Api, sync: Run, refusa
 
 
 @each_refusal
+def test_what_refuses_writes_in_the_whole_cluster_fails_a_run_that_is_converged_otherwise(
+    api: Api, sync: Run, refusal: str
+) -> None:
+    refuse, code, _, exit_code = REFUSALS[refusal]
+    home, teams = api.namespace("home"), [api.namespace(f"team-{number}") for number in range(6)]
+    source = api.create(configmap(home))
+    api.create(configmap(home, "other"))
+    api.create(rule("settings", home, teams))
+    sync()
+    api.patch(source, {"data": {"a": "new"}})
+
+    with refuse(api):
+        sync()  # its Event is refused too, in the namespace of the run
+        ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (exit_code, {"failed": 6, "unchanged": 6})
+    assert [(namespace, found) for namespace, found, _ in failed(ran)] == [(team, code) for team in teams]
+
+
+@each_refusal
+def test_rolls_that_are_refused_in_the_whole_cluster_fail_the_run(api: Api, roll: Run, refusal: str) -> None:
+    refuse, code, _, exit_code = REFUSALS[refusal]
+    team, other, third = (api.namespace(name) for name in ("team", "other", "third"))
+    for namespace in (team, other, third):
+        api.create(configmap(namespace))
+        settle(api, api.create(workload(namespace)))
+    roll()
+    for namespace in (team, other):
+        api.patch(configmap(namespace), {"data": {"a": "changed"}})
+
+    with refuse(api):
+        ran = roll()
+
+    assert (ran.exit_code, ran.summary) == (exit_code, {"failed": 2, "unchanged": 1})
+    assert {found for _, found, _ in failed(ran)} == {code}
+
+
+@each_refusal
+def test_a_run_that_wrote_elsewhere_is_not_failed_by_what_refuses_writes_in_two_namespaces(
+    api: Api, sync: Run, refusal: str
+) -> None:
+    refuse, code, _, _ = REFUSALS[refusal]
+    home, team, other, third = (api.namespace(name) for name in ("home", "team", "other", "third"))
+    api.create(configmap(home))
+    api.create(rule("settings", home, [team, other, third]))
+
+    with refuse(api, team, other):
+        ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"created": 1, "failed": 2})
+    assert {found for _, found, _ in failed(ran)} == {code}
+
+
+def test_refusals_by_two_of_two_namespaces_fail_no_run(api: Api, sync: Run) -> None:
+    home, team, other, third = (api.namespace(name) for name in ("home", "team", "other", "third"))
+    api.create(configmap(home))
+    api.create(rule("settings", home, [team, other, third]))
+
+    with refusing(api, team), webhook(api, denied, other):
+        sync()
+        ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"failed": 2, "unchanged": 1})
+    assert {found for _, found, _ in failed(ran)} == {"denied"}
+
+
+@each_refusal
+def test_a_refusal_in_the_namespace_of_the_run_fails_it(api: Api, fetch: Run, refusal: str) -> None:
+    refuse, code, _, exit_code = REFUSALS[refusal]
+    team = api.namespace("team")
+    api.create(exchange_rate(team))
+    fetch("-n", team)
+    api.create(exchange_rate(team, "chf", "CHF"))
+
+    with refuse(api, team):
+        ran = fetch("-n", team)
+
+    assert (ran.exit_code, ran.summary) == (exit_code, {"failed": 2, "unchanged": 1})
+    assert [(namespace, found) for namespace, found, _ in failed(ran)] == [(team, code)] * 2
+
+
+@each_refusal
 def test_a_rate_that_its_namespace_refuses_fails_no_run(api: Api, fetch: Run, refusal: str) -> None:
     refuse, code, reason, _ = REFUSALS[refusal]
     team, other = api.namespace("team"), api.namespace("other")
