@@ -153,8 +153,9 @@ def _contradicted(rate: ExchangeRate, chosen: Choice) -> Finding | None:
     """Return what is said of providers that disagree by more than a rate may change."""
     if not chosen.contradiction:
         return None
-    used = chosen.figures
-    reason = f"{', '.join(map(said, chosen.contradiction))}: used is {used.rate} of {used.date} from {used.source}"
+    held = chosen.figures
+    fate = "used" if held in chosen.contradiction else "kept"
+    reason = f"{', '.join(map(said, chosen.contradiction))}: {fate} is {held.rate} of {held.date} from {held.source}"
     return Finding("contradicted", Severity.WARNING, rate.head.key, reason, subjects=(rate.subject,))
 
 

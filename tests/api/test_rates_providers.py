@@ -394,7 +394,7 @@ def test_a_correction_that_the_other_provider_contradicts_is_reported(api: Api, 
     rates.tell("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
     rates.tell("frankfurter", frankfurter(rates={**RATES, "USD": "1.14"}))
 
-    told = f"ecb has 1.5932 of {today()}, frankfurter has 1.14 of {today()}: used is 1.1380 of {today()} from ecb"
+    told = f"ecb has 1.5932 of {today()}, frankfurter has 1.14 of {today()}: kept is 1.1380 of {today()} from ecb"
     assert contradictions(fetch()) == [told]
     assert condition(api, wanted)["message"] == told
 
