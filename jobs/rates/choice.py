@@ -47,10 +47,14 @@ class Choice(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why no provider's figures are good. `lasting`: only a person can change that, asking again cannot."""
+    """Why no provider's figures are good. `lasting`: only a person can change that, asking again cannot.
+
+    `first` is the reason of the first provider if that is lasting: those of the others may change with each run.
+    """
 
     reason: str
     lasting: bool
+    first: str = ""
 
 
 class Jump(NamedTuple):
@@ -102,7 +106,7 @@ def choose(spec: Spec, last: Figures | None, answers: Answers, max_change: int) 
             return Choice(found, tuple(reasons), (jumped, found) if jumped else ())
     if jumped and last:
         return _confirmed(spec, last, jumped, answers, max_change)
-    return Refusal("; ".join(reasons), all(lasting))
+    return Refusal("; ".join(reasons), all(lasting), reasons[0] if lasting[0] else "")
 
 
 def _from(answer: Table | Unusable, spec: Spec) -> Figures | Refusal:

@@ -220,7 +220,7 @@ def _refused(rate: ExchangeRate, last: Figures | None, actual: Object | None, wh
     without = "the ConfigMap stays as it is" if actual else "there is no rate yet"
     fate = f"the rate of {last.date} stays" if last else without
     exit_code = ExitCode.REFUSED if why.lasting else ExitCode.FAILED
-    return _about(rate, "unavailable", rate.head.key, f"{fate}: {why.reason}", exit_code)
+    return _about(rate, "unavailable", rate.head.key, f"{fate}: {why.first or why.reason}", exit_code)
 
 
 def _about(rate: ExchangeRate, code: str, key: ObjectKey, reason: str, exit_code: ExitCode) -> Finding:

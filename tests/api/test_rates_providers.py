@@ -559,3 +559,21 @@ def test_a_last_rate_of_a_day_to_come_is_none(api: Api, fetch: Run, rates: Rates
 
         assert fetch().summary == {"created": 1}
         assert (data(api, rate) or {})["date"] == str(today())
+
+
+def test_the_status_of_a_currency_that_the_first_provider_lacks_does_not_depend_on_the_second(
+    api: Api, fetch: Run, rates: RatesServer
+) -> None:
+    wanted = api.create(exchange_rate(api.namespace("shop"), "none", "XXX"))
+    fetch()
+    told = condition(api, wanted)
+    api.mark()
+
+    rates.tell("frankfurter", status(503))
+    gone = fetch()
+    rates.publish()
+    back = fetch()
+
+    assert [ran.summary["unavailable"] for ran in (gone, back)] == [1, 1]
+    assert (condition(api, wanted), api.writes()) == (told, [])
+    assert told["message"] == "there is no rate yet: ecb has no XXX"
