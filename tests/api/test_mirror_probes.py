@@ -166,6 +166,11 @@ def test_who_was_silent_is_asked_last_and_a_new_mirror_before(
     monkeypatch: pytest.MonkeyPatch,
     is_edited: bool,
 ) -> None:
+
+    def asked(host: str) -> bool:
+        registries.requests.append((host, ""))
+        return True
+
     # By their URLs the other way round.
     places = sorted((silent(lambda: True) for _ in range(2)), key=lambda each: each.host)
     before, new = (each.host.replace("localhost", "127.0.0.1") for each in places)
@@ -180,7 +185,7 @@ def test_who_was_silent_is_asked_last_and_a_new_mirror_before(
     monkeypatch.setattr(web, "IN_FLIGHT", 1)
     registries.requests.clear()
     for place, host in zip(places, (before, new), strict=True):
-        place.until = partial(lambda host: not registries.requests.append((host, "")), host)
+        place.until = partial(asked, host)
 
     reach()
 

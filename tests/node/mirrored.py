@@ -58,14 +58,20 @@ class Mirrored:
         assert self.jobs.end(name) == "Complete", self.jobs.log(name)
         return self.jobs.log(name)
 
+    def repair_once_the_upstream_answers(self) -> None:
+        """Have the CronJob mirror-repair run now, trusting the upstream: else it replaces no registry that serves."""
+        name = f"repair-{next(_numbers)}"
+        self._run_trusting(name, "mirror-repair")
+        assert self.jobs.end(name) == "Complete", self.jobs.log(name)
+
     def audit(self) -> Object:
         """Have the CronJob mirror-audit run now, trusting the upstream; gives the Ready condition that it wrote."""
         name = f"audit-{next(_numbers)}"
-        self._run_audit(name)
+        self._run_trusting(name, "mirror-audit")
         assert self.jobs.end(name) == "Complete", self.jobs.log(name)
         return self.ready
 
-    def _run_audit(self, name: str) -> None:
+    def _run_trusting(self, name: str, of: str) -> None:
         metadata = {"name": "upstream", "namespace": "kube-chores"}
         trusted = {
             "apiVersion": "v1",
@@ -74,7 +80,7 @@ class Mirrored:
             "data": {"ca.crt": UPSTREAM.read_text()},
         }
         self.api.put(trusted)
-        job = self.jobs.template(name, "mirror-audit")
+        job = self.jobs.template(name, of)
         pod = job["spec"]["template"]["spec"]
         (container,) = pod["containers"]
         container.setdefault("env", []).append({"name": "REQUESTS_CA_BUNDLE", "value": "/upstream/ca.crt"})

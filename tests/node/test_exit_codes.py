@@ -71,13 +71,14 @@ def test_a_configuration_error_fails_the_job_at_once(api: Api, jobs: Jobs) -> No
     assert "no CopyratorRule 'none-such' in namespace kube-chores; it has settings" in jobs.log("wrong")
 
 
-def unreachable_webhook(namespace: str) -> Object:
-    """A webhook without a server, so that no ConfigMap can be made in the namespace."""
+def unreachable_webhook(namespaces: list[str]) -> Object:
+    """A webhook without a server, so that no ConfigMap can be made in the namespaces."""
     created = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}
+    there = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces}
     webhook = {
         "name": "closed.tests.kubechores.dev",
         "clientConfig": {"url": "https://127.0.0.1:1/"},
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "namespaceSelector": {"matchExpressions": [there]},
         "objectSelector": {"matchLabels": {"app.kubernetes.io/managed-by": "kube-chores"}},
         "rules": [created],
         "sideEffects": "None",
@@ -85,24 +86,28 @@ def unreachable_webhook(namespace: str) -> Object:
         "timeoutSeconds": 1,
     }
     kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
-    return {**kind, "metadata": {"name": namespace}, "webhooks": [webhook]}
+    return {**kind, "metadata": {"name": namespaces[0]}, "webhooks": [webhook]}
 
 
-def test_a_partial_failure_is_retried(api: Api, jobs: Jobs) -> None:
-    home, team, closed = (api.namespace(name) for name in ("home", "team", "closed"))
+def test_a_failure_of_the_cluster_is_retried_and_that_of_one_namespace_is_not(api: Api, jobs: Jobs) -> None:
+    home, team, *closed = (api.namespace(name) for name in ("home", "team", "closed", "closed-too"))
     source = api.create(configmap(home))
     webhook = api.create(unreachable_webhook(closed))
-    api.create(rule("settings", home, [team, closed]))
-
-    jobs.create("partial")
-    wait_for(lambda: jobs.exit_codes("partial")[:1] == [1], "the first pod to fail", 60)
+    api.create(rule("settings", home, [team, closed[0]]))
+    jobs.create("of-one-namespace")
+    assert jobs.end("of-one-namespace") == "Complete"
+    assert jobs.exit_codes("of-one-namespace") == [0]
     assert content(api.get(at(team, source))) == content(source)
+
+    api.create(rule("more-settings", home, [closed[1]]))
+    jobs.create("of-the-cluster")
+    wait_for(lambda: jobs.exit_codes("of-the-cluster")[:1] == [1], "the first pod to fail", 60)
     api.delete(webhook)
 
-    assert jobs.end("partial") == "Complete"
-    assert jobs.exit_codes("partial") == [1, 0]
-    assert content(api.get(at(closed, source))) == content(source)
-    assert "failed calling webhook" in jobs.log("partial")
+    assert jobs.end("of-the-cluster") == "Complete"
+    assert jobs.exit_codes("of-the-cluster") == [1, 0]
+    assert [content(api.get(at(each, source))) for each in closed] == [content(source)] * 2
+    assert "failed calling webhook" in jobs.log("of-the-cluster")
 
 
 def test_the_brake_fails_the_job_and_the_line_that_it_prints_lifts_it(api: Api, jobs: Jobs, kubectl: Hands) -> None:

@@ -55,7 +55,8 @@ def test_a_mirror_whose_volume_is_deleted_breaks_no_pull_and_is_recreated(
 
     lab.add_volume(name=f"{lab.mirror.name}-new")
     began = time.monotonic()
-    lab.repair()
+    lab.repair_once_the_upstream_answers()
+    wait_for(lambda: phase(lab) == "Bound", "the new claim to be bound", 60)
     rolled_out(kubectl, "statefulset", lab.mirror.name)
     figure(f"a repair of a claim that lost its volume: {time.monotonic() - began:.0f} s")
     assert (phase(lab), lab.audit()["reason"] == "VolumeLost") == ("Bound", False)
