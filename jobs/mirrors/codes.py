@@ -69,16 +69,16 @@ CODES: Mapping[str, Code] = {
         "with fallback None fail to pull what is not cached",
         "raise spec.storage.size, or lower spec.ttl",
     ),
-    "no-endpoints": Code(
-        _ERROR,
-        "no ready pod stands behind the mirror's Service",
-        "see why its pod is not ready; see that the Service's selector is as it was made",
-    ),
     "layers-interrupted": Code(
         _ERROR,
         "a layer ended before it was whole: the upstream or the node ended the connection, or the volume is full; "
         "nodes pull from the upstream for 2 minutes, or with fallback None try again",
         "see whether the upstream, or a proxy before it, ends connections; the finding goes by itself",
+    ),
+    "no-endpoints": Code(
+        _ERROR,
+        "no ready pod stands behind the mirror's Service",
+        "see why its pod is not ready; see that the Service's selector is as it was made",
     ),
     "foreign-endpoints": Code(
         _ERROR,
