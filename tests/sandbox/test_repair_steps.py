@@ -138,7 +138,7 @@ def test_a_mirror_is_asked_at_each_look(tmp_path: Path) -> None:
         api = sandbox_api(sandbox, tmp_path)
         mirrors = Mirrors(api)
         mirrors.node()
-        mirror = mirrors.well()
+        mirror = mirrors.well(upstream=registries.upstream)
         api.delete(mirror.headless_service.document())
         world = World(sandbox, "mirror-audit", {**registries.env, "CHORES_REPAIR": "1"})
 
