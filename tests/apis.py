@@ -295,8 +295,9 @@ class Api:
         return [one for one in self.writes() if {"configmaps", "secrets"} & set(one.path.split("/"))]
 
     def events(self) -> list[Object]:
-        """Events written since the test began."""
-        return [event for event in self._all_events() if event["metadata"]["uid"] not in self._old_events]
+        """Events written since the test began, but those of nodes: these come after other tests removed theirs."""
+        new = (event for event in self._all_events() if event["metadata"]["uid"] not in self._old_events)
+        return [event for event in new if event["involvedObject"]["kind"] != "Node"]
 
     def _all_events(self) -> list[Object]:
         status, _, body = self.request("GET", "/api/v1/events")
