@@ -40,7 +40,10 @@ HOLD_SECONDS = 120.0
 ENOUGH = 1.5  # times the least, or a volume at the threshold would come and go
 SAMPLE_SECONDS = 0.2  # 25 MB at 1 Gbit/s
 UPLOADS_SECONDS = 0.2  # a layer that takes less is found at another attempt
-_UPLOADS_SHARE = 50  # of the time goes by without a look at uploads: a volume may have many repositories
+# A volume may have many repositories, so looks at uploads take a fiftieth of the time. One that reads a large upload
+# takes long for once; no layer may go unseen for minutes because of it.
+_UPLOADS_SHARE = 50
+MOST_UPLOADS_SECONDS = 5.0
 LATE_SECONDS = 5.0
 WATCH_SECONDS = 30.0
 # containerd gives up a pull that makes no progress for 5 minutes (image_pull_progress_timeout).
@@ -161,7 +164,8 @@ class Cache:
             began = time.monotonic()
             if uploads.interrupted():
                 self._gate.interrupt()
-            time.sleep(max(UPLOADS_SECONDS, _UPLOADS_SHARE * (time.monotonic() - began)))
+            pause = max(UPLOADS_SECONDS, _UPLOADS_SHARE * (time.monotonic() - began))
+            time.sleep(min(pause, MOST_UPLOADS_SECONDS))
 
     def watch(self) -> NoReturn:
         """Remove what stopped, what the registry cannot read, and what changed and is no longer whole."""

@@ -493,6 +493,16 @@ def test_a_layer_that_ends_before_it_is_whole_makes_the_registry_unready_for_a_w
         ]
 
 
+def test_a_look_at_uploads_that_takes_long_delays_the_next_by_seconds_at_most(volume: Path, cached: Cached) -> None:
+    with running(volume, _UPLOADS_SHARE=1e9, MOST_UPLOADS_SECONDS=0.05) as process:
+        for _ in range(2):
+            upload = cached.upload("library/app", 0)
+            wait_for(lambda: "library/app" in open_files(process), "the upload to be followed")
+            shutil.rmtree(upload)
+            wait_for(lambda: "library/app" not in open_files(process), "its end to be seen")
+        wait_for(lambda: process.state()["shortage"] == "layers", "it to be told")
+
+
 def open_files(process: Running) -> str:
     """The files that it has open."""
     return " ".join(str(each.readlink()) for each in Path(f"/proc/{process.pid}/fd").iterdir() if each.is_symlink())
