@@ -216,7 +216,7 @@ def _too_soon(
 def _wait(workload: Workload, before: Baseline, cool_down: timedelta) -> timedelta:
     """Return how long after its last roll a workload may be rolled again.
 
-    The first change after a rollout got blocked is likely the fix, and its pods are of no use to anybody. If the pods
+    The first change after a rollout got blocked is likely the fix, and its pods serve nobody. If the pods
     are blocked again they may only be slow to start, so the wait doubles until a rollout can end.
     """
     if not workload.is_blocked:

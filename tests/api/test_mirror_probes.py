@@ -82,7 +82,7 @@ def repair_env(registries: Registries) -> Mapping[str, str]:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not answer at once is late."""
-    monkeypatch.setattr(runner, "_SOON_SECONDS", 0.3, raising=False)
+    monkeypatch.setattr(runner, "_SOON_SECONDS", 0.3)
 
 
 def stated(api: Api, name: str) -> Object:
@@ -221,8 +221,8 @@ def test_all_probes_of_a_run_have_one_limit_and_who_was_not_asked_is_not_called_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(web, "IN_FLIGHT", 1)
-    monkeypatch.setattr(web, "PROBE_SECONDS", 100.0, raising=False)
-    monkeypatch.setattr(runner, "_PROBES_SECONDS", 1.0, raising=False)
+    monkeypatch.setattr(web, "PROBE_SECONDS", 100.0)
+    monkeypatch.setattr(runner, "_PROBES_SECONDS", 1.0)
     monkeypatch.setattr(web, "TOTAL_SECONDS", 100.0)
     monkeypatch.setattr(web, "READ_SECONDS", 100.0)
     places = [silent(), silent(), silent()]
@@ -246,7 +246,7 @@ def test_a_probe_with_too_little_time_says_nothing_unless_it_finds_a_registry(
     silent: Callable[..., Silent],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(runner, "_PROBES_SECONDS", 1.0, raising=False)
+    monkeypatch.setattr(runner, "_PROBES_SECONDS", 1.0)
     monkeypatch.setattr(web, "TOTAL_SECONDS", 4.0)
     name = mirrors.well("silent", silent().host).asked.name
     good = mirrors.well("good", registries.upstream).asked.name
@@ -267,7 +267,7 @@ def test_a_registry_is_not_rolled_while_nobody_knows_whether_its_upstream_answer
     silent: Callable[..., Silent],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(runner, "_PROBES_SECONDS", 1.0, raising=False)
+    monkeypatch.setattr(runner, "_PROBES_SECONDS", 1.0)
     monkeypatch.setattr(web, "TOTAL_SECONDS", 4.0)
     mirror = mirrors.well("silent", silent().host)
     template = {"spec": {"template": {"metadata": {"labels": {"app.kubernetes.io/name": "theirs"}}}}}
