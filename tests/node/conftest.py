@@ -11,8 +11,11 @@ from tests.apis import Api, real_api, wait_for
 from tests.keeper import cluster
 from tests.leftovers import machine
 from tests.node.hands import Hands, Jobs, install
+from tests.node.mirrored import Mirrored
 from tests.node.publisher import Publisher, publish
 from tests.one_node import Node, missing
+from tests.upstream import Upstream
+from tests.upstream import upstream as running
 
 _figures: list[str] = []
 
@@ -86,3 +89,16 @@ def jobs(api: Api, kubectl: Hands, _installed: None) -> Iterator[Jobs]:
     kubectl("delete jobs --all -n kube-chores")
     yield Jobs(api, kubectl)
     kubectl("delete jobs --all -n kube-chores")
+
+
+@pytest.fixture
+def upstream(node: Node, tmp_path: Path) -> Iterator[Upstream]:
+    """A registry on the node that mirrors are of."""
+    with running(node, tmp_path / "upstream") as started:
+        yield started
+
+
+@pytest.fixture
+def mirrored(node: Node, api: Api, jobs: Jobs, upstream: Upstream) -> Callable[..., Mirrored]:
+    """Start a mirror of the upstream."""
+    return lambda **spec: Mirrored(node, api, jobs, upstream, **spec)

@@ -7,7 +7,6 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,17 +18,10 @@ from tests.node.mirrored import Mirrored
 from tests.one_node import Node
 from tests.processes import dying_with_parent
 from tests.upstream import Upstream
-from tests.upstream import upstream as running
 
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("_installed")]
 SETTING = 'config_path = "/etc/containerd/certs.d"'
 Figure = Callable[[str], None]
-
-
-@pytest.fixture
-def upstream(node: Node, tmp_path: Path) -> Iterator[Upstream]:
-    with running(node, tmp_path / "upstream") as started:
-        yield started
 
 
 def restart(node: Node, config: str) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.apis import Api, wait_for
+from tests.apis import wait_for
 from tests.control_plane import ROOT
 from tests.mirrors import NAMESPACE
 from tests.namespaces import ADDRESS
-from tests.node.hands import Hands, Jobs
+from tests.node.hands import Hands
 from tests.node.mirrored import Mirrored, rolled_out
 from tests.one_node import Node
 from tests.processes import Processes, dying_with_parent
@@ -24,18 +24,6 @@ pytestmark = [pytest.mark.node, pytest.mark.usefixtures("_installed")]
 Figure = Callable[[str], None]
 Start = Callable[..., Mirrored]
 MIB = 1 << 20
-
-
-@pytest.fixture
-def upstream(node: Node, tmp_path: Path) -> Iterator[Upstream]:
-    with running(node, tmp_path / "upstream") as started:
-        yield started
-
-
-@pytest.fixture
-def mirrored(node: Node, api: Api, jobs: Jobs, upstream: Upstream) -> Start:
-    """Start a mirror of the upstream."""
-    return lambda **spec: Mirrored(node, api, jobs, upstream, **spec)
 
 
 def senders(upstream: Upstream, image: str) -> set[str]:

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,27 +14,14 @@ from jobs.mirrors.hosts import hosts_toml
 from tests.apis import Api, wait_for
 from tests.mirrors import NAMESPACE
 from tests.namespaces import ADDRESS
-from tests.node.hands import Hands, Jobs
+from tests.node.hands import Hands
 from tests.node.mirrored import Mirrored, rolled_out
 from tests.one_node import Node, path
 from tests.upstream import Upstream
-from tests.upstream import upstream as running
 
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("_installed")]
 Figure = Callable[[str], None]
 Start = Callable[..., Mirrored]
-
-
-@pytest.fixture
-def upstream(node: Node, tmp_path: Path) -> Iterator[Upstream]:
-    with running(node, tmp_path / "upstream") as started:
-        yield started
-
-
-@pytest.fixture
-def mirrored(node: Node, api: Api, jobs: Jobs, upstream: Upstream) -> Start:
-    """Start a mirror of the upstream."""
-    return lambda **spec: Mirrored(node, api, jobs, upstream, **spec)
 
 
 def connects(node: Node, address: str, port: int) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -15,16 +14,9 @@ from tests.node.hands import Hands, Jobs
 from tests.node.mirrored import Mirrored, rolled_out
 from tests.one_node import Node
 from tests.upstream import Upstream
-from tests.upstream import upstream as running
 
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("_installed")]
 Figure = Callable[[str], None]
-
-
-@pytest.fixture
-def upstream(node: Node, tmp_path: Path) -> Iterator[Upstream]:
-    with running(node, tmp_path / "upstream") as started:
-        yield started
 
 
 def phase(lab: Mirrored) -> str:
