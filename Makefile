@@ -46,10 +46,10 @@ test-node: $(VENV)/installed node-tools ## the tests on a real node: our image i
 	@$(BIN)/pytest -q -m node
 
 cluster-up: $(VENV)/installed node-tools ## that cluster to play with; prints the KUBECONFIG line
-	@$(BIN)/python -m tests.keeper up
+	@$(BIN)/python -m tests.cluster_process up
 
 cluster-down: $(VENV)/installed ## end it
-	@$(BIN)/python -m tests.keeper down
+	@$(BIN)/python -m tests.cluster_process down
 
 benchmark: $(VENV)/installed control-plane ## measure docs/performance.md anew: 45 minutes on a quiet machine (needs Go)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[benchmark]'

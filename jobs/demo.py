@@ -31,8 +31,8 @@ from jobs.kit.schema import crd, crd_names
 from jobs.kit.transport import Request, Transport
 from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
 from jobs.mirrors.mirror import NODE_NAMESPACE
+from jobs.mirrors.observed import NAMESPACE, NODES, SLICES
 from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS
-from jobs.mirrors.seen import NAMESPACE, NODES, SLICES
 from jobs.rates.exchange_rates import EXCHANGE_RATES
 from jobs.rolls.workloads import DEPLOYMENTS
 

@@ -14,12 +14,12 @@ from functools import partial
 
 import click
 
-from jobs.farm.brake import hold_creates
+from jobs.farm.brake import block_creates
+from jobs.farm.evaluate import collision, evaluate, leftovers, unchanged, undecoded
 from jobs.farm.farm_pod import FARM_PODS, NAME, PODS, FarmPod, FarmPodObject, Pod, PodObject
-from jobs.farm.seen import MAX_OBJECTS, WRITES_PER_SECOND, Seen, Settings
-from jobs.farm.verdicts import collision, judge, leftovers, unchanged, undecoded
+from jobs.farm.observed import MAX_OBJECTS, WRITES_PER_SECOND, Observed, Settings
 from jobs.kit import options
-from jobs.kit.cluster import Cluster, InvalidObject, apart, whole
+from jobs.kit.cluster import Cluster, InvalidObject, apart, retry_if_expired
 from jobs.kit.connect import Connection
 from jobs.kit.custom_resources import not_installed
 from jobs.kit.errors import ApiError
@@ -35,7 +35,7 @@ def settings(_connection: Connection, run_options: options.RunOptions, max_objec
     return Settings(run_options.namespace or "", max_objects, diff=run_options.diff, verbose=run_options.verbose)
 
 
-def observe(cluster: Cluster, settings: Settings) -> Seen:
+def observe(cluster: Cluster, settings: Settings) -> Observed:
     """Read FarmPods, then namespaces, then their pods: what an overlapping run wrote for a pod is never newer than it.
 
     Raises:
@@ -43,7 +43,7 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
         ApiError: FarmPods or namespaces cannot be read, without which nothing can be said.
     """
     try:
-        farm_pods, invalid = whole(partial(_farm_pods, cluster, settings.namespace))
+        farm_pods, invalid = retry_if_expired(partial(_farm_pods, cluster, settings.namespace))
     except ApiError as error:
         if error.status != 404:
             raise
@@ -51,19 +51,19 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
     if settings.namespace:
         namespaces = [settings.namespace]
     else:
-        namespaces, more = whole(partial(_namespaces, cluster))
+        namespaces, more = retry_if_expired(partial(_namespaces, cluster))
         invalid = [*invalid, *more]
     pods: list[Pod] = []
     failures = []
     for namespace in namespaces:
         try:
-            found, more = whole(partial(_pods, cluster, namespace))
+            found, more = retry_if_expired(partial(_pods, cluster, namespace))
         except ApiError as error:
             failures.append(_unreadable(namespace, error))
         else:
             pods += found
             invalid = [*invalid, *more]
-    return Seen(
+    return Observed(
         namespaces, pods, farm_pods, tuple(failures), tuple(undecoded(each.key, each.error) for each in invalid)
     )
 
@@ -107,14 +107,14 @@ def _unreadable(namespace: str, error: ApiError) -> Finding:
     return Finding("unreadable", Severity.ERROR, key, reason, exit_code=error.exit_code)
 
 
-def plan(seen: Seen, settings: Settings, _now: datetime) -> Plan:
+def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     """Compare each pod with its FarmPod: the same input gives the same findings in the same order."""
-    places = _places(seen)
-    findings = [*seen.failures, *seen.invalid, *leftovers(seen, places.keys())]
+    places = _places(observed)
+    findings = [*observed.failures, *observed.invalid, *leftovers(observed, places.keys())]
     needs: list[Need] = []
     right = 0
     for pods in places.values():
-        verdict = collision(pods) if len(pods) > 1 else judge(pods[0], seen, settings)
+        verdict = collision(pods) if len(pods) > 1 else evaluate(pods[0], observed, settings)
         if isinstance(verdict, Need):
             needs.append(verdict)
         elif verdict:
@@ -122,36 +122,36 @@ def plan(seen: Seen, settings: Settings, _now: datetime) -> Plan:
         else:
             right += 1
             findings += [unchanged(pods[0])] if settings.verbose else []
-    ours = sum(each.ours for each in seen.farm_pods.values())
+    ours = sum(each.ours for each in observed.farm_pods.values())
     sizes = Counter(place.namespace for place in places)
-    braked, brakes = hold_creates(findings, ours, sizes, settings.max_objects)
+    braked, brakes = block_creates(findings, ours, sizes, settings.max_objects)
     return Plan(
         # Writes have a rate, and a run may be cut: the many pods of one namespace come after those of others.
         tuple(sorted(braked, key=lambda finding: (sizes[finding.object.namespace], finding.object, finding.code))),
         right,
         tuple(sorted(needs)),
-        {"pods": sum(1 for _ in _staying(seen)), "namespaces": len(seen.namespaces)},
-        _note(seen, settings),
+        {"pods": sum(1 for _ in _staying(observed)), "namespaces": len(observed.namespaces)},
+        _note(observed, settings),
         brakes=brakes,
     )
 
 
-def _staying(seen: Seen) -> Iterator[Pod]:
-    return (pod for pod in seen.pods if not pod.terminating)
+def _staying(observed: Observed) -> Iterator[Pod]:
+    return (pod for pod in observed.pods if not pod.terminating)
 
 
-def _places(seen: Seen) -> Mapping[ObjectKey, Sequence[Pod]]:
+def _places(observed: Observed) -> Mapping[ObjectKey, Sequence[Pod]]:
     places: dict[ObjectKey, tuple[Pod, ...]] = {}
-    for pod in _staying(seen):
+    for pod in _staying(observed):
         place = pod.place
         places[place] = (*places.get(place, ()), pod)
     return places
 
 
-def _note(seen: Seen, settings: Settings) -> str:
+def _note(observed: Observed, settings: Settings) -> str:
     if settings.namespace:
         return f"no pod in namespace {settings.namespace}"
-    return "no pod in them" if seen.namespaces else f"no active namespace is labelled {OPT_IN}=true"
+    return "no pod in them" if observed.namespaces else f"no active namespace is labelled {OPT_IN}=true"
 
 
 @click.command(NAME)

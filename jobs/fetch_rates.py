@@ -17,23 +17,23 @@ from msgspec import structs
 
 from jobs.kit import options, stamps
 from jobs.kit.apply import DryRun
-from jobs.kit.cluster import Cluster, InvalidObject, whole
-from jobs.kit.conditions import Statement
+from jobs.kit.cluster import Cluster, InvalidObject, retry_if_expired
+from jobs.kit.conditions import StatusUpdate
 from jobs.kit.connect import Connection
-from jobs.kit.custom_resources import Broken, Head, from_cluster, from_files
+from jobs.kit.custom_resources import Head, Invalid, from_cluster, from_files
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Brake, ExitCode, Finding, Need, ObjectKey, Plan, Result, Severity
 from jobs.kit.objects import CONFIGMAPS, DataObject, Kept, Object, is_name
 from jobs.kit.runner import Job, run
 from jobs.kit.web import shown
 from jobs.rates.choice import Ask, Unusable
+from jobs.rates.evaluate import Verdict, collision, evaluate, leftovers, unchanged
 from jobs.rates.exchange_rates import EXCHANGE_RATES, ExchangeRate, Spec, parse_exchange_rate, spec_problems, subject
 from jobs.rates.figures import PIVOT
+from jobs.rates.observed import MAX_CHANGE_PERCENT, NAME, Observed, Settings
+from jobs.rates.print_rate import print_rate
 from jobs.rates.providers import PROVIDERS
-from jobs.rates.quote import quote
-from jobs.rates.seen import MAX_CHANGE_PERCENT, NAME, Seen, Settings
-from jobs.rates.status import statements
-from jobs.rates.verdicts import Verdict, collision, judge, leftovers, unchanged
+from jobs.rates.status import status_updates
 
 COMMAND_LINE = "(command line)"  # stands for the ExchangeRate that --configmap has not
 
@@ -74,7 +74,7 @@ def _rates(namespace: str, asked: Asked, *, elsewhere: bool) -> tuple[ExchangeRa
     return None
 
 
-def observe(cluster: Cluster, settings: Settings) -> Seen:
+def observe(cluster: Cluster, settings: Settings) -> Observed:
     """Read the ConfigMaps that are ours, then the ExchangeRates: what an overlapping run makes is never left over then.
 
     Raises:
@@ -82,16 +82,18 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
         ApiError: ExchangeRates cannot be read, without which nothing can be said.
     """
     if settings.rates is not None:
-        return Seen(settings.rates)
+        return Observed(settings.rates)
     try:
-        configmaps, denied = whole(partial(_configmaps, cluster, settings.namespace)), None
+        configmaps, denied = retry_if_expired(partial(_configmaps, cluster, settings.namespace)), None
     except ApiError as error:
         configmaps, denied = {}, error
-    rates, broken = from_cluster(cluster, EXCHANGE_RATES, parse_exchange_rate, settings.namespace)
-    failures = [_invalid(each) for each in broken]
+    rates, invalid_rates = from_cluster(cluster, EXCHANGE_RATES, parse_exchange_rate, settings.namespace)
+    failures = [_invalid(each) for each in invalid_rates]
     if denied:
-        failures.append(_unreadable([*(each.head.key for each in rates), *(each.head.key for each in broken)], denied))
-    return Seen(rates, broken, configmaps, tuple(failures), blind=denied is not None)
+        failures.append(
+            _unreadable([*(each.head.key for each in rates), *(each.head.key for each in invalid_rates)], denied)
+        )
+    return Observed(rates, invalid_rates, configmaps, tuple(failures), blind=denied is not None)
 
 
 def _configmaps(cluster: Cluster, namespace: str) -> dict[ObjectKey, Object | ApiError]:
@@ -106,8 +108,8 @@ def _configmaps(cluster: Cluster, namespace: str) -> dict[ObjectKey, Object | Ap
     return found
 
 
-def _invalid(broken: Broken) -> Finding:
-    key, reason = broken.head.key, "; ".join(broken.problems)
+def _invalid(invalid_rates: Invalid) -> Finding:
+    key, reason = invalid_rates.head.key, "; ".join(invalid_rates.problems)
     return Finding("invalid", Severity.ERROR, key, reason, subjects=(subject(key),), exit_code=ExitCode.REFUSED)
 
 
@@ -119,19 +121,19 @@ def _unreadable(keys: Sequence[ObjectKey], error: ApiError) -> Finding:
     return Finding("unreadable", Severity.ERROR, all_of_them, reason, subjects=subjects, exit_code=error.exit_code)
 
 
-def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
+def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     """Compare each ExchangeRate with its ConfigMap: the same input gives the same findings in the same order."""
-    verdicts = _verdicts(seen, settings, now)
-    places = _places(seen)
-    findings = [*seen.failures, *_unusable(seen, settings, now)]
+    verdicts = _verdicts(observed, settings, now)
+    places = _places(observed)
+    findings = [*observed.failures, *_unusable(observed, settings, now)]
     findings += [finding for verdict in verdicts.values() for finding in verdict.findings]
     findings += [each for rates in places.values() if len(rates) > 1 for each in collision(rates)]
-    findings += [_going(rate) for rate in seen.rates if rate.head.terminating]
+    findings += [_going(rate) for rate in observed.rates if rate.head.terminating]
     right = {rate: each.figures for rate, each in verdicts.items() if each.figures and not each.findings}
     settled = [rate for rate, each in verdicts.items() if each.figures and not each.is_missing]
-    findings += leftovers(seen, places, {rate.head.uid: rate for rate in settled if rate.head.uid})
+    findings += leftovers(observed, places, {rate.head.uid: rate for rate in settled if rate.head.uid})
     if settings.rates is None and not settings.namespace:
-        limited = {rate.subject for rate in seen.rates if rate.spec.max_change}
+        limited = {rate.subject for rate in observed.rates if rate.spec.max_change}
         findings = [_failing_no_run(each) if _is_of_a_tenant(each, limited) else each for each in findings]
     if settings.verbose:
         findings += [unchanged(rate, figures) for rate, figures in right.items()]
@@ -141,9 +143,9 @@ def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
         tuple(sorted(findings, key=lambda finding: (finding.object, finding.code))),
         len(right),
         tuple(sorted(need for need in needs if isinstance(need, Need))),
-        {"rates": len(seen.rates), "providers": len(seen.pages)},
-        "" if seen.rates or seen.failures else f"no {EXCHANGE_RATES.kind} in {_where(settings)}",
-        wanted={CONFIGMAPS.kind: len(places)},
+        {"rates": len(observed.rates), "providers": len(observed.pages)},
+        "" if observed.rates or observed.failures else f"no {EXCHANGE_RATES.kind} in {_where(settings)}",
+        desired_by_kind={CONFIGMAPS.kind: len(places)},
         brakes=_brakes([verdict for rate, verdict in verdicts.items() if rate.spec.max_change is None], settings),
         urls=tuple(settings.urls[provider] for provider in PROVIDERS if provider in asked),
     )
@@ -160,24 +162,24 @@ def _failing_no_run(finding: Finding) -> Finding:
     return structs.replace(finding, severity=Severity.WARNING, exit_code=ExitCode.DONE)
 
 
-def _verdicts(seen: Seen, settings: Settings, now: datetime) -> dict[ExchangeRate, Verdict]:
-    if seen.blind:
+def _verdicts(observed: Observed, settings: Settings, now: datetime) -> dict[ExchangeRate, Verdict]:
+    if observed.blind:
         return {}
-    answers = seen.answers(settings.urls, now.date())
-    alone = (rates[0] for _, rates in sorted(_places(seen).items()) if len(rates) == 1)
-    return {rate: judge(rate, seen, answers, settings, now.date()) for rate in alone}
+    answers = observed.answers(settings.urls, now.date())
+    alone = (rates[0] for _, rates in sorted(_places(observed).items()) if len(rates) == 1)
+    return {rate: evaluate(rate, observed, answers, settings, now.date()) for rate in alone}
 
 
-def _places(seen: Seen) -> dict[ObjectKey, list[ExchangeRate]]:
+def _places(observed: Observed) -> dict[ObjectKey, list[ExchangeRate]]:
     places: dict[ObjectKey, list[ExchangeRate]] = {}
-    for rate in seen.rates:
+    for rate in observed.rates:
         if not rate.head.terminating:
             places.setdefault(rate.place, []).append(rate)
     return places
 
 
-def _unusable(seen: Seen, settings: Settings, now: datetime) -> Iterator[Finding]:
-    for provider, answer in seen.answers(settings.urls, now.date()).items():
+def _unusable(observed: Observed, settings: Settings, now: datetime) -> Iterator[Finding]:
+    for provider, answer in observed.answers(settings.urls, now.date()).items():
         if isinstance(answer, Unusable):
             reason = f"{shown(settings.urls[provider])} {answer.reason}"
             yield Finding("unusable", Severity.WARNING, ObjectKey("Provider", provider), reason)
@@ -203,15 +205,18 @@ def _brakes(verdicts: Iterable[Verdict], settings: Settings) -> tuple[Brake, ...
 
 
 def conditions(
-    seen: Seen, settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
-) -> Sequence[Statement]:
+    observed: Observed, settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
+) -> Sequence[StatusUpdate]:
     """Return what the statuses of ExchangeRates should say: of those in the cluster, not in files."""
     if settings.rates is not None:
         return []
-    verdicts = _verdicts(seen, settings, now)
+    verdicts = _verdicts(observed, settings, now)
     held = {rate.subject: verdict.figures for rate, verdict in verdicts.items() if verdict.figures}
-    asked = [*((rate.head, rate.spec) for rate in seen.rates), *((each.head, None) for each in seen.broken)]
-    return statements([each for each in asked if not each[0].terminating], held, results, now)
+    asked = [
+        *((rate.head, rate.spec) for rate in observed.rates),
+        *((each.head, None) for each in observed.invalid_rates),
+    ]
+    return status_updates([each for each in asked if not each[0].terminating], held, results, now)
 
 
 def _urls(command: options.F) -> options.F:
@@ -275,7 +280,7 @@ def command(
     """
     asked = _asked(given)
     if asked.spec and not asked.configmap:
-        context.exit(quote(asked.spec, asked.urls, options))
+        context.exit(print_rate(asked.spec, asked.urls, options))
     if asked.filenames and options.dry_run is DryRun.NONE:
         options = replace(options, dry_run=DryRun.CLIENT)
     job = Job(

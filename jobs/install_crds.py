@@ -17,7 +17,7 @@ from jobs.kit.connect import Connection
 from jobs.kit.decoding import decode_plain
 from jobs.kit.model import Action, Finding, Fix, Need, ObjectKey, Plan, Severity
 from jobs.kit.objects import Resource
-from jobs.kit.runner import Document, Job, run
+from jobs.kit.runner import Job, ReadResult, run
 from jobs.kit.schema import crd, crd_names
 from jobs.kit.web import Page
 
@@ -34,33 +34,33 @@ class Definition(Struct, frozen=True):
         """Return the CRD as JSON."""
         return msgspec.json.encode(self.document)
 
-    def unlike(self, _answer: bytes) -> tuple[str, ...]:
+    def changed_by_server(self, _answer: bytes) -> tuple[str, ...]:
         """Return nothing: what the server defaults in a CRD is its own business."""
         return ()
 
-    def conceal(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return the text as it is: a CRD holds no secret."""
         return text
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observed:
     """The definitions as they are in the cluster, by what was needed."""
 
-    documents: Mapping[Need, Document] = field(default_factory=dict)
+    documents: Mapping[Need, ReadResult] = field(default_factory=dict)
 
-    def looked_up(self, documents: Mapping[Need, Document], _pages: Mapping[str, Page]) -> Seen:
+    def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
         """Return the same, knowing `documents` too."""
         return replace(self, documents={**self.documents, **documents})
 
 
-def plan(seen: Seen, _settings: None, _now: datetime) -> Plan:
+def plan(observed: Observed, _settings: None, _now: datetime) -> Plan:
     """Apply what is missing or differs; each definition is read first."""
     findings, needs, unchanged = [], [], 0
     for plural in crd_names():
         definition = crd(plural)
         need = Need(ObjectKey(CRDS.kind, definition["metadata"]["name"]))
-        document = seen.documents.get(need)
+        document = observed.documents.get(need)
         if document is None:
             needs.append(need)
         elif document.error and document.error.status != 404:
@@ -106,5 +106,5 @@ def _no_settings(_connection: Connection) -> None:
     return None
 
 
-def _observe(_cluster: Cluster, _settings: None) -> Seen:
-    return Seen()
+def _observe(_cluster: Cluster, _settings: None) -> Observed:
+    return Observed()

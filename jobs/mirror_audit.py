@@ -19,34 +19,34 @@ from msgspec import Raw
 
 from jobs.kit import log, options
 from jobs.kit.apply import DryRun
-from jobs.kit.cluster import Cluster, InvalidObject, apart, whole
-from jobs.kit.conditions import Statement
+from jobs.kit.cluster import Cluster, InvalidObject, apart, retry_if_expired
+from jobs.kit.conditions import StatusUpdate
 from jobs.kit.connect import Connection
-from jobs.kit.custom_resources import Broken, from_cluster, from_files
+from jobs.kit.custom_resources import Invalid, from_cluster, from_files
 from jobs.kit.errors import ApiError
 from jobs.kit.model import ExitCode, Finding, ObjectKey, Plan, Result, Severity
 from jobs.kit.objects import EVENTS, SECRETS, Resource
 from jobs.kit.runner import Job, run
-from jobs.mirrors.children import is_at_work, ordinals
+from jobs.mirrors.actual import Object, decode_resource, in_the_way
 from jobs.mirrors.endpoints import Endpoints, Slice, of_services, ready
+from jobs.mirrors.evaluate import audit, unchanged
 from jobs.mirrors.events import WARNINGS, Event, Quotes, keep, most_telling, quoted
 from jobs.mirrors.manifests import DAEMON_SETS, STATEFUL_SETS
 from jobs.mirrors.mirror import CACHE_PORT, NAME, NODE_IMAGE, NODE_NAMESPACE, stateful_set_of
-from jobs.mirrors.observed_resources import Object, in_the_way, observed
-from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, RegistryMirror, parse_registry_mirror
-from jobs.mirrors.seen import (
+from jobs.mirrors.observed import (
     CHILD_KINDS,
     NAMESPACE,
     NODES,
     SERVICE_PROXY,
     SLICES,
     STORAGE_CLASSES,
+    Observed,
     Reach,
-    Seen,
     Settings,
 )
-from jobs.mirrors.status import statements
-from jobs.mirrors.verdicts import audit, unchanged
+from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, RegistryMirror, parse_registry_mirror
+from jobs.mirrors.resources import is_at_work, ordinals
+from jobs.mirrors.status import status_updates
 
 REPAIR = "mirror-repair"  # the CronJob with the rights to repair
 _LINUX = "kubernetes.io/os=linux"
@@ -78,7 +78,7 @@ def settings(connection: Connection, run_options: options.RunOptions, given: Map
     )
 
 
-def observe(cluster: Cluster, settings: Settings) -> Seen:
+def observe(cluster: Cluster, settings: Settings) -> Observed:
     """Read what is there, then the RegistryMirrors: what an overlapping run makes is never left over then.
 
     Raises:
@@ -89,7 +89,7 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
 
     def read(kind: str, reading: Callable[[], Reduced]) -> Reduced | None:
         try:
-            return whole(reading)
+            return retry_if_expired(reading)
         except ApiError as error:
             denied[kind] = error
             return None
@@ -106,12 +106,12 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
             read(EVENTS.kind, partial(_events, cluster, namespace, children, quotes))
     endpoints = read(SLICES.kind, partial(_endpoints, cluster, settings.namespace, children, invalid)) or {}
     nodes = read(NODES.kind, partial(_nodes, cluster)) or 0
-    mirrors, broken = _mirrors(cluster, settings)
+    mirrors, invalid_mirrors = _mirrors(cluster, settings)
     errors = {each.key: each.error for each in invalid}
-    return Seen(mirrors, broken, children, errors, endpoints, nodes, denied, events=most_telling(quotes))
+    return Observed(mirrors, invalid_mirrors, children, errors, endpoints, nodes, denied, events=most_telling(quotes))
 
 
-def _mirrors(cluster: Cluster, settings: Settings) -> tuple[tuple[RegistryMirror, ...], tuple[Broken, ...]]:
+def _mirrors(cluster: Cluster, settings: Settings) -> tuple[tuple[RegistryMirror, ...], tuple[Invalid, ...]]:
     if settings.mirrors is not None:
         return settings.mirrors, ()
     return from_cluster(cluster, REGISTRY_MIRRORS, parse_registry_mirror)
@@ -121,7 +121,7 @@ def _objects(
     cluster: Cluster, resource: Resource, namespace: str, invalid: list[InvalidObject]
 ) -> dict[ObjectKey, Object]:
     found: dict[ObjectKey, Object] = {}
-    for each in cluster.objects(resource, Raw, partial(observed, resource, namespace), namespace=namespace):
+    for each in cluster.objects(resource, Raw, partial(decode_resource, resource, namespace), namespace=namespace):
         if isinstance(each, InvalidObject):
             invalid.append(each)
             found[each.key] = in_the_way(each.key)
@@ -162,13 +162,13 @@ def _nodes(cluster: Cluster) -> int:
     return sum(1 for _ in cluster.objects(NODES, Raw, len, selector=_LINUX, metadata_only=True))
 
 
-def plan(seen: Seen, settings: Settings, _now: datetime) -> Plan:
+def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     """Hold what is there against what the mirrors ask for: the same input gives the same findings in the same order."""
-    found = audit(seen, settings)
-    findings = [*found.findings, *map(_invalid, seen.broken)]
+    found = audit(observed, settings)
+    findings = [*found.findings, *map(_invalid, observed.invalid_mirrors)]
     findings += [
         Finding("skipped", Severity.INFO, each.head.key, "is being deleted", subjects=(each.name,))
-        for each in seen.mirrors
+        for each in observed.mirrors
         if each.head.terminating
     ]
     if settings.verbose:
@@ -177,31 +177,33 @@ def plan(seen: Seen, settings: Settings, _now: datetime) -> Plan:
         tuple(sorted(findings, key=lambda each: (each.object, each.code, each.subjects))),
         len(found.right),
         tuple(sorted(set(found.needs))),
-        {"mirrors": len(seen.mirrors)},
-        "" if seen.mirrors or seen.broken or seen.denied else f"no {REGISTRY_MIRRORS.kind} in the cluster",
+        {"mirrors": len(observed.mirrors)},
+        ""
+        if observed.mirrors or observed.invalid_mirrors or observed.denied
+        else f"no {REGISTRY_MIRRORS.kind} in the cluster",
         urls=tuple(found.urls),
         brakes=tuple(found.brakes),
         by_subject=True,
-        waits=found.waits,
+        may_progress=found.may_progress,
         pending=found.pending,
     )
 
 
-def _invalid(broken: Broken) -> Finding:
-    key, reason = broken.head.key, "; ".join(broken.problems)
+def _invalid(invalid_mirrors: Invalid) -> Finding:
+    key, reason = invalid_mirrors.head.key, "; ".join(invalid_mirrors.problems)
     return Finding("invalid", Severity.ERROR, key, reason, subjects=(key.name,), exit_code=ExitCode.REFUSED)
 
 
 def conditions(
-    seen: Seen, settings: Settings, plan: Plan, results: Sequence[Result], now: datetime
-) -> Sequence[Statement]:
+    observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result], now: datetime
+) -> Sequence[StatusUpdate]:
     """Return what the statuses of RegistryMirrors should say: of those in the cluster that are not pending."""
     if settings.mirrors is not None:
         return []
-    heads = [*(each.head for each in seen.mirrors), *(each.head for each in seen.broken)]
+    heads = [*(each.head for each in observed.mirrors), *(each.head for each in observed.invalid_mirrors)]
     final = (head for head in heads if not head.terminating and head.key.name not in plan.pending)
     active = sorted(final, key=lambda head: head.key)
-    return statements(active, results, now, asked=settings.reach is Reach.NETWORK)
+    return status_updates(active, results, now, asked=settings.reach is Reach.NETWORK)
 
 
 def _is_of_a_mirror(url: str) -> bool:

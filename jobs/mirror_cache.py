@@ -100,7 +100,7 @@ class Gate:
             log.warning("%s: nodes pull from the upstream for %g seconds", SHORTAGES["layers"], HOLD_SECONDS)
         self._interrupted = time.monotonic()
 
-    def seen(self) -> tuple[Room, str] | None:
+    def observed(self) -> tuple[Room, str] | None:
         """Return how much room there is and what is missing; None while the volume does not answer."""
         with self._lock:
             late = time.monotonic() - self._sampled > LATE_SECONDS
@@ -131,15 +131,15 @@ class Cache:
 
     def unready(self) -> str:
         """Return why nodes should pass over the registry, or nothing."""
-        seen = self._gate.seen()
-        if seen is None:
+        observed = self._gate.observed()
+        if observed is None:
             return "the volume does not answer"
-        room, shortage = seen
+        room, shortage = observed
         return f"{SHORTAGES[shortage]}: {_details(room)}" if shortage else ""
 
     def state(self) -> dict[str, Any]:
         """Return what the audit asks for; nothing of it names an image."""
-        room, shortage = self._gate.seen() or (Room(0, 0, 0, 0), "answer")
+        room, shortage = self._gate.observed() or (Room(0, 0, 0, 0), "answer")
         return {
             "freeBytes": room.free,
             "capacityBytes": room.capacity,
@@ -189,8 +189,8 @@ class Cache:
             time.sleep(max(1.0, DAY_SECONDS - (time.monotonic() - began)))
 
     def _rate(self) -> float:
-        seen = self._gate.seen()
-        return max(LEAST_BYTES_PER_SECOND, seen[0].capacity / ROUND_SECONDS if seen else 0)
+        observed = self._gate.observed()
+        return max(LEAST_BYTES_PER_SECOND, observed[0].capacity / ROUND_SECONDS if observed else 0)
 
     def _blobs(self) -> Iterator[Blob]:
         for root in cache_files.roots(self._volume):

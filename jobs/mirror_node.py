@@ -40,7 +40,7 @@ class GoneError(Exception):
 
 
 class Asked(NamedTuple):
-    """What the command line asks for; nothing is `wanted` in the file when it is to go.
+    """What the command line asks for; nothing is `desired` in the file when it is to go.
 
     `containerd` is the folder with its configuration, if that is to be checked.
     """
@@ -48,7 +48,7 @@ class Asked(NamedTuple):
     name: str
     host: str
     certs: Path
-    wanted: str | None
+    desired: str | None
     containerd: Path | None = None
 
     @property
@@ -80,21 +80,21 @@ def _everywhere(asked: Asked, act: Callable[[Asked, Verdict], str]) -> str:
 
 def _configuration(asked: Asked) -> containerd.Reading:
     """Read whether containerd uses what is written, with each look: a person may correct it at any time."""
-    return containerd.read(asked.containerd) if asked.containerd and asked.wanted is not None else containerd.Reading()
+    return containerd.read(asked.containerd) if asked.containerd and asked.desired is not None else containerd.Reading()
 
 
 def _of_other_hosts(asked: Asked) -> Iterator[Asked]:
     with contextlib.suppress(FileNotFoundError):
         for name in sorted(each.name for each in asked.certs.iterdir()):
             if name != asked.folder.name and ":" not in name:  # we never wrote a folder with a colon
-                yield asked._replace(host=name, wanted=None)
+                yield asked._replace(host=name, desired=None)
 
 
 def _attempt(asked: Asked, act: Callable[[Asked, Verdict], str]) -> str:
     try:
-        return act(asked, compare(_found(asked), asked.wanted, asked.name))
+        return act(asked, compare(_found(asked), asked.desired, asked.name))
     except BlockedError as error:
-        return str(error) if asked.wanted is not None else ""  # what we wrote is a plain file, so this is not ours
+        return str(error) if asked.desired is not None else ""  # what we wrote is a plain file, so this is not ours
     except OSError as error:
         return f"{asked.path}: {error.strerror}"
 
@@ -107,8 +107,8 @@ def _do(asked: Asked, verdict: Verdict) -> str:
     if verdict.todo is Todo.NOTHING:
         return _say(asked, verdict)
     if verdict.todo is Todo.WRITE:
-        assert asked.wanted is not None
-        _write(asked.folder, asked.wanted)
+        assert asked.desired is not None
+        _write(asked.folder, asked.desired)
         log.info("%s %s: wrote it", asked.path, verdict.problem)
     else:
         _remove(asked.folder)
@@ -127,7 +127,7 @@ def _found(asked: Asked) -> str | None:
         BlockedError: it is no plain file, or its folder no folder, or containerd would not read a folder any more.
     """
     for other in (asked.certs / name for name in folders(asked.host)[1:]):
-        if asked.wanted is not None and os.path.lexists(other):
+        if asked.desired is not None and os.path.lexists(other):
             raise BlockedError(f"{other} would not be read any more: move it away if the node is to use the mirror")
     try:
         with _opened(asked.folder) as folder:
@@ -309,8 +309,8 @@ def command(
     if not mirror and not remove:
         raise click.UsageError("--mirror is needed, or --remove")
     configure("text")
-    wanted = None if remove or not mirror else hosts_toml(name, mirror, upstream or "")
-    asked = Asked(name, host, certs_dir, wanted, containerd_dir)
+    desired = None if remove or not mirror else hosts_toml(name, mirror, upstream or "")
+    asked = Asked(name, host, certs_dir, desired, containerd_dir)
     if not check:
         stay(asked)
     try:

@@ -16,18 +16,18 @@ from typing import Any, NamedTuple
 import click
 
 from jobs.kit import options
-from jobs.kit.cluster import Cluster, InvalidObject, apart, whole
-from jobs.kit.conditions import Statement, event, new_condition
+from jobs.kit.cluster import Cluster, InvalidObject, apart, retry_if_expired
+from jobs.kit.conditions import StatusUpdate, event, new_condition
 from jobs.kit.connect import Connection
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Action, Finding, Need, ObjectKey, Outcome, Plan, Result, Severity
 from jobs.kit.objects import CONFIGMAPS, NAMESPACES, SECRETS, NamespaceObject, PartialObject, Resource, is_name
 from jobs.kit.runner import Job, run
 from jobs.rolls.baseline import OPT_IN
-from jobs.rolls.key import KEY_NAME, Key, filling, unnamed
+from jobs.rolls.evaluate import evaluate, unreadable, within_budget
+from jobs.rolls.key import KEY_NAME, Key, key_secret_patch, unnamed
+from jobs.rolls.observed import NAME, Observed, Settings
 from jobs.rolls.opt_in import JOBS, OptIn, first_of_each_namespace, opt_in, reduced, unclear
-from jobs.rolls.seen import NAME, Seen, Settings
-from jobs.rolls.verdicts import judge, unreadable, within_budget
 from jobs.rolls.workloads import KINDS, Workload
 
 SETTLE_SECONDS = 30
@@ -51,7 +51,7 @@ def settings(connection: Connection, run_options: options.RunOptions, given: Map
     )
 
 
-def observe(cluster: Cluster, settings: Settings) -> Seen:
+def observe(cluster: Cluster, settings: Settings) -> Observed:
     """List the workloads and pick those that opted in; what one list does not say stops no other.
 
     Raises:
@@ -62,7 +62,9 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
     mistakes: list[Finding] = []
     for resource in (*KINDS, *JOBS):
         try:
-            found, invalid = whole(partial(_annotated, cluster, resource, settings.namespace, spaces.opted_in))
+            found, invalid = retry_if_expired(
+                partial(_annotated, cluster, resource, settings.namespace, spaces.opted_in)
+            )
         except ApiError as error:
             failures.append(_unlisted(resource, error))
             continue
@@ -79,7 +81,7 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
     shown = mistakes if settings.verbose else first_of_each_namespace(mistakes)
     found_so_far = (*failures, *shown, *going)
     namespaces = tuple(sorted(spaces.opted_in - spaces.terminating))
-    return Seen(opted_in, found_so_far, settings.key_secret, settings.new_key, no_key, namespaces=namespaces)
+    return Observed(opted_in, found_so_far, settings.key_secret, settings.new_key, no_key, namespaces=namespaces)
 
 
 class _Namespaces(NamedTuple):
@@ -90,7 +92,7 @@ class _Namespaces(NamedTuple):
 def _namespaces(cluster: Cluster, only: str) -> tuple[_Namespaces, list[Finding]]:
     """Return what is known of namespaces; a user who names one needs no right to list them."""
     try:
-        found, invalid = whole(partial(_list_namespaces, cluster))
+        found, invalid = retry_if_expired(partial(_list_namespaces, cluster))
     except ApiError as error:
         if not (only and _is_forbidden(error)):
             raise
@@ -142,30 +144,30 @@ def _unlisted(resource: Resource, error: ApiError) -> Finding:
     return unreadable(key, resource.plural, error)
 
 
-def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
+def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     """Compare what pods run with and what there is now: the same input gives the same findings in the same order."""
-    findings = list(seen.failures)
+    findings = list(observed.failures)
     needs: set[Need] = set()
     right: list[ObjectKey] = []
-    for key in seen.opted_in:
-        verdict = judge(key, seen, settings, now)
+    for key in observed.opted_in:
+        verdict = evaluate(key, observed, settings, now)
         if isinstance(verdict, Finding):
             findings.append(verdict)
         elif verdict is None:
             right.append(key)
         else:
             needs.update(verdict)
-    findings, spares = within_budget(findings, settings.max_rolls)
+    findings, substitutes = within_budget(findings, settings.max_rolls)
     if settings.verbose:
         findings += [Finding("unchanged", Severity.INFO, key, "runs with its config as it is") for key in right]
     return Plan(
         tuple(sorted(findings, key=lambda each: (each.object, each.code))),
         len(right),
         tuple(sorted(needs)),
-        {"workloads": len(seen.opted_in), "sources": len(seen.sources)},
-        "" if seen.opted_in or seen.failures else _nothing(seen.namespaces, settings.namespace),
-        first=_first(seen),
-        spares=tuple(spares),
+        {"workloads": len(observed.opted_in), "sources": len(observed.sources)},
+        "" if observed.opted_in or observed.failures else _nothing(observed.namespaces, settings.namespace),
+        prerequisites=_prerequisites(observed),
+        substitutes=tuple(substitutes),
     )
 
 
@@ -178,22 +180,22 @@ def _nothing(namespaces: Sequence[str], only: str) -> str:
     return f"{who} the annotation {OPT_IN}, but no Deployment, StatefulSet or DaemonSet that follows its config"
 
 
-def _first(seen: Seen) -> tuple[Finding, ...]:
+def _prerequisites(observed: Observed) -> tuple[Finding, ...]:
     """Return the finding that the key is to be written, which fingerprints of Secrets depend on."""
-    if seen.key_secret and isinstance(seen.key, Key) and seen.key.unfilled:
-        return (filling(seen.key_secret, seen.key),)
+    if observed.key_secret and isinstance(observed.key, Key) and observed.key.unfilled:
+        return (key_secret_patch(observed.key_secret, observed.key),)
     return ()
 
 
 def events(
-    seen: Seen, _settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
-) -> Sequence[Statement]:
+    observed: Observed, _settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
+) -> Sequence[StatusUpdate]:
     """Return an Event for each workload that was rolled: `kubectl describe` says why its pods are new."""
     return [
-        Statement(found.key, found.uid, None, _event(found, result.finding.reason, now))
+        StatusUpdate(found.key, found.uid, None, _event(found, result.finding.reason, now))
         for result in results
         if result.finding.fix and result.finding.fix.action is Action.ROLL and result.outcome is Outcome.DONE
-        if isinstance(found := seen.workloads.get(result.finding.object), Workload)
+        if isinstance(found := observed.workloads.get(result.finding.object), Workload)
     ]
 
 

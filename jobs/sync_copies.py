@@ -17,16 +17,16 @@ from functools import partial
 import click
 
 from jobs.copies.desired import Candidate, Place, candidates, places, targets_of_rules
+from jobs.copies.evaluate import context, evaluate, unchanged
 from jobs.copies.mistakes import Mistake, brake, mistakes
+from jobs.copies.observed import KINDS, NAME, Copies, Namespace, Observed, Settings
 from jobs.copies.rules import RULES, Rule, SourceQuery, parse_rule, used_keys
-from jobs.copies.seen import KINDS, NAME, Copies, Namespace, Seen, Settings
-from jobs.copies.status import statements
-from jobs.copies.verdicts import judge, unchanged, view
+from jobs.copies.status import status_updates
 from jobs.kit import options, stamps
 from jobs.kit.apply import DryRun
-from jobs.kit.cluster import Cluster, InvalidObject, apart, whole
+from jobs.kit.cluster import Cluster, InvalidObject, apart, retry_if_expired
 from jobs.kit.connect import Connection
-from jobs.kit.custom_resources import Broken, from_cluster
+from jobs.kit.custom_resources import Invalid, from_cluster
 from jobs.kit.errors import ApiError, ConfigurationError
 from jobs.kit.model import Brake, ExitCode, Finding, Need, ObjectKey, Plan, Severity
 from jobs.kit.objects import (
@@ -73,7 +73,7 @@ def settings(
     )
 
 
-def observe(cluster: Cluster, settings: Settings) -> Seen:
+def observe(cluster: Cluster, settings: Settings) -> Observed:
     """Read copies, then rules, namespaces, sources: what an overlapping run copies meanwhile is never an orphan then.
 
     Raises:
@@ -82,25 +82,27 @@ def observe(cluster: Cluster, settings: Settings) -> Seen:
     """
     rules, _ = _rules(cluster, settings)
     copies, denied = _all_copies(cluster, settings, rules)
-    rules, broken = _rules(cluster, settings)
+    rules, invalid_rules = _rules(cluster, settings)
     # A rule that came meanwhile, of a type that was not looked at, waits for the next run.
     rules = tuple(rule for rule in rules if rule.spec.rule_type in {*copies, *denied})
-    failures = [_failure("invalid", each.head.key, "; ".join(each.problems), ExitCode.REFUSED) for each in broken]
+    failures = [
+        _failure("invalid", each.head.key, "; ".join(each.problems), ExitCode.REFUSED) for each in invalid_rules
+    ]
     for rule_type, denial in denied.items():
         failures += _without_copies(rule_type, denial, rules)
     invalid: list[InvalidObject] = []
-    namespaces = whole(partial(_namespaces, cluster, rules, invalid))
+    namespaces = retry_if_expired(partial(_namespaces, cluster, rules, invalid))
     failures += [_going(each) for each in namespaces if each.name == settings.namespace and not each.active]
     kept = Kept(used_keys(rules))
     sources: dict[SourceQuery, tuple[Object | InvalidObject, ...]] = {}
     for query in sorted({query for rule in rules for query in rule.queries() if query.rule_type in copies}):
         try:
-            sources[query] = whole(partial(_sources, cluster, query, kept))
+            sources[query] = retry_if_expired(partial(_sources, cluster, query, kept))
         except ApiError as error:
             asking = [rule for rule in rules if query in rule.queries()]
             failures += [_unreadable(rule, f"its sources in namespace {query.namespace}", error) for rule in asking]
     failures += [_undecoded(each) for each in invalid]
-    return Seen(rules, namespaces, sources, copies, broken, tuple(failures), kept=kept)
+    return Observed(rules, namespaces, sources, copies, invalid_rules, tuple(failures), kept=kept)
 
 
 def _all_copies(
@@ -112,7 +114,7 @@ def _all_copies(
     kept = Kept(used_keys(rules))
     for rule_type in _types(cluster, settings, rules):
         try:
-            copies[rule_type] = whole(partial(_copies, cluster, rule_type, settings, kept))
+            copies[rule_type] = retry_if_expired(partial(_copies, cluster, rule_type, settings, kept))
         except ApiError as error:
             denied[rule_type] = error
     return copies, denied
@@ -133,23 +135,23 @@ def _types(cluster: Cluster, settings: Settings, rules: Sequence[Rule]) -> list[
     A type without rules is looked at only where the rights allow it, and what they allow is asked without trying: an
     installation that has no rights on Secrets sends no request about them.
     """
-    wanted: set[str] = {rule.spec.rule_type for rule in rules}
+    desired_by_kind: set[str] = {rule.spec.rule_type for rule in rules}
     if settings.rules is None and settings.rule_name is None:
-        wanted |= {each for each in KINDS.keys() - wanted if cluster.may("list", KINDS[each])}
-    return sorted(wanted)
+        desired_by_kind |= {each for each in KINDS.keys() - desired_by_kind if cluster.can_i("list", KINDS[each])}
+    return sorted(desired_by_kind)
 
 
-def _rules(cluster: Cluster, settings: Settings) -> tuple[tuple[Rule, ...], tuple[Broken, ...]]:
+def _rules(cluster: Cluster, settings: Settings) -> tuple[tuple[Rule, ...], tuple[Invalid, ...]]:
     if settings.rules is not None:
         return settings.rules, ()
-    rules, broken = from_cluster(cluster, RULES, parse_rule, settings.namespace)
-    names = sorted([*(rule.name for rule in rules), *(each.head.key.name for each in broken)])
+    rules, invalid_rules = from_cluster(cluster, RULES, parse_rule, settings.namespace)
+    names = sorted([*(rule.name for rule in rules), *(each.head.key.name for each in invalid_rules)])
     if settings.rule_name is not None and settings.rule_name not in names:
         listed = ", ".join(names) or "none"
         raise ConfigurationError(
             f"no {RULES.kind} {settings.rule_name!r} in namespace {settings.namespace}; it has {listed}"
         )
-    return rules, broken
+    return rules, invalid_rules
 
 
 def _copies(cluster: Cluster, rule_type: str, settings: Settings, kept: Kept) -> Copies:
@@ -207,27 +209,27 @@ def _failure(code: str, key: ObjectKey, reason: str, exit_code: ExitCode) -> Fin
     return Finding(code, Severity.ERROR, key, reason, subjects=(key.name,), exit_code=exit_code)
 
 
-def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
+def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     """Compare desired and actual copies, place by place: the same input gives the same findings in the same order."""
-    wanted, skipped = candidates(seen)
-    targets = targets_of_rules(seen)
-    mistaken = mistakes(seen, wanted, targets)
-    judged_by = view(seen, settings, skipped, mistaken)
+    desired_by_kind, skipped = candidates(observed)
+    targets = targets_of_rules(observed)
+    mistaken = mistakes(observed, desired_by_kind, targets)
+    judged_by = context(observed, settings, skipped, mistaken)
     # A run for one rule says nothing of others, but decides nothing either that hangs on what could not be read.
-    concerned = [f for f in seen.failures if settings.rule_name is None or settings.rule_name in f.subjects]
+    concerned = [f for f in observed.failures if settings.rule_name is None or settings.rule_name in f.subjects]
     told = [each.finding() for name, each in mistaken.items() if settings.rule_name in (None, name)]
     findings = [*concerned, *skipped, *told]
     needs: list[Need] = []
     right = 0
     asked: dict[str, int] = {}
     in_all: Counter[str] = Counter()
-    for place in places(seen, wanted, targets):
+    for place in places(observed, desired_by_kind, targets):
         in_all[place.key.kind] += bool(place.desired)
-        if not _is_asked_for(place, seen, settings):
+        if not _is_asked_for(place, observed, settings):
             continue
         for rule in place.rules:
             asked[rule] = asked.get(rule, 0) + 1
-        verdict = judge(place, judged_by)
+        verdict = evaluate(place, judged_by)
         if isinstance(verdict, Need):
             needs.append(verdict)
         elif verdict is not None:
@@ -239,10 +241,10 @@ def plan(seen: Seen, settings: Settings, now: datetime) -> Plan:
         tuple(sorted(findings, key=lambda finding: (finding.object, finding.code))),
         right,
         tuple(sorted(needs)),
-        _facts(seen, wanted),
-        "" if seen.rules or seen.failures else f"no {RULES.kind} in namespace {settings.namespace}",
-        wanted=in_all,
-        places=asked,
+        _facts(observed, desired_by_kind),
+        "" if observed.rules or observed.failures else f"no {RULES.kind} in namespace {settings.namespace}",
+        desired_by_kind=in_all,
+        desired_by_subject=asked,
         brakes=_brakes(findings, mistaken),
     )
 
@@ -255,17 +257,17 @@ def _brakes(findings: Sequence[Finding], mistaken: Mapping[str, Mistake]) -> tup
     return (brake(mistaken, kept, most),) if kept else ()
 
 
-def _is_asked_for(place: Place, seen: Seen, settings: Settings) -> bool:
+def _is_asked_for(place: Place, observed: Observed, settings: Settings) -> bool:
     """Whether this run speaks of the place. Of copies that no rule wants only a run that saw every rule can speak."""
     if not place.desired:
-        return settings.rules is None and settings.rule_name is None and not seen.failures
+        return settings.rules is None and settings.rule_name is None and not observed.failures
     return settings.rule_name is None or any(settings.rule_name in desired.rules for desired in place.desired)
 
 
-def _facts(seen: Seen, wanted: Mapping[tuple[str, str], Sequence[Candidate]]) -> Mapping[str, int]:
-    sources = {(rule_type, c.source.uid) for (rule_type, _), group in wanted.items() for c in group}
-    active = sum(1 for namespace in seen.namespaces if namespace.active)
-    return {"rules": len(seen.rules), "sources": len(sources), "namespaces": active}
+def _facts(observed: Observed, desired_by_kind: Mapping[tuple[str, str], Sequence[Candidate]]) -> Mapping[str, int]:
+    sources = {(rule_type, c.source.uid) for (rule_type, _), group in desired_by_kind.items() for c in group}
+    active = sum(1 for namespace in observed.namespaces if namespace.active)
+    return {"rules": len(observed.rules), "sources": len(sources), "namespaces": active}
 
 
 @click.command(NAME)
@@ -322,7 +324,7 @@ def command(
         lambda connection: settings(connection, options, rule_name, filenames, verify, max_deletes),
         observe,
         plan,
-        statements,
+        status_updates,
         max_deletes,
         needs_namespace=not filenames,
     )

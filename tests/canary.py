@@ -44,7 +44,7 @@ def _base64_parts() -> list[str]:
     return parts
 
 
-def seen(where: str, text: str) -> None:
+def observed(where: str, text: str) -> None:
     """Have a text that a job wrote searched when the test ends."""
     _outputs.append((where, text))
 

@@ -114,8 +114,8 @@ def chores() -> Chores:
         done = subprocess.run(
             command, env={**os.environ, **added, **env}, capture_output=True, text=True, timeout=120, check=False
         )
-        canary.seen("its stdout", done.stdout)
-        canary.seen("its stderr", done.stderr)
+        canary.observed("its stdout", done.stdout)
+        canary.observed("its stderr", done.stderr)
         return done
 
     return run
@@ -129,13 +129,13 @@ def _outputs_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def seen_invoke(self: click.testing.CliRunner, *args: Any, **options: Any) -> click.testing.Result:
         result = invoke(self, *args, **options)
-        canary.seen("the command's output", result.output)
-        canary.seen("the command's exception", repr(result.exception))
+        canary.observed("the command's output", result.output)
+        canary.observed("the command's exception", repr(result.exception))
         return result
 
     def seen_readouterr(self: pytest.CaptureFixture[str]) -> Any:
         captured = readouterr(self)
-        canary.seen("captured output", f"{captured.out}\n{captured.err}")
+        canary.observed("captured output", f"{captured.out}\n{captured.err}")
         return captured
 
     monkeypatch.setattr(click.testing.CliRunner, "invoke", seen_invoke)

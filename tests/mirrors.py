@@ -286,8 +286,8 @@ def places() -> list[tuple[str, str, str]]:
 
 def _has_caught_up(workload: Object, wanted: int, *fields: str) -> bool:
     status = workload.get("status", {})
-    seen = status.get("observedGeneration", 0) >= workload["metadata"]["generation"]
-    return bool(seen and all(status.get(field) == wanted for field in fields))
+    observed = status.get("observedGeneration", 0) >= workload["metadata"]["generation"]
+    return bool(observed and all(status.get(field) == wanted for field in fields))
 
 
 def _node_of(pod: Object) -> str:

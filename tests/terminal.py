@@ -31,7 +31,7 @@ class Terminal:
         while part := self._read():
             self._shown += part
         text = self._shown.decode().replace("\r\n", "\n")
-        canary.seen("a terminal", text)
+        canary.observed("a terminal", text)
         return self.process.wait(SECONDS), text
 
     def _read(self) -> bytes:

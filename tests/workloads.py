@@ -67,8 +67,8 @@ def settle(api: Api, made: Object) -> Object:
 def _is_settled(found: Object | None) -> bool:
     assert found
     status = found.get("status", {})
-    seen = status.get("observedGeneration") == found["metadata"]["generation"]
-    return bool(seen and status.get("currentRevision") == status.get("updateRevision"))
+    observed = status.get("observedGeneration") == found["metadata"]["generation"]
+    return bool(observed and status.get("currentRevision") == status.get("updateRevision"))
 
 
 def set_key(api: Api, value: str | None = "") -> None:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec import structs
 
+from jobs.copies.observed import KINDS, NAME, Namespace, Observed
 from jobs.copies.rules import Rule, Targets
-from jobs.copies.seen import KINDS, NAME, Namespace, Seen
 from jobs.kit import stamps
 from jobs.kit.cluster import InvalidObject
 from jobs.kit.errors import ApiError
@@ -62,13 +62,13 @@ class Place(NamedTuple):
         return tuple(sorted({rule for desired in self.desired for rule in desired.rules}))
 
 
-def candidates(seen: Seen) -> tuple[dict[tuple[str, str], list[Candidate]], list[Finding]]:
+def candidates(observed: Observed) -> tuple[dict[tuple[str, str], list[Candidate]], list[Finding]]:
     """Return by type and name what rules want copied, and apart the sources that are never copied."""
     wanted: dict[tuple[str, str], list[Candidate]] = {}
     skipped: dict[ObjectKey, Finding] = {}
-    for rule in seen.rules:
+    for rule in observed.rules:
         for query in rule.queries():
-            for source in seen.sources.get(query, ()):
+            for source in observed.sources.get(query, ()):
                 if isinstance(source, Object) and not _why_no_source(source):
                     wanted.setdefault((query.rule_type, source.name), []).append(Candidate(rule, source))
                     continue
@@ -87,9 +87,11 @@ def _no_source(resource: Resource, source: Object | InvalidObject) -> Finding:
     return Finding("skipped", Severity.INFO, key, _why_no_source(source))
 
 
-def invalid_sources(seen: Seen) -> frozenset[ObjectKey]:
+def invalid_sources(observed: Observed) -> frozenset[ObjectKey]:
     """Return the sources that cannot be decoded: nobody knows whether copies of them are wanted."""
-    return frozenset(each.key for found in seen.sources.values() for each in found if isinstance(each, InvalidObject))
+    return frozenset(
+        each.key for found in observed.sources.values() for each in found if isinstance(each, InvalidObject)
+    )
 
 
 def _why_no_source(source: Object) -> str:
@@ -108,14 +110,14 @@ def why_never_copied(kind: str) -> str:
 
 
 def places(
-    seen: Seen, wanted: Mapping[tuple[str, str], Sequence[Candidate]], targets: Mapping[str, Sequence[str]]
+    observed: Observed, wanted: Mapping[tuple[str, str], Sequence[Candidate]], targets: Mapping[str, Sequence[str]]
 ) -> Iterator[Place]:
     """Yield each place in an active namespace where a copy is or should be."""
-    active = {namespace.name for namespace in seen.namespaces if namespace.active}
-    existing = {(rule_type, name) for rule_type, copies in seen.copies.items() for name in copies}
+    active = {namespace.name for namespace in observed.namespaces if namespace.active}
+    existing = {(rule_type, name) for rule_type, copies in observed.copies.items() for name in copies}
     for rule_type, name in sorted(wanted.keys() | existing):
         claimants = wanted.get((rule_type, name), ())
-        copies = seen.copies.get(rule_type, {}).get(name, {})
+        copies = observed.copies.get(rule_type, {}).get(name, {})
         claims: dict[str, tuple[int, ...]] = {}
         for number, candidate in enumerate(claimants):
             for namespace in targets[candidate.rule.name]:
@@ -130,14 +132,14 @@ def places(
             yield Place(ObjectKey(KINDS[rule_type].kind, name, namespace), desired[claim], copies.get(namespace))
 
 
-def targets_of_rules(seen: Seen) -> Mapping[str, Sequence[str]]:
+def targets_of_rules(observed: Observed) -> Mapping[str, Sequence[str]]:
     """Return by rule the namespaces that it copies to; rules with the same targets share one list."""
     by_spec: dict[bytes, list[str]] = {}
     found: dict[str, Sequence[str]] = {}
-    for rule in seen.rules:
+    for rule in observed.rules:
         spec = msgspec.json.encode(rule.spec.targets)
         if spec not in by_spec:
-            by_spec[spec] = [namespace.name for namespace in _receivers(rule.spec.targets, seen.namespaces)]
+            by_spec[spec] = [namespace.name for namespace in _receivers(rule.spec.targets, observed.namespaces)]
         found[rule.name] = by_spec[spec]
     return found
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from msgspec import structs
 
 from jobs.copies.desired import Candidate
+from jobs.copies.observed import KINDS, Observed
 from jobs.copies.rules import Rule, RuleStatus
-from jobs.copies.seen import KINDS, Seen
 from jobs.kit.cluster import InvalidObject
 from jobs.kit.model import Brake, ExitCode, Finding, ObjectKey, Severity
 from jobs.kit.objects import NAMESPACES
@@ -49,30 +49,30 @@ class Mistake(NamedTuple):
 
 
 def mistakes(
-    seen: Seen, wanted: Mapping[tuple[str, str], Sequence[Candidate]], targets: Mapping[str, Sequence[str]]
+    observed: Observed, wanted: Mapping[tuple[str, str], Sequence[Candidate]], targets: Mapping[str, Sequence[str]]
 ) -> dict[str, Mistake]:
     """Return by name the rules that may be mistaken; `wanted` are their sources and `targets` their namespaces.
 
     Of rules whose sources or copies could not be read nothing is said: then nothing is deleted anyway.
     """
-    unread = {subject for failure in seen.failures for subject in failure.subjects}
-    closed = {namespace.name for namespace in seen.namespaces if namespace.is_closed}
+    unread = {subject for failure in observed.failures for subject in failure.subjects}
+    closed = {namespace.name for namespace in observed.namespaces if namespace.is_closed}
     sources: dict[str, set[str]] = {}
     for candidate in (each for group in wanted.values() for each in group):
         source = candidate.source
         sources.setdefault(candidate.rule.name, set()).add(f"{source.namespace}/{source.name}")
     found = (
-        _mistake(rule, frozenset(sources.get(rule.name, ())), frozenset(targets[rule.name]) - closed, seen)
-        for rule in seen.rules
+        _mistake(rule, frozenset(sources.get(rule.name, ())), frozenset(targets[rule.name]) - closed, observed)
+        for rule in observed.rules
         if rule.name not in unread
     )
     return {each.rule.name: each for each in found if each}
 
 
-def _mistake(rule: Rule, sources: frozenset[str], targets: frozenset[str], seen: Seen) -> Mistake | None:
-    if problems := list(_missing_namespaces(rule, seen)):
+def _mistake(rule: Rule, sources: frozenset[str], targets: frozenset[str], observed: Observed) -> Mistake | None:
+    if problems := list(_missing_namespaces(rule, observed)):
         return Mistake(SOURCE_NAMESPACE_MISSING, rule, "; ".join(problems), sources, targets)
-    if _has_selected(rule) or _is_uncertain(rule, seen):
+    if _has_selected(rule) or _is_uncertain(rule, observed):
         return None
     reason = ""
     if not sources:
@@ -84,10 +84,10 @@ def _mistake(rule: Rule, sources: frozenset[str], targets: frozenset[str], seen:
     return Mistake(NOTHING_SELECTED, rule, reason, sources, targets) if reason else None
 
 
-def _missing_namespaces(rule: Rule, seen: Seen) -> Iterator[str]:
+def _missing_namespaces(rule: Rule, observed: Observed) -> Iterator[str]:
     """Yield what is wrong with the source namespaces that a rule names; one that cannot be decoded is there."""
-    active = {namespace.name: namespace.active for namespace in seen.namespaces}
-    undecoded = {failure.object.name for failure in seen.failures if failure.object.kind == NAMESPACES.kind}
+    active = {namespace.name: namespace.active for namespace in observed.namespaces}
+    undecoded = {failure.object.name for failure in observed.failures if failure.object.kind == NAMESPACES.kind}
     for name in sorted({*rule.spec.namespaces} - undecoded):
         if not active.get(name):
             yield f"source namespace {name} {'is being deleted' if name in active else 'does not exist'}"
@@ -98,14 +98,14 @@ def _has_selected(rule: Rule) -> bool:
 
     A rule that was recreated counts its generations anew, so a status that was restored with it is of another one.
     """
-    status = rule.head.told(RuleStatus)
+    status = rule.head.status_as(RuleStatus)
     is_same = rule.head.uid == status.selected_uid
     return is_same and 0 < rule.head.generation == status.selected_generation
 
 
-def _is_uncertain(rule: Rule, seen: Seen) -> bool:
+def _is_uncertain(rule: Rule, observed: Observed) -> bool:
     """Whether a source cannot be decoded, so that nobody knows what the rule selects."""
-    return any(isinstance(each, InvalidObject) for query in rule.queries() for each in seen.sources.get(query, ()))
+    return any(isinstance(each, InvalidObject) for query in rule.queries() for each in observed.sources.get(query, ()))
 
 
 def _source_namespaces(rule: Rule) -> Sequence[str]:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from jobs.kit import stamps
 from jobs.kit.conditions import Condition
-from jobs.kit.custom_resources import Broken, Head
+from jobs.kit.custom_resources import Head, Invalid
 from jobs.kit.decoding import decode
 from jobs.kit.errors import InvalidObjectError
 from jobs.kit.objects import Resource, is_name
@@ -134,12 +134,12 @@ def rule_problems(spec: Spec) -> Iterator[str]:
             yield f"spec.metadata.labels[{key}]: {value} is reserved: Helm takes such objects for its releases"
 
 
-def parse_rule(head: Head, spec: bytes) -> Rule | Broken:
+def parse_rule(head: Head, spec: bytes) -> Rule | Invalid:
     """Return the rule, or what is wrong with it."""
     try:
         rule = Rule(head, decode(spec or b"null", Spec))
     except InvalidObjectError as error:
-        return Broken(head, (f"spec: {error.why}",))
+        return Invalid(head, (f"spec: {error.why}",))
     wrong = [name for name in rule.spec.namespaces if not is_name(name)]  # the schema does not let them in
     problems = (*(f"spec.namespaces: {name!r} is not a namespace's name" for name in wrong), *rule_problems(rule.spec))
-    return Broken(head, problems) if problems else rule
+    return Invalid(head, problems) if problems else rule

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from jobs.copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING
+from jobs.copies.observed import Observed, Settings
 from jobs.copies.rules import RULES, Conflict, RuleStatus
-from jobs.copies.seen import Seen, Settings
-from jobs.kit.conditions import Condition, Statement, changed, dated, event, new_condition
+from jobs.kit.conditions import Condition, StatusUpdate, changed, dated, event, new_condition
 from jobs.kit.custom_resources import Head
 from jobs.kit.errors import CHANGED_BY_ADMISSION, KEPT
 from jobs.kit.model import ExitCode, Outcome, Plan, Result
@@ -44,7 +44,9 @@ _REASONS = (
 )
 
 
-def statements(seen: Seen, settings: Settings, plan: Plan, results: Sequence[Result], now: datetime) -> list[Statement]:
+def status_updates(
+    observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result], now: datetime
+) -> list[StatusUpdate]:
     """Return what is to be written for rules whose status does not say it yet."""
     if settings.rules is not None:
         return []
@@ -52,16 +54,20 @@ def statements(seen: Seen, settings: Settings, plan: Plan, results: Sequence[Res
     for result in results:
         for name in result.finding.subjects:
             by_rule.setdefault(name, []).append(result)
-    heads = [*(rule.head for rule in seen.rules), *(broken.head for broken in seen.broken if broken.head.uid)]
+    heads = [
+        *(rule.head for rule in observed.rules),
+        *(invalid_rules.head for invalid_rules in observed.invalid_rules if invalid_rules.head.uid),
+    ]
     asked = {head.key.name: head for head in heads if settings.rule_name in (None, head.key.name)}
     stated = (
-        _statement(head, plan.places.get(name, 0), by_rule.get(name, []), now) for name, head in sorted(asked.items())
+        _status_update(head, plan.desired_by_subject.get(name, 0), by_rule.get(name, []), now)
+        for name, head in sorted(asked.items())
     )
     changed_copies = (_changed_by_admission(head, by_rule.get(name, []), now) for name, head in sorted(asked.items()))
-    return [statement for statement in (*stated, *changed_copies) if statement]
+    return [status_update for status_update in (*stated, *changed_copies) if status_update]
 
 
-def _changed_by_admission(head: Head, results: Sequence[Result], now: datetime) -> Statement | None:
+def _changed_by_admission(head: Head, results: Sequence[Result], now: datetime) -> StatusUpdate | None:
     """Return the Event of copies that the server keeps otherwise than they were sent.
 
     No later sweep sees that, since they have the fingerprint of their source: a condition would say it for one run.
@@ -69,14 +75,14 @@ def _changed_by_admission(head: Head, results: Sequence[Result], now: datetime) 
     if altered := [each for each in results if each.cause == CHANGED_BY_ADMISSION and each.outcome is Outcome.DONE]:
         message = _message(altered, 0, told_each=True)
         condition = new_condition(READY, "False", "ChangedByAdmission", message, head.generation)
-        tale = event(head.key, RULES.api_version, head.uid, condition, now)
-        return Statement(head.key, head.uid, None, tale)
+        new_event = event(head.key, RULES.api_version, head.uid, condition, now)
+        return StatusUpdate(head.key, head.uid, None, new_event)
     return None
 
 
-def _statement(head: Head, copies: int, results: Sequence[Result], now: datetime) -> Statement | None:
+def _status_update(head: Head, copies: int, results: Sequence[Result], now: datetime) -> StatusUpdate | None:
     conflicts = [result.finding.object for result in results if result.finding.code == "conflict"]
-    before = head.told(RuleStatus)
+    before = head.status_as(RuleStatus)
     condition = dated(before.conditions, _condition(head, copies, results), now)
     after = RuleStatus(
         head.generation,
@@ -87,9 +93,9 @@ def _statement(head: Head, copies: int, results: Sequence[Result], now: datetime
     )
     if after == before:
         return None
-    told = changed(before.conditions, condition)
-    tale = event(head.key, RULES.api_version, head.uid, condition, now) if told else None
-    return Statement(head.key, head.uid, _merge_patch(after), tale)
+    is_changed = changed(before.conditions, condition)
+    new_event = event(head.key, RULES.api_version, head.uid, condition, now) if is_changed else None
+    return StatusUpdate(head.key, head.uid, _merge_patch(after), new_event)
 
 
 def _selected(head: Head, before: RuleStatus, copies: int, codes: Collection[str]) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from jobs.kit.model import Action, Brake, ExitCode, Finding, ObjectKey, Severity
 from jobs.kit.objects import NAMESPACES
 
 
-def hold_creates(
+def block_creates(
     findings: Sequence[Finding], there: int, pods: Mapping[str, int], most: int
 ) -> tuple[Sequence[Finding], tuple[Brake, ...]]:
     """Return the findings without creates of namespaces for which `most` FarmPods leave no room, and the brake.

@@ -162,15 +162,15 @@ class FarmPod(Struct, frozen=True, gc=False):
     owned: bool
     sourced: bool
 
-    def unlike(self, pod: Pod) -> tuple[Change, ...]:
+    def changed_by_server(self, pod: Pod) -> tuple[Change, ...]:
         """Return in which fields it is not as this pod's should be."""
         source = f"metadata.annotations[{stamps.SOURCE}]"
-        wanted = f"{pod.namespace}/{pod.name}"
+        desired = f"{pod.namespace}/{pod.name}"
         fields = (
             Change("metadata.ownerReferences", self.owner or None, pod.uid),
             Change("spec.containers", str(self.containers), str(pod.containers)),
             Change("spec.pod", self.pod, pod.name),
-            Change(source, wanted if self.sourced else None, wanted),
+            Change(source, desired if self.sourced else None, desired),
         )
         return tuple(each for each in fields if each.actual != each.desired)
 
@@ -200,11 +200,11 @@ class Manifest(Struct, frozen=True, gc=False):
         head = {"apiVersion": FARM_PODS.api_version, "kind": FARM_PODS.kind}
         return msgspec.json.encode({**head, "metadata": metadata, "spec": spec})
 
-    def unlike(self, answer: bytes) -> tuple[str, ...]:
+    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
         """Return the fields in which the server's answer differs: admission changed them."""
         kept = decode(answer, FarmPodObject).reduced
-        return tuple(change.field for change in kept.unlike(self.pod))
+        return tuple(change.field for change in kept.changed_by_server(self.pod))
 
-    def conceal(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return the text as it is: nothing secret was read."""
         return text

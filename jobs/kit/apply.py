@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import structs
 
 from jobs.kit.cluster import Cluster, Write, error_of
-from jobs.kit.conditions import Statement
+from jobs.kit.conditions import StatusUpdate
 from jobs.kit.decoding import decode, decode_list
 from jobs.kit.errors import (
     CHANGED_BY_ADMISSION,
@@ -52,7 +52,9 @@ def apply(
     `resources` says by kind where the API serves it; `progress` is told how many writes were answered so far.
     """
     findings = list(findings)
-    yield from (Result(finding, Outcome.TOLD, exit_code=finding.exit_code) for finding in findings if not finding.fix)
+    yield from (
+        Result(finding, Outcome.REPORTED, exit_code=finding.exit_code) for finding in findings if not finding.fix
+    )
     to_write = [finding for finding in findings if finding.fix]
     if dry_run is DryRun.CLIENT:
         yield from (Result(finding, Outcome.PLANNED) for finding in to_write)
@@ -63,38 +65,38 @@ def apply(
         yield result
 
 
-def state(
-    cluster: Cluster, statements: Iterable[Statement], resources: Mapping[str, Resource], dry_run: DryRun
+def write_statuses(
+    cluster: Cluster, status_updates: Iterable[StatusUpdate], resources: Mapping[str, Resource], dry_run: DryRun
 ) -> Iterator[Result]:
     """Write statuses and the Events that go with them; yield a result for each that could not be written."""
     if dry_run is not DryRun.NONE:
         return
-    rest = iter(statements)
+    rest = iter(status_updates)
     # Some at a time: a run that dies leaves few statuses without their Events.
     while batch := list(islice(rest, IN_FLIGHT)):
         patches = (
             (resources[each.key.kind], each.key, each.encode(), each) for each in batch if each.status is not None
         )
         written = [each for each in batch if each.status is None]
-        for answer in cluster.state(patches):
-            _, statement = answer.request.tag
+        for answer in cluster.patch_statuses(patches):
+            _, status_update = answer.request.tag
             if error := error_of(answer):
-                yield from _unwritten(statement, error)
+                yield from _unwritten(status_update, error)
             else:
-                written.append(statement)
-        for answer in cluster.tell((each.event, each) for each in written if each.event):
+                written.append(status_update)
+        for answer in cluster.create_events((each.event, each) for each in written if each.event):
             if error := error_of(answer):
                 yield from _unwritten(answer.request.tag[1], error)
 
 
-def _unwritten(statement: Statement, error: ApiError) -> Iterator[Result]:
+def _unwritten(status_update: StatusUpdate, error: ApiError) -> Iterator[Result]:
     """Yield what to say of a status or Event that was refused.
 
     Nothing of 404 and 409: the resource went away or was made anew, and its status waits for the next run; an Event
     that exists was told already, by an earlier try whose answer was lost.
     """
     if error.status not in (404, 409) and not error.is_terminating_namespace:
-        finding = Finding("status", Severity.ERROR, statement.key, "its status cannot be written")
+        finding = Finding("status", Severity.ERROR, status_update.key, "its status cannot be written")
         yield Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause, error.refused_by)
 
 
@@ -215,7 +217,7 @@ def _unsent(finding: Finding, error: ApiError) -> Result:
     if isinstance(error, InvalidObjectError):
         return Result(finding, Outcome.SKIPPED, f"{error.why}: the next run looks again")
     if error.status == 409:
-        return Result(finding, Outcome.CONTESTED, error.message, ExitCode.FAILED, CONTESTED)
+        return Result(finding, Outcome.CONFLICTED, error.message, ExitCode.FAILED, CONTESTED)
     return Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause, error.refused_by)
 
 
@@ -234,11 +236,11 @@ def _result(finding: Finding, answer: Answer) -> Result:
     if finding.fix and finding.fix.action is Action.DELETE and error.status == 409:
         # What wanted it gone was read before it changed; another run may have been asked for it since.
         return Result(finding, Outcome.SKIPPED, "changed meanwhile: the next run looks again")
-    message = finding.fix.body.conceal(error.message) if finding.fix else error.message
+    message = finding.fix.body.redact(error.message) if finding.fix else error.message
     if _needs_a_look(answer, error):
         # After a lost answer to a try before, the conflict may be with the run's own write.
         others = error.status == 409 and (answer.attempts == 1 or answer.request.method == "POST")
-        return Result(finding, Outcome.CONTESTED, message, ExitCode.FAILED, CONTESTED if others else "")
+        return Result(finding, Outcome.CONFLICTED, message, ExitCode.FAILED, CONTESTED if others else "")
     return _failed(finding, message, error)
 
 
@@ -249,7 +251,7 @@ def _accepted(finding: Finding, answer: Answer) -> Result:
         kept = _is_kept(answer)
         return Result(finding, Outcome.DONE, _KEPT if kept else "", cause=KEPT if kept else "")
     try:
-        altered = finding.fix.body.unlike(answer.body)
+        altered = finding.fix.body.changed_by_server(answer.body)
     except InvalidObjectError as invalid:
         return Result(finding, Outcome.FAILED, f"the answer to the write: {invalid.message}", ExitCode.FAILED)
     finding = _as_applied(finding, finding.fix, answer)

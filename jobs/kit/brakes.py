@@ -14,7 +14,7 @@ FEWEST_DELETES = 10
 SHARE_OF_WANTED = 0.1
 
 
-def hold_deletes(plan: Plan, max_deletes: int | None) -> Plan:
+def block_deletes(plan: Plan, max_deletes: int | None) -> Plan:
     """Return the plan without its deletions of one kind and code when there are more of them than allowed.
 
     Allowed are `max_deletes`, by default 10 or a tenth of the wanted objects of that kind, the larger: what is wanted
@@ -39,7 +39,7 @@ def hold_deletes(plan: Plan, max_deletes: int | None) -> Plan:
 
 
 def _allowed_of(kind: str, plan: Plan, max_deletes: int | None) -> int:
-    return allowed(plan.wanted.get(kind, 0), max_deletes)
+    return allowed(plan.desired_by_kind.get(kind, 0), max_deletes)
 
 
 def _is_delete(finding: Finding) -> bool:
@@ -59,6 +59,6 @@ def _brake(plan: Plan, held: Mapping[tuple[str, str], int], max_deletes: int | N
     return Brake(held_back, "--max-deletes", str(max(held.values())))
 
 
-def allowed(wanted: int, max_deletes: int | None) -> int:
-    """Return how many objects of one sort a run may delete where `wanted` are asked for."""
-    return max(FEWEST_DELETES, int(wanted * SHARE_OF_WANTED)) if max_deletes is None else max_deletes
+def allowed(desired: int, max_deletes: int | None) -> int:
+    """Return how many objects of one sort a run may delete where `desired` are asked for."""
+    return max(FEWEST_DELETES, int(desired * SHARE_OF_WANTED)) if max_deletes is None else max_deletes

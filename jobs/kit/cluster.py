@@ -153,14 +153,14 @@ class Cluster:
                 return
             del page  # before the next one comes
 
-    def read(self, wanted: Iterable[tuple[Resource, str, str, bool]]) -> Iterator[Answer]:
+    def read(self, requested: Iterable[tuple[Resource, str, str, bool]]) -> Iterator[Answer]:
         """GET many objects, given as (resource, namespace, name, in full); yield raw answers tagged with each.
 
         Large ones come last, one by one. An answer is only good if it is the object that was requested, and only says
         that there is none if the API server says so itself.
         """
         large: list[tuple[Resource, str, str, bool]] = []
-        for answer in self.transport.stream(_read_request(each) for each in wanted):
+        for answer in self.transport.stream(_read_request(each) for each in requested):
             if answer.is_too_long:
                 large.append(answer.request.tag)
             else:
@@ -177,7 +177,7 @@ class Cluster:
         for answer in self.transport.stream(requests, per_second=self.writes_per_second):
             yield _confirmed(answer, answer.request.tag.resource)
 
-    def state(self, patches: Iterable[tuple[Resource, ObjectKey, bytes, Any]]) -> Iterator[Answer]:
+    def patch_statuses(self, patches: Iterable[tuple[Resource, ObjectKey, bytes, Any]]) -> Iterator[Answer]:
         """Merge into statuses, given as (resource, key, patch, tag); yield raw answers in no order."""
         query = urlencode({"fieldManager": self.manager})
         requests = (
@@ -194,7 +194,7 @@ class Cluster:
         for answer in self.transport.stream(requests):
             yield _confirmed(answer, answer.request.tag[0])
 
-    def tell(self, events: Iterable[tuple[Mapping[str, Any], Any]]) -> Iterator[Answer]:
+    def create_events(self, events: Iterable[tuple[Mapping[str, Any], Any]]) -> Iterator[Answer]:
         """Create Events, given as (object, tag); yield raw answers in no order.
 
         The name of each is unique, so it may be sent again: 409 says that an earlier try arrived.
@@ -206,7 +206,7 @@ class Cluster:
         for answer in self.transport.stream(requests):
             yield _confirmed(answer, EVENTS)
 
-    def may(self, verb: str, resource: Resource) -> bool:
+    def can_i(self, verb: str, resource: Resource) -> bool:
         """Whether the credentials have a right in all namespaces; asking is open to everybody and changes nothing.
 
         https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
@@ -271,7 +271,7 @@ def apart(found: Iterable[Reduced | InvalidObject], invalid: list[InvalidObject]
             yield each
 
 
-def whole(read: Callable[[], Reduced]) -> Reduced:
+def retry_if_expired(read: Callable[[], Reduced]) -> Reduced:
     """Return what `read` makes of a list, starting over when the list expires half-way: half a list is no list."""
     for attempt in range(_LIST_ATTEMPTS):
         try:
@@ -312,10 +312,10 @@ def _status(answer: Answer) -> _Status | None:
     return status if (status.api_version, status.kind) == ("v1", "Status") else None
 
 
-def _read_request(wanted: tuple[Resource, str, str, bool], max_bytes: int = ANSWER_BYTES) -> Request:
-    resource, namespace, name, full = wanted
+def _read_request(requested: tuple[Resource, str, str, bool], max_bytes: int = ANSWER_BYTES) -> Request:
+    resource, namespace, name, full = requested
     accept = "application/json" if full else _METADATA
-    return Request("GET", resource.path(namespace, name), accept=accept, tag=wanted, max_bytes=max_bytes)
+    return Request("GET", resource.path(namespace, name), accept=accept, tag=requested, max_bytes=max_bytes)
 
 
 def _trusted(answer: Answer) -> Answer:

@@ -34,7 +34,7 @@ class Condition(Struct, frozen=True, rename="camel"):
 
 
 @dataclass(frozen=True)
-class Statement:
+class StatusUpdate:
     """What a custom resource's status should say, and an Event to go with it, if its condition changed.
 
     Of an object that is not ours the status is not either: it is None, and there is the Event alone.

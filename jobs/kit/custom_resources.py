@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from jobs.kit.cluster import Cluster, InvalidObject, apart, whole
+from jobs.kit.cluster import Cluster, InvalidObject, apart, retry_if_expired
 from jobs.kit.decoding import decode
 from jobs.kit.errors import ApiError, ConfigurationError, InvalidObjectError
 from jobs.kit.model import ObjectKey
@@ -40,7 +40,7 @@ class Head(Struct, frozen=True):
     status: bytes = b""
     created: str = ""
 
-    def told(self, kind: type[Status]) -> Status:
+    def status_as(self, kind: type[Status]) -> Status:
         """Return the status as `kind`; one that is none of ours counts as none."""
         try:
             return decode(self.status, kind) if self.status else kind()
@@ -48,14 +48,14 @@ class Head(Struct, frozen=True):
             return kind()
 
 
-class Broken(Struct, frozen=True):
+class Invalid(Struct, frozen=True):
     """A custom resource that cannot be followed, and why. One that could not be decoded has no uid."""
 
     head: Head
     problems: tuple[str, ...]
 
 
-Parse = Callable[[Head, bytes], Parsed | Broken]
+Parse = Callable[[Head, bytes], Parsed | Invalid]
 
 
 class _Object(Struct):
@@ -68,7 +68,7 @@ class _Object(Struct):
 
 def from_cluster(
     cluster: Cluster, resource: Resource, parse: Parse[Parsed], namespace: str = ""
-) -> tuple[tuple[Parsed, ...], tuple[Broken, ...]]:
+) -> tuple[tuple[Parsed, ...], tuple[Invalid, ...]]:
     """Read the custom resources of a namespace, or of all: those that `parse` takes and the broken ones, each sorted.
 
     Raises:
@@ -76,14 +76,14 @@ def from_cluster(
         ApiError: they cannot be read.
     """
     try:
-        objects = whole(partial(_listed, cluster, resource, namespace))
+        objects = retry_if_expired(partial(_listed, cluster, resource, namespace))
     except ApiError as error:
         if error.status != 404:
             raise
         raise not_installed(resource, ", or name a file with -f") from error
-    parsed = [each if isinstance(each, Broken) else parse(*each) for each in objects]
-    good = tuple(each for each in parsed if not isinstance(each, Broken))
-    return good, tuple(each for each in parsed if isinstance(each, Broken))
+    parsed = [each if isinstance(each, Invalid) else parse(*each) for each in objects]
+    good = tuple(each for each in parsed if not isinstance(each, Invalid))
+    return good, tuple(each for each in parsed if isinstance(each, Invalid))
 
 
 def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError:
@@ -94,10 +94,10 @@ def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError
     )
 
 
-def _listed(cluster: Cluster, resource: Resource, namespace: str) -> list[tuple[Head, bytes] | Broken]:
+def _listed(cluster: Cluster, resource: Resource, namespace: str) -> list[tuple[Head, bytes] | Invalid]:
     invalid: list[InvalidObject] = []
     found = list(apart(cluster.objects(resource, _Object, partial(_split, resource), namespace=namespace), invalid))
-    broken = [Broken(Head(each.key), (each.error.message,)) for each in invalid]
+    broken = [Invalid(Head(each.key), (each.error.message,)) for each in invalid]
     return [*sorted(found, key=lambda each: each[0].key), *sorted(broken, key=lambda each: each.head.key)]
 
 
@@ -158,7 +158,7 @@ def from_files(
             continue
         wrong = list(_problems(content, resource, None if elsewhere else namespace))
         parsed = None if wrong else parse(Head(key), msgspec.json.encode(content["spec"]))
-        if isinstance(parsed, Broken):
+        if isinstance(parsed, Invalid):
             wrong = list(parsed.problems)
         elif parsed is None:
             wrong += beyond_schema(content["spec"]) if isinstance(content.get("spec"), dict) else []

@@ -72,14 +72,14 @@ class Manifest(Struct, frozen=True, gc=False):
         head = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, "metadata": {**metadata, **more}}
         return msgspec.json.encode({**head, **msgspec.to_builtins(self.content)})
 
-    def unlike(self, answer: bytes) -> tuple[str, ...]:
+    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
         """Return the fields of the content in which the server's answer differs: admission changed them."""
         got = decode(answer, DataObject).content
         if same_content(got, self.content):
             return ()
         return tuple(change.field for change in changes(got, self.content, secret=True))
 
-    def conceal(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return the text without the values of a Secret: an admission webhook may quote what it refuses."""
         if self.resource is not SECRETS:
             return text
@@ -144,13 +144,13 @@ class Replacement(Struct, frozen=True, gc=False):
         annotations = self.manifest.annotations.items()
         return sum(len(key.encode()) + len(value.encode()) for key, value in annotations) <= _LONGEST_ANNOTATIONS
 
-    def unlike(self, answer: bytes) -> tuple[str, ...]:
+    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
         """Return the fields in which the server's answer differs."""
-        return self.manifest.unlike(answer)
+        return self.manifest.changed_by_server(answer)
 
-    def conceal(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return the text without the values of a Secret."""
-        return self.manifest.conceal(text)
+        return self.manifest.redact(text)
 
 
 def _without(values: Mapping[str, str], names: Container[str]) -> dict[str, str]:
@@ -171,11 +171,11 @@ class Deletion(Struct, frozen=True, gc=False):
         preconditions = {"uid": self.uid, "resourceVersion": self.resource_version}
         return msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
 
-    def unlike(self, _answer: bytes) -> tuple[str, ...]:
+    def changed_by_server(self, _answer: bytes) -> tuple[str, ...]:
         """Return nothing: there is nothing left to compare."""
         return ()
 
-    def conceal(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return the text as it is: no value was sent."""
         return text
 
@@ -190,13 +190,13 @@ class Recreation(Struct, frozen=True, gc=False):
         """Return the object to create as JSON."""
         return self.manifest.encode()
 
-    def unlike(self, answer: bytes) -> tuple[str, ...]:
+    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
         """Return the fields in which the server's answer to the create differs."""
-        return self.manifest.unlike(answer)
+        return self.manifest.changed_by_server(answer)
 
-    def conceal(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return the text without the values of a Secret."""
-        return self.manifest.conceal(text)
+        return self.manifest.redact(text)
 
 
 def repair(manifest: Manifest, actual: Object, recreated: Manifest | None = None) -> Fix:

@@ -69,10 +69,10 @@ class Body(Protocol):
     def encode(self) -> bytes:
         """Return the object as JSON."""
 
-    def unlike(self, answer: bytes) -> tuple[str, ...]:
+    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
         """Return the fields in which the server's answer to the write differs from what was sent."""
 
-    def conceal(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return what the server said of the write without values that must not show."""
 
 
@@ -124,23 +124,25 @@ class Need(NamedTuple):
 class Brake(NamedTuple):
     """What is held back because it may be a mistake, and the option that lets it pass in one run."""
 
-    held: str
+    message: str
     option: str
     value: str
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a job found, in a stable order. While `needs` or `urls` is not empty the findings are not final.
+    """The findings of a job, in a stable order, and the writes that remove them.
 
-    `needs` are objects and `urls` documents of the web that must be read before more can be said. `facts` are the
-    numbers of the summary line by plural noun, in its order; `note` is said where nothing is to do. `wanted` counts by
-    kind the objects that custom resources ask for, `places` by custom resource how many it asks for. `by_subject` has
-    the text of the report told custom resource by custom resource, the worst first. `waits` is whether a later look may
-    see what the next step depends on, though nothing is written. `first` are findings whose writes the others depend
-    on: these are made before the objects are read and the plan is made again. `spares` are rolls to try in place of
-    rolls that fail, in this order; `findings` have them without a fix. While `urls` is not empty, `pending` are the
-    custom resources whose findings are not final; those of all others are.
+    While `needs` (objects) or `urls` (documents of the web) is not empty, the findings are not final: read these and
+    plan again. While `urls` is not empty, the findings of the custom resources in `pending` are not final; all others
+    are.
+
+    `facts` are the numbers of the summary line by plural noun, in its order. `note` is the summary if there is nothing
+    to do. `desired_by_kind` counts by kind the objects that custom resources request, `desired_by_subject` by custom
+    resource. With `by_subject`, the text report is grouped by custom resource, the worst first. `may_progress` is
+    whether a later observation may find what the next step depends on, though this run writes nothing. `prerequisites`
+    are findings whose writes the others depend on: the run writes them, reads these objects and plans again.
+    `substitutes` are rolls to try, in this order, in place of rolls that fail; `findings` lists them without a fix.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -148,25 +150,25 @@ class Plan:
     needs: tuple[Need, ...] = ()
     facts: Mapping[str, int] = field(default_factory=dict)
     note: str = ""
-    wanted: Mapping[str, int] = field(default_factory=dict)
-    places: Mapping[str, int] = field(default_factory=dict)
+    desired_by_kind: Mapping[str, int] = field(default_factory=dict)
+    desired_by_subject: Mapping[str, int] = field(default_factory=dict)
     brakes: tuple[Brake, ...] = ()
     urls: tuple[str, ...] = ()
     by_subject: bool = False
-    waits: bool = False
-    first: tuple[Finding, ...] = ()
-    spares: tuple[Finding, ...] = ()
+    may_progress: bool = False
+    prerequisites: tuple[Finding, ...] = ()
+    substitutes: tuple[Finding, ...] = ()
     pending: frozenset[str] = frozenset()
 
 
 class Outcome(str, Enum):
     """What became of a finding."""
 
-    TOLD = "told"  # nothing to write
+    REPORTED = "told"  # nothing to write
     PLANNED = "planned"  # a dry run
     DONE = "done"
     SKIPPED = "skipped"  # the write lost its point: its namespace is going, or what was to be deleted changed
-    CONTESTED = "contested"  # somebody else wrote it first, or the answer was lost: look before believing either
+    CONFLICTED = "contested"  # somebody else wrote it first, or the answer was lost: look before believing either
     FAILED = "failed"
     STOPPED = "stopped"  # the run ended before this write was tried
 

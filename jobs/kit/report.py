@@ -146,7 +146,7 @@ def word(result: Result) -> str:
     """Return the one word for what became of a finding: kubectl's for writes."""
     if result.outcome in (Outcome.DONE, Outcome.PLANNED) and result.finding.fix:
         return result.finding.fix.action.word
-    return result.finding.code if result.outcome is Outcome.TOLD else result.outcome.value
+    return result.finding.code if result.outcome is Outcome.REPORTED else result.outcome.value
 
 
 def _counts(report: Report) -> dict[str, int]:

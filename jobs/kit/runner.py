@@ -19,10 +19,10 @@ from msgspec import structs
 
 from jobs import __version__
 from jobs.kit import log, report
-from jobs.kit.apply import DryRun, apply, state
-from jobs.kit.brakes import hold_deletes
+from jobs.kit.apply import DryRun, apply, write_statuses
+from jobs.kit.brakes import block_deletes
 from jobs.kit.cluster import Cluster, error_of
-from jobs.kit.conditions import Statement
+from jobs.kit.conditions import StatusUpdate
 from jobs.kit.connect import Connection, connect
 from jobs.kit.errors import (
     CONTESTED,
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from jobs.kit.web import Fetcher, Page
 
 # Whoever looks after a lost race may lose the next one; after three the next run looks.
-_LOOKS = 3
-_LOOK_SECONDS = 3.0  # between looks at what is waited for
+_ATTEMPTS = 3
+_POLL_SECONDS = 3.0  # between looks at what is waited for
 _SOON_SECONDS = 3.0  # for pages; what a run knows without those that take longer it does and reports first
 _PROBES_SECONDS = 120.0  # for all probes; with `wait_seconds` and time to write less than a CronJob's 600 for a run
 _UNREACHED_SECONDS = 2.0  # how long a person waits for an API server that accepts no connection
@@ -56,7 +56,7 @@ _PRECEDENCE = (ExitCode.FAILED, ExitCode.BRAKE, ExitCode.REFUSED, ExitCode.FINDI
 
 
 @dataclass(frozen=True)
-class Document:
+class ReadResult:
     """What reading a needed object gave: its JSON, or why there is none. An error with status 404 is an absence."""
 
     body: bytes = b""
@@ -72,21 +72,21 @@ class Document:
             return error.kept()
 
 
-class Observed(Protocol):
+class Observation(Protocol):
     """What a job saw."""
 
-    def looked_up(self: Seen, documents: Mapping[Need, Document], pages: Mapping[str, Page]) -> Seen:
+    def with_documents(self: Observed, documents: Mapping[Need, ReadResult], pages: Mapping[str, Page]) -> Observed:
         """Return the same, knowing these `documents` and `pages` of the web too."""
         ...
 
 
-Seen = TypeVar("Seen", bound=Observed)
+Observed = TypeVar("Observed", bound=Observation)
 Settings = TypeVar("Settings")
 Reduced = TypeVar("Reduced")
 
 
 @dataclass(frozen=True)
-class Job(Generic[Settings, Seen]):
+class Job(Generic[Settings, Observed]):
     """A job: its name, where the API serves each kind that it names in findings, and its functions.
 
     `observe` only reads; `plan` and `conditions` are pure: no cluster, no clock, no environment. `max_deletes` is what
@@ -102,9 +102,9 @@ class Job(Generic[Settings, Seen]):
     name: str
     resources: Mapping[str, Resource]
     settings: Callable[[Connection], Settings]
-    observe: Callable[[Cluster, Settings], Seen]
-    plan: Callable[[Seen, Settings, datetime], Plan]
-    conditions: Callable[[Seen, Settings, Plan, Sequence[Result], datetime], Sequence[Statement]] | None = None
+    observe: Callable[[Cluster, Settings], Observed]
+    plan: Callable[[Observed, Settings, datetime], Plan]
+    conditions: Callable[[Observed, Settings, Plan, Sequence[Result], datetime], Sequence[StatusUpdate]] | None = None
     max_deletes: int | None = None
     again: Callable[[str], bool] = lambda url: False
     is_probe: Callable[[str], bool] = lambda url: False
@@ -115,7 +115,7 @@ class Job(Generic[Settings, Seen]):
     needs_namespace: bool = True
 
 
-def run(job: Job[Settings, Seen], options: RunOptions) -> ExitCode:
+def run(job: Job[Settings, Observed], options: RunOptions) -> ExitCode:
     """Run `job` once and return the exit code. The report goes to stdout, everything else to stderr."""
     log.configure(options.log_format)
     with _stopped_by_signals() as stopping:
@@ -182,10 +182,10 @@ def user_agent(job: str) -> str:
     return f"kube-chores/{__version__} ({job})"
 
 
-class _Run(Generic[Settings, Seen]):
+class _Run(Generic[Settings, Observed]):
     def __init__(
         self,
-        job: Job[Settings, Seen],
+        job: Job[Settings, Observed],
         cluster: Cluster,
         settings: Settings,
         options: RunOptions,
@@ -200,133 +200,137 @@ class _Run(Generic[Settings, Seen]):
         self.pages: dict[str, Page] = {}
         self.probes_end = monotonic() + job.wait_seconds + _PROBES_SECONDS
         self.late: frozenset[str] = frozenset()
-        self.stated: set[ObjectKey] = set()  # early, since the custom resources were read
-        self.stated_before: set[ObjectKey] = set()  # early, in this run
+        self.written_statuses: set[ObjectKey] = set()  # early, since the custom resources were read
+        self.early_statuses: set[ObjectKey] = set()  # early, in this run
         self.has_waited = False
 
     def go(self) -> tuple[Plan, Sequence[Result]]:
         """Return the plan and what became of each of its findings, in the plan's order."""
-        plan, seen = self._look()
-        first, plan, seen = self._write_first(plan, seen)
+        plan, observed = self._observe()
+        first, plan, observed = self._write_prerequisites(plan, observed)
         steps = self.job.steps and self.options.dry_run is DryRun.NONE
         if not steps:
-            plan, seen = self._complete(plan, seen)
-        results, contested = self._apply_with_spares(plan)
+            plan, observed = self._complete(plan, observed)
+        results, contested = self._apply_with_substitutes(plan)
         if steps:
-            plan, seen, results = self._step_on(plan, seen, [*results, *contested])
+            plan, observed, results = self._run_steps(plan, observed, [*results, *contested])
         elif self.job.steps:
             results += _failed(contested)
         else:
-            settled, seen = self._look_at(contested, seen)
+            settled, observed = self._resolve_conflicts(contested, observed)
             results += settled
             found = sum(result.finding.code == UNCHANGED for result in settled)
             plan = replace(plan, unchanged=plan.unchanged + found)
         written = sum(result.outcome is Outcome.DONE for result in results)
         results = self._coded(results, plan.unchanged, written) + first
         results.sort(key=lambda result: (result.finding.object, result.finding.code))
-        return plan, [*results, *self._coded(self._state(seen, plan, results), plan.unchanged, written)]
+        return plan, [*results, *self._coded(self._write_statuses(observed, plan, results), plan.unchanged, written)]
 
     def _coded(self, results: list[Result], unchanged: int, written: int) -> list[Result]:
         """Return the results of writes to namespaces of others; what takes steps is the operator's own."""
         return results if self.job.steps else coded(results, self.namespace, unchanged, written)
 
-    def _look(self) -> tuple[Plan, Seen]:
-        self.stated.clear()
-        plan, seen = self._settle(self.job.observe(self.cluster, self.settings))
-        return hold_deletes(plan, self.job.max_deletes), seen
+    def _observe(self) -> tuple[Plan, Observed]:
+        self.written_statuses.clear()
+        plan, observed = self._plan_until_complete(self.job.observe(self.cluster, self.settings))
+        return block_deletes(plan, self.job.max_deletes), observed
 
-    def _complete(self, plan: Plan, seen: Seen) -> tuple[Plan, Seen]:
+    def _complete(self, plan: Plan, observed: Observed) -> tuple[Plan, Observed]:
         """Return the plan with what pages say that take long; what is known without them is reported first."""
         while plan.pending:
-            self._state_early(seen, plan, [Result(finding, Outcome.TOLD) for finding in plan.findings])
+            self._write_statuses_early(observed, plan, [Result(finding, Outcome.REPORTED) for finding in plan.findings])
             self._wait_for_pages()
-            plan, seen = self._settle(seen)
-        return plan, seen
+            plan, observed = self._plan_until_complete(observed)
+        return plan, observed
 
-    def _apply_with_spares(self, plan: Plan) -> tuple[list[Result], list[Result]]:
+    def _apply_with_substitutes(self, plan: Plan) -> tuple[list[Result], list[Result]]:
         """Return what `_apply` does, after a spare was tried in place of each roll that failed, while there are any."""
         results, contested = self._apply(plan.findings)
-        tried, spares = results, list(plan.spares)
-        while batch := spares[: sum(map(_is_lost_roll, tried))]:
-            del spares[: len(batch)]
+        tried, substitutes = results, list(plan.substitutes)
+        while batch := substitutes[: sum(map(_is_lost_roll, tried))]:
+            del substitutes[: len(batch)]
             tried, disputed = self._apply(batch)
             objects = {finding.object for finding in batch}
             results = [*(result for result in results if result.finding.object not in objects), *tried]
             contested += disputed
         return results, contested
 
-    def _write_first(self, plan: Plan, seen: Seen) -> tuple[list[Result], Plan, Seen]:
+    def _write_prerequisites(self, plan: Plan, observed: Observed) -> tuple[list[Result], Plan, Observed]:
         """Write what the other findings depend on, read it again, and plan again.
 
         What is still to be written then is not tried again, and counts as unreadable.
         """
-        results, contested = self._apply(plan.first)
-        if not plan.first or self.options.dry_run is not DryRun.NONE:
-            return [*results, *_failed(contested)], plan, seen
-        plan, seen = self._settle(self._look_up(seen, [Need(finding.object) for finding in plan.first]))
-        unwritten = {finding.object for finding in plan.first}
+        results, contested = self._apply(plan.prerequisites)
+        if not plan.prerequisites or self.options.dry_run is not DryRun.NONE:
+            return [*results, *_failed(contested)], plan, observed
+        plan, observed = self._plan_until_complete(
+            self._read_documents(observed, [Need(finding.object) for finding in plan.prerequisites])
+        )
+        unwritten = {finding.object for finding in plan.prerequisites}
         if unwritten:
-            documents = {Need(key): Document(error=UnwrittenError(key)) for key in unwritten}
-            plan, seen = self._settle(seen.looked_up(documents, {}))
+            documents = {Need(key): ReadResult(error=UnwrittenError(key)) for key in unwritten}
+            plan, observed = self._plan_until_complete(observed.with_documents(documents, {}))
         results += [_found_done(result) for result in contested if result.finding.object not in unwritten]
         results += _failed([result for result in contested if result.finding.object in unwritten])
-        return [_lost(r) if r.finding.object in unwritten else r for r in results], plan, seen
+        return [_lost(r) if r.finding.object in unwritten else r for r in results], plan, observed
 
-    def _look_at(self, contested: list[Result], seen: Seen) -> tuple[list[Result], Seen]:
+    def _resolve_conflicts(self, contested: list[Result], observed: Observed) -> tuple[list[Result], Observed]:
         """Read what somebody else wrote first, or whose answer was lost, and write what is still to be written."""
         results: list[Result] = []
-        for _ in range(_LOOKS):
+        for _ in range(_ATTEMPTS):
             if not contested:
                 break
             keys = {result.finding.object: result for result in contested}
             # Of what is in the way of a create its metadata is enough; what could not be changed is read in full.
             needs = [Need(key, full=not _is_create(keys[key])) for key in sorted(keys)]
-            again, seen = self._settle(self._look_up(seen, needs))
+            again, observed = self._plan_until_complete(self._read_documents(observed, needs))
             findings = [each for each in again.findings if each.object in keys and each.code != UNCHANGED]
             results += [_found(keys[key]) for key in keys.keys() - {finding.object for finding in findings}]
             done, contested = self._apply(findings)
             results += done
-        return [*results, *_failed(contested)], seen
+        return [*results, *_failed(contested)], observed
 
-    def _step_on(self, plan: Plan, seen: Seen, results: list[Result]) -> tuple[Plan, Seen, list[Result]]:
+    def _run_steps(self, plan: Plan, observed: Observed, results: list[Result]) -> tuple[Plan, Observed, list[Result]]:
         """Look at everything anew and write what is next, until nothing is, or nothing that a look could bring.
 
         What failed is not tried again, nor what was written in vain.
         """
-        deadline, looks = monotonic() + self.job.wait_seconds, _LOOKS
+        deadline, looks = monotonic() + self.job.wait_seconds, _ATTEMPTS
         written: list[Result] = []
         fresh = [result for result in results if result.finding.fix]
 
         def so_far() -> list[Result]:
             return [*written, *_failed(fresh), *(result for result in results if not result.finding.fix)]
 
-        while self._is_to_go_on(fresh, looks) or self._waits(plan, seen, so_far, deadline):
-            written += [result for result in fresh if result.outcome is not Outcome.CONTESTED]
-            contested = [result for result in fresh if result.outcome is Outcome.CONTESTED]
+        while self._has_next_step(fresh, looks) or self._wait_for_next_step(plan, observed, so_far, deadline):
+            written += [result for result in fresh if result.outcome is not Outcome.CONFLICTED]
+            contested = [result for result in fresh if result.outcome is Outcome.CONFLICTED]
             looks -= bool(contested)
             try:
-                plan, seen = self._look()
+                plan, observed = self._observe()
                 done, disputed = self._apply(_untried(plan.findings, written))
             except ChoresError as error:
-                results = [*results, _not_seen(self.job.name, error)]
+                results = [*results, _not_observed(self.job.name, error)]
                 fresh = contested
                 break
             found = {finding.object for finding in plan.findings}
             written += [_found_done(result) for result in contested if result.finding.object not in found]
             results = [*done, *disputed]
             fresh = [result for result in results if result.finding.fix]
-        return plan, seen, so_far()
+        return plan, observed, so_far()
 
-    def _is_to_go_on(self, fresh: Sequence[Result], looks: int) -> bool:
+    def _has_next_step(self, fresh: Sequence[Result], looks: int) -> bool:
         outcomes = {result.outcome for result in fresh}
-        return not self.stopping() and (Outcome.DONE in outcomes or (Outcome.CONTESTED in outcomes and looks > 0))
+        return not self.stopping() and (Outcome.DONE in outcomes or (Outcome.CONFLICTED in outcomes and looks > 0))
 
-    def _waits(self, plan: Plan, seen: Seen, so_far: Callable[[], Sequence[Result]], deadline: float) -> bool:
+    def _wait_for_next_step(
+        self, plan: Plan, observed: Observed, so_far: Callable[[], Sequence[Result]], deadline: float
+    ) -> bool:
         """Report what is known and wait a moment, if there is anything to wait for; return whether to look again."""
-        moment = monotonic() + _LOOK_SECONDS
-        if not plan.pending and (not plan.waits or moment > deadline):
+        moment = monotonic() + _POLL_SECONDS
+        if not plan.pending and (not plan.may_progress or moment > deadline):
             return False
-        self._state_early(seen, plan, so_far())
+        self._write_statuses_early(observed, plan, so_far())
         if plan.pending:
             self._wait_for_pages()
             return not self.stopping()
@@ -338,59 +342,64 @@ class _Run(Generic[Settings, Seen]):
             sleep(0.1)
         return not self.stopping()
 
-    def _state(self, seen: Seen, plan: Plan, results: Sequence[Result]) -> list[Result]:
+    def _write_statuses(self, observed: Observed, plan: Plan, results: Sequence[Result]) -> list[Result]:
         """Write what the custom resources' statuses should say; a run that was stopped knows too little for that."""
         if self.job.conditions is None or self.stopping():
             return []
-        statements = self._statements(seen, plan, results)
+        status_updates = self._status_updates(observed, plan, results)
         return sorted(
-            state(self.cluster, statements, self.job.resources, self.options.dry_run),
+            write_statuses(self.cluster, status_updates, self.job.resources, self.options.dry_run),
             key=lambda result: result.finding.object,
         )
 
-    def _statements(self, seen: Seen, plan: Plan, results: Sequence[Result]) -> list[Statement]:
+    def _status_updates(self, observed: Observed, plan: Plan, results: Sequence[Result]) -> list[StatusUpdate]:
         """Return what is still to be written."""
         assert self.job.conditions
-        now = datetime.now(timezone.utc) if self.stated_before else self.now  # Events of one moment have one name
-        found = self.job.conditions(seen, self.settings, plan, results, now)
-        return [each for each in found if each.key not in self.stated]
+        now = datetime.now(timezone.utc) if self.early_statuses else self.now  # Events of one moment have one name
+        found = self.job.conditions(observed, self.settings, plan, results, now)
+        return [each for each in found if each.key not in self.written_statuses]
 
-    def _state_early(self, seen: Seen, plan: Plan, results: Sequence[Result]) -> None:
+    def _write_statuses_early(self, observed: Observed, plan: Plan, results: Sequence[Result]) -> None:
         """Write what is known before a wait: of each custom resource one status, and one when it is ready.
 
         All in between would be an Event for each pod that starts.
         """
         if self.job.conditions is None or self.options.dry_run is not DryRun.NONE or self.stopping():
             return
-        statements = [
+        status_updates = [
             each
-            for each in self._statements(seen, plan, results)
-            if each.key not in self.stated_before or (each.event and each.event["type"] == "Normal")
+            for each in self._status_updates(observed, plan, results)
+            if each.key not in self.early_statuses or (each.event and each.event["type"] == "Normal")
         ]
-        failed = {each.finding.object for each in state(self.cluster, statements, self.job.resources, DryRun.NONE)}
-        for each in statements:
+        failed = {
+            each.finding.object
+            for each in write_statuses(self.cluster, status_updates, self.job.resources, DryRun.NONE)
+        }
+        for each in status_updates:
             if each.key in failed:
                 continue
-            self.stated.add(each.key)
-            self.stated_before.add(each.key)
+            self.written_statuses.add(each.key)
+            self.early_statuses.add(each.key)
             if each.event:
                 log.log.info("%s: %s: %s: %s", self.job.name, each.key, each.event["reason"], each.event["message"])
 
-    def _settle(self, seen: Seen) -> tuple[Plan, Seen]:
+    def _plan_until_complete(self, observed: Observed) -> tuple[Plan, Observed]:
         """Plan, read what the plan needs, plan again, until it needs nothing, or nothing but pages that take long.
 
         What is not final without these is not part of the plan.
         """
-        plan = self.job.plan(seen, self.settings, self.now)
+        plan = self.job.plan(observed, self.settings, self.now)
         while plan.needs or (plan.urls and not (plan.pending and self.late.issuperset(plan.urls))):
-            seen = self._look_up(seen, plan.needs)
+            observed = self._read_documents(observed, plan.needs)
             if plan.urls:
-                seen = seen.looked_up({}, self._fetched(plan.urls, _SOON_SECONDS if plan.pending else None))
-            plan = self.job.plan(seen, self.settings, self.now)
+                observed = observed.with_documents(
+                    {}, self._fetched(plan.urls, _SOON_SECONDS if plan.pending else None)
+                )
+            plan = self.job.plan(observed, self.settings, self.now)
         if not plan.urls:
-            return replace(plan, pending=frozenset()), seen
+            return replace(plan, pending=frozenset()), observed
         final = [each for each in plan.findings if not each.subjects or not plan.pending.issuperset(each.subjects)]
-        return replace(plan, findings=tuple(final)), seen
+        return replace(plan, findings=tuple(final)), observed
 
     @cached_property
     def _fetcher(self) -> Fetcher:
@@ -420,24 +429,24 @@ class _Run(Generic[Settings, Seen]):
         self._fetcher.wait(self.late)
         self.late = frozenset()
 
-    def _look_up(self, seen: Seen, needs: Sequence[Need]) -> Seen:
+    def _read_documents(self, observed: Observed, needs: Sequence[Need]) -> Observed:
         """Read what is needed, some at a time: a job keeps less of an object than came over the wire."""
-        wanted = {(self.job.resources[n.key.kind], n.key.namespace, n.key.name, n.full): n for n in needs}
-        read: dict[Need, Document] = {}
-        for answer in self.cluster.read(list(wanted)):
-            read[wanted.pop(answer.request.tag)] = Document(answer.body, error_of(answer))
+        requested = {(self.job.resources[n.key.kind], n.key.namespace, n.key.name, n.full): n for n in needs}
+        read: dict[Need, ReadResult] = {}
+        for answer in self.cluster.read(list(requested)):
+            read[requested.pop(answer.request.tag)] = ReadResult(answer.body, error_of(answer))
             if len(read) == _BATCH or sum(len(each.body) for each in read.values()) > _BATCH_BYTES:
-                seen, read = seen.looked_up(read, {}), {}
-        stopped = Document(error=ApiError(0, "not read: the run was stopped"))
-        return seen.looked_up({**read, **dict.fromkeys(wanted.values(), stopped)}, {})
+                observed, read = observed.with_documents(read, {}), {}
+        stopped = ReadResult(error=ApiError(0, "not read: the run was stopped"))
+        return observed.with_documents({**read, **dict.fromkeys(requested.values(), stopped)}, {})
 
     def _apply(self, findings: Sequence[Finding]) -> tuple[list[Result], list[Result]]:
         """Return the results, and apart those that nobody can be sure of before looking."""
         writes = sum(1 for finding in findings if finding.fix)
         with report.progress(self.job.name, writes, self.options) as progress:
             results = list(apply(self.cluster, findings, self.job.resources, self.options.dry_run, progress))
-        contested = [result for result in results if result.outcome is Outcome.CONTESTED]
-        return [result for result in results if result.outcome is not Outcome.CONTESTED], contested
+        contested = [result for result in results if result.outcome is Outcome.CONFLICTED]
+        return [result for result in results if result.outcome is not Outcome.CONFLICTED], contested
 
 
 def _untried(findings: Sequence[Finding], written: Sequence[Result]) -> list[Finding]:
@@ -455,16 +464,16 @@ def _untried(findings: Sequence[Finding], written: Sequence[Result]) -> list[Fin
     ]
 
 
-def _not_seen(job: str, error: ChoresError) -> Result:
+def _not_observed(job: str, error: ChoresError) -> Result:
     """Return what to say of a look that failed after something was written."""
     reason = f"what was written was not looked at again: {error}"
     finding = Finding("unreadable", Severity.ERROR, ObjectKey("Run", job), reason, exit_code=error.exit_code)
-    return Result(finding, Outcome.TOLD, exit_code=error.exit_code)
+    return Result(finding, Outcome.REPORTED, exit_code=error.exit_code)
 
 
 def _failed(results: Sequence[Result]) -> list[Result]:
     """Return the results; what is contested to the end failed."""
-    return [r._replace(outcome=Outcome.FAILED) if r.outcome is Outcome.CONTESTED else r for r in results]
+    return [r._replace(outcome=Outcome.FAILED) if r.outcome is Outcome.CONFLICTED else r for r in results]
 
 
 def _lost(result: Result) -> Result:
@@ -488,7 +497,7 @@ def _found(result: Result) -> Result:
     if result.cause != CONTESTED:
         return _found_done(result)
     finding = structs.replace(result.finding, code=UNCHANGED, severity=Severity.INFO, fix=None, changes=())
-    return Result(finding, Outcome.TOLD, "another run wrote it meanwhile")
+    return Result(finding, Outcome.REPORTED, "another run wrote it meanwhile")
 
 
 def _found_done(result: Result) -> Result:
@@ -510,7 +519,7 @@ def _lift(job: str, cronjob: str, brake: Brake, connection: Connection, options:
         context = ["--context", connection.context] if connection.context and not options.context else []
         given = [part for words in options.given if words[0] != brake.option for part in words]
         command = shlex.join(["chores", job, *given, *context, brake.option, brake.value])
-    return Lines(f"{visible(brake.held)}. If that is meant, run once:\n  {visible(command)}")
+    return Lines(f"{visible(brake.message)}. If that is meant, run once:\n  {visible(command)}")
 
 
 def _exit_code(results: Sequence[Result], options: RunOptions) -> ExitCode:

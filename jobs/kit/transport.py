@@ -404,8 +404,8 @@ def _wait(stream: _Stream) -> None:
         time.sleep(pause)
         return
     # libcurl may have read more than it gave out, and then wants its turn although no socket has anything.
-    wanted = stream.multi.timeout()
-    pause = min(pause, wanted / 1000) if wanted >= 0 else pause
+    timeout = stream.multi.timeout()
+    pause = min(pause, timeout / 1000) if timeout >= 0 else pause
     # select() returns at once where there is no socket to wait for: while a name is resolved.
     if any(stream.multi.fdset()):
         stream.multi.select(pause)

@@ -40,35 +40,35 @@ class Drift(NamedTuple):
     by: str = ""
 
 
-def drift(wanted: Object, actual: Object, ignored: frozenset[Path] = frozenset()) -> list[Drift]:
-    """Return what of `actual` is not as `wanted` says, but for fields at or below `ignored`."""
+def drift(desired: Object, actual: Object, ignored: frozenset[Path] = frozenset()) -> list[Drift]:
+    """Return what of `actual` is not as `desired` says, but for fields at or below `ignored`."""
     entries = [entry for entry in actual["metadata"].get("managedFields") or [] if not entry.get("subresource")]
     others = [entry for entry in entries if entry.get("manager") != MANAGER]
     ours = [entry for entry in entries if entry.get("manager") == MANAGER and entry.get("operation") == "Apply"]
     found = [
         Drift(change, _owner(path, others))
-        for path, change in _differing((), wanted, actual)
+        for path, change in _differing((), desired, actual)
         if not any(path[: len(each)] == each for each in ignored)
     ]
-    abandoned = (change for entry in ours for change in _abandoned((), entry.get("fieldsV1") or {}, wanted, actual))
+    abandoned = (change for entry in ours for change in _abandoned((), entry.get("fieldsV1") or {}, desired, actual))
     return sorted([*found, *map(Drift, abandoned)])
 
 
-def _differing(path: Path, wanted: Any, actual: Any) -> Iterator[tuple[Path, Change]]:
+def _differing(path: Path, desired: Any, actual: Any) -> Iterator[tuple[Path, Change]]:
     """Yield what differs, of a list with keys item by item."""
-    keys = _item_keys(path, wanted)
-    if isinstance(wanted, dict) and isinstance(actual, dict):
-        for name, value in wanted.items():
+    keys = _item_keys(path, desired)
+    if isinstance(desired, dict) and isinstance(actual, dict):
+        for name, value in desired.items():
             yield from _differing((*path, f"f:{name}"), value, actual.get(name))
-        for name in sorted(actual.keys() - wanted.keys()) if path in _WHOLE else ():
+        for name in sorted(actual.keys() - desired.keys()) if path in _WHOLE else ():
             more = (*path, f"f:{name}")
             yield more, Change(field_name(more), _shown(actual[name]), None)
     elif keys and isinstance(actual, list):
-        for item in wanted:
+        for item in desired:
             there = next((each for each in actual if _same_item(item, each, keys)), None)
             yield from _differing((*path, _element(item, keys)), item, there)
-    elif not _equal(path, wanted, actual):
-        yield path, Change(field_name(path), _shown(actual), _shown(wanted))
+    elif not _equal(path, desired, actual):
+        yield path, Change(field_name(path), _shown(actual), _shown(desired))
 
 
 def _item_keys(path: Path, value: Any) -> tuple[str, ...]:
@@ -86,12 +86,12 @@ def _element(item: Object, keys: tuple[str, ...]) -> str:
     return "k:" + json.dumps({key: item[key] for key in keys}, separators=(",", ":"))
 
 
-def _equal(path: Path, wanted: Any, actual: Any) -> bool:
-    if wanted == actual or (path and path[-1] == _LEFT_OUT and not wanted and actual is None):
+def _equal(path: Path, desired: Any, actual: Any) -> bool:
+    if desired == actual or (path and path[-1] == _LEFT_OUT and not desired and actual is None):
         return True
     try:
         is_amount = len(path) > 1 and path[-2][2:] in _AMOUNTS and isinstance(actual, (str, int))
-        return is_amount and quantity(wanted) == quantity(actual)
+        return is_amount and quantity(desired) == quantity(actual)
     except ValueError:
         return False
 
@@ -115,12 +115,12 @@ def _holds(fields: Object, path: Path) -> bool:
     return True
 
 
-def _abandoned(path: Path, fields: Object, wanted: Any, actual: Any) -> Iterator[Change]:
-    """Yield the fields that we own by `fields` and that `wanted` does not have, each at its top."""
+def _abandoned(path: Path, fields: Object, desired: Any, actual: Any) -> Iterator[Change]:
+    """Yield the fields that we own by `fields` and that `desired` does not have, each at its top."""
     for element, below in fields.items():
         if not _is_field(element):
             continue
-        inner, value = _child(wanted, element), _child(actual, element)
+        inner, value = _child(desired, element), _child(actual, element)
         if inner is None:
             yield Change(field_name((*path, element)), _shown(value), None)
         elif isinstance(below, dict) and below:

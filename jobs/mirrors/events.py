@@ -16,9 +16,9 @@ from msgspec import Struct, convert, field
 from jobs.kit.errors import InvalidObjectError
 from jobs.kit.model import ObjectKey
 from jobs.kit.text import brief
+from jobs.mirrors.actual import Object
 from jobs.mirrors.containerd import UNUSED
 from jobs.mirrors.manifests import DAEMON_SETS, STATEFUL_SETS
-from jobs.mirrors.observed_resources import Object
 
 WARNINGS = "type=Warning"  # a field selector
 _MOST_KEPT = 1024

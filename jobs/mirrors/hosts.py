@@ -94,14 +94,14 @@ def written_for(text: str) -> str | None:
     return found[1] if found else None
 
 
-def compare(found: str | None, wanted: str | None, name: str) -> Verdict:
+def compare(found: str | None, desired: str | None, name: str) -> Verdict:
     """Compare what is in the file, None for no file, with what this mirror wants in it, None for nothing of its own."""
-    if found == wanted:
+    if found == desired:
         return Verdict(Todo.NOTHING)
     if found is None:
         return Verdict(Todo.WRITE, "is not there")
     owner = written_for(found)
-    if wanted is None:
+    if desired is None:
         return Verdict(Todo.REMOVE, "is still there") if owner == name else Verdict(Todo.NOTHING)
     if owner is None:
         return Verdict(

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from jobs.kit.conditions import Condition
-from jobs.kit.custom_resources import Broken, Head
+from jobs.kit.custom_resources import Head, Invalid
 from jobs.kit.decoding import decode
 from jobs.kit.errors import InvalidObjectError
 from jobs.kit.objects import Resource
@@ -163,11 +163,11 @@ def _is_amount(text: str, form: re.Pattern[str]) -> bool:
     return len(text) <= _LONGEST_AMOUNT and form.fullmatch(text) is not None
 
 
-def parse_registry_mirror(head: Head, spec: bytes) -> RegistryMirror | Broken:
+def parse_registry_mirror(head: Head, spec: bytes) -> RegistryMirror | Invalid:
     """Return the RegistryMirror, or what is wrong with it."""
     try:
         mirror = RegistryMirror(head, decode(spec or b"null", Spec))
     except InvalidObjectError as error:
-        return Broken(head, (f"spec: {error.why}",))
+        return Invalid(head, (f"spec: {error.why}",))
     problems = tuple(f"spec.{problem}" for problem in spec_problems(mirror.spec))
-    return Broken(head, problems) if problems else mirror
+    return Invalid(head, problems) if problems else mirror

@@ -17,16 +17,16 @@ from jobs.kit.decoding import decode_plain
 from jobs.kit.errors import ApiError
 from jobs.kit.manifests import Deletion
 from jobs.kit.model import Action, Brake, ExitCode, Finding, Fix, Need, ObjectKey
-from jobs.mirrors.answers import is_upstream_unknown, secret_key
-from jobs.mirrors.children import NOT_DRIFT, behind, is_ours, named
+from jobs.mirrors.actual import Object
 from jobs.mirrors.codes import CODES
 from jobs.mirrors.drift import drift
 from jobs.mirrors.findings import finding
-from jobs.mirrors.forgetting import Forgetting, host, is_forgetting
 from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS, Manifest, VolumeResources
 from jobs.mirrors.mirror import Mirror
-from jobs.mirrors.observed_resources import Object
-from jobs.mirrors.seen import SLICES, STORAGE_CLASSES, Seen, Settings, StorageClass
+from jobs.mirrors.node_cleanup import NodeCleanup, host, is_node_cleanup
+from jobs.mirrors.observed import SLICES, STORAGE_CLASSES, Observed, Settings, StorageClass
+from jobs.mirrors.probes import is_upstream_unknown, secret_key
+from jobs.mirrors.resources import NOT_DRIFT, behind, is_ours, named
 
 # What the API lets nobody change, of what we set.
 # https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#updating-statefulsets
@@ -41,7 +41,7 @@ _CREDENTIALS = ("credentials-missing", "credentials-upstream", "credentials-imag
 _HOSTS = ("--host=", "--upstream=")  # arguments that say for which images nodes ask the mirror
 
 
-class Applied(Struct, frozen=True, gc=False):
+class ApplyRequest(Struct, frozen=True, gc=False):
     """What a server-side apply of a resource sends. With `uid` it changes that very object, and never makes one."""
 
     manifest: Manifest
@@ -54,18 +54,18 @@ class Applied(Struct, frozen=True, gc=False):
             document["metadata"]["uid"] = self.uid
         return msgspec.json.encode(document)
 
-    def unlike(self, answer: bytes) -> tuple[str, ...]:
+    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
         """Return the fields in which the server's answer differs: admission changed them."""
         found = drift(self.manifest.body(), decode_plain(answer), NOT_DRIFT)
         return tuple(each.change.field for each in found)
 
-    def conceal(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return the text as it is: no secret was sent."""
         return text
 
 
 class Step(NamedTuple):
-    """What is next for a resource: a write, or why there is none yet. `waits`: time may bring what it hangs on.
+    """What is next for a resource: a write, or why there is none yet. `may_progress`: time may bring what it hangs on.
 
     `first` is a write to another object that comes before.
     """
@@ -73,7 +73,7 @@ class Step(NamedTuple):
     fix: Fix | None = None
     remedy: str = ""
     need: Need | None = None
-    waits: bool = False
+    may_progress: bool = False
     first: Finding | None = None
     exit_code: ExitCode = ExitCode.DONE
 
@@ -82,19 +82,19 @@ class _Case(NamedTuple):
     """One mirror, and what was found of it, by code."""
 
     mirror: Mirror
-    seen: Seen
+    observed: Observed
     settings: Settings
     codes: frozenset[str]
     without_credentials: bool
 
     def actual(self, key: ObjectKey) -> Object | None:
         """What is there of that name and made for a mirror, and is to stay."""
-        found = self.seen.children.get(key)
+        found = self.observed.children.get(key)
         return found if found and is_ours(found) and not found["metadata"].get("deletionTimestamp") else None
 
     def is_going(self, key: ObjectKey) -> bool:
         """Whether what is there of that name is being deleted."""
-        found = self.seen.children.get(key)
+        found = self.observed.children.get(key)
         return bool(found and found["metadata"].get("deletionTimestamp"))
 
 
@@ -103,16 +103,16 @@ class Repairs(NamedTuple):
 
     findings: Sequence[Finding]
     needs: Sequence[Need] = ()
-    waits: bool = False
+    may_progress: bool = False
     brakes: Sequence[Brake] = ()
 
 
-def repairs(mirror: Mirror, findings: Sequence[Finding], seen: Seen, settings: Settings) -> Repairs:
+def repairs(mirror: Mirror, findings: Sequence[Finding], observed: Observed, settings: Settings) -> Repairs:
     """Return what is found of one mirror with what is done about it."""
     unusable = any(each.object == secret_key(mirror) and each.code in _CREDENTIALS for each in findings)
-    case = _Case(mirror, seen, settings, frozenset(each.code for each in findings), unusable)
-    wanted = {child.key: child for child in mirror.children}
-    steps = [(each, _step(case, each, wanted.get(each.object))) for each in findings]
+    case = _Case(mirror, observed, settings, frozenset(each.code for each in findings), unusable)
+    desired = {child.key: child for child in mirror.children}
+    steps = [(each, _step(case, each, desired.get(each.object))) for each in findings]
     return with_steps(steps)
 
 
@@ -121,7 +121,7 @@ def with_steps(steps: Sequence[tuple[Finding, Step]]) -> Repairs:
     return Repairs(
         _one_write_each([each for found, step in steps for each in _with_step(found, step)]),
         [step.need for _, step in steps if step.need],
-        any(step.waits for _, step in steps),
+        any(step.may_progress for _, step in steps),
     )
 
 
@@ -156,27 +156,29 @@ def _with_step(found: Finding, step: Step) -> list[Finding]:
     return [step.first, told] if step.first else [told]
 
 
-def _step(case: _Case, found: Finding, wanted: Manifest | None) -> Step:
+def _step(case: _Case, found: Finding, desired: Manifest | None) -> Step:
     choose = _STEPS.get(found.code)
-    if choose is None or wanted is None:
+    if choose is None or desired is None:
         return Step(remedy=CODES[found.code].remedy)
-    return choose(case, wanted)
+    return choose(case, desired)
 
 
-def _make(case: _Case, wanted: Manifest) -> Step:
+def _make(case: _Case, desired: Manifest) -> Step:
     """Make what is missing, once all before it is there."""
     for before in case.mirror.children:
-        comes_first = _ORDER.index(before.resource.kind) < _ORDER.index(wanted.resource.kind)
+        comes_first = _ORDER.index(before.resource.kind) < _ORDER.index(desired.resource.kind)
         if comes_first and not case.actual(before.key):
-            return Step(remedy=f"made once {before.key} is there", waits=case.is_going(before.key))
-    if wanted is case.mirror.stateful_set:
+            return Step(remedy=f"made once {before.key} is there", may_progress=case.is_going(before.key))
+    if desired is case.mirror.stateful_set:
         if problem := _no_credentials(case):
             return Step(remedy=problem)
         if _may_lose_cache(case) and _why_anew(case):
-            return Step(remedy=f"made once {case.mirror.claim.key} was made anew", waits=True)
-    if wanted is case.mirror.daemon_set and not _serves_as_asked(case):
-        return Step(remedy=f"made once {case.mirror.stateful_set.key} is ready: nodes would ask in vain", waits=True)
-    return Step(Fix(Action.APPLY_NEW, Applied(wanted), f"for registrymirror/{case.mirror.asked.name}"))
+            return Step(remedy=f"made once {case.mirror.claim.key} was made anew", may_progress=True)
+    if desired is case.mirror.daemon_set and not _serves_as_asked(case):
+        return Step(
+            remedy=f"made once {case.mirror.stateful_set.key} is ready: nodes would ask in vain", may_progress=True
+        )
+    return Step(Fix(Action.APPLY_NEW, ApplyRequest(desired), f"for registrymirror/{case.mirror.asked.name}"))
 
 
 def _no_credentials(case: _Case) -> str:
@@ -191,48 +193,48 @@ def _is_ready(case: _Case) -> bool:
     registry = case.actual(case.mirror.stateful_set.key)
     if not registry or behind(STATEFUL_SETS.kind, registry) or not (registry.get("status") or {}).get("readyReplicas"):
         return False
-    return SLICES.kind in case.seen.denied or bool(case.seen.endpoints_of(case.mirror.service.key).own)
+    return SLICES.kind in case.observed.denied or bool(case.observed.endpoints_of(case.mirror.service.key).own)
 
 
-def _set_right(case: _Case, wanted: Manifest) -> Step:
+def _set_right(case: _Case, desired: Manifest) -> Step:
     """Set drifted fields right, in place where the API allows that."""
-    actual = case.actual(wanted.key)
+    actual = case.actual(desired.key)
     assert actual
-    if wanted is case.mirror.claim:
-        wanted = _of_its_size(case, actual)
-        return _anew(case) or _apply(wanted, actual, _as_wanted(wanted, actual))
-    fields = _drifted(wanted, actual)
-    if wanted is case.mirror.stateful_set and (problem := _not_now(case, fields)):
+    if desired is case.mirror.claim:
+        desired = _of_its_size(case, actual)
+        return _anew(case) or _apply(desired, actual, _as_wanted(desired, actual))
+    fields = _drifted(desired, actual)
+    if desired is case.mirror.stateful_set and (problem := _not_now(case, fields)):
         return Step(remedy=problem)
-    if wanted is case.mirror.daemon_set and (step := _forgotten_first(case, actual)):
+    if desired is case.mirror.daemon_set and (step := _forgotten_first(case, actual)):
         return step
-    if wanted is case.mirror.daemon_set and _is_for_others(wanted, actual) and not _serves_as_asked(case):
+    if desired is case.mirror.daemon_set and _is_for_others(desired, actual) and not _serves_as_asked(case):
         key = case.mirror.stateful_set.key
         remedy = f"done once {key} is ready, as asked: it would serve what it has for another host"
-        return Step(remedy=remedy, waits=True)
-    without_address = wanted is case.mirror.service and not case.mirror.cluster_ip
-    if without_address or _frozen(wanted, fields):
+        return Step(remedy=remedy, may_progress=True)
+    without_address = desired is case.mirror.service and not case.mirror.cluster_ip
+    if without_address or _frozen(desired, fields):
         return Step(delete(actual))
-    return _apply(wanted, actual, _as_wanted(wanted, actual))
+    return _apply(desired, actual, _as_wanted(desired, actual))
 
 
 def _forgotten_first(case: _Case, actual: Object) -> Step | None:
     """Have nodes forget the host of before, whose folder the pods of another host do not mount."""
     before = host(actual)
     is_for_another_host = before not in ("", case.mirror.spec.host)
-    if is_forgetting(actual):
+    if is_node_cleanup(actual):
         if is_for_another_host and behind(DAEMON_SETS.kind, actual):
-            return Step(remedy=f"done once all nodes have forgotten {before}", waits=True)
+            return Step(remedy=f"done once all nodes have forgotten {before}", may_progress=True)
         return Step(delete(actual))  # an apply would leave it the mount of all folders
     if is_for_another_host:
-        fix = Fix(Action.REPLACE, Forgetting(actual, case.settings.node_image), f"nodes forget {before}")
-        return Step(fix, waits=True)
+        fix = Fix(Action.REPLACE, NodeCleanup(actual, case.settings.node_image), f"nodes forget {before}")
+        return Step(fix, may_progress=True)
     return None
 
 
-def _is_for_others(wanted: Manifest, actual: Object) -> bool:
+def _is_for_others(desired: Manifest, actual: Object) -> bool:
     """Whether nodes ask the mirror for images of another host so far."""
-    return _for_what(wanted.body()) != _for_what(actual)
+    return _for_what(desired.body()) != _for_what(actual)
 
 
 def _for_what(daemon_set: Object) -> set[str]:
@@ -245,23 +247,23 @@ def _serves_as_asked(case: _Case) -> bool:
     return bool(registry) and not _drifted(case.mirror.stateful_set, registry or {}) and _is_ready(case)
 
 
-def _drifted(wanted: Manifest, actual: Object) -> list[str]:
-    return [each.change.field for each in drift(wanted.body(), actual, NOT_DRIFT)]
+def _drifted(desired: Manifest, actual: Object) -> list[str]:
+    return [each.change.field for each in drift(desired.body(), actual, NOT_DRIFT)]
 
 
-def _frozen(wanted: Manifest, fields: Sequence[str]) -> list[str]:
-    return [field for field in fields if field.startswith(_FROZEN[wanted.resource.kind])]
+def _frozen(desired: Manifest, fields: Sequence[str]) -> list[str]:
+    return [field for field in fields if field.startswith(_FROZEN[desired.resource.kind])]
 
 
-def _as_wanted(wanted: Manifest, actual: Object) -> str:
-    found = drift(wanted.body(), actual, NOT_DRIFT)
+def _as_wanted(desired: Manifest, actual: Object) -> str:
+    found = drift(desired.body(), actual, NOT_DRIFT)
     by = ", ".join(sorted({each.by for each in found if each.by}))
     fields = named([each.change.field for each in found])
     return f"{fields} as the mirror asks for" + (f"; changed before by {by}" if by else "")
 
 
-def _apply(wanted: Manifest, actual: Object, result: str) -> Step:
-    return Step(Fix(Action.APPLY, Applied(wanted, actual["metadata"]["uid"]), result))
+def _apply(desired: Manifest, actual: Object, result: str) -> Step:
+    return Step(Fix(Action.APPLY, ApplyRequest(desired, actual["metadata"]["uid"]), result))
 
 
 def delete(actual: Object) -> Fix:
@@ -279,7 +281,7 @@ def _not_now(case: _Case, fields: Sequence[str]) -> str:
 
 
 def _not_without_upstream(case: _Case) -> str:
-    is_unknown = is_upstream_unknown(case.mirror, case.seen)
+    is_unknown = is_upstream_unknown(case.mirror, case.observed)
     if not (is_unknown or "upstream-down" in case.codes) or not _is_ready(case):
         return ""
     when = "it is known whether the upstream answers" if is_unknown else "the upstream answers"
@@ -293,28 +295,28 @@ def _of_its_size(case: _Case, actual: Object) -> Manifest:
     return structs.replace(claim, spec=structs.replace(claim.spec, resources=resources))
 
 
-def _grow(case: _Case, wanted: Manifest) -> Step:
+def _grow(case: _Case, desired: Manifest) -> Step:
     """Have the claim ask for more, where its storage class lets volumes grow."""
-    actual = case.actual(wanted.key)
+    actual = case.actual(desired.key)
     assert actual
-    if not _asks_for_less(wanted, actual):
+    if not _asks_for_less(desired, actual):
         return Step(remedy="it was asked to grow: kubectl describe it if it does not")
     if not _is_bound(actual):
         return Step(remedy="a claim can grow once it is bound")
     key = _storage_class(actual)
-    if key and key not in case.seen.looks:
+    if key and key not in case.observed.looks:
         return Step(need=Need(key))
-    look = case.seen.looks.get(key) if key else None
+    look = case.observed.looks.get(key) if key else None
     if isinstance(look, ApiError) and look.status != HTTPStatus.NOT_FOUND:
         # No finding of its own: an audit, which does not look there, would not have it.
         remedy = f"done once {key} can be read, which says whether volumes can grow: {look.message}"
         return Step(remedy=remedy, exit_code=look.exit_code)
-    return _anew(case) or _apply(wanted, actual, f"asks for {case.mirror.spec.storage.size}")
+    return _anew(case) or _apply(desired, actual, f"asks for {case.mirror.spec.storage.size}")
 
 
-def _asks_for_less(wanted: Manifest, actual: Object) -> bool:
+def _asks_for_less(desired: Manifest, actual: Object) -> bool:
     """Whether the claim asks for another size than the mirror; if not it is the volume that lags behind."""
-    fields = [each.change.field for each in drift(wanted.body(), actual)]
+    fields = [each.change.field for each in drift(desired.body(), actual)]
     return "spec.resources.requests.storage" in fields
 
 
@@ -340,18 +342,18 @@ def _anew(case: _Case) -> Step | None:
         return None
     if not _may_lose_cache(case):
         return Step(remedy=f"{why}: it can only be made anew, empty, which --allow-cache-loss does")
-    if STATEFUL_SETS.kind in case.seen.denied:
+    if STATEFUL_SETS.kind in case.observed.denied:
         return Step(remedy=f"made anew once it can be seen whether a {STATEFUL_SETS.kind} holds it")
     claim, holder = case.actual(case.mirror.claim.key), case.actual(case.mirror.stateful_set.key)
     assert claim
     key = case.mirror.stateful_set.key
     if holder is None:
-        return Step(remedy=f"recreated once {key} is gone") if key in case.seen.invalid else Step(delete(claim))
+        return Step(remedy=f"recreated once {key} is gone") if key in case.observed.invalid else Step(delete(claim))
     if problem := _no_credentials(case) or _not_without_upstream(case):
         return Step(remedy=problem)
     reason = f"holds {case.mirror.claim.key}, which is to be made anew"
     first = structs.replace(finding("drifted", key, reason, case.mirror.asked), fix=delete(holder))
-    return Step(remedy=f"made anew once {key} is gone", waits=True, first=first)
+    return Step(remedy=f"made anew once {key} is gone", may_progress=True, first=first)
 
 
 def _may_lose_cache(case: _Case) -> bool:
@@ -372,7 +374,7 @@ def _why_anew(case: _Case) -> str:
         return "a volume cannot shrink"
     if "volume-too-small" in case.codes and _is_bound(claim) and _asks_for_less(case.mirror.claim, claim):
         key = _storage_class(claim)
-        look = case.seen.looks.get(key) if key else None
+        look = case.observed.looks.get(key) if key else None
         if key is None:
             return "it has no storage class that could let it grow"
         if isinstance(look, ApiError) and look.status == HTTPStatus.NOT_FOUND:

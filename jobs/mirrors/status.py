@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from jobs.kit.conditions import Condition, Statement, changed, dated, event, new_condition
+from jobs.kit.conditions import Condition, StatusUpdate, changed, dated, event, new_condition
 from jobs.kit.custom_resources import Head
 from jobs.kit.model import Finding, Outcome, Result, Severity
 from jobs.mirrors.codes import RANK, reason
@@ -18,7 +18,9 @@ READY = "Ready"
 _MOST_NAMED = 3
 
 
-def statements(heads: Sequence[Head], results: Sequence[Result], now: datetime, *, asked: bool) -> list[Statement]:
+def status_updates(
+    heads: Sequence[Head], results: Sequence[Result], now: datetime, *, asked: bool
+) -> list[StatusUpdate]:
     """Return what is to be written for RegistryMirrors whose status does not say it yet.
 
     `asked` is whether mirrors and upstreams were: of one that was not nobody knows that it is healthy.
@@ -29,20 +31,20 @@ def statements(heads: Sequence[Head], results: Sequence[Result], now: datetime, 
         if result.finding.severity is not Severity.INFO and result.outcome is not Outcome.DONE
     ]
     by_head = ((head, [each for each in findings if head.key.name in each.subjects]) for head in heads if head.uid)
-    stated = (_statement(head, _condition(head, found, asked=asked), len(found), now) for head, found in by_head)
-    return [statement for statement in stated if statement]
+    stated = (_status_update(head, _condition(head, found, asked=asked), len(found), now) for head, found in by_head)
+    return [status_update for status_update in stated if status_update]
 
 
-def _statement(head: Head, condition: Condition, findings: int, now: datetime) -> Statement | None:
-    before = head.told(MirrorStatus)
+def _status_update(head: Head, condition: Condition, findings: int, now: datetime) -> StatusUpdate | None:
+    before = head.status_as(MirrorStatus)
     condition = dated(before.conditions, condition, now)
     others = (other for other in before.conditions if other.type != READY)
     after = MirrorStatus(head.generation, findings, (*others, condition))
     if after == before:
         return None
-    told = changed(before.conditions, condition)
-    tale = event(head.key, REGISTRY_MIRRORS.api_version, head.uid, condition, now) if told else None
-    return Statement(head.key, head.uid, _merge_patch(after), tale)
+    is_changed = changed(before.conditions, condition)
+    new_event = event(head.key, REGISTRY_MIRRORS.api_version, head.uid, condition, now) if is_changed else None
+    return StatusUpdate(head.key, head.uid, _merge_patch(after), new_event)
 
 
 def _condition(head: Head, findings: Sequence[Finding], *, asked: bool) -> Condition:
@@ -55,8 +57,8 @@ def _condition(head: Head, findings: Sequence[Finding], *, asked: bool) -> Condi
     told = "; ".join(_told(each) for each in worst[:_MOST_NAMED])
     more = f"; and {len(worst) - _MOST_NAMED} more" if len(worst) > _MOST_NAMED else ""
     # Of what could not be seen nobody knows whether it is well.
-    seen = any(each.code != "unreadable" for each in findings)
-    state = "False" if seen else "Unknown"
+    observed = any(each.code != "unreadable" for each in findings)
+    state = "False" if observed else "Unknown"
     return new_condition(READY, state, reason(worst[0].code), f"{told}{more}", head.generation)
 
 

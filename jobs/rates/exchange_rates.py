@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from jobs.kit.conditions import Condition
-from jobs.kit.custom_resources import Broken, Head
+from jobs.kit.custom_resources import Head, Invalid
 from jobs.kit.decoding import decode
 from jobs.kit.errors import InvalidObjectError
 from jobs.kit.model import ObjectKey
@@ -82,11 +82,11 @@ def spec_problems(spec: Spec) -> Iterator[str]:
         yield f"currency: must differ from base, both are {spec.base}"
 
 
-def parse_exchange_rate(head: Head, spec: bytes) -> ExchangeRate | Broken:
+def parse_exchange_rate(head: Head, spec: bytes) -> ExchangeRate | Invalid:
     """Return the ExchangeRate, or what is wrong with it."""
     try:
         rate = ExchangeRate(head, decode(spec or b"null", Spec))
     except InvalidObjectError as error:
-        return Broken(head, (f"spec: {error.why}",))
+        return Invalid(head, (f"spec: {error.why}",))
     problems = tuple(f"spec.{problem}" for problem in spec_problems(rate.spec))
-    return Broken(head, problems) if problems else rate
+    return Invalid(head, problems) if problems else rate

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from jobs.kit.conditions import Condition, Statement, changed, dated, event, new_condition
+from jobs.kit.conditions import Condition, StatusUpdate, changed, dated, event, new_condition
 from jobs.kit.custom_resources import Head
 from jobs.kit.model import Outcome, Result
 from jobs.kit.refusals import REASONS, kind_of, lasting_message
+from jobs.rates.evaluate import CONFLICT
 from jobs.rates.exchange_rates import EXCHANGE_RATES, RateStatus, Spec, subject
 from jobs.rates.figures import Figures
-from jobs.rates.verdicts import CONFLICT
 
 READY = "Ready"
 CONTRADICTED = "contradicted"  # a good rate of one provider that another one denies
@@ -33,9 +33,9 @@ _REASONS = (
 )
 
 
-def statements(
+def status_updates(
     asked: Sequence[tuple[Head, Spec | None]], held: Mapping[str, Figures], results: Sequence[Result], now: datetime
-) -> list[Statement]:
+) -> list[StatusUpdate]:
     """Return what is to be written for ExchangeRates whose status does not say it yet.
 
     `asked` are these, with their spec if it can be followed; `held` are by subject the figures that their ConfigMaps
@@ -46,18 +46,18 @@ def statements(
         for name in result.finding.subjects:
             by_subject.setdefault(name, []).append(result)
     stated = (
-        _statement(head, spec, held.get(subject(head.key)), by_subject.get(subject(head.key), []), now)
+        _status_update(head, spec, held.get(subject(head.key)), by_subject.get(subject(head.key), []), now)
         for head, spec in sorted(asked, key=lambda each: each[0].key)
         if head.uid
     )
-    return [statement for statement in stated if statement]
+    return [status_update for status_update in stated if status_update]
 
 
-def _statement(
+def _status_update(
     head: Head, spec: Spec | None, held: Figures | None, results: Sequence[Result], now: datetime
-) -> Statement | None:
-    before = head.told(RateStatus)
-    written = all(result.outcome in (Outcome.DONE, Outcome.TOLD) for result in results)
+) -> StatusUpdate | None:
+    before = head.status_as(RateStatus)
+    written = all(result.outcome in (Outcome.DONE, Outcome.REPORTED) for result in results)
     figures = held if held and written else before.figures
     if figures and spec and not figures.are_of(spec.base, spec.currency):
         figures = None  # of another currency than kubectl would show beside it
@@ -67,9 +67,9 @@ def _statement(
     after = RateStatus(head.generation, (*others, condition), **values)
     if after == before:
         return None
-    told = changed(before.conditions, condition)
-    tale = event(head.key, EXCHANGE_RATES.api_version, head.uid, condition, now) if told else None
-    return Statement(head.key, head.uid, _merge_patch(after), tale)
+    is_changed = changed(before.conditions, condition)
+    new_event = event(head.key, EXCHANGE_RATES.api_version, head.uid, condition, now) if is_changed else None
+    return StatusUpdate(head.key, head.uid, _merge_patch(after), new_event)
 
 
 def _condition(head: Head, results: Sequence[Result]) -> Condition:

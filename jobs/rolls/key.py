@@ -49,7 +49,7 @@ class Key(Struct, frozen=True):
         return "Key()"
 
 
-class FilledSecret(Struct, frozen=True, gc=False):
+class KeySecretPatch(Struct, frozen=True, gc=False):
     """What the write of a new key sends: exactly that version of the Secret, with the key."""
 
     key: Key
@@ -61,11 +61,11 @@ class FilledSecret(Struct, frozen=True, gc=False):
         whole["data"] = {**(whole.get("data") or {}), _FIELD: self._encoded}
         return msgspec.json.encode(whole)
 
-    def unlike(self, answer: bytes) -> tuple[str, ...]:
+    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
         """Return the field of the key if the server keeps another value."""
         return () if _value(answer) == self.key.value else (f"data[{_FIELD}]",)
 
-    def conceal(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return the text without the key: an admission webhook may quote what it refuses."""
         return text.replace(self._encoded, HIDDEN).replace(self.key.value.decode(), HIDDEN)
 
@@ -103,8 +103,8 @@ def read(place: ObjectKey, body: bytes, error: ApiError | None, new: str) -> Key
         return NoKeyError(f"{place}: {invalid.message}")
     if len(value) >= _FEWEST_BYTES:
         return Key(value)
-    name, wanted = _LABEL
-    return Key(new.encode(), unfilled=body) if labels.get(name) == wanted else _not_ours(place)
+    name, desired = _LABEL
+    return Key(new.encode(), unfilled=body) if labels.get(name) == desired else _not_ours(place)
 
 
 def _value(body: bytes) -> bytes:
@@ -130,8 +130,8 @@ def unnamed() -> NoKeyError:
     return NoKeyError(f"name its Secret: --key-secret kube-chores/{KEY_NAME}, or where kube-chores is installed")
 
 
-def filling(place: ObjectKey, new: Key) -> Finding:
+def key_secret_patch(place: ObjectKey, new: Key) -> Finding:
     """Return the finding that the Secret is to be filled."""
     reason = "has no key yet, and fingerprints of Secrets need one"
-    fix = Fix(Action.REPLACE, FilledSecret(new), "has a new key for fingerprints of Secrets")
+    fix = Fix(Action.REPLACE, KeySecretPatch(new), "has a new key for fingerprints of Secrets")
     return Finding("missing", Severity.WARNING, place, reason, fix)

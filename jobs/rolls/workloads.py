@@ -166,8 +166,8 @@ def _hold(key: ObjectKey, document: _Document) -> str:
         why = f"partition {_partition(spec)} of its update strategy keeps all its pods as they are"
         return f"{why}: run {kubectl(key, 'patch', patch)}"
     if document.status.observed_generation < document.metadata.generation:
-        seen = kubectl(key, "rollout status")
-        return f"a rollout is in progress, its controller has not seen the latest change yet: see {seen}"
+        observed = kubectl(key, "rollout status")
+        return f"a rollout is in progress, its controller has not seen the latest change yet: see {observed}"
     return ""
 
 
@@ -176,11 +176,11 @@ def _hold(key: ObjectKey, document: _Document) -> str:
 
 
 def _deployment(spec: _Spec, status: _Status) -> str:
-    over, wanted = _progressing(status) == "NewReplicaSetAvailable", _replicas(spec)
+    over, desired = _progressing(status) == "NewReplicaSetAvailable", _replicas(spec)
     if _progressing(status) == _FAILED:
         return ""
-    if status.updated_replicas < wanted and not over:
-        return f"{status.updated_replicas} of {wanted} pods are new"
+    if status.updated_replicas < desired and not over:
+        return f"{status.updated_replicas} of {desired} pods are new"
     if status.replicas > status.updated_replicas:
         return f"{status.replicas - status.updated_replicas} old pods are not gone"
     if status.available_replicas < status.updated_replicas and not over:
@@ -194,13 +194,13 @@ def _progressing(status: _Status) -> str:
 
 
 def _stateful_set(spec: _Spec, status: _Status) -> str:
-    wanted = _replicas(spec) - _partition(spec)
+    desired = _replicas(spec) - _partition(spec)
     if _partition(spec):
-        return f"{status.updated_replicas} of {wanted} pods are new" if status.updated_replicas < wanted else ""
+        return f"{status.updated_replicas} of {desired} pods are new" if status.updated_replicas < desired else ""
     if status.update_revision == status.current_revision:
         return ""
-    if status.updated_replicas < wanted:
-        return f"{status.updated_replicas} of {wanted} pods are new"
+    if status.updated_replicas < desired:
+        return f"{status.updated_replicas} of {desired} pods are new"
     return "not all new pods are ready"
 
 
@@ -233,8 +233,8 @@ def _deployment_blocked(spec: _Spec, status: _Status, progress: str) -> bool:
 
 
 def _stateful_set_blocked(spec: _Spec, status: _Status, progress: str) -> bool:
-    wanted = _replicas(spec)
-    return _blocked(bool(progress) and status.available_replicas < wanted, wanted, status.available_replicas)
+    desired = _replicas(spec)
+    return _blocked(bool(progress) and status.available_replicas < desired, desired, status.available_replicas)
 
 
 def _daemon_set_blocked(_spec: _Spec, status: _Status, progress: str) -> bool:
@@ -242,8 +242,8 @@ def _daemon_set_blocked(_spec: _Spec, status: _Status, progress: str) -> bool:
     return _blocked(is_waiting, status.desired_number_scheduled, status.number_available)
 
 
-def _blocked(is_waiting: bool, wanted: int, available: int) -> bool:
-    return is_waiting or (wanted > 0 and available == 0)
+def _blocked(is_waiting: bool, desired: int, available: int) -> bool:
+    return is_waiting or (desired > 0 and available == 0)
 
 
 _BLOCKED = {
@@ -260,11 +260,11 @@ def _in_the_way(name: str, spec: _Spec, status: _Status) -> str:
     does not name it if several of one template are there, nor once a pod between the templates was recreated.
     https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#forced-rollback
     """
-    wanted = _replicas(spec)
-    if spec.pod_management_policy == "Parallel" or status.available_replicas >= wanted or not status.replicas:
+    desired = _replicas(spec)
+    if spec.pod_management_policy == "Parallel" or status.available_replicas >= desired or not status.replicas:
         return ""
-    place = status.current_replicas if status.replicas >= wanted > 1 else status.replicas - 1
-    if place >= wanted or (status.updated_replicas and _between(status) > 0):
+    place = status.current_replicas if status.replicas >= desired > 1 else status.replicas - 1
+    if place >= desired or (status.updated_replicas and _between(status) > 0):
         return f"{name}-N"
     return f"{name}-{(spec.ordinals.start if spec.ordinals else 0) + place}"
 

@@ -589,19 +589,19 @@ def test_an_upstream_that_is_not_a_registry_is_the_same_for_the_status_whatever_
     monkeypatch.setattr(web, "CONNECT_SECONDS", 0.3)
     monkeypatch.setattr(web, "READ_SECONDS", 0.3)
     mirror = mirrors.well(upstream="localhost:2")
-    seen: dict[str, tuple[str, ...]] = {}
+    observed: dict[str, tuple[str, ...]] = {}
     for place, at in PLACES.items():
         with at(registries) as host:
             mirrors.edit(registry_mirror(mirror.asked.name), {"spec": {"upstreamUrl": host}})
             ran = reach()
             told = condition(api, mirror)
             said = (json.dumps(ran.results), told["reason"], told["message"])
-            seen[place] = tuple(each.replace(host, "HOST") for each in said)
+            observed[place] = tuple(each.replace(host, "HOST") for each in said)
         assert f"mirror-audit: https://{host}/v2/: " in ran.stderr
 
-    assert set(seen.values()) == {seen["refuses connections"]}
-    assert seen["redirects"][1] == "UpstreamDown"
-    assert seen["redirects"][2].startswith(f"https://HOST/v2/ {NO_REGISTRY};")
+    assert set(observed.values()) == {observed["refuses connections"]}
+    assert observed["redirects"][1] == "UpstreamDown"
+    assert observed["redirects"][2].startswith(f"https://HOST/v2/ {NO_REGISTRY};")
 
 
 def test_a_redirect_of_a_mirror_or_an_upstream_is_not_followed(

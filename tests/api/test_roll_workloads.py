@@ -492,8 +492,8 @@ def pods(api: Api, made: Object, counts: tuple[int, int, int]) -> None:
         found = api.get(made)
         assert found
         status = found["status"]
-        seen = status["observedGeneration"] == found["metadata"]["generation"] and status["replicas"] == 3
-        return bool(seen and tuple(status.get(name, 0) for name in names) == counts)
+        observed = status["observedGeneration"] == found["metadata"]["generation"] and status["replicas"] == 3
+        return bool(observed and tuple(status.get(name, 0) for name in names) == counts)
 
     wait_for(are_so, f"the pods to be {counts}")
 

@@ -503,7 +503,7 @@ def test_two_runs_at_once_end_where_one_ends(api: Api, sync: Run, installed: Pat
     said = [run.communicate(timeout=60) for run in both]
 
     for run, (stdout, stderr) in zip(both, said, strict=True):
-        canaries.seen("stdout", stdout + stderr)
+        canaries.observed("stdout", stdout + stderr)
         assert run.returncode == 0, stderr
         assert json.loads(stdout)["summary"].keys() <= {"created", "unchanged"}
     assert sync().summary == {"unchanged": 20}

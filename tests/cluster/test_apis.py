@@ -33,13 +33,13 @@ def test_requests_are_counted_exactly_with_their_answers(api: Api) -> None:
         api.request("POST", path, config_map(namespace, f"c{number % 19}"), headers=UA)
     api.request("GET", f"{path}?limit=5", headers=UA)
     api.request("GET", f"{path}/none", headers=UA)
-    seen = api.requests()
-    assert [(one.method, one.status) for one in seen] == [("POST", 201)] * 19 + [
+    observed = api.requests()
+    assert [(one.method, one.status) for one in observed] == [("POST", 201)] * 19 + [
         ("POST", 409),
         ("GET", 200),
         ("GET", 404),
     ]
-    assert seen[-2].query == {"limit": "5"}
+    assert observed[-2].query == {"limit": "5"}
     assert len(api.writes()) == 20
     api.mark()
     assert api.requests() == []
@@ -82,8 +82,8 @@ def test_a_service_account_token_is_who_it_says(api: Api) -> None:
     api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "worker", "namespace": namespace}})
     token = api.service_account_token(namespace, "worker")
     api.request("GET", f"/api/v1/namespaces/{namespace}/configmaps", headers=UA, token=token)
-    (seen,) = api.requests()
-    assert (seen.user, seen.status) == (f"system:serviceaccount:{namespace}:worker", 403)
+    (observed,) = api.requests()
+    assert (observed.user, observed.status) == (f"system:serviceaccount:{namespace}:worker", 403)
 
 
 def test_a_secret_without_a_canary_is_refused(api: Api) -> None:

@@ -50,7 +50,7 @@ def limited(api: Api, installed: Path, capsys: pytest.CaptureFixture[str]) -> Li
         kubeconfig = api.service_account_kubeconfig("kube-chores", job)
         command = [sys.executable, "-m", "jobs", job, "-o", "json", "--kubeconfig", str(kubeconfig), *arguments]
         ended = run_limited(limit_of(job), command, env)
-        canary.seen("its output", ended.done.stdout + ended.done.stderr)
+        canary.observed("its output", ended.done.stdout + ended.done.stderr)
         with capsys.disabled():
             print(f"\n{job} {' '.join(arguments)}: {ended.peak / MIB:.0f} of {limit_of(job) // MIB} MiB")  # noqa: T201
         assert ended.done.returncode >= 0, f"killed by signal {-ended.done.returncode}"

@@ -116,7 +116,7 @@ def _state(world: World) -> State:
         if is_ours(each)
     }
     public = [of_rules.values(), world.stored("events").values(), [each["metadata"] for each in copies.values()]]
-    canary.seen("what many may read", repr(list(map(list, public))))
+    canary.observed("what many may read", repr(list(map(list, public))))
     return found | copies | {key: _status(each) for key, each in of_rules.items()}
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.apis import Api, real_api, wait_for
-from tests.keeper import cluster
-from tests.leftovers import machine
-from tests.node.hands import Hands, Jobs, install
+from tests.cluster_process import cluster
+from tests.node.kubectl import Jobs, Kubectl, install
 from tests.node.mirrored import Mirrored
 from tests.node.publisher import Publisher, publish
 from tests.one_node import Node, missing
+from tests.orphans import machine
 from tests.upstream import Upstream
 from tests.upstream import upstream as running
 
@@ -58,13 +58,13 @@ def node(_tools: None) -> Iterator[Node]:
 
 
 @pytest.fixture(scope="session")
-def kubectl(node: Node) -> Hands:
+def kubectl(node: Node) -> Kubectl:
     """kubectl, as the cluster's administrator."""
-    return Hands(node.plane.kubeconfig)
+    return Kubectl(node.plane.kubeconfig)
 
 
 @pytest.fixture(scope="session")
-def _installed(kubectl: Hands) -> None:
+def _installed(kubectl: Kubectl) -> None:
     install(kubectl)
 
 
@@ -77,14 +77,14 @@ def api(node: Node, tmp_path: Path) -> Iterator[Api]:
 
 
 @pytest.fixture
-def publisher(api: Api, kubectl: Hands, jobs: Jobs) -> Publisher:
+def publisher(api: Api, kubectl: Kubectl, jobs: Jobs) -> Publisher:
     """A publisher of rates in the cluster."""
     (container,) = jobs.template("publisher")["spec"]["template"]["spec"]["containers"]
     return publish(api, kubectl, container["image"])
 
 
 @pytest.fixture
-def jobs(api: Api, kubectl: Hands, _installed: None) -> Iterator[Jobs]:
+def jobs(api: Api, kubectl: Kubectl, _installed: None) -> Iterator[Jobs]:
     """Jobs of the shipped CronJobs, gone after the test."""
     kubectl("delete jobs --all -n kube-chores")
     yield Jobs(api, kubectl)

@@ -13,7 +13,7 @@ from jobs.mirrors.hosts import folders
 from tests.apis import Api, Object, wait_for
 from tests.mirrors import NAMESPACE, NODES, Mirrors
 from tests.namespaces import CONTAINERD
-from tests.node.hands import Hands, Jobs
+from tests.node.kubectl import Jobs, Kubectl
 from tests.one_node import UPSTREAM, Node
 from tests.upstream import Access, Upstream, accesses
 
@@ -21,7 +21,7 @@ _numbers = itertools.count()
 FAILED_TO_PULL = {"ErrImagePull", "ImagePullBackOff"}
 
 
-def rolled_out(kubectl: Hands, kind: str, name: str) -> None:
+def rolled_out(kubectl: Kubectl, kind: str, name: str) -> None:
     """Wait until all pods are up to date and ready."""
     kubectl(f"rollout status {kind}/{name} -n {NODES if kind == 'daemonset' else NAMESPACE} --timeout=100s")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.apis import Api, Object, wait_for
-from tests.node.hands import Hands
+from tests.node.kubectl import Kubectl
 from tests.rates import ecb
 
 LABELS = {"app": "publisher"}
@@ -20,7 +20,7 @@ class Publisher:
         return {"CHORES_ECB_URL": self.url}
 
 
-def publish(api: Api, kubectl: Hands, image: str) -> Publisher:
+def publish(api: Api, kubectl: Kubectl, image: str) -> Publisher:
     """Start a publisher in a namespace of its own, and wait until it serves."""
     namespace = api.namespace("publisher")
     documents = {"name": "documents", "namespace": namespace}

@@ -13,10 +13,10 @@ import pytest
 
 from tests import one_node
 from tests.apis import wait_for
-from tests.keeper import PLAYGROUND, PREFIX, cluster, down
-from tests.leftovers import machine
+from tests.cluster_process import PLAYGROUND, PREFIX, cluster, down
 from tests.manifests import ROOT
-from tests.node.hands import Hands
+from tests.node.kubectl import Kubectl
+from tests.orphans import machine
 
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("nothing_left")]
 POD = "run sleeper --image=localhost/pause:1 --restart=Never"
@@ -38,7 +38,7 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(monkeypatch: pytest.Monk
 def test_an_interrupted_start_leaves_nothing(folder: Path) -> None:
     run = """
         import signal
-        from tests.keeper import cluster
+        from tests.cluster_process import cluster
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs come without
         with cluster():
             pass
@@ -54,7 +54,7 @@ def test_an_interrupted_start_leaves_nothing(folder: Path) -> None:
 def test_a_killed_test_run_leaves_nothing(folder: Path) -> None:
     run = """
         import time
-        from tests.keeper import cluster
+        from tests.cluster_process import cluster
         with cluster() as node:
             print(node.plane.kubeconfig, flush=True)
             time.sleep(600)
@@ -62,7 +62,7 @@ def test_a_killed_test_run_leaves_nothing(folder: Path) -> None:
     code = textwrap.dedent(run)
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
-        kubectl = Hands(Path(process.stdout.readline().strip()))
+        kubectl = Kubectl(Path(process.stdout.readline().strip()))
         wait_for(lambda: "default" in kubectl("get serviceaccounts"), "the service account")
         kubectl(POD)
         kubectl("wait pod/sleeper --for=condition=Ready --timeout=60s")
@@ -87,7 +87,7 @@ def test_the_cluster_to_play_with_comes_and_goes() -> None:
     said = make("cluster-up")
     export = said.splitlines()[-1]
     assert export == f"export KUBECONFIG={PLAYGROUND / 'admin.kubeconfig'}"
-    kubectl = Hands(PLAYGROUND / "admin.kubeconfig")
+    kubectl = Kubectl(PLAYGROUND / "admin.kubeconfig")
     assert kubectl.shell(f"{export}; kubectl get nodes").splitlines()[1].split()[:2] == ["node", "Ready"]
     kubectl.from_docs("kubectl apply -k cronjobs")
     assert make("cluster-up") == said, "one that is there is told again"

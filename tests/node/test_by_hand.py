@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.apis import Api
-from tests.node.hands import Hands, Jobs
+from tests.node.kubectl import Jobs, Kubectl
 from tests.node.publisher import Publisher
 from tests.rates import today
 from tests.worlds import at, configmap, content, exchange_rate, rule
@@ -13,7 +13,7 @@ from tests.worlds import at, configmap, content, exchange_rate, rule
 pytestmark = pytest.mark.node
 
 
-def test_the_job_runs_once_by_hand_and_its_twin_writes_nothing(api: Api, jobs: Jobs, kubectl: Hands) -> None:
+def test_the_job_runs_once_by_hand_and_its_twin_writes_nothing(api: Api, jobs: Jobs, kubectl: Kubectl) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     source = api.create(configmap(home))
     api.create(rule("settings", home, team))
@@ -34,7 +34,7 @@ def test_the_job_runs_once_by_hand_and_its_twin_writes_nothing(api: Api, jobs: J
 
 
 def test_fetch_rates_by_hand_and_a_job_that_reads_the_rate(
-    api: Api, jobs: Jobs, kubectl: Hands, publisher: Publisher
+    api: Api, jobs: Jobs, kubectl: Kubectl, publisher: Publisher
 ) -> None:
     shop = api.namespace("shop")
     rate = api.create(exchange_rate(shop))

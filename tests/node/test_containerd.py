@@ -13,7 +13,7 @@ import pytest
 from tests import one_node
 from tests.apis import Api, wait_for
 from tests.namespaces import ADDRESS
-from tests.node.hands import Jobs
+from tests.node.kubectl import Jobs
 from tests.node.mirrored import Mirrored
 from tests.one_node import Node
 from tests.processes import dying_with_parent

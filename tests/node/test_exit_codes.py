@@ -17,7 +17,7 @@ from tests import canary
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import audit_events
 from tests.namespaces import ADDRESS
-from tests.node.hands import Hands, Jobs
+from tests.node.kubectl import Jobs, Kubectl
 from tests.one_node import Node
 from tests.worlds import at, configmap, content, rule, secret
 
@@ -110,7 +110,7 @@ def test_a_failure_of_the_cluster_is_retried_and_that_of_one_namespace_is_not(ap
     assert "failed calling webhook" in jobs.log("of-the-cluster")
 
 
-def test_the_brake_fails_the_job_and_the_line_that_it_prints_lifts_it(api: Api, jobs: Jobs, kubectl: Hands) -> None:
+def test_the_brake_fails_the_job_and_the_line_that_it_prints_lifts_it(api: Api, jobs: Jobs, kubectl: Kubectl) -> None:
     source, teams = many(api, 12)
     jobs.create("first")
     assert jobs.end("first") == "Complete"
@@ -128,7 +128,7 @@ def test_the_brake_fails_the_job_and_the_line_that_it_prints_lifts_it(api: Api, 
 
 
 def test_a_deleted_pod_reports_ends_with_143_and_the_next_goes_on(
-    node: Node, api: Api, jobs: Jobs, kubectl: Hands, slow: Callable[[int], Object], figure: Callable[[str], None]
+    node: Node, api: Api, jobs: Jobs, kubectl: Kubectl, slow: Callable[[int], Object], figure: Callable[[str], None]
 ) -> None:
     source, teams = many(api, 64)
     slow(2)
@@ -146,7 +146,7 @@ def test_a_deleted_pod_reports_ends_with_143_and_the_next_goes_on(
         log = file.read()
     watched.terminate()
     ended = [each for each in watched.communicate()[0].split(":") if each]
-    canary.seen("the log of a deleted pod", log)
+    canary.observed("the log of a deleted pod", log)
 
     assert set(ended) == {"143"}
     summary = log.splitlines()[-1].partition(" stdout F ")[2]

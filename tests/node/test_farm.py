@@ -10,7 +10,7 @@ import pytest
 
 from tests.apis import Api, wait_for
 from tests.farm import farm_pod, farmed, listed, owner, pod, wait_until_collected
-from tests.node.hands import Hands, Jobs
+from tests.node.kubectl import Jobs, Kubectl
 
 pytestmark = pytest.mark.node
 Object = dict[str, Any]
@@ -47,7 +47,7 @@ def tell(jobs: Jobs, name: str) -> str:
 
 
 def test_a_farm_pod_goes_with_its_pod_while_the_job_is_switched_off(
-    api: Api, jobs: Jobs, kubectl: Hands, shop: str, start: Start, figure: Callable[[str], None]
+    api: Api, jobs: Jobs, kubectl: Kubectl, shop: str, start: Start, figure: Callable[[str], None]
 ) -> None:
     start("web-0")
     start("web-1")
@@ -77,7 +77,7 @@ def test_a_farm_pod_goes_with_its_pod_while_the_job_is_switched_off(
 
 
 def test_a_pod_made_anew_under_its_name_owns_its_farm_pod(
-    api: Api, jobs: Jobs, kubectl: Hands, shop: str, start: Start
+    api: Api, jobs: Jobs, kubectl: Kubectl, shop: str, start: Start
 ) -> None:
     first = start("web")
     tell(jobs, "first")
@@ -102,7 +102,7 @@ def test_a_pod_made_anew_under_its_name_owns_its_farm_pod(
     assert (given["metadata"]["ownerReferences"], given["spec"]["containers"]) == ([owner(third)], 2)
 
 
-def test_names_at_the_limit(api: Api, jobs: Jobs, kubectl: Hands, shop: str) -> None:
+def test_names_at_the_limit(api: Api, jobs: Jobs, kubectl: Kubectl, shop: str) -> None:
     names = ["a" * 248, "b" * 249, "c" * 253]
     for name in names:
         asked = pod(shop, name)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.apis import Api
 from tests.control_plane import audit_events
-from tests.node.hands import Jobs
+from tests.node.kubectl import Jobs
 from tests.one_node import Node, images
 from tests.worlds import at, configmap, content, rule
 

@@ -10,7 +10,7 @@ import yaml
 
 from tests.apis import Api
 from tests.conftest import Chores
-from tests.node.hands import Hands, Jobs
+from tests.node.kubectl import Jobs, Kubectl
 from tests.one_node import Node
 from tests.worlds import at, configmap, rule, secret
 
@@ -19,7 +19,7 @@ READ = "--verb=get,list --resource=namespaces,configmaps,secrets,copyrators.kube
 
 
 @pytest.fixture
-def reader(node: Node, kubectl: Hands, tmp_path: Path) -> Path:
+def reader(node: Node, kubectl: Kubectl, tmp_path: Path) -> Path:
     """The kubeconfig of a user with a certificate who may read what sync-copies looks at, and write nothing."""
     kubectl(f"create clusterrole reader {READ}")
     kubectl("create clusterrolebinding reader --clusterrole=reader --user=reader")
@@ -37,7 +37,7 @@ def reader(node: Node, kubectl: Hands, tmp_path: Path) -> Path:
 
 
 def test_read_rights_are_enough_for_a_plan_and_a_real_run_says_what_is_missing(
-    api: Api, jobs: Jobs, kubectl: Hands, chores: Chores, reader: Path
+    api: Api, jobs: Jobs, kubectl: Kubectl, chores: Chores, reader: Path
 ) -> None:
     home, team, other = (api.namespace(name) for name in ("home", "team", "other"))
     sources = [api.create(configmap(home)), api.create(secret(home))]

@@ -13,7 +13,7 @@ from tests.apis import wait_for
 from tests.control_plane import ROOT
 from tests.mirrors import NAMESPACE
 from tests.namespaces import ADDRESS
-from tests.node.hands import Hands
+from tests.node.kubectl import Kubectl
 from tests.node.mirrored import Mirrored, rolled_out
 from tests.one_node import Node
 from tests.processes import Processes, dying_with_parent
@@ -44,7 +44,7 @@ def blobs(lab: Mirrored) -> list[str]:
     return lab.on_node(f"ls -S $(find {lab.volume} -path '*/blobs/*' -name data)").split()
 
 
-def said(lab: Mirrored, kubectl: Hands) -> str:
+def said(lab: Mirrored, kubectl: Kubectl) -> str:
     """What the container beside the registry has logged."""
     return kubectl(f"logs {lab.mirror.name}-0 -c cache -n {NAMESPACE}")
 
@@ -128,7 +128,7 @@ def test_nodes_pass_over_a_mirror_whose_cache_container_hangs_until_it_is_starte
     ids=["truncated", "one byte changed"],
 )
 def test_a_blob_that_is_corrupt_is_removed_and_fetched_again(
-    mirrored: Start, upstream: Upstream, kubectl: Hands, figure: Figure, spoil: str
+    mirrored: Start, upstream: Upstream, kubectl: Kubectl, figure: Figure, spoil: str
 ) -> None:
     image = upstream.push("app")
     lab = mirrored(fallback="None")
@@ -170,7 +170,7 @@ def test_an_upstream_that_ends_each_connection_early_breaks_one_pull_at_most(
 
 
 def test_a_registry_starts_though_its_files_are_broken(
-    mirrored: Start, upstream: Upstream, kubectl: Hands, figure: Figure
+    mirrored: Start, upstream: Upstream, kubectl: Kubectl, figure: Figure
 ) -> None:
     image = upstream.push("app")
     lab = mirrored(fallback="None")
@@ -191,7 +191,7 @@ def test_a_registry_starts_though_its_files_are_broken(
 
 
 def test_images_that_share_a_layer_are_pulled_again_when_it_has_expired(
-    mirrored: Start, upstream: Upstream, kubectl: Hands
+    mirrored: Start, upstream: Upstream, kubectl: Kubectl
 ) -> None:
     layer = new_layer(MIB)
     images = {name: upstream.push(name, layer=layer) for name in ("one", "two")}

@@ -14,7 +14,7 @@ from jobs.mirrors.hosts import hosts_toml
 from tests.apis import Api, wait_for
 from tests.mirrors import NAMESPACE
 from tests.namespaces import ADDRESS
-from tests.node.hands import Hands
+from tests.node.kubectl import Kubectl
 from tests.node.mirrored import Mirrored, rolled_out
 from tests.one_node import Node, path
 from tests.upstream import Upstream
@@ -56,7 +56,7 @@ def test_a_pod_starts_whose_image_comes_through_the_mirror(
 
 
 def test_what_the_mirror_has_needs_no_upstream_until_the_mirror_restarts(
-    mirrored: Start, upstream: Upstream, kubectl: Hands, figure: Figure
+    mirrored: Start, upstream: Upstream, kubectl: Kubectl, figure: Figure
 ) -> None:
     image = upstream.push("app")
     lab = mirrored(fallback="None")
@@ -84,7 +84,7 @@ def test_what_the_mirror_has_needs_no_upstream_until_the_mirror_restarts(
     lab.runs("after-a-restart", 120)
 
 
-def log(kubectl: Hands, lab: Mirrored) -> str:
+def log(kubectl: Kubectl, lab: Mirrored) -> str:
     pod = lab.registry()
     ended = pod and any(one["restartCount"] for one in pod["status"].get("containerStatuses", ()))
     return kubectl(f"logs {lab.mirror.name}-0 -n {NAMESPACE} --previous") if ended else ""
@@ -135,7 +135,7 @@ def test_without_a_fallback_pods_wait_for_the_mirror(mirrored: Start, upstream: 
 
 
 def test_a_mirror_that_never_worked_does_once_it_is_corrected_and_its_old_host_is_forgotten(
-    api: Api, mirrored: Start, upstream: Upstream, kubectl: Hands
+    api: Api, mirrored: Start, upstream: Upstream, kubectl: Kubectl
 ) -> None:
     def correct(lab: Mirrored) -> None:
         """Name the right upstream once the registry has ended for want of it."""
@@ -169,17 +169,17 @@ def test_a_file_is_written_again_and_is_gone_before_the_mirror_is(
     assert lab.hosts_toml.read_text() == written
 
     api.delete(lab.asked)
-    seen: list[tuple[bool, bool]] = []
+    observed: list[tuple[bool, bool]] = []
 
     def look() -> None:
         there = api.get(lab.mirror.service.document()) is not None
-        seen.append((there, lab.hosts_toml.exists()))
+        observed.append((there, lab.hosts_toml.exists()))
 
     said = lab.repair(look)
     assert "configured  daemonset" in said
     assert "deleted  service" in said
-    assert (True, False) in seen, "the file is gone while the Service is still there"
-    assert (False, True) not in seen, "nodes are never told of a Service that is not there"
+    assert (True, False) in observed, "the file is gone while the Service is still there"
+    assert (False, True) not in observed, "nodes are never told of a Service that is not there"
     assert not lab.hosts_toml.parent.exists()
     assert [api.get(each.document()) is None for each in lab.mirror.children] == [True, True, False, True, True]
     lab.pod("app", upstream.push("app"))

@@ -13,7 +13,7 @@ from tests.api.test_rights import rights
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import audit_events
 from tests.every_job import rights_worlds
-from tests.node.hands import Jobs
+from tests.node.kubectl import Jobs
 from tests.node.publisher import Publisher
 from tests.one_node import Node
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.apis import Api, Object, wait_for
 from tests.canary import canary
-from tests.node.hands import Hands, Jobs
+from tests.node.kubectl import Jobs, Kubectl
 from tests.workloads import FROM_A_VOLUME, rollouts, workload
 from tests.worlds import configmap, encoded, secret
 
@@ -77,7 +77,7 @@ def counted(api: Api, manifests: Sequence[Object]) -> dict[str, int]:
 
 
 def test_pods_restart_once_when_their_config_changed(
-    api: Api, jobs: Jobs, kubectl: Hands, tmp_path: Path, figure: Callable[[str], None]
+    api: Api, jobs: Jobs, kubectl: Kubectl, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
     space = api.namespace("shop")
     for name in ("settings", *FIVE):
@@ -141,7 +141,7 @@ def read_once(space: str, kind: str, name: str) -> Object:
 
 
 def test_the_fix_of_a_config_that_blocks_a_rollout_is_rolled(
-    api: Api, jobs: Jobs, kubectl: Hands, figure: Callable[[str], None]
+    api: Api, jobs: Jobs, kubectl: Kubectl, figure: Callable[[str], None]
 ) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
@@ -179,14 +179,14 @@ def is_blocked(api: Api, workload: Object) -> bool:
     return bool(status["updateRevision"] != status["currentRevision"] and not status.get("availableReplicas"))
 
 
-def apply(kubectl: Hands, folder: Path, manifest: Object) -> None:
+def apply(kubectl: Kubectl, folder: Path, manifest: Object) -> None:
     """Apply as people do: with kubectl, one of them on the server's side."""
     file = folder / "manifest.json"
     file.write_text(json.dumps(manifest))
     kubectl(f"apply {'--server-side ' if manifest['metadata']['name'] == 'server-side' else ''}-f {file}")
 
 
-def all_rolled_out(kubectl: Hands, manifests: Sequence[Object]) -> None:
+def all_rolled_out(kubectl: Kubectl, manifests: Sequence[Object]) -> None:
     for each in manifests:
         about = each["metadata"]
         kubectl(f"rollout status {each['kind'].lower()}/{about['name']} -n {about['namespace']} --timeout=100s")

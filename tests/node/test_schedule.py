@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 
 from tests.apis import Api, Object, wait_for
-from tests.node.hands import Hands, Jobs, suspend
+from tests.node.kubectl import Jobs, Kubectl, suspend
 from tests.worlds import at, configmap, content, rule, secret
 
 pytestmark = pytest.mark.node
@@ -16,7 +16,7 @@ SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 
 
 def test_the_cron_job_fires_each_minute_and_copies(
-    api: Api, jobs: Jobs, kubectl: Hands, figure: Callable[[str], None]
+    api: Api, jobs: Jobs, kubectl: Kubectl, figure: Callable[[str], None]
 ) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     sources = [configmap(home), secret(home)]

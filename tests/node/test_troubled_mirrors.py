@@ -10,7 +10,7 @@ import pytest
 from tests.apis import Api, Object, wait_for
 from tests.mirrors import NAMESPACE
 from tests.namespaces import ADDRESS
-from tests.node.hands import Hands, Jobs
+from tests.node.kubectl import Jobs, Kubectl
 from tests.node.mirrored import Mirrored, rolled_out
 from tests.one_node import Node
 from tests.upstream import Upstream
@@ -35,7 +35,7 @@ def lose_volume(api: Api, lab: Mirrored) -> None:
 
 
 def test_a_mirror_whose_volume_is_deleted_breaks_no_pull_and_is_recreated(
-    node: Node, api: Api, jobs: Jobs, upstream: Upstream, kubectl: Hands, figure: Figure
+    node: Node, api: Api, jobs: Jobs, upstream: Upstream, kubectl: Kubectl, figure: Figure
 ) -> None:
     lab = Mirrored(node, api, jobs, upstream)
     uid = api.call("GET", api.path(lab.mirror.claim.document()))["metadata"]["uid"]
@@ -77,7 +77,7 @@ def foreign_pod(lab: Mirrored) -> Object:
 
 
 def test_a_pod_of_others_behind_the_service_breaks_no_pull_and_is_reported(
-    node: Node, api: Api, jobs: Jobs, upstream: Upstream, kubectl: Hands, figure: Figure
+    node: Node, api: Api, jobs: Jobs, upstream: Upstream, kubectl: Kubectl, figure: Figure
 ) -> None:
     lab = Mirrored(node, api, jobs, upstream)
     pod = api.create(foreign_pod(lab))

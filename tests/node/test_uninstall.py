@@ -9,7 +9,7 @@ import pytest
 
 from tests.apis import OURS, Api, Object
 from tests.manifests import ROOT, load
-from tests.node.hands import Hands, Jobs, install
+from tests.node.kubectl import Jobs, Kubectl, install
 from tests.worlds import at, configmap, content, rule, secret
 
 pytestmark = pytest.mark.node
@@ -34,7 +34,7 @@ def rules(api: Api, home: str, team: str) -> list[Object]:
 
 
 @pytest.fixture
-def installed_again(kubectl: Hands) -> Iterator[None]:
+def installed_again(kubectl: Kubectl) -> Iterator[None]:
     """Other tests find what they expect."""
     yield
     install(kubectl)
@@ -42,7 +42,7 @@ def installed_again(kubectl: Hands) -> Iterator[None]:
 
 @pytest.mark.usefixtures("installed_again")
 def test_an_uninstall_leaves_what_is_not_ours_and_the_copies(
-    api: Api, jobs: Jobs, kubectl: Hands, copied: list[Object], figure: Callable[[str], None]
+    api: Api, jobs: Jobs, kubectl: Kubectl, copied: list[Object], figure: Callable[[str], None]
 ) -> None:
     assert len(copied) == 5
     jobs.create("under-way", command=["sleep", "600"])
@@ -62,7 +62,7 @@ def test_an_uninstall_leaves_what_is_not_ours_and_the_copies(
 
 @pytest.mark.usefixtures("installed_again")
 def test_a_new_install_knows_the_copies_and_without_their_rules_deletes_them(
-    api: Api, jobs: Jobs, kubectl: Hands, copied: list[Object]
+    api: Api, jobs: Jobs, kubectl: Kubectl, copied: list[Object]
 ) -> None:
     home, team = (copied[index]["metadata"]["namespace"] for index in (0, 2))
     kubectl.from_docs("kubectl delete -k cronjobs")
@@ -81,7 +81,7 @@ def test_a_new_install_knows_the_copies_and_without_their_rules_deletes_them(
     assert [content(api.get(obj)) for obj in copied] == [*map(content, copied[:2]), None, None, content(copied[4])]
 
 
-def test_copies_can_be_deleted_by_hand(api: Api, kubectl: Hands, copied: list[Object]) -> None:
+def test_copies_can_be_deleted_by_hand(api: Api, kubectl: Kubectl, copied: list[Object]) -> None:
     deleted = kubectl.from_docs("kubectl delete configmaps,secrets -A -l")
     assert len(deleted.splitlines()) == 2
     assert api.items("v1", "ConfigMap", labelSelector=OURS) == api.items("v1", "Secret", labelSelector=OURS) == []

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.apis import real_api
-from tests.node.hands import Hands, Jobs
+from tests.node.kubectl import Jobs, Kubectl
 from tests.one_node import Node
 from tests.worlds import configmap, rule
 
@@ -31,7 +31,7 @@ sys.exit(code)
 
 
 def test_the_memory_limit_holds_with_a_thousand_namespaces(
-    node: Node, kubectl: Hands, tmp_path: Path, figure: Callable[[str], None]
+    node: Node, kubectl: Kubectl, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
     api = real_api(node.plane, tmp_path)
     jobs = Jobs(api, kubectl)

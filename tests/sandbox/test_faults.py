@@ -131,10 +131,14 @@ def test_every_request_is_remembered_with_its_bytes(client: Client) -> None:
     body = {"metadata": {"name": "a"}, "data": {"a": "1"}}
     status, raw = client.send("POST", f"{CONFIG_MAPS}?fieldManager=x&dryRun=All", body)
 
-    seen = client.sandbox.requests[-1]
-    assert (seen.method, seen.path, seen.query) == ("POST", CONFIG_MAPS, {"fieldManager": "x", "dryRun": "All"})
-    assert (seen.status, seen.sent, seen.received) == (status, len(raw), len(json.dumps(body)))
-    assert (seen.user, seen.user_agent) == ("kubernetes-admin", "tests/1")
+    observed = client.sandbox.requests[-1]
+    assert (observed.method, observed.path, observed.query) == (
+        "POST",
+        CONFIG_MAPS,
+        {"fieldManager": "x", "dryRun": "All"},
+    )
+    assert (observed.status, observed.sent, observed.received) == (status, len(raw), len(json.dumps(body)))
+    assert (observed.user, observed.user_agent) == ("kubernetes-admin", "tests/1")
 
 
 def test_a_fault_on_the_command_line() -> None:

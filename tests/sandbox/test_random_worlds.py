@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from jobs.copies.seen import KINDS, Seen, Settings
+from jobs.copies.observed import KINDS, Observed, Settings
 from jobs.kit.cluster import Cluster, error_of
 from jobs.kit.connect import Endpoint
 from jobs.kit.model import Finding, Plan
-from jobs.kit.runner import Document
+from jobs.kit.runner import ReadResult
 from jobs.kit.transport import Transport
 from jobs.sync_copies import observe, plan
 from tests import embedded
@@ -268,28 +268,30 @@ def test_the_plan_of_any_world_is_the_same_whatever_the_order_of_reading(drawn: 
         _build(api, drawn)
         world.run()
         _edit(api, world, drawn)
-        seen = _settled(world, told)
+        observed = _settled(world, told)
 
-    event(f"{len(plan(seen, told, NOW).findings)} findings")
-    shuffled = _shuffled(seen, random.Random(seed))
-    assert _lines(plan(shuffled, told, NOW)) == _lines(plan(seen, told, NOW))
+    event(f"{len(plan(observed, told, NOW).findings)} findings")
+    shuffled = _shuffled(observed, random.Random(seed))
+    assert _lines(plan(shuffled, told, NOW)) == _lines(plan(observed, told, NOW))
 
 
-def _settled(world: World, told: Settings) -> Seen:
+def _settled(world: World, told: Settings) -> Observed:
     """What a run sees, with all that it needs to read."""
     transport = Transport(Endpoint(world.sandbox.url, lambda: f"Bearer {world.sandbox.admin_token}"), "tests")
     cluster = Cluster(transport, "kube-chores")
     kinds = {resource.kind: resource for resource in KINDS.values()}
-    seen = observe(cluster, told)
-    while needs := plan(seen, told, NOW).needs:
+    observed = observe(cluster, told)
+    while needs := plan(observed, told, NOW).needs:
         wanted = {(kinds[need.key.kind], need.key.namespace, need.key.name, need.full): need for need in needs}
         answers = list(cluster.read(wanted))
-        seen = seen.looked_up({wanted[each.request.tag]: Document(each.body, error_of(each)) for each in answers}, {})
+        observed = observed.with_documents(
+            {wanted[each.request.tag]: ReadResult(each.body, error_of(each)) for each in answers}, {}
+        )
     transport.close()
-    return seen
+    return observed
 
 
-def _shuffled(seen: Seen, by: random.Random) -> Seen:
+def _shuffled(observed: Observed, by: random.Random) -> Observed:
     def mixed(items: Any) -> list[Any]:
         known = list(items)
         return by.sample(known, len(known))
@@ -298,12 +300,12 @@ def _shuffled(seen: Seen, by: random.Random) -> Seen:
         return {name: dict(mixed(places.items())) for name, places in mixed(of.items())}
 
     return replace(
-        seen,
-        rules=tuple(mixed(seen.rules)),
-        namespaces=tuple(mixed(seen.namespaces)),
-        sources={query: tuple(mixed(found)) for query, found in mixed(seen.sources.items())},
-        copies={kind: copies(of) for kind, of in seen.copies.items()},
-        looks=dict(mixed(seen.looks.items())),
+        observed,
+        rules=tuple(mixed(observed.rules)),
+        namespaces=tuple(mixed(observed.namespaces)),
+        sources={query: tuple(mixed(found)) for query, found in mixed(observed.sources.items())},
+        copies={kind: copies(of) for kind, of in observed.copies.items()},
+        looks=dict(mixed(observed.looks.items())),
     )
 
 

@@ -53,7 +53,7 @@ def started(api: Api) -> subprocess.Popen[str]:
 def stopped(run: subprocess.Popen[str], by: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
     run.send_signal(by)
     stdout, stderr = run.communicate(timeout=10)
-    canary.seen("stdout", stdout + stderr)
+    canary.observed("stdout", stdout + stderr)
     return run.returncode, stdout, stderr
 
 

@@ -16,7 +16,7 @@ from jobs.kit.model import Action, Body, ExitCode, Finding, Fix, ObjectKey, Outc
 from jobs.kit.objects import SECRETS, Content
 from jobs.kit.transport import Answer, Request
 from jobs.rolls.baseline import BASELINE, ROLLED
-from jobs.rolls.verdicts import Marked
+from jobs.rolls.evaluate import BaselinePatch
 from jobs.rolls.workloads import DEPLOYMENTS
 
 BODY = Content("Opaque", {"password": "aHVudGVyMg=="})
@@ -105,7 +105,7 @@ def test_a_restart_that_admission_took_away_has_failed(mark: str, outcome: Outco
     """The baseline has moved on, so no later run would try again; and nobody is to be told that pods restart."""
     action = Action.ROLL if mark else Action.ANNOTATE
     server = Server(lambda _action, _path: (200, json.dumps(KEPT).encode()))
-    patch = Finding("changed", Severity.WARNING, WEB, "", Fix(action, Marked("uid", "7", "new", mark)))
+    patch = Finding("changed", Severity.WARNING, WEB, "", Fix(action, BaselinePatch("uid", "7", "new", mark)))
 
     (result,) = list(apply(server, [patch], {"Deployment": DEPLOYMENTS}, DryRun.NONE))  # type: ignore[arg-type]
 
@@ -117,7 +117,7 @@ def test_a_baseline_that_admission_took_away_is_told(mark: str, outcome: Outcome
     kept = {"metadata": {}, "spec": {"template": {"metadata": {"annotations": {ROLLED: "mark"}}}}}
     action = Action.ROLL if mark else Action.ANNOTATE
     server = Server(lambda _action, _path: (200, json.dumps(kept).encode()))
-    patch = Finding("changed", Severity.WARNING, WEB, "", Fix(action, Marked("uid", "7", "new", mark)))
+    patch = Finding("changed", Severity.WARNING, WEB, "", Fix(action, BaselinePatch("uid", "7", "new", mark)))
 
     (result,) = list(apply(server, [patch], {"Deployment": DEPLOYMENTS}, DryRun.NONE))  # type: ignore[arg-type]
 
@@ -138,7 +138,7 @@ def test_what_admission_changed_otherwise_is_done_and_told(action: Action) -> No
 @pytest.mark.parametrize("action", [Action.ANNOTATE, Action.ROLL])
 def test_a_workload_that_is_gone_is_neither_marked_nor_restarted(action: Action) -> None:
     server = Server(lambda _action, _path: refusal(404, "not found"))
-    patch = Finding("changed", Severity.WARNING, WEB, "", Fix(action, Marked("uid", "7", "new")))
+    patch = Finding("changed", Severity.WARNING, WEB, "", Fix(action, BaselinePatch("uid", "7", "new")))
 
     (result,) = list(apply(server, [patch], {"Deployment": DEPLOYMENTS}, DryRun.NONE))  # type: ignore[arg-type]
 

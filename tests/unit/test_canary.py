@@ -42,7 +42,7 @@ LEAKING = {
     "taken output": "print(canary()); capsys.readouterr()",
     "base64": "import base64; print(base64.b64encode(canary().encode()).decode())",
     "CliRunner": "import click.testing as t, click; t.CliRunner().invoke(click.command()(lambda: print(canary())))",
-    "a process": "from tests.canary import seen; seen('its stdout', canary())",
+    "a process": "from tests.canary import observed; observed('its stdout', canary())",
 }
 
 

@@ -103,12 +103,12 @@ def test_a_pod_uses_its_service_account(service_account: Path) -> None:
 def test_a_replaced_token_is_used(service_account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint = connect(environ=IN_A_POD, service_account=service_account).endpoint
     now = time.monotonic()
-    seen = endpoint.authorization()
+    observed = endpoint.authorization()
     (service_account / "token").write_text("second")
 
     monkeypatch.setattr(time, "monotonic", lambda: now + 60)
 
-    assert (seen, endpoint.authorization()) == ("Bearer first", "Bearer second")
+    assert (observed, endpoint.authorization()) == ("Bearer first", "Bearer second")
 
 
 @pytest.mark.parametrize("name", ["token", "ca.crt", "namespace"])

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.farm.farm_pod import FarmPodObject, Manifest, Pod, PodObject, place
-from jobs.farm.seen import Seen, Settings
+from jobs.farm.observed import Observed, Settings
 from jobs.farm_pods import plan
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Action, ExitCode, Finding, Need, Plan, Severity
 from jobs.kit.objects import is_name
-from jobs.kit.runner import Document
+from jobs.kit.runner import ReadResult
 from tests.canary import TOKEN
 from tests.farm import pod
 
@@ -37,13 +37,13 @@ def document(of: Pod, **metadata: Any) -> bytes:
     return json.dumps(made).encode()
 
 
-def seen(*pods: Pod, **farm_pods: bytes) -> Seen:
+def observed(*pods: Pod, **farm_pods: bytes) -> Observed:
     read = [msgspec.json.decode(each, type=FarmPodObject) for each in farm_pods.values()]
     keys = [place(each.metadata.namespace, each.metadata.name.removeprefix("farm-")) for each in read]
-    return Seen(["shop"], pods, dict(zip(keys, [each.reduced for each in read], strict=True)))
+    return Observed(["shop"], pods, dict(zip(keys, [each.reduced for each in read], strict=True)))
 
 
-def planned(of: Seen, **settings: Any) -> Plan:
+def planned(of: Observed, **settings: Any) -> Plan:
     return plan(of, Settings(**settings), NOW)
 
 
@@ -51,12 +51,12 @@ def told(of: Plan) -> list[tuple[str, str]]:
     return [(finding.object.name, finding.code) for finding in of.findings]
 
 
-def looked_up(of: Seen, *documents: tuple[Need, bytes | int]) -> Seen:
-    answers: Mapping[Need, Document] = {
-        need: Document(error=ApiError(answer, "no")) if isinstance(answer, int) else Document(answer)
+def with_documents(of: Observed, *documents: tuple[Need, bytes | int]) -> Observed:
+    answers: Mapping[Need, ReadResult] = {
+        need: ReadResult(error=ApiError(answer, "no")) if isinstance(answer, int) else ReadResult(answer)
         for need, answer in documents
     }
-    return of.looked_up(answers, {})
+    return of.with_documents(answers, {})
 
 
 @given(NAMES)
@@ -88,8 +88,8 @@ def test_of_a_pod_nothing_but_names_uid_and_a_count_is_decoded() -> None:
 def test_what_is_written_is_right_once_it_is_read_back(containers: int) -> None:
     of = Pod("shop", "web", "uid-web", containers)
 
-    assert Manifest(of).unlike(document(of)) == ()
-    assert planned(seen(of, web=document(of))).unchanged == 1
+    assert Manifest(of).changed_by_server(document(of)) == ()
+    assert planned(observed(of, web=document(of))).unchanged == 1
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ def test_what_is_written_is_right_once_it_is_read_back(containers: int) -> None:
 )
 def test_whatever_a_spec_holds_is_looked_at_and_set_right(spec: object) -> None:
     broken = json.dumps({**json.loads(document(WEB)), "spec": spec}).encode()
-    before = seen(WEB, web=broken)
+    before = observed(WEB, web=broken)
     assert planned(before).needs == (Need(WEB.place),)
-    before = looked_up(before, (Need(WEB.place), broken))
+    before = with_documents(before, (Need(WEB.place), broken))
     assert planned(before).needs == (Need(WEB.key),)
 
-    found = planned(looked_up(before, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode())))
+    found = planned(with_documents(before, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode())))
 
     assert told(found) == [("farm-web", "drifted")]
     fix = found.findings[0].fix
@@ -113,29 +113,29 @@ def test_whatever_a_spec_holds_is_looked_at_and_set_right(spec: object) -> None:
 
 def test_of_two_pods_of_one_name_the_one_that_is_asked_last_counts() -> None:
     later = Pod("shop", "web", "uid-later", 1)
-    before = looked_up(seen(WEB, web=document(later)), (Need(WEB.place), document(later)))
+    before = with_documents(observed(WEB, web=document(later)), (Need(WEB.place), document(later)))
 
-    found = planned(looked_up(before, (Need(WEB.key), json.dumps(pod("shop", "web", uid="uid-later")).encode())))
+    found = planned(with_documents(before, (Need(WEB.key), json.dumps(pod("shop", "web", uid="uid-later")).encode())))
 
     assert (told(found), found.unchanged) == ([], 1)
 
 
 def test_a_pod_that_was_asked_is_asked_anew_once_its_farm_pod_is_read_again() -> None:
     stale = document(Pod("shop", "web", "uid-before", 2))
-    first = looked_up(seen(WEB, web=stale), (Need(WEB.place), stale))
-    asked = looked_up(first, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode()))
+    first = with_documents(observed(WEB, web=stale), (Need(WEB.place), stale))
+    asked = with_documents(first, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode()))
     assert told(planned(asked)) == [("farm-web", "drifted")]
     assert planned(asked).findings[0].reason == "pod/web was made anew"
 
-    assert planned(looked_up(asked, (Need(WEB.place), stale))).needs == (Need(WEB.key),)
+    assert planned(with_documents(asked, (Need(WEB.place), stale))).needs == (Need(WEB.key),)
 
 
 def test_a_farm_pod_that_went_and_that_another_run_made_anew_is_right() -> None:
-    went = looked_up(seen(WEB, web=document(Pod("shop", "web", "uid-before", 2))), (Need(WEB.place), 404))
-    asked = looked_up(went, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode()))
+    went = with_documents(observed(WEB, web=document(Pod("shop", "web", "uid-before", 2))), (Need(WEB.place), 404))
+    asked = with_documents(went, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode()))
     assert told(planned(asked)) == [("farm-web", "missing")]
 
-    found = planned(looked_up(asked, (Need(WEB.place, full=False), document(WEB))))
+    found = planned(with_documents(asked, (Need(WEB.place, full=False), document(WEB))))
 
     assert (told(found), found.needs, found.unchanged) == ([], (), 1)
 
@@ -145,9 +145,9 @@ def test_a_farm_pod_that_went_and_that_another_run_made_anew_is_right() -> None:
 )
 def test_what_cannot_be_looked_at_is_told_and_not_written(need: Need, status: int) -> None:
     stale = document(Pod("shop", "web", "uid-before", 2))
-    before = looked_up(seen(WEB, web=stale), (Need(WEB.place), stale))
+    before = with_documents(observed(WEB, web=stale), (Need(WEB.place), stale))
 
-    found = planned(looked_up(before, (need, status)))
+    found = planned(with_documents(before, (need, status)))
 
     assert told(found) == [("farm-web", "unreadable")]
     assert found.findings[0].fix is None
@@ -156,7 +156,7 @@ def test_what_cannot_be_looked_at_is_told_and_not_written(need: Need, status: in
 
 def test_a_pod_that_went_while_it_was_looked_at_is_only_worth_a_note() -> None:
     stale = document(Pod("shop", "web", "uid-before", 2))
-    before = looked_up(seen(WEB, web=stale), (Need(WEB.place), stale), (Need(WEB.key), 404))
+    before = with_documents(observed(WEB, web=stale), (Need(WEB.place), stale), (Need(WEB.key), 404))
 
     (found,) = planned(before).findings
     assert (found.code, found.severity, found.fix) == ("retained", Severity.INFO, None)
@@ -165,16 +165,16 @@ def test_a_pod_that_went_while_it_was_looked_at_is_only_worth_a_note() -> None:
 def test_where_pods_could_not_be_read_nothing_is_said_of_farm_pods() -> None:
     failure = Finding("unreadable", Severity.ERROR, WEB.key._replace(kind="Namespace", name="shop", namespace=""), "no")
     unowned = document(WEB, ownerReferences=[])
-    read = seen(web=unowned)
+    read = observed(web=unowned)
 
-    assert told(planned(Seen(["shop"], (), read.farm_pods, (failure,)), verbose=True)) == [("shop", "unreadable")]
+    assert told(planned(Observed(["shop"], (), read.farm_pods, (failure,)), verbose=True)) == [("shop", "unreadable")]
     assert told(planned(read)) == [("farm-web", "stray")]
 
 
 def test_where_nobody_looks_for_pods_an_unowned_farm_pod_is_no_stray() -> None:
-    unowned = seen(web=document(WEB, ownerReferences=[]))
+    unowned = observed(web=document(WEB, ownerReferences=[]))
 
-    assert told(planned(Seen([], (), unowned.farm_pods), verbose=True)) == [("farm-web", "retained")]
+    assert told(planned(Observed([], (), unowned.farm_pods), verbose=True)) == [("farm-web", "retained")]
 
 
 def test_the_plan_does_not_hang_on_the_order_of_what_was_read() -> None:
@@ -183,7 +183,7 @@ def test_the_plan_does_not_hang_on_the_order_of_what_was_read() -> None:
     plans = []
     for seed in range(5):
         mixed = random.Random(seed).sample(pods, len(pods))
-        plans.append(planned(seen(*mixed, **dict(random.Random(seed).sample(list(there.items()), len(there))))))
+        plans.append(planned(observed(*mixed, **dict(random.Random(seed).sample(list(there.items()), len(there))))))
 
     assert all(each == plans[0] for each in plans)
     assert len(plans[0].findings) == 13
@@ -194,20 +194,20 @@ def test_the_brake_counts_what_is_there_and_what_would_be(most: int, made: int) 
     pods = [Pod("shop", name, f"uid-{name}", 1) for name in "abcd"]
     foreign = document(Pod("shop", "other", "uid-other", 1), labels={})
 
-    found = planned(seen(*pods, a=document(pods[0]), other=foreign), max_objects=most)
+    found = planned(observed(*pods, a=document(pods[0]), other=foreign), max_objects=most)
 
     assert sum(finding.fix is not None for finding in found.findings) == made
     assert {finding.exit_code for finding in found.findings} == {ExitCode.DONE if made else ExitCode.BRAKE}
     assert [(brake.option, brake.value) for brake in found.brakes] == ([] if made else [("--max-objects", "4")])
 
 
-def crowded(creates: Mapping[str, int], there: Mapping[str, int]) -> Seen:
+def crowded(creates: Mapping[str, int], there: Mapping[str, int]) -> Observed:
     """Namespaces with as many pods that have a FarmPod, and as many that have none."""
     served = [Pod(name, f"old-{n}", f"uid-{n}", 1) for name, number in there.items() for n in range(number)]
     new = [Pod(name, f"new-{n}", f"uid-{n}", 1) for name, number in creates.items() for n in range(number)]
     read = [msgspec.json.decode(document(each), type=FarmPodObject) for each in served]
     farm_pods = {each.place: found.reduced for each, found in zip(served, read, strict=True)}
-    return Seen(sorted({*creates, *there}), [*served, *new], farm_pods)
+    return Observed(sorted({*creates, *there}), [*served, *new], farm_pods)
 
 
 def served(of: Plan) -> Mapping[str, int]:

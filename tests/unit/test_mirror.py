@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.kit import stamps
-from jobs.kit.custom_resources import Broken, Head
+from jobs.kit.custom_resources import Head, Invalid
 from jobs.kit.model import ObjectKey
 from jobs.kit.schema import schema_problems
 from jobs.mirrors.containerd import CERTS
@@ -283,5 +283,5 @@ def test_the_schema_and_the_job_take_the_same_values(field: str, data: st.DataOb
 def test_a_spec_of_another_type_is_broken_and_says_where() -> None:
     broken = parse_registry_mirror(Head(ObjectKey("RegistryMirror", "m")), b'{"upstreamUrl": 1}')
 
-    assert isinstance(broken, Broken)
+    assert isinstance(broken, Invalid)
     assert broken.problems == ("spec: Expected `str`, got `int` - at `$.upstreamUrl`",)

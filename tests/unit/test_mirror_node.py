@@ -138,16 +138,16 @@ def test_the_file_is_written_again_whatever_was_done_to_it(certs: Path, path: Pa
 
 def test_a_reader_never_sees_half_a_file(certs: Path, path: Path) -> None:
     other = hosts_toml("other", MIRROR, UPSTREAM)
-    seen = set()
+    observed = set()
     with running(certs, interval=0.001) as one, running(certs, ("--name=other", *ASKED[1:]), interval=0.001) as another:
         wait_for(path.exists, "the file")
         until = time.monotonic() + 1
         while time.monotonic() < until:
-            seen.add(path.read_text())
+            observed.add(path.read_text())
         one.end()
         another.end()
 
-    assert seen == {WANTED, other}
+    assert observed == {WANTED, other}
 
 
 def test_a_file_of_another_mirror_is_taken_over(certs: Path, path: Path) -> None:
@@ -285,7 +285,7 @@ def test_nothing_but_a_plain_file_is_touched(certs: Path, path: Path, what: str)
     assert check(certs, *REMOVE).exit_code == 0
     written = mirror_node.Asked("hub", "docker.io", certs, WANTED)
     assert mirror_node.settle(written).endswith("stays as it is")
-    assert mirror_node.settle(written._replace(wanted=None)) == ""
+    assert mirror_node.settle(written._replace(desired=None)) == ""
     assert path.parent.exists() and (path.exists() or what == "file for a folder")
     assert (elsewhere / "hosts.toml").read_text() == before
 

@@ -128,8 +128,8 @@ def test_an_answer_unlike_what_was_sent_names_the_fields() -> None:
     manifest = Manifest(SECRETS, ObjectKey("Secret", "x", "n"), {}, {}, Content("Opaque", {"k": "dg=="}))
     answer = b'{"metadata": {"name": "x"}, "type": "Opaque", "data": {"k": "eA==", "injected": "eA=="}}'
 
-    assert manifest.unlike(answer) == ("data.injected", "data.k")
-    assert manifest.unlike(manifest.encode()) == ()
+    assert manifest.changed_by_server(answer) == ("data.injected", "data.k")
+    assert manifest.changed_by_server(manifest.encode()) == ()
 
 
 def test_a_name_that_is_not_one_stays_in_its_place_of_a_path() -> None:

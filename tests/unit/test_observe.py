@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from jobs.copies.seen import Settings
+from jobs.copies.observed import Settings
 from jobs.kit.cluster import PAGE_SIZE, Cluster
 from jobs.kit.errors import ApiError
 from jobs.kit.objects import Content, Kept, Object

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from jobs.copies.observed import Namespace, Observed, Settings
 from jobs.copies.rules import CopyMetadata, Rule, SourceQuery, Spec, Targets
-from jobs.copies.seen import Namespace, Seen, Settings
 from jobs.kit import stamps
 from jobs.kit.cluster import InvalidObject
 from jobs.kit.custom_resources import Head
 from jobs.kit.errors import ApiError, InvalidObjectError
 from jobs.kit.model import Action, ExitCode, Finding, Need, ObjectKey, Plan, Severity
 from jobs.kit.objects import MANAGER, Content, Header, Object, Ownership, field_set
-from jobs.kit.runner import Document
+from jobs.kit.runner import ReadResult
 from jobs.kit.selectors import LabelSelector
 from jobs.sync_copies import plan
 
@@ -53,9 +53,9 @@ def copy(namespace: str, of: Object, by: Rule, *others: str) -> Object:
     return Object(namespace, "settings", "copy-uid 5", Header(stamp.labels, stamp.annotations, ownership))
 
 
-def seen(rules: list[Rule], sources: list[Object], copies: list[Object], *namespaces: str) -> Seen:
+def observed(rules: list[Rule], sources: list[Object], copies: list[Object], *namespaces: str) -> Observed:
     names = {"home", *namespaces, *(name for each in rules for name in each.spec.namespaces)}
-    return Seen(
+    return Observed(
         tuple(rules),
         tuple(Namespace(name, {}, True, False) for name in sorted(names)),
         {q: tuple(s for s in sources if s.namespace == q.namespace) for r in rules for q in r.queries()},
@@ -69,7 +69,7 @@ def only(made: Plan) -> Finding:
 
 
 def test_a_missing_copy_is_created() -> None:
-    finding = only(plan(seen([rule()], [source()], [], "team"), SETTINGS, NOW))
+    finding = only(plan(observed([rule()], [source()], [], "team"), SETTINGS, NOW))
 
     assert (finding.code, finding.object) == ("missing", ObjectKey("ConfigMap", "settings", "team"))
     assert finding.fix
@@ -77,14 +77,14 @@ def test_a_missing_copy_is_created() -> None:
 
 
 def test_a_right_copy_is_unchanged_and_needs_no_reading() -> None:
-    made = plan(seen([rule()], [source()], [copy("team", source(), rule())], "team"), SETTINGS, NOW)
+    made = plan(observed([rule()], [source()], [copy("team", source(), rule())], "team"), SETTINGS, NOW)
 
     assert (made.findings, made.needs, made.unchanged) == ((), (), 1)
 
 
 def test_a_copy_of_which_somebody_owns_a_field_is_read_before_it_is_judged() -> None:
     suspect = copy("team", source(), rule(), "kubectl")
-    world = seen([rule()], [source()], [suspect], "team")
+    world = observed([rule()], [source()], [suspect], "team")
 
     assert plan(world, SETTINGS, NOW).needs == (Need(ObjectKey("ConfigMap", "settings", "team")),)
 
@@ -95,14 +95,14 @@ def test_a_copy_that_lost_or_gained_one_of_our_fields_is_read() -> None:
     for ours in (["data.a"], ["data.a", "data.b", "data.c"], []):
         changed = structs.replace(ownership, ours=field_set(ours))
         edited = structs.replace(whole, header=structs.replace(whole.header, ownership=changed))
-        world = seen([rule()], [source()], [edited], "team")
+        world = observed([rule()], [source()], [edited], "team")
         assert plan(world, SETTINGS, NOW).needs == (Need(ObjectKey("ConfigMap", "settings", "team")),)
 
 
 def test_a_changed_source_replaces_without_reading_and_for_that_very_version() -> None:
     changed = source(content=Content(data={"a": "new"}))
 
-    finding = only(plan(seen([rule()], [changed], [copy("team", source(), rule())], "team"), SETTINGS, NOW))
+    finding = only(plan(observed([rule()], [changed], [copy("team", source(), rule())], "team"), SETTINGS, NOW))
 
     assert finding.fix
     assert (finding.code, finding.fix.action) == ("outdated", Action.REPLACE)
@@ -113,7 +113,7 @@ def test_a_changed_source_replaces_without_reading_and_for_that_very_version() -
 def test_a_source_made_anew_with_the_same_content_restamps() -> None:
     anew = source(uid="another")
 
-    finding = only(plan(seen([rule()], [anew], [copy("team", source(), rule())], "team"), SETTINGS, NOW))
+    finding = only(plan(observed([rule()], [anew], [copy("team", source(), rule())], "team"), SETTINGS, NOW))
 
     assert finding.fix
     assert finding.fix.action is Action.REPLACE
@@ -122,7 +122,7 @@ def test_a_source_made_anew_with_the_same_content_restamps() -> None:
 def test_two_rules_that_want_the_same_source_make_one_copy() -> None:
     rules = [rule("b"), rule("a")]
 
-    finding = only(plan(seen(rules, [source()], [], "team"), SETTINGS, NOW))
+    finding = only(plan(observed(rules, [source()], [], "team"), SETTINGS, NOW))
 
     assert finding.subjects == ("a", "b")
     assert b'"kubechores.dev/rule":"kube-chores/a"' in ((finding.fix and finding.fix.body.encode()) or b"")
@@ -131,7 +131,7 @@ def test_two_rules_that_want_the_same_source_make_one_copy() -> None:
 def test_two_sources_for_one_place_are_reported_and_neither_is_written() -> None:
     rules = [rule("a", "home"), rule("b", "other")]
     existing = copy("team", source("home"), rules[0])
-    world = seen(rules, [source("home"), source("other")], [existing], "team")
+    world = observed(rules, [source("home"), source("other")], [existing], "team")
 
     made = plan(world, SETTINGS, NOW)
 
@@ -142,13 +142,15 @@ def test_two_sources_for_one_place_are_reported_and_neither_is_written() -> None
 
 def test_a_source_is_never_adopted_even_when_the_list_of_sources_failed() -> None:
     both = structs.replace(rule(), spec=Spec("configmap", SELECTOR, ("home", "other"), conflict="Adopt"))
-    world = seen([both], [source()], [], "other")
+    world = observed([both], [source()], [], "other")
     read_queries = {query: found for query, found in world.sources.items() if query.namespace == "home"}
     place = ObjectKey("ConfigMap", "settings", "other")
     metadata = b'{"name": "settings", "namespace": "other", "labels": {"copyrator": "true"}}'
-    document = Document(b'{"metadata": %s, "data": {"c": "3"}}' % metadata)
+    document = ReadResult(b'{"metadata": %s, "data": {"c": "3"}}' % metadata)
 
-    finding = only(plan(replace(world, sources=read_queries).looked_up({Need(place): document}, {}), SETTINGS, NOW))
+    finding = only(
+        plan(replace(world, sources=read_queries).with_documents({Need(place): document}, {}), SETTINGS, NOW)
+    )
 
     assert (finding.code, finding.object, finding.fix) == ("conflict", place, None)
     assert "a rule copies from it" in finding.reason
@@ -157,7 +159,7 @@ def test_a_source_is_never_adopted_even_when_the_list_of_sources_failed() -> Non
 def test_a_copy_changes_hands_only_in_a_run_that_could_read_everything() -> None:
     rules = [rule("a", "home"), rule("b", "other")]
     existing = copy("team", source("home"), rules[0])
-    world = seen(rules, [source("other")], [existing], "team")
+    world = observed(rules, [source("other")], [existing], "team")
     unreadable = Finding("unreadable", Severity.ERROR, rules[0].head.key, "its sources cannot be read")
 
     (uncertain,) = (
@@ -176,7 +178,7 @@ def test_a_copy_changes_hands_only_in_a_run_that_could_read_everything() -> None
 def test_a_copy_is_never_a_source() -> None:
     made_by_us = source(labels={stamps.MANAGED_BY: MANAGER, stamps.JOB: "sync-copies"})
 
-    told = plan(seen([rule()], [made_by_us], [], "team"), SETTINGS, NOW)
+    told = plan(observed([rule()], [made_by_us], [], "team"), SETTINGS, NOW)
 
     assert only(told).severity is Severity.INFO
     assert "never a source" in only(told).reason
@@ -189,7 +191,7 @@ def test_secrets_that_belong_to_one_namespace_or_tool_are_no_sources(kind: str) 
     spec = Spec("secret", SELECTOR, ("home",))
     query = SourceQuery("secret", "home", SELECTOR.query())
     namespaces = tuple(Namespace(name, {}, True, False) for name in ("home", "team"))
-    world = Seen(
+    world = Observed(
         (Rule(head("r"), spec),),
         namespaces,
         {query: (source(content=Content(kind)),)},
@@ -201,7 +203,7 @@ def test_secrets_that_belong_to_one_namespace_or_tool_are_no_sources(kind: str) 
 
 def test_an_orphan_is_reported_by_a_run_that_saw_every_rule_and_by_no_other() -> None:
     orphan = copy("team", source(), rule())
-    world = seen([rule("another", targets=Targets(exclude=("*",)))], [source()], [orphan], "team")
+    world = observed([rule("another", targets=Targets(exclude=("*",)))], [source()], [orphan], "team")
     blind = replace(world, failures=(Finding("unreadable", Severity.ERROR, ObjectKey("CopyratorRule", "x"), ""),))
 
     assert only(plan(world, SETTINGS, NOW)).code == "orphan"
@@ -212,7 +214,7 @@ def test_an_orphan_is_reported_by_a_run_that_saw_every_rule_and_by_no_other() ->
 
 def test_a_copy_of_a_source_that_cannot_be_decoded_stays() -> None:
     there = copy("team", source(), rule())
-    world = seen([rule()], [], [there], "team")
+    world = observed([rule()], [], [there], "team")
     invalid = InvalidObject(ObjectKey("ConfigMap", "settings", "home"), InvalidObjectError("it is not"))
     blind = replace(world, sources=dict.fromkeys(world.sources, (invalid,)))
 
@@ -225,19 +227,19 @@ def test_a_copy_of_a_source_that_cannot_be_decoded_stays() -> None:
 
 
 def test_a_namespace_that_is_going_away_is_left_alone() -> None:
-    world = seen([rule()], [source()], [copy("team", source(), rule("gone"))], "team")
+    world = observed([rule()], [source()], [copy("team", source(), rule("gone"))], "team")
     going = replace(world, namespaces=(Namespace("home", {}, True, False), Namespace("team", {}, False, False)))
 
     assert plan(going, SETTINGS, NOW).findings == ()
 
 
 def test_a_dry_run_looks_at_every_missing_place_and_tells_what_is_in_the_way() -> None:
-    world = seen([rule()], [source()], [], "team-a", "team-b")
+    world = observed([rule()], [source()], [], "team-a", "team-b")
     settings = replace(SETTINGS, dry_run=True)
     needs = plan(world, settings, NOW).needs
-    absent = Document(error=ApiError(404, "not found"))
-    foreign = Document(b'{"metadata": {"name": "settings", "namespace": "team-b"}}')
-    looked = world.looked_up(dict(zip(needs, (absent, foreign), strict=True)), {})
+    absent = ReadResult(error=ApiError(404, "not found"))
+    foreign = ReadResult(b'{"metadata": {"name": "settings", "namespace": "team-b"}}')
+    looked = world.with_documents(dict(zip(needs, (absent, foreign), strict=True)), {})
 
     made = plan(looked, settings, NOW)
 
@@ -254,7 +256,7 @@ def test_metadata_of_the_rule_is_set_and_taken_back_and_that_of_others_is_kept()
     there = structs.replace(listed, header=structs.replace(listed.header, labels=labels, ownership=ownership))
     now_without = rule(metadata=CopyMetadata(copy_labels=("team",)))
 
-    finding = only(plan(seen([now_without], [source(labels={"team": "blue"})], [there], "team"), SETTINGS, NOW))
+    finding = only(plan(observed([now_without], [source(labels={"team": "blue"})], [there], "team"), SETTINGS, NOW))
 
     assert finding.reason == "label ours, label team changed"
     body = finding.fix.body.encode() if finding.fix else b""
@@ -266,12 +268,12 @@ def test_metadata_of_the_rule_is_set_and_taken_back_and_that_of_others_is_kept()
 def test_the_plan_does_not_depend_on_the_order_of_what_was_read() -> None:
     namespaces = [f"team-{number}" for number in range(20)]
     rules = [rule("c"), rule("a"), rule("b", "other")]
-    world = seen(
+    world = observed(
         rules, [source("home"), source("other")], [copy(n, source(), rule()) for n in namespaces[::3]], *namespaces
     )
     shuffle = random.Random(7)
 
-    def shuffled() -> Seen:
+    def shuffled() -> Observed:
         def mixed(items: Iterable[Any]) -> list[Any]:
             known = list(items)
             return shuffle.sample(known, len(known))
@@ -294,17 +296,17 @@ def test_a_source_that_several_rules_may_not_copy_is_told_to_all_of_them() -> No
     made_by_us = source(labels={stamps.MANAGED_BY: MANAGER, stamps.JOB: "sync-copies"})
 
     for rules in ([rule("a"), rule("b")], [rule("b"), rule("a")]):
-        assert only(plan(seen(rules, [made_by_us], [], "team"), SETTINGS, NOW)).subjects == ("a", "b")
+        assert only(plan(observed(rules, [made_by_us], [], "team"), SETTINGS, NOW)).subjects == ("a", "b")
 
 
 def test_a_source_is_never_adopted() -> None:
     """Two that adopt each other would both be copies without a source, and both be deleted by the next run."""
     rules = [rule(name, namespace, conflict="Adopt") for name, namespace in (("a", "home"), ("b", "team"))]
-    theirs = Document(b'{"metadata": {"name": "settings", "namespace": "home", "labels": {"copyrator": "true"}}}')
-    world = seen(rules, [source("home"), source("team")], [], "team")
+    theirs = ReadResult(b'{"metadata": {"name": "settings", "namespace": "home", "labels": {"copyrator": "true"}}}')
+    world = observed(rules, [source("home"), source("team")], [], "team")
     needs = [Need(ObjectKey("ConfigMap", "settings", namespace)) for namespace in ("home", "team")]
 
-    made = plan(world.looked_up(dict.fromkeys(needs, theirs), {}), SETTINGS, NOW)
+    made = plan(world.with_documents(dict.fromkeys(needs, theirs), {}), SETTINGS, NOW)
 
     assert [(finding.code, finding.fix) for finding in made.findings] == [("conflict", None)] * 2
     assert "a rule copies from it" in made.findings[0].reason
@@ -314,7 +316,7 @@ def test_a_copy_does_not_change_its_source_while_something_cannot_be_read() -> N
     rules = [rule("a", "home", targets=Targets(include=("team",))), rule("b", "other")]
     existing = copy("team", source("other"), rules[1])
     unread = Finding("unreadable", Severity.ERROR, ObjectKey("CopyratorRule", "b"), "", subjects=("b",))
-    whole = seen(rules, [source("home")], [existing], "team")
+    whole = observed(rules, [source("home")], [existing], "team")
 
     assert only(plan(whole, SETTINGS, NOW)).fix
     assert [finding.fix for finding in plan(replace(whole, failures=(unread,)), SETTINGS, NOW).findings] == [None, None]
@@ -323,7 +325,7 @@ def test_a_copy_does_not_change_its_source_while_something_cannot_be_read() -> N
 @pytest.mark.parametrize("is_namespace", [True, False], ids=["namespace", "source"])
 def test_a_rule_is_not_mistaken_because_something_of_it_cannot_be_decoded(is_namespace: bool) -> None:
     new = Rule(structs.replace(rule().head, generation=2), rule().spec)
-    world = seen([new], [], [copy("team", source(), new)], "team")
+    world = observed([new], [], [copy("team", source(), new)], "team")
     error = InvalidObjectError("it is not")
     if is_namespace:
         unread = Finding("unreadable", Severity.WARNING, ObjectKey("Namespace", "home"), "")
@@ -339,7 +341,7 @@ def test_a_rule_is_not_mistaken_because_something_of_it_cannot_be_decoded(is_nam
 
 def test_a_rule_whose_sources_cannot_be_read_is_not_called_mistaken() -> None:
     new = Rule(structs.replace(rule().head, generation=2), rule().spec)
-    world = seen([new], [], [copy("team", source(), new)], "team")
+    world = observed([new], [], [copy("team", source(), new)], "team")
     denied = Finding("unreadable", Severity.ERROR, new.head.key, "", subjects=(new.name,))
 
     assert only(plan(replace(world, sources={}, failures=(denied,)), SETTINGS, NOW)) == denied
@@ -359,7 +361,7 @@ def test_a_rule_whose_sources_cannot_be_read_is_not_called_mistaken() -> None:
 def test_a_mistaken_rule_keeps_copies_of_a_deleted_one_that_it_may_select(mistaken: Rule, is_kept: bool) -> None:
     edited = Rule(structs.replace(mistaken.head, generation=2), mistaken.spec)
     orphan = copy("team", source(), rule("deleted"))
-    world = seen([edited], [source()], [orphan], "team", "elsewhere")
+    world = observed([edited], [source()], [orphan], "team", "elsewhere")
     active = tuple(each for each in world.namespaces if each.name != "platfrom")
     queries = {query: found if query.rule_type == "configmap" else () for query, found in world.sources.items()}
     world = replace(world, namespaces=active, sources=queries, copies={**world.copies, "secret": {}})
@@ -376,7 +378,7 @@ def test_a_mistaken_rule_keeps_no_copy_of_another_source_than_it_selects() -> No
     orphan = structs.replace(copy("team", of_another, rule("deleted")), name="theme")
     annotations = {**orphan.header.annotations, stamps.SOURCE: "home/theme"}
     orphan = structs.replace(orphan, header=structs.replace(orphan.header, annotations=annotations))
-    world = replace(seen([edited], [source()], [], "team"), copies={"configmap": {"theme": {"team": orphan}}})
+    world = replace(observed([edited], [source()], [], "team"), copies={"configmap": {"theme": {"team": orphan}}})
 
     (found,) = (each for each in plan(world, SETTINGS, NOW).findings if each.code == "orphan")
 
@@ -387,7 +389,7 @@ def test_a_copy_of_what_is_never_copied_goes_though_its_rule_may_be_mistaken() -
     edited = Rule(structs.replace(head("rule"), generation=2), Spec("secret", SELECTOR, ("home",)))
     token = source(content=Content("bootstrap.kubernetes.io/token"))
     orphan = copy("team", token, edited)
-    world = replace(seen([edited], [token], [], "team"), copies={"secret": {"settings": {"team": orphan}}})
+    world = replace(observed([edited], [token], [], "team"), copies={"secret": {"settings": {"team": orphan}}})
 
     findings = {each.code: each for each in plan(world, SETTINGS, NOW).findings}
 

@@ -21,10 +21,10 @@ class Body:
     def encode(self) -> bytes:
         return b"{}"
 
-    def unlike(self, _answer: bytes) -> tuple[str, ...]:
+    def changed_by_server(self, _answer: bytes) -> tuple[str, ...]:
         return ()
 
-    def conceal(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         return text
 
 
@@ -61,8 +61,8 @@ def test_rows_say_what_became_of_each_object_in_kubectls_words(capsys: pytest.Ca
         capsys,
         Result(REPLACE, Outcome.DONE),
         Result(CREATE, Outcome.FAILED, "exceeded quota", ExitCode.FAILED),
-        Result(CONFLICT, Outcome.TOLD),
-        Result(QUIET, Outcome.TOLD),
+        Result(CONFLICT, Outcome.REPORTED),
+        Result(QUIET, Outcome.REPORTED),
         unchanged=7,
     )
 
@@ -100,7 +100,7 @@ def test_a_diff_shows_lines_that_change_and_hides_what_is_hidden(capsys: pytest.
 
 
 def test_verbose_also_shows_what_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    result = Result(QUIET, Outcome.TOLD)
+    result = Result(QUIET, Outcome.REPORTED)
     assert "unchanged  from home/login" in shown(capsys, result, unchanged=1, verbose=True)
     assert "home/login" not in shown(capsys, result, unchanged=1)
     assert json.loads(shown(capsys, result, output="json"))["results"] == []
@@ -113,7 +113,7 @@ def test_findings_can_be_told_custom_resource_by_custom_resource_worst_first(
         reason = "spec.replicas " + 30 * "is not as it should be "
         change = (Change("spec.replicas", "2" * 100, "1"),)
         found = Finding(code, severity, ObjectKey("Service", name), reason, changes=change, subjects=subjects)
-        return Result(found, Outcome.TOLD)
+        return Result(found, Outcome.REPORTED)
 
     results = [
         finding("orphan", Severity.ERROR, "left"),
@@ -187,7 +187,7 @@ def test_no_field_of_a_finding_reaches_a_terminal_as_it_is(
     fields = {name: hostile_field(kind) for name, kind in Finding.__annotations__.items()}
     found = Finding(**{**fields, "code": "missing"})  # which is always the job's own
     plan = Plan((), 0, (), {HOSTILE: 2}, note=HOSTILE, by_subject=by_subject)
-    results = [Result(found, Outcome.TOLD, HOSTILE), Result(found, Outcome.FAILED, HOSTILE)]
+    results = [Result(found, Outcome.REPORTED, HOSTILE), Result(found, Outcome.FAILED, HOSTILE)]
 
     with click.Context(click.Command("chores"), color=True).scope():
         report.write(
@@ -214,8 +214,8 @@ def test_a_diff_of_many_lines_is_cut_and_verbose_shows_them_all(capsys: pytest.C
     change = Change("data.a", "\n".join(map(str, range(1000))), "\n".join(map(str, range(1000, 2000))))
     long = Finding("drifted", Severity.WARNING, ObjectKey("ConfigMap", "a", "team-c"), "", changes=(change,))
 
-    cut = shown(capsys, Result(long, Outcome.TOLD), diff=True).splitlines()
-    whole = shown(capsys, Result(long, Outcome.TOLD), diff=True, verbose=True).splitlines()
+    cut = shown(capsys, Result(long, Outcome.REPORTED), diff=True).splitlines()
+    whole = shown(capsys, Result(long, Outcome.REPORTED), diff=True, verbose=True).splitlines()
 
     assert len(cut) < 210
     assert cut[-2].strip() == "... and 1901 more lines (-v or -o json shows all)"
@@ -226,7 +226,7 @@ def test_a_diff_of_many_lines_is_cut_and_verbose_shows_them_all(capsys: pytest.C
 def test_documents_escape_whatever_a_string_can_hold(capsys: pytest.CaptureFixture[str], output: str) -> None:
     odd = Finding("conflict", Severity.WARNING, ObjectKey("Secret", "login", "team-c"), f"{HOSTILE}\ud800")
 
-    text = shown(capsys, Result(odd, Outcome.TOLD), output=output)
+    text = shown(capsys, Result(odd, Outcome.REPORTED), output=output)
 
     assert left_in(text) == []
     assert r"\ud800" in text.lower()

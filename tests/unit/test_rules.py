@@ -9,7 +9,7 @@ import yaml
 
 from jobs.copies.rule_files import rules_from_files
 from jobs.copies.rules import RULES, Rule, parse_rule
-from jobs.kit.custom_resources import Broken, Head
+from jobs.kit.custom_resources import Head, Invalid
 from jobs.kit.errors import ConfigurationError
 from jobs.kit.model import ObjectKey
 from tests.canary import canary, leaks
@@ -127,7 +127,7 @@ def test_a_file_that_is_no_yaml_is_told_without_what_it_says(tmp_path: Path, val
 def test_a_rule_without_a_spec_is_broken_like_any_other() -> None:
     broken = parse_rule(Head(ObjectKey(RULES.kind, "odd", "kube-chores")), b"")
 
-    assert isinstance(broken, Broken)
+    assert isinstance(broken, Invalid)
     assert broken.problems == ("spec: Expected `object`, got `null`",)
 
 

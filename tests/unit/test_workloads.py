@@ -12,10 +12,10 @@ from msgspec import structs
 
 from jobs.kit.model import Finding, ObjectKey
 from jobs.rolls import baseline
+from jobs.rolls.evaluate import BaselinePatch, evaluate
+from jobs.rolls.observed import Observed, Settings
 from jobs.rolls.references import Reference
-from jobs.rolls.seen import Seen, Settings
 from jobs.rolls.sources import Source, fingerprint, source
-from jobs.rolls.verdicts import Marked, judge
 from jobs.rolls.workloads import Workload, workload
 from tests.workloads import workload as manifest
 
@@ -129,11 +129,11 @@ def test_a_config_that_changes_each_minute_does_not_keep_a_slow_rollout_from_end
     for run in range(1, 24 * 12):
         now = start + timedelta(minutes=5 * run)
         source = Source(str(run), frozenset(), {}, now - timedelta(minutes=1))
-        seen = Seen((found.key,), workloads={found.key: found}, sources={ObjectKey(*SETTINGS): source})
-        verdict = judge(found.key, seen, settings, now)
+        observed = Observed((found.key,), workloads={found.key: found}, sources={ObjectKey(*SETTINGS): source})
+        verdict = evaluate(found.key, observed, settings, now)
         assert isinstance(verdict, Finding)
         if verdict.fix:
-            assert isinstance(verdict.fix.body, Marked)
+            assert isinstance(verdict.fix.body, BaselinePatch)
             found = structs.replace(found, baseline=verdict.fix.body.baseline)
             rolls.append(now)
 
@@ -202,9 +202,9 @@ def test_only_what_changed_has_to_settle(changed: int, busy: int, code: str) -> 
         ObjectKey("ConfigMap", "settings", "shop"): Source("2", frozenset(), {}, now - timedelta(minutes=changed)),
         ObjectKey("ConfigMap", "busy", "shop"): Source("1", frozenset(), {}, now - timedelta(minutes=busy)),
     }
-    seen = Seen((found.key,), workloads={found.key: found}, sources=sources)
+    observed = Observed((found.key,), workloads={found.key: found}, sources=sources)
 
-    verdict = judge(found.key, seen, Settings(settle=timedelta(minutes=5)), now)
+    verdict = evaluate(found.key, observed, Settings(settle=timedelta(minutes=5)), now)
 
     assert isinstance(verdict, Finding)
     assert verdict.code == code

@@ -5,40 +5,40 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from jobs.farm.farm_pod import FARM_PODS, FarmPod, Manifest, Pod
-from jobs.farm.seen import Look, Seen, Settings
+from jobs.farm.observed import Look, Observed, Settings
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Action, Finding, Fix, Need, ObjectKey, Severity
 
 
-def judge(pod: Pod, seen: Seen, settings: Settings) -> Finding | Need | None:
+def evaluate(pod: Pod, observed: Observed, settings: Settings) -> Finding | Need | None:
     """Return what is to be said of the FarmPod of a pod that shares its place with no other; None if it is right.
 
     The list says which are right and which are missing. Any other is read by itself, and then its pod: of two pods of
     one name only the pod itself tells which is there now, and the write holds that very version of the FarmPod.
     """
     place = pod.place
-    look = seen.looks.get(place)
+    look = observed.looks.get(place)
     if isinstance(look, ApiError):
         return _unreadable(place, look)
-    actual = _latest(place, seen)
+    actual = _latest(place, observed)
     if actual and not actual.ours:
         return Finding("conflict", Severity.WARNING, place, "exists and is not ours: left untouched")
     if actual and actual.terminating:
         return Finding("skipped", Severity.WARNING, place, "is being deleted")
-    if place in seen.asked:
-        return _settled(place, seen.asked[place], actual, look, settings)
-    if actual and not actual.unlike(pod):
+    if place in observed.asked:
+        return _settled(place, observed.asked[place], actual, look, settings)
+    if actual and not actual.changed_by_server(pod):
         return None
-    if place in seen.looks:
+    if place in observed.looks:
         return Need(pod.key)
     return Need(place) if actual else _missing(pod)
 
 
-def _latest(place: ObjectKey, seen: Seen) -> FarmPod | None:
-    look = seen.looks.get(place)
-    if place in seen.looks:
+def _latest(place: ObjectKey, observed: Observed) -> FarmPod | None:
+    look = observed.looks.get(place)
+    if place in observed.looks:
         return look.farm_pod if isinstance(look, Look) else None
-    return seen.farm_pods.get(place)
+    return observed.farm_pods.get(place)
 
 
 def _settled(
@@ -51,7 +51,7 @@ def _settled(
         return Finding("retained", Severity.INFO, place, "its pod is gone or going, and it goes with it")
     if actual is None or look is None:
         return _missing(pod)
-    differing = actual.unlike(pod)
+    differing = actual.changed_by_server(pod)
     if not differing:
         return None
     fix = Fix(Action.REPLACE, Manifest(pod, look.document))
@@ -66,7 +66,7 @@ def _missing(pod: Pod) -> Finding:
 def _why(pod: Pod, actual: FarmPod) -> str:
     if actual.owner and actual.owner != pod.uid:
         return f"pod/{pod.name} was made anew"
-    return f"{', '.join(change.field for change in actual.unlike(pod))} changed"
+    return f"{', '.join(change.field for change in actual.changed_by_server(pod))} changed"
 
 
 def _told(pod: Pod) -> str:
@@ -88,17 +88,17 @@ def collision(pods: Sequence[Pod]) -> Finding:
     return Finding("collision", Severity.WARNING, pods[0].place, reason)
 
 
-def leftovers(seen: Seen, wanted: Collection[ObjectKey]) -> Iterator[Finding]:
+def leftovers(observed: Observed, desired: Collection[ObjectKey]) -> Iterator[Finding]:
     """Yield what to say of FarmPods of ours for which no pod was seen: the garbage collector sees to them.
 
     It may not have come to them yet, or their namespace is not looked at any more, or could not be. One whose pod is
     gone and that nothing owns it will never remove, and the job may not.
     """
-    unread = {failure.object.name for failure in seen.failures}
-    looked_at = set(seen.namespaces) - unread
-    going = {pod.place for pod in seen.pods if pod.terminating}
-    for key, each in sorted(seen.farm_pods.items()):
-        if not each.ours or each.terminating or key in wanted or key.namespace in unread:
+    unread = {failure.object.name for failure in observed.failures}
+    looked_at = set(observed.namespaces) - unread
+    going = {pod.place for pod in observed.pods if pod.terminating}
+    for key, each in sorted(observed.farm_pods.items()):
+        if not each.ours or each.terminating or key in desired or key.namespace in unread:
             continue
         if each.owned or key in going or key.namespace not in looked_at:
             yield Finding(

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from jobs.copies.desired import Desired, Place, invalid_sources, why_never_copied
 from jobs.copies.mistakes import Mistake, kept
+from jobs.copies.observed import KINDS, NAME, Observed, Settings
 from jobs.copies.rules import RuleStatus
-from jobs.copies.seen import KINDS, NAME, Seen, Settings
 from jobs.kit import stamps
 from jobs.kit.diff import HIDDEN, changes, metadata_changes
 from jobs.kit.errors import ApiError
@@ -20,17 +20,17 @@ from jobs.kit.objects import SECRETS, Content, Digested, Header, Object, same_co
 _MOST_FIELDS_NAMED = 4
 
 
-class View(NamedTuple):
-    """What a place is judged by.
+class Context(NamedTuple):
+    """What `evaluate` compares a place with, apart from the place itself.
 
-    `taken` are places that held an object of somebody else's when a run last looked, `orphans` what becomes of them by
-    rule. `mistaken` are rules that may be, by NAMESPACE/NAME.
+    `known_conflicts` are places where the status reports an object that kube-chores does not manage. `orphans` is by
+    rule what becomes of its orphaned copies. `mistaken` are by NAMESPACE/NAME the rules that may be mistaken.
     """
 
-    seen: Seen
+    observed: Observed
     settings: Settings
-    taken: frozenset[ObjectKey]
-    crowded: frozenset[str]
+    known_conflicts: frozenset[ObjectKey]
+    truncated_rules: frozenset[str]
     orphans: Mapping[str, str]
     opted_out: frozenset[str]
     closed: frozenset[str]
@@ -48,75 +48,81 @@ class View(NamedTuple):
         source = actual.header.annotations.get(stamps.SOURCE, "")
         return next((each.rule.name for each in self.mistaken.values() if each.may_select(key, source)), "")
 
-    def looks_first(self, place: Place) -> bool:
+    def recheck_first(self, place: Place) -> bool:
         """Whether to look before a create: a dry run always does, others where they were refused before."""
-        return self.settings.dry_run or place.key in self.taken or not self.crowded.isdisjoint(place.rules)
+        return (
+            self.settings.dry_run
+            or place.key in self.known_conflicts
+            or not self.truncated_rules.isdisjoint(place.rules)
+        )
 
 
-def view(seen: Seen, settings: Settings, skipped: Sequence[Finding], mistaken: Mapping[str, Mistake]) -> View:
-    """Return what a place is judged by; `skipped` are findings of sources that are not copied.
+def context(
+    observed: Observed, settings: Settings, skipped: Sequence[Finding], mistaken: Mapping[str, Mistake]
+) -> Context:
+    """Return the context of all places; `skipped` are findings of sources that are not copied.
 
-    `crowded` are rules with more conflicts than their status holds, `closed` system namespaces that did not opt in.
-    A run that was told how many copies it may delete deletes those of mistaken rules too.
+    `truncated_rules` are rules with more conflicts than their status lists, `closed` are kube-* namespaces that did not
+    opt in. A run with `max_deletes` also deletes copies of rules that may be mistaken.
     """
-    taken, crowded, orphans = set(), set(), {}
-    for rule in seen.rules:
-        status = rule.head.told(RuleStatus)
+    known_conflicts, truncated_rules, orphans = set(), set(), {}
+    for rule in observed.rules:
+        status = rule.head.status_as(RuleStatus)
         kind = KINDS[rule.spec.rule_type].kind
-        taken |= {ObjectKey(kind, conflict.name, conflict.namespace) for conflict in status.conflicts}
+        known_conflicts |= {ObjectKey(kind, conflict.name, conflict.namespace) for conflict in status.conflicts}
         if status.conflict_count > len(status.conflicts):
-            crowded.add(rule.name)
+            truncated_rules.add(rule.name)
         orphans[f"{rule.namespace}/{rule.name}"] = rule.spec.orphans
-    opted_out = frozenset(namespace.name for namespace in seen.namespaces if namespace.opted_out)
-    closed = frozenset(namespace.name for namespace in seen.namespaces if namespace.is_closed)
+    opted_out = frozenset(namespace.name for namespace in observed.namespaces if namespace.opted_out)
+    closed = frozenset(namespace.name for namespace in observed.namespaces if namespace.is_closed)
     held = {f"{settings.namespace}/{name}": each for name, each in sorted(mistaken.items())}
-    return View(
-        seen,
+    return Context(
+        observed,
         settings,
-        frozenset(taken),
-        frozenset(crowded),
+        frozenset(known_conflicts),
+        frozenset(truncated_rules),
         orphans,
         opted_out,
         closed,
-        invalid_sources(seen),
+        invalid_sources(observed),
         frozenset(each.object for each in skipped if each.code == "skipped"),
         held if settings.max_deletes is None else {},
     )
 
 
-def judge(place: Place, view: View) -> Finding | Need | None:
+def evaluate(place: Place, context: Context) -> Finding | Need | None:
     """Return what is to be said of a place: a finding, what must be read first, or None where all is well."""
     if len(place.desired) > 1:
         return _collision(place)
-    if place.desired and place.key.namespace in view.closed:
+    if place.desired and place.key.namespace in context.closed:
         return _not_opted_in(place)
-    actual = _latest(place, view.seen)
+    actual = _latest(place, context.observed)
     if isinstance(actual, ApiError):
         return _unreadable(place, actual)
     if actual is None:
         if not place.desired:
             return None
-        looks = view.looks_first(place) and place.key not in view.seen.looks
-        return Need(place.key, full=False) if looks else _missing(place, view.settings)
-    if not stamps.is_ours(actual.header.labels, NAME, view.settings.namespace):
-        return _of_somebody_else(place, actual, view.seen)
+        looks = context.recheck_first(place) and place.key not in context.observed.looks
+        return Need(place.key, full=False) if looks else _missing(place, context.settings)
+    if not stamps.is_ours(actual.header.labels, NAME, context.settings.namespace):
+        return _of_somebody_else(place, actual, context.observed)
     if actual.header.terminating:
         return _terminating(place, actual)
-    return _ours(place, actual, view)
+    return _ours(place, actual, context)
 
 
-def _ours(place: Place, actual: Object, view: View) -> Finding | Need | None:
+def _ours(place: Place, actual: Object, context: Context) -> Finding | Need | None:
     """Return what is to be said of a copy that is there, and whether it may become one of another source."""
     before = actual.header.annotations.get(stamps.SOURCE, "")
-    invalid = _source_of(place.key, actual) in view.invalid_sources
+    invalid = _source_of(place.key, actual) in context.invalid_sources
     if not place.desired:
-        return _undecided(place, before) if invalid else _orphan(place.key, actual, view)
+        return _undecided(place, before) if invalid else _orphan(place.key, actual, context)
     if before not in ("", place.desired[0].source):
-        if view.seen.failures or invalid:
+        if context.observed.failures or invalid:
             return _uncertain(place, before, "not all rules and sources could be read")
-        if actual.header.annotations.get(stamps.RULE) in view.mistaken:
+        if actual.header.annotations.get(stamps.RULE) in context.mistaken:
             return _uncertain(place, before, "its rule may be mistaken")
-    return _compare(place.key, place.desired[0], actual, view.settings)
+    return _compare(place.key, place.desired[0], actual, context.settings)
 
 
 def _source_of(key: ObjectKey, actual: Object) -> ObjectKey:
@@ -125,9 +131,9 @@ def _source_of(key: ObjectKey, actual: Object) -> ObjectKey:
     return ObjectKey(key.kind, name, namespace)
 
 
-def _latest(place: Place, seen: Seen) -> Object | ApiError | None:
+def _latest(place: Place, observed: Observed) -> Object | ApiError | None:
     """Return the object as it was read last: by itself where it was needed, else in the list."""
-    look = seen.looks.get(place.key, place.copy)
+    look = observed.looks.get(place.key, place.copy)
     return None if isinstance(look, ApiError) and look.status == 404 else look
 
 
@@ -162,7 +168,7 @@ def _manifest(key: ObjectKey, desired: Desired) -> Manifest:
     return Manifest(desired.resource, key, desired.labels, desired.annotations, desired.content, source=desired.origin)
 
 
-def _of_somebody_else(place: Place, actual: Object, seen: Seen) -> Finding | Need | None:
+def _of_somebody_else(place: Place, actual: Object, observed: Observed) -> Finding | Need | None:
     """Return what to do about an object in the way: leave it, or adopt it where a rule says so and nothing forbids."""
     if not place.desired:
         return None
@@ -171,7 +177,7 @@ def _of_somebody_else(place: Place, actual: Object, seen: Seen) -> Finding | Nee
         return _conflict(place, "exists and is not ours: left untouched")
     if stamps.is_stamped(actual.header.labels):
         return _conflict(place, "belongs to another job or installation of kube-chores: left untouched")
-    if _is_source(place.key, actual.header, seen):
+    if _is_source(place.key, actual.header, observed):
         return _conflict(place, "exists and cannot be adopted: a rule copies from it; left untouched")
     if actual.content is None:
         return Need(place.key)
@@ -183,13 +189,13 @@ def _of_somebody_else(place: Place, actual: Object, seen: Seen) -> Finding | Nee
     return Finding("foreign", Severity.WARNING, place.key, reason, fix, subjects=desired.rules)
 
 
-def _is_source(key: ObjectKey, actual: Header, seen: Seen) -> bool:
+def _is_source(key: ObjectKey, actual: Header, observed: Observed) -> bool:
     """Whether a rule copies from this object; asked of its labels, since the list of sources may have failed."""
     return any(
         KINDS[query.rule_type].kind == key.kind
         and query.namespace == key.namespace
         and rule.spec.selector.matches(actual.labels)
-        for rule in seen.rules
+        for rule in observed.rules
         for query in rule.queries()
     )
 
@@ -252,20 +258,20 @@ def _conflict(place: Place, reason: str) -> Finding:
     return Finding("conflict", Severity.WARNING, place.key, reason, subjects=place.rules)
 
 
-def _orphan(key: ObjectKey, actual: Object, view: View) -> Finding:
+def _orphan(key: ObjectKey, actual: Object, context: Context) -> Finding:
     """Return what to do with a copy that no rule wants: what its rule says, or the stamp where the rule is gone."""
     rule = actual.header.annotations.get(stamps.RULE, "an unknown rule")
     source = actual.header.annotations.get(stamps.SOURCE, "an unknown source")
     subjects = (rule.rpartition("/")[2],)
-    opted_out = key.namespace in view.opted_out
+    opted_out = key.namespace in context.opted_out
     unwanted = "its namespace opted out" if opted_out else "no rule wants it any more"
     why = f"{unwanted}; was made for {rule} from {source}"
-    if view.orphans.get(rule, actual.header.annotations.get(stamps.ORPHANS)) != "Delete":
+    if context.orphans.get(rule, actual.header.annotations.get(stamps.ORPHANS)) != "Delete":
         return Finding("retained", Severity.INFO, key, why, subjects=subjects)
     fix = Fix(Action.DELETE, Deletion(actual.uid, actual.resource_version))
     # By another code opt-outs have an allowance of their own: those of many tenants hold nobody else's deletions.
     found = Finding("opted-out" if opted_out else "orphan", Severity.WARNING, key, why, fix, subjects=subjects)
-    keeper = view.keeper(key, actual)
+    keeper = context.keeper(key, actual)
     return kept(found, keeper) if keeper else found
 
 

@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 from jobs.kit.model import Brake, Finding, Need, ObjectKey, Severity
 from jobs.kit.objects import EVENTS
-from jobs.mirrors.answers import NO_REGISTRY, Asked, cache, credentials, mirror_itself, secret_key, upstream
-from jobs.mirrors.children import child_findings, is_ours, made_for
 from jobs.mirrors.codes import CODES
 from jobs.mirrors.findings import finding, unreadable
 from jobs.mirrors.mirror import CREDENTIALS_VERSION, NODE_IMAGE, Mirror, is_pinned, name_problem, registry_of
+from jobs.mirrors.observed import Credentials, Observed, Settings
+from jobs.mirrors.probes import NO_REGISTRY, Asked, cache, credentials, mirror_itself, secret_key, upstream
 from jobs.mirrors.registry_mirrors import MirrorStatus, RegistryMirror
 from jobs.mirrors.removals import removals
 from jobs.mirrors.repairs import Repairs, refused, repairs
-from jobs.mirrors.seen import Credentials, Seen, Settings
+from jobs.mirrors.resources import is_ours, made_for, resource_findings
 from jobs.mirrors.status import READY
 
 
@@ -31,32 +31,34 @@ class Audit(NamedTuple):
     needs: Sequence[Need]
     urls: Sequence[str]
     right: Sequence[tuple[Mirror, ObjectKey]]
-    waits: bool = False
+    may_progress: bool = False
     brakes: Sequence[Brake] = ()
     pending: frozenset[str] = frozenset()
 
 
-def audit(seen: Seen, settings: Settings) -> Audit:
+def audit(observed: Observed, settings: Settings) -> Audit:
     """Compare what is there with what RegistryMirrors ask for."""
-    active = [asked for asked in seen.mirrors if not asked.head.terminating]
-    older = _older([asked for asked in seen.mirrors if not name_problem(asked.name)])
-    mirrors = [_mirror(each, seen, settings) for each in active if not (name_problem(each.name) or each.name in older)]
+    active = [asked for asked in observed.mirrors if not asked.head.terminating]
+    older = _older([asked for asked in observed.mirrors if not name_problem(asked.name)])
+    mirrors = [
+        _mirror(each, observed, settings) for each in active if not (name_problem(each.name) or each.name in older)
+    ]
     findings = [
-        *_unreadable(seen, active),
-        *_invalid(seen, mirrors),
+        *_unreadable(observed, active),
+        *_invalid(observed, mirrors),
         *_unusable(active),
         *_duplicates(active, older),
-        *_orphans(seen, settings),
+        *_orphans(observed, settings),
     ]
     questions: list[Asked] = []
     pending: set[str] = set()
     urls: list[tuple[int, str]] = []
     for mirror in mirrors:
-        findings += [*child_findings(mirror, seen, settings), *_unpinned(mirror), *_locked_out(mirror)]
-        itself, its_cache = mirror_itself(mirror, seen, settings), cache(mirror, seen, settings)
+        findings += [*resource_findings(mirror, observed, settings), *_unpinned(mirror), *_locked_out(mirror)]
+        itself, its_cache = mirror_itself(mirror, observed, settings), cache(mirror, observed, settings)
         if itself.findings:  # one reason is enough
             its_cache = its_cache._replace(findings=[each for each in its_cache.findings if each.code != "unreadable"])
-        asked = [credentials(mirror, seen), upstream(mirror, seen, settings), itself, its_cache]
+        asked = [credentials(mirror, observed), upstream(mirror, observed, settings), itself, its_cache]
         questions += asked
         if any(question.url for question in asked):
             pending.add(mirror.asked.name)
@@ -67,24 +69,24 @@ def audit(seen: Seen, settings: Settings) -> Audit:
         findings,
         [question.need for question in questions if question.need],
         list(dict.fromkeys(url for _, url in sorted(urls))),
-        [(mirror, each.key) for mirror in mirrors for each in mirror.children if _is_right(each.key, seen, wrong)],
+        [(mirror, each.key) for mirror in mirrors for each in mirror.children if _is_right(each.key, observed, wrong)],
         pending=frozenset(pending),
     )
-    return _repaired(found, mirrors, seen, settings) if settings.repair else found
+    return _repaired(found, mirrors, observed, settings) if settings.repair else found
 
 
 def _turn(asked: RegistryMirror) -> int:
     """Return when a mirror is asked: each silent one takes seconds from those behind it, so who was silent is last."""
-    ready = next((each for each in asked.head.told(MirrorStatus).conditions if each.type == READY), None)
+    ready = next((each for each in asked.head.status_as(MirrorStatus).conditions if each.type == READY), None)
     if ready is None or ready.status == "Unknown" or ready.observed_generation != asked.head.generation:
         return 1
     return 2 if NO_REGISTRY in ready.message else 0
 
 
-def _repaired(found: Audit, mirrors: Sequence[Mirror], seen: Seen, settings: Settings) -> Audit:
+def _repaired(found: Audit, mirrors: Sequence[Mirror], observed: Observed, settings: Settings) -> Audit:
     """Return the same with what is done about each finding, mirror by mirror; no mirror is in another one's way."""
     orphans = [each for each in found.findings if each.code == "orphan"]
-    done = [removals(orphans, seen, settings)]
+    done = [removals(orphans, observed, settings)]
     by_name: dict[tuple[str, ...], Mirror] = {(mirror.asked.name,): mirror for mirror in mirrors}
     of_mirrors: dict[tuple[str, ...], list[Finding]] = {}
     for each in found.findings:
@@ -93,59 +95,59 @@ def _repaired(found: Audit, mirrors: Sequence[Mirror], seen: Seen, settings: Set
     for subjects, findings in of_mirrors.items():
         mirror = by_name.get(subjects)
         done.append(
-            repairs(mirror, findings, seen, settings) if mirror else Repairs([refused(each) for each in findings])
+            repairs(mirror, findings, observed, settings) if mirror else Repairs([refused(each) for each in findings])
         )
     return found._replace(
         findings=[each for repaired in done for each in repaired.findings],
         needs=[*found.needs, *(need for repaired in done for need in repaired.needs)],
-        waits=any(repaired.waits for repaired in done),
+        may_progress=any(repaired.may_progress for repaired in done),
         brakes=[brake for repaired in done for brake in repaired.brakes],
     )
 
 
-def _mirror(asked: RegistryMirror, seen: Seen, settings: Settings) -> Mirror:
+def _mirror(asked: RegistryMirror, observed: Observed, settings: Settings) -> Mirror:
     """Return the mirror with all that is known of it: what is not known stays as it is in the cluster."""
     mirror = Mirror(asked, settings.namespace, settings.node_image or NODE_IMAGE)
-    if not settings.node_image and (in_use := _image_in_use(mirror, seen)):
+    if not settings.node_image and (in_use := _image_in_use(mirror, observed)):
         mirror = replace(mirror, node_image=in_use)
-    service = seen.children.get(mirror.service.key)
+    service = observed.children.get(mirror.service.key)
     address = service["spec"].get("clusterIP", "") if service and is_ours(service) else ""
-    look = seen.looks.get(secret_key(mirror)) if asked.spec.credentials_secret else None
-    version = look.version if isinstance(look, Credentials) else _version_in_use(mirror, seen)
+    look = observed.looks.get(secret_key(mirror)) if asked.spec.credentials_secret else None
+    version = look.version if isinstance(look, Credentials) else _version_in_use(mirror, observed)
     return replace(mirror, cluster_ip="" if address == "None" else address, credentials_version=version)
 
 
-def _image_in_use(mirror: Mirror, seen: Seen) -> str:
+def _image_in_use(mirror: Mirror, observed: Observed) -> str:
     key = mirror.daemon_set.key
-    for actual in (seen.children.get(key), seen.children.get(key._replace(namespace=mirror.namespace))):
+    for actual in (observed.children.get(key), observed.children.get(key._replace(namespace=mirror.namespace))):
         if actual and is_ours(actual):
             return str(actual["spec"]["template"]["spec"]["containers"][0].get("image", ""))
     return ""
 
 
-def _version_in_use(mirror: Mirror, seen: Seen) -> str:
-    actual = seen.children.get(mirror.stateful_set.key)
+def _version_in_use(mirror: Mirror, observed: Observed) -> str:
+    actual = observed.children.get(mirror.stateful_set.key)
     if not actual or not is_ours(actual) or not mirror.spec.credentials_secret:
         return ""
     annotations: Mapping[str, str] = actual["spec"]["template"]["metadata"].get("annotations") or {}
     return annotations.get(CREDENTIALS_VERSION, "")
 
 
-def _is_right(key: ObjectKey, seen: Seen, wrong: set[ObjectKey]) -> bool:
-    return key in seen.children and key not in wrong
+def _is_right(key: ObjectKey, observed: Observed, wrong: set[ObjectKey]) -> bool:
+    return key in observed.children and key not in wrong
 
 
-def _unreadable(seen: Seen, mirrors: Sequence[RegistryMirror]) -> Iterator[Finding]:
+def _unreadable(observed: Observed, mirrors: Sequence[RegistryMirror]) -> Iterator[Finding]:
     """Yield which kinds could not be listed: that is one finding of all mirrors."""
     subjects = tuple(sorted(mirror.name for mirror in mirrors))
-    for kind, error in sorted(seen.denied.items()):
+    for kind, error in sorted(observed.denied.items()):
         # Events only explain what is found: no mirror is unknown for want of them.
         yield unreadable(ObjectKey(kind, "(all)"), error, () if kind == EVENTS.kind else subjects)
 
 
-def _invalid(seen: Seen, mirrors: Sequence[Mirror]) -> Iterator[Finding]:
+def _invalid(observed: Observed, mirrors: Sequence[Mirror]) -> Iterator[Finding]:
     """Yield which objects cannot be decoded, each of the mirror in whose place it is."""
-    for key, error in sorted(seen.invalid.items()):
+    for key, error in sorted(observed.invalid.items()):
         subjects = tuple(each.asked.name for each in mirrors if key in [child.key for child in each.children])
         yield unreadable(key, error, subjects)
 
@@ -204,17 +206,17 @@ def _locked_out(mirror: Mirror) -> Iterator[Finding]:
             yield finding("image-through-itself", key, reason, mirror.asked)
 
 
-def _orphans(seen: Seen, settings: Settings) -> Iterator[Finding]:
+def _orphans(observed: Observed, settings: Settings) -> Iterator[Finding]:
     """Yield what was made for mirrors and nobody asks for. Files say nothing of mirrors that are not in them."""
     if settings.mirrors is not None:
         return
-    asked = {asked.name: asked for asked in seen.mirrors}
-    known = asked.keys() | {each.head.key.name for each in seen.broken}
-    wanted = {key for each in seen.mirrors for key in _keys(each, settings)}
-    for key, actual in sorted(seen.children.items()):
+    asked = {asked.name: asked for asked in observed.mirrors}
+    known = asked.keys() | {each.head.key.name for each in observed.invalid_mirrors}
+    desired = {key for each in observed.mirrors for key in _keys(each, settings)}
+    for key, actual in sorted(observed.children.items()):
         name = made_for(actual)
         # What a mirror asks for is that mirror's, whatever somebody made of its annotation.
-        if not is_ours(actual) or key in wanted or (name in known and not _is_left(key, asked.get(name), settings)):
+        if not is_ours(actual) or key in desired or (name in known and not _is_left(key, asked.get(name), settings)):
             continue
         why = "does not ask for it" if name in known else "is not there"
         reason = f"was made for registrymirror/{name}, which {why}"

@@ -10,16 +10,16 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from jobs.kit.custom_resources import Broken
+from jobs.kit.custom_resources import Invalid
 from jobs.kit.decoding import decode
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Need, ObjectKey
 from jobs.kit.objects import SECRETS, Resource
-from jobs.kit.runner import Document
+from jobs.kit.runner import ReadResult
 from jobs.kit.web import Page
+from jobs.mirrors.actual import Object
 from jobs.mirrors.endpoints import Endpoints
 from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
-from jobs.mirrors.observed_resources import Object
 from jobs.mirrors.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, RegistryMirror
 
 NAMESPACE = "kube-chores-mirrors"
@@ -103,7 +103,7 @@ class _Secret(Struct):
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observed:
     """What was read.
 
     `children` are all objects of the kinds that mirrors consist of, in the namespace of the settings; `invalid` says
@@ -114,7 +114,7 @@ class Seen:
     """
 
     mirrors: tuple[RegistryMirror, ...]
-    broken: tuple[Broken, ...] = ()
+    invalid_mirrors: tuple[Invalid, ...] = ()
     children: Mapping[ObjectKey, Object] = field(default_factory=dict)
     invalid: Mapping[ObjectKey, ApiError] = field(default_factory=dict)
     endpoints: Mapping[str, Endpoints] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class Seen:
         """Return the ready endpoints of a Service."""
         return self.endpoints.get(service.name, Endpoints())
 
-    def looked_up(self, documents: Mapping[Need, Document], pages: Mapping[str, Page]) -> Seen:
+    def with_documents(self, documents: Mapping[Need, ReadResult], pages: Mapping[str, Page]) -> Observed:
         """Return the same, knowing these `documents` and `pages` too."""
         looks = {need.key: document.reduced(partial(_reduced, need.key)) for need, document in documents.items()}
         return replace(self, looks={**self.looks, **looks}, pages={**self.pages, **pages})

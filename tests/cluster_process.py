@@ -91,7 +91,7 @@ def cluster() -> Iterator[Node]:
 
 
 def _start_keeper(folder: Path, output: int, prefix: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-    command = [*prefix, sys.executable, "-m", "tests.keeper", "keep", str(folder), *one_node.images()]
+    command = [*prefix, sys.executable, "-m", "tests.cluster_process", "keep", str(folder), *one_node.images()]
     return subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
     )

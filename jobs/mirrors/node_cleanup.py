@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from jobs.mirrors.actual import Object
 from jobs.mirrors.containerd import CERTS
 from jobs.mirrors.manifests import DAEMON_SETS
-from jobs.mirrors.observed_resources import Object
 
 _REMOVE = "--remove"
 _HOST = "--host="
 
 
-class Forgetting(Struct, frozen=True, gc=False):
+class NodeCleanup(Struct, frozen=True, gc=False):
     """A DaemonSet that removes what it wrote: exactly that version of it, with other arguments.
 
     Its pods mount the folder of all hosts, since the folder of one cannot be removed while it is mounted.
@@ -50,16 +50,16 @@ class Forgetting(Struct, frozen=True, gc=False):
         kind = {"apiVersion": DAEMON_SETS.api_version, "kind": DAEMON_SETS.kind}
         return msgspec.json.encode({**self.actual, **kind, "spec": spec})
 
-    def unlike(self, _answer: bytes) -> tuple[str, ...]:
+    def changed_by_server(self, _answer: bytes) -> tuple[str, ...]:
         """Return nothing: whether nodes forgot is seen by the pods being ready."""
         return ()
 
-    def conceal(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return the text as it is: no secret was sent."""
         return text
 
 
-def is_forgetting(daemon_set: Object) -> bool:
+def is_node_cleanup(daemon_set: Object) -> bool:
     """Whether a DaemonSet removes what it wrote."""
     return _REMOVE in _args(daemon_set)
 

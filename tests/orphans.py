@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests import cgroups
+from tests.cluster_process import PLAYGROUND, PREFIX, cgroup_of
 from tests.control_plane import ROOT
-from tests.keeper import PLAYGROUND, PREFIX, cgroup_of
 from tests.namespaces import CGROUPS
 
 # Where the programs of a node keep things by default.
@@ -59,7 +59,9 @@ def _processes() -> dict[str, _Process]:
 
 def _keepers(processes: dict[str, _Process]) -> dict[str, Path]:
     """The folder that each keeper keeps."""
-    words = {pid: process.command.partition(" tests.keeper keep ")[2].split() for pid, process in processes.items()}
+    words = {
+        pid: process.command.partition(" tests.cluster_process keep ")[2].split() for pid, process in processes.items()
+    }
     return {pid: Path(folder[0]) for pid, folder in words.items() if folder}
 
 

@@ -14,11 +14,11 @@ from jobs.kit.errors import ApiError, InvalidObjectError
 from jobs.kit.model import ExitCode, Finding, Need, ObjectKey
 from jobs.kit.objects import SECRETS
 from jobs.kit.web import NOT_FETCHED, NOT_IN_TIME, Page
-from jobs.mirrors.children import is_ours
 from jobs.mirrors.findings import could_not_look, finding, unreadable
 from jobs.mirrors.mirror import CACHE_PORT, CACHE_PORT_NAME, PORT, PORT_NAME, Mirror
+from jobs.mirrors.observed import SERVICE_PROXY, SLICES, CacheState, Credentials, Observed, Reach, Settings
 from jobs.mirrors.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, served_by
-from jobs.mirrors.seen import SERVICE_PROXY, SLICES, CacheState, Credentials, Reach, Seen, Settings
+from jobs.mirrors.resources import is_ours
 
 # Who writes RegistryMirrors can have all of them name hosts that are silent: that fails no run.
 _UNASKED = {NOT_FETCHED: ExitCode.FAILED, NOT_IN_TIME: ExitCode.DONE}
@@ -40,15 +40,15 @@ def secret_key(mirror: Mirror) -> ObjectKey:
     return ObjectKey(SECRETS.kind, mirror.spec.credentials_secret, mirror.namespace)
 
 
-def credentials(mirror: Mirror, seen: Seen) -> Asked:
+def credentials(mirror: Mirror, observed: Observed) -> Asked:
     """Return what is wrong with the credentials of a mirror: nothing where it has none."""
     if not mirror.spec.credentials_secret:
         return Asked()
     key = secret_key(mirror)
-    if key not in seen.looks:
+    if key not in observed.looks:
         return Asked(need=Need(key))
     found = _exposed(mirror)
-    look = seen.looks[key]
+    look = observed.looks[key]
     if isinstance(look, ApiError) and look.status != HTTPStatus.NOT_FOUND:
         return Asked([*found, unreadable(key, look, (mirror.asked.name,))])
     if not isinstance(look, Credentials):
@@ -74,48 +74,50 @@ def _exposed(mirror: Mirror) -> list[Finding]:
     return [finding("credentials-exposed", mirror.asked.head.key, reason, mirror.asked)]
 
 
-def upstream(mirror: Mirror, seen: Seen, settings: Settings) -> Asked:
+def upstream(mirror: Mirror, observed: Observed, settings: Settings) -> Asked:
     """Return whether the upstream answers: it may ask who we are, since then it is there."""
     if settings.reach is not Reach.NETWORK:
         return Asked()
     url = _upstream_url(mirror)
     about = mirror.asked.head.key
-    return _fetched("upstream-down", url, about, mirror, seen, (HTTPStatus.OK, HTTPStatus.UNAUTHORIZED))
+    return _fetched("upstream-down", url, about, mirror, observed, (HTTPStatus.OK, HTTPStatus.UNAUTHORIZED))
 
 
 def _upstream_url(mirror: Mirror) -> str:
     return f"https://{mirror.spec.upstream}/v2/"
 
 
-def is_upstream_unknown(mirror: Mirror, seen: Seen) -> bool:
+def is_upstream_unknown(mirror: Mirror, observed: Observed) -> bool:
     """Whether the upstream was to be asked and was not."""
-    page = seen.pages.get(_upstream_url(mirror))
+    page = observed.pages.get(_upstream_url(mirror))
     return page is not None and page.error in _UNASKED
 
 
-def mirror_itself(mirror: Mirror, seen: Seen, settings: Settings) -> Asked:
+def mirror_itself(mirror: Mirror, observed: Observed, settings: Settings) -> Asked:
     """Return whether the mirror answers; one of which is known that it cannot is not asked."""
     service = mirror.service.key
-    actual = seen.children.get(service)
+    actual = observed.children.get(service)
     stands = actual is not None and is_ours(actual)
-    if not stands or not _is_only_the_registry(service, seen):
+    if not stands or not _is_only_the_registry(service, observed):
         return Asked()
     if settings.reach is Reach.NETWORK:
         url = f"http://{service.name}.{service.namespace}.svc:{PORT}/v2/"
-        return _fetched("mirror-down", url, service, mirror, seen, (HTTPStatus.OK,))
-    return _through_the_api_server(mirror, seen) if settings.reach is Reach.SERVICE_PROXY else Asked()
+        return _fetched("mirror-down", url, service, mirror, observed, (HTTPStatus.OK,))
+    return _through_the_api_server(mirror, observed) if settings.reach is Reach.SERVICE_PROXY else Asked()
 
 
-def _is_only_the_registry(service: ObjectKey, seen: Seen) -> bool:
+def _is_only_the_registry(service: ObjectKey, observed: Observed) -> bool:
     """Whether what answers at a Service is the registry: not while requests go to pods of others too."""
-    found = seen.endpoints_of(service)
-    return SLICES.kind in seen.denied or bool(found.own and not found.foreign)
+    found = observed.endpoints_of(service)
+    return SLICES.kind in observed.denied or bool(found.own and not found.foreign)
 
 
-def _fetched(code: str, url: str, about: ObjectKey, mirror: Mirror, seen: Seen, good: tuple[HTTPStatus, ...]) -> Asked:
-    if url not in seen.pages:
+def _fetched(
+    code: str, url: str, about: ObjectKey, mirror: Mirror, observed: Observed, good: tuple[HTTPStatus, ...]
+) -> Asked:
+    if url not in observed.pages:
         return Asked(url=url)
-    page = seen.pages[url]
+    page = observed.pages[url]
     if page.status in good:
         return Asked()
     if page.error in _UNASKED:
@@ -125,12 +127,12 @@ def _fetched(code: str, url: str, about: ObjectKey, mirror: Mirror, seen: Seen, 
     return Asked([finding(code, about, reason, mirror.asked)])
 
 
-def _through_the_api_server(mirror: Mirror, seen: Seen) -> Asked:
+def _through_the_api_server(mirror: Mirror, observed: Observed) -> Asked:
     service = mirror.service.key
     key = ObjectKey(SERVICE_PROXY.kind, f"http:{service.name}:{PORT_NAME}/proxy/v2/", service.namespace)
-    if key not in seen.looks:
+    if key not in observed.looks:
         return Asked(need=Need(key))
-    look = seen.looks[key]
+    look = observed.looks[key]
     if not isinstance(look, ApiError):
         return Asked()
     if look.is_permission or look.status in (0, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.FORBIDDEN):
@@ -138,26 +140,30 @@ def _through_the_api_server(mirror: Mirror, seen: Seen) -> Asked:
     return Asked([finding("mirror-down", service, f"/v2/ through the API server: {look.message}", mirror.asked)])
 
 
-def cache(mirror: Mirror, seen: Seen, settings: Settings) -> Asked:
+def cache(mirror: Mirror, observed: Observed, settings: Settings) -> Asked:
     """Return what the container `cache` of a mirror reports, also while the mirror is not ready."""
     service = mirror.headless_service.key
-    if not _has_cache(mirror, seen) or not _is_only_the_registry(service, seen):
+    if not _has_cache(mirror, observed) or not _is_only_the_registry(service, observed):
         return Asked()
     if settings.reach is Reach.NETWORK:
         url = f"http://{service.name}.{service.namespace}.svc:{CACHE_PORT}/"
-        return Asked(_of_cache(mirror, _decoded(seen.pages[url]), seen)) if url in seen.pages else Asked(url=url)
+        return (
+            Asked(_of_cache(mirror, _decoded(observed.pages[url]), observed))
+            if url in observed.pages
+            else Asked(url=url)
+        )
     if settings.reach is Reach.SERVICE_PROXY:
         key = ObjectKey(SERVICE_PROXY.kind, f"http:{service.name}:{CACHE_PORT_NAME}/proxy/", service.namespace)
-        if key not in seen.looks:
+        if key not in observed.looks:
             return Asked(need=Need(key))
-        look = seen.looks[key]
-        return Asked(_of_cache(mirror, look if isinstance(look, CacheState) else None, seen))
+        look = observed.looks[key]
+        return Asked(_of_cache(mirror, look if isinstance(look, CacheState) else None, observed))
     return Asked()
 
 
-def _has_cache(mirror: Mirror, seen: Seen) -> bool:
+def _has_cache(mirror: Mirror, observed: Observed) -> bool:
     """Whether the registry's pod has the container: it does not before the first repair after an upgrade."""
-    actual, service = seen.children.get(mirror.stateful_set.key), seen.children.get(mirror.headless_service.key)
+    actual, service = observed.children.get(mirror.stateful_set.key), observed.children.get(mirror.headless_service.key)
     if not (actual and is_ours(actual) and service and is_ours(service)):
         return False
     return any(each.get("name") == CACHE_PORT_NAME for each in actual["spec"]["template"]["spec"]["containers"])
@@ -170,10 +176,10 @@ def _decoded(page: Page) -> CacheState | None:
         return None
 
 
-def _of_cache(mirror: Mirror, state: CacheState | None, seen: Seen) -> list[Finding]:
+def _of_cache(mirror: Mirror, state: CacheState | None, observed: Observed) -> list[Finding]:
     subjects = (mirror.asked.name,)
     if state is None or state.shortage == "answer":
-        if not seen.endpoints_of(mirror.service.key).own:
+        if not observed.endpoints_of(mirror.service.key).own:
             return []
         what = "its container cache does not answer" if state is None else "its volume does not answer"
         reason = f"{what}; the reason is in the log of the run or of the container"

@@ -19,7 +19,7 @@ SCHEDULED = [
 ]
 
 
-class Hands:
+class Kubectl:
     """kubectl as people use it."""
 
     def __init__(self, kubeconfig: Path) -> None:
@@ -35,7 +35,7 @@ class Hands:
         done = subprocess.run(
             line, shell=True, cwd=ROOT, env=self.env, capture_output=True, text=True, timeout=120, check=False
         )
-        canary.seen(line, done.stdout + done.stderr)
+        canary.observed(line, done.stdout + done.stderr)
         assert done.returncode == 0, f"{line}: {done.stderr}"
         return done.stdout
 
@@ -44,14 +44,14 @@ class Hands:
         return self.shell(command(beginning))
 
 
-def install(kubectl: Hands) -> None:
+def install(kubectl: Kubectl) -> None:
     """Install our manifests as the README says; no run is to come by itself, but where a test waits for it."""
     kubectl.from_docs("kubectl apply -k cronjobs")
     kubectl.from_docs("kubectl apply -k cronjobs/mirror-repair")
     suspend(kubectl, *SCHEDULED)
 
 
-def suspend(kubectl: Hands, *cron_jobs: str) -> None:
+def suspend(kubectl: Kubectl, *cron_jobs: str) -> None:
     """Switch the schedule of CronJobs off."""
     kubectl(f"""patch cronjob {" ".join(cron_jobs)} -n kube-chores -p '{{"spec": {{"suspend": true}}}}'""")
 
@@ -59,7 +59,7 @@ def suspend(kubectl: Hands, *cron_jobs: str) -> None:
 class Jobs:
     """Makes Jobs by hand and waits for them."""
 
-    def __init__(self, api: Api, kubectl: Hands) -> None:
+    def __init__(self, api: Api, kubectl: Kubectl) -> None:
         self.api, self.kubectl = api, kubectl
 
     def create(

@@ -17,8 +17,8 @@ from jobs.kit.objects import SECRETS
 from jobs.rolls import baseline
 from jobs.rolls.baseline import BASELINE, ROLLED, Baseline
 from jobs.rolls.key import Key
+from jobs.rolls.observed import Observed, Settings
 from jobs.rolls.references import Reference
-from jobs.rolls.seen import Seen, Settings
 from jobs.rolls.sources import Source, fingerprint, missing
 from jobs.rolls.workloads import Workload
 
@@ -26,7 +26,7 @@ _MOST_DOUBLINGS = 6
 _TEMPLATE_FIELD = f"spec.template.metadata.annotations[{ROLLED}]"
 
 
-class Marked(Struct, frozen=True, gc=False):
+class BaselinePatch(Struct, frozen=True, gc=False):
     """The merge patch of that very version of a workload: a baseline, and with `mark` a rolling restart.
 
     `rolled_before` is not sent: it is when the workload was rolled last, as text.
@@ -44,7 +44,7 @@ class Marked(Struct, frozen=True, gc=False):
         template = {"template": {"metadata": {"annotations": {ROLLED: self.mark}}}}
         return msgspec.json.encode({"metadata": metadata, **({"spec": template} if self.mark else {})})
 
-    def unlike(self, answer: bytes) -> tuple[str, ...]:
+    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
         """Return the annotations that the server did not keep as they were sent."""
         kept = decode(answer, _Marks)
         found = kept.metadata.annotations.get(BASELINE) == self.baseline
@@ -52,7 +52,7 @@ class Marked(Struct, frozen=True, gc=False):
         lost = {f"metadata.annotations[{BASELINE}]": not found, _TEMPLATE_FIELD: not rolled}
         return tuple(field for field, is_lost in lost.items() if is_lost)
 
-    def conceal(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return the text as it is: no secret was sent."""
         return text
 
@@ -76,34 +76,34 @@ class _Marks(Struct):
     spec: _Spec
 
 
-def judge(key: ObjectKey, seen: Seen, settings: Settings, now: datetime) -> Finding | Sequence[Need] | None:
+def evaluate(key: ObjectKey, observed: Observed, settings: Settings, now: datetime) -> Finding | Sequence[Need] | None:
     """Return what is found of a workload, or what must be read before that can be said; None: all is well.
 
     Whether the rolls of a run are used up is another question (`within_budget`).
     """
-    if key not in seen.workloads:
+    if key not in observed.workloads:
         return [Need(key)]
-    found = seen.workloads[key]
+    found = observed.workloads[key]
     if found is None or (isinstance(found, Workload) and found.terminating):
         return _finding("skipped", key, "is being deleted" if found else "is gone", Severity.INFO)
     if isinstance(found, ApiError):
         return unreadable(key, "it", found)
     places = {each: _place(found, each) for each in found.references if each.can_be}
     uses_secrets = any(each.kind == SECRETS.kind for each in places)
-    if uses_secrets and isinstance(seen.key, ApiError):
-        return unreadable(key, "the key of fingerprints of Secrets", seen.key)
-    if uses_secrets and seen.key is None:
-        assert seen.key_secret, "without it there is an error"
-        return [Need(seen.key_secret)]
-    if unread := [place for each, place in places.items() if not _is_known(each, place, seen)]:
+    if uses_secrets and isinstance(observed.key, ApiError):
+        return unreadable(key, "the key of fingerprints of Secrets", observed.key)
+    if uses_secrets and observed.key is None:
+        assert observed.key_secret, "without it there is an error"
+        return [Need(observed.key_secret)]
+    if unread := [place for each, place in places.items() if not _is_known(each, place, observed)]:
         return [Need(place) for place in unread]
-    sources = {each: seen.sources[places[each]] if each in places else None for each in found.references}
-    key_id = seen.key.id if uses_secrets and isinstance(seen.key, Key) else ""
+    sources = {each: observed.sources[places[each]] if each in places else None for each in found.references}
+    key_id = observed.key.id if uses_secrets and isinstance(observed.key, Key) else ""
     return _judge(found, sources, key_id, settings, now)
 
 
-def _is_known(reference: Reference, place: ObjectKey, seen: Seen) -> bool:
-    found = seen.sources.get(place, place)
+def _is_known(reference: Reference, place: ObjectKey, observed: Observed) -> bool:
+    found = observed.sources.get(place, place)
     return found is not place and not (isinstance(found, Source) and not found.covers(reference))
 
 
@@ -183,7 +183,7 @@ def _in_brackets(text: str) -> str:
 
 
 def _adopted(workload: Workload, before: Baseline | None, after: Baseline) -> Finding:
-    fix = Fix(Action.ANNOTATE, Marked(workload.uid, workload.resource_version, after.encode()))
+    fix = Fix(Action.ANNOTATE, BaselinePatch(workload.uid, workload.resource_version, after.encode()))
     reason = f"{_why_adopted(before, after)}: taken as it is, no pod restarts"
     return structs.replace(_finding("adopted", workload.key, reason), fix=fix)
 
@@ -243,7 +243,7 @@ def _span(age: timedelta) -> str:
 def _rolled(workload: Workload, what: str, before: Baseline, after: Baseline) -> Finding:
     mark = baseline.template_mark(workload.mark, after)
     last = before.rolled_at.isoformat() if before.rolled_at else ""
-    fix = Fix(Action.ROLL, Marked(workload.uid, workload.resource_version, after.encode(), mark, last))
+    fix = Fix(Action.ROLL, BaselinePatch(workload.uid, workload.resource_version, after.encode(), mark, last))
     changes = (Change(_TEMPLATE_FIELD, workload.mark or None, mark),)
     return structs.replace(_finding("changed", workload.key, what), fix=fix, changes=changes)
 
@@ -283,7 +283,7 @@ def _is_roll(fix: Fix) -> bool:
 def _last_roll(found: Finding) -> str:
     """Return when a workload that is to be rolled was rolled last, as text that sorts by it; empty for never."""
     assert found.fix
-    assert isinstance(found.fix.body, Marked)
+    assert isinstance(found.fix.body, BaselinePatch)
     return found.fix.body.rolled_before
 
 

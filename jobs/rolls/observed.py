@@ -11,7 +11,7 @@ from typing import TypeVar
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Finding, Need, ObjectKey
 from jobs.kit.objects import SECRETS
-from jobs.kit.runner import Document
+from jobs.kit.runner import ReadResult
 from jobs.kit.web import Page
 from jobs.rolls.key import Key, read
 from jobs.rolls.sources import Source, source
@@ -40,7 +40,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observed:
     """What was read.
 
     `opted_in` are the workloads that ask for it, in active namespaces; what was read of them is in `workloads`, what
@@ -58,7 +58,7 @@ class Seen:
     sources: Mapping[ObjectKey, Source | ApiError | None] = field(default_factory=dict)
     namespaces: tuple[str, ...] = ()
 
-    def looked_up(self, documents: Mapping[Need, Document], _pages: Mapping[str, Page]) -> Seen:
+    def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
         """Return the same, knowing these `documents` too.
 
         Of a workload that is read again what it uses is read again as well: somebody rolled it meanwhile, for a config
@@ -80,7 +80,7 @@ class Seen:
             kept = {each: found for each, found in kept.items() if each.kind != SECRETS.kind}
         return replace(self, key=key, workloads={**self.workloads, **workloads}, sources={**kept, **sources})
 
-    def _key(self, documents: Mapping[Need, Document]) -> Key | ApiError | None:
+    def _key(self, documents: Mapping[Need, ReadResult]) -> Key | ApiError | None:
         """Return the key as it is known with these documents."""
         for need, document in documents.items():
             if need.key == self.key_secret:
@@ -106,7 +106,7 @@ def _is_same(one: Key | ApiError | None, other: Key | ApiError | None) -> bool:
     return one is other
 
 
-def _read(document: Document, reduced: Callable[[bytes], Reduced]) -> Reduced | ApiError | None:
+def _read(document: ReadResult, reduced: Callable[[bytes], Reduced]) -> Reduced | ApiError | None:
     """Return what is kept, None for what is not there, the error for what cannot be read: these are never the same."""
     found = document.reduced(reduced)
     return None if isinstance(found, ApiError) and found.status == 404 else found

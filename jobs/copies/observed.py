@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from jobs.copies.rules import Rule, SourceQuery
 from jobs.kit.cluster import InvalidObject
-from jobs.kit.custom_resources import Broken
+from jobs.kit.custom_resources import Invalid
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Finding, Need, ObjectKey
 from jobs.kit.objects import CONFIGMAPS, SECRETS, Kept, Object, Resource
-from jobs.kit.runner import Document
+from jobs.kit.runner import ReadResult
 
 if TYPE_CHECKING:
     from jobs.kit.web import Page
@@ -63,7 +63,7 @@ Copies = Mapping[str, Mapping[str, Object | ApiError]]
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observed:
     """What was read. A type missing in `copies`, or a query missing in `sources`, could not be read: see `failures`.
 
     `kept` is what reduces objects that are looked up.
@@ -73,12 +73,12 @@ class Seen:
     namespaces: tuple[Namespace, ...]
     sources: Mapping[SourceQuery, tuple[Object | InvalidObject, ...]]
     copies: Mapping[str, Copies]
-    broken: tuple[Broken, ...] = ()
+    invalid_rules: tuple[Invalid, ...] = ()
     failures: tuple[Finding, ...] = ()
     looks: Mapping[ObjectKey, Object | ApiError] = field(default_factory=dict)
     kept: Kept = field(default_factory=lambda: Kept(None))
 
-    def looked_up(self, documents: Mapping[Need, Document], _pages: Mapping[str, Page]) -> Seen:
+    def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
         """Return the same, knowing `documents` too; a later reading of an object replaces an earlier one."""
         looks = {
             need.key: document.reduced(partial(self.kept.decoded, full=need.full))

@@ -8,11 +8,11 @@ from datetime import date
 from functools import partial
 
 from jobs.kit import stamps
-from jobs.kit.custom_resources import Broken
+from jobs.kit.custom_resources import Invalid
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Finding, Need, ObjectKey
 from jobs.kit.objects import Kept, Object
-from jobs.kit.runner import Document
+from jobs.kit.runner import ReadResult
 from jobs.kit.web import Page
 from jobs.rates.choice import Answers, Unusable, unusable_by_date
 from jobs.rates.exchange_rates import ExchangeRate
@@ -41,14 +41,14 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observed:
     """What was read. `configmaps` are those that are ours; None where they are not listed but looked up.
 
     `blind`: they could not be listed, so nothing can be said of any. `kept` is what reduces those that are looked up.
     """
 
     rates: tuple[ExchangeRate, ...]
-    broken: tuple[Broken, ...] = ()
+    invalid_rates: tuple[Invalid, ...] = ()
     configmaps: Mapping[ObjectKey, Object | ApiError] | None = None
     failures: tuple[Finding, ...] = ()
     blind: bool = False
@@ -56,7 +56,7 @@ class Seen:
     pages: Mapping[str, Page] = field(default_factory=dict)
     kept: Kept = field(default_factory=lambda: Kept(stamps.KEYS))
 
-    def looked_up(self, documents: Mapping[Need, Document], pages: Mapping[str, Page]) -> Seen:
+    def with_documents(self, documents: Mapping[Need, ReadResult], pages: Mapping[str, Page]) -> Observed:
         """Return the same, knowing these `documents` and `pages` too; a later reading replaces an earlier one."""
         looks = {
             need.key: document.reduced(partial(self.kept.decoded, full=need.full))

@@ -12,7 +12,7 @@ from jobs.farm.farm_pod import FARM_PODS, FarmPod, FarmPodObject, Pod, PodObject
 from jobs.kit.decoding import decode, decode_plain
 from jobs.kit.errors import ApiError, InvalidObjectError
 from jobs.kit.model import Finding, Need, ObjectKey
-from jobs.kit.runner import Document
+from jobs.kit.runner import ReadResult
 from jobs.kit.web import Page
 
 MAX_OBJECTS = 10_000  # about 11 MB in etcd, and one first run of the CronJob
@@ -41,7 +41,7 @@ class Look(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observed:
     """What was read: the FarmPods first, then the pods.
 
     `failures` are of namespaces that could not be read, `invalid` of objects that cannot be decoded. `looks` are
@@ -57,7 +57,7 @@ class Seen:
     looks: Mapping[ObjectKey, Look | ApiError | None] = field(default_factory=dict)
     asked: Mapping[ObjectKey, Pod | ApiError | None] = field(default_factory=dict)
 
-    def looked_up(self, documents: Mapping[Need, Document], _pages: Mapping[str, Page]) -> Seen:
+    def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
         """Return the same, knowing these `documents` too.
 
         A pod that was read before its FarmPod may be of the past by then: whoever wrote that may have seen a later one.

@@ -17,17 +17,17 @@ from jobs.kit.web import fetch
 from jobs.rates.choice import Ask, Choice, Jump, choose
 from jobs.rates.exchange_rates import Spec
 from jobs.rates.figures import Figures
-from jobs.rates.seen import NAME, Seen
+from jobs.rates.observed import NAME, Observed
 
 
-def quote(spec: Spec, urls: Mapping[str, str], options: RunOptions) -> ExitCode:
+def print_rate(spec: Spec, urls: Mapping[str, str], options: RunOptions) -> ExitCode:
     """Print the rate to stdout, or why there is none to stderr; return the exit code."""
     log.configure(options.log_format)
     today = datetime.now(timezone.utc).date()
-    seen = Seen(())
-    while isinstance(chosen := choose(spec, None, seen.answers(urls, today), 0), Ask):
+    observed = Observed(())
+    while isinstance(chosen := choose(spec, None, observed.answers(urls, today), 0), Ask):
         url = urls[chosen.provider]
-        seen = replace(seen, pages={**seen.pages, url: fetch(url, user_agent(NAME))})
+        observed = replace(observed, pages={**observed.pages, url: fetch(url, user_agent(NAME))})
     if isinstance(chosen, Choice):
         click.echo(_shown(chosen.figures, options.output))
         for reason in chosen.instead_of:

@@ -147,7 +147,7 @@ _FORMS: Mapping[str, type[Struct]] = {
 }
 
 
-def observed(resource: Resource, namespace: str, raw: Raw) -> tuple[ObjectKey, Object]:
+def decode_resource(resource: Resource, namespace: str, raw: Raw) -> tuple[ObjectKey, Object]:
     """Return what is kept of a resource: all of one that was made for a mirror, of others that they are in the way.
 
     Raises:

@@ -19,7 +19,7 @@ from jobs.kit.objects import CONFIGMAPS, Content, Digested, Object, OwnerReferen
 from jobs.rates.choice import Answers, Ask, Choice, Jump, Refusal, choose, said
 from jobs.rates.exchange_rates import EXCHANGE_RATES, ExchangeRate, RateStatus
 from jobs.rates.figures import Figures
-from jobs.rates.seen import NAME, Seen, Settings
+from jobs.rates.observed import NAME, Observed, Settings
 
 _LONGEST_SHOWN = 60
 _MOST_FIELDS_NAMED = 4
@@ -40,10 +40,10 @@ class Verdict(NamedTuple):
         return any(finding.code == "missing" for finding in self.findings)
 
 
-def judge(rate: ExchangeRate, seen: Seen, answers: Answers, settings: Settings, today: date) -> Verdict:
+def evaluate(rate: ExchangeRate, observed: Observed, answers: Answers, settings: Settings, today: date) -> Verdict:
     """Return what is to be said of an ExchangeRate that shares its place with no other."""
     place = rate.place
-    actual = _latest(rate, seen, settings)
+    actual = _latest(rate, observed, settings)
     if isinstance(actual, Need):
         return Verdict(need=actual)
     if isinstance(actual, ApiError):
@@ -70,16 +70,16 @@ def judge(rate: ExchangeRate, seen: Seen, answers: Answers, settings: Settings, 
     return Verdict((refused, restored) if restored else (refused,), figures=last, jump=jump)
 
 
-def _latest(rate: ExchangeRate, seen: Seen, settings: Settings) -> Object | ApiError | Need | None:
+def _latest(rate: ExchangeRate, observed: Observed, settings: Settings) -> Object | ApiError | Need | None:
     """Return the ConfigMap as it was read last, or that it must be looked at."""
     place = rate.place
-    if place in seen.looks:
-        look = seen.looks[place]
+    if place in observed.looks:
+        look = observed.looks[place]
         return None if isinstance(look, ApiError) and look.status == 404 else look
-    if seen.configmaps is not None and place in seen.configmaps:
-        return seen.configmaps[place]
-    in_the_way = any(each.reason == CONFLICT for each in rate.head.told(RateStatus).conditions)
-    return Need(place) if seen.configmaps is None or settings.dry_run or in_the_way else None
+    if observed.configmaps is not None and place in observed.configmaps:
+        return observed.configmaps[place]
+    in_the_way = any(each.reason == CONFLICT for each in rate.head.status_as(RateStatus).conditions)
+    return Need(place) if observed.configmaps is None or settings.dry_run or in_the_way else None
 
 
 def _is_exchange_rate(owner: OwnerReference) -> bool:
@@ -97,7 +97,7 @@ def _why_not_ours(actual: Object, rate: ExchangeRate) -> str:
 
 def _last(rate: ExchangeRate, today: date) -> Figures | None:
     """Return the last figures from the status: whoever edits the ConfigMap cannot write it."""
-    return _still_valid(rate, rate.head.told(RateStatus).figures, today)
+    return _still_valid(rate, rate.head.status_as(RateStatus).figures, today)
 
 
 def _last_without_status(rate: ExchangeRate, actual: Object | None, today: date) -> Figures | None:
@@ -251,15 +251,17 @@ def collision(rates: Sequence[ExchangeRate]) -> list[Finding]:
     return [Finding("collision", Severity.ERROR, place, reason, subjects=subjects, exit_code=ExitCode.REFUSED)]
 
 
-def leftovers(seen: Seen, wanted: Mapping[ObjectKey, object], settled: Mapping[str, ExchangeRate]) -> list[Finding]:
+def leftovers(
+    observed: Observed, desired: Mapping[ObjectKey, object], settled: Mapping[str, ExchangeRate]
+) -> list[Finding]:
     """Return what to do with ConfigMaps of ours that nobody wants.
 
     One is deleted when its ExchangeRate has the ConfigMap that it names now: these are `settled`, by uid. All
     others are the garbage collector's, or were kept on purpose when their ExchangeRate was deleted.
     """
     found = []
-    for key, each in sorted((seen.configmaps or {}).items()):
-        if key in wanted:
+    for key, each in sorted((observed.configmaps or {}).items()):
+        if key in desired:
             continue
         if isinstance(each, ApiError):
             found.append(Finding("unreadable", each.severity, key, each.message, exit_code=each.exit_code))
