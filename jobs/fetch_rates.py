@@ -182,7 +182,7 @@ def _unusable(observed: Observed, settings: Settings, now: datetime) -> Iterator
     for provider, answer in observed.answers(settings.urls, now.date()).items():
         if isinstance(answer, Unusable):
             reason = f"{shown(settings.urls[provider])} {answer.reason}"
-            yield Finding("unusable", Severity.WARNING, ObjectKey("Provider", provider), reason)
+            yield Finding("provider-failed", Severity.WARNING, ObjectKey("Provider", provider), reason)
 
 
 def _going(rate: ExchangeRate) -> Finding:

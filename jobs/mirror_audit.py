@@ -41,7 +41,7 @@ from jobs.mirrors.observed import (
     SLICES,
     STORAGE_CLASSES,
     Observed,
-    Reach,
+    Probing,
     Settings,
 )
 from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, RegistryMirror, parse_registry_mirror
@@ -61,14 +61,14 @@ def settings(connection: Connection, run_options: options.RunOptions, given: Map
         ConfigurationError: with all problems of all RegistryMirrors in files.
     """
     filenames = given["filenames"]
-    reach = Reach(given["reach"] or (Reach.NETWORK if connection.in_pod else Reach.NONE))
-    if reach is Reach.NONE:
-        log.log.info("%s: whether mirrors and upstreams answer is not asked; see --reach", NAME)
+    probing = Probing(given["probe"] or (Probing.NETWORK if connection.in_pod else Probing.NONE))
+    if probing is Probing.NONE:
+        log.log.info("%s: whether mirrors and upstreams answer is not asked; see --probe", NAME)
     mirrors = from_files(filenames, REGISTRY_MIRRORS, parse_registry_mirror, "") if filenames else None
     return Settings(
         run_options.namespace or NAMESPACE,
         given["node_image"] or (NODE_IMAGE if connection.in_pod else ""),
-        reach,
+        probing,
         mirrors,
         diff=run_options.diff,
         verbose=run_options.verbose,
@@ -203,7 +203,7 @@ def conditions(
     heads = [*(each.head for each in observed.mirrors), *(each.head for each in observed.invalid_mirrors)]
     final = (head for head in heads if not head.terminating and head.key.name not in plan.pending)
     active = sorted(final, key=lambda head: head.key)
-    return status_updates(active, results, now, asked=settings.reach is Reach.NETWORK)
+    return status_updates(active, results, now, asked=settings.probing is Probing.NETWORK)
 
 
 def _is_of_a_mirror(url: str) -> bool:
@@ -226,8 +226,8 @@ def _is_probe(url: str) -> bool:
     help="Read RegistryMirrors from this file, folder or - instead of the cluster. Implies a dry run; needs no CRD.",
 )
 @options.option(
-    "--reach",
-    type=click.Choice([each.value for each in Reach]),
+    "--probe",
+    type=click.Choice([each.value for each in Probing]),
     help="How to ask mirrors and upstreams whether they answer: over the network, the default in a pod; mirrors alone, "
     "through the API server's service proxy, which takes the right to get services/proxy; or not at all, the default "
     "elsewhere.",
@@ -271,7 +271,7 @@ def command(context: click.Context, /, options: options.RunOptions, **given: Any
     Examples:
       chores mirror-audit                            audit, and tell the statuses
       chores mirror-audit --check --diff             change nothing, show wanted and actual values
-      chores mirror-audit --reach service-proxy      from a laptop: ask mirrors through the API server
+      chores mirror-audit --probe service-proxy      from a laptop: ask mirrors through the API server
       chores mirror-audit -f mirrors.yaml -o json    what mirrors in a file would find
       chores mirror-audit --repair --dry-run         what a repair would do first
     """

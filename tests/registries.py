@@ -62,7 +62,7 @@ class Registries:
             "HTTP_PROXY": self.proxy,
             "NO_PROXY": "localhost,127.0.0.1,127.0.0.2,no-such-name.invalid",
             "REQUESTS_CA_BUNDLE": str(self.ca_file),
-            "CHORES_REACH": "network",
+            "CHORES_PROBE": "network",
         }
 
     def answer(self, host: str, path: str) -> Answer:

@@ -186,7 +186,7 @@ def _of_somebody_else(place: Place, actual: Object, observed: Observed) -> Findi
         return _conflict(place, f"exists and cannot be adopted: {why_not}; left untouched")
     fix = Fix(Action.REPLACE, Replacement(_manifest(place.key, desired), actual))
     reason = f"adopted: was not made by kube-chores; now from {desired.source}"
-    return Finding("foreign", Severity.WARNING, place.key, reason, fix, subjects=desired.rules)
+    return Finding("adopted", Severity.WARNING, place.key, reason, fix, subjects=desired.rules)
 
 
 def _is_source(key: ObjectKey, actual: Header, observed: Observed) -> bool:

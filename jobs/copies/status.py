@@ -38,7 +38,7 @@ _REASONS = (
     ("not-opted-in", "NamespaceNotOptedIn"),
     (NOTHING_SELECTED, "NothingSelected"),
     ("collision", "Collision"),
-    ("held", "DeletionsHeld"),
+    ("blocked", "DeletionsBlocked"),
     ("conflict", "Conflict"),
     ("terminating", "Terminating"),
 )
@@ -129,7 +129,7 @@ def _condition(head: Head, copies: int, results: Sequence[Result]) -> Condition:
 
 
 def _kind(result: Result) -> str:
-    return "held" if result.exit_code is ExitCode.BRAKE else kind_of(result)
+    return "blocked" if result.exit_code is ExitCode.BRAKE else kind_of(result)
 
 
 def _message(results: Sequence[Result], copies: int, *, told_each: bool) -> str:

@@ -57,4 +57,4 @@ def _is_create(finding: Finding) -> bool:
 def _held(namespace: str, number: int) -> Finding:
     key = ObjectKey(NAMESPACES.kind, namespace)
     pods = "1 pod has no FarmPod" if number == 1 else f"{number} pods have no FarmPods"
-    return Finding("held", Severity.WARNING, key, f"{pods}: held by the object brake", exit_code=ExitCode.BRAKE)
+    return Finding("over-limit", Severity.WARNING, key, f"{pods}: held by the object brake", exit_code=ExitCode.BRAKE)

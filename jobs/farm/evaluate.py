@@ -107,7 +107,7 @@ def leftovers(observed: Observed, desired: Collection[ObjectKey]) -> Iterator[Fi
         else:
             remedy = f"kubectl delete {FARM_PODS.plural} {key.name} -n {key.namespace}"
             reason = f"its pod is gone and nothing owns it, so it would stay for ever: {remedy}"
-            yield Finding("stray", Severity.WARNING, key, reason)
+            yield Finding("orphan", Severity.WARNING, key, reason)
 
 
 def undecoded(key: ObjectKey, error: ApiError) -> Finding:

@@ -14,10 +14,10 @@ from jobs.kit.conditions import StatusUpdate
 from jobs.kit.decoding import decode, decode_list
 from jobs.kit.errors import (
     CHANGED_BY_ADMISSION,
-    CONTESTED,
     KEPT,
     TOO_LARGE_THERE,
     WEBHOOK_FAILED,
+    WRITE_CONFLICT,
     ApiError,
     FailedWebhookError,
     InvalidObjectError,
@@ -96,7 +96,7 @@ def _unwritten(status_update: StatusUpdate, error: ApiError) -> Iterator[Result]
     that exists was told already, by an earlier try whose answer was lost.
     """
     if error.status not in (404, 409) and not error.is_terminating_namespace:
-        finding = Finding("status", Severity.ERROR, status_update.key, "its status cannot be written")
+        finding = Finding("status-failed", Severity.ERROR, status_update.key, "its status cannot be written")
         yield Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause, error.refused_by)
 
 
@@ -217,7 +217,7 @@ def _unsent(finding: Finding, error: ApiError) -> Result:
     if isinstance(error, InvalidObjectError):
         return Result(finding, Outcome.SKIPPED, f"{error.why}: the next run looks again")
     if error.status == 409:
-        return Result(finding, Outcome.CONFLICTED, error.message, ExitCode.FAILED, CONTESTED)
+        return Result(finding, Outcome.CONFLICTED, error.message, ExitCode.FAILED, WRITE_CONFLICT)
     return Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause, error.refused_by)
 
 
@@ -240,7 +240,7 @@ def _result(finding: Finding, answer: Answer) -> Result:
     if _needs_a_look(answer, error):
         # After a lost answer to a try before, the conflict may be with the run's own write.
         others = error.status == 409 and (answer.attempts == 1 or answer.request.method == "POST")
-        return Result(finding, Outcome.CONFLICTED, message, ExitCode.FAILED, CONTESTED if others else "")
+        return Result(finding, Outcome.CONFLICTED, message, ExitCode.FAILED, WRITE_CONFLICT if others else "")
     return _failed(finding, message, error)
 
 

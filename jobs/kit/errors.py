@@ -35,7 +35,7 @@ QUOTA_EXCEEDED = "quota-exceeded"
 TOO_LARGE_THERE = "too-large"
 DENIED = "denied"
 WEBHOOK_FAILED = "webhook-failed"
-CONTESTED = "contested"
+WRITE_CONFLICT = "write-conflict"
 CHANGED_BY_ADMISSION = "changed-by-admission"
 
 KEPT = "kept"  # the cause of a delete that is done and that a finalizer keeps from having an effect

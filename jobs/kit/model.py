@@ -164,11 +164,11 @@ class Plan:
 class Outcome(str, Enum):
     """What became of a finding."""
 
-    REPORTED = "told"  # nothing to write
+    REPORTED = "reported"  # nothing to write
     PLANNED = "planned"  # a dry run
     DONE = "done"
     SKIPPED = "skipped"  # the write lost its point: its namespace is going, or what was to be deleted changed
-    CONFLICTED = "contested"  # somebody else wrote it first, or the answer was lost: look before believing either
+    CONFLICTED = "conflicted"  # somebody else wrote it first, or the answer was lost: look before believing either
     FAILED = "failed"
     STOPPED = "stopped"  # the run ended before this write was tried
 

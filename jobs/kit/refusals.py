@@ -8,7 +8,14 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from jobs.kit.errors import CHANGED_BY_ADMISSION, CONTESTED, DENIED, QUOTA_EXCEEDED, TOO_LARGE_THERE, WEBHOOK_FAILED
+from jobs.kit.errors import (
+    CHANGED_BY_ADMISSION,
+    DENIED,
+    QUOTA_EXCEEDED,
+    TOO_LARGE_THERE,
+    WEBHOOK_FAILED,
+    WRITE_CONFLICT,
+)
 from jobs.kit.model import ExitCode, Outcome, Result, Severity
 
 # The reasons that conditions have for the causes, the first that applies first.
@@ -17,7 +24,7 @@ REASONS = (
     (WEBHOOK_FAILED, "WebhookFailed"),
     (QUOTA_EXCEEDED, "QuotaExceeded"),
     (TOO_LARGE_THERE, "TooLarge"),
-    (CONTESTED, "Contested"),
+    (WRITE_CONFLICT, "WriteConflict"),
 )
 # What follows changes with each try: the use of a quota, the way in which a webhook fails.
 _LASTING = {
@@ -69,7 +76,7 @@ def kind_of(result: Result) -> str:
 
 def lasting_message(result: Result) -> str:
     """Return why a result is as it is, without what would have a status change with each run."""
-    if result.cause == CONTESTED:
+    if result.cause == WRITE_CONFLICT:
         return _CONTESTED
     text = result.message or result.finding.reason
     found = _LASTING[result.cause].match(text) if result.cause in _LASTING else None

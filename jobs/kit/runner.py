@@ -25,7 +25,7 @@ from jobs.kit.cluster import Cluster, error_of
 from jobs.kit.conditions import StatusUpdate
 from jobs.kit.connect import Connection, connect
 from jobs.kit.errors import (
-    CONTESTED,
+    WRITE_CONFLICT,
     ApiError,
     ChoresError,
     ConfigurationError,
@@ -494,7 +494,7 @@ def _is_create(result: Result) -> bool:
 
 def _found(result: Result) -> Result:
     """Return what to say of a write that is not to be made: who lost the race wrote nothing."""
-    if result.cause != CONTESTED:
+    if result.cause != WRITE_CONFLICT:
         return _found_done(result)
     finding = structs.replace(result.finding, code=UNCHANGED, severity=Severity.INFO, fix=None, changes=())
     return Result(finding, Outcome.REPORTED, "another run wrote it meanwhile")

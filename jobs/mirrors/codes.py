@@ -23,7 +23,7 @@ _ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 
 CODES: Mapping[str, Code] = {
     "invalid": Code(_ERROR, "the RegistryMirror cannot be followed", "correct the field it names"),
-    "unusable-name": Code(
+    "invalid-name": Code(
         _ERROR,
         "the name is too long for the names of pods, has dots, which a Service's may not, or ends in -headless, which "
         "the name of another mirror's Service does",
@@ -90,12 +90,12 @@ CODES: Mapping[str, Code] = {
         "the credentials Secret is not there, or has no key username or password with a value",
         "make it in the namespace of the mirror's resources",
     ),
-    "credentials-upstream": Code(
+    "credentials-upstream-not-allowed": Code(
         _ERROR,
         "the Secret does not say that it is for this upstream: a mirror could be pointed at somebody else's password",
         "if it is, annotate the Secret with kubechores.dev/upstream: HOST",
     ),
-    "credentials-image": Code(
+    "credentials-image-not-allowed": Code(
         _ERROR,
         "the Secret does not name spec.image: a RegistryMirror could name an image that gives the password away",
         "if you trust the image, add it to the Secret's annotation kubechores.dev/images, or remove spec.image",
@@ -147,7 +147,7 @@ CODES: Mapping[str, Code] = {
         "spec.storage.size is less than the claim asks for: a volume cannot shrink",
         "raise spec.storage.size again, or have mirror-audit --repair --allow-cache-loss make the claim anew, empty",
     ),
-    "nodes-uncovered": Code(
+    "nodes-not-covered": Code(
         _WARNING,
         "some Linux nodes are not told of the mirror: the DaemonSet is not meant to run there",
         "remove the nodeSelector or affinity that the finding names, or else tolerate their taints in spec.tolerations",
@@ -157,12 +157,12 @@ CODES: Mapping[str, Code] = {
         "an image has no tag and no digest, or the tag latest: what runs changes by itself",
         "name a tag or, better, a digest",
     ),
-    "image-through-itself": Code(
+    "image-depends-on-mirror": Code(
         _WARNING,
         "with fallback None nodes could pull an image of the mirror through the mirror alone, which needs it to start",
         "set spec.fallback: Upstream, or have the image in another registry",
     ),
-    "no-client": Code(
+    "never-used": Code(
         _WARNING,
         "nobody has pulled an image through the mirror yet",
         "pull an image of the host on a node; if the finding stays, see config_path in containerd's configuration",
@@ -173,7 +173,7 @@ CODES: Mapping[str, Code] = {
         "a resource was made for a mirror that is not there, or does not ask for it any more",
         "mirror-audit --repair deletes it; the claim, and the cache with it, only with --allow-cache-loss",
     ),
-    "status": Code(
+    "status-failed": Code(
         _ERROR, "the status or Event of a RegistryMirror could not be written", "grant the right that it names"
     ),
     "skipped": Code(_INFO, "the RegistryMirror is being deleted", "nothing"),

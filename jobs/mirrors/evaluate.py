@@ -155,7 +155,7 @@ def _invalid(observed: Observed, mirrors: Sequence[Mirror]) -> Iterator[Finding]
 def _unusable(mirrors: Iterable[RegistryMirror]) -> Iterator[Finding]:
     for asked in mirrors:
         if problem := name_problem(asked.name):
-            yield finding("unusable-name", asked.head.key, f"its name {problem}", asked)
+            yield finding("invalid-name", asked.head.key, f"its name {problem}", asked)
 
 
 def _older(mirrors: Sequence[RegistryMirror]) -> Mapping[str, RegistryMirror]:
@@ -203,7 +203,7 @@ def _locked_out(mirror: Mirror) -> Iterator[Finding]:
             reason = (
                 f"{' and '.join(through_itself)}: of {mirror.spec.host}, which nodes pull through this mirror alone"
             )
-            yield finding("image-through-itself", key, reason, mirror.asked)
+            yield finding("image-depends-on-mirror", key, reason, mirror.asked)
 
 
 def _orphans(observed: Observed, settings: Settings) -> Iterator[Finding]:

@@ -32,7 +32,7 @@ STORAGE_CLASSES = Resource("storage.k8s.io/v1", "StorageClass", "storageclasses"
 SERVICE_PROXY = Resource("v1", "ServiceProxy", "services", is_object=False)
 
 
-class Reach(str, Enum):
+class Probing(str, Enum):
     """How it is found out whether mirrors and upstreams answer."""
 
     NETWORK = "network"
@@ -49,7 +49,7 @@ class Settings:
 
     namespace: str
     node_image: str
-    reach: Reach = Reach.NONE
+    probing: Probing = Probing.NONE
     mirrors: tuple[RegistryMirror, ...] | None = None
     diff: bool = False
     verbose: bool = False

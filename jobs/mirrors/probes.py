@@ -16,7 +16,7 @@ from jobs.kit.objects import SECRETS
 from jobs.kit.web import NOT_FETCHED, NOT_IN_TIME, Page
 from jobs.mirrors.findings import could_not_look, finding, unreadable
 from jobs.mirrors.mirror import CACHE_PORT, CACHE_PORT_NAME, PORT, PORT_NAME, Mirror
-from jobs.mirrors.observed import SERVICE_PROXY, SLICES, CacheState, Credentials, Observed, Reach, Settings
+from jobs.mirrors.observed import SERVICE_PROXY, SLICES, CacheState, Credentials, Observed, Probing, Settings
 from jobs.mirrors.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, served_by
 from jobs.mirrors.resources import is_ours
 
@@ -59,11 +59,11 @@ def credentials(mirror: Mirror, observed: Observed) -> Asked:
         found.append(finding("credentials-missing", key, reason, mirror.asked))
     if served_by(look.upstream) != mirror.spec.upstream:
         reason = f"is not annotated {UPSTREAM}: {mirror.spec.upstream}, so it is not for this mirror"
-        found.append(finding("credentials-upstream", key, reason, mirror.asked))
+        found.append(finding("credentials-upstream-not-allowed", key, reason, mirror.asked))
     # Whoever writes the RegistryMirror chooses the image, which reads the credentials.
     if mirror.spec.image and mirror.spec.image not in look.images:
         reason = f"is not annotated {IMAGES}: {mirror.spec.image}, so this image does not get it"
-        found.append(finding("credentials-image", key, reason, mirror.asked))
+        found.append(finding("credentials-image-not-allowed", key, reason, mirror.asked))
     return Asked(found)
 
 
@@ -76,7 +76,7 @@ def _exposed(mirror: Mirror) -> list[Finding]:
 
 def upstream(mirror: Mirror, observed: Observed, settings: Settings) -> Asked:
     """Return whether the upstream answers: it may ask who we are, since then it is there."""
-    if settings.reach is not Reach.NETWORK:
+    if settings.probing is not Probing.NETWORK:
         return Asked()
     url = _upstream_url(mirror)
     about = mirror.asked.head.key
@@ -100,10 +100,10 @@ def mirror_itself(mirror: Mirror, observed: Observed, settings: Settings) -> Ask
     stands = actual is not None and is_ours(actual)
     if not stands or not _is_only_the_registry(service, observed):
         return Asked()
-    if settings.reach is Reach.NETWORK:
+    if settings.probing is Probing.NETWORK:
         url = f"http://{service.name}.{service.namespace}.svc:{PORT}/v2/"
         return _fetched("mirror-down", url, service, mirror, observed, (HTTPStatus.OK,))
-    return _through_the_api_server(mirror, observed) if settings.reach is Reach.SERVICE_PROXY else Asked()
+    return _through_the_api_server(mirror, observed) if settings.probing is Probing.SERVICE_PROXY else Asked()
 
 
 def _is_only_the_registry(service: ObjectKey, observed: Observed) -> bool:
@@ -145,14 +145,14 @@ def cache(mirror: Mirror, observed: Observed, settings: Settings) -> Asked:
     service = mirror.headless_service.key
     if not _has_cache(mirror, observed) or not _is_only_the_registry(service, observed):
         return Asked()
-    if settings.reach is Reach.NETWORK:
+    if settings.probing is Probing.NETWORK:
         url = f"http://{service.name}.{service.namespace}.svc:{CACHE_PORT}/"
         return (
             Asked(_of_cache(mirror, _decoded(observed.pages[url]), observed))
             if url in observed.pages
             else Asked(url=url)
         )
-    if settings.reach is Reach.SERVICE_PROXY:
+    if settings.probing is Probing.SERVICE_PROXY:
         key = ObjectKey(SERVICE_PROXY.kind, f"http:{service.name}:{CACHE_PORT_NAME}/proxy/", service.namespace)
         if key not in observed.looks:
             return Asked(need=Need(key))
@@ -202,5 +202,5 @@ def _of_cache(mirror: Mirror, state: CacheState | None, observed: Observed) -> l
         found.append(finding("cache-corrupt", mirror.claim.key, reason, mirror.asked))
     if not state.used and state.shortage != "access":
         reason = f"nobody has pulled an image of {mirror.spec.host} through the mirror yet"
-        found.append(finding("no-client", mirror.asked.head.key, reason, mirror.asked))
+        found.append(finding("never-used", mirror.asked.head.key, reason, mirror.asked))
     return found

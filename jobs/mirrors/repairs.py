@@ -37,7 +37,12 @@ _FROZEN: Mapping[str, tuple[str, ...]] = {
     DAEMON_SETS.kind: ("spec.selector",),
 }
 _ORDER = (SERVICES.kind, CLAIMS.kind, STATEFUL_SETS.kind, DAEMON_SETS.kind)
-_CREDENTIALS = ("credentials-missing", "credentials-upstream", "credentials-image", "unreadable")
+_CREDENTIALS = (
+    "credentials-missing",
+    "credentials-upstream-not-allowed",
+    "credentials-image-not-allowed",
+    "unreadable",
+)
 _HOSTS = ("--host=", "--upstream=")  # arguments that say for which images nodes ask the mirror
 
 

@@ -148,7 +148,7 @@ def _daemon_set(mirror: Mirror, desired: Manifest, actual: Object, observed: Obs
         fields = " and ".join(f"spec.template.spec.{field}" for field in _narrowing(desired, actual))
         what = f"{fields} lets it run" if fields else "runs"
         reason = f"{what} on {meant_for} of {observed.nodes} Linux nodes; the others do not know the mirror"
-        yield finding("nodes-uncovered", desired.key, reason, mirror.asked)
+        yield finding("nodes-not-covered", desired.key, reason, mirror.asked)
 
 
 def _narrowing(desired: Manifest, actual: Object) -> Iterator[str]:

@@ -50,7 +50,7 @@ def _status_update(head: Head, condition: Condition, findings: int, now: datetim
 def _condition(head: Head, findings: Sequence[Finding], *, asked: bool) -> Condition:
     if not findings and not asked:
         message = "nothing to find fault with, but whether it and its upstream answer was not asked"
-        return new_condition(READY, "Unknown", "NotAsked", message, head.generation)
+        return new_condition(READY, "Unknown", "NotProbed", message, head.generation)
     if not findings:
         return new_condition(READY, "True", "Healthy", "as it should be; it and its upstream answer", head.generation)
     worst = sorted(findings, key=lambda each: (RANK[each.code], each.object))

@@ -156,7 +156,7 @@ def _contradicted(rate: ExchangeRate, chosen: Choice) -> Finding | None:
     held = chosen.figures
     fate = "used" if held in chosen.contradiction else "kept"
     reason = f"{', '.join(map(said, chosen.contradiction))}: {fate} is {held.rate} of {held.date} from {held.source}"
-    return Finding("contradicted", Severity.WARNING, rate.head.key, reason, subjects=(rate.subject,))
+    return Finding("providers-differ", Severity.WARNING, rate.head.key, reason, subjects=(rate.subject,))
 
 
 def _finding(

@@ -18,7 +18,7 @@ from jobs.rates.exchange_rates import EXCHANGE_RATES, RateStatus, Spec, subject
 from jobs.rates.figures import Figures
 
 READY = "Ready"
-CONTRADICTED = "contradicted"  # a good rate of one provider that another one denies
+PROVIDERS_DIFFER = "providers-differ"  # a good rate of one provider that another one denies
 # Why an ExchangeRate is not ready, by finding or outcome; the first that applies is the condition's reason.
 _REASONS = (
     ("invalid", "Invalid"),
@@ -78,8 +78,8 @@ def _condition(head: Head, results: Sequence[Result]) -> Condition:
         if kind in kinds:
             message = _message(kinds[kind])
             return new_condition(READY, "False", reason, message, head.generation)
-    if CONTRADICTED in kinds:
-        return new_condition(READY, "True", "Contradicted", _message(kinds[CONTRADICTED]), head.generation)
+    if PROVIDERS_DIFFER in kinds:
+        return new_condition(READY, "True", "ProvidersDiffer", _message(kinds[PROVIDERS_DIFFER]), head.generation)
     return new_condition(READY, "True", "Current", "the ConfigMap holds the rate", head.generation)
 
 

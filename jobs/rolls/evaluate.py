@@ -124,7 +124,7 @@ def _judge(
             return unreadable(key, str(reference), source)
     readable = {each: source for each, source in sources.items() if not isinstance(source, ApiError)}
     if lacks := [why for each, source in readable.items() if (why := missing(each, source))]:
-        return _finding("held", key, f"new pods would not start: {', '.join(lacks)}")
+        return _finding("deferred", key, f"new pods would not start: {', '.join(lacks)}")
     actual = {each.used: fingerprint(each, source) for each, source in readable.items()}
     before = baseline.parse(workload.baseline, workload.uid)
     if before is None or before.key != key_id or before.sources.keys() != actual.keys():
@@ -135,9 +135,9 @@ def _judge(
         return _stuck(workload, before, settings, now)
     what = f"{', '.join(map(str, changed))} changed"
     if workload.hold:
-        return _finding("held", key, f"{what}, but {workload.hold}")
+        return _finding("deferred", key, f"{what}, but {workload.hold}")
     if why := _too_soon(workload, {each: readable[each] for each in changed}, before, settings, now):
-        return _finding("held", key, f"{what}, but {why}{_in_brackets(_way_out(workload))}")
+        return _finding("deferred", key, f"{what}, but {why}{_in_brackets(_way_out(workload))}")
     if workload.is_blocked:
         what = f"{what}, and pods are not available{_in_brackets(_deletion(workload))}"
     early = before.early + 1 if workload.is_blocked else 0
@@ -150,7 +150,9 @@ def _stuck(workload: Workload, before: Baseline, settings: Settings, now: dateti
         return None
     if before.rolled_at is None or _is_within(settings.settle, now - before.rolled_at):
         return None
-    return _finding("blocked", workload.key, f"a rollout is in progress, {workload.progress}: {_way_out(workload)}")
+    return _finding(
+        "rollout-stuck", workload.key, f"a rollout is in progress, {workload.progress}: {_way_out(workload)}"
+    )
 
 
 def _way_out(workload: Workload) -> str:
@@ -185,7 +187,7 @@ def _in_brackets(text: str) -> str:
 def _adopted(workload: Workload, before: Baseline | None, after: Baseline) -> Finding:
     fix = Fix(Action.ANNOTATE, BaselinePatch(workload.uid, workload.resource_version, after.encode()))
     reason = f"{_why_adopted(before, after)}: taken as it is, no pod restarts"
-    return structs.replace(_finding("adopted", workload.key, reason), fix=fix)
+    return structs.replace(_finding("baseline-recorded", workload.key, reason), fix=fix)
 
 
 def _why_adopted(before: Baseline | None, after: Baseline) -> str:
@@ -257,7 +259,8 @@ def within_budget(findings: Sequence[Finding], max_rolls: int) -> tuple[list[Fin
     held = {each.object for each in rolls[max_rolls:]}
     why = f"this run has no roll left of {max_rolls} (--max-rolls): a next run rolls it"
     allowed = [
-        _finding("held", each.object, f"{each.reason}, but {why}") if each.object in held else each for each in findings
+        _finding("deferred", each.object, f"{each.reason}, but {why}") if each.object in held else each
+        for each in findings
     ]
     return allowed, rolls[max_rolls : 2 * max_rolls]
 

@@ -252,7 +252,7 @@ def test_a_namespace_that_does_not_exist_is_an_error(api: Api, installed: Path, 
     ran = runs(job, api.kubeconfig, given.get("env"))(*given.get("arguments", []))
 
     assert (ran.exit_code, ran.stdout) == (2, "")
-    (error,) = [line for line in ran.stderr.splitlines() if "--reach" not in line]
+    (error,) = [line for line in ran.stderr.splitlines() if "--probe" not in line]
     assert error == 'error: namespace "platfrom" not found'
     assert api.writes() == []
 

@@ -92,7 +92,7 @@ def test_a_wanted_copy_that_a_finalizer_keeps_is_a_warning_and_its_rule_is_not_r
 
     ran = sync()
 
-    assert (ran.exit_code, ran.summary, only(ran)) == (0, {"terminating": 1}, ("terminating", "warning", "told"))
+    assert (ran.exit_code, ran.summary, only(ran)) == (0, {"terminating": 1}, ("terminating", "warning", "reported"))
     assert ready(api, "logins") == {
         "status": "False",
         "reason": "Terminating",
@@ -118,7 +118,7 @@ def test_a_replacement_that_a_finalizer_stops_halfway_is_a_warning(
 
     for _ in range(2):
         ran = sync()
-        assert (ran.exit_code, only(ran)) == (0, ("terminating", "warning", "told"))
+        assert (ran.exit_code, only(ran)) == (0, ("terminating", "warning", "reported"))
         assert ready(api, "settings")["reason"] == "Terminating"
 
     tenant.patch(at(team, source), metadata={"finalizers": None})
@@ -138,7 +138,7 @@ def test_a_withdrawn_copy_that_a_finalizer_keeps_is_in_the_status_of_a_rule_that
 
     ran = sync()
 
-    assert (ran.exit_code, only(ran)) == (0, ("orphan", "warning", "told"))
+    assert (ran.exit_code, only(ran)) == (0, ("orphan", "warning", "reported"))
     assert "a finalizer keeps it" in ran.results[0]["reason"]
     assert ready(api, "logins") == {
         "status": "True",
@@ -208,7 +208,7 @@ def test_a_withdrawn_copy_that_a_finalizer_keeps_is_reported_when_its_rule_is_go
 
     ran = sync()
 
-    assert (ran.exit_code, only(ran)) == (0, ("orphan", "warning", "told"))
+    assert (ran.exit_code, only(ran)) == (0, ("orphan", "warning", "reported"))
 
 
 def test_a_copy_in_a_namespace_that_is_being_deleted_is_no_finding(
@@ -390,8 +390,8 @@ def test_a_copy_that_a_tenant_changes_all_the_time_is_reported(
         assert [each for each in api.writes() if each.path.endswith("/status")] == []
 
     for each in (ran, again):
-        assert (each.exit_code, only_failed(each)) == (0, ("contested", "warning"))
-    assert (told["status"], told["reason"]) == ("False", "Contested")
+        assert (each.exit_code, only_failed(each)) == (0, ("write-conflict", "warning"))
+    assert (told["status"], told["reason"]) == ("False", "WriteConflict")
     assert told["message"].startswith(f"configmap/settings in namespace {team}: not as it should be")
     assert content(api.get(at(other, source))) == content(api.get(source))
     assert sync().summary == {"configured": 1, "unchanged": 1}
@@ -416,8 +416,8 @@ def test_a_rate_that_a_tenant_changes_all_the_time_is_reported(
         assert [each for each in api.writes() if each.path.endswith("/status")] == []
 
     for each in (ran, again):
-        assert (each.exit_code, only_failed(each)) == (0, ("contested", "warning"))
-    assert (told["status"], told["reason"], held) == ("False", "Contested", before)
+        assert (each.exit_code, only_failed(each)) == (0, ("write-conflict", "warning"))
+    assert (told["status"], told["reason"], held) == ("False", "WriteConflict", before)
     assert fetch().summary == {"configured": 1}
     assert condition(api, rate)["status"] == "True"
 

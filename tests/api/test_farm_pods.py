@@ -194,7 +194,7 @@ def test_a_farm_pod_that_is_being_deleted_is_left_alone(api: Api, farm: Run) -> 
     for name in ("web", "gone"):
         api.patch(farm_pod(shop, name), {"metadata": {"finalizers": None}})
 
-    assert (ran.exit_code, codes(ran, shop), writes) == (0, [("farm-web", "skipped", "told")], [])
+    assert (ran.exit_code, codes(ran, shop), writes) == (0, [("farm-web", "skipped", "reported")], [])
 
 
 def test_names_at_the_limit(api: Api, farm: Run) -> None:
@@ -304,7 +304,7 @@ def test_farm_pods_of_a_namespace_that_opted_out_go_with_their_pods(api: Api, fa
     api.patch({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": shop}}, {"metadata": {"labels": None}})
     api.mark()
 
-    assert codes(farm("-v"), shop) == [("farm-web", "retained", "told")]
+    assert codes(farm("-v"), shop) == [("farm-web", "retained", "reported")]
     assert farm("--check").exit_code == 0
     assert api.writes() == []
 
@@ -321,7 +321,7 @@ def test_one_that_nobody_will_collect_is_told_with_what_to_do(api: Api, farm: Ru
 
     ran = farm()
 
-    assert (ran.exit_code, ran.summary) == (0, {"stray": 1})
+    assert (ran.exit_code, ran.summary) == (0, {"orphan": 1})
     assert ran.results[0]["reason"].endswith(f"kubectl delete farmpods farm-web -n {shop}")
     assert list(listed(api, shop)) == ["farm-web"]
 
@@ -341,8 +341,8 @@ def test_one_whose_pod_is_being_deleted_or_that_something_owns_is_no_stray(api: 
     for each in (going, other):
         api.patch(each, {"metadata": {"finalizers": None}})
 
-    notes = [(f"farm-{name}", "retained", "told") for name in ("going", "web")]
-    assert found == [notes[0], ("farm-other", "unchanged", "told"), notes[1]]
+    notes = [(f"farm-{name}", "retained", "reported") for name in ("going", "web")]
+    assert found == [notes[0], ("farm-other", "unchanged", "reported"), notes[1]]
     assert (check.exit_code, check.summary) == (0, {"unchanged": 1})
 
 
@@ -357,8 +357,8 @@ def test_the_object_brake_makes_none_of_a_namespace_and_says_how_to_lift_it(api:
 
     held = farm("-n", shop, "--max-objects", "4")
 
-    assert (held.exit_code, held.summary) == (4, {"configured": 1, "held": 1, "unchanged": 2})
-    (told,) = [each for each in held.results if each["code"] == "held"]
+    assert (held.exit_code, held.summary) == (4, {"configured": 1, "over-limit": 1, "unchanged": 2})
+    (told,) = [each for each in held.results if each["code"] == "over-limit"]
     assert told["object"] == {"kind": "Namespace", "name": shop}
     assert told["reason"].startswith("2 pods have no FarmPods")
     assert "there would be 5 FarmPods, 4 are allowed, and 2 of 2 are not made" in held.stderr
@@ -382,13 +382,13 @@ def test_many_pods_of_one_namespace_hold_no_other_namespace(api: Api, farm: Run)
 
     ran = farm("--max-objects", str(there + 25))
 
-    assert (ran.exit_code, ran.summary) == (4, {"created": 20, "held": 1})
-    (told,) = [each for each in ran.results if each["code"] == "held"]
+    assert (ran.exit_code, ran.summary) == (4, {"created": 20, "over-limit": 1})
+    (told,) = [each for each in ran.results if each["code"] == "over-limit"]
     assert told["object"] == {"kind": "Namespace", "name": crowd}
     assert "12 of 32 are not made" in ran.stderr
     assert [len(listed(api, shop)) for shop in (crowd, *small)] == [0, *20 * [1]]
     again = farm("--max-objects", str(there + 25))
-    assert (again.exit_code, again.summary) == (4, {"held": 1, "unchanged": 20})
+    assert (again.exit_code, again.summary) == (4, {"over-limit": 1, "unchanged": 20})
 
 
 def _are_active(api: Api) -> bool:

@@ -309,7 +309,7 @@ def test_an_exchange_rate_that_lost_its_status_is_like_a_new_one(
 
     ran = fetch()
 
-    assert (ran.exit_code, ran.summary) == (1, {"unavailable": 1, "unusable": 1})
+    assert (ran.exit_code, ran.summary) == (1, {"unavailable": 1, "provider-failed": 1})
     assert (data(api, rate), api.copy_writes()) == (right, [])
     assert condition(api, rate)["message"].startswith("the ConfigMap stays as it is: ecb cannot be had")
 
@@ -376,7 +376,7 @@ def test_a_rate_of_another_currency_is_none_to_fall_back_on(
 
     ran = fetch()
 
-    assert (ran.exit_code, ran.summary) == (1, {"unavailable": 2, "unusable": 2})
+    assert (ran.exit_code, ran.summary) == (1, {"unavailable": 2, "provider-failed": 2})
     assert data(api, moved, "yen") is None, "dollars under the name of yen"
     assert (data(api, moved), data(api, stays)) == (right, right)
     assert condition(api, moved)["message"].startswith("there is no rate yet: ecb cannot be had")
@@ -657,7 +657,7 @@ def test_forged_figures_of_one_configmap_block_a_jump_and_are_never_kept(
     forged(FORGED["another provider's"])
     rates.tell("ecb", status(500))
     ran = fetch(*arguments)
-    assert (ran.exit_code, ran.summary) == (1, {"unavailable": 1, "unusable": 2})
+    assert (ran.exit_code, ran.summary) == (1, {"unavailable": 1, "provider-failed": 2})
     assert ran.results[0]["reason"].startswith("the ConfigMap stays as it is: ecb cannot be had")
 
 

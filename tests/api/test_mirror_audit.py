@@ -282,7 +282,7 @@ BREAKS: dict[str, tuple[Callable[[Mirrors, Mirror], Any], list[str]]] = {
     "a larger volume is asked for": (resized("30Gi"), ["volume-too-small"]),
     "a smaller volume is asked for": (resized("10Gi"), ["volume-shrink"]),
     "an image without a tag": (image_without_tag, ["image-unpinned"]),
-    "images that only the mirror itself has": (image_of_itself, 2 * ["image-through-itself"]),
+    "images that only the mirror itself has": (image_of_itself, 2 * ["image-depends-on-mirror"]),
     "the mirror is gone": (mirror_of_another, 5 * ["orphan"]),
     "the claim is new and has no volume yet": (pending, ["volume-pending"]),
     "the volume of the claim is gone": (lost, ["volume-lost"]),
@@ -374,7 +374,7 @@ def test_nodes_that_are_not_told_of_the_mirror_are_counted(api: Api, audit: Run,
 
     (found,) = audit().results
 
-    assert (found["code"], found["object"]["kind"]) == ("nodes-uncovered", "DaemonSet")
+    assert (found["code"], found["object"]["kind"]) == ("nodes-not-covered", "DaemonSet")
     assert found["reason"] == "runs on 2 of 3 Linux nodes; the others do not know the mirror"
 
 
@@ -393,7 +393,7 @@ def test_a_name_that_nothing_can_be_made_for_is_found(
 
     (found,) = audit().results
 
-    assert (found["code"], found["reason"], found["severity"]) == ("unusable-name", why, "error")
+    assert (found["code"], found["reason"], found["severity"]) == ("invalid-name", why, "error")
 
 
 def test_the_longest_name_has_room_for_all_that_is_made(api: Api, audit: Run, mirrors: Mirrors) -> None:
@@ -423,12 +423,12 @@ CREDENTIALS: dict[str, tuple[Object | None, list[str], str]] = {
     "nothing": ({"data": {}}, ["credentials-missing"], "has no value for username and password"),
     "no annotation": (
         {"metadata": {"annotations": None}},
-        ["credentials-upstream"],
+        ["credentials-upstream-not-allowed"],
         "is not annotated kubechores.dev/upstream: registry-1.docker.io, so it is not for this mirror",
     ),
     "somebody else's password": (
         {"metadata": {"annotations": {"kubechores.dev/upstream": "quay.io"}}},
-        ["credentials-upstream"],
+        ["credentials-upstream-not-allowed"],
         "is not annotated kubechores.dev/upstream: registry-1.docker.io, so it is not for this mirror",
     ),
 }
@@ -442,17 +442,17 @@ MINE = "registry.example.com/mine:3"
     ("images", "image", "expected"),
     [
         (None, "", []),
-        (None, MINE, ["credentials-image"]),
-        ("", MINE, ["credentials-image"]),
+        (None, MINE, ["credentials-image-not-allowed"]),
+        ("", MINE, ["credentials-image-not-allowed"]),
         (MINE, MINE, []),
         (f"registry.example.com/other:3, {MINE}", MINE, []),
         (f"registry.example.com/other:3\n{MINE}\n", MINE, []),
-        (f"{MINE}1", MINE, ["credentials-image"]),
-        (f"{MINE}@sha256:{64 * 'a'}", MINE, ["credentials-image"]),
-        (MINE, f"{MINE}@sha256:{64 * 'a'}", ["credentials-image"]),
-        (MINE, "registry:3", ["credentials-image"]),
+        (f"{MINE}1", MINE, ["credentials-image-not-allowed"]),
+        (f"{MINE}@sha256:{64 * 'a'}", MINE, ["credentials-image-not-allowed"]),
+        (MINE, f"{MINE}@sha256:{64 * 'a'}", ["credentials-image-not-allowed"]),
+        (MINE, "registry:3", ["credentials-image-not-allowed"]),
         (f"{MINE},registry:3", "registry:3", []),
-        ("*", MINE, ["credentials-image"]),
+        ("*", MINE, ["credentials-image-not-allowed"]),
     ],
 )
 def test_only_an_image_that_the_secret_names_gets_the_credentials(
@@ -650,14 +650,14 @@ def test_on_a_laptop_nobody_is_asked_over_the_network(
     ran = audit()
 
     assert (codes(ran), registries.requests) == ([], [])
-    assert "mirror-audit: whether mirrors and upstreams answer is not asked; see --reach\n" in ran.stderr
-    assert (condition(api, mirror)["status"], condition(api, mirror)["reason"]) == ("Unknown", "NotAsked")
+    assert "mirror-audit: whether mirrors and upstreams answer is not asked; see --probe\n" in ran.stderr
+    assert (condition(api, mirror)["status"], condition(api, mirror)["reason"]) == ("Unknown", "NotProbed")
 
 
 def test_the_service_proxy_takes_a_right_that_the_job_does_not_have(api: Api, audit: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.well()
 
-    ran = audit("--reach", "service-proxy")
+    ran = audit("--probe", "service-proxy")
 
     (found,) = ran.results
     assert (ran.exit_code, found["code"], found["object"]["name"]) == (2, "unreadable", mirror.name)
@@ -687,7 +687,7 @@ CACHES: dict[str, tuple[Object, str, str]] = {
     ),
     "unused": (
         {"used": False},
-        "no-client",
+        "never-used",
         "nobody has pulled an image of {host} through the mirror yet",
     ),
 }

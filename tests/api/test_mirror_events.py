@@ -285,7 +285,7 @@ def test_without_the_right_to_list_events_the_rest_is_found_and_no_mirror_is_unk
 
     assert (ran.exit_code, sorted(codes(ran))) == (2, ["unreadable", "volume-pending"])
     assert condition(api, broken)["reason"] == "VolumePending"
-    assert condition(api, well)["reason"] == "NotAsked"
+    assert condition(api, well)["reason"] == "NotProbed"
 
 
 def test_events_are_not_read_while_all_is_at_work(api: Api, audit: Run, mirrors: Mirrors) -> None:

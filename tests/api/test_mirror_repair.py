@@ -390,7 +390,7 @@ def test_the_oldest_of_mirrors_that_want_the_same_is_maintained(
     assert made(api, younger) == []
     mirrors.settle(again(mirrors, oldest))
     repair()
-    assert condition(api, oldest)["reason"] == "NotAsked"
+    assert condition(api, oldest)["reason"] == "NotProbed"
     assert condition(api, younger)["reason"] == "DuplicateUpstream"
 
     api.delete(registry_mirror(oldest.asked.name))
@@ -437,7 +437,7 @@ def test_a_mirror_that_no_resource_can_be_made_for_stops_no_other(api: Api, repa
 
     assert "duplicate-upstream" not in codes(ran)
     assert [each["code"] for each in ran.results if each["subjects"] == [unusable["metadata"]["name"]]] == [
-        "unusable-name"
+        "invalid-name"
     ]
     assert len(made(api, mirror)) == 4
 

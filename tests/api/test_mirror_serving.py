@@ -315,6 +315,6 @@ def test_what_lets_a_daemon_set_run_on_few_nodes_is_named(api: Api, audit: Run, 
 
         wait_for(is_narrow, "the controller to leave the nodes")
 
-    (uncovered,) = [each for each in audit().results if each["code"] == "nodes-uncovered"]
+    (uncovered,) = [each for each in audit().results if each["code"] == "nodes-not-covered"]
 
     assert uncovered["reason"].startswith(reason)

@@ -344,7 +344,7 @@ def test_where_providers_disagree_the_one_without_a_jump_is_believed(api: Api, f
 
     ran = fetch("--diff")
 
-    assert ran.summary == {"configured": 1, "contradicted": 1}
+    assert ran.summary == {"configured": 1, "providers-differ": 1}
     assert "ecb has 1.5932" in ran.results[0]["reason"]
     assert data(api, wanted) == {
         "rate": "1.14",
@@ -360,7 +360,7 @@ def test_where_providers_disagree_the_one_without_a_jump_is_believed(api: Api, f
 
 def contradictions(ran: Ran) -> list[str]:
     """What a run reports of providers that contradict each other."""
-    return [each["reason"] for each in ran.results if each["code"] == "contradicted"]
+    return [each["reason"] for each in ran.results if each["code"] == "providers-differ"]
 
 
 def test_a_contradiction_of_two_providers_is_in_the_status_and_an_event_until_they_agree(
@@ -375,10 +375,10 @@ def test_a_contradiction_of_two_providers_is_in_the_status_and_an_event_until_th
 
     ran = fetch()
 
-    assert (ran.exit_code, ran.summary, contradictions(ran)) == (0, {"configured": 1, "contradicted": 1}, [told])
+    assert (ran.exit_code, ran.summary, contradictions(ran)) == (0, {"configured": 1, "providers-differ": 1}, [told])
     found = condition(api, wanted)
-    assert (found["status"], found["reason"], found["message"]) == ("True", "Contradicted", told)
-    assert [event["message"] for event in api.events() if event["reason"] == "Contradicted"] == [told]
+    assert (found["status"], found["reason"], found["message"]) == ("True", "ProvidersDiffer", told)
+    assert [event["message"] for event in api.events() if event["reason"] == "ProvidersDiffer"] == [told]
     api.mark()
     again = fetch()
     assert (again.exit_code, contradictions(again), api.writes()) == (0, [told], [])
@@ -413,7 +413,7 @@ def test_a_jump_that_one_provider_confirms_and_another_contradicts_is_reported(
 
     used = f"used is 1.5932 of {today()} from open-er-api"
     assert contradictions(ran) == [f"open-er-api has 1.5932 of {today()}, ecb has 1.14 of {today()}: {used}"]
-    assert condition(api, wanted)["reason"] == "Contradicted"
+    assert condition(api, wanted)["reason"] == "ProvidersDiffer"
 
 
 def test_a_jump_that_nobody_confirms_names_the_figures_of_the_others(api: Api, fetch: Run, rates: RatesServer) -> None:

@@ -236,10 +236,10 @@ def test_a_copy_that_others_change_with_each_write_of_the_job_fails_no_run(api: 
         again = sync()
         assert [each for each in api.writes() if each.path.endswith("/status")] == []
 
-    assert (ran.exit_code, failed(ran)) == (0, [(team, "contested", "warning")])
+    assert (ran.exit_code, failed(ran)) == (0, [(team, "write-conflict", "warning")])
     assert content(api.get(at(other, source))) == content(api.get(source))
-    assert (told["status"], told["reason"]) == ("False", "Contested")
-    assert (again.exit_code, failed(again)) == (0, [(team, "contested", "warning")])
+    assert (told["status"], told["reason"]) == ("False", "WriteConflict")
+    assert (again.exit_code, failed(again)) == (0, [(team, "write-conflict", "warning")])
     assert sync().summary == {"configured": 1, "unchanged": 1}
 
 

@@ -186,7 +186,7 @@ def test_another_key_rolls_nothing_and_the_next_change_rolls_once(api: Api, roll
 
     filled = {} if loss == "replaced" else {"configured": 1}
     assert (ran.exit_code, ran.summary) == (0, {"annotated": 1, **filled})
-    assert reason(ran, "adopted").startswith("its baseline was made with another key")
+    assert reason(ran, "baseline-recorded").startswith("its baseline was made with another key")
     assert settle(api, made)["spec"] == before["spec"]
     assert roll().summary == {"unchanged": 1}
     changed(api, login, user=canary())

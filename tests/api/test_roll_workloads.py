@@ -41,7 +41,7 @@ def check_rolled_once(api: Api, before: Object) -> Object:
     return settle(api, before)
 
 
-def reason(ran: Ran, code: str = "held") -> str:
+def reason(ran: Ran, code: str = "deferred") -> str:
     """Why a workload is held, or what else is said."""
     (found,) = [each for each in ran.results if each["code"] == code]
     return str(found["reason"])
@@ -335,7 +335,7 @@ def held(api: Api, roll: Run, made: Object, *arguments: str) -> str:
     """Run, check that nothing is rolled; gives why."""
     api.mark()
     ran = roll(*arguments)
-    assert (ran.exit_code, ran.summary, api.writes()) == (0, {"held": 1}, [])
+    assert (ran.exit_code, ran.summary, api.writes()) == (0, {"deferred": 1}, [])
     assert roll("--check", *arguments).exit_code == 3
     return reason(ran)
 
@@ -476,8 +476,8 @@ def test_a_pod_that_a_stateful_set_does_not_replace_is_named_until_it_is_gone(ap
     blocked(api, made)
     api.mark()
     ran = roll()
-    assert (ran.exit_code, ran.summary, api.writes()) == (0, {"blocked": 1}, [])
-    assert reason(ran, "blocked").endswith(remedy)
+    assert (ran.exit_code, ran.summary, api.writes()) == (0, {"rollout-stuck": 1}, [])
+    assert reason(ran, "rollout-stuck").endswith(remedy)
     assert roll("--check").exit_code == 3
     assert roll("--settle", "3600").summary == {"unchanged": 1}, "its controller may be at it"
 
@@ -532,7 +532,7 @@ def test_a_pod_that_may_be_of_the_newest_template_is_not_named(api: Api, roll: R
     changed(api, source, a="good")
     assert roll().summary == {"restarted": 1}
     pods(api, made, (1, 0, 2))
-    assert reason(roll(), "blocked").endswith(f"run kubectl delete pod web-1 -n {space}")
+    assert reason(roll(), "rollout-stuck").endswith(f"run kubectl delete pod web-1 -n {space}")
 
     if api.kind == "real":
         api.delete({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-1", "namespace": space}})
@@ -541,7 +541,7 @@ def test_a_pod_that_may_be_of_the_newest_template_is_not_named(api: Api, roll: R
     assert found
     older = f"statefulset.kubernetes.io/pod-name,controller-revision-hash!={found['status']['updateRevision']}"
 
-    why = reason(roll(), "blocked")
+    why = reason(roll(), "rollout-stuck")
 
     assert why.endswith(f"no roll replaces it: delete it, see kubectl get pods -n {space} -l {older}")
     assert "if pod web-N is of an older template and does not become ready" in why
@@ -630,7 +630,7 @@ def test_the_rolls_of_a_run_are_a_budget_that_drains_in_order(api: Api, roll: Ru
     assert order == [names[:2], names[2:4], names[4:]]
     changed(api, source, a="again")
     ran = roll("--max-rolls", "0")
-    assert ran.summary == {"held": 5}
+    assert ran.summary == {"deferred": 5}
     assert {each["reason"].rpartition(", but ")[2] for each in ran.results} == {
         "this run has no roll left of 0 (--max-rolls): a next run rolls it"
     }
@@ -682,7 +682,7 @@ def test_rolls_that_always_fail_leave_the_budget_to_other_namespaces(api: Api, r
 
     ran = roll("--max-rolls", "2")
 
-    assert ran.summary == {"restarted": 2, "failed": 2, "held": 3}
+    assert ran.summary == {"restarted": 2, "failed": 2, "deferred": 3}
     assert rolled(api, made) == [True, True]
     assert [each["code"] for each in ran.results if each["outcome"] == "failed"] == ["too-large", "too-large"]
 
@@ -695,7 +695,7 @@ def test_rolls_that_fail_are_tried_for_as_many_more_as_a_run_may_do(api: Api, ro
 
     summaries = [roll("--max-rolls", "2", *mode).summary for mode in ([], ["--dry-run=server"])]
 
-    assert summaries == 2 * [{"failed": 4, "held": 1}]
+    assert summaries == 2 * [{"failed": 4, "deferred": 1}]
     assert len(api.writes()) == 2 * 4
 
 
@@ -746,13 +746,13 @@ def test_namespaces_take_turns(api: Api, roll: Run) -> None:
         for space, prefix in zip(spaces, ("a", "web"), strict=True)
     }
 
-    assert roll("--max-rolls", "2").summary == {"restarted": 2, "held": 4}
+    assert roll("--max-rolls", "2").summary == {"restarted": 2, "deferred": 4}
     assert [rolled(api, made[space]) for space in spaces] == [[True, False, False], [True, False, False]]
-    assert roll("--max-rolls", "3", "--dry-run").summary == {"restarted": 3, "held": 1, "unchanged": 2}
+    assert roll("--max-rolls", "3", "--dry-run").summary == {"restarted": 3, "deferred": 1, "unchanged": 2}
 
 
 @pytest.mark.parametrize(
-    ("ahead", "said"), [(timedelta(minutes=1), {"held": 1}), (timedelta(days=9999), {"restarted": 1})]
+    ("ahead", "said"), [(timedelta(minutes=1), {"deferred": 1}), (timedelta(days=9999), {"restarted": 1})]
 )
 def test_a_roll_of_the_near_future_holds_and_one_of_the_far_future_does_not(
     api: Api, roll: Run, ahead: timedelta, said: dict[str, int]
@@ -827,7 +827,7 @@ def test_a_name_that_nothing_can_have_leads_nowhere(api: Api, roll: Run, kind: s
 
     ran = roll()
 
-    assert (ran.exit_code, ran.summary) == (0, {"annotated": len(names) - 1, "held": 1})
+    assert (ran.exit_code, ran.summary) == (0, {"annotated": len(names) - 1, "deferred": 1})
     assert f"/{names[0]} is not there" in reason(ran)
     asked = [each.path for each in api.requests() if each.method == "GET" and "/apis/apps/" not in each.path]
     assert asked == ["/api/v1/namespaces", "/apis/batch/v1/cronjobs", "/apis/batch/v1/jobs"]
@@ -850,7 +850,7 @@ def test_a_template_that_uses_something_else_is_adopted_anew(api: Api, roll: Run
 
     ran = roll()
 
-    assert (ran.summary, "uses other config" in reason(ran, "adopted")) == ({"annotated": 1}, True)
+    assert (ran.summary, "uses other config" in reason(ran, "baseline-recorded")) == ({"annotated": 1}, True)
     assert settle(api, made)["spec"] == before["spec"]
 
 
@@ -1016,7 +1016,7 @@ def test_workloads_of_a_namespace_that_opts_in_share_the_budget_in_turns(api: Ap
     for each in made:
         settle(api, each)
 
-    assert roll("--max-rolls", "2").summary == {"restarted": 2, "held": 4}
+    assert roll("--max-rolls", "2").summary == {"restarted": 2, "deferred": 4}
     assert rolled(api, made) == [True, False, False, True, False, False]
 
 

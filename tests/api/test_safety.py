@@ -321,7 +321,7 @@ def test_too_many_deletions_are_held_and_the_rest_goes_on(api: Api, sync: Run, m
     assert "11 ConfigMaps (orphan; 10 are allowed) would be deleted, and none is" in ran.stderr
     assert ready(api, "rule") == {
         "status": "False",
-        "reason": "DeletionsHeld",
+        "reason": "DeletionsBlocked",
         "message": ready(api, "rule")["message"],
     }
     api.mark()

@@ -89,7 +89,7 @@ def test_many_pods_in_runs_that_are_held_cut_and_finished(
 ) -> None:
     api.mark()
     held = farm("-n", crowd, "--max-objects", str(PODS - 1))
-    assert (held.exit_code, held.summary, api.writes()) == (4, {"held": 1}, [])
+    assert (held.exit_code, held.summary, api.writes()) == (4, {"over-limit": 1}, [])
     assert f"--max-objects {PODS + PODS // 10}" in held.stderr
 
     position = plane.audit_log.stat().st_size

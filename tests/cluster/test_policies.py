@@ -892,7 +892,7 @@ def test_adopting_works_where_its_role_is_bound(api: Api, sync: Run, adopted: li
     ran = sync()
 
     assert (ran.exit_code, ran.summary) == (0, {"configured": 1, "failed": 1})
-    assert {each["code"] for each in ran.results} == {"foreign", "denied"}
+    assert {each["code"] for each in ran.results} == {"adopted", "denied"}
     assert content(api.get(first)) == content(source)
     assert api.get(second) == second
     bind_adopt(api)

@@ -229,7 +229,7 @@ def well(_sandbox: Sandbox, api: Api, folder: Path) -> str:
     mirrors.node()
     with serve(folder) as registries:
         mirrors.make(api.create(registry_mirror("internal", registries.upstream)))
-        said = [run(api, "--reach", "network", *more, registries=registries) for more in ([], ["-v"])]
+        said = [run(api, "--probe", "network", *more, registries=registries) for more in ([], ["-v"])]
         return "\n".join([*said, listed(api, registries.upstream)])
 
 
@@ -260,7 +260,7 @@ def unanswered(_sandbox: Sandbox, api: Api, folder: Path) -> str:
         mirror = mirrors.make(api.create(registry_mirror("internal", registries.upstream)))
         registries.answers[registries.upstream] = status(404)
         registries.answers[f"{mirror.name}.{NAMESPACE}.svc:5000"] = status(404)
-        return run(api, "--reach", "network", registries=registries)
+        return run(api, "--probe", "network", registries=registries)
 
 
 def login(_sandbox: Sandbox, api: Api, _folder: Path) -> str:

@@ -132,7 +132,7 @@ def test_a_blob_that_is_corrupt_is_removed_and_fetched_again(
 ) -> None:
     image = upstream.push("app")
     lab = mirrored(fallback="None")
-    assert lab.audit()["reason"] == "NoClient"
+    assert lab.audit()["reason"] == "NeverUsed"
     lab.pod("first", image)
     lab.runs("first")
     assert lab.audit()["reason"] == "Healthy"

@@ -162,8 +162,8 @@ def test_the_fix_of_a_config_that_blocks_a_rollout_is_rolled(
 
     remedy = f"kubectl delete pod db-0 -n {space}"
     assert remedy in jobs.log("fix")
-    assert "1 blocked" in ran(jobs, "blocked", LATER)
-    assert remedy in jobs.log("blocked")
+    assert "1 rollout-stuck" in ran(jobs, "rollout-stuck", LATER)
+    assert remedy in jobs.log("rollout-stuck")
     assert is_blocked(api, db)
     kubectl(remedy.removeprefix("kubectl "))
     all_rolled_out(kubectl, [db])

@@ -17,7 +17,7 @@ from tests.mirrors import NAMESPACE, Mirrors, registry_mirror
 from tests.rates import Answer, document, status
 from tests.registries import Registries, cache_state, serve
 
-FLAGS = ("--reach", "service-proxy")
+FLAGS = ("--probe", "service-proxy")
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def test_a_run_that_saw_an_older_config_does_not_roll_back_what_another_rolled(b
         world.sandbox.inject(Fault("PATCH", kind="call-before", call=meanwhile))
         assert world.run().exit_code == 0
         after = built.world.state(world)
-        assert world.run().summary == {"held": 1, "unchanged": 4}
+        assert world.run().summary == {"deferred": 1, "unchanged": 4}
         assert built.world.state(world) == after
         rolled = {key: each["generation"] for key, each in after.items() if key[2] == "rolled"}
         assert rolled == {key: 3 if key[0] == "deployments" else 2 for key in rolled}
@@ -42,7 +42,7 @@ def test_a_list_that_cannot_be_read_stops_no_other(built: Built) -> None:
         ran = world.run()
 
         assert ran.exit_code == 1  # what no authorizer said may be another thing the next time
-        assert ran.summary == {"annotated": 1, "held": 1, "restarted": 2, "unreadable": 1}
+        assert ran.summary == {"annotated": 1, "deferred": 1, "restarted": 2, "unreadable": 1}
 
 
 @pytest.mark.parametrize("status", [403, 500])
@@ -60,7 +60,7 @@ def test_a_roll_that_was_refused_has_no_event(built: Built) -> None:
         world.sandbox.inject(Fault("PATCH", status=403, times=None))
         ran = world.run()
 
-        assert (ran.exit_code, ran.summary) == (1, {"failed": 4, "held": 1})
+        assert (ran.exit_code, ran.summary) == (1, {"failed": 4, "deferred": 1})
         assert {each.method for each in world.writes()} == {"PATCH"}
 
 
@@ -73,8 +73,8 @@ def test_a_roll_that_was_refused_lets_the_next_one_go(built: Built) -> None:
         world.sandbox.inject(Fault("PATCH", DAEMON_SET, status=403))
         ran = world.run("--max-rolls", "1")
 
-        assert (ran.exit_code, ran.summary) == (1, {"annotated": 1, "failed": 1, "held": 2, "restarted": 1})
-        assert world.run("--max-rolls", "1").summary == {"held": 2, "restarted": 1, "unchanged": 2}
+        assert (ran.exit_code, ran.summary) == (1, {"annotated": 1, "failed": 1, "deferred": 2, "restarted": 1})
+        assert world.run("--max-rolls", "1").summary == {"deferred": 2, "restarted": 1, "unchanged": 2}
 
 
 def test_a_workload_that_has_no_room_in_etcd_fails_no_run_and_lets_the_next_one_go(built: Built) -> None:
@@ -83,7 +83,7 @@ def test_a_workload_that_has_no_room_in_etcd_fails_no_run_and_lets_the_next_one_
         world.sandbox.inject(Fault("PATCH", DAEMON_SET, status=500, message=too_large, times=2))
         ran = world.run("--max-rolls", "1")
 
-        assert (ran.exit_code, ran.summary) == (0, {"annotated": 1, "failed": 1, "held": 2, "restarted": 1})
+        assert (ran.exit_code, ran.summary) == (0, {"annotated": 1, "failed": 1, "deferred": 2, "restarted": 1})
         assert "what others put on it leaves no room" in ran.stdout
         assert len([each for each in world.writes() if each.path == DAEMON_SET]) == 1
 
@@ -99,8 +99,8 @@ def test_a_roll_in_place_of_another_that_changed_meanwhile_is_left_to_the_next_r
         world.sandbox.inject(Fault("PATCH", DEPLOYMENT, kind="call-before", call=lambda: api.patch(found, label)))
         ran = world.run("--max-rolls", "1")
 
-        assert (ran.exit_code, ran.summary) == (1, {"annotated": 1, "failed": 1, "held": 3})
-        assert world.run("--max-rolls", "3").summary == {"held": 1, "restarted": 3, "unchanged": 1}
+        assert (ran.exit_code, ran.summary) == (1, {"annotated": 1, "failed": 1, "deferred": 3})
+        assert world.run("--max-rolls", "3").summary == {"deferred": 1, "restarted": 3, "unchanged": 1}
 
 
 def test_workloads_are_listed_by_their_metadata(built: Built) -> None:
@@ -120,7 +120,7 @@ def test_a_run_goes_on_without_the_right_to_find_mistakes(built: Built, path: st
         world.sandbox.inject(Fault("GET", path, status=403, message=message, times=None))
         ran = world.run("-v", *arguments)
 
-        assert (ran.exit_code, ran.summary) == (0, {"annotated": 1, "held": 1, "restarted": 3, "skipped": 1})
+        assert (ran.exit_code, ran.summary) == (0, {"annotated": 1, "deferred": 1, "restarted": 3, "skipped": 1})
         assert [each["reason"].partition(": ")[2] for each in ran.results if each["code"] == "skipped"] == [message]
 
 
@@ -133,4 +133,4 @@ def test_jobs_that_cannot_be_listed_are_tried_by_the_next_run(
         world.sandbox.inject(Fault("GET", f"/apis/batch/v1/{plural}", status=500, times=None))
         ran = world.run()
 
-        assert (ran.exit_code, ran.summary) == (1, {"annotated": 1, "held": 1, "restarted": 3, "unreadable": 1})
+        assert (ran.exit_code, ran.summary) == (1, {"annotated": 1, "deferred": 1, "restarted": 3, "unreadable": 1})

@@ -168,7 +168,7 @@ def test_where_pods_could_not_be_read_nothing_is_said_of_farm_pods() -> None:
     read = observed(web=unowned)
 
     assert told(planned(Observed(["shop"], (), read.farm_pods, (failure,)), verbose=True)) == [("shop", "unreadable")]
-    assert told(planned(read)) == [("farm-web", "stray")]
+    assert told(planned(read)) == [("farm-web", "orphan")]
 
 
 def test_where_nobody_looks_for_pods_an_unowned_farm_pod_is_no_stray() -> None:
@@ -234,8 +234,10 @@ def test_the_brake_serves_whole_namespaces_and_the_smallest_first(
 
     held = creates.keys() - made.keys()
     assert served(found) == made
-    assert {each.object.name for each in found.findings if each.code == "held"} == held
-    assert {each.exit_code for each in found.findings if each.code == "held"} == ({ExitCode.BRAKE} if held else set())
+    assert {each.object.name for each in found.findings if each.code == "over-limit"} == held
+    assert {each.exit_code for each in found.findings if each.code == "over-limit"} == (
+        {ExitCode.BRAKE} if held else set()
+    )
     total = sum(creates.values()) + sum(there.values())
     assert [(each.option, each.value) for each in found.brakes] == (
         [("--max-objects", str(total + total // 10))] if held else []

@@ -191,7 +191,7 @@ def test_what_several_places_use_of_one_source_comes_together() -> None:
     assert read("Deployment", SEEN, pod=whole).references[0] == Reference("ConfigMap", "settings", None, True, ("b",))
 
 
-@pytest.mark.parametrize(("changed", "busy", "code"), [(60, 0, "changed"), (0, 60, "held")])
+@pytest.mark.parametrize(("changed", "busy", "code"), [(60, 0, "changed"), (0, 60, "deferred")])
 def test_only_what_changed_has_to_settle(changed: int, busy: int, code: str) -> None:
     now = datetime(2026, 1, 1, tzinfo=timezone.utc)
     volumes = [{"name": name, "configMap": {"name": name}} for name in ("settings", "busy")]
