@@ -1,4 +1,4 @@
-"""Measure everything anew (`make benchmark`): writes docs/performance.json, and the tables and plot of its page.
+"""Measure everything again (`make benchmark`): writes docs/performance.json, and the tables and plot of its page.
 
 Takes about 45 minutes on two cores, which should have nothing else to do.
 """
@@ -22,7 +22,7 @@ from tests.control_plane import programs
 
 
 def conditions() -> dict[str, str]:
-    """Return what the figures hang on."""
+    """Return what the figures depend on."""
     go = subprocess.run(["go", "env", "GOVERSION"], check=True, capture_output=True, text=True).stdout.strip()
     version = programs().name.rpartition("-v")[2]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)

@@ -96,8 +96,8 @@ class Client:
             self.multi.perform()
             _, done, failed = self.multi.info_read()
             if not (done or failed):
-                wanted = self.multi.timeout()
-                self.multi.select(wanted / 1000 if wanted >= 0 else 0.2)
+                timeout = self.multi.timeout()
+                self.multi.select(timeout / 1000 if timeout >= 0 else 0.2)
             assert not failed, failed
             for handle in done:
                 assert handle.getinfo(pycurl.RESPONSE_CODE) < 300, handle.buffer.getvalue()

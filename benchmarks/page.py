@@ -21,8 +21,8 @@ Figure = Callable[[Measured], float]
 
 def of(results: Iterable[Measured], program: str, scenario: str, namespaces: int) -> list[Measured]:
     """Return the runs of one program in one scenario."""
-    wanted = (program, scenario, namespaces)
-    return [each for each in results if (each.program, each.scenario, each.namespaces) == wanted]
+    key = (program, scenario, namespaces)
+    return [each for each in results if (each.program, each.scenario, each.namespaces) == key]
 
 
 def spread(runs: Sequence[Measured], figure: Figure, digits: int) -> str:
@@ -135,7 +135,7 @@ def memory(results: Sequence[Measured]) -> list[str]:
 
 
 def unrelated(results: Sequence[Measured]) -> list[str]:
-    """Return the rows of converged runs beside what is none of ours."""
+    """Return the rows of converged runs in a cluster with many other objects."""
     rows = ["| cluster | seconds | peak MiB | requests | bytes in |", "|---|---|---|---|---|"]
     for scenario in dict.fromkeys(each.scenario for each in results):
         runs = [each for each in results if each.scenario == scenario]

@@ -16,7 +16,7 @@ import yaml
 
 from tests.manifests import ROOT
 
-# In the order in which a run needs them; what an import brings along counts to whoever wants it first.
+# In the order in which a run imports them. What an import brings along counts to the first module that imports it.
 IMPORTS = {
     "Python": "pass",
     "click": "import click",
@@ -96,7 +96,7 @@ def until_connected(command: list[str], environ: dict[str, str], server: socket.
 
 
 def kubeconfig(port: int) -> dict[str, object]:
-    """Return a kubeconfig for a server that says nothing."""
+    """Return a kubeconfig for a server that does not answer."""
     return {
         "current-context": "bench",
         "clusters": [{"name": "bench", "cluster": {"server": f"http://127.0.0.1:{port}"}}],

@@ -1,4 +1,4 @@
-"""What a run costs when the cluster is full of other things: large Secrets that are none of ours, a thousand rules."""
+"""What a run costs in a cluster with many other objects: large Secrets of other users, a thousand rules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sweep import HOME, Bench, Measured, say, team
+from benchmarks.sweep import HOME, Bench, Measured, print_measured, team
 from tests.apis import Api
 from tests.canary import canary
 from tests.control_plane import control_plane
@@ -45,14 +45,14 @@ def many_rules(runs: int) -> Iterator[tuple[int, Measured]]:
         bench.prepare()
         bench.api.delete(rule("bench", HOME, ""))
         there = 0
-        for wanted in RULES:
-            bench.each(lambda number: add_rule(bench.api, number), range(there, wanted))
-            there = wanted
+        for rules in RULES:
+            bench.each(lambda number: add_rule(bench.api, number), range(there, rules))
+            there = rules
             measured, _ = bench.run("sync-copies", "first")
-            say(measured)
-            yield wanted, measured
+            print_measured(measured)
+            yield rules, measured
             for measured in converged(bench, "converged", runs):
-                yield wanted, measured
+                yield rules, measured
 
 
 def add_rule(api: Api, number: int) -> None:
@@ -69,5 +69,5 @@ def converged(bench: Bench, name: str, runs: int) -> Iterator[Measured]:
     for _ in range(runs):
         measured, written = bench.run("sync-copies", name)
         assert written == 0, f"a converged run wrote {written}"
-        say(measured)
+        print_measured(measured)
         yield measured

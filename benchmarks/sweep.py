@@ -28,7 +28,7 @@ LABELS = {  # by which each program finds its copies
     "bare Go": "app.kubernetes.io/managed-by=bare-go",
 }
 TICKS = os.sysconf("SC_CLK_TCK")
-# The peak that the kernel tells of a process begins with that of whoever started it, so something small must.
+# The peak that the kernel reports of a process starts with that of its parent, so a small process must start it.
 STARTER = """
 import os, sys, time
 quiet = [(os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
@@ -83,7 +83,7 @@ def value() -> str:
 
 
 def rotated(programs: list[str], by: int) -> list[str]:
-    """The programs in another order each time: whoever goes first meets another server than whoever goes last."""
+    """The programs in another order each time: the first one finds the server in another state than the last one."""
     by %= len(programs)
     return programs[by:] + programs[:by]
 
@@ -130,7 +130,7 @@ class Bench:
                 self.change()
             measured, done = self.run(program, scenario)
             assert done == written, f"{program} wrote {done} in the {scenario} sweep, not {written}"
-            say(measured)
+            print_measured(measured)
             yield measured
         self.empty(program)
 
@@ -158,12 +158,12 @@ class Bench:
         server = server_cpu()
         with tempfile.TemporaryFile() as out:
             starter = [sys.executable, "-S", "-c", STARTER, *command]
-            told = subprocess.run(starter, stdout=out, stderr=subprocess.PIPE, env=env, cwd="/", check=True).stderr
-            code, seconds, cpu, peak = (float(word) for word in told.split())
+            usage = subprocess.run(starter, stdout=out, stderr=subprocess.PIPE, env=env, cwd="/", check=True).stderr
+            code, seconds, cpu, peak = (float(word) for word in usage.split())
             out.seek(0)
-            said = json.loads(out.read())
-        assert code == 0, said
-        traffic, written = of_ours(said) if program == "sync-copies" else (said, said["written"])
+            report = json.loads(out.read())
+        assert code == 0, report
+        traffic, written = traffic_and_writes(report) if program == "sync-copies" else (report, report["written"])
         measured = Measured(
             program,
             scenario,
@@ -179,7 +179,7 @@ class Bench:
         return measured, written
 
 
-def of_ours(report: dict[str, Any]) -> tuple[dict[str, int], int]:
+def traffic_and_writes(report: dict[str, Any]) -> tuple[dict[str, int], int]:
     """The same figures from the report of sync-copies."""
     traffic, summary = report["traffic"], report["summary"]
     figures = {
@@ -203,7 +203,7 @@ def server_cpu() -> float:
     return total / TICKS
 
 
-def say(measured: Measured) -> None:
+def print_measured(measured: Measured) -> None:
     """Show on a terminal or in a log how it goes."""
     figures = (
         f"{measured.seconds:6.2f} s",

@@ -51,7 +51,7 @@ def _parse_protobuf(call: Call) -> Any:
 
 
 def decoded(call: Call, raw: Any) -> Obj:
-    """The object that a body holds; the call is told of fields that were dropped."""
+    """The object in a body; fields that were dropped become warnings of the call."""
     resource = call.resource
     if not isinstance(raw, dict):
         raise bad_request("couldn't get version/kind; json parse error: the body is not an object")

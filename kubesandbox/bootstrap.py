@@ -1,4 +1,4 @@
-"""What a new cluster holds before anybody writes: namespaces and the default roles."""
+"""The objects of a new cluster: namespaces and the default roles."""
 
 from __future__ import annotations
 

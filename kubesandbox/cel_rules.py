@@ -90,7 +90,7 @@ class RuleSet:
         if value is None:
             return
         for rule in self._rules:
-            yield from _judge(rule, value, old, path)
+            yield from _check(rule, value, old, path)
         if isinstance(value, dict):
             for name, inner in value.items():
                 rules = self._properties.get(name) or self._extra
@@ -102,19 +102,19 @@ class RuleSet:
                 yield from self._items._walk(inner, None, f"{path}[{number}]")
 
 
-def _judge(rule: Rule, value: Any, old: Any, path: str) -> Iterator[Cause]:
+def _check(rule: Rule, value: Any, old: Any, path: str) -> Iterator[Cause]:
     if rule.transition and old is None:
         return
     from celpy.adapter import json_to_cel
 
     variables = {"self": json_to_cel(value), "oldSelf": json_to_cel(old)}
     try:
-        holds = bool(rule.program.evaluate(variables))
+        is_valid = bool(rule.program.evaluate(variables))
     except Exception as error:  # whatever the rule does wrong is a field error, as in the server
-        holds, message = False, f"{error} evaluating rule: {rule.message}"
+        is_valid, message = False, f"{error} evaluating rule: {rule.message}"
     else:
         message = rule.message
-    if holds:
+    if is_valid:
         return
     if rule.message_program:
         message = str(rule.message_program.evaluate(variables))

@@ -1,4 +1,4 @@
-"""The cluster's state: objects, served kinds, identities; and what a request says about them."""
+"""The cluster's state: objects, served kinds, identities; and the request that refers to them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Controllers:
         self._cluster = cluster
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sandbox-controllers", daemon=True)
-        self._seen = cluster.store.version
+        self._last_version = cluster.store.version
 
     def start(self) -> None:
         """Begin to react."""
@@ -45,17 +45,18 @@ class Controllers:
         store = self._cluster.store
         while not self._stop.is_set():
             with store.changed:
-                fresh = [change for change in store.log if change.version > self._seen] if self._behind() else []
+                log = store.log if self._behind() else []
+                fresh = [change for change in log if change.version > self._last_version]
                 if not fresh:
                     store.changed.wait(1.0)
                     continue
-                self._seen = fresh[-1].version
+                self._last_version = fresh[-1].version
                 for change in fresh:
                     self._react(change)
 
     def _behind(self) -> bool:
         log = self._cluster.store.log
-        return bool(log) and log[-1].version > self._seen
+        return bool(log) and log[-1].version > self._last_version
 
     def _react(self, change: Change) -> None:
         if change.resource == NAMESPACES.key:
@@ -135,8 +136,8 @@ class Controllers:
             if any(owner.get("uid") == uid for owner in item.obj["metadata"].get("ownerReferences") or ())
         ]
 
-    def _collect(self, gone: Stored) -> None:
-        uid = gone.obj["metadata"]["uid"]
+    def _collect(self, deleted: Stored) -> None:
+        uid = deleted.obj["metadata"]["uid"]
         for resource, item in self._dependents(uid):
             references = item.obj["metadata"]["ownerReferences"]
             if any(self._exists(owner, item) for owner in references if owner.get("uid") != uid):
@@ -174,19 +175,19 @@ class Controllers:
     def _release(self, change: Change) -> None:
         """Take off the garbage collector's own finalizers once dependents are dealt with."""
         meta = change.item.obj["metadata"]
-        held = [name for name in meta.get("finalizers") or [] if name in ("foregroundDeletion", "orphan")]
+        blocking = [name for name in meta.get("finalizers") or [] if name in ("foregroundDeletion", "orphan")]
         resource = next((item for item in self._resources() if item.key == change.resource), None)
-        if not held or resource is None:
+        if not blocking or resource is None:
             return
         for dependent, item in self._dependents(meta["uid"]):
-            if "orphan" in held:
+            if "orphan" in blocking:
                 self._disown(dependent, item, meta["uid"])
             else:
                 remove(self._cluster, dependent, item)
         live = self._cluster.store.get(resource, change.item.namespace, change.item.name)
         if live is None:
             return
-        left = [name for name in live.obj["metadata"].get("finalizers") or [] if name not in held]
+        left = [name for name in live.obj["metadata"].get("finalizers") or [] if name not in blocking]
         item = self._cluster.store.put(resource, {**live.obj, "metadata": {**live.obj["metadata"], "finalizers": left}})
         if not left and (resource.kind != "Namespace" or not item.obj["spec"].get("finalizers")):
             self._cluster.store.remove(resource, item)

@@ -207,7 +207,7 @@ def _default(value: Any, raw: Obj) -> Any:
 
 
 def _first_of_each(errors: Iterable[Any]) -> list[Any]:
-    """Of a string that is too short or too long the server does not also say that it breaks the pattern."""
+    """The errors that the server reports: of a string that is too short or too long, it does not report the pattern."""
     found = list(errors)
     sized = {tuple(error.absolute_path) for error in found if error.validator in ("minLength", "maxLength")}
     return [error for error in found if error.validator != "pattern" or tuple(error.absolute_path) not in sized]
@@ -237,9 +237,9 @@ def _translate(error: Any) -> Iterator[Cause]:
         missing = [name for name in limit if name not in value and f"'{name}'" in error.message]
         yield from (required(_join(path, name)) for name in missing[:1])
     elif error.validator == "type":
-        wanted = limit if isinstance(limit, str) else ",".join(name for name in limit if name != "null")
+        expected = limit if isinstance(limit, str) else ",".join(name for name in limit if name != "null")
         kind = _TYPE_NAMES.get(type(value), "object")
-        yield wrong_type(path, kind, f'{path} in body must be of type {wanted}: "{kind}"')
+        yield wrong_type(path, kind, f'{path} in body must be of type {expected}: "{kind}"')
     elif error.validator == "enum":
         yield not_supported(path, value, [choice for choice in limit if choice is not None])
     elif error.validator in ("minimum", "maximum") and error.schema.get(f"exclusive{error.validator.title()}"):
@@ -261,14 +261,14 @@ def _quote(value: object) -> str:
 def _combination(error: Any, path: str) -> str:
     name = error.validator
     if name == "oneOf":
-        valid = sum(_holds(error, part) for part in error.validator_value)
+        valid = sum(_matches(error, part) for part in error.validator_value)
         found = f"Found {valid} valid alternatives" if valid else "Found none valid"
         return f'"{path}" must validate one and only one schema (oneOf). {found}'
     how = {"anyOf": "at least one schema (anyOf)", "allOf": "all the schemas (allOf)"}.get(name, f"({name})")
     return f'"{path}" must validate {how}'
 
 
-def _holds(error: Any, part: Obj) -> bool:
+def _matches(error: Any, part: Obj) -> bool:
     return bool(_Validator(part).is_valid(error.instance))
 
 
@@ -312,10 +312,10 @@ def _duplicates(value: list[Any], raw: Obj, path: str) -> Iterator[Cause]:
     shape = to_shape(raw)
     if not shape.associative():
         return
-    seen: set[str] = set()
+    known: set[str] = set()
     for number, item in enumerate(value):
         element = item_element(shape, item)
-        if element in seen:
+        if element in known:
             shown = item if shape.unique else msgspec.json.decode(element[2:])
             yield duplicate(f"{path}[{number}]", shown)
-        seen.add(element)
+        known.add(element)

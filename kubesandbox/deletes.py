@@ -26,8 +26,8 @@ def delete(cluster: Cluster, call: Call) -> Answer:
             raise not_found(call.resource, call.name)
         _check_preconditions(call, live, options.get("preconditions") or {})
         dry = call.dry_run or options.get("dryRun") == ["All"]
-        gone, item = remove(cluster, call.resource, live, options.get("propagationPolicy", ""), dry)
-    if not gone or call.resource.returns_deleted:
+        deleted, item = remove(cluster, call.resource, live, options.get("propagationPolicy", ""), dry)
+    if not deleted or call.resource.returns_deleted:
         return shown(call, item)
     details = {
         "name": call.name,
@@ -47,17 +47,17 @@ def _delete_options(call: Call) -> Obj:
     return options
 
 
-def _check_preconditions(call: Call, live: Stored, wanted: Obj) -> None:
+def _check_preconditions(call: Call, live: Stored, expected: Obj) -> None:
     uid, version = live.obj["metadata"]["uid"], str(live.version)
-    if wanted.get("uid") and wanted["uid"] != uid:
+    if expected.get("uid") and expected["uid"] != uid:
         why = (
-            f"the UID in the precondition ({wanted['uid']}) does not match the UID in record ({uid}). "
+            f"the UID in the precondition ({expected['uid']}) does not match the UID in record ({uid}). "
             "The object might have been deleted and then recreated"
         )
-    elif wanted.get("resourceVersion") and wanted["resourceVersion"] != version:
+    elif expected.get("resourceVersion") and expected["resourceVersion"] != version:
         why = (
-            f"the ResourceVersion in the precondition ({wanted['resourceVersion']}) does not match the ResourceVersion "
-            f"in record ({version}). The object might have been modified"
+            f"the ResourceVersion in the precondition ({expected['resourceVersion']}) does not match the "
+            f"ResourceVersion in record ({version}). The object might have been modified"
         )
     else:
         return
@@ -77,16 +77,16 @@ _POLICIES = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
 def remove(
     cluster: Cluster, resource: Resource, live: Stored, policy: str = "", dry: bool = False
 ) -> tuple[bool, Stored]:
-    """Delete an object, or mark it when finalizers hold it; whether it is gone."""
+    """Delete an object, or mark it while finalizers block the deletion; whether it was deleted."""
     meta = dict(live.obj["metadata"])
     finalizers = list(meta.get("finalizers") or [])
-    wanted = _POLICIES.get(policy)
-    if wanted and wanted not in finalizers and not meta.get("deletionTimestamp"):
-        finalizers.append(wanted)
+    finalizer = _POLICIES.get(policy)
+    if finalizer and finalizer not in finalizers and not meta.get("deletionTimestamp"):
+        finalizers.append(finalizer)
     if resource.kind == "CustomResourceDefinition" and not meta.get("deletionTimestamp"):
         finalizers.append(CLEANUP)
-    held = bool(finalizers) or (resource.kind == "Namespace" and bool(live.obj["spec"].get("finalizers")))
-    if not held:
+    is_blocked = bool(finalizers) or (resource.kind == "Namespace" and bool(live.obj["spec"].get("finalizers")))
+    if not is_blocked:
         return True, live if dry else cluster.store.remove(resource, live)
     if meta.get("deletionTimestamp"):
         return False, live

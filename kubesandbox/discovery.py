@@ -1,4 +1,4 @@
-"""What clients learn about the API: versions, groups, resources, and as much OpenAPI as kubectl asks for."""
+"""What clients discover of the API: versions, groups, resources, and as much OpenAPI as kubectl requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STATUS_VERBS = ("get", "patch", "update")
 
 
 def answer(cluster: Cluster, path: str, accept: str) -> Answer:
-    """The answer to a path that is no resource's."""
+    """The answer to a path that is not a resource's."""
     parts = [part for part in path.split("/") if part]
     if path.rstrip("/") == "/version":
         return _json(VERSION)

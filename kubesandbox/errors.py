@@ -203,7 +203,7 @@ def method_not_allowed() -> ApiError:
 
 
 def unsupported_media_type() -> ApiError:
-    """415 of a body that is no object."""
+    """415 of a body that is not an object."""
     listed = ", ".join(MEDIA_TYPES)
     text = f"the body of the request was in an unknown format - accepted media types include: {listed}"
     return ApiError(415, "UnsupportedMediaType", text)

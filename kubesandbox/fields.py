@@ -26,7 +26,7 @@ MISSING = _Missing()
 
 @dataclass(frozen=True)
 class Shape:
-    """How one node of an object merges: granular map unless said otherwise; lists are atomic unless keyed or a set."""
+    """How one node of an object merges: granular map by default; lists are atomic unless keyed or a set."""
 
     fields: Mapping[str, Shape] = field(default_factory=dict)
     element: Shape | None = None
@@ -49,7 +49,7 @@ class Shape:
         return name in self.fields or (self.struct and self.element is None)
 
     def associative(self) -> bool:
-        """Whether items of the list are told apart by key or value."""
+        """Whether items of the list are identified by key or value."""
         return bool(self.keys) or self.unique
 
 

@@ -29,14 +29,14 @@ class Mode:
 
 def acting(authorizer: Authorizer, user: User, headers: Mapping[str, str], what: Attributes) -> User:
     """The user as whom a request is answered: the one of the headers, if `user` may impersonate it for `what`."""
-    wanted = _wanted(headers)
-    if wanted is None:
+    target = _target(headers)
+    if target is None:
         return user
     denied = []
-    for mode in _modes(wanted):
-        refused = next((each for each in _needed(mode, wanted, what) if not authorizer.allowed(user, each)), None)
+    for mode in _modes(target):
+        refused = next((each for each in _needed(mode, target, what) if not authorizer.allowed(user, each)), None)
         if refused is None:
-            return _completed(mode, wanted)
+            return _completed(mode, target)
         denied.append(refused)
     raise _denial(user, denied[0])
 
@@ -47,7 +47,7 @@ def _denial(user: User, what: Attributes) -> ApiError:
     return forbidden(Resource(what.group, "v1", "", what.resource), what.name, what.denial(user))
 
 
-def _wanted(headers: Mapping[str, str]) -> User | None:
+def _target(headers: Mapping[str, str]) -> User | None:
     name, uid = headers.get("impersonate-user", ""), headers.get("impersonate-uid", "")
     groups = tuple(headers["impersonate-group"].split("\n")) if "impersonate-group" in headers else ()
     extra = tuple(
@@ -60,12 +60,12 @@ def _wanted(headers: Mapping[str, str]) -> User | None:
     return User(name, groups, uid, extra) if name else None
 
 
-def _modes(wanted: User) -> Iterator[Mode]:
+def _modes(target: User) -> Iterator[Mode]:
     """The modes in the order in which the server tries them; of several denials the first is the answer."""
-    only_name = not (wanted.groups or wanted.uid or wanted.extra)
-    is_node = wanted.name.startswith(_NODE)
-    name = "serviceaccount" if _account(wanted) else "arbitrary-node" if is_node else "user-info"
-    if (name == "user-info" or only_name) and "system:masters" not in wanted.groups:
+    only_name = not (target.groups or target.uid or target.extra)
+    is_node = target.name.startswith(_NODE)
+    name = "serviceaccount" if _account(target) else "arbitrary-node" if is_node else "user-info"
+    if (name == "user-info" or only_name) and "system:masters" not in target.groups:
         yield Mode(f"impersonate:{name}", AUTHENTICATION, name)
     yield Mode()
 
@@ -76,35 +76,35 @@ def _account(user: User) -> tuple[str, str] | None:
     return (parts[2], parts[3]) if parts[:2] == ["system", "serviceaccount"] and len(parts) == 4 else None
 
 
-def _needed(mode: Mode, wanted: User, what: Attributes) -> Iterator[Attributes]:
+def _needed(mode: Mode, target: User, what: Attributes) -> Iterator[Attributes]:
     """The rights that impersonation in this mode takes."""
     if mode.name:
         yield replace(what, verb=f"impersonate-on:{mode.name}:{what.verb}")
-    if account := _account(wanted):
+    if account := _account(target):
         yield Attributes(mode.verb, mode.group, "serviceaccounts", "", *account)
     elif mode.name == "arbitrary-node":
-        yield Attributes(mode.verb, mode.group, "nodes", name=wanted.name.removeprefix(_NODE))
+        yield Attributes(mode.verb, mode.group, "nodes", name=target.name.removeprefix(_NODE))
     else:
-        yield Attributes(mode.verb, mode.group, "users", name=wanted.name)
-    if wanted.uid:
-        yield Attributes(mode.verb, AUTHENTICATION, "uids", name=wanted.uid)
-    for group in wanted.groups:
+        yield Attributes(mode.verb, mode.group, "users", name=target.name)
+    if target.uid:
+        yield Attributes(mode.verb, AUTHENTICATION, "uids", name=target.uid)
+    for group in target.groups:
         yield Attributes(mode.verb, mode.group, "groups", name=group)
-    for key, values in wanted.extra:
+    for key, values in target.extra:
         for value in values:
             yield Attributes(mode.verb, AUTHENTICATION, "userextras", key, name=value)
 
 
-def _completed(mode: Mode, wanted: User) -> User:
+def _completed(mode: Mode, target: User) -> User:
     """The user with the groups that the server adds."""
-    groups = list(wanted.groups)
-    account = _account(wanted)
+    groups = list(target.groups)
+    account = _account(target)
     if not groups and account:
         groups = list(account_groups(account[0]))
     elif mode.name == "arbitrary-node":
         groups = ["system:nodes"]
     (unauthenticated,) = ANONYMOUS.groups
-    added = unauthenticated if wanted.name == ANONYMOUS.name else "system:authenticated"
+    added = unauthenticated if target.name == ANONYMOUS.name else "system:authenticated"
     if not {added, unauthenticated} & set(groups):
         groups.append(added)
-    return replace(wanted, groups=tuple(groups))
+    return replace(target, groups=tuple(groups))

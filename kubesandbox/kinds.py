@@ -67,7 +67,7 @@ def unknown_fields(resource: Resource, obj: Obj) -> list[str]:
 
 
 def cannot_handle(resource: Resource, why: str) -> ApiError:
-    """400 of a body that is no object of the kind."""
+    """400 of a body that is not an object of the kind."""
     return bad_request(f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}')
 
 
@@ -91,7 +91,7 @@ def _string_map(resource: Resource, obj: Obj, path: str, owner: str) -> None:
 
 
 def decode(resource: Resource, obj: Obj) -> Obj:
-    """Types checked, unknown fields dropped, defaults set: what happens before an object is looked at."""
+    """Types checked, unknown fields dropped, defaults set: what happens before an object is validated."""
     meta = dict(obj.get("metadata") or {})
     obj = {"kind": resource.kind, "apiVersion": resource.api_version, **obj, "metadata": meta}
     for name in ("labels", "annotations"):
@@ -287,7 +287,7 @@ _DECODERS: dict[str, Callable[[Resource, Obj], Obj]] = {
 
 
 def validate(resource: Resource, obj: Obj) -> list[Cause]:
-    """Field errors of a built-in object beside its metadata."""
+    """Field errors of a built-in object, except those of its metadata."""
     special = _VALIDATORS.get(resource.kind)
     return special(obj) if special else []
 
@@ -382,8 +382,8 @@ def _binding_causes(obj: Obj) -> list[Cause]:
 def _crd_causes(obj: Obj) -> list[Cause]:
     spec, name = obj["spec"], obj["metadata"].get("name", "")
     causes = []
-    wanted = f"{spec['names'].get('plural', '')}.{spec.get('group', '')}"
-    if name != wanted:
+    expected = f"{spec['names'].get('plural', '')}.{spec.get('group', '')}"
+    if name != expected:
         causes.append(invalid_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
     for field in ("group", "scope"):
         if not spec.get(field):

@@ -51,7 +51,7 @@ class Manager:
     subresource: str = ""
 
     def key(self) -> Key:
-        """What tells two entries apart: an applier keeps its entry across API versions."""
+        """What identifies an entry: an applier keeps its entry across API versions."""
         version = "" if self.operation == "Apply" else self.api_version
         return (self.name, self.operation, version, self.subresource)
 
@@ -178,8 +178,8 @@ def applied(
             entries[first.key()] = Entry(first, _stamp(now), before)
     key = manager.key()
     previous = entries.get(key)
-    wanted = _counted(fields.field_set(config, shape), ignored)
-    entries[key] = Entry(manager, _stamp(now), wanted)
+    expected = _counted(fields.field_set(config, shape), ignored)
+    entries[key] = Entry(manager, _stamp(now), expected)
     merged = fields.merge(live, config, shape)
     if previous:
         merged = fields.without(merged, _dropped(previous.owned, entries), shape)

@@ -1,6 +1,6 @@
 """The path of a Service that leads to a pod behind it: /api/v1/namespaces/N/services/[SCHEME:]NAME[:PORT]/proxy/PATH.
 
-Nothing runs here, so an endpoint is whatever an EndpointSlice says that tests wrote: a server on loopback, for one.
+No pods run here. The endpoints are those of EndpointSlices that tests write, such as a server on loopback.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who may do what: RBAC as https://kubernetes.io/docs/reference/access-authn-authz/rbac/ describes it."""
+"""Which user has which rights: RBAC as https://kubernetes.io/docs/reference/access-authn-authz/rbac/ describes it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def account_groups(namespace: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Attributes:
-    """What is asked for."""
+    """The attributes of a request that are authorized."""
 
     verb: str
     group: str = ""
@@ -152,8 +152,8 @@ def _covers(rule: Obj, what: Attributes) -> bool:
     groups = rule.get("apiGroups") or []
     if "*" not in groups and what.group not in groups:
         return False
-    wanted = {"*", what.target, f"*/{what.subresource}" if what.subresource else "*"}
-    if not wanted & set(rule.get("resources") or []):
+    expected = {"*", what.target, f"*/{what.subresource}" if what.subresource else "*"}
+    if not expected & set(rule.get("resources") or []):
         return False
     names = rule.get("resourceNames") or []
     return not names or what.name in names

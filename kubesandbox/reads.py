@@ -50,18 +50,18 @@ _SELECTABLE = {
 
 
 def form_of(accept: str) -> str:
-    """The form that the Accept header asks for first."""
+    """The first form in the Accept header that is served."""
     for choice in accept.split(",") if accept else ["*/*"]:
         media, *parameters = (part.strip() for part in choice.split(";"))
         settings = dict(parameter.split("=", 1) for parameter in parameters if "=" in parameter)
         if media not in ("application/json", "*/*", "application/*"):
             continue
-        wanted = settings.get("as")
-        if wanted is None:
+        form = settings.get("as")
+        if form is None:
             return OBJECTS
-        if wanted == "Table" and settings.get("v") == "v1":
+        if form == "Table" and settings.get("v") == "v1":
             return TABLE
-        if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList") and settings.get("v") == "v1":
+        if form in ("PartialObjectMetadata", "PartialObjectMetadataList") and settings.get("v") == "v1":
             return METADATA
     raise not_acceptable()
 
@@ -110,7 +110,7 @@ def get(cluster: Cluster, call: Call) -> Answer:
 
 
 def shown(call: Call, item: Stored, status: int = 200) -> Answer:
-    """One object in the form that was asked for."""
+    """One object in the requested form."""
     form = form_of(call.headers.get("accept", ""))
     if form == METADATA:
         return Answer(status, item.metadata_only)
@@ -146,7 +146,7 @@ def decode_token(token: str) -> tuple[int, str]:
 
 
 def page(cluster: Cluster, call: Call) -> Page:
-    """The page of a list that a request asks for."""
+    """The requested page of a list."""
     store, resource = cluster.store, call.resource
     limit = _number(call, "limit")
     selected = filter_of(call)
@@ -163,12 +163,12 @@ def page(cluster: Cluster, call: Call) -> Page:
             _check_version(cluster, call)
             version, start, whole = store.version, 0, store.items(resource, call.namespace)
         items = whole[start:] if start else whole
-        found, seen = _collect(items, selected, limit)
-        if seen == len(items):
+        found, read = _collect(items, selected, limit)
+        if read == len(items):
             return Page(found, version)
         store.keep_snapshot(resource, call.namespace, version, whole)
     remaining = len(items) - len(found) if selected.empty else None
-    return Page(found, version, encode_token(version, _relative(call, items[seen - 1])), remaining)
+    return Page(found, version, encode_token(version, _relative(call, items[read - 1])), remaining)
 
 
 def _single(call: Call) -> tuple[str, str] | None:
@@ -226,7 +226,7 @@ def _check_version(cluster: Cluster, call: Call) -> None:
 
 
 def list_objects(cluster: Cluster, call: Call) -> Answer:
-    """A list in the form that was asked for."""
+    """A list in the requested form."""
     form = form_of(call.headers.get("accept", ""))
     found = page(cluster, call)
     meta: Obj = {"resourceVersion": str(found.version)}
@@ -275,8 +275,8 @@ def _events(cluster: Cluster, call: Call) -> Iterator[bytes]:
         )
         items = [item for item in store.items(call.resource, call.namespace) if selected.matches(item)]
     if lost:
-        gone = ApiError(410, "Expired", f"too old resource version: {since}")
-        yield _line("ERROR", msgspec.json.encode(gone.status()))
+        expired = ApiError(410, "Expired", f"too old resource version: {since}")
+        yield _line("ERROR", msgspec.json.encode(expired.status()))
         return
     if initial:
         for item in items:

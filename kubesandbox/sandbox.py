@@ -21,7 +21,7 @@ class Sandbox:
     """An in-memory Kubernetes API server on 127.0.0.1; a context manager, or start() and stop()."""
 
     def __init__(self, port: int = 0, *, of: Sandbox | None = None) -> None:
-        """With `of` it begins with the objects, versions and identities of another one, which goes on without it.
+        """With `of` it starts with a copy of the objects, versions and identities of another one.
 
         Raises:
             ModuleNotFoundError: the extra `sandbox` is not installed.

@@ -151,7 +151,7 @@ def field_matcher(text: str, allowed: Callable[[str], bool]) -> Callable[[Obj], 
             raise bad_request(f"field label not supported: {path}")
     if not terms:
         return None
-    return lambda obj: all((field_value(obj, path) == value) is wanted for path, value, wanted in terms)
+    return lambda obj: all((field_value(obj, path) == value) is expected for path, value, expected in terms)
 
 
 def field_value(obj: Obj, path: str) -> str:

@@ -84,8 +84,8 @@ class Incoming:
     body: bytes
 
 
-class _Closed(Exception):  # noqa: N818 - the end of a connection is no error
-    """The client is gone."""
+class _Closed(Exception):  # noqa: N818 - the end of a connection is not an error
+    """The client closed the connection."""
 
 
 class Server(ThreadingHTTPServer):
@@ -250,7 +250,7 @@ class Handler(StreamRequestHandler):
         record = self.server.requests[-1]
         self.connection.sendall(self._head(answer, None))
         for part in answer.stream or ():
-            if self.server.stopping.is_set() or (not part and self._gone()):
+            if self.server.stopping.is_set() or (not part and self._is_disconnected()):
                 return False
             if part:
                 self.connection.sendall(f"{len(part):x}\r\n".encode() + part + b"\r\n")
@@ -258,7 +258,7 @@ class Handler(StreamRequestHandler):
         self.connection.sendall(b"0\r\n\r\n")
         return True
 
-    def _gone(self) -> bool:
+    def _is_disconnected(self) -> bool:
         try:
             return not self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:

@@ -16,7 +16,7 @@ def struct(**fields: Shape) -> Shape:
 
 
 def keyed(*keys: str, item: Shape = STRUCT, **defaults: object) -> Shape:
-    """A list whose items are told apart by keys."""
+    """A list whose items are identified by keys."""
     return Shape(keys=keys, element=item, key_defaults=defaults)
 
 

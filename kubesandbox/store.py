@@ -71,7 +71,7 @@ class _Shelf:
 
 @dataclass
 class Store:
-    """All objects of the cluster. Whoever reads, decides and writes holds `lock` meanwhile."""
+    """All objects of the cluster. Callers take `lock` while they read, decide and write."""
 
     version: int = 1
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -123,9 +123,9 @@ class Store:
         del shelf.keys[bisect_left(shelf.keys, key)]
         self.version += 1
         shelf.revision = self.version
-        gone = Stored({**item.obj, "metadata": {**item.obj["metadata"], "resourceVersion": str(self.version)}})
-        self._log(Change(self.version, "DELETED", resource.key, gone, item))
-        return gone
+        deleted = Stored({**item.obj, "metadata": {**item.obj["metadata"], "resourceVersion": str(self.version)}})
+        self._log(Change(self.version, "DELETED", resource.key, deleted, item))
+        return deleted
 
     def _log(self, change: Change) -> None:
         self.log.append(change)

@@ -196,20 +196,20 @@ def json_path(obj: Any, path: str) -> list[Any]:
     """What a printer column's path finds: fields, indexes and equality filters."""
     found = [obj]
     for match in _TOKEN.finditer(path):
-        name, literal, field, wanted, index = match.groups()
+        name, literal, field, expected, index = match.groups()
         following: list[Any] = []
         for node in found:
-            following += _step(node, name or literal, field, wanted, index)
+            following += _step(node, name or literal, field, expected, index)
         found = following
     return found
 
 
-def _step(node: Any, name: str | None, field: str | None, wanted: str | None, index: str | None) -> list[Any]:
+def _step(node: Any, name: str | None, field: str | None, expected: str | None, index: str | None) -> list[Any]:
     if name is not None:
         return [node[name]] if isinstance(node, dict) and name in node else []
     items = node if isinstance(node, list) else []
     if field is not None:
-        return [item for item in items if str(_at(item, field)) == wanted]
+        return [item for item in items if str(_at(item, field)) == expected]
     if index == "*":
         return list(items)
     place = int(index or 0)

@@ -204,16 +204,16 @@ def _annotation_causes(annotations: dict[str, str]) -> list[Cause]:
 
 def _reference_causes(references: list[Obj]) -> list[Cause]:
     causes = []
-    seen = set()
+    known = set()
     controller = ""
     path = "metadata.ownerReferences"
     for reference in references:
         for field in ("apiVersion", "kind", "name", "uid"):
             if not reference.get(field):
                 causes.append(invalid_value(f"{path}.{field}", "", "must not be empty"))
-        if reference.get("uid") in seen:
+        if reference.get("uid") in known:
             causes.append(duplicate(path, reference.get("uid")))
-        seen.add(reference.get("uid"))
+        known.add(reference.get("uid"))
         if reference.get("controller"):
             named = f"{reference.get('kind')}/{reference.get('name')}"
             if controller:

@@ -302,7 +302,7 @@ def _apply(cluster: Cluster, call: Call) -> Answer:
 
 
 def _check_may_create(cluster: Cluster, call: Call) -> None:
-    """Refuse an apply that would make something, of a user who may patch and not create."""
+    """Refuse an apply that would create an object, from a user with the right to patch but not to create."""
     resource = call.resource
     place = call.name if resource is NAMESPACES else call.namespace
     what = Attributes("create", resource.group, resource.plural, namespace=place, name=call.name)

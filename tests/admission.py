@@ -48,7 +48,7 @@ def refusing(api: Api, *namespaces: str) -> Iterator[None]:
     finally:
         api.delete(binding)
         api.delete(policy)
-        wait_for(lambda: _is_accepted(api, namespaces), "the policy to be gone")
+        wait_for(lambda: _is_accepted(api, namespaces), "the policy to be deleted")
 
 
 @contextmanager
@@ -145,7 +145,7 @@ def _served(api: Api, port: int, review: Review, requests: list[Object]) -> Iter
                 self.wfile.write(body)
 
         def log_message(self, *_words: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     assert api.ca_file
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)

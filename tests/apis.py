@@ -45,7 +45,7 @@ class Request:
 
 
 class ApiError(Exception):
-    """The server said no to one of the helpers."""
+    """The server refused a request of one of the helpers."""
 
     def __init__(self, method: str, path: str, status: int, body: bytes) -> None:
         super().__init__(f"{method} {path}: {status} {body.decode(errors='replace')}")
@@ -244,7 +244,7 @@ class Api:
         def going() -> bool:
             return "deletionTimestamp" in (self.get(obj) or {"metadata": {}})["metadata"]
 
-        wait_for(lambda: not going(), f"{obj['kind']} {obj['metadata']['name']} to be gone")
+        wait_for(lambda: not going(), f"{obj['kind']} {obj['metadata']['name']} to be deleted")
         self.replace(obj) if self.get(obj) else self.put(obj)
 
     def _delete_made(self) -> None:
@@ -261,7 +261,7 @@ class Api:
     # identities
 
     def service_account_kubeconfig(self, namespace: str, name: str, default_namespace: str | None = None) -> Path:
-        """A kubeconfig with a fresh token of a ServiceAccount; its context's namespace is its own unless told."""
+        """A kubeconfig with a fresh token of a ServiceAccount; its context's namespace is its own by default."""
         path = self.folder / f"{namespace}-{name}-{next(_numbers)}.kubeconfig"
         token = self.service_account_token(namespace, name)
         return write_kubeconfig(path, self.url, token, self.ca_file, default_namespace or namespace)
@@ -331,13 +331,13 @@ def _decoded(text: bytes) -> Object:
     return decoded
 
 
-def _is_within(wanted: Any, actual: Any) -> bool:
-    """Whether all of `wanted` is so in `actual`, which may have more fields, though not more items of a list."""
-    if isinstance(wanted, dict) and isinstance(actual, dict):
-        return all(_is_within(value, actual.get(name)) for name, value in wanted.items())
-    if isinstance(wanted, list) and isinstance(actual, list):
-        return len(wanted) == len(actual) and all(map(_is_within, wanted, actual))
-    return bool(wanted == actual)
+def _is_within(expected: Any, actual: Any) -> bool:
+    """Whether `actual` has all of `expected`. It may have more fields, but not more items of a list."""
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        return all(_is_within(value, actual.get(name)) for name, value in expected.items())
+    if isinstance(expected, list) and isinstance(actual, list):
+        return len(expected) == len(actual) and all(map(_is_within, expected, actual))
+    return bool(expected == actual)
 
 
 METADATA_ONLY = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
@@ -347,13 +347,13 @@ def wait_for(
     condition: Callable[[], object],
     what: str,
     seconds: float = GIVE_UP_SECONDS,
-    told: Callable[[], object] = lambda: "",
+    detail: Callable[[], object] = lambda: "",
 ) -> None:
-    """Wait until the condition holds; fail with `what`, and with what there is to tell, when it does not in time."""
+    """Wait until the condition is true; after `seconds` fail with `what` and `detail`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds:.0f} s for {what} {told()}")
+            raise AssertionError(f"waited {seconds:.0f} s for {what} {detail()}")
         time.sleep(0.05)
 
 

@@ -1,4 +1,4 @@
-"""Secret values that can be told apart, and the search for them where no Secret value may be."""
+"""Unique Secret values, and the search for them where no Secret value is allowed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _outputs: list[tuple[str, str]] = []
 
 
 def canary(extra: str = "") -> str:
-    """A new Secret value. Every Secret of a test holds such values, and nothing that a job says may show one."""
+    """A new Secret value. Every Secret of a test has such values, and no output of a job may show one."""
     value = f"{TOKEN}-{next(_numbers)}{extra}"
     remember(value.encode())
     return value
@@ -49,7 +49,7 @@ def observed(where: str, text: str) -> None:
     _outputs.append((where, text))
 
 
-def take_seen() -> list[tuple[str, str]]:
+def take_observed() -> list[tuple[str, str]]:
     """The texts since the last call."""
     taken = list(_outputs)
     _outputs.clear()

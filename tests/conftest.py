@@ -106,7 +106,7 @@ def installed(api: Api) -> Path:
 
 @pytest.fixture
 def chores() -> Chores:
-    """Run the program in a process of its own; what it says is searched for Secret values when the test ends."""
+    """Run the program in a process of its own; its output is searched for Secret values when the test ends."""
 
     def run(*args: str, kubeconfig: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "jobs", *args]
@@ -122,24 +122,24 @@ def chores() -> Chores:
 
 
 @pytest.fixture(autouse=True)
-def _outputs_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def _outputs_are_observed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test takes out of CliRunner and of pytest's capture is searched as well."""
-    canary.take_seen()
+    canary.take_observed()
     invoke, readouterr = click.testing.CliRunner.invoke, pytest.CaptureFixture.readouterr
 
-    def seen_invoke(self: click.testing.CliRunner, *args: Any, **options: Any) -> click.testing.Result:
+    def observed_invoke(self: click.testing.CliRunner, *args: Any, **options: Any) -> click.testing.Result:
         result = invoke(self, *args, **options)
         canary.observed("the command's output", result.output)
         canary.observed("the command's exception", repr(result.exception))
         return result
 
-    def seen_readouterr(self: pytest.CaptureFixture[str]) -> Any:
+    def observed_readouterr(self: pytest.CaptureFixture[str]) -> Any:
         captured = readouterr(self)
         canary.observed("captured output", f"{captured.out}\n{captured.err}")
         return captured
 
-    monkeypatch.setattr(click.testing.CliRunner, "invoke", seen_invoke)
-    monkeypatch.setattr(pytest.CaptureFixture, "readouterr", seen_readouterr)
+    monkeypatch.setattr(click.testing.CliRunner, "invoke", observed_invoke)
+    monkeypatch.setattr(pytest.CaptureFixture, "readouterr", observed_readouterr)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -171,7 +171,7 @@ def _could_have_run(item: pytest.Item) -> bool:
 
 
 def _texts(item: pytest.Item, report: pytest.TestReport) -> list[tuple[str, str]]:
-    texts = [*report.sections, *canary.take_seen()]
+    texts = [*report.sections, *canary.take_observed()]
     api = getattr(item, "funcargs", {}).get("api")
     if report.when == "call" and isinstance(api, Api):
         texts += api.public().items()

@@ -78,7 +78,7 @@ class World:
         return [each for each in self.requests() if each.method != "GET" and not each.path.endswith(asked)]
 
     def stored(self, plural: str, group: str = "") -> State:
-        """All objects of a resource, whole, as the embedded cluster holds them."""
+        """All objects of a resource, whole, as the embedded cluster stores them."""
         cluster = self.sandbox.cluster
         resource = cluster.find(group, "v1", plural)
         assert resource
@@ -90,9 +90,9 @@ class World:
 class FaultWorld:
     """A cluster in which one run of a job sends each kind of its requests; tests/sandbox/test_every_fault.py sweeps it.
 
-    `build` makes the objects in a cluster with our manifests and gives the environment of the command, both of use
-    while its context lasts. `state` gives what counts after a run, without what differs from run to run (uids, times);
-    `untouched` what no run may change. `exit_code`, `summary` and `sent` are those of a run that nothing disturbs:
+    `build` creates the objects in a cluster with our manifests and returns the environment of the command. Both last as
+    long as its context. `state` returns what a run must produce, without uids and times, and `untouched` what no run may
+    change. `exit_code`, `summary` and `sent` are those of a run that nothing disturbs:
     `sent` are the verbs and resources of its requests, as in RBAC rules, `create secrets (dry run)` where the server
     only checks. `codes_after_401` are the exit codes of a run that was not authorized once, which no retry helps. A job
     that `reads_again` reads everything after each step: such reads are disturbed once. With `independent_writes` each

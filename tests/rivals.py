@@ -50,7 +50,7 @@ def rival(api: Api, kubeconfig: Path, write: Callable[[], object]) -> Iterator[P
             self.wfile.write(answer)
 
         def log_message(self, *_words: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     config = yaml.safe_load(kubeconfig.read_text())

@@ -37,7 +37,7 @@ class Terminal:
     def _read(self) -> bytes:
         try:
             return os.read(self.leader, 65536)
-        except OSError:  # nobody has the other end open any more
+        except OSError:  # the other end was closed
             return b""
 
 

@@ -124,7 +124,7 @@ def socks_proxy() -> Iterator[Recorder]:
 def _served(server: BaseServer) -> Iterator[Recorder]:
     kept = Recorder(server.server_address[1])  # type: ignore[arg-type, index]
     server.recorder = kept  # type: ignore[attr-defined]
-    server.handle_error = lambda *_: None  # type: ignore[method-assign] # a client that goes is no failure
+    server.handle_error = lambda *_: None  # type: ignore[method-assign] # a client that disconnects is not a failure
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:

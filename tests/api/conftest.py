@@ -25,7 +25,7 @@ Run = Callable[..., "Ran"]
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run of the command said."""
+    """The output of a run of the command."""
 
     exit_code: int
     stdout: str
@@ -52,7 +52,7 @@ class Ran:
 
 @pytest.fixture
 def sync(api: Api, installed: Path) -> Run:
-    """Run sync-copies with the rights of the shipped ServiceAccount, `-o json` unless told otherwise."""
+    """Run sync-copies with the rights of the shipped ServiceAccount, `-o json` by default."""
     return runs("sync-copies", installed)
 
 
@@ -89,7 +89,7 @@ def mirrors(api: Api, installed: Path) -> Iterator[Mirrors]:
 
 @pytest.fixture
 def audit(api: Api, installed: Path) -> Run:
-    """Run mirror-audit with the rights of the shipped ServiceAccount, `-o json` unless told otherwise."""
+    """Run mirror-audit with the rights of the shipped ServiceAccount, `-o json` by default."""
     return runs("mirror-audit", api.service_account_kubeconfig("kube-chores", "mirror-audit"))
 
 
@@ -102,7 +102,7 @@ def repair(api: Api, installed: Path) -> Run:
 
 @pytest.fixture
 def farm(api: Api, installed: Path) -> Run:
-    """Run farm-pods with the rights of the shipped ServiceAccount, `-o json` unless told otherwise."""
+    """Run farm-pods with the rights of the shipped ServiceAccount, `-o json` by default."""
     return runs("farm-pods", api.service_account_kubeconfig("kube-chores", "farm-pods"))
 
 

@@ -44,7 +44,7 @@ def nothing_left(_tools: None) -> Iterator[None]:
     """Nothing is on the machine afterwards that was not there before."""
     before = machine()
     yield
-    wait_for(lambda: machine() <= before, "nothing to be left", seconds=10, told=lambda: machine() - before)
+    wait_for(lambda: machine() <= before, "nothing to be left", seconds=10, detail=lambda: machine() - before)
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +54,7 @@ def node(_tools: None) -> Iterator[Node]:
     with cluster() as started:
         _figures.append(f"a cluster with a ready node: {started.seconds:.1f} s")
         yield started
-    wait_for(lambda: machine() <= before, "nothing to be left", seconds=10, told=lambda: machine() - before)
+    wait_for(lambda: machine() <= before, "nothing to be left", seconds=10, detail=lambda: machine() - before)
 
 
 @pytest.fixture(scope="session")
@@ -85,7 +85,7 @@ def publisher(api: Api, kubectl: Kubectl, jobs: Jobs) -> Publisher:
 
 @pytest.fixture
 def jobs(api: Api, kubectl: Kubectl, _installed: None) -> Iterator[Jobs]:
-    """Jobs of the shipped CronJobs, gone after the test."""
+    """Jobs of the shipped CronJobs, deleted after the test."""
     kubectl("delete jobs --all -n kube-chores")
     yield Jobs(api, kubectl)
     kubectl("delete jobs --all -n kube-chores")

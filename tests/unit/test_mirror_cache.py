@@ -68,7 +68,7 @@ class Running:
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path, figures: Path) -> None:
         self._process, self._log, self._figures = process, log, figures
-        wait_for(lambda: self._port, "a port", told=log.read_text)
+        wait_for(lambda: self._port, "a port", detail=log.read_text)
 
     @property
     def _port(self) -> int:
@@ -114,7 +114,7 @@ class Running:
 
     def waits_for(self, path: Path) -> None:
         """Wait until a file is gone."""
-        wait_for(lambda: not os.path.lexists(path), f"{path.name} to be gone", told=self._log.read_text)
+        wait_for(lambda: not os.path.lexists(path), f"{path.name} to be gone", detail=self._log.read_text)
 
     def looks_again(self, of: Cached) -> None:
         """Wait until a corrupt blob that comes now is gone: all that was there before has been looked at."""

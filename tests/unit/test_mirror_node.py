@@ -56,12 +56,12 @@ class Running:
 
     def __init__(self, process: subprocess.Popen[bytes], looks: Path, log: Path) -> None:
         self._process, self._looks, self._log = process, looks, log
-        wait_for(lambda: looks.stat().st_size, "the first look", told=log.read_text)
+        wait_for(lambda: looks.stat().st_size, "the first look", detail=log.read_text)
 
     def look(self) -> None:
         """Wait until it has looked once more, and done what there was to do."""
         before = self._looks.stat().st_size
-        wait_for(lambda: self._looks.stat().st_size > before + 1, "another look", told=self._log.read_text)
+        wait_for(lambda: self._looks.stat().st_size > before + 1, "another look", detail=self._log.read_text)
 
     def said(self) -> list[str]:
         """Its lines so far."""
@@ -214,14 +214,14 @@ def test_what_was_written_for_another_host_goes(certs: Path, path: Path) -> None
     refused = check(certs)
     assert (refused.exit_code, refused.output) == (1, f"error: {before} is still there\n")
     with running(certs) as process:
-        wait_for(lambda: not before.parent.exists(), "the file and its folder to go", told=process.said)
+        wait_for(lambda: not before.parent.exists(), "the file and its folder to go", detail=process.said)
 
     assert check(certs).exit_code == 0
     assert [each.exists() for each in (path, before.parent, theirs, others)] == [True, False, True, True]
     put(before, hosts_toml("hub", MIRROR))
     assert check(certs, *REMOVE).exit_code == 1
     with running(certs, REMOVE) as process:
-        wait_for(lambda: check(certs, *REMOVE).exit_code == 0, "the files to go", told=process.said)
+        wait_for(lambda: check(certs, *REMOVE).exit_code == 0, "the files to go", detail=process.said)
     assert [each.exists() for each in (path, before.parent, theirs, others)] == [False, False, True, True]
 
 
