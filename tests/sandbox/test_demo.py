@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
-from jobs.__main__ import chores as group
 from tests.conftest import Chores
-from tests.pages import commands
 
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text()
@@ -39,19 +36,3 @@ def test_the_demo_runs_and_the_readme_quotes_it(chores: Chores) -> None:
         "farm-pods: 2 created (2 pods, 1 namespace)",
         "farm-pods: 1 created, 1 unchanged (2 pods, 1 namespace)",
     ]
-
-
-def test_every_command_of_the_docs_exists() -> None:
-    lines = [shlex.split(line, comments=True) for line in commands()]
-    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
-
-    for words in lines:
-        if words[0] == "make":
-            assert words[1] in targets
-        elif words[0] == "chores":
-            context = group.make_context("chores", [], resilient_parsing=True)
-            command = group.get_command(context, words[1])
-            assert command
-            command.make_context(words[1], words[2:], parent=context)
-        else:
-            assert words[0] == "kubectl"
