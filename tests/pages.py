@@ -12,7 +12,7 @@ from tests.manifests import ROOT
 
 GENERATED = {"cli.md", "outputs.md"}  # written by `make docs` from real runs
 SHELLS = {"sh", "bash", "shell", "console", ""}
-_FENCE = re.compile(r"^(?P<marks>(?: *<!--.*-->\n)*) *```(?P<language>\w*)\n(?P<text>.*?)^ *```$", re.M | re.S)
+_FENCE = re.compile(r"^(?P<marks>(?: *<!--[^\n]*-->\n)*) *```(?P<language>\w*)\n(?P<text>.*?)^ *```$", re.M | re.S)
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
 
 

@@ -132,7 +132,7 @@ def test_every_command_of_the_docs_is_run_or_says_why_not(
             timeout=120,
             check=False,
         )
-        canary.seen(block.where, done.stdout + done.stderr)
+        canary.observed(block.where, done.stdout + done.stderr)
         assert done.returncode == 0, f"{block.where}: repair or mark it (see {Path(__file__).name}):\n{done.stderr}"
 
 
