@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import yaml
+
+from kubesandbox import Sandbox
+from tests import embedded
+from tests.api.conftest import runs
+from tests.apis import sandbox_api
 from tests.conftest import Chores
+from tests.worlds import at, secret
 
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text()
@@ -36,3 +43,19 @@ def test_the_demo_runs_and_the_readme_quotes_it(chores: Chores) -> None:
         "farm-pods: 2 created (2 pods, 1 namespace)",
         "farm-pods: 1 created, 1 unchanged (2 pods, 1 namespace)",
     ]
+
+
+def test_the_first_rule_of_the_readme_copies(tmp_path: Path) -> None:
+    first = re.search(r"kubectl apply -f - <<EOF\n(.*?)^EOF$", README, re.DOTALL | re.MULTILINE)
+    assert first
+    with Sandbox(of=embedded.installed()) as sandbox:
+        api = sandbox_api(sandbox, tmp_path)
+        for name in ("platform", "team-shop", "other"):
+            api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        source = api.put(secret("platform", "registry-login", labels={"share": "teams"}))
+        api.put(yaml.safe_load(first[1]))
+
+        ran = runs("sync-copies", api.service_account_kubeconfig("kube-chores", "sync-copies"))()
+
+        assert ran.summary == {"created": 1}
+        assert (api.get(at("team-shop", source)) or {})["data"] == source["data"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from benchmarks import page
 from jobs.__main__ import COMMANDS, chores
@@ -79,9 +80,27 @@ def test_links_between_docs_lead_somewhere() -> None:
             assert (path.parent / target).exists(), f"{path.relative_to(ROOT)} links to {target}"
 
 
-def test_the_tests_that_the_security_page_names_exist() -> None:
-    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "security.md").read_text()))
-    tests = {name for path in ROOT.glob("tests/**/*.py") for name in re.findall(r"def (test_\w+)", path.read_text())}
+def test_the_tests_that_the_docs_name_exist() -> None:
+    for path in (ROOT / "README.md", ROOT / "docs" / "security.md"):
+        named = set(re.findall(r"`(test_\w+)`", path.read_text()))
+        assert named
+        assert named - {name for names in _tests_of_files().values() for name in names} == set(), path.name
 
-    assert named
-    assert named - tests == set()
+
+def test_the_readme_links_each_test_to_its_file() -> None:
+    links = re.findall(r"\[`(test_\w+)`\]\((tests/\S+\.py)\)", (ROOT / "README.md").read_text())
+
+    assert links
+    assert [(name, file) for name, file in links if name not in _tests_of_files()[ROOT / file]] == []
+
+
+def _tests_of_files() -> dict[Path, list[str]]:
+    return {path: re.findall(r"^def (test_\w+)", path.read_text(), re.M) for path in ROOT.glob("tests/**/*.py")}
+
+
+def test_each_summary_of_a_command_fits_in_80_columns() -> None:
+    shown = CliRunner().invoke(chores, ["--help"], prog_name="chores", terminal_width=80).output
+    summaries = re.findall(r"^  ([a-z-]+)  +(\S.*)$", shown.partition("Commands:")[2], re.M)
+
+    assert [name for name, _ in summaries] == list(COMMANDS)
+    assert [text for _, text in summaries if text.endswith("...") or len(text) > 55] == []
