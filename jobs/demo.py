@@ -60,7 +60,7 @@ EDITED = CONFIGMAPS.path("team-shop", "ca-bundle")
 @click.command("demo")
 @click.option("--keep", is_flag=True, help="Leave the cluster running afterwards, until Ctrl-C.")
 def command(keep: bool) -> None:
-    """Show the jobs at work on an embedded cluster: no Kubernetes, no container engine needed."""
+    """Show the jobs on an embedded API server. It needs no Kubernetes cluster and no container engine."""
     try:
         from kubesandbox import Sandbox
 

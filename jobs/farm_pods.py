@@ -175,7 +175,7 @@ def _note(observed: Observed, settings: Settings) -> str:
 @options.run_options(f"Serve this namespace, labelled or not; default is all that are labelled {OPT_IN}=true.")
 @click.pass_context
 def command(context: click.Context, options: options.RunOptions, max_objects: int, writes_per_second: int) -> None:
-    """Keep an inventory of pods for people who may not read pods: a FarmPod for each, with its number of containers.
+    """List pods for users without permission to read them. Each pod gets a FarmPod with its number of containers.
 
     Pods of namespaces labelled kubechores.dev/farm=true get one with the next run; it goes as soon as its pod is gone.
     What is not ours stays untouched, and nothing is deleted. A second run in a row writes nothing. Exits 0 when done, 1

@@ -265,7 +265,7 @@ def command(
     max_deletes: int | None,
     **given: Any,
 ) -> None:
-    """Keep exchange rates in ConfigMaps that pods can use, as ExchangeRates ask for.
+    """Write the rates of ExchangeRates into ConfigMaps. Pods can use these.
 
     A rate comes from the first provider that has a good one: ecb, then frankfurter; open-er-api only when named. On any
     failure the last good rate stays. A second run in a row writes nothing. Exits 0 when done, 1 when a retry is useful,

@@ -93,7 +93,7 @@ def _covers(desired: Any, actual: Any) -> bool:
 @options.run_options()
 @click.pass_context
 def command(context: click.Context, options: options.RunOptions) -> None:
-    """Register the CustomResourceDefinitions of the jobs in the cluster.
+    """Install the CustomResourceDefinitions of the jobs.
 
     The same as 'kubectl apply --server-side -k cronjobs/crds', for where these files are not at hand. Needs the rights
     get and patch on customresourcedefinitions, which the jobs themselves do not have.

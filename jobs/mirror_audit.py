@@ -259,7 +259,7 @@ def _is_probe(url: str) -> bool:
 @options.run_options(f"Namespace of the mirrors' resources and credentials; default is {NAMESPACE}.")
 @click.pass_context
 def command(context: click.Context, /, options: options.RunOptions, **given: Any) -> None:
-    """Audit the pull-through caches of registries that RegistryMirrors ask for.
+    """Audit the registry caches that RegistryMirrors define. They are pull-through caches.
 
     Says what of a mirror is missing, not as asked for, not at work or not safe; docs/mirror-audit.md explains the cause
     of each finding and what to do. Changes nothing but the status of RegistryMirrors; with --repair it does what can be

@@ -402,7 +402,7 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, value: str) -
 )
 @click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="The port of HTTP.")
 def command(upstream: str, ttl: float, volume: Path, port: int) -> None:
-    """Guard the volume of a mirror's registry: what runs next to it in its pod.
+    """Guard the volume of a mirror's registry. It runs next to the registry, in the same pod.
 
     Answers GET /ready with 503 while the volume has too little free space or inodes for layers, and for 2 minutes after
     a layer ended before it was whole, so that nodes pull from the upstream. Removes blobs that do not match their

@@ -296,7 +296,7 @@ def command(
     remove: bool,
     check: bool,
 ) -> None:
-    """Tell this node's containerd of a mirror: what the DaemonSets of mirrors run.
+    """Write a mirror into containerd's hosts.toml. The DaemonSets of mirrors run this command on nodes.
 
     Writes hosts.toml in the folder of the host, removes what it wrote for hosts that the mirror was for before, looks
     every 30 seconds whether all is still as it should be, and runs until SIGTERM. A hosts.toml that kube-chores did not

@@ -247,7 +247,7 @@ def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str
 @options.run_options("Look at the workloads of this namespace; default is all.")
 @click.pass_context
 def command(context: click.Context, /, options: options.RunOptions, **given: Any) -> None:
-    """Roll Deployments, StatefulSets and DaemonSets whose config changed.
+    """Restart workloads whose ConfigMaps or Secrets changed. Kinds: Deployment, StatefulSet, DaemonSet.
 
     Those with the annotation kubechores.dev/roll-on-config-change: "true" are looked at, and those of a namespace with
     it that do not say "false". The first run takes note of the ConfigMaps and Secrets that their pods use and restarts

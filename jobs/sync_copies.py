@@ -303,7 +303,7 @@ def command(
     verify: str,
     max_deletes: int | None,
 ) -> None:
-    """Copy labelled ConfigMaps and Secrets to the namespaces that CopyratorRules name.
+    """Copy Secrets and ConfigMaps as CopyratorRules define.
 
     Missing copies are made, changed ones repaired, those that no rule wants any more deleted; whatever else has the
     name of a copy is left untouched. A second run in a row writes nothing. Exits 0 when done, 1 when a retry is useful,
