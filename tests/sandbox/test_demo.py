@@ -50,12 +50,12 @@ def test_the_first_rule_of_the_readme_copies(tmp_path: Path) -> None:
     assert first
     with Sandbox(of=embedded.installed()) as sandbox:
         api = sandbox_api(sandbox, tmp_path)
-        for name in ("platform", "team-shop", "other"):
+        for name in ("team-x", "other"):
             api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        source = api.put(secret("platform", "registry-login", labels={"share": "teams"}))
+        source = api.put(secret("default", "smtp-login", labels={"share": "teams-smtp"}))
         api.put(yaml.safe_load(first[1]))
 
         ran = runs("sync-copies", api.service_account_kubeconfig("kube-chores", "sync-copies"))()
 
         assert ran.summary == {"created": 1}
-        assert (api.get(at("team-shop", source)) or {})["data"] == source["data"]
+        assert (api.get(at("team-x", source)) or {})["data"] == source["data"]
