@@ -1,28 +1,73 @@
-"""Who may import what: the layout that DESIGN's readers count on, checked in the code itself."""
+"""Check docs/architecture.md: its tables of imports, of deletions and of labels are what the code does."""
 
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
 MODULES = sorted([*ROOT.glob("jobs/**/*.py"), *ROOT.glob("kubesandbox/**/*.py")])
-PURE = {"decoding", "diff", "errors", "manifests", "model", "objects", "selectors", "text", "stamps"}
+PACKAGES = frozenset(path.parent.name for path in ROOT.glob("jobs/*/__init__.py"))
+# What reads the outside world. `jobs.kit.cluster`, `runner` and `web` are not here: pure modules use types of them.
+OUTSIDE = frozenset({"os", "pathlib", "random", "socket", "subprocess", "threading", "time"})
+SHELL_OF_KIT = frozenset({"apply", "connect", "files", "log", "report", "transport"})
+KEY = re.compile(
+    r"(?:(?:app|kubectl|pod-security)\.kubernetes\.io|rbac\.authorization\.k8s\.io|kubechores\.dev|meta\.helm\.sh"
+    r"|argocd\.argoproj\.io)/(?!v\d)[a-z][a-z-]+"
+)
+
+
+def section(name: str) -> str:
+    """The text between the marker of this name and the next end."""
+    found = re.search(rf"<!-- {name}: .*?-->\n(.*?)<!-- end -->", PAGE, re.S)
+    assert found, name
+    return found[1]
+
+
+def rows(name: str) -> dict[str, list[str]]:
+    """The cells of a table by its first column, each as the words in backquotes."""
+    lines = section(name).splitlines()[2:]
+    cells = [[re.findall(r"`([^`]+)`", cell) or [cell.strip()] for cell in line.split("|")[1:-1]] for line in lines]
+    return {row[0][0]: [word for cell in row[1:2] for word in cell if word] for row in cells}
+
+
+def items(name: str) -> list[list[str]]:
+    """The words in backquotes of each item of a list, without the first one of a package."""
+    return [re.findall(r"`([\w/]+)`", item) for item in re.split(r"^- ", section(name), flags=re.M)[1:]]
+
+
+IMPORTS = rows("imports")
+_, *PURE = items("pure")[0]
+SHELL_OF_JOBS = items("pure")[1]
+PURE_OF_JOBS = [path for path in MODULES if (ROOT / "jobs") in path.parents and path.parent.name in PACKAGES - {"kit"}]
+
+
+def name_of(path: Path) -> str:
+    """The name of a module as in the tables: its path without a suffix, or that of the package."""
+    return str(path.relative_to(ROOT).with_suffix("")).removesuffix("/__init__")
 
 
 def imports(path: Path) -> set[str]:
+    """The dotted names that a module imports: `jobs.kit.model.Fix`; relative ones as if they were absolute."""
+    here = name_of(path).split("/")
+    package = here if path.stem == "__init__" else here[:-1]
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            found |= {".".join([*base, *filter(None, [node.module]), alias.name]) for alias in node.names}
     return found
 
 
 def importers(package: str) -> set[str]:
+    """The modules that import a package or something in it."""
     return {
         str(path.relative_to(ROOT))
         for path in MODULES
@@ -30,28 +75,84 @@ def importers(package: str) -> set[str]:
     }
 
 
-def test_one_module_knows_each_library_of_the_outside_world() -> None:
-    assert importers("pycurl") == {"jobs/kit/transport.py"}
-    assert importers("requests") == {"jobs/kit/web.py"}
+def row_of(module: str) -> str:
+    """The row of the table that covers a module: its own, or that of its package."""
+    return module if module in IMPORTS else module.rpartition("/")[0]
 
 
-def test_the_embedded_cluster_knows_no_job() -> None:
-    assert not [path for path in importers("jobs") if path.startswith("kubesandbox")]
+def rows_imported(path: Path) -> set[str]:
+    """The rows of the table that cover what a module imports from this repository."""
+    modules = {name_of(each) for each in MODULES}
+    parts = (name.split(".") for name in imports(path))
+    prefixes = (["/".join(each[:length]) for length in range(len(each), 0, -1)] for each in parts)
+    return {row_of(next(each for each in some if each in modules)) for some in prefixes if some[-1] in modules}
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("jobs/kit/*.py")), ids=lambda path: path.stem)
-def test_the_kit_knows_no_job(path: Path) -> None:
-    own = {name for name in imports(path) if name.split(".")[0] == "jobs"}
-
-    assert {
-        name for name in own if name not in ("jobs", "jobs.__version__") and not name.startswith("jobs.kit")
-    } == set()
+def test_each_module_has_a_row_in_the_table_of_imports() -> None:
+    assert {row_of(name_of(path)) for path in MODULES} == IMPORTS.keys()
 
 
-@pytest.mark.parametrize("name", sorted(PURE))
-def test_pure_modules_import_pure_modules_alone(name: str) -> None:
+@pytest.mark.parametrize("row", IMPORTS)
+def test_what_is_imported_is_what_the_table_says(row: str) -> None:
+    used: dict[str, list[str]] = {}
+    for path in (each for each in MODULES if row_of(name_of(each)) == row):
+        for imported in rows_imported(path):
+            used.setdefault(imported, []).append(name_of(path))
+
+    if IMPORTS[row] != ["everything"]:
+        assert [each for each in used.items() if each[0] not in IMPORTS[row]] == []
+        assert set(IMPORTS[row]) - used.keys() <= {row}
+
+
+def test_one_module_imports_each_library_of_the_outside_world() -> None:
+    for library, modules in rows("libraries").items():
+        assert importers(library) == set(modules)
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_pure_modules_of_the_kit_import_pure_modules_only(name: str) -> None:
     path = ROOT / "jobs" / "kit" / f"{name}.py"
-    kit = {each.split(".")[2] for each in imports(path) if each.startswith("jobs.kit.")}
 
-    assert kit <= PURE
-    assert not {"os", "time", "random", "subprocess", "socket"} & {each.split(".")[0] for each in imports(path)}
+    assert {each.split(".")[2] for each in imports(path) if each.startswith("jobs.kit.")} <= set(PURE)
+    assert not OUTSIDE & {each.split(".")[0] for each in imports(path)}
+
+
+@pytest.mark.parametrize("path", PURE_OF_JOBS, ids=name_of)
+def test_modules_of_jobs_that_are_not_in_the_list_read_nothing_outside(path: Path) -> None:
+    found = imports(path)
+    outside = OUTSIDE & {each.split(".")[0] for each in found}
+    outside |= {
+        each for each in found if each.split(".")[:2] == ["jobs", "kit"] and each.split(".")[-1] in SHELL_OF_KIT
+    }
+    outside |= {each for each in found if each == "jobs.kit.web.fetch"}
+
+    assert bool(outside) == (name_of(path).removeprefix("jobs/") in SHELL_OF_JOBS), outside
+
+
+def test_modules_and_functions_that_the_page_names_exist() -> None:
+    named = re.findall(r"((?:jobs|tests|kubesandbox)/\w+(?:/\w+)*\.py)(?:`?: (\w+)\(\))?", PAGE)
+
+    assert named
+    for path, function in named:
+        assert (ROOT / path).exists(), path
+        assert not function or f"def {function}(" in (ROOT / path).read_text(), f"{path}: {function}()"
+
+
+def deleting_functions() -> Iterator[str]:
+    """The functions that make a Fix which deletes."""
+    for path in MODULES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and re.search(
+                r"\bFix\(Action\.(DELETE|RECREATE)\b", ast.unparse(node)
+            ):
+                yield f"{path.relative_to(ROOT)}: {node.name}()"
+
+
+def test_the_page_names_each_function_that_decides_a_deletion() -> None:
+    assert [each for each in deleting_functions() if f"`{each}`" not in PAGE] == []
+
+
+def test_the_table_of_labels_and_annotations_is_complete() -> None:
+    files = [*ROOT.glob("jobs/**/*.py"), *ROOT.glob("jobs/**/*.yaml"), *ROOT.glob("cronjobs/**/*.yaml")]
+
+    assert rows("keys").keys() == {key for path in files for key in KEY.findall(path.read_text())}
