@@ -16,6 +16,8 @@ PACKAGES = frozenset(path.parent.name for path in ROOT.glob("jobs/*/__init__.py"
 # What reads the outside world. `jobs.kit.cluster`, `runner` and `web` are not here: pure modules use types of them.
 OUTSIDE = frozenset({"os", "pathlib", "random", "socket", "subprocess", "threading", "time"})
 SHELL_OF_KIT = frozenset({"apply", "connect", "files", "log", "report", "transport"})
+READERS = frozenset({"jobs.kit.custom_resources.from_files", "jobs.kit.web.fetch"})
+ANYTHING = "jobs/demo"  # imports all jobs and the embedded server
 KEY = re.compile(
     r"(?:(?:app|kubectl|pod-security)\.kubernetes\.io|rbac\.authorization\.k8s\.io|kubechores\.dev|meta\.helm\.sh"
     r"|argocd\.argoproj\.io)/(?!v\d)[a-z][a-z-]+"
@@ -29,22 +31,27 @@ def section(name: str) -> str:
     return found[1]
 
 
+def words(text: str) -> list[str]:
+    """The words in backquotes."""
+    return re.findall(r"`([\w./-]+)`", text)
+
+
 def rows(name: str) -> dict[str, list[str]]:
-    """The cells of a table by its first column, each as the words in backquotes."""
-    lines = section(name).splitlines()[2:]
-    cells = [[re.findall(r"`([^`]+)`", cell) or [cell.strip()] for cell in line.split("|")[1:-1]] for line in lines]
-    return {row[0][0]: [word for cell in row[1:2] for word in cell if word] for row in cells}
+    """The words in the second column of a table by the word in its first one."""
+    cells = [line.split("|") for line in section(name).splitlines()[2:]]
+    return {words(first)[0]: words(second) for _, first, second, *_ in cells}
 
 
 def items(name: str) -> list[list[str]]:
-    """The words in backquotes of each item of a list, without the first one of a package."""
-    return [re.findall(r"`([\w/]+)`", item) for item in re.split(r"^- ", section(name), flags=re.M)[1:]]
+    """The words of each item of a list."""
+    return [words(item) for item in re.split(r"^- ", section(name), flags=re.M)[1:]]
 
 
 IMPORTS = rows("imports")
-_, *PURE = items("pure")[0]
-SHELL_OF_JOBS = items("pure")[1]
-PURE_OF_JOBS = [path for path in MODULES if (ROOT / "jobs") in path.parents and path.parent.name in PACKAGES - {"kit"}]
+(_, *PURE), SHELL_OF_JOBS = items("pure")  # the first word is the package
+MODULES_OF_JOBS = [
+    path for path in MODULES if (ROOT / "jobs") in path.parents and path.parent.name in PACKAGES - {"kit"}
+]
 
 
 def name_of(path: Path) -> str:
@@ -99,7 +106,7 @@ def test_what_is_imported_is_what_the_table_says(row: str) -> None:
         for imported in rows_imported(path):
             used.setdefault(imported, []).append(name_of(path))
 
-    if IMPORTS[row] != ["everything"]:
+    if row != ANYTHING:
         assert [each for each in used.items() if each[0] not in IMPORTS[row]] == []
         assert set(IMPORTS[row]) - used.keys() <= {row}
 
@@ -117,14 +124,12 @@ def test_pure_modules_of_the_kit_import_pure_modules_only(name: str) -> None:
     assert not OUTSIDE & {each.split(".")[0] for each in imports(path)}
 
 
-@pytest.mark.parametrize("path", PURE_OF_JOBS, ids=name_of)
+@pytest.mark.parametrize("path", MODULES_OF_JOBS, ids=name_of)
 def test_modules_of_jobs_that_are_not_in_the_list_read_nothing_outside(path: Path) -> None:
     found = imports(path)
     outside = OUTSIDE & {each.split(".")[0] for each in found}
-    outside |= {
-        each for each in found if each.split(".")[:2] == ["jobs", "kit"] and each.split(".")[-1] in SHELL_OF_KIT
-    }
-    outside |= {each for each in found if each == "jobs.kit.web.fetch"}
+    outside |= {each for each in found if each.startswith("jobs.kit.") and each.split(".")[2] in SHELL_OF_KIT}
+    outside |= found & READERS
 
     assert bool(outside) == (name_of(path).removeprefix("jobs/") in SHELL_OF_JOBS), outside
 
