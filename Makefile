@@ -17,6 +17,10 @@ $(VENV)/installed: setup.cfg pyproject.toml
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+$(VENV)/installed-site: $(VENV)/installed
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[site]'
+	@touch $@
+
 venv: $(VENV)/installed ## the virtual environment with the project and its tools
 
 demo: $(VENV)/installed ## the jobs on the embedded cluster; KEEP=1 leaves it running
@@ -55,8 +59,8 @@ benchmark: $(VENV)/installed control-plane ## measure docs/performance.md anew: 
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[benchmark]'
 	@$(BIN)/python -m benchmarks
 
-lint: $(VENV)/installed ## ruff: rules and format
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+lint: $(VENV)/installed ## ruff: rules and format; codespell: typing mistakes
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/codespell
 
 types: $(VENV)/installed ## mypy, strict
 	@$(BIN)/mypy
@@ -73,7 +77,13 @@ lock: ## requirements.lock anew, on the oldest Python there is support for: it n
 docs: $(VENV)/installed ## write the generated docs: cli.md, outputs.md, tables of drift.md and mirror-audit.md
 	@UPDATE_DOCS=1 $(BIN)/pytest -q tests/unit/test_docs.py tests/sandbox/test_outputs.py
 
+site: $(VENV)/installed-site ## the docs as a static site, in build/site; links that lead nowhere are errors
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+site-serve: $(VENV)/installed-site ## that site on http://127.0.0.1:8000, built again after each change
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --dev-addr 127.0.0.1:8000
+
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test check test-version control-plane test-cluster node-tools test-node cluster-up cluster-down lint types benchmark image lock docs clean
+.PHONY: help venv demo test check test-version control-plane test-cluster node-tools test-node cluster-up cluster-down lint types benchmark image lock docs site site-serve clean
