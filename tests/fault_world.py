@@ -90,9 +90,9 @@ class World:
 class FaultWorld:
     """A cluster in which one run of a job sends each kind of its requests; tests/sandbox/test_every_fault.py sweeps it.
 
-    `build` creates the objects in a cluster with our manifests and returns the environment of the command. Both last as
-    long as its context. `state` returns what a run must produce, without uids and times, and `untouched` what no run may
-    change. `exit_code`, `summary` and `sent` are those of a run that nothing disturbs:
+    `build` creates the objects in a cluster with our manifests and returns the environment of the command. Both last
+    as long as its context. `state` returns what a run must produce, without uids and times, and `untouched` what no run
+    may change. `exit_code`, `summary` and `sent` are those of a run that nothing disturbs:
     `sent` are the verbs and resources of its requests, as in RBAC rules, `create secrets (dry run)` where the server
     only checks. `codes_after_401` are the exit codes of a run that was not authorized once, which no retry helps. A job
     that `reads_again` reads everything after each step: such reads are disturbed once. With `independent_writes` each

@@ -69,7 +69,8 @@ def events_of(api: Api, *objects: Object) -> dict[str, list[str]]:
         for each in api.items("v1", "Event", "kube-chores"):
             about = each["involvedObject"]
             is_of_this_job = objects[0]["metadata"]["name"] in each["message"] or about["kind"] != "CronJob"
-            if about["name"] in names and is_of_this_job:
+            # The kubelet retries a mount of a ConfigMap that its cache does not have yet: that depends on the machine.
+            if about["name"] in names and is_of_this_job and each["reason"] != "FailedMount":
                 reasons.setdefault(about["kind"], []).append(each["reason"])
         return {kind: sorted(each) for kind, each in reasons.items()}
 
