@@ -100,7 +100,7 @@ def test_each_module_has_a_row_in_the_table_of_imports() -> None:
 
 
 @pytest.mark.parametrize("row", IMPORTS)
-def test_what_is_imported_is_what_the_table_says(row: str) -> None:
+def test_a_package_imports_what_the_table_lists(row: str) -> None:
     used: dict[str, list[str]] = {}
     for path in (each for each in MODULES if row_of(name_of(each)) == row):
         for imported in rows_imported(path):
