@@ -81,7 +81,7 @@ def only(ran: Ran) -> tuple[str, str, str]:
 # copies that a finalizer keeps
 
 
-def test_a_wanted_copy_that_a_finalizer_keeps_is_a_warning_and_its_rule_is_not_ready(
+def test_a_desired_copy_that_a_finalizer_keeps_is_a_warning_and_its_rule_is_not_ready(
     api: Api, sync: Run, home: str, team: str, tenant: Tenant
 ) -> None:
     source = api.create(secret(home))
@@ -196,7 +196,7 @@ def test_the_run_that_deletes_a_copy_already_reports_that_a_finalizer_keeps_it(
     assert (sync().exit_code, api.writes()) == (0, [])
 
 
-def test_a_withdrawn_copy_that_a_finalizer_keeps_is_reported_when_its_rule_is_gone(
+def test_a_withdrawn_copy_that_a_finalizer_keeps_is_reported_after_its_rule_was_deleted(
     api: Api, sync: Run, home: str, team: str, tenant: Tenant
 ) -> None:
     source = api.create(secret(home))

@@ -477,7 +477,7 @@ def test_an_immutable_configmap_that_others_own_too_is_replaced_by_one_that_they
     assert [(owner["uid"], owner["controller"]) for owner in found] == [(rate["metadata"]["uid"], True)]
 
 
-def test_a_configmap_that_is_not_ours_stays_and_is_told_once(api: Api, fetch: Run) -> None:
+def test_a_configmap_of_another_owner_stays_and_is_reported_once(api: Api, fetch: Run) -> None:
     shop = api.namespace("shop")
     rate = api.create(exchange_rate(shop))
     theirs = api.create({**configmap_of(rate), "data": {"rate": "theirs"}})

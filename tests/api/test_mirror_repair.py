@@ -371,9 +371,7 @@ def told(ran: Ran, code: str) -> str:
 
 
 @pytest.mark.parametrize("spec", [{}, {"upstream": "quay.io", "registryHost": "docker.io"}])
-def test_the_oldest_of_mirrors_that_want_the_same_is_maintained(
-    api: Api, repair: Run, mirrors: Mirrors, spec: Object
-) -> None:
+def test_the_oldest_of_duplicate_mirrors_is_maintained(api: Api, repair: Run, mirrors: Mirrors, spec: Object) -> None:
     oldest = mirrors.well("z")
     claim = actual(api, oldest.claim.document())["metadata"]["uid"]
     created_later(api, oldest)

@@ -223,7 +223,7 @@ def test_yesterday_s_rate_is_a_good_one(api: Api, fetch: Run, rates: RatesServer
 
 
 @pytest.mark.parametrize("rate", ["0.6828", "1.5932"])
-def test_a_jump_is_held_until_somebody_accepts_it(api: Api, fetch: Run, rates: RatesServer, rate: str) -> None:
+def test_a_jump_is_blocked_until_somebody_accepts_it(api: Api, fetch: Run, rates: RatesServer, rate: str) -> None:
     shop = api.namespace("shop")
     wanted = api.create(exchange_rate(shop))
     calm = api.create(exchange_rate(shop, "jpy", "JPY"))

@@ -938,7 +938,7 @@ def test_a_template_that_was_rolled_back_changes_with_the_next_config(api: Api, 
     ("asks", "said"),
     [(None, {}), ("false", {}), ("yes", {"invalid": 1}), ("True", {"invalid": 1}), ("", {"invalid": 1})],
 )
-def test_only_who_asks_is_looked_at(api: Api, roll: Run, asks: str | None, said: dict[str, int]) -> None:
+def test_only_workloads_that_opted_in_are_read(api: Api, roll: Run, asks: str | None, said: dict[str, int]) -> None:
     space = api.namespace("shop")
     api.create(configmap(space))
     api.create(workload(space, asks=asks))

@@ -51,7 +51,7 @@ def told(api: Api) -> list[tuple[str, str]]:
 # what is not ours
 
 
-def test_an_object_in_the_way_is_told_once_and_then_looked_at_without_a_write(api: Api, sync: Run) -> None:
+def test_an_object_in_the_way_is_reported_once_and_then_read_without_a_write(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     api.namespace("free")
     source = api.create(configmap(home))
@@ -314,7 +314,7 @@ def many(api: Api, sync: Run) -> Object:
     return made
 
 
-def test_too_many_deletions_are_held_and_the_rest_goes_on(api: Api, sync: Run, many: Object) -> None:
+def test_too_many_deletions_are_blocked_and_other_writes_continue(api: Api, sync: Run, many: Object) -> None:
     ran = sync()
 
     assert (ran.exit_code, ran.summary) == (4, {"configured": 1, "orphan": 11})

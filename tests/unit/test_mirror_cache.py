@@ -452,7 +452,7 @@ def test_only_blobs_are_read_and_removed(volume: Path, cached: Cached, tmp_path:
     assert [path.exists() for path in kept] == [True] * len(kept)
 
 
-def test_a_blob_that_cannot_be_removed_is_reported_and_the_others_are_seen_to(volume: Path, cached: Cached) -> None:
+def test_a_blob_that_cannot_be_removed_is_reported_and_the_others_are_checked(volume: Path, cached: Cached) -> None:
     stuck = cached.blob(b"content", stored=b"x")
     (volume.parent / "stuck").write_text(stuck.parent.name)
     with running(volume) as process:
@@ -681,7 +681,7 @@ def _answers(process: Running) -> bool:
 @pytest.mark.parametrize(
     "sent", [b"\xff\x00\n\n", b"GET\r\n\r\n", b"POST / HTTP/1.1\r\n\r\n", b"GET /" + b"x" * 99_999]
 )
-def test_what_is_no_request_is_refused_and_the_next_one_answered(volume: Path, sent: bytes) -> None:
+def test_an_invalid_request_is_refused_and_the_next_one_answered(volume: Path, sent: bytes) -> None:
     with running(volume) as process:
         with process.connect() as connection, contextlib.suppress(OSError):
             connection.sendall(sent)

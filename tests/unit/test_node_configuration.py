@@ -113,7 +113,9 @@ def test_a_configuration_that_reads_the_folder_is_right(certs: Path, containerd:
 
 
 @pytest.mark.parametrize("what", UNKNOWN)
-def test_what_only_containerd_knows_is_no_problem_and_is_said_once(certs: Path, containerd: Path, what: str) -> None:
+def test_what_only_containerd_knows_is_not_a_problem_and_is_logged_once(
+    certs: Path, containerd: Path, what: str
+) -> None:
     content = UNKNOWN[what]
     configured(containerd, {"config.toml": content} if content is not None else {})
 

@@ -345,7 +345,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("case", ANSWERS)
-def test_an_answer_that_is_no_document_is_named_as_what_it_is(case: str) -> None:
+def test_a_response_that_is_not_a_document_is_described(case: str) -> None:
     answer, error = ANSWERS[case]
 
     with answering(answer) as url:
