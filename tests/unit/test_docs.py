@@ -104,3 +104,10 @@ def test_each_summary_of_a_command_fits_in_80_columns() -> None:
 
     assert [name for name, _ in summaries] == list(COMMANDS)
     assert [text for _, text in summaries if text.endswith("...") or len(text) > 55] == []
+
+
+def test_contributing_names_each_make_target() -> None:
+    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.M)
+    named = re.findall(r"`(?:make )?([a-z-]+)", (ROOT / "CONTRIBUTING.md").read_text())
+
+    assert [each for each in targets if each not in named] == []
