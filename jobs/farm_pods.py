@@ -19,7 +19,7 @@ from jobs.farm.evaluate import collision, evaluate, leftovers, unchanged, undeco
 from jobs.farm.farm_pod import FARM_PODS, NAME, PODS, FarmPod, FarmPodObject, Pod, PodObject
 from jobs.farm.observed import MAX_OBJECTS, WRITES_PER_SECOND, Observed, Settings
 from jobs.kit import options
-from jobs.kit.cluster import Cluster, InvalidObject, apart, retry_if_expired
+from jobs.kit.cluster import Cluster, InvalidObject, retry_if_expired, without_invalid
 from jobs.kit.connect import Connection
 from jobs.kit.custom_resources import not_installed
 from jobs.kit.errors import ApiError
@@ -72,7 +72,7 @@ def _farm_pods(cluster: Cluster, namespace: str) -> tuple[dict[ObjectKey, FarmPo
     """Return all FarmPods, whoever made them: what is in the way is seen without trying to write."""
     invalid: list[InvalidObject] = []
     objects = cluster.objects(FARM_PODS, FarmPodObject, _placed, namespace=namespace)
-    return dict(apart(objects, invalid)), invalid
+    return dict(without_invalid(objects, invalid)), invalid
 
 
 def _placed(read: FarmPodObject) -> tuple[ObjectKey, FarmPod]:
@@ -90,14 +90,14 @@ def _namespaces(cluster: Cluster) -> tuple[list[str], Sequence[InvalidObject]]:
         selector=f"{OPT_IN}=true",
         metadata_only=True,
     )
-    return sorted(name for name, stays in apart(objects, invalid) if stays), invalid
+    return sorted(name for name, stays in without_invalid(objects, invalid) if stays), invalid
 
 
 def _pods(cluster: Cluster, namespace: str) -> tuple[list[Pod], Sequence[InvalidObject]]:
     """Return the pods of a namespace. Those of all at once would be more bytes, wherever few namespaces opted in."""
     invalid: list[InvalidObject] = []
     objects = cluster.objects(PODS, PodObject, lambda each: each.reduced, namespace=namespace)
-    return list(apart(objects, invalid)), invalid
+    return list(without_invalid(objects, invalid)), invalid
 
 
 def _unreadable(namespace: str, error: ApiError) -> Finding:

@@ -23,9 +23,9 @@ from jobs.kit.connect import Connection
 from jobs.kit.custom_resources import Head, Invalid, from_cluster, from_files
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Brake, ExitCode, Finding, Need, ObjectKey, Plan, Result, Severity
-from jobs.kit.objects import CONFIGMAPS, DataObject, Kept, Object, is_name
+from jobs.kit.objects import CONFIGMAPS, DataObject, ObjectReducer, ReducedObject, is_name
 from jobs.kit.runner import Job, run
-from jobs.kit.web import shown
+from jobs.kit.web import without_credentials
 from jobs.rates.choice import Ask, Unusable
 from jobs.rates.evaluate import Verdict, collision, evaluate, leftovers, unchanged
 from jobs.rates.exchange_rates import EXCHANGE_RATES, ExchangeRate, Spec, parse_exchange_rate, spec_problems, subject
@@ -70,7 +70,7 @@ def _rates(namespace: str, asked: Asked, *, elsewhere: bool) -> tuple[ExchangeRa
         head = Head(ObjectKey(EXCHANGE_RATES.kind, COMMAND_LINE, namespace))
         return (ExchangeRate(head, asked.spec),)
     if asked.filenames:
-        return from_files(asked.filenames, EXCHANGE_RATES, parse_exchange_rate, namespace, elsewhere=elsewhere)
+        return from_files(asked.filenames, EXCHANGE_RATES, parse_exchange_rate, namespace, any_namespace=elsewhere)
     return None
 
 
@@ -96,11 +96,11 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     return Observed(rates, invalid_rates, configmaps, tuple(failures), blind=denied is not None)
 
 
-def _configmaps(cluster: Cluster, namespace: str) -> dict[ObjectKey, Object | ApiError]:
-    found: dict[ObjectKey, Object | ApiError] = {}
-    kept = Kept(stamps.KEYS)
+def _configmaps(cluster: Cluster, namespace: str) -> dict[ObjectKey, ReducedObject | ApiError]:
+    found: dict[ObjectKey, ReducedObject | ApiError] = {}
+    reducer = ObjectReducer(stamps.KEYS)
     selector = stamps.selector(NAME)
-    for each in cluster.objects(CONFIGMAPS, DataObject, kept.reduced, namespace=namespace, selector=selector):
+    for each in cluster.objects(CONFIGMAPS, DataObject, reducer.reduce, namespace=namespace, selector=selector):
         if isinstance(each, InvalidObject):
             found[each.key] = each.error
         else:
@@ -181,7 +181,7 @@ def _places(observed: Observed) -> dict[ObjectKey, list[ExchangeRate]]:
 def _unusable(observed: Observed, settings: Settings, now: datetime) -> Iterator[Finding]:
     for provider, answer in observed.answers(settings.urls, now.date()).items():
         if isinstance(answer, Unusable):
-            reason = f"{shown(settings.urls[provider])} {answer.reason}"
+            reason = f"{without_credentials(settings.urls[provider])} {answer.reason}"
             yield Finding("provider-failed", Severity.WARNING, ObjectKey("Provider", provider), reason)
 
 

@@ -19,7 +19,7 @@ from msgspec import Raw
 
 from jobs.kit import log, options
 from jobs.kit.apply import DryRun
-from jobs.kit.cluster import Cluster, InvalidObject, apart, retry_if_expired
+from jobs.kit.cluster import Cluster, InvalidObject, retry_if_expired, without_invalid
 from jobs.kit.conditions import StatusUpdate
 from jobs.kit.connect import Connection
 from jobs.kit.custom_resources import Invalid, from_cluster, from_files
@@ -145,7 +145,7 @@ def _endpoints(
 ) -> dict[str, Endpoints]:
     """Return who is behind each Service."""
     slices = cluster.objects(SLICES, Slice, partial(ready, namespace), namespace=namespace)
-    return of_services(apart(slices, invalid), partial(_is_own, children, namespace))
+    return of_services(without_invalid(slices, invalid), partial(_is_own, children, namespace))
 
 
 def _is_own(children: Mapping[ObjectKey, Object], namespace: str, service: str, pod: str) -> bool:
@@ -287,7 +287,7 @@ def command(context: click.Context, /, options: options.RunOptions, **given: Any
         plan,
         conditions,
         max_deletes=sys.maxsize,  # the plan has a brake of its own, which counts mirrors
-        again=_is_of_a_mirror,
+        refetches=_is_of_a_mirror,
         is_probe=_is_probe,
         cronjob=REPAIR if given["repair"] else NAME,
         steps=given["repair"],

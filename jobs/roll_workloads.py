@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import click
 
 from jobs.kit import options
-from jobs.kit.cluster import Cluster, InvalidObject, apart, retry_if_expired
+from jobs.kit.cluster import Cluster, InvalidObject, retry_if_expired, without_invalid
 from jobs.kit.conditions import StatusUpdate, event, new_condition
 from jobs.kit.connect import Connection
 from jobs.kit.errors import ApiError
@@ -120,7 +120,7 @@ def _list_namespaces(cluster: Cluster) -> tuple[dict[ObjectKey, tuple[str | None
     read = cluster.objects(
         NAMESPACES, NamespaceObject, lambda each: (each.metadata.name, opt_in(each.metadata), each.active)
     )
-    found = apart(read, invalid)
+    found = without_invalid(read, invalid)
     return {ObjectKey(NAMESPACES.kind, name): (answer, active) for name, answer, active in found}, invalid
 
 
@@ -131,7 +131,7 @@ def _annotated(
     invalid: list[InvalidObject] = []
     reduce = partial(reduced, resource.kind, opted_in)
     read = cluster.objects(resource, PartialObject, reduce, namespace=namespace, metadata_only=True)
-    return [each for each in apart(read, invalid) if each], invalid
+    return [each for each in without_invalid(read, invalid) if each], invalid
 
 
 def _unlisted(resource: Resource, error: ApiError) -> Finding:

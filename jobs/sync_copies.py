@@ -24,7 +24,7 @@ from jobs.copies.rules import RULES, Rule, SourceQuery, parse_rule, used_keys
 from jobs.copies.status import status_updates
 from jobs.kit import options, stamps
 from jobs.kit.apply import DryRun
-from jobs.kit.cluster import Cluster, InvalidObject, apart, retry_if_expired
+from jobs.kit.cluster import Cluster, InvalidObject, retry_if_expired, without_invalid
 from jobs.kit.connect import Connection
 from jobs.kit.custom_resources import Invalid, from_cluster
 from jobs.kit.errors import ApiError, ConfigurationError
@@ -32,10 +32,10 @@ from jobs.kit.model import Brake, ExitCode, Finding, Need, ObjectKey, Plan, Seve
 from jobs.kit.objects import (
     NAMESPACES,
     DataObject,
-    Kept,
     NamespaceObject,
-    Object,
+    ObjectReducer,
     PartialObject,
+    ReducedObject,
     string_map,
 )
 from jobs.kit.runner import Job, run
@@ -93,16 +93,16 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     invalid: list[InvalidObject] = []
     namespaces = retry_if_expired(partial(_namespaces, cluster, rules, invalid))
     failures += [_going(each) for each in namespaces if each.name == settings.namespace and not each.active]
-    kept = Kept(used_keys(rules))
-    sources: dict[SourceQuery, tuple[Object | InvalidObject, ...]] = {}
+    reducer = ObjectReducer(used_keys(rules))
+    sources: dict[SourceQuery, tuple[ReducedObject | InvalidObject, ...]] = {}
     for query in sorted({query for rule in rules for query in rule.queries() if query.rule_type in copies}):
         try:
-            sources[query] = retry_if_expired(partial(_sources, cluster, query, kept))
+            sources[query] = retry_if_expired(partial(_sources, cluster, query, reducer))
         except ApiError as error:
             asking = [rule for rule in rules if query in rule.queries()]
             failures += [_unreadable(rule, f"its sources in namespace {query.namespace}", error) for rule in asking]
     failures += [_undecoded(each) for each in invalid]
-    return Observed(rules, namespaces, sources, copies, invalid_rules, tuple(failures), kept=kept)
+    return Observed(rules, namespaces, sources, copies, invalid_rules, tuple(failures), reducer=reducer)
 
 
 def _all_copies(
@@ -111,10 +111,10 @@ def _all_copies(
     """Return the copies by type, and apart why those of a type could not be read."""
     copies: dict[str, Copies] = {}
     denied: dict[str, ApiError] = {}
-    kept = Kept(used_keys(rules))
+    reducer = ObjectReducer(used_keys(rules))
     for rule_type in _types(cluster, settings, rules):
         try:
-            copies[rule_type] = retry_if_expired(partial(_copies, cluster, rule_type, settings, kept))
+            copies[rule_type] = retry_if_expired(partial(_copies, cluster, rule_type, settings, reducer))
         except ApiError as error:
             denied[rule_type] = error
     return copies, denied
@@ -154,12 +154,12 @@ def _rules(cluster: Cluster, settings: Settings) -> tuple[tuple[Rule, ...], tupl
     return rules, invalid_rules
 
 
-def _copies(cluster: Cluster, rule_type: str, settings: Settings, kept: Kept) -> Copies:
+def _copies(cluster: Cluster, rule_type: str, settings: Settings, reducer: ObjectReducer) -> Copies:
     selector = stamps.selector(NAME, settings.namespace)
     item: type[DataObject] | type[PartialObject] = DataObject if settings.verify_content else PartialObject
-    found: dict[str, dict[str, Object | ApiError]] = {}
+    found: dict[str, dict[str, ReducedObject | ApiError]] = {}
     for each in cluster.objects(
-        KINDS[rule_type], item, kept.reduced, selector=selector, metadata_only=not settings.verify_content
+        KINDS[rule_type], item, reducer.reduce, selector=selector, metadata_only=not settings.verify_content
     ):
         if isinstance(each, InvalidObject):
             found.setdefault(each.key.name, {})[each.key.namespace] = each.error
@@ -172,7 +172,7 @@ def _namespaces(cluster: Cluster, rules: Sequence[Rule], invalid: list[InvalidOb
     """Return the namespaces with the labels that rules look at; `invalid` is given those that cannot be decoded."""
     invalid.clear()  # what a list that expired half-way had found
     used = frozenset(key for rule in rules for key in rule.spec.targets.namespace_selector.label_keys())
-    found = apart(cluster.objects(NAMESPACES, NamespaceObject, partial(_namespace, used)), invalid)
+    found = without_invalid(cluster.objects(NAMESPACES, NamespaceObject, partial(_namespace, used)), invalid)
     return tuple(sorted(found, key=lambda namespace: namespace.name))
 
 
@@ -183,9 +183,9 @@ def _namespace(used: frozenset[str], read: NamespaceObject) -> Namespace:
     return Namespace(sys.intern(at.name), labels, read.active, chosen == "false", chosen == "true")
 
 
-def _sources(cluster: Cluster, query: SourceQuery, kept: Kept) -> tuple[Object | InvalidObject, ...]:
+def _sources(cluster: Cluster, query: SourceQuery, reducer: ObjectReducer) -> tuple[ReducedObject | InvalidObject, ...]:
     resource = KINDS[query.rule_type]
-    found = cluster.objects(resource, DataObject, kept.reduced, namespace=query.namespace, selector=query.selector)
+    found = cluster.objects(resource, DataObject, reducer.reduce, namespace=query.namespace, selector=query.selector)
     return tuple(sorted(found, key=lambda each: each.key.name if isinstance(each, InvalidObject) else each.name))
 
 

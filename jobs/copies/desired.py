@@ -14,7 +14,7 @@ from jobs.kit import stamps
 from jobs.kit.cluster import InvalidObject
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Finding, ObjectKey, Severity
-from jobs.kit.objects import Content, Digested, Object, Resource
+from jobs.kit.objects import Content, Digested, ReducedObject, Resource
 from jobs.kit.selectors import glob_matcher
 
 # By how types of Secrets begin. The cluster or Helm acts on them: a copy is a credential for the cluster, or a release.
@@ -32,7 +32,7 @@ class Candidate(NamedTuple):
     """A source, and a rule that wants it copied."""
 
     rule: Rule
-    source: Object
+    source: ReducedObject
 
 
 class Desired(NamedTuple):
@@ -54,7 +54,7 @@ class Place(NamedTuple):
 
     key: ObjectKey
     desired: tuple[Desired, ...]
-    copy: Object | ApiError | None
+    copy: ReducedObject | ApiError | None
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ def candidates(observed: Observed) -> tuple[dict[tuple[str, str], list[Candidate
     for rule in observed.rules:
         for query in rule.queries():
             for source in observed.sources.get(query, ()):
-                if isinstance(source, Object) and not _why_no_source(source):
+                if isinstance(source, ReducedObject) and not _why_no_source(source):
                     wanted.setdefault((query.rule_type, source.name), []).append(Candidate(rule, source))
                     continue
                 found = _no_source(KINDS[query.rule_type], source)
@@ -79,7 +79,7 @@ def candidates(observed: Observed) -> tuple[dict[tuple[str, str], list[Candidate
     return wanted, list(skipped.values())
 
 
-def _no_source(resource: Resource, source: Object | InvalidObject) -> Finding:
+def _no_source(resource: Resource, source: ReducedObject | InvalidObject) -> Finding:
     if isinstance(source, InvalidObject):
         error = source.error
         return Finding("unreadable", error.severity, source.key, error.message, exit_code=error.exit_code)
@@ -94,7 +94,7 @@ def invalid_sources(observed: Observed) -> frozenset[ObjectKey]:
     )
 
 
-def _why_no_source(source: Object) -> str:
+def _why_no_source(source: ReducedObject) -> str:
     if stamps.is_stamped(source.header.labels):
         return "was made by kube-chores: a copy is never a source"
     if source.name == _ROOT_CA:
@@ -171,7 +171,7 @@ def _copy_of(rule_type: str, candidates: Sequence[Candidate]) -> Desired:
         NAME, rule.namespace, rule.name, name, stamps.fingerprint(content, source.uid), rule.spec.orphans
     )
     copied = {key: at.labels[key] for key in extra.copy_labels if key in at.labels}
-    labels = {key: value for key, value in copied.items() if not stamps.is_of_helm(key, value)}
+    labels = {key: value for key, value in copied.items() if not stamps.is_helm_label(key, value)}
     annotations = {key: at.annotations[key] for key in extra.copy_annotations if key in at.annotations}
     return Desired(
         resource,

@@ -15,7 +15,7 @@ from jobs.kit.diff import HIDDEN, changes, metadata_changes
 from jobs.kit.errors import ApiError
 from jobs.kit.manifests import Deletion, Manifest, Replacement, repair
 from jobs.kit.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
-from jobs.kit.objects import SECRETS, Content, Digested, Header, Object, same_content
+from jobs.kit.objects import SECRETS, Content, Digested, Header, ReducedObject, same_content
 
 _MOST_FIELDS_NAMED = 4
 
@@ -38,7 +38,7 @@ class Context(NamedTuple):
     never_copied: frozenset[ObjectKey]
     mistaken: Mapping[str, Mistake]
 
-    def keeper(self, key: ObjectKey, actual: Object) -> str:
+    def keeper(self, key: ObjectKey, actual: ReducedObject) -> str:
         """Return the rule that may be mistaken and keeps this orphan: its own, or one like it if that is gone."""
         if key.namespace in self.opted_out or _source_of(key, actual) in self.never_copied:
             return ""
@@ -104,14 +104,14 @@ def evaluate(place: Place, context: Context) -> Finding | Need | None:
             return None
         looks = context.recheck_first(place) and place.key not in context.observed.looks
         return Need(place.key, full=False) if looks else _missing(place, context.settings)
-    if not stamps.is_ours(actual.header.labels, NAME, context.settings.namespace):
+    if not stamps.is_managed(actual.header.labels, NAME, context.settings.namespace):
         return _of_somebody_else(place, actual, context.observed)
     if actual.header.terminating:
         return _terminating(place, actual)
     return _ours(place, actual, context)
 
 
-def _ours(place: Place, actual: Object, context: Context) -> Finding | Need | None:
+def _ours(place: Place, actual: ReducedObject, context: Context) -> Finding | Need | None:
     """Return what is to be said of a copy that is there, and whether it may become one of another source."""
     before = actual.header.annotations.get(stamps.SOURCE, "")
     invalid = _source_of(place.key, actual) in context.invalid_sources
@@ -125,19 +125,19 @@ def _ours(place: Place, actual: Object, context: Context) -> Finding | Need | No
     return _compare(place.key, place.desired[0], actual, context.settings)
 
 
-def _source_of(key: ObjectKey, actual: Object) -> ObjectKey:
+def _source_of(key: ObjectKey, actual: ReducedObject) -> ObjectKey:
     """Return what a copy was made from, as its stamp says."""
     namespace, _, name = actual.header.annotations.get(stamps.SOURCE, "").partition("/")
     return ObjectKey(key.kind, name, namespace)
 
 
-def _latest(place: Place, observed: Observed) -> Object | ApiError | None:
+def _latest(place: Place, observed: Observed) -> ReducedObject | ApiError | None:
     """Return the object as it was read last: by itself where it was needed, else in the list."""
     look = observed.looks.get(place.key, place.copy)
     return None if isinstance(look, ApiError) and look.status == 404 else look
 
 
-def _compare(key: ObjectKey, desired: Desired, actual: Object, settings: Settings) -> Finding | Need | None:
+def _compare(key: ObjectKey, desired: Desired, actual: ReducedObject, settings: Settings) -> Finding | Need | None:
     """Compare a copy with what it should be, from its metadata alone as far as that tells."""
     known = actual.content is not None
     fresh = actual.header.annotations.get(stamps.FINGERPRINT) == desired.annotations[stamps.FINGERPRINT]
@@ -168,7 +168,7 @@ def _manifest(key: ObjectKey, desired: Desired) -> Manifest:
     return Manifest(desired.resource, key, desired.labels, desired.annotations, desired.content, source=desired.origin)
 
 
-def _of_somebody_else(place: Place, actual: Object, observed: Observed) -> Finding | Need | None:
+def _of_somebody_else(place: Place, actual: ReducedObject, observed: Observed) -> Finding | Need | None:
     """Return what to do about an object in the way: leave it, or adopt it where a rule says so and nothing forbids."""
     if not place.desired:
         return None
@@ -206,7 +206,7 @@ def _why_not_adopted(actual: Header, content: Content | Digested, desired: Desir
         return f"it is of type {content.type}"
     if any(owner.controller for owner in actual.owners):
         return "a controller owns it"
-    if other := stamps.owner_of_others(actual.labels, actual.annotations):
+    if other := stamps.other_owner(actual.labels, actual.annotations):
         return f"{other} owns it"
     if actual.terminating:
         return "it is being deleted"
@@ -228,7 +228,7 @@ def _missing(place: Place, settings: Settings) -> Finding:
 
 def _why(
     desired: Desired,
-    actual: Object,
+    actual: ReducedObject,
     differing: Sequence[Change],
     relabelled: Sequence[Change],
     *,
@@ -258,7 +258,7 @@ def _conflict(place: Place, reason: str) -> Finding:
     return Finding("conflict", Severity.WARNING, place.key, reason, subjects=place.rules)
 
 
-def _orphan(key: ObjectKey, actual: Object, context: Context) -> Finding:
+def _orphan(key: ObjectKey, actual: ReducedObject, context: Context) -> Finding:
     """Return what to do with a copy that no rule wants: what its rule says, or the stamp where the rule is gone."""
     rule = actual.header.annotations.get(stamps.RULE, "an unknown rule")
     source = actual.header.annotations.get(stamps.SOURCE, "an unknown source")
@@ -275,7 +275,7 @@ def _orphan(key: ObjectKey, actual: Object, context: Context) -> Finding:
     return kept(found, keeper) if keeper else found
 
 
-def _terminating(place: Place, actual: Object) -> Finding:
+def _terminating(place: Place, actual: ReducedObject) -> Finding:
     """Return the finding of a copy that was deleted and is still there, so that pods go on with what it holds."""
     reason = "is being deleted, and a finalizer keeps it with its old content: see its metadata.finalizers"
     if place.desired:

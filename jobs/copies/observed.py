@@ -14,7 +14,7 @@ from jobs.kit.cluster import InvalidObject
 from jobs.kit.custom_resources import Invalid
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Finding, Need, ObjectKey
-from jobs.kit.objects import CONFIGMAPS, SECRETS, Kept, Object, Resource
+from jobs.kit.objects import CONFIGMAPS, SECRETS, ObjectReducer, ReducedObject, Resource
 from jobs.kit.runner import ReadResult
 
 if TYPE_CHECKING:
@@ -59,29 +59,29 @@ class Namespace(Struct, frozen=True):
 
 
 # By name, then by namespace: all copies of a source share one name. An error is why one cannot be decoded.
-Copies = Mapping[str, Mapping[str, Object | ApiError]]
+Copies = Mapping[str, Mapping[str, ReducedObject | ApiError]]
 
 
 @dataclass(frozen=True)
 class Observed:
     """What was read. A type missing in `copies`, or a query missing in `sources`, could not be read: see `failures`.
 
-    `kept` is what reduces objects that are looked up.
+    `reducer` reduces objects that are looked up.
     """
 
     rules: tuple[Rule, ...]
     namespaces: tuple[Namespace, ...]
-    sources: Mapping[SourceQuery, tuple[Object | InvalidObject, ...]]
+    sources: Mapping[SourceQuery, tuple[ReducedObject | InvalidObject, ...]]
     copies: Mapping[str, Copies]
     invalid_rules: tuple[Invalid, ...] = ()
     failures: tuple[Finding, ...] = ()
-    looks: Mapping[ObjectKey, Object | ApiError] = field(default_factory=dict)
-    kept: Kept = field(default_factory=lambda: Kept(None))
+    looks: Mapping[ObjectKey, ReducedObject | ApiError] = field(default_factory=dict)
+    reducer: ObjectReducer = field(default_factory=lambda: ObjectReducer(None))
 
     def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
         """Return the same, knowing `documents` too; a later reading of an object replaces an earlier one."""
         looks = {
-            need.key: document.reduced(partial(self.kept.decoded, full=need.full))
+            need.key: document.reduced(partial(self.reducer.decode, full=need.full))
             for need, document in documents.items()
         }
         return replace(self, looks={**self.looks, **looks})

@@ -93,7 +93,7 @@ class Rule(Struct, frozen=True):
 
 def used_keys(rules: Iterable[Rule]) -> frozenset[str]:
     """Return the keys of labels and annotations of ConfigMaps and Secrets that these rules look at or set."""
-    found = set(stamps.KEYS | stamps.KEYS_OF_OTHERS)
+    found = set(stamps.KEYS | stamps.KEYS_OF_OTHER_TOOLS)
     for rule in rules:
         extra = rule.spec.metadata
         found.update(extra.labels, extra.annotations, extra.copy_labels, extra.copy_annotations)
@@ -130,7 +130,7 @@ def rule_problems(spec: Spec) -> Iterator[str]:
                 yield f"spec.metadata.{name}: {key} is reserved: it says which tool an object belongs to"
     for key, value in spec.metadata.labels.items():
         yield from value_problems(value, f"spec.metadata.labels[{key}]")
-        if stamps.is_of_helm(key, value):
+        if stamps.is_helm_label(key, value):
             yield f"spec.metadata.labels[{key}]: {value} is reserved: Helm takes such objects for its releases"
 
 

@@ -13,7 +13,7 @@ from jobs.copies.observed import Observed, Settings
 from jobs.copies.rules import RULES, Conflict, RuleStatus
 from jobs.kit.conditions import Condition, StatusUpdate, changed, dated, event, new_condition
 from jobs.kit.custom_resources import Head
-from jobs.kit.errors import CHANGED_BY_ADMISSION, KEPT
+from jobs.kit.errors import BLOCKED_BY_FINALIZER, CHANGED_BY_ADMISSION
 from jobs.kit.model import ExitCode, Outcome, Plan, Result
 from jobs.kit.refusals import REASONS, kind_of, lasting_message
 
@@ -121,7 +121,7 @@ def _condition(head: Head, copies: int, results: Sequence[Result]) -> Condition:
     synced = f"{copies} {'copy' if copies == 1 else 'copies'}"
     # By a forged stamp a tenant can add to these, so they do not make the rule less ready.
     unwanted = (*kinds.get("orphan", []), *kinds.get("opted-out", []))
-    if orphans := [result for result in unwanted if not result.finding.fix or result.cause == KEPT]:
+    if orphans := [result for result in unwanted if not result.finding.fix or result.cause == BLOCKED_BY_FINALIZER]:
         left = f"{len(orphans)} that no rule wants {'is' if len(orphans) == 1 else 'are'} still being deleted"
         message = f"{synced}; {left}: {_named(orphans)}"
         return new_condition(READY, "True", "OrphansTerminating", message, head.generation)

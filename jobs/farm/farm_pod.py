@@ -106,7 +106,7 @@ class FarmPodObject(Struct):
         owners = decode_list(at.owner_references, dict[str, Any])
         namespace, _, source = string_map(at.annotations).get(stamps.SOURCE, "").partition("/")
         return FarmPod(
-            stamps.is_ours(string_map(at.labels), NAME, ""),
+            stamps.is_managed(string_map(at.labels), NAME, ""),
             at.deletion_timestamp is not None,
             spec.pod,
             spec.containers,

@@ -13,8 +13,8 @@ from jobs.kit.cluster import Cluster, Write, error_of
 from jobs.kit.conditions import StatusUpdate
 from jobs.kit.decoding import decode, decode_list
 from jobs.kit.errors import (
+    BLOCKED_BY_FINALIZER,
     CHANGED_BY_ADMISSION,
-    KEPT,
     TOO_LARGE_THERE,
     WEBHOOK_FAILED,
     WRITE_CONFLICT,
@@ -249,7 +249,7 @@ def _accepted(finding: Finding, answer: Answer) -> Result:
     assert finding.fix
     if answer.request.method == "DELETE":
         kept = _is_kept(answer)
-        return Result(finding, Outcome.DONE, _KEPT if kept else "", cause=KEPT if kept else "")
+        return Result(finding, Outcome.DONE, _KEPT if kept else "", cause=BLOCKED_BY_FINALIZER if kept else "")
     try:
         altered = finding.fix.body.changed_by_server(answer.body)
     except InvalidObjectError as invalid:

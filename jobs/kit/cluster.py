@@ -64,7 +64,7 @@ class _Name(Struct):
     namespace: str = ""
 
 
-class _Object(_Head):
+class _NamedObject(_Head):
     metadata: _Name
 
 
@@ -262,7 +262,7 @@ def _confirmed(answer: Answer, resource: Resource) -> Answer:
     return answer
 
 
-def apart(found: Iterable[Reduced | InvalidObject], invalid: list[InvalidObject]) -> Iterator[Reduced]:
+def without_invalid(found: Iterable[Reduced | InvalidObject], invalid: list[InvalidObject]) -> Iterator[Reduced]:
     """Yield what was found, and put aside what is invalid."""
     for each in found:
         if isinstance(each, InvalidObject):
@@ -326,7 +326,7 @@ def _trusted(answer: Answer) -> Answer:
     if not 200 <= answer.status < 300 or not resource.is_object:
         return answer
     try:
-        found = _as(answer, _Object, (resource.api_version, resource.kind) if full else _METADATA_KIND)
+        found = _as(answer, _NamedObject, (resource.api_version, resource.kind) if full else _METADATA_KIND)
     except ApiError as error:
         return replace(answer, status=0, body=b"", error=error.message)
     if (found.metadata.namespace, found.metadata.name) != (namespace, name):
@@ -383,4 +383,4 @@ def _reduced(
         except InvalidObjectError:
             at = _Name()
         key = ObjectKey(resource.kind, at.name or f"(number {number + 1} of a page)", at.namespace)
-        return InvalidObject(key, error.kept())
+        return InvalidObject(key, error.without_traceback())

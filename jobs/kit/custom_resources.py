@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from jobs.kit.cluster import Cluster, InvalidObject, apart, retry_if_expired
+from jobs.kit.cluster import Cluster, InvalidObject, retry_if_expired, without_invalid
 from jobs.kit.decoding import decode
 from jobs.kit.errors import ApiError, ConfigurationError, InvalidObjectError
 from jobs.kit.model import ObjectKey
@@ -58,7 +58,7 @@ class Invalid(Struct, frozen=True):
 Parse = Callable[[Head, bytes], Parsed | Invalid]
 
 
-class _Object(Struct):
+class _CustomResource(Struct):
     """A custom resource as it comes; spec and status stay raw, so that a bad one spoils no list."""
 
     metadata: Metadata
@@ -96,12 +96,16 @@ def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError
 
 def _listed(cluster: Cluster, resource: Resource, namespace: str) -> list[tuple[Head, bytes] | Invalid]:
     invalid: list[InvalidObject] = []
-    found = list(apart(cluster.objects(resource, _Object, partial(_split, resource), namespace=namespace), invalid))
+    found = list(
+        without_invalid(
+            cluster.objects(resource, _CustomResource, partial(_split, resource), namespace=namespace), invalid
+        )
+    )
     broken = [Invalid(Head(each.key), (each.error.message,)) for each in invalid]
     return [*sorted(found, key=lambda each: each[0].key), *sorted(broken, key=lambda each: each.head.key)]
 
 
-def _split(resource: Resource, read: _Object) -> tuple[Head, bytes]:
+def _split(resource: Resource, read: _CustomResource) -> tuple[Head, bytes]:
     """Return what a run keeps of a custom resource: its head and its spec.
 
     Raises:
@@ -130,13 +134,13 @@ def from_files(
     parse: Parse[Parsed],
     namespace: str,
     *,
-    elsewhere: bool = False,
+    any_namespace: bool = False,
     beyond_schema: Callable[[dict[str, Any]], list[str]] = _no_problems,
     older_form: Callable[[dict[str, Any]], str | None] = _no_older_form,
 ) -> tuple[Parsed, ...]:
     """Read the custom resources in these files, checked as the API server would, sorted by name and namespace.
 
-    `namespace` is that of those which name none, and the only one unless `elsewhere`. `beyond_schema` finds what no
+    `namespace` is that of those which name none, and the only one unless `any_namespace`. `beyond_schema` finds what no
     schema does in a spec that has other problems; `older_form` says how to write what an older tool took, in lines.
 
     Raises:
@@ -156,7 +160,7 @@ def from_files(
         if older := older_form(content):
             problems.append(Lines(visible(f"{document.where}: {_named(key)}") + f": {older}"))
             continue
-        wrong = list(_problems(content, resource, None if elsewhere else namespace))
+        wrong = list(_problems(content, resource, None if any_namespace else namespace))
         parsed = None if wrong else parse(Head(key), msgspec.json.encode(content["spec"]))
         if isinstance(parsed, Invalid):
             wrong = list(parsed.problems)

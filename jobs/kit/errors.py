@@ -38,7 +38,7 @@ WEBHOOK_FAILED = "webhook-failed"
 WRITE_CONFLICT = "write-conflict"
 CHANGED_BY_ADMISSION = "changed-by-admission"
 
-KEPT = "kept"  # the cause of a delete that is done and that a finalizer keeps from having an effect
+BLOCKED_BY_FINALIZER = "kept"  # the cause of a delete that is done and that a finalizer keeps from having an effect
 
 
 class ChoresError(Exception):
@@ -207,6 +207,6 @@ class InvalidObjectError(ApiError):
         super().__init__(0, f"its content is not valid: {why}")
         self.why = why
 
-    def kept(self) -> InvalidObjectError:
+    def without_traceback(self) -> InvalidObjectError:
         """Return the same error without a traceback, which would keep the object in memory."""
         return InvalidObjectError(self.why)

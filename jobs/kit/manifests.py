@@ -14,7 +14,16 @@ from jobs.kit.decoding import decode
 from jobs.kit.diff import HIDDEN, changes
 from jobs.kit.errors import ApiError, InvalidObjectError
 from jobs.kit.model import Action, Fix, ObjectKey
-from jobs.kit.objects import SECRETS, Content, DataObject, Digested, Kept, Object, Resource, same_content
+from jobs.kit.objects import (
+    SECRETS,
+    Content,
+    DataObject,
+    Digested,
+    ObjectReducer,
+    ReducedObject,
+    Resource,
+    same_content,
+)
 
 # https://github.com/kubernetes/apimachinery/blob/master/pkg/api/validation/objectmeta.go
 _LONGEST_ANNOTATIONS = 256 << 10
@@ -102,7 +111,7 @@ class Replacement(Struct, frozen=True, gc=False):
     """
 
     manifest: Manifest
-    actual: Object
+    actual: ReducedObject
 
     @property
     def reads(self) -> tuple[ObjectKey, ...]:
@@ -118,7 +127,7 @@ class Replacement(Struct, frozen=True, gc=False):
         """
         manifest, actual = self.manifest.completed(read), self.actual
         if not actual.header.is_whole:
-            actual = Kept(None).decoded(read[manifest.key], full=False)
+            actual = ObjectReducer(None).decode(read[manifest.key], full=False)
         if actual.version != self.actual.version:
             raise ApiError(409, f"{manifest.key} changed meanwhile")
         return Replacement(manifest, actual)
@@ -199,7 +208,7 @@ class Recreation(Struct, frozen=True, gc=False):
         return self.manifest.redact(text)
 
 
-def repair(manifest: Manifest, actual: Object, recreated: Manifest | None = None) -> Fix:
+def repair(manifest: Manifest, actual: ReducedObject, recreated: Manifest | None = None) -> Fix:
     """Return the write that makes of an object of ours what `manifest` says: in place where the API allows that.
 
     `recreated` is what is created where it does not, if that differs from `manifest`.

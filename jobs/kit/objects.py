@@ -313,7 +313,7 @@ class DataObject(Struct, rename="camel"):
         )
 
 
-class Object(Struct, frozen=True, gc=False):
+class ReducedObject(Struct, frozen=True, gc=False):
     """A ConfigMap or Secret, reduced: a run holds one for each copy there is. `content` is None where it was not read.
 
     `version` is the uid and the resourceVersion, which only writes need.
@@ -336,7 +336,7 @@ class Object(Struct, frozen=True, gc=False):
         return self.version.partition(" ")[2]
 
 
-class Kept:
+class ObjectReducer:
     """What a run keeps of objects: of labels and annotations those that it uses, equal values once, and not too much.
 
     `used` are the keys of labels and annotations; None is all of them. The values of contents may take `room` bytes,
@@ -350,7 +350,7 @@ class Kept:
         self._headers: dict[bytes, Header] = {}
         self._contents: dict[bytes, Content] = {}
 
-    def reduced(self, read: DataObject | PartialObject) -> Object:
+    def reduce(self, read: DataObject | PartialObject) -> ReducedObject:
         """Return an object as it came, reduced.
 
         Raises:
@@ -359,18 +359,18 @@ class Kept:
         metadata = read.metadata
         content = self._content(read.content, metadata.uid) if isinstance(read, DataObject) else None
         version = f"{metadata.uid} {metadata.resource_version}"
-        return Object(
+        return ReducedObject(
             sys.intern(metadata.namespace), sys.intern(metadata.name), version, self._header(metadata), content
         )
 
-    def decoded(self, body: bytes, *, full: bool) -> Object:
+    def decode(self, body: bytes, *, full: bool) -> ReducedObject:
         """Return an object from its JSON, reduced; `full` says whether that is more than its metadata.
 
         Raises:
             InvalidObjectError: it cannot be decoded, or is too large to be kept.
         """
         item: type[DataObject] | type[PartialObject] = DataObject if full else PartialObject
-        return self.reduced(decode(body, item))
+        return self.reduce(decode(body, item))
 
     def _content(self, content: Content, uid: str) -> Content | Digested:
         key = hashlib.sha256(content.canonical()).digest()

@@ -69,7 +69,7 @@ class ReadResult:
         try:
             return reduce(self.body)
         except InvalidObjectError as error:
-            return error.kept()
+            return error.without_traceback()
 
 
 class Observation(Protocol):
@@ -92,7 +92,7 @@ class Job(Generic[Settings, Observed]):
     `observe` only reads; `plan` and `conditions` are pure: no cluster, no clock, no environment. `max_deletes` is what
     the deletion brake allows; None is its default. With `steps` what was written is followed by another look and plan,
     since what comes next hangs on what is there; `wait_seconds` is how long the run may look for what it waits for.
-    Such looks fetch a document of the web again if `again` says that of its URL. A URL for which `is_probe` is true is
+    Each fetches a document of the web again if `refetches` is true for its URL. A URL for which `is_probe` is true is
     not redirected, and only the log has why it failed. `cronjob` is that of the manifests, where its name is not the
     job's.
     `writes_per_second` is how many writes may be begun in a second; None is as many as the server takes.
@@ -106,7 +106,7 @@ class Job(Generic[Settings, Observed]):
     plan: Callable[[Observed, Settings, datetime], Plan]
     conditions: Callable[[Observed, Settings, Plan, Sequence[Result], datetime], Sequence[StatusUpdate]] | None = None
     max_deletes: int | None = None
-    again: Callable[[str], bool] = lambda url: False
+    refetches: Callable[[str], bool] = lambda url: False
     is_probe: Callable[[str], bool] = lambda url: False
     cronjob: str = ""
     steps: bool = False
@@ -409,7 +409,7 @@ class _Run(Generic[Settings, Observed]):
 
     def _fetched(self, urls: Sequence[str], seconds: float | None) -> dict[str, Page]:
         """Return documents of the web that come within `seconds`; most are fetched once in a run."""
-        new = [url for url in urls if url not in self.pages or self.job.again(url)]
+        new = [url for url in urls if url not in self.pages or self.job.refetches(url)]
         if not new:
             return {url: self.pages[url] for url in urls}
         self._fetcher.begin(new)

@@ -30,7 +30,7 @@ RESERVED_KEYS = frozenset(
 )
 # Annotations by which Helm and Argo CD know what they own.
 _OTHERS = {"meta.helm.sh/release-name": "Helm", "argocd.argoproj.io/tracking-id": "Argo CD"}
-KEYS_OF_OTHERS = frozenset(_OTHERS)
+KEYS_OF_OTHER_TOOLS = frozenset(_OTHERS)
 
 
 class Stamp(NamedTuple):
@@ -64,7 +64,7 @@ def selector(job: str, rule_namespace: str = "") -> str:
     return f"{MANAGED_BY}={MANAGER},{JOB}={job}{where}"
 
 
-def is_ours(labels: Mapping[str, str], job: str, rule_namespace: str) -> bool:
+def is_managed(labels: Mapping[str, str], job: str, rule_namespace: str) -> bool:
     """Whether these labels are those of an object that this job made for this rule namespace."""
     stamp = (labels.get(MANAGED_BY), labels.get(JOB), labels.get(RULE_NAMESPACE, ""))
     return stamp == (MANAGER, job, rule_namespace)
@@ -80,14 +80,14 @@ def is_reserved(key: str) -> bool:
     return key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES)
 
 
-def owner_of_others(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+def other_owner(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
     """Return the other tool that says by a label or annotation that it owns an object; empty if none does."""
     by_annotation = next((tool for key, tool in _OTHERS.items() if key in annotations), "")
     managed_by = labels.get(MANAGED_BY, MANAGER)
     return by_annotation or (managed_by if managed_by != MANAGER else "")
 
 
-def is_of_helm(key: str, value: str) -> bool:
+def is_helm_label(key: str, value: str) -> bool:
     """Whether a label has Helm take an object for a release, whatever its name or type."""
     return (key, value) == ("owner", "helm")
 

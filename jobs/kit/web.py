@@ -152,7 +152,7 @@ class Fetcher:
         return Page(error=NOT_IN_TIME) if left < PROBE_SECONDS and page.status not in _OF_REGISTRIES else page
 
 
-def shown(url: str) -> str:
+def without_credentials(url: str) -> str:
     """Return a URL as it may be shown: without the credentials and the query that it may hold."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -155,7 +155,7 @@ def decode_resource(resource: Resource, namespace: str, raw: Raw) -> tuple[Objec
     """
     head = decode(raw, _Any).metadata
     key = ObjectKey(resource.kind, head.name, namespace)
-    if not stamps.is_ours(string_map(head.labels), NAME, ""):
+    if not stamps.is_managed(string_map(head.labels), NAME, ""):
         return key, in_the_way(key)
     if len(raw) > _MOST_BYTES:
         raise InvalidObjectError(f"it has {len(raw) >> 10} KiB, more than {_MOST_BYTES >> 10}")

@@ -50,7 +50,7 @@ def _of_child(mirror: Mirror, desired: Manifest, observed: Observed, settings: S
 
 def is_ours(actual: Object) -> bool:
     """Whether the job made an object for some mirror."""
-    return stamps.is_ours(actual["metadata"].get("labels") or {}, NAME, "")
+    return stamps.is_managed(actual["metadata"].get("labels") or {}, NAME, "")
 
 
 def made_for(actual: Object) -> str:

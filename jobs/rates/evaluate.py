@@ -15,7 +15,7 @@ from jobs.kit.diff import changes, metadata_changes
 from jobs.kit.errors import ApiError
 from jobs.kit.manifests import Deletion, Manifest, repair
 from jobs.kit.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
-from jobs.kit.objects import CONFIGMAPS, Content, Digested, Object, OwnerReference
+from jobs.kit.objects import CONFIGMAPS, Content, Digested, OwnerReference, ReducedObject
 from jobs.rates.choice import Answers, Ask, Choice, Jump, Refusal, choose, said
 from jobs.rates.exchange_rates import EXCHANGE_RATES, ExchangeRate, RateStatus
 from jobs.rates.figures import Figures
@@ -70,7 +70,7 @@ def evaluate(rate: ExchangeRate, observed: Observed, answers: Answers, settings:
     return Verdict((refused, restored) if restored else (refused,), figures=last, jump=jump)
 
 
-def _latest(rate: ExchangeRate, observed: Observed, settings: Settings) -> Object | ApiError | Need | None:
+def _latest(rate: ExchangeRate, observed: Observed, settings: Settings) -> ReducedObject | ApiError | Need | None:
     """Return the ConfigMap as it was read last, or that it must be looked at."""
     place = rate.place
     if place in observed.looks:
@@ -86,8 +86,8 @@ def _is_exchange_rate(owner: OwnerReference) -> bool:
     return (owner.api_version, owner.kind) == (EXCHANGE_RATES.api_version, EXCHANGE_RATES.kind)
 
 
-def _why_not_ours(actual: Object, rate: ExchangeRate) -> str:
-    if not stamps.is_ours(actual.header.labels, NAME, rate.place.namespace):
+def _why_not_ours(actual: ReducedObject, rate: ExchangeRate) -> str:
+    if not stamps.is_managed(actual.header.labels, NAME, rate.place.namespace):
         return "exists and is not ours: left untouched"
     others = [owner.name for owner in actual.header.owners if _is_exchange_rate(owner)]
     if not rate.head.uid and others and rate.head.key.name not in others:
@@ -100,7 +100,7 @@ def _last(rate: ExchangeRate, today: date) -> Figures | None:
     return _still_valid(rate, rate.head.status_as(RateStatus).figures, today)
 
 
-def _last_without_status(rate: ExchangeRate, actual: Object | None, today: date) -> Figures | None:
+def _last_without_status(rate: ExchangeRate, actual: ReducedObject | None, today: date) -> Figures | None:
     """Return the figures of the ConfigMap for a rate of the command line or of a file, which has no status.
 
     They may be forged. Without a source no provider's figures are older, so that they can block a jump and are never
@@ -122,13 +122,13 @@ def _still_valid(rate: ExchangeRate, figures: Figures | None, today: date) -> Fi
     return None
 
 
-def _is_untouched(rate: ExchangeRate, actual: Object) -> bool:
+def _is_untouched(rate: ExchangeRate, actual: ReducedObject) -> bool:
     written = actual.header.annotations.get(stamps.FINGERPRINT)
     return actual.content is not None and written == stamps.fingerprint(actual.content, rate.subject)
 
 
 def _compare(
-    rate: ExchangeRate, figures: Figures, instead_of: Sequence[str], actual: Object | None, settings: Settings
+    rate: ExchangeRate, figures: Figures, instead_of: Sequence[str], actual: ReducedObject | None, settings: Settings
 ) -> Finding | None:
     """Compare the ConfigMap with what it should be."""
     desired = _manifest(rate, figures, actual)
@@ -176,7 +176,7 @@ def unchanged(rate: ExchangeRate, figures: Figures) -> Finding:
     return Finding("unchanged", Severity.INFO, rate.place, _told(figures), subjects=(rate.subject,))
 
 
-def _manifest(rate: ExchangeRate, figures: Figures, actual: Object | None) -> Manifest:
+def _manifest(rate: ExchangeRate, figures: Figures, actual: ReducedObject | None) -> Manifest:
     content = Content(data=figures.data())
     at = rate.head.key
     mark = stamps.fingerprint(content, rate.subject)
@@ -191,7 +191,7 @@ def _manifest(rate: ExchangeRate, figures: Figures, actual: Object | None) -> Ma
     )
 
 
-def _owner_references(rate: ExchangeRate, actual: Object | None) -> bytes:
+def _owner_references(rate: ExchangeRate, actual: ReducedObject | None) -> bytes:
     """Return the ConfigMap's owners as JSON: the ExchangeRate, and who else owns it that is none.
 
     blockOwnerDeletion stays unset: setting it takes a right on the finalizers of ExchangeRates on some clusters.
@@ -212,7 +212,7 @@ def _owner_references(rate: ExchangeRate, actual: Object | None) -> bytes:
     return msgspec.json.encode([*others, ours])
 
 
-def _refused(rate: ExchangeRate, last: Figures | None, actual: Object | None, why: Jump | Refusal) -> Finding:
+def _refused(rate: ExchangeRate, last: Figures | None, actual: ReducedObject | None, why: Jump | Refusal) -> Finding:
     if isinstance(why, Jump):
         how = f"set spec.maxChange to {why.percent}" if rate.head.uid else f"use --max-change {why.percent}"
         reason = f"{why.reason}: the last rate stays; {how} to accept it"
@@ -233,7 +233,7 @@ def _was(content: Content | Digested | None) -> str:
     return f"{rate} of {day} from {source}"
 
 
-def _drifted(found: Sequence[Change], actual: Object) -> str:
+def _drifted(found: Sequence[Change], actual: ReducedObject) -> str:
     if not found:
         return "its owner reference is gone"
     by = ", ".join(actual.header.ownership.others)

@@ -11,7 +11,7 @@ from jobs.kit import stamps
 from jobs.kit.custom_resources import Invalid
 from jobs.kit.errors import ApiError
 from jobs.kit.model import Finding, Need, ObjectKey
-from jobs.kit.objects import Kept, Object
+from jobs.kit.objects import ObjectReducer, ReducedObject
 from jobs.kit.runner import ReadResult
 from jobs.kit.web import Page
 from jobs.rates.choice import Answers, Unusable, unusable_by_date
@@ -44,22 +44,22 @@ class Settings:
 class Observed:
     """What was read. `configmaps` are those that are ours; None where they are not listed but looked up.
 
-    `blind`: they could not be listed, so nothing can be said of any. `kept` is what reduces those that are looked up.
+    `blind`: they could not be listed, so nothing can be said of any. `reducer` reduces those that are looked up.
     """
 
     rates: tuple[ExchangeRate, ...]
     invalid_rates: tuple[Invalid, ...] = ()
-    configmaps: Mapping[ObjectKey, Object | ApiError] | None = None
+    configmaps: Mapping[ObjectKey, ReducedObject | ApiError] | None = None
     failures: tuple[Finding, ...] = ()
     blind: bool = False
-    looks: Mapping[ObjectKey, Object | ApiError] = field(default_factory=dict)
+    looks: Mapping[ObjectKey, ReducedObject | ApiError] = field(default_factory=dict)
     pages: Mapping[str, Page] = field(default_factory=dict)
-    kept: Kept = field(default_factory=lambda: Kept(stamps.KEYS))
+    reducer: ObjectReducer = field(default_factory=lambda: ObjectReducer(stamps.KEYS))
 
     def with_documents(self, documents: Mapping[Need, ReadResult], pages: Mapping[str, Page]) -> Observed:
         """Return the same, knowing these `documents` and `pages` too; a later reading replaces an earlier one."""
         looks = {
-            need.key: document.reduced(partial(self.kept.decoded, full=need.full))
+            need.key: document.reduced(partial(self.reducer.decode, full=need.full))
             for need, document in documents.items()
         }
         return replace(self, looks={**self.looks, **looks}, pages={**self.pages, **pages})

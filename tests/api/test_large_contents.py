@@ -6,7 +6,7 @@ import pytest
 
 from jobs.kit.apply import _Writer
 from jobs.kit.model import ObjectKey
-from jobs.kit.objects import Kept
+from jobs.kit.objects import ObjectReducer
 from tests.api.conftest import Run
 from tests.apis import Api
 from tests.worlds import at, configmap, content, rule, secret
@@ -14,7 +14,7 @@ from tests.worlds import at, configmap, content, rule, secret
 
 @pytest.fixture(autouse=True)
 def _no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Kept.__init__, "__defaults__", (0,))
+    monkeypatch.setattr(ObjectReducer.__init__, "__defaults__", (0,))
 
 
 def test_values_that_were_not_kept_are_read_again_for_each_write(api: Api, sync: Run) -> None:

@@ -171,7 +171,7 @@ def test_the_outgoing_resources_refer_to_each_other() -> None:
 
 def test_every_resource_is_stamped() -> None:
     for child in mirror().children:
-        assert stamps.is_ours(child.metadata.labels, NAME, "")
+        assert stamps.is_managed(child.metadata.labels, NAME, "")
         assert child.metadata.annotations[stamps.RULE] == "m"
     assert mirror().claim.metadata.annotations[stamps.ORPHANS] == "Retain"
 

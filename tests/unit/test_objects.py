@@ -13,14 +13,14 @@ from jobs.kit.diff import changes
 from jobs.kit.errors import ApiError
 from jobs.kit.manifests import Manifest, Replacement
 from jobs.kit.model import Change, ObjectKey
-from jobs.kit.objects import SECRETS, Content, DataObject, Header, Kept, Object, Ownership, field_set
+from jobs.kit.objects import SECRETS, Content, DataObject, Header, ObjectReducer, Ownership, ReducedObject, field_set
 from tests.canary import canary
 
 
-def _header(*managed_fields: tuple[str, Any], kept: Kept | None = None) -> Header:
+def _header(*managed_fields: tuple[str, Any], reducer: ObjectReducer | None = None) -> Header:
     entries = [{"manager": manager, "operation": "Update", "fieldsV1": fields} for manager, fields in managed_fields]
     raw = json.dumps({"metadata": {"name": "x", "namespace": "n", "managedFields": entries}})
-    return (kept or Kept(())).decoded(raw.encode(), full=False).header
+    return (reducer or ObjectReducer(())).decode(raw.encode(), full=False).header
 
 
 FIRST_TEN = [tuple(f"manager-{n:02}" for n in range(10))]
@@ -58,8 +58,8 @@ def test_ownership_is_read_from_managed_fields(
 
 
 def test_headers_of_copies_share_what_is_the_same() -> None:
-    kept = Kept(())
-    first, second = _header(("kube-chores", OURS), kept=kept), _header(("kube-chores", OURS), kept=kept)
+    reducer = ObjectReducer(())
+    first, second = _header(("kube-chores", OURS), reducer=reducer), _header(("kube-chores", OURS), reducer=reducer)
 
     assert first is second
 
@@ -104,7 +104,7 @@ def test_a_replacement_keeps_what_others_put_on_the_object() -> None:
     labels = {"l": "0", "taken-back": "0", "theirs": "1"}
     before = Header(labels, {"a": "0", "b": "3"}, ours, False, b'[{"name":"o"}]', b'["f"]')
 
-    replacement = Replacement(manifest, Object("n", "x", "u 7", before))
+    replacement = Replacement(manifest, ReducedObject("n", "x", "u 7", before))
 
     assert json.loads(replacement.encode()) == {
         "apiVersion": "v1",
@@ -146,8 +146,8 @@ def test_a_replacement_is_of_the_version_that_was_compared() -> None:
     read = {key: json.dumps(now).encode()}
     header = structs.replace(_header(), is_whole=False)
 
-    completed = Replacement(manifest, Object("n", "x", "u 7", header)).completed(read)
+    completed = Replacement(manifest, ReducedObject("n", "x", "u 7", header)).completed(read)
 
     assert json.loads(completed.encode())["metadata"]["labels"] == {"theirs": "1"}
     with pytest.raises(ApiError, match="changed meanwhile"):
-        Replacement(manifest, Object("n", "x", "u 6", header)).completed(read)
+        Replacement(manifest, ReducedObject("n", "x", "u 6", header)).completed(read)

@@ -10,7 +10,7 @@ import pytest
 from jobs.copies.observed import Settings
 from jobs.kit.cluster import PAGE_SIZE, Cluster
 from jobs.kit.errors import ApiError
-from jobs.kit.objects import Content, Kept, Object
+from jobs.kit.objects import Content, ObjectReducer, ReducedObject
 from jobs.kit.transport import Answer, Request
 from jobs.sync_copies import _copies
 from tests.canary import canary
@@ -33,9 +33,9 @@ class Server:
         return Answer(request, 200, json.dumps({**kind, "metadata": {"resourceVersion": "1"}, "items": items}).encode())
 
 
-def copies_of(server: Server, *, verify_content: bool) -> Mapping[str, Object | ApiError]:
+def copies_of(server: Server, *, verify_content: bool) -> Mapping[str, ReducedObject | ApiError]:
     settings = Settings("home", verify_content=verify_content)
-    return _copies(Cluster(server, "test"), "secret", settings, Kept(()))["login"]  # type: ignore[arg-type]
+    return _copies(Cluster(server, "test"), "secret", settings, ObjectReducer(()))["login"]  # type: ignore[arg-type]
 
 
 def test_equal_contents_of_copies_are_kept_once() -> None:
@@ -43,7 +43,7 @@ def test_equal_contents_of_copies_are_kept_once() -> None:
 
     first, second = copies_of(server, verify_content=True).values()
 
-    assert isinstance(first, Object) and isinstance(second, Object)
+    assert isinstance(first, ReducedObject) and isinstance(second, ReducedObject)
     assert isinstance(first.content, Content) and first.content is second.content
     assert first.content.data == server.data
 
@@ -53,7 +53,7 @@ def test_metadata_has_no_content() -> None:
 
     copies = copies_of(server, verify_content=False)
 
-    assert [isinstance(each, Object) and each.content is None for each in copies.values()] == [True, True]
+    assert [isinstance(each, ReducedObject) and each.content is None for each in copies.values()] == [True, True]
     assert [f"limit={PAGE_SIZE}&" in path for path in server.asked] == [True]
 
 

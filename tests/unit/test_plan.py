@@ -18,7 +18,7 @@ from jobs.kit.cluster import InvalidObject
 from jobs.kit.custom_resources import Head
 from jobs.kit.errors import ApiError, InvalidObjectError
 from jobs.kit.model import Action, ExitCode, Finding, Need, ObjectKey, Plan, Severity
-from jobs.kit.objects import MANAGER, Content, Header, Object, Ownership, field_set
+from jobs.kit.objects import MANAGER, Content, Header, Ownership, ReducedObject, field_set
 from jobs.kit.runner import ReadResult
 from jobs.kit.selectors import LabelSelector
 from jobs.sync_copies import plan
@@ -39,21 +39,25 @@ def rule(name: str = "rule", source: str = "home", **fields: object) -> Rule:
 
 def source(
     namespace: str = "home", content: Content = CONTENT, uid: str = "", labels: Mapping[str, str] | None = None
-) -> Object:
+) -> ReducedObject:
     nobody = Ownership(field_set([]), (), False, frozenset(), frozenset())
-    return Object(namespace, "settings", f"{uid or f'uid-{namespace}'} 1", Header(labels or {}, {}, nobody), content)
+    return ReducedObject(
+        namespace, "settings", f"{uid or f'uid-{namespace}'} 1", Header(labels or {}, {}, nobody), content
+    )
 
 
-def copy(namespace: str, of: Object, by: Rule, *others: str) -> Object:
+def copy(namespace: str, of: ReducedObject, by: Rule, *others: str) -> ReducedObject:
     """What a metadata-only list shows of a copy that was made for this rule from this source."""
     assert of.content
     name = f"{of.namespace}/{of.name}"
     stamp = stamps.stamp("sync-copies", "kube-chores", by.name, name, stamps.fingerprint(of.content, of.uid))
     ownership = Ownership(of.content.fields(), others, False, frozenset(stamp.labels), frozenset(stamp.annotations))
-    return Object(namespace, "settings", "copy-uid 5", Header(stamp.labels, stamp.annotations, ownership))
+    return ReducedObject(namespace, "settings", "copy-uid 5", Header(stamp.labels, stamp.annotations, ownership))
 
 
-def observed(rules: list[Rule], sources: list[Object], copies: list[Object], *namespaces: str) -> Observed:
+def observed(
+    rules: list[Rule], sources: list[ReducedObject], copies: list[ReducedObject], *namespaces: str
+) -> Observed:
     names = {"home", *namespaces, *(name for each in rules for name in each.spec.namespaces)}
     return Observed(
         tuple(rules),

@@ -40,10 +40,10 @@ def test_label_values_are_valid_whatever_the_rule_is_called() -> None:
 def test_ours_is_this_job_and_this_rule_namespace() -> None:
     labels = stamps.stamp("sync-copies", "kube-chores", "rule", "a/b", "v1:x").labels
 
-    assert stamps.is_ours(labels, "sync-copies", "kube-chores")
-    assert not stamps.is_ours(labels, "sync-copies", "another-install")
-    assert not stamps.is_ours(labels, "fetch-rates", "kube-chores")
-    assert not stamps.is_ours({**labels, stamps.MANAGED_BY: "Helm"}, "sync-copies", "kube-chores")
+    assert stamps.is_managed(labels, "sync-copies", "kube-chores")
+    assert not stamps.is_managed(labels, "sync-copies", "another-install")
+    assert not stamps.is_managed(labels, "fetch-rates", "kube-chores")
+    assert not stamps.is_managed({**labels, stamps.MANAGED_BY: "Helm"}, "sync-copies", "kube-chores")
     assert stamps.selector("sync-copies", "kube-chores") == ",".join(
         f"{key}={labels[key]}" for key in (stamps.MANAGED_BY, stamps.JOB, stamps.RULE_NAMESPACE)
     )

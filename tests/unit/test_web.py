@@ -23,7 +23,7 @@ import responses
 from urllib3.exceptions import SSLError
 
 from jobs.kit import web
-from jobs.kit.web import Fetcher, Page, fetch, shown
+from jobs.kit.web import Fetcher, Page, fetch, without_credentials
 from tests.control_plane import make_certificates
 from tests.wire import recorder
 
@@ -242,8 +242,8 @@ def test_a_server_that_never_ends_has_an_end(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_url_is_shown_without_what_it_may_hold() -> None:
-    assert shown(URL) == "https://rates.example.com:8443/daily.xml"
-    assert shown("http://[::1]:1/x") == "http://[::1]:1/x"
+    assert without_credentials(URL) == "https://rates.example.com:8443/daily.xml"
+    assert without_credentials("http://[::1]:1/x") == "http://[::1]:1/x"
 
 
 def test_proxies_and_authorities_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
