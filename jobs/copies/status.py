@@ -15,7 +15,7 @@ from jobs.kit.conditions import Condition, StatusUpdate, changed, dated, event, 
 from jobs.kit.custom_resources import Head
 from jobs.kit.errors import BLOCKED_BY_FINALIZER, CHANGED_BY_ADMISSION
 from jobs.kit.model import ExitCode, Outcome, Plan, Result
-from jobs.kit.refusals import REASONS, kind_of, lasting_message
+from jobs.kit.refusals import REASONS, kind_of, stable_message
 
 READY = "Ready"
 MOST_CONFLICTS_LISTED = 100
@@ -151,7 +151,7 @@ def _more(results: Sequence[Result]) -> str:
 
 def _told(result: Result) -> str:
     about = "" if result.finding.object.kind == RULES.kind else f"{result.finding.object}: "
-    return f"{about}{lasting_message(result)}"
+    return f"{about}{stable_message(result)}"
 
 
 def _merge_patch(status: RuleStatus) -> Mapping[str, Any]:

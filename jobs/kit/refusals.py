@@ -1,4 +1,4 @@
-"""Which failed writes fail a run: not those that only the namespace of the object can cause. Pure."""
+"""Which failed writes fail a run: not those that only the object's own namespace can cause. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jobs.kit.errors import (
 )
 from jobs.kit.model import ExitCode, Outcome, Result, Severity
 
-# The reasons that conditions have for the causes, the first that applies first.
+# The reason of a condition by the cause of its failed writes. If several apply, the first.
 REASONS = (
     (DENIED, "Denied"),
     (WEBHOOK_FAILED, "WebhookFailed"),
@@ -26,22 +26,23 @@ REASONS = (
     (TOO_LARGE_THERE, "TooLarge"),
     (WRITE_CONFLICT, "WriteConflict"),
 )
-# What follows changes with each try: the use of a quota, the way in which a webhook fails.
-_LASTING = {
+# The stable part of a message. The rest changes with each attempt: the use of a quota, how a webhook fails.
+_STABLE_PART = {
     QUOTA_EXCEEDED: re.compile(r".*?(exceeded quota|status unknown for quota): [^,]+"),
     WEBHOOK_FAILED: re.compile(r'[^"]*"[^"]*"'),
 }
-# Who notices depends on when the other writes: the API server, or the run itself.
-_CONTESTED = "not as it should be: somebody else changes it before each write of the run"
+# One text for both cases: the API server or the run itself may detect the conflict, by when the other client writes.
+_CONFLICTING = "not as it should be: another client changes it before each write of the run"
 _OF_ADMISSION = frozenset({DENIED, WEBHOOK_FAILED, CHANGED_BY_ADMISSION})
 
 
-def coded(results: Sequence[Result], own: str, unchanged: int, written: int) -> list[Result]:
-    """Return the results; the code of a failed write is its cause, and in other namespaces than `own` it fails no run.
+def with_causes(results: Sequence[Result], own: str, unchanged: int, written: int) -> list[Result]:
+    """Return the results with the cause of each failed write as its code.
 
-    Admission may also refuse what a job writes in all namespaces, which only the operator can change. So in a run that
-    wrote nothing, refusals fail the run if one policy or webhook refused in several namespaces, or if nothing is as it
-    should be. `unchanged` and `written` are how many objects are.
+    Such a write fails the run in namespace `own` only; elsewhere it is a warning. But admission may also refuse what a
+    job writes in every namespace, which only the operator can correct. So in a run that wrote nothing, refusals fail
+    the run if one policy or webhook refused in several namespaces, or if no object is as desired. `unchanged` and
+    `written` are numbers of objects.
     """
     refusals = [result for result in results if result.cause in _OF_ADMISSION and result.outcome is Outcome.FAILED]
     if written:
@@ -50,7 +51,7 @@ def coded(results: Sequence[Result], own: str, unchanged: int, written: int) -> 
         several = _in_several_namespaces(refusals)
         refusals = [result for result in refusals if result.refused_by in several]
     of_operator = {id(result) for result in refusals}
-    return [_coded(result, own, fails=id(result) in of_operator) for result in results]
+    return [_with_cause(result, own, fails=id(result) in of_operator) for result in results]
 
 
 def _in_several_namespaces(refusals: Sequence[Result]) -> set[str]:
@@ -60,7 +61,7 @@ def _in_several_namespaces(refusals: Sequence[Result]) -> set[str]:
     return {name for name, namespaces in count.items() if namespaces > 1}
 
 
-def _coded(result: Result, own: str, *, fails: bool) -> Result:
+def _with_cause(result: Result, own: str, *, fails: bool) -> Result:
     if not result.cause or result.outcome is not Outcome.FAILED:
         return result
     if result.finding.object.namespace == own or fails:
@@ -70,14 +71,14 @@ def _coded(result: Result, own: str, *, fails: bool) -> Result:
 
 
 def kind_of(result: Result) -> str:
-    """Return what a status says of a result: the code of the finding, or that the write failed without a cause."""
+    """Return how a status counts a result: the code of its finding, or `failed` for a failed write without a cause."""
     return "failed" if result.outcome is Outcome.FAILED and not result.cause else result.finding.code
 
 
-def lasting_message(result: Result) -> str:
-    """Return why a result is as it is, without what would have a status change with each run."""
+def stable_message(result: Result) -> str:
+    """Return the message of a result without the parts that change with each run, for use in a status."""
     if result.cause == WRITE_CONFLICT:
-        return _CONTESTED
+        return _CONFLICTING
     text = result.message or result.finding.reason
-    found = _LASTING[result.cause].match(text) if result.cause in _LASTING else None
+    found = _STABLE_PART[result.cause].match(text) if result.cause in _STABLE_PART else None
     return found[0] if found else text

@@ -1,4 +1,7 @@
-"""One run of a job, the same for all of them: observe -> plan -> apply -> look again where contested -> report."""
+"""One run of a job, with the same phases for every job: observe, plan, apply, resolve write conflicts, report.
+
+`run()` is the entry point. `_Run.execute()` has the phases in their order.
+"""
 
 from __future__ import annotations
 
@@ -36,34 +39,33 @@ from jobs.kit.errors import (
 from jobs.kit.model import Action, Brake, ExitCode, Finding, Need, ObjectKey, Outcome, Plan, Result, Severity
 from jobs.kit.objects import MANAGER, NAMESPACES, Resource
 from jobs.kit.options import RunOptions, variable
-from jobs.kit.refusals import coded
+from jobs.kit.refusals import with_causes
 from jobs.kit.text import Lines, visible
 from jobs.kit.transport import RETRY_SECONDS, Transport
 
 if TYPE_CHECKING:
     from jobs.kit.web import Fetcher, Page
 
-# Whoever looks after a lost race may lose the next one; after three the next run looks.
-_ATTEMPTS = 3
-_POLL_SECONDS = 3.0  # between looks at what is waited for
-_SOON_SECONDS = 3.0  # for pages; what a run knows without those that take longer it does and reports first
-_PROBES_SECONDS = 120.0  # for all probes; with `wait_seconds` and time to write less than a CronJob's 600 for a run
-_UNREACHED_SECONDS = 2.0  # how long a person waits for an API server that accepts no connection
+_ATTEMPTS = 3  # to resolve a write conflict: each attempt may conflict again; then the next run resolves it
+_POLL_SECONDS = 3.0  # between two observations while the next step is not possible yet
+_FAST_PAGES_SECONDS = 3.0  # for pages; before it waits for slower ones, the run reports what it knows without them
+_PROBES_SECONDS = 120.0  # for all probes; with `wait_seconds` and the writes, less than the 600 of a CronJob's run
+_UNREACHED_SECONDS = 2.0  # with a user at a terminal: how long to retry an API server that accepts no connection
 _BATCH, _BATCH_BYTES = 64, 4 << 20  # objects that are read before they are reduced
-UNCHANGED = "unchanged"  # the code of what is as it should be
-# If several apply, the run ends with the first of these; one that is stopped ends with the signal's.
+UNCHANGED = "unchanged"  # the code of an object that is as desired
+# If several apply, the run ends with the first of these. A run that is stopped ends with the signal's exit code.
 _PRECEDENCE = (ExitCode.FAILED, ExitCode.BRAKE, ExitCode.REFUSED, ExitCode.FINDINGS)
 
 
 @dataclass(frozen=True)
 class ReadResult:
-    """What reading a needed object gave: its JSON, or why there is none. An error with status 404 is an absence."""
+    """The result of reading one object: its JSON or an error. An error with status 404: the object does not exist."""
 
     body: bytes = b""
     error: ApiError | None = None
 
     def reduced(self, reduce: Callable[[bytes], Reduced]) -> Reduced | ApiError:
-        """Return what `reduce` keeps of the object, or why there is nothing to keep."""
+        """Return the object reduced by `reduce`, or the error of the read or of `reduce`."""
         if self.error:
             return self.error
         try:
@@ -73,10 +75,10 @@ class ReadResult:
 
 
 class Observation(Protocol):
-    """What a job saw."""
+    """The state of the cluster, as a job observed it."""
 
     def with_documents(self: Observed, documents: Mapping[Need, ReadResult], pages: Mapping[str, Page]) -> Observed:
-        """Return the same, knowing these `documents` and `pages` of the web too."""
+        """Return a copy that also contains these `documents` of the API and `pages` of the web."""
         ...
 
 
@@ -87,16 +89,19 @@ Reduced = TypeVar("Reduced")
 
 @dataclass(frozen=True)
 class Job(Generic[Settings, Observed]):
-    """A job: its name, where the API serves each kind that it names in findings, and its functions.
+    """A job: its name, its functions, and how the runner has to run it.
 
-    `observe` only reads; `plan` and `conditions` are pure: no cluster, no clock, no environment. `max_deletes` is what
-    the deletion brake allows; None is its default. With `steps` what was written is followed by another look and plan,
-    since what comes next hangs on what is there; `wait_seconds` is how long the run may look for what it waits for.
-    Each fetches a document of the web again if `refetches` is true for its URL. A URL for which `is_probe` is true is
-    not redirected, and only the log has why it failed. `cronjob` is that of the manifests, where its name is not the
-    job's.
-    `writes_per_second` is how many writes may be begun in a second; None is as many as the server takes.
-    `needs_namespace` is whether a namespace that is given must exist: not where custom resources come from files.
+    - `resources`: where the API serves each kind that findings name.
+    - `observe` only reads. `plan` and `conditions` are pure: they use no cluster, no clock and no environment.
+    - `max_deletes`: the limit of the deletion brake; None: the default of the brake.
+    - `steps`: after its writes, the run observes and plans again, since the next writes depend on their effect.
+    - `wait_seconds`: how long such a run may observe again until its next step is possible.
+    - `refetches`: whether each observation fetches this URL again. Other URLs are fetched once in a run.
+    - `is_probe`: whether this URL is a probe. Its redirects are not followed, and only the log has the reason of a
+      failure.
+    - `cronjob`: the name of its CronJob in the manifests, if that is not the name of the job.
+    - `writes_per_second`: how many writes may start in a second; None: no limit.
+    - `needs_namespace`: whether a namespace that is given must exist. False if custom resources come from files.
     """
 
     name: str
@@ -116,7 +121,7 @@ class Job(Generic[Settings, Observed]):
 
 
 def run(job: Job[Settings, Observed], options: RunOptions) -> ExitCode:
-    """Run `job` once and return the exit code. The report goes to stdout, everything else to stderr."""
+    """Run `job` once and return the exit code. Write the report to stdout, and everything else to stderr."""
     log.configure(options.log_format)
     with _stopped_by_signals() as stopping:
         try:
@@ -129,8 +134,8 @@ def run(job: Job[Settings, Observed], options: RunOptions) -> ExitCode:
             cluster = Cluster(transport, MANAGER, job.writes_per_second)
             if job.needs_namespace:
                 _check_namespace(cluster, connection, options)
-            _announce(job.name, connection, options)
-            plan, results = _Run(job, cluster, settings, options, stopping, namespace).go()
+            _log_target(job.name, connection, options)
+            plan, results = _Run(job, cluster, settings, options, stopping, namespace).execute()
         except UnreachableError as error:
             log.log.error("%s", _not_connected(connection, error))
             return stopping.exit_code or error.exit_code
@@ -139,13 +144,13 @@ def run(job: Job[Settings, Observed], options: RunOptions) -> ExitCode:
             return stopping.exit_code or error.exit_code
         code = stopping.exit_code or _exit_code(results, options)
         report.write(report.Report(job.name, options, plan, results, transport.traffic, code))
-        for brake in plan.brakes:  # last, or it would be lost above a long report
-            log.log.error(_lift(job.name, job.cronjob or job.name, brake, connection, options))
+        for brake in plan.brakes:  # last: a long report would scroll it off the terminal
+            log.log.error(_brake_message(job.name, job.cronjob or job.name, brake, connection, options))
         return code
 
 
 def _transport(job: str, connection: Connection, stopping: Callable[[], bool]) -> Transport:
-    """Return the connection to the API server; whoever waits at a terminal for one that is not there waits less."""
+    """Return the transport to the API server. At a terminal, it gives up on an unreachable server sooner."""
 
     def announce(error: str) -> None:
         log.log.warning("%s: the run tries again for %g seconds", error, RETRY_SECONDS)
@@ -156,10 +161,10 @@ def _transport(job: str, connection: Connection, stopping: Callable[[], bool]) -
 
 
 def _check_namespace(cluster: Cluster, connection: Connection, options: RunOptions) -> None:
-    """Check that the namespace that was given exists; a run without the right to get it goes on.
+    """Check that the namespace that was given exists. A run without the right to get it continues.
 
     Raises:
-        ConfigurationError: it does not exist.
+        ConfigurationError: the namespace does not exist.
     """
     own = connection.namespace if connection.in_pod else None
     if options.namespace in (None, own):
@@ -173,12 +178,12 @@ def _check_namespace(cluster: Cluster, connection: Connection, options: RunOptio
 def _not_connected(connection: Connection, error: UnreachableError) -> str:
     if connection.in_pod:
         return f"no connection to the cluster: {error}; check that network policies let this pod reach the API server"
-    check = "check that it runs, that the context is the right one, and the VPN or proxy"
+    check = "check that the cluster is running, that the context is correct, and the VPN or proxy"
     return f"no connection to the cluster of context {connection.context}: {error}; {check}"
 
 
 def user_agent(job: str) -> str:
-    """Return what requests of a job call themselves."""
+    """Return the User-Agent header of a job's requests."""
     return f"kube-chores/{__version__} ({job})"
 
 
@@ -193,42 +198,46 @@ class _Run(Generic[Settings, Observed]):
         namespace: str,
     ) -> None:
         self.job, self.cluster, self.settings, self.options = job, cluster, settings, options
-        self.namespace = namespace  # whoever runs the job is in charge of it
+        self.namespace = namespace  # the operator's own; other namespaces may belong to tenants
         self.stopping = stopping
         self.user_agent = user_agent(job.name)
         self.now = datetime.now(timezone.utc)
         self.pages: dict[str, Page] = {}
         self.probes_end = monotonic() + job.wait_seconds + _PROBES_SECONDS
-        self.late: frozenset[str] = frozenset()
-        self.written_statuses: set[ObjectKey] = set()  # early, since the custom resources were read
-        self.early_statuses: set[ObjectKey] = set()  # early, in this run
+        self.slow_urls: frozenset[str] = frozenset()
+        self.written_statuses: set[ObjectKey] = set()  # written early, since the last observation
+        self.early_statuses: set[ObjectKey] = set()  # written early, in this run
         self.has_waited = False
 
-    def go(self) -> tuple[Plan, Sequence[Result]]:
-        """Return the plan and what became of each of its findings, in the plan's order."""
+    def execute(self) -> tuple[Plan, Sequence[Result]]:
+        """Run the phases; return the plan and the result of each of its findings, sorted by object and code."""
         plan, observed = self._observe()
         first, plan, observed = self._write_prerequisites(plan, observed)
         steps = self.job.steps and self.options.dry_run is DryRun.NONE
         if not steps:
             plan, observed = self._complete(plan, observed)
-        results, contested = self._apply_with_substitutes(plan)
+        results, conflicted = self._apply_with_substitutes(plan)
         if steps:
-            plan, observed, results = self._run_steps(plan, observed, [*results, *contested])
+            plan, observed, results = self._run_steps(plan, observed, [*results, *conflicted])
         elif self.job.steps:
-            results += _failed(contested)
+            results += _conflicts_as_failed(conflicted)
         else:
-            settled, observed = self._resolve_conflicts(contested, observed)
-            results += settled
-            found = sum(result.finding.code == UNCHANGED for result in settled)
-            plan = replace(plan, unchanged=plan.unchanged + found)
+            resolved, observed = self._resolve_conflicts(conflicted, observed)
+            results += resolved
+            unchanged = sum(result.finding.code == UNCHANGED for result in resolved)
+            plan = replace(plan, unchanged=plan.unchanged + unchanged)
         written = sum(result.outcome is Outcome.DONE for result in results)
-        results = self._coded(results, plan.unchanged, written) + first
+        results = self._with_causes(results, plan.unchanged, written) + first
         results.sort(key=lambda result: (result.finding.object, result.finding.code))
-        return plan, [*results, *self._coded(self._write_statuses(observed, plan, results), plan.unchanged, written)]
+        statuses = self._with_causes(self._write_statuses(observed, plan, results), plan.unchanged, written)
+        return plan, [*results, *statuses]
 
-    def _coded(self, results: list[Result], unchanged: int, written: int) -> list[Result]:
-        """Return the results of writes to namespaces of others; what takes steps is the operator's own."""
-        return results if self.job.steps else coded(results, self.namespace, unchanged, written)
+    def _with_causes(self, results: list[Result], unchanged: int, written: int) -> list[Result]:
+        """Return the results with the cause of each failed write as its code.
+
+        Not for a job with steps: it writes to the operator's own namespaces, where every failure fails the run.
+        """
+        return results if self.job.steps else with_causes(results, self.namespace, unchanged, written)
 
     def _observe(self) -> tuple[Plan, Observed]:
         self.written_statuses.clear()
@@ -236,7 +245,7 @@ class _Run(Generic[Settings, Observed]):
         return block_deletes(plan, self.job.max_deletes), observed
 
     def _complete(self, plan: Plan, observed: Observed) -> tuple[Plan, Observed]:
-        """Return the plan with what pages say that take long; what is known without them is reported first."""
+        """Wait for slow pages and plan again; write the statuses that do not depend on them first."""
         while plan.pending:
             self._write_statuses_early(observed, plan, [Result(finding, Outcome.REPORTED) for finding in plan.findings])
             self._wait_for_pages()
@@ -244,25 +253,28 @@ class _Run(Generic[Settings, Observed]):
         return plan, observed
 
     def _apply_with_substitutes(self, plan: Plan) -> tuple[list[Result], list[Result]]:
-        """Return what `_apply` does, after a spare was tried in place of each roll that failed, while there are any."""
-        results, contested = self._apply(plan.findings)
-        tried, substitutes = results, list(plan.substitutes)
-        while batch := substitutes[: sum(map(_is_lost_roll, tried))]:
+        """Apply the plan; for each roll that fails, apply the next of the plan's substitutes while there are any.
+
+        Return the results, and separately those of write conflicts, as `_apply` does.
+        """
+        results, conflicted = self._apply(plan.findings)
+        attempted, substitutes = results, list(plan.substitutes)
+        while batch := substitutes[: sum(map(_is_failed_roll, attempted))]:
             del substitutes[: len(batch)]
-            tried, disputed = self._apply(batch)
+            attempted, new_conflicts = self._apply(batch)
             objects = {finding.object for finding in batch}
-            results = [*(result for result in results if result.finding.object not in objects), *tried]
-            contested += disputed
-        return results, contested
+            results = [*(result for result in results if result.finding.object not in objects), *attempted]
+            conflicted += new_conflicts
+        return results, conflicted
 
     def _write_prerequisites(self, plan: Plan, observed: Observed) -> tuple[list[Result], Plan, Observed]:
-        """Write what the other findings depend on, read it again, and plan again.
+        """Write the objects that other findings depend on, read them again, and plan again.
 
-        What is still to be written then is not tried again, and counts as unreadable.
+        An object that still differs after its write is not written again. The plan treats it as unreadable.
         """
-        results, contested = self._apply(plan.prerequisites)
+        results, conflicted = self._apply(plan.prerequisites)
         if not plan.prerequisites or self.options.dry_run is not DryRun.NONE:
-            return [*results, *_failed(contested)], plan, observed
+            return [*results, *_conflicts_as_failed(conflicted)], plan, observed
         plan, observed = self._plan_until_complete(
             self._read_documents(observed, [Need(finding.object) for finding in plan.prerequisites])
         )
@@ -270,63 +282,67 @@ class _Run(Generic[Settings, Observed]):
         if unwritten:
             documents = {Need(key): ReadResult(error=UnwrittenError(key)) for key in unwritten}
             plan, observed = self._plan_until_complete(observed.with_documents(documents, {}))
-        results += [_found_done(result) for result in contested if result.finding.object not in unwritten]
-        results += _failed([result for result in contested if result.finding.object in unwritten])
-        return [_lost(r) if r.finding.object in unwritten else r for r in results], plan, observed
+        results += [_as_done(result) for result in conflicted if result.finding.object not in unwritten]
+        results += _conflicts_as_failed([result for result in conflicted if result.finding.object in unwritten])
+        return [_as_ineffective(r) if r.finding.object in unwritten else r for r in results], plan, observed
 
-    def _resolve_conflicts(self, contested: list[Result], observed: Observed) -> tuple[list[Result], Observed]:
-        """Read what somebody else wrote first, or whose answer was lost, and write what is still to be written."""
+    def _resolve_conflicts(self, conflicted: list[Result], observed: Observed) -> tuple[list[Result], Observed]:
+        """Read the objects of write conflicts and of lost answers again, and write those that still differ."""
         results: list[Result] = []
         for _ in range(_ATTEMPTS):
-            if not contested:
+            if not conflicted:
                 break
-            keys = {result.finding.object: result for result in contested}
-            # Of what is in the way of a create its metadata is enough; what could not be changed is read in full.
+            keys = {result.finding.object: result for result in conflicted}
+            # Metadata is enough for an object that conflicts with a create; an update needs the whole object.
             needs = [Need(key, full=not _is_create(keys[key])) for key in sorted(keys)]
             again, observed = self._plan_until_complete(self._read_documents(observed, needs))
             findings = [each for each in again.findings if each.object in keys and each.code != UNCHANGED]
-            results += [_found(keys[key]) for key in keys.keys() - {finding.object for finding in findings}]
-            done, contested = self._apply(findings)
+            results += [_as_resolved(keys[key]) for key in keys.keys() - {finding.object for finding in findings}]
+            done, conflicted = self._apply(findings)
             results += done
-        return [*results, *_failed(contested)], observed
+        return [*results, *_conflicts_as_failed(conflicted)], observed
 
     def _run_steps(self, plan: Plan, observed: Observed, results: list[Result]) -> tuple[Plan, Observed, list[Result]]:
-        """Look at everything anew and write what is next, until nothing is, or nothing that a look could bring.
+        """Observe and apply again until no step is left, or until no further observation could make one possible.
 
-        What failed is not tried again, nor what was written in vain.
+        A write that failed, or that had no effect, is not repeated.
         """
-        deadline, looks = monotonic() + self.job.wait_seconds, _ATTEMPTS
+        deadline, attempts = monotonic() + self.job.wait_seconds, _ATTEMPTS
         written: list[Result] = []
         fresh = [result for result in results if result.finding.fix]
 
         def so_far() -> list[Result]:
-            return [*written, *_failed(fresh), *(result for result in results if not result.finding.fix)]
+            return [
+                *written,
+                *_conflicts_as_failed(fresh),
+                *(result for result in results if not result.finding.fix),
+            ]
 
-        while self._has_next_step(fresh, looks) or self._wait_for_next_step(plan, observed, so_far, deadline):
+        while self._has_next_step(fresh, attempts) or self._wait_for_next_step(plan, observed, so_far, deadline):
             written += [result for result in fresh if result.outcome is not Outcome.CONFLICTED]
-            contested = [result for result in fresh if result.outcome is Outcome.CONFLICTED]
-            looks -= bool(contested)
+            conflicted = [result for result in fresh if result.outcome is Outcome.CONFLICTED]
+            attempts -= bool(conflicted)
             try:
                 plan, observed = self._observe()
-                done, disputed = self._apply(_untried(plan.findings, written))
+                done, new_conflicts = self._apply(_not_attempted(plan.findings, written))
             except ChoresError as error:
-                results = [*results, _not_observed(self.job.name, error)]
-                fresh = contested
+                results = [*results, _observation_failed(self.job.name, error)]
+                fresh = conflicted
                 break
             found = {finding.object for finding in plan.findings}
-            written += [_found_done(result) for result in contested if result.finding.object not in found]
-            results = [*done, *disputed]
+            written += [_as_done(result) for result in conflicted if result.finding.object not in found]
+            results = [*done, *new_conflicts]
             fresh = [result for result in results if result.finding.fix]
         return plan, observed, so_far()
 
-    def _has_next_step(self, fresh: Sequence[Result], looks: int) -> bool:
+    def _has_next_step(self, fresh: Sequence[Result], attempts: int) -> bool:
         outcomes = {result.outcome for result in fresh}
-        return not self.stopping() and (Outcome.DONE in outcomes or (Outcome.CONFLICTED in outcomes and looks > 0))
+        return not self.stopping() and (Outcome.DONE in outcomes or (Outcome.CONFLICTED in outcomes and attempts > 0))
 
     def _wait_for_next_step(
         self, plan: Plan, observed: Observed, so_far: Callable[[], Sequence[Result]], deadline: float
     ) -> bool:
-        """Report what is known and wait a moment, if there is anything to wait for; return whether to look again."""
+        """Write statuses and pause, if a later observation may change the plan; return whether to observe again."""
         moment = monotonic() + _POLL_SECONDS
         if not plan.pending and (not plan.may_progress or moment > deadline):
             return False
@@ -343,7 +359,7 @@ class _Run(Generic[Settings, Observed]):
         return not self.stopping()
 
     def _write_statuses(self, observed: Observed, plan: Plan, results: Sequence[Result]) -> list[Result]:
-        """Write what the custom resources' statuses should say; a run that was stopped knows too little for that."""
+        """Write the statuses of the custom resources. A run that was stopped writes none: some results are missing."""
         if self.job.conditions is None or self.stopping():
             return []
         status_updates = self._status_updates(observed, plan, results)
@@ -353,16 +369,16 @@ class _Run(Generic[Settings, Observed]):
         )
 
     def _status_updates(self, observed: Observed, plan: Plan, results: Sequence[Result]) -> list[StatusUpdate]:
-        """Return what is still to be written."""
+        """Return the status updates that are not written yet."""
         assert self.job.conditions
         now = datetime.now(timezone.utc) if self.early_statuses else self.now  # Events of one moment have one name
         found = self.job.conditions(observed, self.settings, plan, results, now)
         return [each for each in found if each.key not in self.written_statuses]
 
     def _write_statuses_early(self, observed: Observed, plan: Plan, results: Sequence[Result]) -> None:
-        """Write what is known before a wait: of each custom resource one status, and one when it is ready.
+        """Write statuses before a wait: for each custom resource one, and one more when it becomes ready.
 
-        All in between would be an Event for each pod that starts.
+        Any status in between would create an Event for each pod that starts.
         """
         if self.job.conditions is None or self.options.dry_run is not DryRun.NONE or self.stopping():
             return
@@ -384,16 +400,16 @@ class _Run(Generic[Settings, Observed]):
                 log.log.info("%s: %s: %s: %s", self.job.name, each.key, each.event["reason"], each.event["message"])
 
     def _plan_until_complete(self, observed: Observed) -> tuple[Plan, Observed]:
-        """Plan, read what the plan needs, plan again, until it needs nothing, or nothing but pages that take long.
+        """Plan, read what the plan needs and plan again, until it needs nothing, or only slow pages.
 
-        What is not final without these is not part of the plan.
+        The plan is returned without findings that are not final until these pages arrive.
         """
         plan = self.job.plan(observed, self.settings, self.now)
-        while plan.needs or (plan.urls and not (plan.pending and self.late.issuperset(plan.urls))):
+        while plan.needs or (plan.urls and not (plan.pending and self.slow_urls.issuperset(plan.urls))):
             observed = self._read_documents(observed, plan.needs)
             if plan.urls:
                 observed = observed.with_documents(
-                    {}, self._fetched(plan.urls, _SOON_SECONDS if plan.pending else None)
+                    {}, self._fetched(plan.urls, _FAST_PAGES_SECONDS if plan.pending else None)
                 )
             plan = self.job.plan(observed, self.settings, self.now)
         if not plan.urls:
@@ -408,29 +424,29 @@ class _Run(Generic[Settings, Observed]):
         return Fetcher(self.user_agent, self.stopping, self.job.is_probe, self.probes_end)
 
     def _fetched(self, urls: Sequence[str], seconds: float | None) -> dict[str, Page]:
-        """Return documents of the web that come within `seconds`; most are fetched once in a run."""
+        """Return the pages of these URLs that arrive within `seconds` (None: no limit)."""
         new = [url for url in urls if url not in self.pages or self.job.refetches(url)]
         if not new:
             return {url: self.pages[url] for url in urls}
         self._fetcher.begin(new)
-        self._fetcher.wait(new if seconds is None else set(new) - self.late, seconds)
+        self._fetcher.wait(new if seconds is None else set(new) - self.slow_urls, seconds)
         pages = self._fetcher.take()
         for url in sorted(filter(self.job.is_probe, pages)):
             if pages[url].error:
                 log.log.info("%s: %s: %s", self.job.name, url, pages[url].error)
         self.pages |= pages
-        self.late = self._fetcher.pending()
+        self.slow_urls = self._fetcher.pending()
         return {url: self.pages[url] for url in urls if url in pages or url not in new}
 
     def _wait_for_pages(self) -> None:
-        first, *others = sorted(self.late)
+        first, *others = sorted(self.slow_urls)
         more = f" and {len(others)} more" if others else ""
         log.log.info("%s: no answer yet from %s%s: the run reports the others first", self.job.name, first, more)
-        self._fetcher.wait(self.late)
-        self.late = frozenset()
+        self._fetcher.wait(self.slow_urls)
+        self.slow_urls = frozenset()
 
     def _read_documents(self, observed: Observed, needs: Sequence[Need]) -> Observed:
-        """Read what is needed, some at a time: a job keeps less of an object than came over the wire."""
+        """Read the needed objects in batches: `with_documents` reduces each batch before the next one is in memory."""
         requested = {(self.job.resources[n.key.kind], n.key.namespace, n.key.name, n.full): n for n in needs}
         read: dict[Need, ReadResult] = {}
         for answer in self.cluster.read(list(requested)):
@@ -441,22 +457,22 @@ class _Run(Generic[Settings, Observed]):
         return observed.with_documents({**read, **dict.fromkeys(requested.values(), stopped)}, {})
 
     def _apply(self, findings: Sequence[Finding]) -> tuple[list[Result], list[Result]]:
-        """Return the results, and apart those that nobody can be sure of before looking."""
+        """Write; return the results, and separately those of write conflicts, which need another read."""
         writes = sum(1 for finding in findings if finding.fix)
         with report.progress(self.job.name, writes, self.options) as progress:
             results = list(apply(self.cluster, findings, self.job.resources, self.options.dry_run, progress))
-        contested = [result for result in results if result.outcome is Outcome.CONFLICTED]
-        return [result for result in results if result.outcome is not Outcome.CONFLICTED], contested
+        conflicted = [result for result in results if result.outcome is Outcome.CONFLICTED]
+        return [result for result in results if result.outcome is not Outcome.CONFLICTED], conflicted
 
 
-def _untried(findings: Sequence[Finding], written: Sequence[Result]) -> list[Finding]:
-    """Return the findings without what failed before; what was written in vain is told, and not written again.
+def _not_attempted(findings: Sequence[Finding], written: Sequence[Result]) -> list[Finding]:
+    """Return the findings that are left: without failed objects, and without the fix of a write that had no effect.
 
-    What was skipped was not: it changed meanwhile, and may be planned anew.
+    A write that was skipped does not count: the object changed, and may be planned again.
     """
-    tried = [r for r in written if r.outcome is not Outcome.SKIPPED]
-    failed = {r.finding.object for r in tried if r.outcome is not Outcome.DONE}
-    done = {(r.finding.object, r.finding.code, r.finding.fix.action) for r in tried if r.finding.fix}
+    attempted = [r for r in written if r.outcome is not Outcome.SKIPPED]
+    failed = {r.finding.object for r in attempted if r.outcome is not Outcome.DONE}
+    done = {(r.finding.object, r.finding.code, r.finding.fix.action) for r in attempted if r.finding.fix}
     return [
         structs.replace(each, fix=None) if each.fix and (each.object, each.code, each.fix.action) in done else each
         for each in findings
@@ -464,26 +480,25 @@ def _untried(findings: Sequence[Finding], written: Sequence[Result]) -> list[Fin
     ]
 
 
-def _not_observed(job: str, error: ChoresError) -> Result:
-    """Return what to say of a look that failed after something was written."""
-    reason = f"what was written was not looked at again: {error}"
+def _observation_failed(job: str, error: ChoresError) -> Result:
+    reason = f"the cluster was not read again after the writes: {error}"
     finding = Finding("unreadable", Severity.ERROR, ObjectKey("Run", job), reason, exit_code=error.exit_code)
     return Result(finding, Outcome.REPORTED, exit_code=error.exit_code)
 
 
-def _failed(results: Sequence[Result]) -> list[Result]:
-    """Return the results; what is contested to the end failed."""
+def _conflicts_as_failed(results: Sequence[Result]) -> list[Result]:
+    """Return the results; write conflicts that are left at the end of a run have failed."""
     return [r._replace(outcome=Outcome.FAILED) if r.outcome is Outcome.CONFLICTED else r for r in results]
 
 
-def _lost(result: Result) -> Result:
-    """Return the result of a write that is still to be made, though the server may have accepted it."""
+def _as_ineffective(result: Result) -> Result:
+    """Return a write as failed, though the server accepted it: the object still differs."""
     if result.outcome is not Outcome.DONE:
         return result
     return result._replace(outcome=Outcome.FAILED, exit_code=ExitCode.FAILED)
 
 
-def _is_lost_roll(result: Result) -> bool:
+def _is_failed_roll(result: Result) -> bool:
     fix = result.finding.fix
     return fix is not None and fix.action is Action.ROLL and result.outcome in (Outcome.FAILED, Outcome.SKIPPED)
 
@@ -492,21 +507,21 @@ def _is_create(result: Result) -> bool:
     return result.finding.fix is not None and result.finding.fix.action is Action.CREATE
 
 
-def _found(result: Result) -> Result:
-    """Return what to say of a write that is not to be made: who lost the race wrote nothing."""
+def _as_resolved(result: Result) -> Result:
+    """Return the result of a conflict whose object is now as desired; if another run wrote it, this one did not."""
     if result.cause != WRITE_CONFLICT:
-        return _found_done(result)
+        return _as_done(result)
     finding = structs.replace(result.finding, code=UNCHANGED, severity=Severity.INFO, fix=None, changes=())
     return Result(finding, Outcome.REPORTED, "another run wrote it meanwhile")
 
 
-def _found_done(result: Result) -> Result:
-    message = "found as wanted: another run wrote it, or the answer to this write was lost"
+def _as_done(result: Result) -> Result:
+    message = "already as desired: another run wrote it, or the answer to this write was lost"
     return result._replace(outcome=Outcome.DONE, message=message, exit_code=ExitCode.DONE, cause="")
 
 
-def _lift(job: str, cronjob: str, brake: Brake, connection: Connection, options: RunOptions) -> Lines:
-    """Return the message that tells what a brake held, and the command that lifts it once."""
+def _brake_message(job: str, cronjob: str, brake: Brake, connection: Connection, options: RunOptions) -> Lines:
+    """Return what a brake blocked, and the command that allows it in one run."""
     if connection.in_pod:
         name = f"{cronjob}-lift-{secrets.token_hex(3)}"
         command = (
@@ -515,11 +530,11 @@ def _lift(job: str, cronjob: str, brake: Brake, connection: Connection, options:
             " | kubectl create -f -"
         )
     else:
-        # The current context may be another one by then.
+        # The kubeconfig's current context may change before the command runs.
         context = ["--context", connection.context] if connection.context and not options.context else []
         given = [part for words in options.given if words[0] != brake.option for part in words]
         command = shlex.join(["chores", job, *given, *context, brake.option, brake.value])
-    return Lines(f"{visible(brake.message)}. If that is meant, run once:\n  {visible(command)}")
+    return Lines(f"{visible(brake.message)}; if this is intended, run once:\n  {visible(command)}")
 
 
 def _exit_code(results: Sequence[Result], options: RunOptions) -> ExitCode:
@@ -529,14 +544,14 @@ def _exit_code(results: Sequence[Result], options: RunOptions) -> ExitCode:
     return next((code for code in _PRECEDENCE if code in codes), ExitCode.DONE)
 
 
-def _announce(name: str, connection: Connection, options: RunOptions) -> None:
+def _log_target(name: str, connection: Connection, options: RunOptions) -> None:
     if options.dry_run is DryRun.NONE and not connection.in_pod:
         acting = f", as user {connection.as_user}" if connection.as_user else ""
         log.log.info("%s: writing to context %s, %s%s", name, connection.context, connection.endpoint.server, acting)
 
 
 class _Stop:
-    """Whether the run is to stop, which the transport asks before each request, and what the run ends with then."""
+    """Whether a signal stopped the run, and its exit code. The transport calls it before each request."""
 
     exit_code: ExitCode | None = None
     _is_announced = True
@@ -546,7 +561,7 @@ class _Stop:
             self._is_announced = True
             if sys.stderr.isatty():
                 sys.stderr.write("\n")  # ends the line on which the terminal shows ^C
-            log.log.info("stopping: the run waits for answers to what it sent; Ctrl-C again ends it at once")
+            log.log.info("stopping: waiting for answers to requests in flight; press Ctrl-C again to stop at once")
         return self.exit_code is not None
 
     def terminate(self, _signal: int, _frame: FrameType | None) -> None:
@@ -556,7 +571,7 @@ class _Stop:
         if self.exit_code is ExitCode.INTERRUPTED:
             raise SystemExit(ExitCode.INTERRUPTED)
         self.exit_code = ExitCode.INTERRUPTED
-        self._is_announced = False  # not announced here: the signal may have come while a message is written
+        self._is_announced = False  # __call__ logs it: a signal handler may interrupt the writing of a message
 
 
 @contextmanager

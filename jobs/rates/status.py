@@ -12,7 +12,7 @@ from msgspec import structs
 from jobs.kit.conditions import Condition, StatusUpdate, changed, dated, event, new_condition
 from jobs.kit.custom_resources import Head
 from jobs.kit.model import Outcome, Result
-from jobs.kit.refusals import REASONS, kind_of, lasting_message
+from jobs.kit.refusals import REASONS, kind_of, stable_message
 from jobs.rates.evaluate import CONFLICT
 from jobs.rates.exchange_rates import EXCHANGE_RATES, RateStatus, Spec, subject
 from jobs.rates.figures import Figures
@@ -86,7 +86,7 @@ def _condition(head: Head, results: Sequence[Result]) -> Condition:
 def _message(result: Result) -> str:
     finding = result.finding
     about = "" if finding.object.kind == EXCHANGE_RATES.kind else f"{finding.object}: "
-    return f"{about}{lasting_message(result)}"
+    return f"{about}{stable_message(result)}"
 
 
 def _merge_patch(status: RateStatus) -> Mapping[str, Any]:

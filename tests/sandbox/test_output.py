@@ -243,7 +243,7 @@ def test_a_server_that_is_not_there_is_named_with_the_context_and_what_to_check(
     assert code == 1
     server = yaml.safe_load(gone.read_text())["clusters"][0]["cluster"]["server"]
     assert shown.splitlines()[-1].startswith(f"error: no connection to the cluster of context staging: {server}: ")
-    assert shown.endswith("; check that it runs, that the context is the right one, and the VPN or proxy\n")
+    assert shown.endswith("; check that the cluster is running, that the context is correct, and the VPN or proxy\n")
     assert "unreadable" not in shown
 
 

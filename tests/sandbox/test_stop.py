@@ -143,7 +143,7 @@ def test_a_second_ctrl_c_ends_the_run_without_a_report(sandbox: Sandbox, api: Ap
     code, stdout, stderr = stopped(run, signal.SIGINT)
     release.set()
 
-    assert announced == "stopping: the run waits for answers to what it sent; Ctrl-C again ends it at once\n"
+    assert announced == "stopping: waiting for answers to requests in flight; press Ctrl-C again to stop at once\n"
     assert (code, stdout, stderr) == (130, "", "")
 
 
@@ -159,7 +159,7 @@ def test_ctrl_c_on_a_terminal_is_answered_on_a_line_of_its_own(sandbox: Sandbox,
         code, shown = run.ended()
 
     assert code == 130
-    assert "\n\nstopping: the run waits" in shown
+    assert "\n\nstopping: waiting for" in shown
 
 
 def test_a_namespace_that_starts_terminating_mid_run_is_skipped(sandbox: Sandbox, api: Api) -> None:
