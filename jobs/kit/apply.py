@@ -1,4 +1,4 @@
-"""The only writer, and the only reader of the dry-run decision: a plan goes in, what became of each fix comes out."""
+"""Apply the fixes of a plan and report the result of each. No other module writes, or reads the dry-run mode."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from jobs.kit.model import Action, ExitCode, Finding, Fix, ObjectKey, Outcome, R
 from jobs.kit.objects import PartialObject, Resource
 from jobs.kit.transport import IN_FLIGHT, Answer
 
-# Nothing of this name is ever kept; always the same, since refusals quote it and statuses quote refusals.
+# The name of a dry-run create; no such object is stored. A constant: refusals quote it, and statuses quote refusals.
 _TRIAL_NAME = "kube-chores-trial"
-_KEPT = "a finalizer keeps it: see its metadata.finalizers"
+_HAS_FINALIZER = "a finalizer keeps it: see its metadata.finalizers"
 
 
 class DryRun(str, Enum):
-    """Whether writes happen, as kubectl has it: `client` sends none, `server` has the server check and drop them."""
+    """The values of kubectl's --dry-run: `client` sends no write, `server` has the API server check each one."""
 
     NONE = "none"
     CLIENT = "client"
@@ -47,9 +47,9 @@ def apply(
     dry_run: DryRun,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Iterator[Result]:
-    """Carry out the fixes of `findings` and yield a result for each finding, in no order.
+    """Apply the fixes of `findings` and yield a result for each finding, in no order.
 
-    `resources` says by kind where the API serves it; `progress` is told how many writes were answered so far.
+    `resources` maps each kind to where the API serves it. `progress` is called with the number of answered writes.
     """
     findings = list(findings)
     yield from (
@@ -72,7 +72,7 @@ def write_statuses(
     if dry_run is not DryRun.NONE:
         return
     rest = iter(status_updates)
-    # Some at a time: a run that dies leaves few statuses without their Events.
+    # In batches: a run that is killed leaves few statuses without their Events.
     while batch := list(islice(rest, IN_FLIGHT)):
         patches = (
             (resources[each.key.kind], each.key, each.encode(), each) for each in batch if each.status is not None
@@ -90,10 +90,10 @@ def write_statuses(
 
 
 def _unwritten(status_update: StatusUpdate, error: ApiError) -> Iterator[Result]:
-    """Yield what to say of a status or Event that was refused.
+    """Yield the result of a status or Event that was refused.
 
-    Nothing of 404 and 409: the resource went away or was made anew, and its status waits for the next run; an Event
-    that exists was told already, by an earlier try whose answer was lost.
+    404 and 409 give no result. For a status, the resource was deleted or recreated, and the next run writes its status.
+    For an Event, an earlier attempt whose answer was lost created it.
     """
     if error.status not in (404, 409) and not error.is_terminating_namespace:
         finding = Finding("status-failed", Severity.ERROR, status_update.key, "its status cannot be written")
@@ -104,10 +104,10 @@ class _Writer:
     def __init__(self, cluster: Cluster, resources: Mapping[str, Resource], dry_run: bool) -> None:
         self.cluster, self.resources, self.dry_run = cluster, resources, dry_run
         self.sources: dict[ObjectKey, bytes] = {}
-        self.failed_webhooks: dict[str, str] = {}  # by namespace, what the API server answered
+        self.failed_webhooks: dict[str, str] = {}  # the answer of the API server by namespace
 
     def write(self, findings: Sequence[Finding]) -> Iterator[Result]:
-        """Yield what became of each: first all that are one request, then those that are a delete and a create."""
+        """Yield the result of each: first those that are one request, then those that are a delete and a create."""
         yield from self._send([f for f in findings if f.fix and f.fix.action is not Action.RECREATE])
         recreated = [f for f in findings if f.fix and f.fix.action is Action.RECREATE]
         refused = [r for r in self._send(recreated, self._trial, dry_run=True) if r.outcome is not Outcome.DONE]
@@ -116,12 +116,12 @@ class _Writer:
         if self.dry_run:
             yield from (Result(finding, Outcome.DONE) for finding in accepted)
             return
-        # A few at a time: each is missing for a moment only, and a run that dies in between leaves few behind.
+        # In batches: each object is missing for a moment only, and a run that is killed leaves few of them missing.
         rest = iter(accepted)
         while batch := list(islice(rest, IN_FLIGHT)):
-            kept = [r for r in self._send(batch, self._removal) if r.outcome is not Outcome.DONE]
-            yield from kept
-            yield from self._send(_without(batch, kept), self._return)
+            remaining = [r for r in self._send(batch, self._delete) if r.outcome is not Outcome.DONE]
+            yield from remaining
+            yield from self._send(_without(batch, remaining), self._create)
 
     def _send(
         self,
@@ -139,7 +139,7 @@ class _Writer:
                     self._check_webhooks(finding, request)
                     yield (request or self._single)(finding)
                 except ApiError as error:
-                    unsent.append(_unsent(unanswered.pop(id(finding)), error))
+                    unsent.append(_unsent_result(unanswered.pop(id(finding)), error))
 
         for answer in self.cluster.write(writes(), dry_run=self.dry_run if dry_run is None else dry_run):
             finding = unanswered.pop(id(answer.request.tag.tag))
@@ -151,41 +151,43 @@ class _Writer:
         yield from (Result(finding, Outcome.STOPPED, "the run was stopped") for finding in unanswered.values())
 
     def _check_webhooks(self, finding: Finding, request: Callable[[Finding], Write] | None) -> None:
-        """Have a namespace whose webhook does not answer not use up the time of the run; what was deleted returns.
+        """Skip the other writes to a namespace whose webhook does not answer: each would take the webhook's timeout.
+
+        But a deleted object is created again in any case.
 
         Raises:
             FailedWebhookError: a webhook did not answer for another object of the namespace.
         """
         failed = self.failed_webhooks.get(finding.object.namespace)
-        if failed and request != self._return:
+        if failed and request != self._create:
             raise FailedWebhookError(failed)
 
     def _single(self, finding: Finding) -> Write:
         assert finding.fix
-        return self._write(finding, finding.fix.action, self._completed(finding.fix.body).encode())
+        return self._write(finding, finding.fix.action, self._complete(finding.fix.body).encode())
 
     def _trial(self, finding: Finding) -> Write:
-        """Ask whether the new object would be taken; under another name, since its own is still in use."""
-        manifest = self._completed(_recreation(finding).manifest).elsewhere(_TRIAL_NAME)
+        """Return the create under another name, to check that the server accepts it while the old object exists."""
+        manifest = self._complete(_recreation(finding).manifest).renamed(_TRIAL_NAME)
         return self._write(finding, Action.CREATE, manifest.encode())
 
-    def _removal(self, finding: Finding) -> Write:
+    def _delete(self, finding: Finding) -> Write:
         return self._write(finding, Action.DELETE, _recreation(finding).deletion.encode())
 
-    def _return(self, finding: Finding) -> Write:
-        return self._write(finding, Action.CREATE, self._completed(_recreation(finding).manifest).encode())
+    def _create(self, finding: Finding) -> Write:
+        return self._write(finding, Action.CREATE, self._complete(_recreation(finding).manifest).encode())
 
-    def _completed(self, body: Any) -> Any:
-        """Return what a write sends, with the values that were too large to be kept until now.
+    def _complete(self, body: Any) -> Any:
+        """Return the body of a write with the values that were too large to keep; they are read again.
 
         Raises:
-            ApiError: they cannot be read, or changed meanwhile.
+            ApiError: the values cannot be read, or changed since.
         """
         if not isinstance(body, (Manifest, Replacement)) or not body.reads:
             return body
         manifest = body.manifest if isinstance(body, Replacement) else body
         if manifest.source and manifest.source in body.reads and manifest.source not in self.sources:
-            self.sources.clear()  # copies of one source follow each other: one is enough
+            self.sources.clear()  # copies of one source follow each other: one source at a time is enough
             self.sources[manifest.source] = self._read(manifest.source)
         return body.completed({key: self.sources.get(key) or self._read(key) for key in body.reads})
 
@@ -208,14 +210,14 @@ def _recreation(finding: Finding) -> Recreation:
 
 
 def _without(findings: Sequence[Finding], results: Sequence[Result]) -> list[Finding]:
-    told = {id(result.finding) for result in results}
-    return [finding for finding in findings if id(finding) not in told]
+    excluded = {id(result.finding) for result in results}
+    return [finding for finding in findings if id(finding) not in excluded]
 
 
-def _unsent(finding: Finding, error: ApiError) -> Result:
-    """Return what became of a write for which something had to be read first, and could not."""
+def _unsent_result(finding: Finding, error: ApiError) -> Result:
+    """Return the result of a write whose body could not be completed, or whose namespace has a failed webhook."""
     if isinstance(error, InvalidObjectError):
-        return Result(finding, Outcome.SKIPPED, f"{error.why}: the next run looks again")
+        return Result(finding, Outcome.SKIPPED, f"{error.why}: the next run reads it again")
     if error.status == 409:
         return Result(finding, Outcome.CONFLICTED, error.message, ExitCode.FAILED, WRITE_CONFLICT)
     return Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause, error.refused_by)
@@ -228,55 +230,56 @@ def _result(finding: Finding, answer: Answer) -> Result:
     if error.is_terminating_namespace:
         return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} is terminating")
     if error.is_missing_namespace:
-        return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} is gone")
+        return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} does not exist")
     if answer.request.method == "DELETE" and error.status == 404:
         return Result(finding, Outcome.DONE)
     if finding.fix and finding.fix.action in (Action.ANNOTATE, Action.ROLL) and error.status == 404:
-        return Result(finding, Outcome.SKIPPED, "is gone")
+        return Result(finding, Outcome.SKIPPED, "does not exist")
     if finding.fix and finding.fix.action is Action.DELETE and error.status == 409:
-        # What wanted it gone was read before it changed; another run may have been asked for it since.
-        return Result(finding, Outcome.SKIPPED, "changed meanwhile: the next run looks again")
+        # The reason for the delete may be obsolete: the object changed after it was read.
+        return Result(finding, Outcome.SKIPPED, "changed meanwhile: the next run reads it again")
     message = finding.fix.body.redact(error.message) if finding.fix else error.message
-    if _needs_a_look(answer, error):
-        # After a lost answer to a try before, the conflict may be with the run's own write.
+    if _is_conflict(answer, error):
+        # If the answer to an earlier attempt was lost, the conflict may be with the run's own write.
         others = error.status == 409 and (answer.attempts == 1 or answer.request.method == "POST")
         return Result(finding, Outcome.CONFLICTED, message, ExitCode.FAILED, WRITE_CONFLICT if others else "")
     return _failed(finding, message, error)
 
 
 def _accepted(finding: Finding, answer: Answer) -> Result:
-    """Return what became of a write that the server accepted, which is not always what was meant."""
+    """Return the result of a write that the server accepted, also if it stored other values than were sent."""
     assert finding.fix
     if answer.request.method == "DELETE":
-        kept = _is_kept(answer)
-        return Result(finding, Outcome.DONE, _KEPT if kept else "", cause=BLOCKED_BY_FINALIZER if kept else "")
+        if _has_finalizer(answer):
+            return Result(finding, Outcome.DONE, _HAS_FINALIZER, cause=BLOCKED_BY_FINALIZER)
+        return Result(finding, Outcome.DONE)
     try:
-        altered = finding.fix.body.changed_by_server(answer.body)
+        changed = finding.fix.body.changed_by_server(answer.body)
     except InvalidObjectError as invalid:
         return Result(finding, Outcome.FAILED, f"the answer to the write: {invalid.message}", ExitCode.FAILED)
     finding = _as_applied(finding, finding.fix, answer)
-    if not altered:
+    if not changed:
         return Result(finding, Outcome.DONE)
-    note = f"the server keeps other values than were sent in {', '.join(altered)}: admission changed them"
-    # What was to restart pods and did not is not done: nobody would try it again.
+    note = f"the server keeps other values than were sent in {', '.join(changed)}: admission changed them"
+    # A roll that did not restart the pods has failed: else no later run would repeat it.
     lost = finding.fix is not None and finding.fix.action is Action.ROLL
     outcome, code = (Outcome.FAILED, ExitCode.FAILED) if lost else (Outcome.DONE, ExitCode.DONE)
     return Result(finding, outcome, note, code, CHANGED_BY_ADMISSION)
 
 
 def _as_applied(finding: Finding, fix: Fix, answer: Answer) -> Finding:
-    """Return the finding without the word that it was created, if another run had created the object before.
+    """Return the finding of an apply with the action that the server took: it creates (201) or changes (200) an object.
 
-    https://kubernetes.io/docs/reference/using-api/server-side-apply/ : 201 is a create, 200 is none. After a lost
-    answer to a try before, the create may be the run's own.
+    https://kubernetes.io/docs/reference/using-api/server-side-apply/
+    If the answer to an earlier attempt was lost, that attempt may have created the object.
     """
     if fix.action is not Action.APPLY_NEW or answer.status == 201 or answer.attempts > 1:
         return finding
     return structs.replace(finding, fix=structs.replace(fix, action=Action.APPLY))
 
 
-def _is_kept(answer: Answer) -> bool:
-    """Whether what was deleted stays until others remove their finalizers; else the answer is a Status."""
+def _has_finalizer(answer: Answer) -> bool:
+    """Whether the deleted object remains until its finalizers are removed. If none remains, the answer is a Status."""
     try:
         found = decode(answer.body, PartialObject).metadata
     except InvalidObjectError:
@@ -285,26 +288,29 @@ def _is_kept(answer: Answer) -> bool:
 
 
 def _failed(finding: Finding, message: str, error: ApiError) -> Result:
-    """Return the failure of a write, with the cause if the object's namespace can be it."""
+    """Return the failure of a write, with its cause if the object's namespace may have caused it."""
     assert finding.fix
     if error.is_too_large and _fits_alone(finding.fix):
-        full = f"{message}; what others put on it leaves no room"
+        full = f"{message}; labels and annotations of other clients leave no room"
         return Result(finding, Outcome.FAILED, full, error.exit_code, TOO_LARGE_THERE)
     return Result(finding, Outcome.FAILED, message, error.exit_code, error.cause, error.refused_by)
 
 
 def _fits_alone(fix: Fix) -> bool:
-    """Whether the server takes what is written without what others put on the object."""
+    """Whether the write is small enough without the labels and annotations of other clients."""
     if isinstance(fix.body, Replacement):
         return fix.body.fits_alone()
     return fix.action in (Action.ANNOTATE, Action.ROLL)
 
 
-def _needs_a_look(answer: Answer, error: ApiError) -> bool:
-    """Whether to read the object before believing: it exists, changed, is gone, cannot be changed, was perhaps made."""
+def _is_conflict(answer: Answer, error: ApiError) -> bool:
+    """Whether to read the object before the result is known.
+
+    A create may have succeeded (no answer, 5xx). Otherwise the object exists, changed, was deleted, or is immutable.
+    """
     if answer.is_unsent or error.is_failed_webhook:
         return False
     if answer.request.method == "POST" and (answer.status == 0 or answer.status >= 500):
         return True
-    gone = answer.status == 404 and answer.request.method == "PUT"
-    return answer.status == 409 or gone or (answer.status == 422 and "field is immutable" in error.message)
+    deleted = answer.status == 404 and answer.request.method == "PUT"
+    return answer.status == 409 or deleted or (answer.status == 422 and "field is immutable" in error.message)

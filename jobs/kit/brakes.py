@@ -1,4 +1,4 @@
-"""Brakes: pure filters over a plan that hold back what may be a mistake."""
+"""The deletion brake: a pure filter over a plan that blocks deletions if there are too many of them."""
 
 from __future__ import annotations
 
@@ -10,32 +10,34 @@ from msgspec import structs
 
 from jobs.kit.model import Action, Brake, ExitCode, Finding, Plan
 
-FEWEST_DELETES = 10
-SHARE_OF_WANTED = 0.1
+MIN_DELETES = 10
+SHARE_OF_DESIRED = 0.1
 
 
 def block_deletes(plan: Plan, max_deletes: int | None) -> Plan:
-    """Return the plan without its deletions of one kind and code when there are more of them than allowed.
+    """Return the plan without its deletions of one kind and code if there are more of them than `allowed()`.
 
-    Allowed are `max_deletes`, by default 10 or a tenth of the wanted objects of that kind, the larger: what is wanted
-    only those decide who write custom resources, while whoever makes objects could forge our stamp. Creates and
-    replaces go on; so does a replacement that deletes and creates the same object.
+    The limit is a share of the desired objects: only users with access to custom resources can change their number.
+    The number of existing objects does not count: other users could create some with the labels of kube-chores. The
+    brake blocks no create and no replace, nor a replacement that deletes and creates the same object.
     """
-    deletes = Counter(_sort(finding) for finding in plan.findings if _is_delete(finding))
-    held = {
+    deletes = Counter(_group(finding) for finding in plan.findings if _is_delete(finding))
+    blocked = {
         (kind, code): number
         for (kind, code), number in sorted(deletes.items())
         if number > _allowed_of(kind, plan, max_deletes)
     }
+    if not blocked:
+        return plan
     findings = tuple(
         structs.replace(
-            finding, fix=None, reason=f"{finding.reason}; held by the deletion brake", exit_code=ExitCode.BRAKE
+            finding, fix=None, reason=f"{finding.reason}; blocked by the deletion brake", exit_code=ExitCode.BRAKE
         )
-        if _is_delete(finding) and _sort(finding) in held
+        if _is_delete(finding) and _group(finding) in blocked
         else finding
         for finding in plan.findings
     )
-    return replace(plan, findings=findings, brakes=(*plan.brakes, _brake(plan, held, max_deletes))) if held else plan
+    return replace(plan, findings=findings, brakes=(*plan.brakes, _brake(plan, blocked, max_deletes)))
 
 
 def _allowed_of(kind: str, plan: Plan, max_deletes: int | None) -> int:
@@ -46,19 +48,22 @@ def _is_delete(finding: Finding) -> bool:
     return finding.fix is not None and finding.fix.action is Action.DELETE
 
 
-def _sort(finding: Finding) -> tuple[str, str]:
+def _group(finding: Finding) -> tuple[str, str]:
     return finding.object.kind, finding.code
 
 
-def _brake(plan: Plan, held: Mapping[tuple[str, str], int], max_deletes: int | None) -> Brake:
+def _brake(plan: Plan, blocked: Mapping[tuple[str, str], int], max_deletes: int | None) -> Brake:
     what = " and ".join(
         f"{number} {kind}s ({code}; {_allowed_of(kind, plan, max_deletes)} are allowed)"
-        for (kind, code), number in held.items()
+        for (kind, code), number in blocked.items()
     )
-    held_back = f"the deletion brake holds: {what} would be deleted, and none is"
-    return Brake(held_back, "--max-deletes", str(max(held.values())))
+    message = f"the deletion brake blocks the deletion of {what}; none of them is deleted"
+    return Brake(message, "--max-deletes", str(max(blocked.values())))
 
 
 def allowed(desired: int, max_deletes: int | None) -> int:
-    """Return how many objects of one sort a run may delete where `desired` are asked for."""
-    return max(FEWEST_DELETES, int(desired * SHARE_OF_WANTED)) if max_deletes is None else max_deletes
+    """Return how many objects of one kind and code a run may delete: `max_deletes`.
+
+    If that is None: 10, or a tenth of the `desired` objects of that kind if that is more.
+    """
+    return max(MIN_DELETES, int(desired * SHARE_OF_DESIRED)) if max_deletes is None else max_deletes

@@ -1,4 +1,4 @@
-"""The errors that end or narrow a run, and what each means for the exit code."""
+"""The errors that end a run or exclude objects from it, with the exit code of each."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from collections.abc import Collection, Sequence
 from jobs.kit.model import ExitCode, ObjectKey, Severity
 from jobs.kit.text import Lines, visible
 
-# No status, reason or cause says either. Anchored, since a webhook may quote whatever it likes.
+# Only the message identifies these errors: no status, reason or cause does. The pattern is anchored, since a webhook
+# may quote any text.
 # https://github.com/kubernetes/apiserver/blob/master/pkg/admission/plugin/resourcequota/controller.go
 _QUOTA = re.compile(r'[a-z.]+ "[^"]*" is forbidden: (exceeded quota|status unknown for quota): ')
-# The limit of etcd (https://github.com/etcd-io/etcd/blob/main/api/v3rpc/rpctypes/error.go), and that of its client.
+# The limit of etcd (https://github.com/etcd-io/etcd/blob/main/api/v3rpc/rpctypes/error.go), and of its client.
 TOO_LARGE = (
     "etcdserver: request is too large"
     r"|rpc error: code = ResourceExhausted desc = trying to send message larger than max \(\d+ vs\. \d+\)"
 )
 _ANNOTATIONS = frozenset({"metadata.annotations", "spec.template.annotations"})
 
-# The authorizer's sentence; a 403 of quota, admission or a terminating namespace reads otherwise.
+# The message of the authorizer. A 403 of a quota, admission or a terminating namespace has another one.
 # https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/responsewriters/errors.go
 _AUTHORIZER = re.compile(r'is forbidden: User "[^"]*" cannot ')
 
-# What precedes the text of a policy: of the API server itself, or of a policy engine behind a webhook.
+# The prefix of a policy's own text: a policy of the API server, or of a policy engine behind a webhook.
 # https://github.com/kubernetes/apiserver/blob/master/pkg/admission/plugin/policy/validating/dispatcher.go
 # https://github.com/kubernetes/apiserver/blob/master/pkg/admission/plugin/webhook/errors/statuserror.go
 _POLICY = re.compile(r"ValidatingAdmissionPolicy '(?P<name>[^']*)' (with binding '[^']*' )?denied request: ")
@@ -30,7 +31,7 @@ _WEBHOOK = re.compile(r'admission webhook "(?P<name>[^"]*)" denied the request')
 FAILED_WEBHOOK = "Internal error occurred: failed calling webhook "  # its name follows, in quotes
 _FAILED_WEBHOOK = re.compile(FAILED_WEBHOOK + r'"(?P<name>[^"]*)"')
 
-# What a failed write is called that the namespace of its object can cause.
+# The codes of failed writes that the namespace of the object may have caused.
 QUOTA_EXCEEDED = "quota-exceeded"
 TOO_LARGE_THERE = "too-large"
 DENIED = "denied"
@@ -38,21 +39,21 @@ WEBHOOK_FAILED = "webhook-failed"
 WRITE_CONFLICT = "write-conflict"
 CHANGED_BY_ADMISSION = "changed-by-admission"
 
-BLOCKED_BY_FINALIZER = "kept"  # the cause of a delete that is done and that a finalizer keeps from having an effect
+BLOCKED_BY_FINALIZER = "kept"  # the cause of a delete that the server accepted, while a finalizer keeps the object
 
 
 class ChoresError(Exception):
-    """A failure that is told in a sentence, without a traceback."""
+    """A failure that is logged as one message, without a traceback."""
 
     exit_code = ExitCode.FAILED
 
     def lines(self) -> Lines:
-        """Return the sentence, or a list of problems, for the log."""
+        """Return the message, or a list of problems, for the log."""
         return Lines(visible(str(self)))
 
 
 class StoppedError(ChoresError):
-    """The run was told to stop before it knew enough to say anything."""
+    """A signal stopped the run before it had a plan."""
 
     exit_code = ExitCode.STOPPED
 
@@ -61,11 +62,11 @@ class StoppedError(ChoresError):
 
 
 class UnreachableError(ChoresError):
-    """The API server accepted no connection since the run began."""
+    """The API server has accepted no connection in this run."""
 
 
 class ConfigurationError(ChoresError):
-    """What the user set cannot work; holds all problems, each naming the object, the field and the remedy."""
+    """Settings, files or custom resources are not valid. Has all problems, each with object, field and remedy."""
 
     exit_code = ExitCode.REFUSED
 
@@ -74,7 +75,7 @@ class ConfigurationError(ChoresError):
         self.problems: Sequence[str] = problems
 
     def lines(self) -> Lines:
-        """Return the problem, or their number and each of them."""
+        """Return the problem; of several, their number and all of them."""
         problems = [each if isinstance(each, Lines) else visible(each) for each in self.problems]
         if len(problems) == 1:
             return Lines(problems[0])
@@ -85,9 +86,9 @@ class ConfigurationError(ChoresError):
 
 
 class ApiError(ChoresError):
-    """The API server said no, or nothing (`status` 0).
+    """The API server refused a request, or did not answer (`status` 0).
 
-    `causes` are the reasons in the details of its answer, `fields` the fields that these are about.
+    `causes` are the reasons in the details of its answer, and `fields` the fields of these reasons.
     """
 
     def __init__(
@@ -101,33 +102,33 @@ class ApiError(ChoresError):
 
     @property
     def severity(self) -> Severity:
-        """How much it matters that something cannot be read."""
+        """The severity of a finding about an object that cannot be read because of this error."""
         return Severity.ERROR
 
     @property
     def is_permission(self) -> bool:
-        """Whether the credentials or the authorizer are why: a retry is useless until a person changes the rights."""
+        """Whether credentials or rights are missing: a retry fails until someone changes them."""
         return self.status == 401 or (self.status == 403 and bool(_AUTHORIZER.search(self.message)))
 
     @property
     def is_policy(self) -> bool:
-        """Whether an admission policy refused the write: its own text, which follows, says why."""
+        """Whether an admission policy or webhook denied the write; its own text in the message has the reason."""
         refused = self.status in (400, 403, 422)
         return refused and bool(_POLICY.search(self.message) or _WEBHOOK.search(self.message))
 
     @property
     def is_failed_webhook(self) -> bool:
-        """Whether an admission webhook did not answer, so that nothing was written."""
+        """Whether the API server got no answer from an admission webhook, so that nothing was written."""
         return self.status == 500 and self.message.startswith(FAILED_WEBHOOK)
 
     @property
     def is_terminating_namespace(self) -> bool:
-        """Whether the write met a namespace that is going away (a 403 with this cause)."""
+        """Whether the namespace of the write is terminating (a 403 with this cause)."""
         return self.status == 403 and "NamespaceTerminating" in self.causes
 
     @property
     def is_exceeded_quota(self) -> bool:
-        """Whether the write met a ResourceQuota of its namespace, a new one of which the use is not known too."""
+        """Whether a ResourceQuota of the namespace refused the write: it is used up, or its use is not known yet."""
         return self.status == 403 and bool(_QUOTA.match(self.message))
 
     @property
@@ -142,7 +143,7 @@ class ApiError(ChoresError):
 
     @property
     def cause(self) -> str:
-        """The code of a failed write if only its namespace can cause that: a quota, or admission; else empty."""
+        """The code of a failed write if its namespace may have caused the failure (a quota, admission); else empty."""
         if self.is_exceeded_quota:
             return QUOTA_EXCEEDED
         if self.is_policy:
@@ -160,17 +161,17 @@ class ApiError(ChoresError):
 
     @property
     def is_missing_namespace(self) -> bool:
-        """Whether the write met a namespace that is gone (a 404 that names it, whatever was to be made there)."""
+        """Whether the namespace of the write does not exist: a 404 that names the namespace, not the object."""
         return self.status == 404 and self.message.startswith('namespaces "')
 
     @property
     def exit_code(self) -> ExitCode:  # type: ignore[override]
-        """2 where rights are missing or a policy refused, 1 otherwise."""
+        """2 if rights are missing or a policy denied the write, else 1."""
         return ExitCode.REFUSED if self.is_permission or self.is_policy else ExitCode.FAILED
 
 
 class CredentialsError(ApiError):
-    """A request was not sent, because there are no credentials for it."""
+    """A request was not sent because its credentials are missing."""
 
     exit_code = ExitCode.REFUSED
 
@@ -195,9 +196,9 @@ class UnwrittenError(ApiError):
 
 
 class InvalidObjectError(ApiError):
-    """An object has content that the API does not define or that is too large: nothing can be decided about it.
+    """An object has content that the API does not define, or that is too large. The run skips it.
 
-    Whoever may write the object can cause this, so it fails no run.
+    Any user with write access to the object can cause this, so it fails no run.
     """
 
     exit_code = ExitCode.DONE
@@ -208,5 +209,5 @@ class InvalidObjectError(ApiError):
         self.why = why
 
     def without_traceback(self) -> InvalidObjectError:
-        """Return the same error without a traceback, which would keep the object in memory."""
+        """Return a copy without a traceback: the traceback would keep the whole object in memory."""
         return InvalidObjectError(self.why)

@@ -98,8 +98,8 @@ class Manifest(Struct, frozen=True, gc=False):
             text = text.replace(spelling, HIDDEN)
         return text
 
-    def elsewhere(self, name: str) -> Manifest:
-        """Return the same object under another name, to ask the server whether it would take it."""
+    def renamed(self, name: str) -> Manifest:
+        """Return the same object under another name, for a dry run while the object itself exists."""
         return structs.replace(self, key=self.key._replace(name=name))
 
 

@@ -1,6 +1,6 @@
-"""What a run knows and decides, as plain values: keys, findings, fixes, plans, results.
+"""The plain values of a run: object keys, findings, fixes, plans, results.
 
-Pure and frozen. The same input gives the same plan to the byte, whatever the order of what was read.
+All are immutable. The same cluster state gives the same plan to the byte, whatever the order in which it was read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 
 class ObjectKey(NamedTuple):
-    """Names one object; sorts by kind, name, namespace. `namespace` is empty for cluster-scoped kinds."""
+    """The name of one object; sorts by kind, name, namespace. `namespace` is empty for cluster-scoped kinds."""
 
     kind: str
     name: str
@@ -26,7 +26,7 @@ class ObjectKey(NamedTuple):
 
 
 class Severity(str, Enum):
-    """How much a finding matters. INFO is shown with -v only, and is not a finding to `--check`."""
+    """The severity of a finding. INFO is printed with -v only, and does not count for `--check`."""
 
     INFO = "info"
     WARNING = "warning"
@@ -34,7 +34,7 @@ class Severity(str, Enum):
 
 
 class ExitCode(IntEnum):
-    """What a run tells its caller; the podFailurePolicy of the CronJobs reads these."""
+    """The exit codes of a run. The podFailurePolicy of the CronJobs depends on them."""
 
     DONE = 0
     FAILED = 1
@@ -46,38 +46,38 @@ class ExitCode(IntEnum):
 
 
 class Action(str, Enum):
-    """A write. The values are the words kubectl prints for it."""
+    """The kind of a write. Its value is the word that kubectl prints for it."""
 
     CREATE = "created"
     REPLACE = "configured"
     APPLY = "serverside-applied"
-    APPLY_NEW = "serverside-created"  # an apply that takes nothing from others, should the object be there by now
-    ANNOTATE = "annotated"  # a merge patch of our annotations
-    ROLL = "restarted"  # one that changes the pod template too
+    APPLY_NEW = "serverside-created"  # an apply without force, for an object that another run may create meanwhile
+    ANNOTATE = "annotated"  # a merge patch of annotations
+    ROLL = "restarted"  # a merge patch of annotations and of the pod template
     DELETE = "deleted"
-    RECREATE = "replaced"  # as kubectl replace --force: deleted and created, for what cannot be changed in place
+    RECREATE = "replaced"  # as kubectl replace --force: delete and create, for immutable fields
 
     @property
     def word(self) -> str:
-        """What to call it: how an object was created is nothing to its readers."""
+        """The word in reports: both kinds of create have the same."""
         return Action.CREATE.value if self is Action.APPLY_NEW else self.value
 
 
 class Body(Protocol):
-    """What a write sends. Encoded only when it is sent, so that a plan of 10,000 writes stays small."""
+    """The body of a write. It is encoded only when it is sent, so that a plan of 10,000 writes stays small."""
 
     def encode(self) -> bytes:
         """Return the object as JSON."""
 
     def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
-        """Return the fields in which the server's answer to the write differs from what was sent."""
+        """Return the fields whose value in the server's answer to the write is not the one that was sent."""
 
     def redact(self, text: str) -> str:
-        """Return what the server said of the write without values that must not show."""
+        """Return a message of the server about the write without secret values."""
 
 
 class Change(NamedTuple):
-    """One field whose actual value is not the desired one; None is absent. Values of Secrets are never in here."""
+    """One field whose actual value is not the desired one; None is an absent field. Never has values of Secrets."""
 
     field: str
     actual: str | None
@@ -85,9 +85,9 @@ class Change(NamedTuple):
 
 
 class Fix(Struct, frozen=True, gc=False):
-    """A write that removes a finding.
+    """A write that resolves a finding.
 
-    `result` is what the object is after the write, where the finding's reason says what it was before.
+    `result` replaces the finding's reason in the report after the write, if that reason describes the state before it.
     """
 
     action: Action
@@ -96,11 +96,11 @@ class Fix(Struct, frozen=True, gc=False):
 
 
 class Finding(Struct, frozen=True, gc=False):
-    """Something that is not as it should be, or worth telling.
+    """A difference between the actual and the desired state, or something else to report.
 
-    `subjects` are the names of the custom resources that the finding is about, sorted. `exit_code` is what the run
-    ends with on account of this finding alone, before any write was tried. `remedy` says what has to happen first
-    where no fix is planned although one was asked for.
+    `subjects` are the names of the custom resources that the finding is about, sorted. `exit_code` is the exit code
+    that this finding alone gives the run, before any write. `remedy` is what has to happen first, if a fix was
+    requested but cannot be planned yet.
     """
 
     code: str
@@ -115,14 +115,14 @@ class Finding(Struct, frozen=True, gc=False):
 
 
 class Need(NamedTuple):
-    """An object that must be read before more can be said; `full` says whether its metadata alone would not do."""
+    """An object that must be read before the plan is final. `full`: the whole object, not only its metadata."""
 
     key: ObjectKey
     full: bool = True
 
 
 class Brake(NamedTuple):
-    """What is held back because it may be a mistake, and the option that lets it pass in one run."""
+    """Why a brake blocks writes that may be a mistake, and the option and value that allow them in one run."""
 
     message: str
     option: str
@@ -131,18 +131,23 @@ class Brake(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The findings of a job, in a stable order, and the writes that remove them.
+    """The findings of a job, in a stable order, and the writes that resolve them.
 
     While `needs` (objects) or `urls` (documents of the web) is not empty, the findings are not final: read these and
     plan again. While `urls` is not empty, the findings of the custom resources in `pending` are not final; all others
     are.
 
-    `facts` are the numbers of the summary line by plural noun, in its order. `note` is the summary if there is nothing
-    to do. `desired_by_kind` counts by kind the objects that custom resources request, `desired_by_subject` by custom
-    resource. With `by_subject`, the text report is grouped by custom resource, the worst first. `may_progress` is
-    whether a later observation may find what the next step depends on, though this run writes nothing. `prerequisites`
-    are findings whose writes the others depend on: the run writes them, reads these objects and plans again.
-    `substitutes` are rolls to try, in this order, in place of rolls that fail; `findings` lists them without a fix.
+    - `unchanged`: the number of objects that are as desired.
+    - `facts`: the numbers of the summary line by plural noun, in its order.
+    - `note`: the summary if there is nothing to do.
+    - `desired_by_kind`, `desired_by_subject`: numbers of objects that custom resources request, by kind and by custom
+      resource.
+    - `brakes`: why writes are blocked.
+    - `by_subject`: group the text report by custom resource, the one with the worst findings first.
+    - `may_progress`: a later observation may make the next step possible, though this run writes nothing.
+    - `prerequisites`: findings whose writes the others depend on. The run writes them, reads these objects and plans
+      again.
+    - `substitutes`: rolls to apply, in this order, in place of rolls that fail. `findings` lists them without a fix.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -162,22 +167,22 @@ class Plan:
 
 
 class Outcome(str, Enum):
-    """What became of a finding."""
+    """What happened to a finding in this run."""
 
     REPORTED = "reported"  # nothing to write
     PLANNED = "planned"  # a dry run
     DONE = "done"
-    SKIPPED = "skipped"  # the write lost its point: its namespace is going, or what was to be deleted changed
-    CONFLICTED = "conflicted"  # somebody else wrote it first, or the answer was lost: look before believing either
+    SKIPPED = "skipped"  # no longer needed: its namespace is terminating, or the object to delete changed
+    CONFLICTED = "conflicted"  # another client wrote first, or the answer was lost: read the object again
     FAILED = "failed"
     STOPPED = "stopped"  # the run ended before this write was tried
 
 
 class Result(NamedTuple):
-    """A finding and what became of it; `message` says why where the outcome alone does not.
+    """A finding and its outcome in this run; `message` is the reason of that outcome, if it needs one.
 
-    `cause` is the code of a failed write that the object's namespace alone may have caused (jobs/kit/refusals.py),
-    `refused_by` the name of the policy or webhook that is the reason.
+    `cause` is the code of a failed write that the object's namespace alone may have caused (jobs/kit/refusals.py).
+    `refused_by` is the name of the policy or webhook that refused it.
     """
 
     finding: Finding
@@ -189,7 +194,7 @@ class Result(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why there is a finding; once it is removed, or in a dry run, what removes it."""
+        """The reason of the finding; for a write that is done or planned, its result if it has one."""
         fix = self.finding.fix
         is_result = fix and fix.result and self.outcome in (Outcome.DONE, Outcome.PLANNED)
         return fix.result if fix and is_result else self.finding.reason

@@ -1,4 +1,4 @@
-"""What a run says of itself: rows and a summary line as text, or the whole as JSON or YAML."""
+"""The report of a run: rows and a summary line as text, or a document as JSON or YAML."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ _COLORS = {
     "failed": "red",
     "conflict": "magenta",
 }
-_LONGEST_VALUE = 50
-_NARROW = 80
-_WIDEST = 60  # of a column
-_MOST_NAMED = 3
-_MOST_ROWS = 50  # of one kind and outcome
-_MOST_LINES = 100  # of one field in a diff
+_MAX_VALUE = 50
+_GROUPED_WIDTH = 80
+_MAX_WIDTH = 60  # of a column
+_MAX_NAMES = 3
+_MAX_ROWS = 50  # of one kind and outcome
+_MAX_LINES = 100  # of one field in a diff
 _WORST = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 _SEVERITIES = {Severity.ERROR: "errors", Severity.WARNING: "warnings", Severity.INFO: "notes"}
 _SEVERITY_COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
@@ -67,7 +67,7 @@ _PIECES = 100  # of a report that are printed at once
 
 @dataclass(frozen=True)
 class Report:
-    """All that a run has to tell."""
+    """The content of a report."""
 
     job: str
     options: RunOptions
@@ -78,8 +78,8 @@ class Report:
 
 
 def write(report: Report) -> None:
-    """Print the report to stdout in the format that was asked for; what is only worth a note is told with -v."""
-    report = replace(report, results=[each for each in report.results if _is_told(each, report.options)])
+    """Print the report to stdout in the format of -o. Results of severity INFO are printed with -v only."""
+    report = replace(report, results=[each for each in report.results if _is_reported(each, report.options)])
     if report.options.output == "yaml":
         import yaml
 
@@ -91,12 +91,12 @@ def write(report: Report) -> None:
         click.echo(text, nl=False)
 
 
-def _is_told(result: Result, options: RunOptions) -> bool:
+def _is_reported(result: Result, options: RunOptions) -> bool:
     return options.verbose or result.finding.severity is not Severity.INFO
 
 
 def _json(report: Report) -> Iterator[str]:
-    """Yield the document piece by piece: that of 30,000 writes would take more memory than the run before it."""
+    """Yield the document in pieces: with 30,000 results, it would take more memory than the rest of the run."""
     before, _, after = json.dumps(as_document(report, []), indent=2).partition('"results": []')
     yield f'{before}"results": ['
     separator = "\n    "
@@ -145,7 +145,7 @@ def _result_document(result: Result) -> dict[str, Any]:
 
 
 def word(result: Result) -> str:
-    """Return the one word for what became of a finding: kubectl's for writes."""
+    """Return the word for a result: the one that kubectl prints for a write, else the code or the outcome."""
     if result.outcome in (Outcome.DONE, Outcome.PLANNED) and result.finding.fix:
         return result.finding.fix.action.word
     return result.finding.code if result.outcome is Outcome.REPORTED else result.outcome.value
@@ -168,23 +168,23 @@ def _text(report: Report) -> Iterator[str]:
 
 
 class _Rows:
-    """Which results have a row: with -v all, else the first of each kind and outcome."""
+    """Limits the rows: with -v all results have one, else the first ones of each kind and outcome."""
 
     def __init__(self, options: RunOptions) -> None:
         self._options = options
         self._counts: Counter[tuple[str, str]] = Counter()
 
-    def take(self, result: Result) -> bool:
-        """Count a result; return whether it has a row."""
-        sort = (result.finding.object.kind.lower(), _verb(result, self._options))
-        self._counts[sort] += 1
-        return self._options.verbose or self._counts[sort] <= _MOST_ROWS
+    def add(self, result: Result) -> bool:
+        """Count a result and return whether it has a row."""
+        group = (result.finding.object.kind.lower(), _verb(result, self._options))
+        self._counts[group] += 1
+        return self._options.verbose or self._counts[group] <= _MAX_ROWS
 
-    def rest(self) -> Iterator[str]:
-        """Yield how many results have none."""
+    def omitted(self) -> Iterator[str]:
+        """Yield a line for each kind and outcome with results that have no row, with their number."""
         for (kind, verb), number in self._counts.items():
-            if number > _MOST_ROWS and not self._options.verbose:
-                yield f"... and {number - _MOST_ROWS} more: {visible(kind)} {verb}; -v or -o json shows all"
+            if number > _MAX_ROWS and not self._options.verbose:
+                yield f"... and {number - _MAX_ROWS} more: {visible(kind)} {verb}; -v or -o json shows all"
 
 
 def _verb(result: Result, options: RunOptions) -> str:
@@ -193,60 +193,60 @@ def _verb(result: Result, options: RunOptions) -> str:
 
 
 def _listed(results: Sequence[Result], options: RunOptions) -> Iterator[str]:
-    """Yield a row for each object, in columns."""
+    """Yield a row for each result, in columns."""
     rows = _Rows(options)
-    shown = [result for result in results if rows.take(result)]
+    shown = [result for result in results if rows.add(result)]
     widths = [0, 0, 0]
     for result in shown:
-        cells = _row(result, options)
-        widths = [max(width, _padding(cell)) for width, cell in zip(widths, cells, strict=False)]
+        cells = _cells(result, options)
+        widths = [max(width, _column_width(cell)) for width, cell in zip(widths, cells, strict=False)]
     for result in shown:
-        yield from _wrapped(_row(result, options), widths, word(result))
+        yield from _wrapped(_cells(result, options), widths, word(result))
         if options.diff:
             yield from (f"    {line}" for change in result.finding.changes for line in _diff(change, options))
-    yield from rows.rest()
+    yield from rows.omitted()
 
 
 def _grouped(shown: Sequence[Result], options: RunOptions) -> Iterator[str]:
-    """Yield what was found of each custom resource or of several, the worst first; for a narrow terminal."""
+    """Yield the results by custom resource (or set of them), the worst first; fits a narrow terminal."""
     rows = _Rows(options)
     groups: dict[tuple[str, ...], list[Result]] = {}
     for result in shown:
         groups.setdefault(result.finding.subjects, []).append(result)
-    for subjects, results in sorted(groups.items(), key=_badness):
-        counted = _open(results)
+    for subjects, results in sorted(groups.items(), key=_worst_first):
+        counted = _unresolved(results)
         numbers = [_fact(_SEVERITIES[severity], counted[severity]) for severity in _WORST if counted[severity]]
         if done := len(results) - counted.total():
-            numbers.append(f"{done} mended{_DRY[options.dry_run]}")
-        yield f"{click.style(_named(subjects), bold=True)}: {', '.join(numbers)}"
+            numbers.append(f"{done} repaired{_DRY[options.dry_run]}")
+        yield f"{click.style(_names(subjects), bold=True)}: {', '.join(numbers)}"
         for result in sorted(results, key=lambda each: _WORST.index(each.finding.severity)):
-            if rows.take(result):
-                yield from _told(result, options)
-    yield from rows.rest()
+            if rows.add(result):
+                yield from _details(result, options)
+    yield from rows.omitted()
 
 
-def _badness(group: tuple[tuple[str, ...], Sequence[Result]]) -> tuple[object, ...]:
-    """Return what groups are sorted by: how many of the worst findings they have, then of the next, then names."""
+def _worst_first(group: tuple[tuple[str, ...], Sequence[Result]]) -> tuple[object, ...]:
+    """Return the sort key of a group: its number of errors, then of warnings, then of notes, then its names."""
     subjects, results = group
-    counted = _open(results)
+    counted = _unresolved(results)
     return (not subjects, *(-counted[severity] for severity in _WORST), subjects)
 
 
-def _open(results: Sequence[Result]) -> Counter[Severity]:
-    """Count the findings that are still findings."""
+def _unresolved(results: Sequence[Result]) -> Counter[Severity]:
+    """Count by severity the findings that this run did not resolve."""
     return Counter(result.finding.severity for result in results if result.outcome is not Outcome.DONE)
 
 
-def _named(subjects: Sequence[str]) -> str:
-    more = f" and {len(subjects) - _MOST_NAMED} more" if len(subjects) > _MOST_NAMED else ""
-    return brief(", ".join(subjects[:_MOST_NAMED])) + more if subjects else "(of none)"
+def _names(subjects: Sequence[str]) -> str:
+    more = f" and {len(subjects) - _MAX_NAMES} more" if len(subjects) > _MAX_NAMES else ""
+    return brief(", ".join(subjects[:_MAX_NAMES])) + more if subjects else "(no custom resource)"
 
 
-def _told(result: Result, options: RunOptions) -> Iterator[str]:
+def _details(result: Result, options: RunOptions) -> Iterator[str]:
     finding = result.finding
     code = click.style(_verb(result, options), fg=_SEVERITY_COLORS.get(finding.severity))
     yield f"  {code}  {_name(finding)}"
-    yield from _indented(_why(result), "    ")
+    yield from _indented(_message(result), "    ")
     if finding.remedy:
         yield from _indented(f"to do: {brief(finding.remedy)}", "    ")
     if options.diff:
@@ -256,29 +256,29 @@ def _told(result: Result, options: RunOptions) -> Iterator[str]:
 
 def _indented(text: str, indent: str, further: str = "") -> list[str]:
     further = further or indent
-    return textwrap.wrap(text, _NARROW, initial_indent=indent, subsequent_indent=further, break_on_hyphens=False)
+    return textwrap.wrap(text, _GROUPED_WIDTH, initial_indent=indent, subsequent_indent=further, break_on_hyphens=False)
 
 
-def _row(result: Result, options: RunOptions) -> tuple[str, str, str, str]:
+def _cells(result: Result, options: RunOptions) -> tuple[str, str, str, str]:
     finding = result.finding
-    return _name(finding), brief(finding.object.namespace), _verb(result, options), _why(result)
+    return _name(finding), brief(finding.object.namespace), _verb(result, options), _message(result)
 
 
 def _name(finding: Finding) -> str:
     return brief(f"{finding.object.kind.lower()}/{finding.object.name}")
 
 
-def _why(result: Result) -> str:
+def _message(result: Result) -> str:
     return brief("; ".join(text for text in (result.reason, result.message) if text))
 
 
-def _padding(cell: str) -> int:
-    """Return how wide a cell makes its column; a longer one overflows, and moves nothing in other rows."""
-    return len(cell) if len(cell) <= _WIDEST else 0
+def _column_width(cell: str) -> int:
+    """Return the width that a cell needs of its column; a cell that is too long overflows in its own row only."""
+    return len(cell) if len(cell) <= _MAX_WIDTH else 0
 
 
 def _wrapped(row: tuple[str, str, str, str], widths: Sequence[int], verb: str) -> Iterator[str]:
-    """Yield the row in columns; on a terminal too narrow for the reason, that goes to lines of its own."""
+    """Yield the row in columns. On a terminal that is too narrow, the reason is on lines of its own."""
     cells = [cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)]
     plain = "  ".join(cells)
     cells[2] = click.style(cells[2], fg=_COLORS.get(verb))
@@ -308,7 +308,7 @@ def _diff(change: Change, options: RunOptions) -> Iterator[str]:
 def _changed_lines(actual: str, desired: str, options: RunOptions) -> Iterator[str]:
     before, after = (value.removesuffix("\n").split("\n") for value in (actual, desired))
     lines = list(difflib.unified_diff(before, after, lineterm="", n=1))[2:]
-    most = len(lines) if options.verbose else _MOST_LINES
+    most = len(lines) if options.verbose else _MAX_LINES
     yield from map(brief, lines[:most])
     if len(lines) > most:
         yield f"... and {len(lines) - most} more lines (-v or -o json shows all)"
@@ -317,7 +317,7 @@ def _changed_lines(actual: str, desired: str, options: RunOptions) -> Iterator[s
 def _quoted(value: str) -> str:
     if value == HIDDEN:
         return value
-    short = value if len(value) <= _LONGEST_VALUE else value[: _LONGEST_VALUE - 1] + "…"
+    short = value if len(value) <= _MAX_VALUE else value[: _MAX_VALUE - 1] + "…"
     return visible(json.dumps(short, ensure_ascii=False))
 
 
@@ -327,7 +327,7 @@ def _fact(name: str, number: int) -> str:
 
 @contextmanager
 def progress(job: str, writes: int, options: RunOptions) -> Iterator[Callable[[int], None]]:
-    """Yield what shows on a terminal how many of the writes are done; quiet in a pipe and for small runs."""
+    """Yield a function that shows the number of writes done on a terminal; not in a pipe, nor for small runs."""
     shows = writes > 100 and options.dry_run is not DryRun.CLIENT and terminal.shows_progress()
 
     def line(done: int) -> str:

@@ -253,7 +253,7 @@ def test_a_copy_whose_annotations_are_full_fails_no_run(
     assert (told["status"], told["reason"]) == ("False", "TooLarge")
     assert told["message"].startswith(f"configmap/settings in namespace {team}: ")
     assert "metadata.annotations: Too long" in told["message"]
-    assert "what others put on it leaves no room" in told["message"]
+    assert "labels and annotations of other clients leave no room" in told["message"]
     assert sync("--check").exit_code == 3
     tenant.patch(at(team, source), metadata={"annotations": {"fill": None}})
     assert sync().summary == {"configured": 1, "unchanged": 1}
@@ -304,7 +304,7 @@ def test_a_copy_whose_labels_leave_no_room_in_etcd_fails_no_run(
     ran = sync()
 
     assert (ran.exit_code, ran.summary) == (0, {"failed": 1})
-    assert "what others put on it leaves no room" in ready(api, "settings")["message"]
+    assert "labels and annotations of other clients leave no room" in ready(api, "settings")["message"]
     tenant.patch(at(team, source), metadata={"labels": dict.fromkeys(labels)})
     assert sync().summary == {"configured": 1}
 

@@ -56,5 +56,5 @@ def test_a_source_that_changes_before_it_is_read_again_waits_for_the_next_run(
     again = sync()
 
     assert (ran.exit_code, ran.summary, kept) == (0, {"skipped": 1}, None)
-    assert "changed meanwhile: the next run looks again" in str(ran.results)
+    assert "changed meanwhile: the next run reads it again" in str(ran.results)
     assert (again.summary, content(api.get(at(team, source)))) == ({"created": 1}, content(api.get(source)))

@@ -704,7 +704,7 @@ def check_fails_no_run(roll: Run, field: str) -> None:
 
     assert (ran.exit_code, ran.summary) == (0, {"failed": 1})
     assert f"{field}: Too long" in ran.stdout
-    assert "what others put on it leaves no room" in ran.stdout
+    assert "labels and annotations of other clients leave no room" in ran.stdout
     assert roll("--check").exit_code == 3
 
 

@@ -278,7 +278,7 @@ def test_what_lifts_a_brake_comes_last_and_names_each_option_once(
     assert code == 4
     *_, summary, message, command = shown.splitlines()
     assert summary.startswith("sync-copies: 1 orphan")
-    assert message.startswith("error: the deletion brake holds")
+    assert message.startswith("error: the deletion brake blocks")
     assert command == "  chores sync-copies --verify content --context tests --max-deletes 1"
 
 
@@ -332,7 +332,7 @@ def test_rows_of_a_repair_that_writes_nothing_say_so(api: Api) -> None:
     assert all(" created (dry run)  " in line or "mirror-audit (dry run): " in line for line in written)
     assert any(line.startswith("mirror-audit (dry run): ") for line in planned)
     assert " created (server dry run)  " in checked
-    assert "mended" not in checked.replace("mended (server dry run)", "")
+    assert "repaired" not in checked.replace("repaired (server dry run)", "")
 
 
 def test_a_404_that_is_not_about_the_namespace_says_nothing_of_it(sandbox: Sandbox, api: Api) -> None:

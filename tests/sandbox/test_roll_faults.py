@@ -84,7 +84,7 @@ def test_a_workload_that_has_no_room_in_etcd_fails_no_run_and_lets_the_next_one_
         ran = world.run("--max-rolls", "1")
 
         assert (ran.exit_code, ran.summary) == (0, {"annotated": 1, "failed": 1, "deferred": 2, "restarted": 1})
-        assert "what others put on it leaves no room" in ran.stdout
+        assert "labels and annotations of other clients leave no room" in ran.stdout
         assert len([each for each in world.writes() if each.path == DAEMON_SET]) == 1
 
 

@@ -195,7 +195,7 @@ def test_a_namespace_that_is_gone_mid_run_is_skipped(sandbox: Sandbox, api: Api)
     report = json.loads(stdout)
     assert (run.returncode, report["summary"]) == (0, {"created": 39, "skipped": 1})
     (skipped,) = [result for result in report["results"] if result["outcome"] == "skipped"]
-    assert skipped["message"] == f"namespace {team} is gone"
+    assert skipped["message"] == f"namespace {team} does not exist"
 
 
 def test_mirrors_that_hang_do_not_hold_up_a_stop(api: Api, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_an_orphan_that_changed_meanwhile_is_left_to_the_next_run() -> None:
     (result,) = server.carry_out(finding(Action.DELETE))
 
     assert (result.outcome, result.exit_code) == (Outcome.SKIPPED, ExitCode.DONE)
-    assert result.message == "changed meanwhile: the next run looks again"
+    assert result.message == "changed meanwhile: the next run reads it again"
 
 
 def test_few_are_missing_at_a_time_while_many_are_replaced() -> None:

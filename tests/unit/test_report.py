@@ -143,7 +143,7 @@ def test_findings_can_be_told_custom_resource_by_custom_resource_worst_first(
         "  unreadable  service/(all)",
         "fair: 1 warning",
         "  drifted  service/a",
-        "(of none): 1 error",
+        "(no custom resource): 1 error",
         "  orphan  service/left",
         "mirror-audit: 3 unchanged, 2 drifted, 1 missing, 1 orphan, 1 unreadable (3",
     ]
