@@ -41,7 +41,7 @@ def installed_again(kubectl: Kubectl) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("installed_again")
-def test_an_uninstall_leaves_what_is_not_ours_and_the_copies(
+def test_an_uninstall_leaves_copies_and_unmanaged_objects(
     api: Api, jobs: Jobs, kubectl: Kubectl, copied: list[Object], figure: Callable[[str], None]
 ) -> None:
     assert len(copied) == 5

@@ -209,7 +209,7 @@ def _try(api: Api, method: str, key: Key, patch: Object | None = None) -> None:
 
 @PROFILE
 @given(drawn=WORLDS)
-def test_whatever_the_world_a_second_run_writes_nothing_and_what_is_not_ours_stays(
+def test_a_second_run_writes_nothing_and_unmanaged_objects_stay(
     drawn: Object,
 ) -> None:
     with served(embedded.installed(), JOB) as world, tempfile.TemporaryDirectory() as folder:
