@@ -26,7 +26,7 @@ def check(path: Path, text: str) -> None:
     assert path.read_text() == text, f"{path.relative_to(ROOT)} is out of date: run `make docs`"
 
 
-def test_the_cli_reference_is_what_help_says() -> None:
+def test_the_cli_reference_is_the_output_of_help() -> None:
     group = chores.make_context("chores", [], resilient_parsing=True, terminal_width=100)
     parts = ["# Command line\n\nWritten by `make docs` from `--help`.\n", f"```\n{chores.get_help(group)}\n```\n"]
     for name in COMMANDS:
