@@ -1,8 +1,9 @@
-"""Every way to change a copy behind our back that we know of, and what the next run makes of it.
+"""The known ways to change a copy, and what the next run does about each.
 
-A sweep sees metadata alone. REPAIRED: it found the change and undid it. LEFT: the content is right, so nothing is
-written whoever owns the fields now. FOREIGN: the object is not ours any more, so it is told and not touched. HIDDEN:
-metadata does not show it, and only `--verify=content` does (docs/drift.md).
+A sweep reads metadata only. REPAIRED: the run detects the change and reverts it. UNCHANGED: the content is as desired,
+so nothing is written, whatever manager owns the fields now. CONFLICT: the object is no longer managed by kube-chores,
+so it is reported and not changed. NOT_DETECTED: metadata does not show the change, only `--verify=content` does
+(docs/drift.md).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tests.worlds import at, configmap, content, encoded, rule, secret
 
 Object = dict[str, Any]
 Edit = Callable[[Api, Object], None]
-REPAIRED, LEFT, FOREIGN, HIDDEN = "repaired", "left", "foreign", "hidden"
+REPAIRED, UNCHANGED, CONFLICT, NOT_DETECTED = "repaired", "unchanged", "conflict", "not detected"
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -64,7 +65,7 @@ def in_turn(*edits: Edit) -> Edit:
 
 
 def nothing(api: Api, copy: Object) -> None:
-    """Leave the copy as it is."""
+    """Do not change the copy."""
 
 
 def same_value(api: Api, copy: Object) -> None:
@@ -80,7 +81,7 @@ def apply_same_values(api: Api, copy: Object) -> None:
 
 
 def kubectl_apply_same_values(api: Api, copy: Object) -> None:
-    """As a client-side apply does: the values, and what was applied in an annotation."""
+    """Patch as a client-side apply does: with the applied configuration in an annotation."""
     now = api.get(copy)
     assert now
     applied = {"kubectl.kubernetes.io/last-applied-configuration": "{}"}
@@ -89,14 +90,14 @@ def kubectl_apply_same_values(api: Api, copy: Object) -> None:
     )
 
 
-def there_and_back(api: Api, copy: Object) -> None:
+def changed_and_changed_back(api: Api, copy: Object) -> None:
     now = api.get(copy)
     assert now
     patch({"data": {"a": OTHER}})(api, copy)
     patch({"data": {"a": now["data"]["a"]}})(api, copy)
 
 
-def made_by_hand(api: Api, copy: Object) -> None:
+def recreated_by_hand(api: Api, copy: Object) -> None:
     now = api.get(copy)
     assert now
     api.delete(copy)
@@ -104,8 +105,8 @@ def made_by_hand(api: Api, copy: Object) -> None:
     api.create({"apiVersion": "v1", "kind": copy["kind"], "metadata": metadata, "data": {"a": OTHER}})
 
 
-def copied_by_hand(api: Api, copy: Object) -> None:
-    """The copy, stamp and all, saved and created again with another value: our labels, somebody else's fields."""
+def restored_by_hand(api: Api, copy: Object) -> None:
+    """Create the copy again with its labels and annotations, but with another value and another field manager."""
     now = api.get(copy)
     assert now
     api.delete(copy)
@@ -114,7 +115,7 @@ def copied_by_hand(api: Api, copy: Object) -> None:
 
 
 def forged(api: Api, copy: Object) -> None:
-    """Edit, and write into managedFields that kube-chores did it."""
+    """Edit the copy, and write managedFields that name kube-chores as the manager."""
     before = api.get(copy)
     assert before
     entries = before["metadata"]["managedFields"]
@@ -126,63 +127,78 @@ OTHER = encoded(canary())
 CLEARED: Object = {"metadata": {"managedFields": [{}]}}
 
 EDITS: dict[str, tuple[Edit, str]] = {
-    "nothing": (nothing, LEFT),
-    "the same value patched": (same_value, LEFT),
-    "the same value replaced": (put(lambda now: None), LEFT),
-    "the same value by client-side apply": (kubectl_apply_same_values, LEFT),
-    "the same values by server-side apply": (apply_same_values, LEFT),
-    "a changed by merge patch": (patch({"data": {"a": OTHER}}), REPAIRED),
-    "a changed by strategic patch": (patch({"data": {"a": OTHER}}, STRATEGIC), REPAIRED),
-    "a changed by JSON patch": (patch([{"op": "replace", "path": "/data/a", "value": OTHER}], JSON_PATCH), REPAIRED),
-    "a changed by replace": (put(lambda now: now["data"].update(a=OTHER)), REPAIRED),
-    "a changed and changed back": (there_and_back, LEFT),
-    "c added": (patch({"data": {"c": OTHER}}), REPAIRED),
-    "c added by server-side apply": (apply(data={"c": OTHER}), REPAIRED),
-    "a removed": (patch({"data": {"a": None}}), REPAIRED),
-    "a removed by replace": (put(lambda now: now["data"].pop("a")), REPAIRED),
+    "no change": (nothing, UNCHANGED),
+    "same value by merge patch": (same_value, UNCHANGED),
+    "same object by replace": (put(lambda now: None), UNCHANGED),
+    "same values by client-side apply": (kubectl_apply_same_values, UNCHANGED),
+    "same values by server-side apply": (apply_same_values, UNCHANGED),
+    "key a changed by merge patch": (patch({"data": {"a": OTHER}}), REPAIRED),
+    "key a changed by strategic merge patch": (patch({"data": {"a": OTHER}}, STRATEGIC), REPAIRED),
+    "key a changed by JSON patch": (
+        patch([{"op": "replace", "path": "/data/a", "value": OTHER}], JSON_PATCH),
+        REPAIRED,
+    ),
+    "key a changed by replace": (put(lambda now: now["data"].update(a=OTHER)), REPAIRED),
+    "key a changed and changed back": (changed_and_changed_back, UNCHANGED),
+    "key c added": (patch({"data": {"c": OTHER}}), REPAIRED),
+    "key c added by server-side apply": (apply(data={"c": OTHER}), REPAIRED),
+    "key a removed": (patch({"data": {"a": None}}), REPAIRED),
+    "key a removed by replace": (put(lambda now: now["data"].pop("a")), REPAIRED),
     "all data removed": (patch({"data": None}), REPAIRED),
-    "a renamed": (patch({"data": {"a": None, "renamed": OTHER}}), REPAIRED),
-    "another value by forced server-side apply": (apply(force=True, data={"a": OTHER}), REPAIRED),
-    "a applied by another, then withdrawn": (
+    "key a renamed": (patch({"data": {"a": None, "renamed": OTHER}}), REPAIRED),
+    "key a changed by forced server-side apply": (apply(force=True, data={"a": OTHER}), REPAIRED),
+    "key a applied by another manager, then removed from its configuration": (
         in_turn(apply(force=True, data={"a": OTHER}), apply(metadata={}, data={})),
         REPAIRED,
     ),
-    "managedFields cleared": (patch(CLEARED), LEFT),
-    "managedFields cleared, then a changed": (in_turn(patch(CLEARED), patch({"data": {"a": OTHER}})), REPAIRED),
-    "a changed, then managedFields cleared": (in_turn(patch({"data": {"a": OTHER}}), patch(CLEARED)), REPAIRED),
-    "immutable: false set": (patch({"immutable": False}), LEFT),
-    "the fingerprint changed": (
+    "managedFields cleared": (patch(CLEARED), UNCHANGED),
+    "managedFields cleared, then key a changed": (in_turn(patch(CLEARED), patch({"data": {"a": OTHER}})), REPAIRED),
+    "key a changed, then managedFields cleared": (in_turn(patch({"data": {"a": OTHER}}), patch(CLEARED)), REPAIRED),
+    "`immutable: false` set": (patch({"immutable": False}), UNCHANGED),
+    "annotation with the fingerprint changed": (
         patch({"metadata": {"annotations": {"kubechores.dev/fingerprint": "v1:0"}}}),
         REPAIRED,
     ),
-    "the fingerprint removed": (patch({"metadata": {"annotations": {"kubechores.dev/fingerprint": None}}}), REPAIRED),
-    "the rule's annotation changed": (
+    "annotation with the fingerprint removed": (
+        patch({"metadata": {"annotations": {"kubechores.dev/fingerprint": None}}}),
+        REPAIRED,
+    ),
+    "annotation with the rule changed": (
         patch({"metadata": {"annotations": {"kubechores.dev/rule": "kube-chores/other"}}}),
         REPAIRED,
     ),
-    "the hash of the rule removed": (patch({"metadata": {"labels": {"kubechores.dev/rule-hash": None}}}), REPAIRED),
-    "a label of somebody's": (patch({"metadata": {"labels": {"team": "blue"}}}), LEFT),
-    "an annotation of somebody's": (patch({"metadata": {"annotations": {"note": "hello"}}}), LEFT),
-    "the managed-by label changed": (
+    "label with the hash of the rule removed": (
+        patch({"metadata": {"labels": {"kubechores.dev/rule-hash": None}}}),
+        REPAIRED,
+    ),
+    "label added": (patch({"metadata": {"labels": {"team": "blue"}}}), UNCHANGED),
+    "annotation added": (patch({"metadata": {"annotations": {"note": "hello"}}}), UNCHANGED),
+    "label managed-by changed, and key a": (
         in_turn(
             patch({"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}}), patch({"data": {"a": OTHER}})
         ),
-        FOREIGN,
+        CONFLICT,
     ),
-    "deleted and made by hand": (made_by_hand, FOREIGN),
-    "deleted and copied by hand": (copied_by_hand, REPAIRED),
-    "a changed under our own manager's name": (patch({"data": {"a": OTHER}}, manager="kube-chores"), HIDDEN),
-    "a changed and managedFields forged": (forged, HIDDEN),
+    "copy deleted, and created by hand without labels": (recreated_by_hand, CONFLICT),
+    "copy deleted, and restored from a backup with another value": (restored_by_hand, REPAIRED),
+    "key a changed by a client with the field manager kube-chores": (
+        patch({"data": {"a": OTHER}}, manager="kube-chores"),
+        NOT_DETECTED,
+    ),
+    "key a changed, and managedFields forged": (forged, NOT_DETECTED),
 }
 
 SECRET_EDITS: dict[str, tuple[Edit, str]] = {
-    "stringData patched": (patch({"stringData": {"a": canary()}}), REPAIRED),
-    "stringData applied by another": (apply(stringData={"a": canary()}), REPAIRED),
-    "stringData of a new key applied by another": (apply(stringData={"new": canary()}), REPAIRED),
-    "stringData applied and withdrawn": (in_turn(apply(stringData={"a": canary()}), apply(metadata={})), HIDDEN),
-    "stringData of a new key applied and withdrawn": (
+    "stringData by merge patch": (patch({"stringData": {"a": canary()}}), REPAIRED),
+    "stringData of key a by server-side apply": (apply(stringData={"a": canary()}), REPAIRED),
+    "stringData of a new key by server-side apply": (apply(stringData={"new": canary()}), REPAIRED),
+    "stringData of key a by server-side apply, then removed from its configuration": (
+        in_turn(apply(stringData={"a": canary()}), apply(metadata={})),
+        NOT_DETECTED,
+    ),
+    "stringData of a new key by server-side apply, then removed from its configuration": (
         in_turn(apply(stringData={"new": canary()}), apply(metadata={})),
-        HIDDEN,
+        NOT_DETECTED,
     ),
 }
 
@@ -219,27 +235,27 @@ def test_an_edit_of_a_copy(api: Api, sync: Run, kind: str, edit: Edit, end: str)
         assert ran.summary == {"configured": 1}
         assert content(api.get(copy)) == content(source)
     else:
-        assert ran.summary == ({"conflict": 1} if end == FOREIGN else {"unchanged": 1})
+        assert ran.summary == ({"conflict": 1} if end == CONFLICT else {"unchanged": 1})
         assert api.get(copy) == edited
-        # What is missing from our list is tried once; the server says that it exists.
-        assert [write.status for write in api.copy_writes()] == [409] * (end == FOREIGN)
-    if end == HIDDEN:
+        # The list by label has no such object, so the run tries to create it once: 409 Conflict.
+        assert [write.status for write in api.copy_writes()] == [409] * (end == CONFLICT)
+    if end == NOT_DETECTED:
         assert content(edited) != content(source)
         assert sync("--verify=content").summary == {"configured": 1}
         assert content(api.get(copy)) == content(source)
-    if end != FOREIGN:
+    if end != CONFLICT:
         api.mark()
         assert sync().summary == sync("--verify=content").summary == {"unchanged": 1}
         assert api.writes() == []
 
 
-def test_a_suspect_is_read_in_full_and_nothing_else_is(api: Api, sync: Run) -> None:
+def test_only_a_suspect_is_read_in_full(api: Api, sync: Run) -> None:
     home = api.namespace("home")
     source = api.create(secret(home, data={"a": encoded(canary())}))
     teams = [api.namespace(f"team-{number}") for number in range(3)]
     api.create(rule("rule", home, f"team-*-{api.token}", ruleType="secret"))
     sync()
-    there_and_back(api, at(teams[1], source))
+    changed_and_changed_back(api, at(teams[1], source))
     api.mark()
 
     assert sync().summary == {"unchanged": 3}

@@ -1,4 +1,4 @@
-"""Every shell command in the docs is run here, is run by a test that the docs name, or says why no test runs it.
+"""Every shell command in the docs runs here, or in a test that its mark names, or its mark gives the reason why not.
 
 Marks are comments on the lines before a block:
 
@@ -117,7 +117,7 @@ def script(commands: list[str]) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_command_of_the_docs_is_run_or_says_why_not(
+def test_every_command_of_the_docs_runs_or_has_a_mark(
     page: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     for block in blocks(page):

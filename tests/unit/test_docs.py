@@ -43,7 +43,7 @@ def test_the_table_of_drift_is_what_is_tested() -> None:
     rows = [f"| {name} | {end} |" for name, (_, end) in EDITS.items()]
     rows += ["| binaryData added to a ConfigMap | repaired |"]
     rows += [f"| {name} (Secret) | {end} |" for name, (_, end) in SECRET_EDITS.items()]
-    table = "\n".join(["| what was done to a copy | and then |", "|---|---|", *rows])
+    table = "\n".join(["| change of a copy | next run |", "|---|---|", *rows])
     head, begin, rest = path.read_text().partition("<!-- drift: written by `make docs` -->\n")
     tail = rest.partition("<!-- end -->")[2]
 
