@@ -136,6 +136,15 @@ def test_every_command_of_the_docs_runs_or_has_a_mark(
         assert done.returncode == 0, f"{block.where}: repair or mark it (see {Path(__file__).name}):\n{done.stderr}"
 
 
+def test_the_example_of_the_embedded_cluster_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "kubesandbox" / "README.md").read_text(), re.M | re.S)
+
+    exec(example, {})
+
+    assert (tmp_path / "kubeconfig").exists()
+
+
 @pytest.mark.parametrize("command", [each for each in commands() if re.match(r"make|chores", each)])
 def test_commands_of_make_and_chores_exist(command: str) -> None:
     words = shlex.split(command, comments=True)
