@@ -55,7 +55,7 @@ cluster-up: $(VENV)/installed node-tools ## that cluster to play with; prints th
 cluster-down: $(VENV)/installed ## end it
 	@$(BIN)/python -m tests.cluster_process down
 
-benchmark: $(VENV)/installed control-plane ## measure docs/performance.md anew: 45 minutes on a quiet machine (needs Go)
+benchmark: $(VENV)/installed control-plane ## measure docs/performance.md again: 45 minutes on a machine without other work (needs Go)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[benchmark]'
 	@$(BIN)/python -m benchmarks
 
@@ -68,7 +68,7 @@ types: $(VENV)/installed ## mypy, strict
 image: ## the container image, with docker, podman or buildah; BASE=... for another base, PUSH=... to push it
 	@tools/image
 
-lock: ## requirements.lock anew, on the oldest Python there is support for: it needs most
+lock: ## write requirements.lock again, on the oldest supported Python: it needs the most packages
 	@$(OLDEST) -m venv build/lock && build/lock/bin/pip install --quiet pip-tools
 	@CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe \
 		--build-deps-for wheel --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \

@@ -1,1 +1,1 @@
-"""What a sweep costs, against clients that do the least that can be done: `make benchmark`, docs/performance.md."""
+"""Measure the cost of a sweep, compared with minimal clients: `make benchmark`, docs/performance.md."""

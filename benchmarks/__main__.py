@@ -1,6 +1,6 @@
-"""Measure everything again (`make benchmark`): writes docs/performance.json, and the tables and plot of its page.
+"""Repeat all measurements (`make benchmark`): write docs/performance.json, and the tables and plot of its page.
 
-Takes about 45 minutes on two cores, which should have nothing else to do.
+Takes about 45 minutes on two cores, which should have no other work.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.control_plane import programs
 
 
 def conditions() -> dict[str, str]:
-    """Return what the figures depend on."""
+    """Return the machine and the versions that the figures depend on."""
     go = subprocess.run(["go", "env", "GOVERSION"], check=True, capture_output=True, text=True).stdout.strip()
     version = programs().name.rpartition("-v")[2]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
@@ -34,7 +34,7 @@ def conditions() -> dict[str, str]:
 
 
 def main() -> None:
-    """Measure and write."""
+    """Measure, and write the results after each measurement."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--namespaces", default="100,1000,3000", help="of the sweeps, with commas; others are kept")
     parser.add_argument("--runs", type=int, default=3)
@@ -56,13 +56,13 @@ def main() -> None:
 
 
 def sweeps(namespaces: list[int], runs: int, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Measure sweeps over so many namespaces, and keep the results of other numbers."""
+    """Measure sweeps over these numbers of namespaces, and keep the earlier results of other numbers."""
     kept = [each for each in before if each["namespaces"] not in namespaces]
     return [*kept, *(asdict(each) for each in sweep.measure(namespaces, runs))]
 
 
 def numbers(text: str) -> list[int]:
-    """Return the numbers of a list with commas."""
+    """Parse a list of numbers, separated by commas."""
     return [int(each) for each in text.split(",")]
 
 

@@ -1,4 +1,4 @@
-"""A client that does the least: the requests of a sweep on the stack of sync-copies, and nothing else.
+"""A minimal client: it sends the requests of a sweep with the libraries of sync-copies, and does nothing else.
 
 No rules, no repairs of hand-edited copies, no retries, no report, no safety. Prints requests and bytes as JSON.
 """
@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
-import click  # noqa: F401 - what the command imports, this imports too
+import click  # noqa: F401 - the command imports it, so this client does too
 import msgspec
 import pycurl
 import yaml  # noqa: F401
@@ -23,7 +23,7 @@ from msgspec import Struct
 from jobs.kit.connect import Endpoint, connect
 
 HOME = "bench-home"
-# Of the length of those of sync-copies: larger objects are more work for the server.
+# As long as those of sync-copies: larger objects are more work for the server.
 LABELS = {
     "app.kubernetes.io/managed-by": "bare-python",
     "kubechores.dev/job": "sync-copies",
@@ -62,7 +62,7 @@ Write = tuple[str, str, bytes]
 
 
 class Client:
-    """One HTTP/2 connection with some requests in flight."""
+    """One HTTP/2 connection with IN_FLIGHT concurrent requests."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -96,8 +96,8 @@ class Client:
             self.multi.perform()
             _, done, failed = self.multi.info_read()
             if not (done or failed):
-                timeout = self.multi.timeout()
-                self.multi.select(timeout / 1000 if timeout >= 0 else 0.2)
+                timeout_ms = self.multi.timeout()
+                self.multi.select(timeout_ms / 1000 if timeout_ms >= 0 else 0.2)
             assert not failed, failed
             for handle in done:
                 assert handle.getinfo(pycurl.RESPONSE_CODE) < 300, handle.buffer.getvalue()
@@ -129,7 +129,7 @@ class Client:
 def writes(
     sources: list[_Object], namespaces: list[str], copies: dict[tuple[str, str], tuple[str, str]]
 ) -> Iterator[Write]:
-    """Yield what is missing or differs. `copies` are (hash, version) by namespace and name."""
+    """Yield writes for copies that are missing or outdated. `copies` are (hash, version) by namespace and name."""
     for source in sources:
         name, data = source.metadata.name, source.data or {}
         mark = hashlib.sha256(json.dumps(data).encode()).hexdigest()
@@ -148,7 +148,7 @@ def writes(
 
 
 def main(kubeconfig: str) -> None:
-    """Make one sweep."""
+    """Run one sweep."""
     client = Client(connect(kubeconfig).endpoint)
     copies = {
         (one.metadata.namespace, one.metadata.name): (

@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md and its plot, from the results in docs/performance.json."""
+"""Write the tables of docs/performance.md and its plot from the results in docs/performance.json."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ Figure = Callable[[Measured], float]
 
 def of(results: Iterable[Measured], program: str, scenario: str, namespaces: int) -> list[Measured]:
     """Return the runs of one program in one scenario."""
-    key = (program, scenario, namespaces)
-    return [each for each in results if (each.program, each.scenario, each.namespaces) == key]
+    return [
+        each for each in results if (each.program, each.scenario, each.namespaces) == (program, scenario, namespaces)
+    ]
 
 
 def spread(runs: Sequence[Measured], figure: Figure, digits: int) -> str:
@@ -33,11 +34,11 @@ def spread(runs: Sequence[Measured], figure: Figure, digits: int) -> str:
 
 
 def ratios(results: Sequence[Measured], other: str, scenario: str, namespaces: int) -> str:
-    """Return how many times the other program's time ours is: median over median, and the range of pairs."""
-    ours = [each.seconds for each in of(results, "sync-copies", scenario, namespaces)]
-    theirs = [each.seconds for each in of(results, other, scenario, namespaces)]
-    pairs = [one / two for one, two in zip(ours, theirs, strict=True)]
-    return f"{median(ours) / median(theirs):.2f} ({min(pairs):.2f}-{max(pairs):.2f})"
+    """Return the time of sync-copies divided by that of the other program: of the medians, and the range of pairs."""
+    own = [each.seconds for each in of(results, "sync-copies", scenario, namespaces)]
+    others = [each.seconds for each in of(results, other, scenario, namespaces)]
+    pairs = [one / two for one, two in zip(own, others, strict=True)]
+    return f"{median(own) / median(others):.2f} ({min(pairs):.2f}-{max(pairs):.2f})"
 
 
 def exponent(results: Sequence[Measured], scenario: str, figure: Figure) -> float:
@@ -53,7 +54,7 @@ def exponent(results: Sequence[Measured], scenario: str, figure: Figure) -> floa
 
 
 def table(results: Sequence[Measured]) -> list[str]:
-    """Return the rows of all figures."""
+    """Return the table of all figures."""
     head = "| sweep | copies | client | seconds | client CPU | server CPU | peak MiB | requests | MB in | MB out |"
     rows = [head, "|---|---|---|---|---|---|---|---|---|---|"]
     for scenario in SCENARIOS:
@@ -78,7 +79,7 @@ def table(results: Sequence[Measured]) -> list[str]:
 
 def comparison(results: Sequence[Measured]) -> list[str]:
     """Return the rows of ratios of time."""
-    rows = ["| sweep | copies | against bare Python | against bare Go |", "|---|---|---|---|"]
+    rows = ["| sweep | copies | compared with bare Python | compared with bare Go |", "|---|---|---|---|"]
     for scenario in SCENARIOS:
         for number in sorted({each.namespaces for each in results}):
             against = [ratios(results, other, scenario, number) for other in ("bare Python", "bare Go")]
@@ -135,7 +136,7 @@ def memory(results: Sequence[Measured]) -> list[str]:
 
 
 def unrelated(results: Sequence[Measured]) -> list[str]:
-    """Return the rows of converged runs in a cluster with many other objects."""
+    """Return the rows of converged runs next to objects that kube-chores does not manage."""
     rows = ["| cluster | seconds | peak MiB | requests | bytes in |", "|---|---|---|---|---|"]
     for scenario in dict.fromkeys(each.scenario for each in results):
         runs = [each for each in results if each.scenario == scenario]
@@ -166,7 +167,7 @@ def rules(results: Sequence[tuple[int, Measured]]) -> list[str]:
 
 
 def startup(imports: Sequence[tuple[str, float, float]], first: dict[str, float]) -> list[str]:
-    """Return the rows of what comes before the first request."""
+    """Return the rows of imports and of the time until the first request."""
     rows = ["| what | ms | MiB in use after it |", "|---|---|---|"]
     rows += [f"| {name} | {seconds * 1000:.0f} | {mb:.1f} |" for name, seconds, mb in imports]
     rows += [

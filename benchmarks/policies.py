@@ -1,7 +1,7 @@
-"""What the admission policies cost a sweep of sync-copies: `python -m benchmarks.policies` prints a table.
+"""Measure the cost of the admission policies for sync-copies: `python -m benchmarks.policies` prints a table.
 
-Pairs of sweeps, with and without the policies in turn, on one control plane: each writes 10 Secrets to 500 namespaces
-and then finds nothing to do. Takes about 3 minutes.
+Pairs of sweeps run on one control plane, with and without the policies in turn. Each writes 10 Secrets to 500
+namespaces, and then has nothing to write. Takes about 3 minutes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POLICIES = [obj for obj in everything() if is_policy(obj)]
 
 
 def measure(pairs: int, variants: dict[str, list[Object]]) -> dict[tuple[str, str], list[Measured]]:
-    """Measure sweeps by (variant, scenario); a variant is the policies that it has."""
+    """Return the sweeps by (variant, scenario); `variants` has the policies of each variant."""
     found: dict[tuple[str, str], list[Measured]] = {}
     with tempfile.TemporaryDirectory() as folder, control_plane() as plane:
         bench = Bench(plane, Path(folder), Path(), NAMESPACES)
@@ -33,11 +33,11 @@ def measure(pairs: int, variants: dict[str, list[Object]]) -> dict[tuple[str, st
         bench.prepare()
         account = bench.api.service_account_kubeconfig("kube-chores", "sync-copies")
         bench.plane = replace(plane, kubeconfig=account)
-        bench.run("sync-copies", "warm-up")  # a server that has just begun is slower
+        bench.run("sync-copies", "warm-up")  # a server is slower right after its start
         bench.empty("sync-copies")
         for pair in range(pairs):
             for variant in sorted(variants, reverse=bool(pair % 2)):
-                # A connection that was idle during a sweep may be closed.
+                # The server can close a connection that is idle during a sweep.
                 with_policies(real_api(plane, Path(folder)), variants[variant])
                 for scenario, written in (("first", NAMESPACES * SOURCES), ("converged", 0)):
                     measured, done = bench.run("sync-copies", scenario)
@@ -49,14 +49,14 @@ def measure(pairs: int, variants: dict[str, list[Object]]) -> dict[tuple[str, st
 
 
 def with_policies(api: Api, policies: Iterable[Object]) -> None:
-    """Create the policies and wait until they act."""
+    """Create the policies and wait until the API server enforces them."""
     for obj in policies:
         api.put(obj)
     wait_until_policies_act(api)
 
 
 def without(api: Api, policies: Iterable[Object]) -> None:
-    """Delete the policies and wait until they no longer act."""
+    """Delete the policies and wait until the API server no longer enforces them."""
     for obj in policies:
         api.delete(obj)
     wait_until_policies_act(api)
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def show(found: dict[tuple[str, str], list[Measured]], base: str) -> None:
-    """Print a row for each scenario and variant, and how it compares with the base."""
+    """Print a row for each scenario and variant, compared with the variant `base`."""
     print("| sweep | policies | seconds | CPU of the server, seconds | for each write |")
     print("|---|---|---|---|---|")
     for (variant, scenario), runs in sorted(found.items(), key=lambda item: item[0][::-1]):

@@ -1,4 +1,4 @@
-"""What a run costs before its first request: import by import, and from the start of the process to that request."""
+"""Measure a run before its first request: each import, and the time from process start to that request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import yaml
 
 from tests.manifests import ROOT
 
-# In the order in which a run imports them. What an import brings along counts to the first module that imports it.
+# In the order of a run. A module that several of these import counts for the first of them.
 IMPORTS = {
     "Python": "pass",
     "click": "import click",
@@ -44,7 +44,7 @@ main(["sync-copies"])
 
 
 def imports(runs: int) -> list[tuple[str, float, float]]:
-    """Return by import the seconds that it takes and the MiB in use after it: medians over processes."""
+    """Return for each import its seconds and the MiB in use after it: medians over processes."""
     script = "".join(STEP.format(statement=statement) for statement in IMPORTS.values())
     found: list[list[tuple[float, float]]] = []
     for _ in range(runs):
@@ -59,14 +59,14 @@ def imports(runs: int) -> list[tuple[str, float, float]]:
 
 
 def bare() -> float:
-    """Return how long Python itself takes to start and end."""
+    """Return the seconds of a Python process that does nothing."""
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", "pass"], check=True)
     return time.perf_counter() - began
 
 
 def first_request(runs: int) -> dict[str, float]:
-    """Return seconds from the start of the process until the API server sees a connection: medians."""
+    """Return the median seconds from process start until the API server accepts a connection."""
     with tempfile.TemporaryDirectory() as name, socket.create_server(("127.0.0.1", 0)) as server:
         folder, port = Path(name), server.getsockname()[1]
         for file in ("token", "ca.crt", "namespace"):
@@ -84,7 +84,7 @@ def first_request(runs: int) -> dict[str, float]:
 
 
 def until_connected(command: list[str], environ: dict[str, str], server: socket.socket) -> float:
-    """Return the seconds from the start of a program until it connects; then end it."""
+    """Return the seconds from the start of a program until it connects; then kill it."""
     began = time.perf_counter()
     program = subprocess.Popen(command, env={**os.environ, **environ}, cwd=ROOT, stderr=subprocess.DEVNULL)
     connection, _ = server.accept()
@@ -96,7 +96,7 @@ def until_connected(command: list[str], environ: dict[str, str], server: socket.
 
 
 def kubeconfig(port: int) -> dict[str, object]:
-    """Return a kubeconfig for a server that does not answer."""
+    """Return a kubeconfig for a server that accepts connections and never answers."""
     return {
         "current-context": "bench",
         "clusters": [{"name": "bench", "cluster": {"server": f"http://127.0.0.1:{port}"}}],

@@ -1,4 +1,4 @@
-"""What a run costs in a cluster with many other objects: large Secrets of other users, a thousand rules."""
+"""Measure runs in a full cluster: with large Secrets that kube-chores does not manage, and with a thousand rules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMESPACES_PER_RULE = 10
 
 
 def unrelated(runs: int) -> Iterator[Measured]:
-    """Measure converged runs before and after the cluster is filled with Secrets that nobody copies."""
+    """Measure converged runs before and after the cluster is filled with Secrets that no rule selects."""
     with tempfile.TemporaryDirectory() as folder, control_plane() as plane:
         bench = Bench(plane, Path(folder), Path(), NAMESPACES)
         bench.prepare()
@@ -39,24 +39,24 @@ def unrelated(runs: int) -> Iterator[Measured]:
 
 
 def many_rules(runs: int) -> Iterator[tuple[int, Measured]]:
-    """Measure runs with more and more rules, each with a source namespace of its own and ten targets."""
+    """Measure runs with increasing numbers of rules, each with its own source namespace and ten targets."""
     with tempfile.TemporaryDirectory() as folder, control_plane() as plane:
         bench = Bench(plane, Path(folder), Path(), NAMESPACES)
         bench.prepare()
         bench.api.delete(rule("bench", HOME, ""))
-        there = 0
-        for rules in RULES:
-            bench.each(lambda number: add_rule(bench.api, number), range(there, rules))
-            there = rules
+        existing = 0
+        for count in RULES:
+            bench.each(lambda number: add_rule(bench.api, number), range(existing, count))
+            existing = count
             measured, _ = bench.run("sync-copies", "first")
             print_measured(measured)
-            yield rules, measured
+            yield count, measured
             for measured in converged(bench, "converged", runs):
-                yield rules, measured
+                yield count, measured
 
 
 def add_rule(api: Api, number: int) -> None:
-    """Add a rule that copies a Secret from one of the namespaces to ten others."""
+    """Create a Secret in one of the namespaces, and a rule that copies it to ten others."""
     source = secret(team(number), f"source-{number}", labels={"bench": "yes"}, data={"key": encoded(canary())})
     api.put(source)
     targets = [team((number + 1 + each) % NAMESPACES) for each in range(NAMESPACES_PER_RULE)]
@@ -65,7 +65,7 @@ def add_rule(api: Api, number: int) -> None:
 
 
 def converged(bench: Bench, name: str, runs: int) -> Iterator[Measured]:
-    """Measure runs that have nothing to write."""
+    """Measure runs, which must have nothing to write."""
     for _ in range(runs):
         measured, written = bench.run("sync-copies", name)
         assert written == 0, f"a converged run wrote {written}"

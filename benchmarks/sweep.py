@@ -1,4 +1,4 @@
-"""Sweeps of sync-copies and of two clients that do the least, side by side on one real API server."""
+"""Measure sweeps of sync-copies and of two minimal clients on the same real API server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LABELS = {  # by which each program finds its copies
     "bare Go": "app.kubernetes.io/managed-by=bare-go",
 }
 TICKS = os.sysconf("SC_CLK_TCK")
-# The peak that the kernel reports of a process starts with that of its parent, so a small process must start it.
+# The peak that the kernel reports for a process starts with that of its parent, so the parent must be small.
 STARTER = """
 import os, sys, time
 quiet = [(os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
@@ -64,7 +64,7 @@ def measure(namespaces: Sequence[int], runs: int) -> list[Measured]:
             with control_plane() as plane:
                 bench = Bench(plane, Path(folder), go, number)
                 bench.prepare()
-                bench.run("bare Go", "warm-up")  # a server that has just begun is slower
+                bench.run("bare Go", "warm-up")  # a server is slower right after its start
                 bench.empty("bare Go")
                 for run in range(runs):
                     for program in rotated(list(LABELS), run):
@@ -73,23 +73,23 @@ def measure(namespaces: Sequence[int], runs: int) -> list[Measured]:
 
 
 def team(number: int) -> str:
-    """The name of a namespace that receives copies."""
+    """Return the name of a namespace that receives copies."""
     return f"bench-team-{number:05}"
 
 
 def value() -> str:
-    """A value that is new, of SIZE bytes."""
+    """Return a new value of SIZE bytes."""
     return canary().ljust(SIZE, "x")
 
 
 def rotated(programs: list[str], by: int) -> list[str]:
-    """The programs in another order each time: the first one finds the server in another state than the last one."""
+    """Return the programs in a different order for each run: the first program finds the server in another state."""
     by %= len(programs)
     return programs[by:] + programs[:by]
 
 
 def build_go(folder: Path) -> Path:
-    """Build the Go program; return its path."""
+    """Build the Go program and return its path."""
     program = folder / "bare-go"
     source = ROOT / "benchmarks" / "bare_go"
     env = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"}
@@ -98,14 +98,14 @@ def build_go(folder: Path) -> Path:
 
 
 class Bench:
-    """A cluster with sources and namespaces, and the programs that fill these."""
+    """A cluster with sources and namespaces, and the programs that copy the sources to the namespaces."""
 
     def __init__(self, plane: ControlPlane, folder: Path, go: Path, namespaces: int) -> None:
         self.plane, self.go, self.namespaces = plane, go, namespaces
         self.api: Api = real_api(plane, folder)
 
     def prepare(self) -> None:
-        """Make the CRDs, the rule, the namespaces and the sources."""
+        """Create the CRDs, the rule, the namespaces and the sources."""
         for obj in load(ROOT / "cronjobs" / "crds"):
             self.api.put(obj)
         for name in ("kube-chores", HOME):
@@ -118,12 +118,12 @@ class Bench:
         self.api.call("POST", "/api/v1/namespaces", {"metadata": {"name": team(number)}})
 
     def change(self) -> None:
-        """Give all sources another content."""
+        """Change the content of all sources."""
         for number in range(SOURCES):
             self.api.put(secret(HOME, f"source-{number}", labels={"bench": "yes"}, data={"key": encoded(value())}))
 
     def sweeps(self, program: str) -> Iterator[Measured]:
-        """Run a program on an empty cluster, after a change, and once more; then remove its copies."""
+        """Run a program without copies, after a change, and a third time; then delete its copies."""
         copies = self.namespaces * SOURCES
         for scenario, written in zip(SCENARIOS, (copies, copies, 0), strict=True):
             if scenario == "changed":
@@ -143,12 +143,12 @@ class Bench:
         self.api.call("DELETE", path)
 
     def each(self, call: Callable[[int], object], numbers: Sequence[int]) -> None:
-        """Call it with each number, some at a time."""
+        """Call a function with each number, with 8 threads."""
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(call, numbers))
 
     def run(self, program: str, scenario: str) -> tuple[Measured, int]:
-        """Run a program once; return what was measured, and how many copies it wrote."""
+        """Run a program once; return the measurement, and how many copies the program wrote."""
         command = {
             "sync-copies": [sys.executable, "-m", "jobs", "sync-copies", "-n", "kube-chores", "-o", "json"],
             "bare Python": [sys.executable, "-m", "benchmarks.bare", str(self.plane.kubeconfig)],
@@ -163,7 +163,7 @@ class Bench:
             out.seek(0)
             report = json.loads(out.read())
         assert code == 0, report
-        traffic, written = traffic_and_writes(report) if program == "sync-copies" else (report, report["written"])
+        traffic, written = figures_of(report) if program == "sync-copies" else (report, report["written"])
         measured = Measured(
             program,
             scenario,
@@ -179,8 +179,8 @@ class Bench:
         return measured, written
 
 
-def traffic_and_writes(report: dict[str, Any]) -> tuple[dict[str, int], int]:
-    """The same figures from the report of sync-copies."""
+def figures_of(report: dict[str, Any]) -> tuple[dict[str, int], int]:
+    """Return traffic and number of written copies from a report of sync-copies, as the other programs print them."""
     traffic, summary = report["traffic"], report["summary"]
     figures = {
         "requests": sum(traffic["requests"].values()),
@@ -191,20 +191,20 @@ def traffic_and_writes(report: dict[str, Any]) -> tuple[dict[str, int], int]:
 
 
 def server_cpu() -> float:
-    """Seconds of CPU that etcd, kube-apiserver and the controllers took so far: the children of this process."""
+    """Return the CPU seconds so far of etcd, kube-apiserver and the controllers: the children of this process."""
     total = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it has ended
+            continue  # the process has exited
         if int(fields[1]) == os.getpid():
             total += int(fields[11]) + int(fields[12])
     return total / TICKS
 
 
 def print_measured(measured: Measured) -> None:
-    """Show on a terminal or in a log how it goes."""
+    """Print a measurement to stderr, as progress."""
     figures = (
         f"{measured.seconds:6.2f} s",
         f"{measured.cpu_seconds:5.2f} + {measured.server_cpu_seconds:4.1f} s CPU",
