@@ -38,7 +38,7 @@ def test_the_cli_reference_is_the_output_of_help() -> None:
     check(ROOT / "docs" / "cli.md", "\n".join(parts))
 
 
-def test_the_table_of_drift_is_what_is_tested() -> None:
+def test_the_table_of_drift_is_generated_from_its_tests() -> None:
     path = ROOT / "docs" / "drift.md"
     rows = [f"| {name} | {end} |" for name, (_, end) in EDITS.items()]
     rows += ["| binaryData added to a ConfigMap | repaired |"]
@@ -74,7 +74,7 @@ def test_every_command_and_option_has_a_help_text(name: str) -> None:
     assert [each.name for each in command.params if isinstance(each, click.Option) and not each.help] == []
 
 
-def test_links_between_docs_lead_somewhere() -> None:
+def test_links_between_docs_are_valid() -> None:
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("kubesandbox/*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.relative_to(ROOT)} links to {target}"
