@@ -26,7 +26,8 @@ BLOCK = re.compile(r"(^ *```.*?^ *```$)", re.M | re.S)
 # A link whose text may have code, or code, which has no links.
 LINK = re.compile(r"(?<!!)\[((?:`[^`]*`|[^\]`])+)\]\(([^)\s#:]*)(#[^)\s]*)?\)|`[^`\n]+`")
 COMMENT = re.compile(r"^ *<!--.*?-->\n", re.M | re.S)
-FOREIGN = re.compile(r"<(?:script|img|iframe|source|link)\b[^>]* (?:src|href)=\"?(?:https?:)?//[^>]*>")
+LOADS = r"<(?:script|img|iframe|source|link)\b(?![^>]*canonical)[^>]* (?:src|href)="
+FOREIGN = re.compile(LOADS + r'"?(?:https?:)?//[^>]*>')
 
 
 def on_files(files: Any, config: Any) -> Any:
