@@ -1,8 +1,8 @@
-"""sync-copies: labelled ConfigMaps and Secrets, copied to every namespace that a CopyratorRule names.
+"""sync-copies: copy labelled ConfigMaps and Secrets to every namespace that a CopyratorRule targets.
 
-Desired copies are worked out over all rules and compared with what a metadata-only list shows of the copies that
-exist: each carries a fingerprint of what was written, and managedFields tell whether somebody changed it since.
-The parts are in jobs/copies: rules, seen, desired, mistakes, verdicts, status.
+The desired copies of all rules are computed first. They are compared with a metadata-only list of the copies that
+exist: each copy has a fingerprint of what was written, and its managedFields show whether somebody changed it since.
+The parts are in jobs/copies: rules, observed, desired, mistakes, evaluate, status.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def settings(
     verify: str = "metadata",
     max_deletes: int | None = None,
 ) -> Settings:
-    """Return the settings.
+    """Return the settings, with the rules if they come from files.
 
     Raises:
-        ConfigurationError: with all problems of all rules in files.
+        ConfigurationError: a rule in the files is not valid; lists all problems of all rules.
     """
     rules = None
     if filenames:
@@ -74,16 +74,18 @@ def settings(
 
 
 def observe(cluster: Cluster, settings: Settings) -> Observed:
-    """Read copies, then rules, namespaces, sources: what an overlapping run copies meanwhile is never an orphan then.
+    """Read copies, then rules, namespaces and sources.
+
+    In this order a copy that an overlapping run creates meanwhile is never an orphan.
 
     Raises:
-        ConfigurationError: the CRD is missing, or the rule that is asked for.
-        ApiError: rules or namespaces cannot be read, without which nothing can be said.
+        ConfigurationError: the CRD is not installed, or there is no rule with the name in --rule-name.
+        ApiError: rules or namespaces cannot be read; without them nothing can be evaluated.
     """
     rules, _ = _rules(cluster, settings)
     copies, denied = _all_copies(cluster, settings, rules)
     rules, invalid_rules = _rules(cluster, settings)
-    # A rule that came meanwhile, of a type that was not looked at, waits for the next run.
+    # The next run handles a rule that was created meanwhile, if copies of its type were not read.
     rules = tuple(rule for rule in rules if rule.spec.rule_type in {*copies, *denied})
     failures = [
         _failure("invalid", each.head.key, "; ".join(each.problems), ExitCode.REFUSED) for each in invalid_rules
@@ -92,15 +94,15 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
         failures += _without_copies(rule_type, denial, rules)
     invalid: list[InvalidObject] = []
     namespaces = retry_if_expired(partial(_namespaces, cluster, rules, invalid))
-    failures += [_going(each) for each in namespaces if each.name == settings.namespace and not each.active]
+    failures += [_terminating(each) for each in namespaces if each.name == settings.namespace and not each.active]
     reducer = ObjectReducer(used_keys(rules))
     sources: dict[SourceQuery, tuple[ReducedObject | InvalidObject, ...]] = {}
     for query in sorted({query for rule in rules for query in rule.queries() if query.rule_type in copies}):
         try:
             sources[query] = retry_if_expired(partial(_sources, cluster, query, reducer))
         except ApiError as error:
-            asking = [rule for rule in rules if query in rule.queries()]
-            failures += [_unreadable(rule, f"its sources in namespace {query.namespace}", error) for rule in asking]
+            affected = [rule for rule in rules if query in rule.queries()]
+            failures += [_unreadable(rule, f"its sources in namespace {query.namespace}", error) for rule in affected]
     failures += [_undecoded(each) for each in invalid]
     return Observed(rules, namespaces, sources, copies, invalid_rules, tuple(failures), reducer=reducer)
 
@@ -108,7 +110,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
 def _all_copies(
     cluster: Cluster, settings: Settings, rules: Sequence[Rule]
 ) -> tuple[dict[str, Copies], dict[str, ApiError]]:
-    """Return the copies by type, and apart why those of a type could not be read."""
+    """Return the copies by rule type, and the errors of types whose copies could not be read."""
     copies: dict[str, Copies] = {}
     denied: dict[str, ApiError] = {}
     reducer = ObjectReducer(used_keys(rules))
@@ -121,24 +123,24 @@ def _all_copies(
 
 
 def _without_copies(rule_type: str, denial: ApiError, rules: Sequence[Rule]) -> list[Finding]:
-    """Return what to say where the copies of a type could not be read: to each rule that waits for them, or at all."""
-    waiting = [rule for rule in rules if rule.spec.rule_type == rule_type]
-    if waiting:
-        return [_unreadable(rule, "its copies", denial) for rule in waiting]
+    """Return the findings of a type whose copies could not be read: one for each rule of the type, or at least one."""
+    affected = [rule for rule in rules if rule.spec.rule_type == rule_type]
+    if affected:
+        return [_unreadable(rule, "its copies", denial) for rule in affected]
     all_copies = ObjectKey(KINDS[rule_type].kind, "(all copies)")
     return [_failure("unreadable", all_copies, denial.message, denial.exit_code)]
 
 
 def _types(cluster: Cluster, settings: Settings, rules: Sequence[Rule]) -> list[str]:
-    """Return the types whose copies are looked at: those of rules, and those that the last rule may have left behind.
+    """Return the types whose copies are read: the types of rules, and types whose last rule may have been deleted.
 
-    A type without rules is looked at only where the rights allow it, and what they allow is asked without trying: an
-    installation that has no rights on Secrets sends no request about them.
+    A type without rules is read only with permission to list it. An access review checks the permission first: an
+    installation without rights on Secrets sends no request for Secrets.
     """
-    desired_by_kind: set[str] = {rule.spec.rule_type for rule in rules}
+    types: set[str] = {rule.spec.rule_type for rule in rules}
     if settings.rules is None and settings.rule_name is None:
-        desired_by_kind |= {each for each in KINDS.keys() - desired_by_kind if cluster.can_i("list", KINDS[each])}
-    return sorted(desired_by_kind)
+        types |= {each for each in KINDS.keys() - types if cluster.can_i("list", KINDS[each])}
+    return sorted(types)
 
 
 def _rules(cluster: Cluster, settings: Settings) -> tuple[tuple[Rule, ...], tuple[Invalid, ...]]:
@@ -149,7 +151,7 @@ def _rules(cluster: Cluster, settings: Settings) -> tuple[tuple[Rule, ...], tupl
     if settings.rule_name is not None and settings.rule_name not in names:
         listed = ", ".join(names) or "none"
         raise ConfigurationError(
-            f"no {RULES.kind} {settings.rule_name!r} in namespace {settings.namespace}; it has {listed}"
+            f"no {RULES.kind} {settings.rule_name!r} in namespace {settings.namespace}; found {listed}"
         )
     return rules, invalid_rules
 
@@ -169,8 +171,8 @@ def _copies(cluster: Cluster, rule_type: str, settings: Settings, reducer: Objec
 
 
 def _namespaces(cluster: Cluster, rules: Sequence[Rule], invalid: list[InvalidObject]) -> tuple[Namespace, ...]:
-    """Return the namespaces with the labels that rules look at; `invalid` is given those that cannot be decoded."""
-    invalid.clear()  # what a list that expired half-way had found
+    """Return the namespaces, with the labels that rules select by; adds those that cannot be decoded to `invalid`."""
+    invalid.clear()  # of an earlier attempt, whose list expired
     used = frozenset(key for rule in rules for key in rule.spec.targets.namespace_selector.label_keys())
     found = without_invalid(cluster.objects(NAMESPACES, NamespaceObject, partial(_namespace, used)), invalid)
     return tuple(sorted(found, key=lambda namespace: namespace.name))
@@ -195,13 +197,16 @@ def _undecoded(namespace: InvalidObject) -> Finding:
 
 
 def _unreadable(rule: Rule, what: str, error: ApiError) -> Finding:
-    remedy = "; the manifests in cronjobs/ hold the rights that this job needs" if error.is_permission else ""
+    remedy = "; the manifests in cronjobs/ grant the permissions that this job needs" if error.is_permission else ""
     return _failure("unreadable", rule.head.key, f"{what} cannot be read: {error.message}{remedy}", error.exit_code)
 
 
-def _going(namespace: Namespace) -> Finding:
-    """Return what to say where the rules go with their namespace, as in an uninstall: nobody wanted less copies."""
-    reason = "is being deleted and its rules with it, which says nothing of copies"
+def _terminating(namespace: Namespace) -> Finding:
+    """Return the finding of the rules' namespace if it is being deleted, as in an uninstall.
+
+    Its rules are deleted with it. Nobody intended to delete their copies, so this finding prevents deletions.
+    """
+    reason = "is being deleted, and its rules with it; no copy is deleted"
     return Finding("unreadable", Severity.WARNING, ObjectKey("Namespace", namespace.name), reason)
 
 
@@ -210,69 +215,69 @@ def _failure(code: str, key: ObjectKey, reason: str, exit_code: ExitCode) -> Fin
 
 
 def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
-    """Compare desired and actual copies, place by place: the same input gives the same findings in the same order."""
-    desired_by_kind, skipped = candidates(observed)
+    """Compare desired and observed copies, place by place; the same input gives the same findings in the same order."""
+    selected, skipped = candidates(observed)
     targets = targets_of_rules(observed)
-    mistaken = mistakes(observed, desired_by_kind, targets)
-    judged_by = context(observed, settings, skipped, mistaken)
-    # A run for one rule says nothing of others, but decides nothing either that hangs on what could not be read.
+    mistaken = mistakes(observed, selected, targets)
+    place_context = context(observed, settings, skipped, mistaken)
+    # A run for one rule does not report other rules. But it makes no decision that depends on what could not be read.
     concerned = [f for f in observed.failures if settings.rule_name is None or settings.rule_name in f.subjects]
-    told = [each.finding() for name, each in mistaken.items() if settings.rule_name in (None, name)]
-    findings = [*concerned, *skipped, *told]
+    mistake_findings = [each.finding() for name, each in mistaken.items() if settings.rule_name in (None, name)]
+    findings = [*concerned, *skipped, *mistake_findings]
     needs: list[Need] = []
-    right = 0
-    asked: dict[str, int] = {}
-    in_all: Counter[str] = Counter()
-    for place in places(observed, desired_by_kind, targets):
-        in_all[place.key.kind] += bool(place.desired)
-        if not _is_asked_for(place, observed, settings):
+    unchanged_count = 0
+    desired_by_subject: dict[str, int] = {}
+    desired_by_kind: Counter[str] = Counter()
+    for place in places(observed, selected, targets):
+        desired_by_kind[place.key.kind] += bool(place.desired)
+        if not _is_in_scope(place, observed, settings):
             continue
         for rule in place.rules:
-            asked[rule] = asked.get(rule, 0) + 1
-        verdict = evaluate(place, judged_by)
-        if isinstance(verdict, Need):
-            needs.append(verdict)
-        elif verdict is not None:
-            findings.append(verdict)
+            desired_by_subject[rule] = desired_by_subject.get(rule, 0) + 1
+        result = evaluate(place, place_context)
+        if isinstance(result, Need):
+            needs.append(result)
+        elif result is not None:
+            findings.append(result)
         elif place.desired:
-            right += 1
+            unchanged_count += 1
             findings += [unchanged(place)] if settings.verbose else []
     return Plan(
         tuple(sorted(findings, key=lambda finding: (finding.object, finding.code))),
-        right,
+        unchanged_count,
         tuple(sorted(needs)),
-        _facts(observed, desired_by_kind),
+        _facts(observed, selected),
         "" if observed.rules or observed.failures else f"no {RULES.kind} in namespace {settings.namespace}",
-        desired_by_kind=in_all,
-        desired_by_subject=asked,
+        desired_by_kind=desired_by_kind,
+        desired_by_subject=desired_by_subject,
         brakes=_brakes(findings, mistaken),
     )
 
 
 def _brakes(findings: Sequence[Finding], mistaken: Mapping[str, Mistake]) -> tuple[Brake, ...]:
-    """Return the brake that keeps copies of rules that may be mistaken, if it keeps any."""
+    """Return the brake for copies of rules that may be mistaken, if it blocks a deletion."""
     orphans = [each for each in findings if each.code == "orphan" and (each.fix or each.exit_code is ExitCode.BRAKE)]
-    kept = Counter(each.subjects[0] for each in orphans if each.exit_code is ExitCode.BRAKE)
+    blocked = Counter(each.subjects[0] for each in orphans if each.exit_code is ExitCode.BRAKE)
     most = max(Counter(each.object.kind for each in orphans).values(), default=0)
-    return (brake(mistaken, kept, most),) if kept else ()
+    return (brake(mistaken, blocked, most),) if blocked else ()
 
 
-def _is_asked_for(place: Place, observed: Observed, settings: Settings) -> bool:
-    """Whether this run speaks of the place. Of copies that no rule wants only a run that saw every rule can speak."""
+def _is_in_scope(place: Place, observed: Observed, settings: Settings) -> bool:
+    """Whether this run evaluates the place. Only a run that could read everything evaluates possible orphans."""
     if not place.desired:
         return settings.rules is None and settings.rule_name is None and not observed.failures
     return settings.rule_name is None or any(settings.rule_name in desired.rules for desired in place.desired)
 
 
-def _facts(observed: Observed, desired_by_kind: Mapping[tuple[str, str], Sequence[Candidate]]) -> Mapping[str, int]:
-    sources = {(rule_type, c.source.uid) for (rule_type, _), group in desired_by_kind.items() for c in group}
+def _facts(observed: Observed, selected: Mapping[tuple[str, str], Sequence[Candidate]]) -> Mapping[str, int]:
+    sources = {(rule_type, c.source.uid) for (rule_type, _), group in selected.items() for c in group}
     active = sum(1 for namespace in observed.namespaces if namespace.active)
     return {"rules": len(observed.rules), "sources": len(sources), "namespaces": active}
 
 
 @click.command(NAME)
 @options.option(
-    "--rule-name", env=("RULE_NAME",), metavar="NAME", help="Follow this rule alone; the others are still read."
+    "--rule-name", env=("RULE_NAME",), metavar="NAME", help="Apply only this rule; the others are still read."
 )
 @options.option(
     "--filename",
@@ -280,20 +285,18 @@ def _facts(observed: Observed, desired_by_kind: Mapping[tuple[str, str], Sequenc
     "filenames",
     multiple=True,
     metavar="FILE",
-    help="Read rules from this file, folder or - instead of the cluster. Implies a dry run, which shows no deletions; "
-    "needs no CRD.",
+    help="Read rules from this file, folder or - (stdin) instead of the cluster. Implies a dry run, which shows no "
+    "deletions. Needs no CRD.",
 )
 @options.option(
     "--verify",
     default="metadata",
     show_default=True,
     type=click.Choice(["metadata", "content"]),
-    help="How copies are compared: by fingerprint and managedFields, or by reading all of them in full.",
+    help="How to compare copies: by fingerprint and managedFields (metadata), or by reading all of them (content).",
 )
-@options.max_deletes(
-    "orphaned copies of a kind", " Given, it also confirms deletions because of rules that may be mistaken."
-)
-@options.run_options("Namespace that rules are read from; default is the pod's own, or the context's.")
+@options.max_deletes("orphaned copies of a kind", " If set, also deletes copies of rules that may be mistaken.")
+@options.run_options("Namespace of the rules. Default is the pod's own namespace, or the context's.")
 @click.pass_context
 def command(
     context: click.Context,
@@ -305,16 +308,16 @@ def command(
 ) -> None:
     """Copy Secrets and ConfigMaps as CopyratorRules define.
 
-    Missing copies are made, changed ones repaired, those that no rule wants any more deleted; whatever else has the
-    name of a copy is left untouched. A second run in a row writes nothing. Exits 0 when done, 1 when a retry is useful,
-    2 when a person must act first, 3 with --check when anything is not as it should be, 4 when copies stay because the
-    deletion brake held or their rule may be mistaken.
+    Creates missing copies, repairs changed copies, and deletes copies that no rule requires. Objects that are not
+    managed by kube-chores stay untouched. A second run in a row writes nothing. Exits 0 when done, 1 when a retry is
+    useful, 2 when a person must act first, 3 with --check when there are findings, 4 when the deletion brake or a rule
+    that may be mistaken blocked deletions.
 
     \b
     Examples:
-      chores sync-copies --dry-run --diff            what would change, and how
-      chores sync-copies -n kube-chores              copy, by the rules of that namespace
-      chores sync-copies -f rules.yaml -o json       try rules before they are applied
+      chores sync-copies --dry-run --diff            show what would change, and how
+      chores sync-copies -n kube-chores              copy by the rules of that namespace
+      chores sync-copies -f rules.yaml -o json       try rules before you apply them
     """
     if filenames and options.dry_run is DryRun.NONE:
         options = replace(options, dry_run=DryRun.CLIENT)

@@ -1,1 +1,1 @@
-"""The parts of sync-copies: its rules, what should be where, what is to be said of each place, the rules' status."""
+"""The parts of sync-copies: rules, desired copies, evaluation of each copy, mistakes in rules, status of rules."""

@@ -1,4 +1,4 @@
-"""What should be where: from rules, sources and namespaces to the copies that are wanted, place by place. Pure."""
+"""Desired copies: what rules, sources and namespaces require, place by place. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from jobs.kit.model import Finding, ObjectKey, Severity
 from jobs.kit.objects import Content, Digested, ReducedObject, Resource
 from jobs.kit.selectors import glob_matcher
 
-# By how types of Secrets begin. The cluster or Helm acts on them: a copy is a credential for the cluster, or a release.
-# All types of core: https://kubernetes.io/docs/concepts/configuration/secret/#secret-types
+# By the prefix of the Secret's type. The cluster or Helm acts on these Secrets: a copy would be a credential for the
+# cluster, or a release. Built-in types: https://kubernetes.io/docs/concepts/configuration/secret/#secret-types
 NEVER_COPIED = {
     "kubernetes.io/service-account-token": "service-account tokens are never copied",
     "bootstrap.kubernetes.io/": "bootstrap tokens are never copied",
@@ -29,14 +29,17 @@ _HELM_RELEASE = "sh.helm.release."  # also a ConfigMap: https://helm.sh/docs/top
 
 
 class Candidate(NamedTuple):
-    """A source, and a rule that wants it copied."""
+    """A source, and a rule that selects it."""
 
     rule: Rule
     source: ReducedObject
 
 
 class Desired(NamedTuple):
-    """What a copy should be, in whichever namespace; `rules` are the names of all that want it, the first stamps it."""
+    """A desired copy, the same in each target namespace.
+
+    `rules` are the names of all rules that require it. The stamp names the first one.
+    """
 
     resource: Resource
     rules: tuple[str, ...]
@@ -50,7 +53,10 @@ class Desired(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a copy is or should be. More than one `desired`: different sources claim it; none: no rule wants it."""
+    """Where a copy exists or is desired.
+
+    With more than one `desired`, several sources claim the place. With none, no rule requires a copy there.
+    """
 
     key: ObjectKey
     desired: tuple[Desired, ...]
@@ -58,45 +64,45 @@ class Place(NamedTuple):
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The names of all rules that want something here, sorted."""
+        """The names of all rules that require a copy here, sorted."""
         return tuple(sorted({rule for desired in self.desired for rule in desired.rules}))
 
 
 def candidates(observed: Observed) -> tuple[dict[tuple[str, str], list[Candidate]], list[Finding]]:
-    """Return by type and name what rules want copied, and apart the sources that are never copied."""
-    wanted: dict[tuple[str, str], list[Candidate]] = {}
+    """Return the selected sources by rule type and name, and the findings of sources that are never copied."""
+    selected: dict[tuple[str, str], list[Candidate]] = {}
     skipped: dict[ObjectKey, Finding] = {}
     for rule in observed.rules:
         for query in rule.queries():
             for source in observed.sources.get(query, ()):
-                if isinstance(source, ReducedObject) and not _why_no_source(source):
-                    wanted.setdefault((query.rule_type, source.name), []).append(Candidate(rule, source))
+                if isinstance(source, ReducedObject) and not _why_skipped(source):
+                    selected.setdefault((query.rule_type, source.name), []).append(Candidate(rule, source))
                     continue
-                found = _no_source(KINDS[query.rule_type], source)
+                found = _skipped_source(KINDS[query.rule_type], source)
                 others = skipped[found.object].subjects if found.object in skipped else ()
                 subjects = tuple(sorted({*others, rule.name}))
                 skipped[found.object] = structs.replace(found, subjects=subjects)
-    return wanted, list(skipped.values())
+    return selected, list(skipped.values())
 
 
-def _no_source(resource: Resource, source: ReducedObject | InvalidObject) -> Finding:
+def _skipped_source(resource: Resource, source: ReducedObject | InvalidObject) -> Finding:
     if isinstance(source, InvalidObject):
         error = source.error
         return Finding("unreadable", error.severity, source.key, error.message, exit_code=error.exit_code)
     key = ObjectKey(resource.kind, source.name, source.namespace)
-    return Finding("skipped", Severity.INFO, key, _why_no_source(source))
+    return Finding("skipped", Severity.INFO, key, _why_skipped(source))
 
 
 def invalid_sources(observed: Observed) -> frozenset[ObjectKey]:
-    """Return the sources that cannot be decoded: nobody knows whether copies of them are wanted."""
+    """Return the sources that cannot be decoded: whether their copies are desired is unknown."""
     return frozenset(
         each.key for found in observed.sources.values() for each in found if isinstance(each, InvalidObject)
     )
 
 
-def _why_no_source(source: ReducedObject) -> str:
+def _why_skipped(source: ReducedObject) -> str:
     if stamps.is_stamped(source.header.labels):
-        return "was made by kube-chores: a copy is never a source"
+        return "is managed by kube-chores: a copy is never a source"
     if source.name == _ROOT_CA:
         return "every namespace has its own kube-root-ca.crt"
     if source.name.startswith(_HELM_RELEASE):
@@ -105,25 +111,25 @@ def _why_no_source(source: ReducedObject) -> str:
 
 
 def why_never_copied(kind: str) -> str:
-    """Return why Secrets of this type are never copied; empty if they are."""
-    return next((why for beginning, why in NEVER_COPIED.items() if kind.startswith(beginning)), "")
+    """Return why Secrets of this type are never copied; empty if they are copied."""
+    return next((why for prefix, why in NEVER_COPIED.items() if kind.startswith(prefix)), "")
 
 
 def places(
-    observed: Observed, wanted: Mapping[tuple[str, str], Sequence[Candidate]], targets: Mapping[str, Sequence[str]]
+    observed: Observed, selected: Mapping[tuple[str, str], Sequence[Candidate]], targets: Mapping[str, Sequence[str]]
 ) -> Iterator[Place]:
-    """Yield each place in an active namespace where a copy is or should be."""
+    """Yield each place in an active namespace where a copy exists or is desired."""
     active = {namespace.name for namespace in observed.namespaces if namespace.active}
     existing = {(rule_type, name) for rule_type, copies in observed.copies.items() for name in copies}
-    for rule_type, name in sorted(wanted.keys() | existing):
-        claimants = wanted.get((rule_type, name), ())
+    for rule_type, name in sorted(selected.keys() | existing):
+        claimants = selected.get((rule_type, name), ())
         copies = observed.copies.get(rule_type, {}).get(name, {})
         claims: dict[str, tuple[int, ...]] = {}
         for number, candidate in enumerate(claimants):
             for namespace in targets[candidate.rule.name]:
                 if namespace != candidate.source.namespace:
                     claims[namespace] = (*claims.get(namespace, ()), number)
-        # Most places are claimed alike, so what they should hold is worked out once and shared.
+        # Most places have the same claims, so the desired copy is computed once and shared.
         desired: dict[tuple[int, ...], tuple[Desired, ...]] = {}
         for namespace in sorted(active & (claims.keys() | copies.keys())):
             claim = claims.get(namespace, ())
@@ -133,30 +139,30 @@ def places(
 
 
 def targets_of_rules(observed: Observed) -> Mapping[str, Sequence[str]]:
-    """Return by rule the namespaces that it copies to; rules with the same targets share one list."""
+    """Return the target namespaces by rule; rules with the same targets share one list."""
     by_spec: dict[bytes, list[str]] = {}
     found: dict[str, Sequence[str]] = {}
     for rule in observed.rules:
         spec = msgspec.json.encode(rule.spec.targets)
         if spec not in by_spec:
-            by_spec[spec] = [namespace.name for namespace in _receivers(rule.spec.targets, observed.namespaces)]
+            by_spec[spec] = [namespace.name for namespace in _target_namespaces(rule.spec.targets, observed.namespaces)]
         found[rule.name] = by_spec[spec]
     return found
 
 
-def _receivers(targets: Targets, namespaces: Sequence[Namespace]) -> Iterator[Namespace]:
+def _target_namespaces(targets: Targets, namespaces: Sequence[Namespace]) -> Iterator[Namespace]:
     included, excluded = glob_matcher(targets.include), glob_matcher(targets.exclude)
     for namespace in namespaces:
         if not namespace.active or namespace.opted_out or not targets.namespace_selector.matches(namespace.labels):
             continue
-        # System namespaces are reached by their name alone, never by a glob.
+        # Only a literal name selects a system namespace, never a glob.
         hidden = namespace.is_system and namespace.name not in targets.include
         if not hidden and included.fullmatch(namespace.name) and not excluded.fullmatch(namespace.name):
             yield namespace
 
 
 def _desired(rule_type: str, candidates: Sequence[Candidate]) -> tuple[Desired, ...]:
-    """Return what the candidates want, one for each source; the first rule by name stamps what several want."""
+    """Return the desired copy of each source; if several rules require it, the stamp names the first one by name."""
     by_source: dict[str, list[Candidate]] = {}
     for candidate in sorted(candidates, key=lambda candidate: candidate.rule.name):
         by_source.setdefault(candidate.source.namespace, []).append(candidate)

@@ -1,4 +1,4 @@
-"""What is to be said of one place: nothing, a finding with its fix, or what must be read first. Pure."""
+"""Evaluate one place: no finding, a finding with its fix, or the object that must be read first. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from jobs.copies.desired import Desired, Place, invalid_sources, why_never_copied
-from jobs.copies.mistakes import Mistake, kept
+from jobs.copies.mistakes import Mistake, blocked
 from jobs.copies.observed import KINDS, NAME, Observed, Settings
 from jobs.copies.rules import RuleStatus
 from jobs.kit import stamps
@@ -21,10 +21,12 @@ _MOST_FIELDS_NAMED = 4
 
 
 class Context(NamedTuple):
-    """What `evaluate` compares a place with, apart from the place itself.
+    """What `evaluate` needs in addition to the place.
 
-    `known_conflicts` are places where the status reports an object that kube-chores does not manage. `orphans` is by
-    rule what becomes of its orphaned copies. `mistaken` are by NAMESPACE/NAME the rules that may be mistaken.
+    `known_conflicts` are places where the status of a rule reports an object that kube-chores does not manage.
+    `truncated_rules` are rules with more conflicts than their status lists. `orphans` is spec.orphans by
+    NAMESPACE/NAME of the rule. `opted_out` are namespaces that opted out, and `closed` kube-* namespaces that did not
+    opt in. `mistaken` are the rules that may be mistaken, by NAMESPACE/NAME.
     """
 
     observed: Observed
@@ -38,8 +40,11 @@ class Context(NamedTuple):
     never_copied: frozenset[ObjectKey]
     mistaken: Mapping[str, Mistake]
 
-    def keeper(self, key: ObjectKey, actual: ReducedObject) -> str:
-        """Return the rule that may be mistaken and keeps this orphan: its own, or one like it if that is gone."""
+    def rule_in_doubt(self, key: ObjectKey, actual: ReducedObject) -> str:
+        """Return the rule that may be mistaken and blocks the deletion of this orphan; empty if none does.
+
+        It is the rule that the copy was created for. If that was deleted: a mistaken rule that may select the copy.
+        """
         if key.namespace in self.opted_out or _source_of(key, actual) in self.never_copied:
             return ""
         rule = actual.header.annotations.get(stamps.RULE, "")
@@ -48,8 +53,8 @@ class Context(NamedTuple):
         source = actual.header.annotations.get(stamps.SOURCE, "")
         return next((each.rule.name for each in self.mistaken.values() if each.may_select(key, source)), "")
 
-    def recheck_first(self, place: Place) -> bool:
-        """Whether to look before a create: a dry run always does, others where they were refused before."""
+    def must_read_first(self, place: Place) -> bool:
+        """Whether to read the place before a create: in a dry run, or if an earlier run found a conflict there."""
         return (
             self.settings.dry_run
             or place.key in self.known_conflicts
@@ -62,8 +67,7 @@ def context(
 ) -> Context:
     """Return the context of all places; `skipped` are findings of sources that are not copied.
 
-    `truncated_rules` are rules with more conflicts than their status lists, `closed` are kube-* namespaces that did not
-    opt in. A run with `max_deletes` also deletes copies of rules that may be mistaken.
+    A run with `max_deletes` also deletes copies of rules that may be mistaken.
     """
     known_conflicts, truncated_rules, orphans = set(), set(), {}
     for rule in observed.rules:
@@ -75,7 +79,7 @@ def context(
         orphans[f"{rule.namespace}/{rule.name}"] = rule.spec.orphans
     opted_out = frozenset(namespace.name for namespace in observed.namespaces if namespace.opted_out)
     closed = frozenset(namespace.name for namespace in observed.namespaces if namespace.is_closed)
-    held = {f"{settings.namespace}/{name}": each for name, each in sorted(mistaken.items())}
+    by_rule = {f"{settings.namespace}/{name}": each for name, each in sorted(mistaken.items())}
     return Context(
         observed,
         settings,
@@ -86,12 +90,12 @@ def context(
         closed,
         invalid_sources(observed),
         frozenset(each.object for each in skipped if each.code == "skipped"),
-        held if settings.max_deletes is None else {},
+        by_rule if settings.max_deletes is None else {},
     )
 
 
 def evaluate(place: Place, context: Context) -> Finding | Need | None:
-    """Return what is to be said of a place: a finding, what must be read first, or None where all is well."""
+    """Return the finding of a place, or the object that must be read first, or None if the place is as desired."""
     if len(place.desired) > 1:
         return _collision(place)
     if place.desired and place.key.namespace in context.closed:
@@ -102,17 +106,17 @@ def evaluate(place: Place, context: Context) -> Finding | Need | None:
     if actual is None:
         if not place.desired:
             return None
-        looks = context.recheck_first(place) and place.key not in context.observed.looks
-        return Need(place.key, full=False) if looks else _missing(place, context.settings)
+        reads_first = context.must_read_first(place) and place.key not in context.observed.single_reads
+        return Need(place.key, full=False) if reads_first else _missing(place, context.settings)
     if not stamps.is_managed(actual.header.labels, NAME, context.settings.namespace):
-        return _of_somebody_else(place, actual, context.observed)
+        return _conflict_or_adoption(place, actual, context.observed)
     if actual.header.terminating:
         return _terminating(place, actual)
-    return _ours(place, actual, context)
+    return _compare_copy(place, actual, context)
 
 
-def _ours(place: Place, actual: ReducedObject, context: Context) -> Finding | Need | None:
-    """Return what is to be said of a copy that is there, and whether it may become one of another source."""
+def _compare_copy(place: Place, actual: ReducedObject, context: Context) -> Finding | Need | None:
+    """Evaluate a copy that exists: compare it, block its change to another source, or treat it as an orphan."""
     before = actual.header.annotations.get(stamps.SOURCE, "")
     invalid = _source_of(place.key, actual) in context.invalid_sources
     if not place.desired:
@@ -126,24 +130,24 @@ def _ours(place: Place, actual: ReducedObject, context: Context) -> Finding | Ne
 
 
 def _source_of(key: ObjectKey, actual: ReducedObject) -> ObjectKey:
-    """Return what a copy was made from, as its stamp says."""
+    """Return the source that the stamp of a copy names."""
     namespace, _, name = actual.header.annotations.get(stamps.SOURCE, "").partition("/")
     return ObjectKey(key.kind, name, namespace)
 
 
 def _latest(place: Place, observed: Observed) -> ReducedObject | ApiError | None:
-    """Return the object as it was read last: by itself where it was needed, else in the list."""
-    look = observed.looks.get(place.key, place.copy)
-    return None if isinstance(look, ApiError) and look.status == 404 else look
+    """Return the object as it was read last: by a single read if there was one, otherwise in the list."""
+    found = observed.single_reads.get(place.key, place.copy)
+    return None if isinstance(found, ApiError) and found.status == 404 else found
 
 
 def _compare(key: ObjectKey, desired: Desired, actual: ReducedObject, settings: Settings) -> Finding | Need | None:
-    """Compare a copy with what it should be, from its metadata alone as far as that tells."""
+    """Compare a copy with the desired one; from its metadata alone, if that is sufficient."""
     known = actual.content is not None
     fresh = actual.header.annotations.get(stamps.FINGERPRINT) == desired.annotations[stamps.FINGERPRINT]
     ownership = actual.header.ownership
     if not known and fresh and (ownership.others or ownership.ours != desired.fields):
-        return Need(key)  # a suspect: somebody else owns a field, or one came or went
+        return Need(key)  # possible drift: another manager owns a field, or a field was added or removed
     right = same_content(actual.content, desired.content) if actual.content is not None else fresh
     relabelled = metadata_changes(desired.labels, desired.annotations, actual.header)
     if right and not relabelled:
@@ -160,7 +164,7 @@ def _compare(key: ObjectKey, desired: Desired, actual: ReducedObject, settings: 
 
 
 def _hidden(change: Change) -> Change:
-    """Return the change without values: an annotation of a Secret may quote it."""
+    """Return the change without values: an annotation of a Secret may contain its data."""
     return change._replace(actual=change.actual and HIDDEN, desired=change.desired and HIDDEN)
 
 
@@ -168,15 +172,15 @@ def _manifest(key: ObjectKey, desired: Desired) -> Manifest:
     return Manifest(desired.resource, key, desired.labels, desired.annotations, desired.content, source=desired.origin)
 
 
-def _of_somebody_else(place: Place, actual: ReducedObject, observed: Observed) -> Finding | Need | None:
-    """Return what to do about an object in the way: leave it, or adopt it where a rule says so and nothing forbids."""
+def _conflict_or_adoption(place: Place, actual: ReducedObject, observed: Observed) -> Finding | Need | None:
+    """Evaluate an object that this job does not manage: a conflict, or an adoption if the rule allows it."""
     if not place.desired:
         return None
     desired = place.desired[0]
-    if not desired.adopts:
-        return _conflict(place, "exists and is not ours: left untouched")
     if stamps.is_stamped(actual.header.labels):
-        return _conflict(place, "belongs to another job or installation of kube-chores: left untouched")
+        return _conflict(place, "is managed by another job or installation of kube-chores: left untouched")
+    if not desired.adopts:
+        return _conflict(place, "exists and is not managed by kube-chores: left untouched")
     if _is_source(place.key, actual.header, observed):
         return _conflict(place, "exists and cannot be adopted: a rule copies from it; left untouched")
     if actual.content is None:
@@ -185,12 +189,12 @@ def _of_somebody_else(place: Place, actual: ReducedObject, observed: Observed) -
     if why_not:
         return _conflict(place, f"exists and cannot be adopted: {why_not}; left untouched")
     fix = Fix(Action.REPLACE, Replacement(_manifest(place.key, desired), actual))
-    reason = f"adopted: was not made by kube-chores; now from {desired.source}"
+    reason = f"adopted: was not managed by kube-chores; now a copy of {desired.source}"
     return Finding("adopted", Severity.WARNING, place.key, reason, fix, subjects=desired.rules)
 
 
 def _is_source(key: ObjectKey, actual: Header, observed: Observed) -> bool:
-    """Whether a rule copies from this object; asked of its labels, since the list of sources may have failed."""
+    """Whether a rule selects this object as a source; by its labels, since the list of sources may have failed."""
     return any(
         KINDS[query.rule_type].kind == key.kind
         and query.namespace == key.namespace
@@ -201,28 +205,25 @@ def _is_source(key: ObjectKey, actual: Header, observed: Observed) -> bool:
 
 
 def _why_not_adopted(actual: Header, content: Content | Digested, desired: Desired) -> str:
-    """Return why adopting would take something from its owner, or would need a delete; empty if it would not."""
+    """Return why the object cannot be adopted: it has another owner, or adoption needs a delete; empty if it can."""
     if why_never_copied(content.type):
         return f"it is of type {content.type}"
     if any(owner.controller for owner in actual.owners):
-        return "a controller owns it"
+        return "it is owned by a controller"
     if other := stamps.other_owner(actual.labels, actual.annotations):
-        return f"{other} owns it"
+        return f"it is managed by {other}"
     if actual.terminating:
         return "it is being deleted"
     if content.type != desired.content.type:
-        return f"its type is {content.type}, that of the source {desired.content.type}"
+        return f"its type is {content.type}, the type of the source is {desired.content.type}"
     return "it is immutable" if content.immutable and not same_content(content, desired.content) else ""
-
-
-# What findings say.
 
 
 def _missing(place: Place, settings: Settings) -> Finding:
     desired = place.desired[0]
     shown = changes(None, desired.content, secret=desired.resource is SECRETS) if settings.diff else ()
     fix = Fix(Action.CREATE, _manifest(place.key, desired))
-    reason = sys.intern(f"from {desired.source}")  # in a first sweep that of thousands
+    reason = sys.intern(f"from {desired.source}")  # a first sweep has thousands of the same reason
     return Finding("missing", Severity.WARNING, place.key, reason, fix, shown, desired.rules)
 
 
@@ -237,9 +238,9 @@ def _why(
 ) -> str:
     source_before = actual.header.annotations.get(stamps.SOURCE)
     if source_before is not None and source_before != desired.source:
-        return f"the source is {desired.source} now; was {source_before}"
+        return f"source changed from {source_before} to {desired.source}"
     if not fresh:
-        return sys.intern(f"the source {desired.source} {'was made anew' if right else 'changed'}")
+        return sys.intern(f"source {desired.source} {'was recreated' if right else 'changed'}")
     names = [change.field for change in (differing or relabelled)]
     named = ", ".join(names[:_MOST_FIELDS_NAMED]) + (
         f" and {len(names) - _MOST_FIELDS_NAMED} more" * (len(names) > _MOST_FIELDS_NAMED)
@@ -250,7 +251,7 @@ def _why(
 
 def _collision(place: Place) -> Finding:
     sources = " and ".join(desired.source for desired in place.desired)
-    reason = f"{sources} both claim this place: neither is copied here; narrow the targets of one rule"
+    reason = f"sources {sources} would both be copied here: neither is; narrow the targets of one rule"
     return Finding("collision", Severity.ERROR, place.key, reason, subjects=place.rules, exit_code=ExitCode.REFUSED)
 
 
@@ -259,25 +260,25 @@ def _conflict(place: Place, reason: str) -> Finding:
 
 
 def _orphan(key: ObjectKey, actual: ReducedObject, context: Context) -> Finding:
-    """Return what to do with a copy that no rule wants: what its rule says, or the stamp where the rule is gone."""
+    """Evaluate a copy that no rule requires: by spec.orphans of its rule, or by the stamp if the rule was deleted."""
     rule = actual.header.annotations.get(stamps.RULE, "an unknown rule")
     source = actual.header.annotations.get(stamps.SOURCE, "an unknown source")
     subjects = (rule.rpartition("/")[2],)
     opted_out = key.namespace in context.opted_out
-    unwanted = "its namespace opted out" if opted_out else "no rule wants it any more"
-    why = f"{unwanted}; was made for {rule} from {source}"
+    cause = "its namespace opted out" if opted_out else "no rule requires this copy"
+    why = f"{cause}; was created for {rule} from {source}"
     if context.orphans.get(rule, actual.header.annotations.get(stamps.ORPHANS)) != "Delete":
         return Finding("retained", Severity.INFO, key, why, subjects=subjects)
     fix = Fix(Action.DELETE, Deletion(actual.uid, actual.resource_version))
-    # By another code opt-outs have an allowance of their own: those of many tenants hold nobody else's deletions.
+    # The brake counts by code. With a separate code, opt-outs of many tenants do not block other deletions.
     found = Finding("opted-out" if opted_out else "orphan", Severity.WARNING, key, why, fix, subjects=subjects)
-    keeper = context.keeper(key, actual)
-    return kept(found, keeper) if keeper else found
+    rule_in_doubt = context.rule_in_doubt(key, actual)
+    return blocked(found, rule_in_doubt) if rule_in_doubt else found
 
 
 def _terminating(place: Place, actual: ReducedObject) -> Finding:
-    """Return the finding of a copy that was deleted and is still there, so that pods go on with what it holds."""
-    reason = "is being deleted, and a finalizer keeps it with its old content: see its metadata.finalizers"
+    """Return the finding of a copy that is being deleted and still exists: pods continue to use its content."""
+    reason = "is being deleted, but a finalizer keeps it with its old content; see its metadata.finalizers"
     if place.desired:
         return Finding("terminating", Severity.WARNING, place.key, reason, subjects=place.rules)
     rule = actual.header.annotations.get(stamps.RULE, "").rpartition("/")[2]
@@ -291,25 +292,28 @@ def _unreadable(place: Place, error: ApiError) -> Finding:
 
 
 def _undecided(place: Place, before: str) -> Finding:
-    reason = f"stays, though no rule is known to want it: its source {before} cannot be decoded"
+    reason = f"not deleted, although no rule requires this copy: its source {before} cannot be decoded"
     return Finding("unreadable", Severity.WARNING, place.key, reason)
 
 
 def _uncertain(place: Place, before: str, why: str) -> Finding:
-    """Return what is said of a copy of another source, which may still be wanted."""
+    """Return the finding of a copy of another source, which may still be desired."""
     now = place.desired[0].source
-    reason = f"stays a copy of {before}, not of {now}: {why}"
+    reason = f"remains a copy of {before}, instead of {now}: {why}"
     return Finding("unreadable", Severity.WARNING, place.key, reason, subjects=place.rules)
 
 
 def _not_opted_in(place: Place) -> Finding:
-    reason = f'left as it is: namespace {place.key.namespace} must be annotated kubechores.dev/copies: "true"'
+    reason = (
+        f"left untouched: namespace {place.key.namespace} did not opt in;"
+        ' annotate it kubechores.dev/copies: "true", or remove it from the rule'
+    )
     return Finding(
         "not-opted-in", Severity.WARNING, place.key, reason, subjects=place.rules, exit_code=ExitCode.REFUSED
     )
 
 
 def unchanged(place: Place) -> Finding:
-    """Return the finding that all is well, for those who ask to see it."""
+    """Return the finding of a place that is as desired; shown with -v."""
     desired = place.desired[0]
     return Finding("unchanged", Severity.INFO, place.key, f"from {desired.source}", subjects=desired.rules)

@@ -1,7 +1,7 @@
-"""Rules that may be mistaken: because of one, no copy is deleted. Pure.
+"""Rules that may be mistaken: they block the deletion of copies. Pure.
 
-A typo in a rule looks like the wish to withdraw all its copies. What tells them apart is whether the rule, as it is
-written now, ever selected anything: a rule that did and does no more follows its sources.
+A typo in a rule has the same effect as the intent to withdraw all its copies. The difference: has the current
+generation of the rule ever selected anything? If it has, and now selects nothing, its sources or targets changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_NAMED = 3
 
 
 class Mistake(NamedTuple):
-    """What may be wrong with a rule, by the code of its finding, and which sources and targets it selects."""
+    """A rule that may be mistaken: the code of its finding, and the sources and targets that it selects."""
 
     code: str
     rule: Rule
@@ -33,32 +33,33 @@ class Mistake(NamedTuple):
 
     def finding(self) -> Finding:
         """Return the finding about the rule."""
-        reason = f"{self.reason}; no copy of this rule is deleted meanwhile"
+        reason = f"{self.reason}; no copy of this rule is deleted until this is fixed"
         return Finding(self.code, Severity.WARNING, self.rule.head.key, reason, subjects=(self.rule.name,))
 
     def may_select(self, copy: ObjectKey, source: str) -> bool:
         """Whether the rule may select this copy of `source`, NAMESPACE/NAME, once it is corrected.
 
-        What it selects correctly must fit: its sources, or else where it looks for them, and its targets.
+        The copy must match what the rule selects now: its sources (or its source namespaces, if it selects no source)
+        and its targets.
         """
         namespace = source.partition("/")[0]
-        looks_there = self.code == SOURCE_NAMESPACE_MISSING or namespace in _source_namespaces(self.rule)
-        fits_source = source in self.sources if self.sources else looks_there
+        fits_namespace = self.code == SOURCE_NAMESPACE_MISSING or namespace in _source_namespaces(self.rule)
+        fits_source = source in self.sources if self.sources else fits_namespace
         fits_target = not (self.targets - {namespace}) or copy.namespace in self.targets
         return KINDS[self.rule.spec.rule_type].kind == copy.kind and fits_source and fits_target
 
 
 def mistakes(
-    observed: Observed, wanted: Mapping[tuple[str, str], Sequence[Candidate]], targets: Mapping[str, Sequence[str]]
+    observed: Observed, selected: Mapping[tuple[str, str], Sequence[Candidate]], targets: Mapping[str, Sequence[str]]
 ) -> dict[str, Mistake]:
-    """Return by name the rules that may be mistaken; `wanted` are their sources and `targets` their namespaces.
+    """Return the rules that may be mistaken, by name; `selected` are their sources and `targets` their namespaces.
 
-    Of rules whose sources or copies could not be read nothing is said: then nothing is deleted anyway.
+    Rules whose sources or copies could not be read are left out: such a run deletes nothing.
     """
     unread = {subject for failure in observed.failures for subject in failure.subjects}
     closed = {namespace.name for namespace in observed.namespaces if namespace.is_closed}
     sources: dict[str, set[str]] = {}
-    for candidate in (each for group in wanted.values() for each in group):
+    for candidate in (each for group in selected.values() for each in group):
         source = candidate.source
         sources.setdefault(candidate.rule.name, set()).add(f"{source.namespace}/{source.name}")
     found = (
@@ -80,12 +81,12 @@ def _mistake(rule: Rule, sources: frozenset[str], targets: frozenset[str], obser
     elif not targets:
         reason = "spec.targets selects no namespace that receives copies"
     elif targets == {source.partition("/")[0] for source in sources} and len(targets) == 1:
-        reason = "spec.targets selects no namespace but that of the source"
+        reason = "spec.targets selects only the namespace of the source"
     return Mistake(NOTHING_SELECTED, rule, reason, sources, targets) if reason else None
 
 
 def _missing_namespaces(rule: Rule, observed: Observed) -> Iterator[str]:
-    """Yield what is wrong with the source namespaces that a rule names; one that cannot be decoded is there."""
+    """Yield the problems of the source namespaces that a rule names; a namespace that cannot be decoded exists."""
     active = {namespace.name: namespace.active for namespace in observed.namespaces}
     undecoded = {failure.object.name for failure in observed.failures if failure.object.kind == NAMESPACES.kind}
     for name in sorted({*rule.spec.namespaces} - undecoded):
@@ -94,9 +95,9 @@ def _missing_namespaces(rule: Rule, observed: Observed) -> Iterator[str]:
 
 
 def _has_selected(rule: Rule) -> bool:
-    """Whether an earlier run saw this rule, as it is now, select a source and a target.
+    """Whether an earlier run observed that the current generation of this rule selects a source and a target.
 
-    A rule that was recreated counts its generations anew, so a status that was restored with it is of another one.
+    The generations of a recreated rule start at 1 again. So a status that was restored with it does not count.
     """
     status = rule.head.status_as(RuleStatus)
     is_same = rule.head.uid == status.selected_uid
@@ -104,7 +105,7 @@ def _has_selected(rule: Rule) -> bool:
 
 
 def _is_uncertain(rule: Rule, observed: Observed) -> bool:
-    """Whether a source cannot be decoded, so that nobody knows what the rule selects."""
+    """Whether a source cannot be decoded: then it is unknown what the rule selects."""
     return any(isinstance(each, InvalidObject) for query in rule.queries() for each in observed.sources.get(query, ()))
 
 
@@ -122,19 +123,18 @@ def _named(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
 
-def kept(finding: Finding, rule: str) -> Finding:
-    """Return the finding of an orphan that stays, because this rule may be mistaken."""
-    reason = f"{finding.reason}; stays, because rule {rule} may be mistaken"
+def blocked(finding: Finding, rule: str) -> Finding:
+    """Return the finding of an orphan that is not deleted, because this rule may be mistaken."""
+    reason = f"{finding.reason}; not deleted, because rule {rule} may be mistaken"
     return structs.replace(finding, fix=None, reason=reason, exit_code=ExitCode.BRAKE, subjects=(rule,))
 
 
-def brake(found: Mapping[str, Mistake], kept_by_rule: Mapping[str, int], deletes: int) -> Brake:
-    """Return what is said of copies that stay; `deletes` is how many a run must be allowed to delete them all."""
-    named = [f"{rule} ({found[rule].reason})" for rule in sorted(kept_by_rule)]
-    number = sum(kept_by_rule.values())
+def brake(found: Mapping[str, Mistake], blocked_by_rule: Mapping[str, int], deletes: int) -> Brake:
+    """Return the brake of blocked deletions; `deletes` is the --max-deletes with which a run deletes all of them."""
+    named = [f"{rule} ({found[rule].reason})" for rule in sorted(blocked_by_rule)]
+    number = sum(blocked_by_rule.values())
     copies = "1 copy" if number == 1 else f"{number} copies"
-    held = (
-        f"correct or delete rules that may be mistaken: {_named(named)}."
-        f" Because of them {copies} would be deleted, and none is"
+    message = (
+        f"rules that may be mistaken block the deletion of {copies}: {_named(named)}; correct or delete these rules"
     )
-    return Brake(held, "--max-deletes", str(deletes))
+    return Brake(message, "--max-deletes", str(deletes))

@@ -1,4 +1,4 @@
-"""What a run of sync-copies is told, and what it saw."""
+"""The settings of a run of sync-copies, and what it observed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS: Mapping[str, Resource] = {"configmap": CONFIGMAPS, "secret": SECRETS}
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run is told. `rules` are those of files; None means those of the cluster."""
+    """The settings of one run. `rules` come from files; None means the rules of the cluster."""
 
     namespace: str
     rule_name: str | None = None
@@ -39,7 +39,7 @@ class Settings:
 
 
 class Namespace(Struct, frozen=True):
-    """A namespace as far as it decides about copies."""
+    """A namespace, reduced to what decides about copies."""
 
     name: str
     labels: Mapping[str, str]
@@ -49,16 +49,16 @@ class Namespace(Struct, frozen=True):
 
     @property
     def is_system(self) -> bool:
-        """Whether it is one of Kubernetes' own, which receive copies only where they are named and opted in."""
+        """Whether its name begins with kube-: it receives copies only if a rule names it and it opted in."""
         return self.name.startswith("kube-")
 
     @property
     def is_closed(self) -> bool:
-        """Whether it receives no copies, though a rule names it."""
+        """Whether it receives no copies, even if a rule names it."""
         return self.is_system and not self.opted_in
 
 
-# By name, then by namespace: all copies of a source share one name. An error is why one cannot be decoded.
+# By name, then by namespace: all copies of a source have the same name. An ApiError: the copy cannot be decoded.
 Copies = Mapping[str, Mapping[str, ReducedObject | ApiError]]
 
 
@@ -66,7 +66,7 @@ Copies = Mapping[str, Mapping[str, ReducedObject | ApiError]]
 class Observed:
     """What was read. A type missing in `copies`, or a query missing in `sources`, could not be read: see `failures`.
 
-    `reducer` reduces objects that are looked up.
+    `single_reads` are objects that were read one by one after the lists; `reducer` reduces them.
     """
 
     rules: tuple[Rule, ...]
@@ -75,13 +75,13 @@ class Observed:
     copies: Mapping[str, Copies]
     invalid_rules: tuple[Invalid, ...] = ()
     failures: tuple[Finding, ...] = ()
-    looks: Mapping[ObjectKey, ReducedObject | ApiError] = field(default_factory=dict)
+    single_reads: Mapping[ObjectKey, ReducedObject | ApiError] = field(default_factory=dict)
     reducer: ObjectReducer = field(default_factory=lambda: ObjectReducer(None))
 
     def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
-        """Return the same, knowing `documents` too; a later reading of an object replaces an earlier one."""
-        looks = {
+        """Return a copy with `documents` added; a later read of an object replaces an earlier one."""
+        single_reads = {
             need.key: document.reduced(partial(self.reducer.decode, full=need.full))
             for need, document in documents.items()
         }
-        return replace(self, looks={**self.looks, **looks})
+        return replace(self, single_reads={**self.single_reads, **single_reads})

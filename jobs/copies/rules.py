@@ -1,4 +1,4 @@
-"""The CopyratorRule: its types, and what no rule may say."""
+"""The CopyratorRule: its types, and its validation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Targets(Struct, frozen=True, rename="camel"):
 
 
 class CopyMetadata(Struct, frozen=True, rename="camel"):
-    """Labels and annotations that copies carry beside the stamp."""
+    """Labels and annotations of copies, in addition to the stamp."""
 
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -49,14 +49,14 @@ class Spec(Struct, frozen=True, rename="camel"):
 
 
 class Conflict(Struct, frozen=True):
-    """A place of a copy that holds an object which is not ours."""
+    """The place of a copy where an object exists that kube-chores does not manage."""
 
     namespace: str
     name: str
 
 
 class RuleStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What an earlier run said of a rule. `conflicts` is capped, `conflict_count` is not.
+    """The status that an earlier run wrote. `conflicts` is truncated, `conflict_count` is not.
 
     `selected_generation` is the last generation that selected a source and a target, of the rule with `selected_uid`.
     """
@@ -70,7 +70,7 @@ class RuleStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Rule(Struct, frozen=True):
-    """A rule that can be followed."""
+    """A valid rule."""
 
     head: Head
     spec: Spec
@@ -92,7 +92,7 @@ class Rule(Struct, frozen=True):
 
 
 def used_keys(rules: Iterable[Rule]) -> frozenset[str]:
-    """Return the keys of labels and annotations of ConfigMaps and Secrets that these rules look at or set."""
+    """Return the keys of labels and annotations of ConfigMaps and Secrets that these rules read or set."""
     found = set(stamps.KEYS | stamps.KEYS_OF_OTHER_TOOLS)
     for rule in rules:
         extra = rule.spec.metadata
@@ -102,7 +102,7 @@ def used_keys(rules: Iterable[Rule]) -> frozenset[str]:
 
 
 class SourceQuery(NamedTuple):
-    """A list of sources: their type, their namespace, a label selector as the API takes it."""
+    """A list request for sources: rule type, namespace, and label selector in the syntax of the API."""
 
     rule_type: str
     namespace: str
@@ -110,7 +110,7 @@ class SourceQuery(NamedTuple):
 
 
 def rule_problems(spec: Spec) -> Iterator[str]:
-    """Yield what no rule may say, wherever it comes from, each problem with its field."""
+    """Yield the problems of a spec, from the cluster or from a file, each with its field."""
     if not spec.selector.names_a_label():
         yield (
             "spec.selector: must name at least one label that sources have: "
@@ -127,19 +127,22 @@ def rule_problems(spec: Spec) -> Iterator[str]:
         for key in keys:
             yield from key_problems(key, f"spec.metadata.{name}")
             if stamps.is_reserved(key):
-                yield f"spec.metadata.{name}: {key} is reserved: it says which tool an object belongs to"
+                yield f"spec.metadata.{name}: {key} is reserved: it marks the tool that manages the object"
     for key, value in spec.metadata.labels.items():
         yield from value_problems(value, f"spec.metadata.labels[{key}]")
         if stamps.is_helm_label(key, value):
-            yield f"spec.metadata.labels[{key}]: {value} is reserved: Helm takes such objects for its releases"
+            yield f"spec.metadata.labels[{key}]: {value} is reserved: Helm treats such objects as releases"
 
 
 def parse_rule(head: Head, spec: bytes) -> Rule | Invalid:
-    """Return the rule, or what is wrong with it."""
+    """Return the rule, or its problems if it is not valid."""
     try:
         rule = Rule(head, decode(spec or b"null", Spec))
     except InvalidObjectError as error:
         return Invalid(head, (f"spec: {error.why}",))
-    wrong = [name for name in rule.spec.namespaces if not is_name(name)]  # the schema does not let them in
-    problems = (*(f"spec.namespaces: {name!r} is not a namespace's name" for name in wrong), *rule_problems(rule.spec))
+    wrong = [name for name in rule.spec.namespaces if not is_name(name)]  # the schema rejects them
+    problems = (
+        *(f"spec.namespaces: {name!r} is not a valid namespace name" for name in wrong),
+        *rule_problems(rule.spec),
+    )
     return Invalid(head, problems) if problems else rule

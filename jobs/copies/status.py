@@ -1,4 +1,4 @@
-"""What each rule's status should say after a run. Pure; the same facts give the same status, to the byte."""
+"""The status of each rule after a run. Pure: the same observation gives the same status, to the byte."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ READY = "Ready"
 MOST_CONFLICTS_LISTED = 100
 _MOST_NAMED = 3
 _PLACES = {
-    "conflict": "not ours",
-    "collision": "claimed by several sources",
-    "not-opted-in": "in namespaces that did not opt in",
-    "terminating": "still being deleted",
+    "conflict": "have an object that is not managed by kube-chores",
+    "collision": "are claimed by several sources",
+    "not-opted-in": "are in namespaces that did not opt in",
+    "terminating": "have a copy that is still being deleted",
 }
-_TOLD_EACH = {"invalid", "unreadable", "failed", *dict(REASONS), SOURCE_NAMESPACE_MISSING, NOTHING_SELECTED}
+_WITH_MESSAGES = {"invalid", "unreadable", "failed", *dict(REASONS), SOURCE_NAMESPACE_MISSING, NOTHING_SELECTED}
 
-# Why a rule is not ready, by finding or outcome; the first that applies is the condition's reason.
+# Reasons of condition Ready=False, by the code of a finding or the cause of a failed write; the first match is used.
 _REASONS = (
     ("invalid", "Invalid"),
     ("unreadable", "Unreadable"),
@@ -47,7 +47,7 @@ _REASONS = (
 def status_updates(
     observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result], now: datetime
 ) -> list[StatusUpdate]:
-    """Return what is to be written for rules whose status does not say it yet."""
+    """Return the status updates of rules whose status is not up to date."""
     if settings.rules is not None:
         return []
     by_rule: dict[str, list[Result]] = {}
@@ -58,22 +58,25 @@ def status_updates(
         *(rule.head for rule in observed.rules),
         *(invalid_rules.head for invalid_rules in observed.invalid_rules if invalid_rules.head.uid),
     ]
-    asked = {head.key.name: head for head in heads if settings.rule_name in (None, head.key.name)}
-    stated = (
+    selected = {head.key.name: head for head in heads if settings.rule_name in (None, head.key.name)}
+    updates = (
         _status_update(head, plan.desired_by_subject.get(name, 0), by_rule.get(name, []), now)
-        for name, head in sorted(asked.items())
+        for name, head in sorted(selected.items())
     )
-    changed_copies = (_changed_by_admission(head, by_rule.get(name, []), now) for name, head in sorted(asked.items()))
-    return [status_update for status_update in (*stated, *changed_copies) if status_update]
+    changed_copies = (
+        _changed_by_admission(head, by_rule.get(name, []), now) for name, head in sorted(selected.items())
+    )
+    return [status_update for status_update in (*updates, *changed_copies) if status_update]
 
 
 def _changed_by_admission(head: Head, results: Sequence[Result], now: datetime) -> StatusUpdate | None:
-    """Return the Event of copies that the server keeps otherwise than they were sent.
+    """Return the Event of copies that admission changed when they were written; None if there are none.
 
-    No later sweep sees that, since they have the fingerprint of their source: a condition would say it for one run.
+    It is an Event only. Later sweeps do not find the difference, since such a copy has the fingerprint of its source;
+    so a condition would be set for a single run.
     """
     if altered := [each for each in results if each.cause == CHANGED_BY_ADMISSION and each.outcome is Outcome.DONE]:
-        message = _message(altered, 0, told_each=True)
+        message = _message(altered, 0, with_messages=True)
         condition = new_condition(READY, "False", "ChangedByAdmission", message, head.generation)
         new_event = event(head.key, RULES.api_version, head.uid, condition, now)
         return StatusUpdate(head.key, head.uid, None, new_event)
@@ -99,9 +102,9 @@ def _status_update(head: Head, copies: int, results: Sequence[Result], now: date
 
 
 def _selected(head: Head, before: RuleStatus, copies: int, codes: Collection[str]) -> tuple[int, str]:
-    """Return the generation that selected something last, and the uid of its rule.
+    """Return the last generation that selected a source and a target, and the uid of its rule.
 
-    It is forgotten while a source namespace is missing: one that is recreated is empty at first.
+    They are reset while a source namespace is missing, because a recreated namespace is empty at first.
     """
     if SOURCE_NAMESPACE_MISSING in codes:
         return 0, ""
@@ -116,13 +119,14 @@ def _condition(head: Head, copies: int, results: Sequence[Result]) -> Condition:
         kinds.setdefault(_kind(result), []).append(result)
     for kind, reason in _REASONS:
         if kind in kinds:
-            message = _message(kinds[kind], copies, told_each=kind in _TOLD_EACH)
+            message = _message(kinds[kind], copies, with_messages=kind in _WITH_MESSAGES)
             return new_condition(READY, "False", reason, message, head.generation)
     synced = f"{copies} {'copy' if copies == 1 else 'copies'}"
-    # By a forged stamp a tenant can add to these, so they do not make the rule less ready.
-    unwanted = (*kinds.get("orphan", []), *kinds.get("opted-out", []))
-    if orphans := [result for result in unwanted if not result.finding.fix or result.cause == BLOCKED_BY_FINALIZER]:
-        left = f"{len(orphans)} that no rule wants {'is' if len(orphans) == 1 else 'are'} still being deleted"
+    # A tenant with a forged stamp can add to these, so they do not set Ready to False.
+    orphaned = (*kinds.get("orphan", []), *kinds.get("opted-out", []))
+    if orphans := [result for result in orphaned if not result.finding.fix or result.cause == BLOCKED_BY_FINALIZER]:
+        noun, verb = ("orphan", "is") if len(orphans) == 1 else ("orphans", "are")
+        left = f"{len(orphans)} {noun} {verb} still being deleted"
         message = f"{synced}; {left}: {_named(orphans)}"
         return new_condition(READY, "True", "OrphansTerminating", message, head.generation)
     return new_condition(READY, "True", "Synced", synced, head.generation)
@@ -132,12 +136,12 @@ def _kind(result: Result) -> str:
     return "blocked" if result.exit_code is ExitCode.BRAKE else kind_of(result)
 
 
-def _message(results: Sequence[Result], copies: int, *, told_each: bool) -> str:
-    if told_each:
-        return f"{'; '.join(_told(result) for result in results[:_MOST_NAMED])}{_more(results)}"
+def _message(results: Sequence[Result], copies: int, *, with_messages: bool) -> str:
+    if with_messages:
+        return f"{'; '.join(_described(result) for result in results[:_MOST_NAMED])}{_more(results)}"
     code = results[0].finding.code
     if code not in _PLACES:
-        return f"the deletion brake holds {len(results)} copies: {_named(results)}"
+        return f"the deletion brake blocks the deletion of {len(results)} copies: {_named(results)}"
     return f"{len(results)} of {copies} places {_PLACES[code]}: {_named(results)}"
 
 
@@ -149,13 +153,13 @@ def _more(results: Sequence[Result]) -> str:
     return f" and {len(results) - _MOST_NAMED} more" if len(results) > _MOST_NAMED else ""
 
 
-def _told(result: Result) -> str:
+def _described(result: Result) -> str:
     about = "" if result.finding.object.kind == RULES.kind else f"{result.finding.object}: "
     return f"{about}{stable_message(result)}"
 
 
 def _merge_patch(status: RuleStatus) -> Mapping[str, Any]:
-    """Return the status with every field, since a merge patch leaves alone what it does not name."""
+    """Return the status with every field, since a merge patch does not change fields that it does not contain."""
     return {
         "observedGeneration": status.observed_generation,
         "conditions": msgspec.to_builtins(status.conditions),

@@ -69,7 +69,7 @@ def test_a_rule_name_that_is_not_there_is_told_with_those_that_are(sync: Run, te
     ran = sync("--rule-name", name)
 
     assert ran.exit_code == 2
-    assert ran.stderr.endswith(f"no CopyratorRule {name!r} in namespace kube-chores; it has logins, settings\n")
+    assert ran.stderr.endswith(f"no CopyratorRule {name!r} in namespace kube-chores; found logins, settings\n")
 
 
 def test_rules_from_a_file_speak_of_their_own_copies_alone(api: Api, sync: Run, team: str, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_verbose_shows_what_is_unchanged_and_what_is_no_source(api: Api, sync: R
 
     assert f"configmap/settings  {team}" in text
     assert "unchanged" in text
-    assert "was made by kube-chores: a copy is never a source" in text
+    assert "is managed by kube-chores: a copy is never a source" in text
     assert "stamped" not in sync(output="text").stdout
 
 

@@ -96,7 +96,7 @@ def test_a_desired_copy_that_a_finalizer_keeps_is_a_warning_and_its_rule_is_not_
     assert ready(api, "logins") == {
         "status": "False",
         "reason": "Terminating",
-        "message": f"1 of 1 places still being deleted: secret/login in namespace {team}",
+        "message": f"1 of 1 places have a copy that is still being deleted: secret/login in namespace {team}",
     }
     assert sync("--check").exit_code == 3
     api.mark()
@@ -143,7 +143,7 @@ def test_a_withdrawn_copy_that_a_finalizer_keeps_is_in_the_status_of_a_rule_that
     assert ready(api, "logins") == {
         "status": "True",
         "reason": "OrphansTerminating",
-        "message": f"1 copy; 1 that no rule wants is still being deleted: secret/login in namespace {team}",
+        "message": f"1 copy; 1 orphan is still being deleted: secret/login in namespace {team}",
     }
     assert sync("--check").exit_code == 3
     api.mark()
@@ -191,7 +191,7 @@ def test_the_run_that_deletes_a_copy_already_reports_that_a_finalizer_keeps_it(
     assert (ran.exit_code, kept) == (0, ["a finalizer keeps it: see its metadata.finalizers"])
     told = ready(api, "logins")
     assert (told["status"], told["reason"]) == ("True", "OrphansTerminating")
-    assert told["message"].endswith(f"1 that no rule wants is still being deleted: secret/login in namespace {team}")
+    assert told["message"].endswith(f"1 orphan is still being deleted: secret/login in namespace {team}")
     api.mark()
     assert (sync().exit_code, api.writes()) == (0, [])
 

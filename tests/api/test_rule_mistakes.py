@@ -48,14 +48,14 @@ class Installation:
         return sum(self.api.get(at(team, self.source)) is not None for team in self.teams)
 
     def assert_copies_stay(self, reason: str, code: str, copies: int = COPIES) -> Ran:
-        """All copies stay, run after run without a write, and the run, the rule and the last message say why."""
+        """Assert that no run deletes or writes a copy, and that the run and the rule's status report the reason."""
         ran = self.sync()
         assert (ran.exit_code, ran.summary) == (4, {"orphan": copies, code: 1, "unchanged": 1}), ran
         assert self.copies() == copies
         condition = self.ready()
         assert (condition["status"], condition["reason"]) == ("False", reason)
         assert self.ready("other")["status"] == "True"
-        assert "correct or delete rules" in ran.stderr
+        assert "correct or delete these rules" in ran.stderr
         self.api.mark()
         assert self.sync().exit_code == 4
         assert self.api.writes() == []
@@ -82,10 +82,10 @@ def test_a_source_namespace_that_does_not_exist_deletes_nothing(made: Installati
 
     ran = made.assert_copies_stay("SourceNamespaceMissing", "source-namespace-missing")
 
-    message = "source namespace platfrom does not exist; no copy of this rule is deleted meanwhile"
+    message = "source namespace platfrom does not exist; no copy of this rule is deleted until this is fixed"
     assert made.ready()["message"] == message
-    why = "correct or delete rules that may be mistaken: logins (source namespace platfrom does not exist)."
-    assert f"{why} Because of them 3 copies would be deleted, and none is" in ran.stderr
+    rules = "logins (source namespace platfrom does not exist); correct or delete these rules"
+    assert f"rules that may be mistaken block the deletion of 3 copies: {rules}" in ran.stderr
     made.edit(namespaces=[made.home])
     made.api.mark()
     assert made.sync().summary == {"unchanged": COPIES + 1}
@@ -98,7 +98,7 @@ def test_a_source_namespace_that_does_not_exist_deletes_nothing(made: Installati
     [
         ({"selector": {"matchLabels": {"copyrator": "treu"}}}, "selects no configmap to copy in namespace home-TOKEN"),
         ({"targets": {"include": ["taem-*"]}}, "spec.targets selects no namespace"),
-        ({"targets": {"include": ["home-TOKEN"]}}, "spec.targets selects no namespace but that of the source"),
+        ({"targets": {"include": ["home-TOKEN"]}}, "spec.targets selects only the namespace of the source"),
         ({"targets": {"exclude": ["*"]}}, "spec.targets selects no namespace"),
         ({"targets": {"namespaceSelector": {"matchLabels": {"tier": "wbe"}}}}, "spec.targets selects no namespace"),
     ],
@@ -234,7 +234,7 @@ def test_a_deleted_rule_takes_no_copy_along_that_a_mistaken_one_may_select(
     ran = small.sync()
 
     assert (ran.exit_code, small.copies()) == (4, COPIES)
-    assert "correct or delete rules that may be mistaken: renamed (" in ran.stderr
+    assert "rules that may be mistaken block the deletion of 3 copies: renamed (" in ran.stderr
     small.api.patch(other, {"spec": rule("renamed", small.home, f"team-*-{small.api.token}")["spec"]})
     assert small.sync().summary == {"configured": COPIES, "unchanged": 1}
 
@@ -485,7 +485,7 @@ def test_a_kube_namespace_receives_copies_once_it_opted_in(api: Api, sync: Run) 
     refused = sync()
 
     assert (refused.exit_code, refused.summary) == (2, {"not-opted-in": 1, "nothing-selected": 1})
-    assert 'namespace kube-public must be annotated kubechores.dev/copies: "true"' in refused.results[0]["reason"]
+    assert 'kube-public did not opt in; annotate it kubechores.dev/copies: "true"' in refused.results[0]["reason"]
     assert api.get(at("kube-public", source)) is None
     try:
         api.patch(public, {"metadata": {"annotations": {"kubechores.dev/copies": "true"}}})

@@ -64,7 +64,7 @@ def test_an_object_in_the_way_is_reported_once_and_then_read_without_a_write(api
     assert ready(api, "settings") == {
         "status": "False",
         "reason": "Conflict",
-        "message": f"1 of 2 places not ours: configmap/settings in namespace {team}",
+        "message": f"1 of 2 places have an object that is not managed by kube-chores: configmap/settings in namespace {team}",
     }
     assert told(api) == [("Warning", "Conflict")]
     assert first.report["traffic"]["bytesReceived"] < 200_000, "what others hold was not read"
@@ -138,14 +138,14 @@ def annotated(key: str) -> Callable[[Api, Object], None]:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (owned, "a controller owns it"),
+        (owned, "it is owned by a controller"),
         (changed(type="helm.sh/release.v1"), "it is of type helm.sh/release.v1"),
         (changed(type="example.com/other"), "its type is example.com/other"),
         (changed(immutable=True), "it is immutable"),
         (stamped, "another job or installation"),
-        (managed_by_helm, "Helm owns it"),
-        (annotated("meta.helm.sh/release-name"), "Helm owns it"),
-        (annotated("argocd.argoproj.io/tracking-id"), "Argo CD owns it"),
+        (managed_by_helm, "it is managed by Helm"),
+        (annotated("meta.helm.sh/release-name"), "it is managed by Helm"),
+        (annotated("argocd.argoproj.io/tracking-id"), "it is managed by Argo CD"),
     ],
     ids=["controller", "helm", "type", "immutable", "other install", "helm label", "helm annotation", "argo cd"],
 )
@@ -216,10 +216,10 @@ def test_a_copy_that_no_rule_wants_any_more_is_deleted(api: Api, sync: Run, way:
     ran = sync()
 
     assert (ran.exit_code, ran.summary["deleted"]) == (0, 1)
-    unwanted = "its namespace opted out" if way is opt_out else "no rule wants it any more"
+    unwanted = "its namespace opted out" if way is opt_out else "no rule requires this copy"
     made_for = f"kube-chores/rule from {home}/{source['metadata']['name']}"
     (reason,) = (result["reason"] for result in ran.results if result["action"] == "deleted")
-    assert reason == f"{unwanted}; was made for {made_for}"
+    assert reason == f"{unwanted}; was created for {made_for}"
     assert api.get(at(team, source)) is None
     assert api.get(theirs) == theirs
     api.mark()

@@ -68,8 +68,8 @@ def test_changed_sources_reach_all_their_copies(api: Api, sync: Run) -> None:
 
     assert (ran.exit_code, ran.summary) == (0, {"configured": 2})
     assert [result["reason"] for result in ran.results] == [
-        f"the source {home}/settings changed",
-        f"the source {home}/login changed",
+        f"source {home}/settings changed",
+        f"source {home}/login changed",
     ]
     for source in (settings, login):
         assert content(api.get(at(team, source))) == content(api.get(source))

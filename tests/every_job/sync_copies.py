@@ -334,7 +334,7 @@ SCENARIOS: dict[str, Scenario] = {
     "Two sources claim the same place": collision,
     "A rule cannot be followed": invalid,
     "A rule in a file has several problems": empty_selector,
-    "A rule in a file has the form of an older tool": old_form,
+    "A rule in a file has the format of an older tool": old_form,
     "There is no rule": no_rule,
     "The CRD is not installed": no_crd,
     "A right is missing": no_right,

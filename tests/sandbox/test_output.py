@@ -198,7 +198,7 @@ def test_a_rule_of_an_older_form_is_shown_escaped(sync: Run, tmp_path: Path) -> 
 
     assert ran.exit_code == 2
     assert left_in(ran.stderr) == []
-    assert "this is the form of an older tool" in ran.stderr
+    assert "this is the format of an older tool" in ran.stderr
 
 
 @pytest.mark.parametrize(

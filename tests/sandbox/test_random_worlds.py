@@ -305,7 +305,7 @@ def _shuffled(observed: Observed, by: random.Random) -> Observed:
         namespaces=tuple(mixed(observed.namespaces)),
         sources={query: tuple(mixed(found)) for query, found in mixed(observed.sources.items())},
         copies={kind: copies(of) for kind, of in observed.copies.items()},
-        looks=dict(mixed(observed.looks.items())),
+        single_reads=dict(mixed(observed.single_reads.items())),
     )
 
 

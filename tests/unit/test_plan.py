@@ -172,11 +172,11 @@ def test_a_copy_changes_hands_only_in_a_run_that_could_read_everything() -> None
         if finding.object.namespace == "team"
     )
     assert (uncertain.code, uncertain.fix, uncertain.subjects) == ("unreadable", None, ("b",))
-    assert uncertain.reason.startswith("stays a copy of home/settings")
+    assert uncertain.reason.startswith("remains a copy of home/settings")
 
     (taken,) = (finding for finding in plan(world, SETTINGS, NOW).findings if finding.object.namespace == "team")
     assert taken.fix
-    assert taken.reason == "the source is other/settings now; was home/settings"
+    assert taken.reason == "source changed from home/settings to other/settings"
 
 
 def test_a_copy_is_never_a_source() -> None:

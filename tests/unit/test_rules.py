@@ -108,8 +108,8 @@ def test_a_file_that_cannot_be_read_or_is_no_yaml_is_named(tmp_path: Path) -> No
 
 def test_no_rule_and_no_such_rule_are_told(tmp_path: Path) -> None:
     assert "holds no CopyratorRule" in problems(written(tmp_path, {"kind": "ConfigMap"}))[0]
-    assert "holds no CopyratorRule 'other'; it has good" in problems(written(tmp_path, GOOD), rule_name="other")[0]
-    assert "holds no CopyratorRule ''; it has good" in problems(written(tmp_path, GOOD), rule_name="")[0]
+    assert "no CopyratorRule 'other'; found good" in problems(written(tmp_path, GOOD), rule_name="other")[0]
+    assert "no CopyratorRule ''; found good" in problems(written(tmp_path, GOOD), rule_name="")[0]
     assert "is in the files more than once" in problems(written(tmp_path, GOOD, GOOD))[0]
 
 
@@ -135,7 +135,7 @@ def test_an_old_form_that_is_wrong_in_itself_is_told_too(tmp_path: Path) -> None
     old = {"kind": "CopyratorRule", "metadata": ["x"], "ruleType": "configmap"}
 
     (odd,) = problems(written(tmp_path, {**old, "selector": {"copyrator": "true"}}))
-    assert "(without a name): has no spec: this is the form of an older tool" in odd
+    assert "(without a name): has no spec: this is the format of an older tool" in odd
     assert any(
         "'spec' is a required property" in each for each in problems(written(tmp_path, {**old, "selector": "x"}))
     )
