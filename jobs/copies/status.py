@@ -21,10 +21,10 @@ READY = "Ready"
 MOST_CONFLICTS_LISTED = 100
 _MOST_NAMED = 3
 _PLACES = {
-    "conflict": "have an object that is not managed by kube-chores",
-    "collision": "are claimed by several sources",
-    "not-opted-in": "are in namespaces that did not opt in",
-    "terminating": "have a copy that is still being deleted",
+    "conflict": "blocked by an object that is not managed by kube-chores",
+    "collision": "claimed by several sources",
+    "not-opted-in": "in namespaces that did not opt in",
+    "terminating": "still being deleted",
 }
 _WITH_MESSAGES = {"invalid", "unreadable", "failed", *dict(REASONS), SOURCE_NAMESPACE_MISSING, NOTHING_SELECTED}
 
@@ -142,7 +142,7 @@ def _message(results: Sequence[Result], copies: int, *, with_messages: bool) -> 
     code = results[0].finding.code
     if code not in _PLACES:
         return f"the deletion brake blocks the deletion of {len(results)} copies: {_named(results)}"
-    return f"{len(results)} of {copies} places {_PLACES[code]}: {_named(results)}"
+    return f"{len(results)} of {copies} copies {_PLACES[code]}: {_named(results)}"
 
 
 def _named(results: Sequence[Result]) -> str:

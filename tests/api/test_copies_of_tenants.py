@@ -96,7 +96,7 @@ def test_a_desired_copy_that_a_finalizer_keeps_is_a_warning_and_its_rule_is_not_
     assert ready(api, "logins") == {
         "status": "False",
         "reason": "Terminating",
-        "message": f"1 of 1 places have a copy that is still being deleted: secret/login in namespace {team}",
+        "message": f"1 of 1 copies still being deleted: secret/login in namespace {team}",
     }
     assert sync("--check").exit_code == 3
     api.mark()

@@ -64,7 +64,8 @@ def test_an_object_in_the_way_is_reported_once_and_then_read_without_a_write(api
     assert ready(api, "settings") == {
         "status": "False",
         "reason": "Conflict",
-        "message": f"1 of 2 places have an object that is not managed by kube-chores: configmap/settings in namespace {team}",
+        "message": "1 of 2 copies blocked by an object that is not managed by kube-chores:"
+        f" configmap/settings in namespace {team}",
     }
     assert told(api) == [("Warning", "Conflict")]
     assert first.report["traffic"]["bytesReceived"] < 200_000, "what others hold was not read"
