@@ -1,7 +1,7 @@
-"""mirror-node: tells this node's containerd of a mirror, and goes on seeing that it is told.
+"""mirror-node: configures this node's containerd to use a mirror, and keeps that configuration.
 
-Each node runs it in a pod with little memory, and as the probe of that pod twice a minute: it imports nothing beyond
-click and the standard library.
+It runs on each node in a pod with little memory, and twice a minute as the probe of that pod. So it imports only click
+and the standard library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import click
 from jobs.kit.log import configure, log
 from jobs.mirrors import containerd
 from jobs.mirrors.containerd import CERTS
-from jobs.mirrors.hosts import FILE, Todo, Verdict, compare, folders, hosts_toml, is_host, is_name, is_server
+from jobs.mirrors.hosts import FILE, Action, Comparison, compare, folders, hosts_toml, is_host, is_name, is_server
 
 NAME = "mirror-node"
 INTERVAL_SECONDS = 30.0
@@ -32,17 +32,18 @@ _MOST_CHARACTERS = 65536
 
 
 class BlockedError(Exception):
-    """Something is there that containerd reads, or that we do not write to."""
+    """Something blocks the write: a folder that containerd reads today, or a path that is not a plain file."""
 
 
-class GoneError(Exception):
-    """The folder that is mounted was deleted on the node: another container gets the one that is there then."""
+class DeletedError(Exception):
+    """The mounted folder was deleted on the node: only a new container mounts the folder that is there then."""
 
 
-class Asked(NamedTuple):
-    """What the command line asks for; nothing is `desired` in the file when it is to go.
+class HostsFile(NamedTuple):
+    """The hosts.toml that the command line requests for a host.
 
-    `containerd` is the folder with its configuration, if that is to be checked.
+    `desired` is the file's content, None to remove the file. `containerd` is the folder with containerd's
+    configuration, None not to check it.
     """
 
     name: str
@@ -53,99 +54,111 @@ class Asked(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """The folder that containerd tries first."""
+        """The folder that containerd tries first for the host."""
         return self.certs / folders(self.host)[0]
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The hosts.toml in that folder."""
         return self.folder / FILE
 
 
-def look(asked: Asked) -> str:
-    """Return what is wrong with the mirror's files on the node, or why they have no effect, or nothing."""
-    return _everywhere(asked, _say)
+def observe(file: HostsFile) -> str:
+    """Return the problems with the mirror's files on the node, or why they have no effect; empty if there are none.
+
+    Raises:
+        DeletedError: a mounted folder was deleted on the node.
+    """
+    return _for_each_host(file, _problem)
 
 
-def settle(asked: Asked) -> str:
-    """Make the files as they should be. Return what is wrong with them nevertheless, or nothing."""
-    return _everywhere(asked, _do)
+def reconcile(file: HostsFile) -> str:
+    """Bring the mirror's files to their desired state. Return the problems that are left; empty if there are none.
+
+    Raises:
+        DeletedError: a mounted folder was deleted on the node.
+    """
+    return _for_each_host(file, _correct)
 
 
-def _everywhere(asked: Asked, act: Callable[[Asked, Verdict], str]) -> str:
-    """See to the file, and to those of hosts that the mirror was for before: they would send pulls to a wrong cache."""
-    problems = [_attempt(each, act) for each in (asked, *_of_other_hosts(asked))]
-    return "; ".join(filter(None, [*problems, _configuration(asked).problem]))
+def _for_each_host(file: HostsFile, act: Callable[[HostsFile, Comparison], str]) -> str:
+    """Handle the file and the files of the mirror's earlier hosts: those would send pulls to the wrong cache."""
+    problems = [_attempt(each, act) for each in (file, *_of_other_hosts(file))]
+    return "; ".join(filter(None, [*problems, _configuration(file).problem]))
 
 
-def _configuration(asked: Asked) -> containerd.Reading:
-    """Read whether containerd uses what is written, with each look: a person may correct it at any time."""
-    return containerd.read(asked.containerd) if asked.containerd and asked.desired is not None else containerd.Reading()
+def _configuration(file: HostsFile) -> containerd.Reading:
+    """Read each time whether containerd uses the file: its configuration may be corrected at any time."""
+    return containerd.read(file.containerd) if file.containerd and file.desired is not None else containerd.Reading()
 
 
-def _of_other_hosts(asked: Asked) -> Iterator[Asked]:
+def _of_other_hosts(file: HostsFile) -> Iterator[HostsFile]:
     with contextlib.suppress(FileNotFoundError):
-        for name in sorted(each.name for each in asked.certs.iterdir()):
-            if name != asked.folder.name and ":" not in name:  # we never wrote a folder with a colon
-                yield asked._replace(host=name, desired=None)
+        for name in sorted(each.name for each in file.certs.iterdir()):
+            if name != file.folder.name and ":" not in name:  # mirror-node never writes to a folder with a colon
+                yield file._replace(host=name, desired=None)
 
 
-def _attempt(asked: Asked, act: Callable[[Asked, Verdict], str]) -> str:
+def _attempt(file: HostsFile, act: Callable[[HostsFile, Comparison], str]) -> str:
     try:
-        return act(asked, compare(_found(asked), asked.desired, asked.name))
+        return act(file, compare(_content(file), file.desired, file.name))
     except BlockedError as error:
-        return str(error) if asked.desired is not None else ""  # what we wrote is a plain file, so this is not ours
+        # mirror-node writes plain files only, so there is nothing to remove.
+        return str(error) if file.desired is not None else ""
     except OSError as error:
-        return f"{asked.path}: {error.strerror}"
+        return f"{file.path}: {error.strerror}"
 
 
-def _say(asked: Asked, verdict: Verdict) -> str:
-    return f"{asked.path} {verdict.problem}" if verdict.problem else ""
+def _problem(file: HostsFile, compared: Comparison) -> str:
+    return f"{file.path} {compared.problem}" if compared.problem else ""
 
 
-def _do(asked: Asked, verdict: Verdict) -> str:
-    if verdict.todo is Todo.NOTHING:
-        return _say(asked, verdict)
-    if verdict.todo is Todo.WRITE:
-        assert asked.desired is not None
-        _write(asked.folder, asked.desired)
-        log.info("%s %s: wrote it", asked.path, verdict.problem)
+def _correct(file: HostsFile, compared: Comparison) -> str:
+    if compared.action is Action.NOTHING:
+        return _problem(file, compared)
+    if compared.action is Action.WRITE:
+        assert file.desired is not None
+        _write(file.folder, file.desired)
+        log.info("%s %s: written", file.path, compared.problem)
     else:
-        _remove(asked.folder)
-        log.info("%s %s: removed it", asked.path, verdict.problem)
+        _remove(file.folder)
+        log.info("%s %s: removed", file.path, compared.problem)
     return ""
 
 
 # the file
 
 
-def _found(asked: Asked) -> str | None:
-    """Return what is in the file.
+def _content(file: HostsFile) -> str | None:
+    """Return the file's content, None if there is no file.
 
     Raises:
-        GoneError: its folder was deleted, and is there only as a mount.
-        BlockedError: it is no plain file, or its folder no folder, or containerd would not read a folder any more.
+        DeletedError: its folder was deleted on the node, and exists only as a mount.
+        BlockedError: the file is not a plain file, its folder is not a folder, or containerd would no longer read
+            another folder.
     """
-    for other in (asked.certs / name for name in folders(asked.host)[1:]):
-        if asked.desired is not None and os.path.lexists(other):
-            raise BlockedError(f"{other} would not be read any more: move it away if the node is to use the mirror")
+    for other in (file.certs / name for name in folders(file.host)[1:]):
+        if file.desired is not None and os.path.lexists(other):
+            raise BlockedError(
+                f"containerd would no longer read {other}; move it away if the node should use the mirror"
+            )
     try:
-        with _opened(asked.folder) as folder:
-            return _read(folder, asked.path)
+        with _opened(file.folder) as folder:
+            return _read(folder, file.path)
     except FileNotFoundError:
         return None
 
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """Open the folder itself: what it is called may be something else a moment later."""
+    """Open a folder by descriptor: another process may replace what the path names at any time."""
     try:
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except NotADirectoryError:
-        raise BlockedError(f"{path} is a link or no folder, and stays as it is") from None
+        raise BlockedError(f"{path} is a link or not a folder, and is not changed") from None
     try:
         if not os.fstat(folder).st_nlink:
-            raise GoneError(f"{path} was deleted on the node")
+            raise DeletedError(f"{path} was deleted on the node")
         yield folder
     finally:
         os.close(folder)
@@ -153,14 +166,14 @@ def _opened(path: Path) -> Iterator[int]:
 
 def _read(folder: int, path: Path) -> str:
     if not stat.S_ISREG(os.stat(FILE, dir_fd=folder, follow_symlinks=False).st_mode):
-        raise BlockedError(f"{path} is no plain file, and stays as it is")
+        raise BlockedError(f"{path} is not a plain file, and is not changed")
     descriptor = os.open(FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     with os.fdopen(descriptor, encoding="utf-8", errors="replace", newline="") as file:
         return file.read(_MOST_CHARACTERS)
 
 
 def _write(path: Path, text: str) -> None:
-    """Put the file there in one step: containerd reads it whenever somebody pulls."""
+    """Write the file in one step: containerd reads it with each pull."""
     with contextlib.suppress(FileExistsError):
         path.mkdir()
         path.chmod(0o755)
@@ -186,7 +199,7 @@ def _write_whole(name: str, text: str, folder: int) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove the file, and the folder unless there is more in it: an empty one would still hide others."""
+    """Remove the file, and the folder if it is empty: an empty one would hide other folders from containerd."""
     with _opened(path) as folder:
         os.unlink(FILE, dir_fd=folder)
         _clear(folder)
@@ -198,7 +211,7 @@ def _remove(path: Path) -> None:
 
 
 def _clear(folder: int) -> None:
-    """Remove what a killed process left. If another one is at work, its next try succeeds."""
+    """Remove temporary files of killed processes. If one belongs to a running process, its next attempt succeeds."""
     for name in os.listdir(folder):
         if name.startswith(_TEMPORARY):
             os.unlink(name, dir_fd=folder)
@@ -207,22 +220,22 @@ def _clear(folder: int) -> None:
 # the command
 
 
-def stay(asked: Asked) -> NoReturn:
-    """See to the file until a signal comes. The file stays: the next pod of a rollout finds it in place."""
+def serve(file: HostsFile) -> NoReturn:
+    """Reconcile the file until a signal comes. Leave the file then, for the next pod of a rollout."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _exit)
-    if unknown := _configuration(asked).unknown:
+    if unknown := _configuration(file).unknown:
         log.info("not known whether pulls use the mirror: %s", unknown)
-    said = ""
+    reported = ""
     while True:
         try:
-            problem = settle(asked)
-        except GoneError as error:
-            log.warning("%s: starting again", error)
+            problem = reconcile(file)
+        except DeletedError as error:
+            log.warning("%s; the container restarts", error)
             sys.exit(1)
-        if problem and problem != said:
-            log.warning("%s; trying again every %g seconds", problem, INTERVAL_SECONDS)
-        said = problem
+        if problem and problem != reported:
+            log.warning("%s; next attempt in %g seconds", problem, INTERVAL_SECONDS)
+        reported = problem
         time.sleep(INTERVAL_SECONDS)
 
 
@@ -245,26 +258,26 @@ def _checked(is_right: Callable[[str], bool], what: str) -> Callable[..., str | 
     required=True,
     metavar="NAME",
     callback=_checked(is_name, "cannot be the name of a mirror"),
-    help="The RegistryMirror.",
+    help="The name of the RegistryMirror.",
 )
 @click.option(
     "--host",
     required=True,
     metavar="HOST",
-    callback=_checked(is_host, "is no host of a registry"),
-    help="The host in the names of images that are pulled through the mirror, with its port if there is one.",
+    callback=_checked(is_host, "is not the host of a registry"),
+    help="The registry's host in image names, with its port if there is one.",
 )
 @click.option(
     "--mirror",
     metavar="URL",
-    callback=_checked(is_server, "is no URL of a server"),
-    help="Where the mirror is.",
+    callback=_checked(is_server, "is not the URL of a server"),
+    help="The URL of the mirror.",
 )
 @click.option(
     "--upstream",
     metavar="URL",
-    callback=_checked(is_server, "is no URL of a server"),
-    help="Where containerd pulls if the mirror does not answer; default is nowhere.",
+    callback=_checked(is_server, "is not the URL of a server"),
+    help="The registry that containerd pulls from if the mirror does not answer; default: none.",
 )
 @click.option(
     "--certs-dir",
@@ -272,17 +285,17 @@ def _checked(is_right: Callable[[str], bool], what: str) -> Callable[..., str | 
     show_default=True,
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="The folder that containerd's config_path names.",
+    help="The folder that containerd's config_path is set to.",
 )
 @click.option(
     "--containerd-dir",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where the node's /etc/containerd is mounted: checks that containerd reads --certs-dir; default is no check.",
+    help="The mount of the node's /etc/containerd: check that containerd reads --certs-dir; default: no check.",
 )
-@click.option("--remove", is_flag=True, help="Remove what was written for this RegistryMirror.")
+@click.option("--remove", is_flag=True, help="Remove the files that were written for this RegistryMirror.")
 @click.option(
-    "--check", is_flag=True, help="Change nothing: exit 1 if the file is not as it should be, or has no effect."
+    "--check", is_flag=True, help="Change nothing; exit 1 if the file needs a change or containerd does not read it."
 )
 @click.pass_context
 def command(
@@ -298,24 +311,24 @@ def command(
 ) -> None:
     """Write a mirror into containerd's hosts.toml. The DaemonSets of mirrors run this command on nodes.
 
-    Writes hosts.toml in the folder of the host, removes what it wrote for hosts that the mirror was for before, looks
-    every 30 seconds whether all is still as it should be, and runs until SIGTERM. A hosts.toml that kube-chores did not
-    write is never touched.
+    Writes hosts.toml in the folder of the host, and removes the files that it wrote for earlier hosts of the mirror.
+    Checks the files every 30 seconds, and runs until SIGTERM. It never changes a hosts.toml that kube-chores did not
+    write.
 
     \b
     Example:
       chores mirror-node --name hub --host docker.io --mirror http://10.0.0.7:5000 --check
     """
     if not mirror and not remove:
-        raise click.UsageError("--mirror is needed, or --remove")
+        raise click.UsageError("--mirror or --remove is required")
     configure("text")
     desired = None if remove or not mirror else hosts_toml(name, mirror, upstream or "")
-    asked = Asked(name, host, certs_dir, desired, containerd_dir)
+    file = HostsFile(name, host, certs_dir, desired, containerd_dir)
     if not check:
-        stay(asked)
+        serve(file)
     try:
-        problem = look(asked)
-    except GoneError as error:
+        problem = observe(file)
+    except DeletedError as error:
         problem = str(error)
     if problem:
         log.error("%s", problem)

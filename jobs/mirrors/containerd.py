@@ -1,7 +1,7 @@
-"""Whether a node's containerd reads hosts.toml: what its configuration says. Standard library alone.
+"""Find in a node's containerd configuration whether containerd reads hosts.toml. Standard library only.
 
-Which setting counts depends on the version of containerd, which no file names. So a configuration that works with one
-version is not a problem, and what follows from the files for no version is unknown.
+Which setting applies depends on the version of containerd, which no file names. So a configuration that works with one
+version is not a problem. If the files do not decide it, the answer is unknown.
 
 https://github.com/containerd/containerd/blob/main/docs/cri/registry.md
 """
@@ -18,17 +18,17 @@ from typing import Any, NamedTuple
 
 FOLDER = "/etc/containerd"
 CERTS = f"{FOLDER}/certs.d"
-# By this an audit knows the problem again, in the output of a probe.
+# The audit finds the problem in a probe's output by this text.
 UNUSED = "pulls do not use the mirror"
 _FILE = "config.toml"
 _MOST_FILES = 32
 _MOST_BYTES = 256 << 10
 _IMAGES, _CRI, _CRI_OF_VERSION_1 = "io.containerd.cri.v1.images", "io.containerd.grpc.v1.cri", "cri"
-# Where the registry's settings are, by the version of the configuration; containerd 2 migrates 1 and 2, and then reads
-# the second table too.
+# The tables with the registry's settings, by the configuration's version. containerd 2 migrates versions 1 and 2, and
+# then reads the second table too.
 _TABLES: Mapping[int, tuple[str, ...]] = {1: (_CRI_OF_VERSION_1, _CRI), 2: (_CRI, _IMAGES), 3: (_IMAGES,)}
 _NEWEST = max(_TABLES)
-# Settings with which containerd 2.1 and later pulls without its transfer service, and what they must not be for that.
+# If one of these settings differs from its value here, containerd 2.1 and later pulls without its transfer service.
 # https://github.com/containerd/containerd/blob/v2.2.0/internal/cri/config/config.go (CheckLocalImagePullConfigs)
 _LOCAL: Mapping[str, Any] = {
     "use_local_image_pull": False,
@@ -41,7 +41,7 @@ Table = Mapping[str, Any]
 
 
 class UnknownError(Exception):
-    """The files that are here do not say what containerd reads."""
+    """The files do not decide what containerd reads."""
 
 
 if sys.version_info >= (3, 11):  # as in images
@@ -53,22 +53,22 @@ if sys.version_info >= (3, 11):  # as in images
 else:
 
     def _parsed(_text: str) -> Table:
-        raise UnknownError("Python before 3.11 reads no TOML")
+        raise UnknownError("Python before 3.11 cannot read TOML")
 
 
 class Reading(NamedTuple):
-    """Why pulls do not use the mirror, or why that is not known; both are empty if they do."""
+    """Why pulls do not use the mirror, or why that is unknown; both are empty if pulls use it."""
 
     problem: str = ""
     unknown: str = ""
 
 
 def read(folder: Path) -> Reading:
-    """Return what the configuration says of hosts.toml; `folder` is where the node's /etc/containerd is mounted."""
+    """Evaluate the configuration in `folder`, where the node's /etc/containerd is mounted."""
     try:
         files = list(_files(folder))
         version = _version(files)
-        # containerd 1 replaces a plugin's whole table by that of an imported file, containerd 2 merges them.
+        # If an imported file has the same table, containerd 1 replaces the whole table, and containerd 2 merges both.
         readings = {_read(version, _merged(files, whole)) for whole in {False, version < _NEWEST}}
     except (OSError, ValueError, RecursionError, UnknownError) as error:
         return Reading(unknown=str(error) or type(error).__name__)
@@ -83,10 +83,10 @@ def read(folder: Path) -> Reading:
 
 
 def _files(folder: Path) -> Iterator[Table]:
-    """Yield what the file and its imports say, in the order in which containerd lets the later overrule the earlier.
+    """Yield the settings of config.toml and its imports in containerd's order: later files override earlier ones.
 
     Raises:
-        UnknownError: a file is not in the folder, not plain, or too large, or there are too many.
+        UnknownError: a file is not in the folder, not plain, or too large, or there are too many files.
         OSError: a file cannot be read.
         ValueError: it is not TOML.
     """
@@ -108,18 +108,18 @@ def _files(folder: Path) -> Iterator[Table]:
 def _imported(pattern: str, parent: Path, folder: Path) -> list[Path]:
     on_node = _clean(FOLDER / parent.relative_to(folder) / pattern)
     if not on_node.startswith(f"{FOLDER}/"):
-        raise UnknownError(f"it imports {on_node}, which is not in {FOLDER}")
+        raise UnknownError(f"the configuration imports {on_node}, which is not in {FOLDER}")
     name = on_node.removeprefix(f"{FOLDER}/")
     return sorted(islice(folder.glob(name), _MOST_FILES + 1)) if "*" in name else [folder / name]
 
 
 def _clean(path: str | Path) -> str:
-    """Return a path without what does not change the folder: normpath keeps two slashes in front, as POSIX allows."""
+    """Normalize a path; normpath keeps two leading slashes, as POSIX allows."""
     return os.path.normpath(path).replace("//", "/")
 
 
 def _document(path: Path, folder: Path) -> Table:
-    # A link of the node leads to a file of this container, or to none.
+    # A link on the node would resolve to a file of this container, or to none.
     if path.resolve() != folder.resolve() / path.relative_to(folder):
         raise UnknownError(f"{path} is a link")
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -132,13 +132,13 @@ def _document(path: Path, folder: Path) -> Table:
     return _parsed(content.decode())
 
 
-# what they say
+# the settings
 
 
 def _version(files: Sequence[Table]) -> int:
     found = {each["version"] for each in files if each.get("version")} or {1}
     if len(found) > 1 or not all(isinstance(each, int) for each in found):
-        raise UnknownError("its files are of several versions")
+        raise UnknownError("the configuration's files have different versions")
     return int(found.pop())
 
 
@@ -161,27 +161,27 @@ def _read(version: int, plugins: Table) -> Reading:
     registry = _table(first, "registry")
     path = str(registry.get("config_path") or "")
     if registry.get("mirrors"):
-        return _problem("its registry.mirrors is set, and hosts.toml is not read next to that: remove registry.mirrors")
+        return _problem("registry.mirrors is set, and containerd then ignores hosts.toml; remove registry.mirrors")
     if path:
         return _of_path(path, version, locally=_pulls_locally(first))
     if any(_table(each, "registry").get("config_path") for each in others):
         return Reading(unknown="config_path is in a table that only some versions of containerd read")
     if version >= _NEWEST or _pulls_locally(first):
         return Reading(unknown="config_path is not set, and its default depends on the version of containerd")
-    return _problem("its config_path is not set")
+    return _problem("config_path is not set")
 
 
 def _of_path(path: str, version: int, *, locally: bool) -> Reading:
-    """Judge a path: containerd 2.1 and later takes a list for one folder, unless it pulls without transfer service.
+    """Evaluate a config_path: containerd 2.1 and later reads a list as one folder if it uses its transfer service.
 
     https://github.com/containerd/containerd/issues/12415
     """
     if CERTS not in [_clean(each) for each in path.split(":") if each]:
-        return _problem(f"its config_path is {path}")
+        return _problem(f"config_path is {path}")
     if ":" not in path or locally:
         return Reading()
     why = f"config_path is {path}, which containerd 2.1 and later reads as one folder"
-    return _problem(f"its {why}") if version >= _NEWEST else Reading(unknown=why)
+    return _problem(why) if version >= _NEWEST else Reading(unknown=why)
 
 
 def _pulls_locally(images: Table) -> bool:
@@ -194,7 +194,9 @@ def _pulls_locally(images: Table) -> bool:
 
 
 def _problem(what: str) -> Reading:
-    return Reading(f'{UNUSED}: containerd does not read {CERTS}; {what}. Set config_path = "{CERTS}", then restart it')
+    return Reading(
+        f'{UNUSED}: containerd does not read {CERTS}: {what}; set config_path = "{CERTS}", then restart containerd'
+    )
 
 
 def _table(table: Table, name: str) -> Table:

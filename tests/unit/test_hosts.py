@@ -1,4 +1,4 @@
-"""What hosts.toml says, where it is, and whose it is."""
+"""The folder, the content and the owner of hosts.toml."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.mirrors.hosts import Todo, compare, folders, hosts_toml, is_host, is_name, is_server, written_for
+from jobs.mirrors.hosts import Action, compare, folders, hosts_toml, is_host, is_name, is_server, written_for
 
 MIRROR, UPSTREAM = "http://10.0.0.7:5000", "https://registry-1.docker.io"
 LABELS = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True)
@@ -24,14 +24,14 @@ def read(text: str) -> Any:
     return tomllib.loads(text)
 
 
-def test_the_mirror_is_asked_first_and_then_the_upstream() -> None:
+def test_containerd_pulls_from_the_mirror_first_and_then_from_the_upstream() -> None:
     assert read(hosts_toml("hub", MIRROR, UPSTREAM)) == {
         "server": UPSTREAM,
         "host": {MIRROR: {"capabilities": ["pull", "resolve"], "dial_timeout": "2s"}},
     }
 
 
-def test_without_an_upstream_only_the_mirror_is_asked() -> None:
+def test_without_an_upstream_containerd_pulls_from_the_mirror_only() -> None:
     assert read(hosts_toml("hub", MIRROR)) == {
         "server": MIRROR,
         "host": {MIRROR: {"capabilities": ["pull", "resolve"], "dial_timeout": "2s"}},
@@ -39,7 +39,7 @@ def test_without_an_upstream_only_the_mirror_is_asked() -> None:
 
 
 @given(name=LABELS, mirror=URLS, upstream=URLS)
-def test_what_goes_in_comes_out(name: str, mirror: str, upstream: str) -> None:
+def test_a_written_file_parses_to_its_parameters(name: str, mirror: str, upstream: str) -> None:
     text = hosts_toml(name, mirror, upstream)
 
     assert is_name(name) and is_server(mirror) and is_server(upstream)
@@ -49,7 +49,7 @@ def test_what_goes_in_comes_out(name: str, mirror: str, upstream: str) -> None:
 
 
 @given(host=HOSTS)
-def test_a_host_has_folders_of_its_own(host: str) -> None:
+def test_the_folders_of_a_host_have_valid_names(host: str) -> None:
     assert is_host(host)
     for folder in folders(host):
         assert "/" not in folder and folder not in ("", ".", "..", "_default")
@@ -72,7 +72,7 @@ def test_containerd_tries_these_folders(host: str, tried: tuple[str, ...]) -> No
     assert folders(host) == tried
 
 
-NO_NAME = (
+INVALID_NAMES = (
     "",
     ".",
     "..",
@@ -90,56 +90,68 @@ NO_NAME = (
     "a\\b",
     "a\0",
 )
-NO_PORT = ("a:0", "a:65536", "a:", ":1", "a:1\n", "a:1:2", "[::1]")
+INVALID_PORTS = ("a:0", "a:65536", "a:", ":1", "a:1\n", "a:1:2", "[::1]")
 
 
-@pytest.mark.parametrize("host", [*NO_NAME, *NO_PORT, "ä.de", "https://a.io", "user@a.io", "a" * 64])
-def test_no_host(host: str) -> None:
+@pytest.mark.parametrize("host", [*INVALID_NAMES, *INVALID_PORTS, "ä.de", "https://a.io", "user@a.io", "a" * 64])
+def test_an_invalid_host_is_rejected(host: str) -> None:
     assert not is_host(host)
 
 
-ELSEWHERE = ("", "a.io", "ftp://a.io", "file:///etc", "HTTP://a", "http://", "http:///a", "http://ä.de", "http://[::1")
+NO_HTTP_URLS = (
+    "",
+    "a.io",
+    "ftp://a.io",
+    "file:///etc",
+    "HTTP://a",
+    "http://",
+    "http:///a",
+    "http://ä.de",
+    "http://[::1",
+)
 DROPPED = ("http://u:p@a.io", "http://u@a.io", "http://a?b", "http://a#b")
 UNQUOTED = ('http://a"', "http://a\\b", "http://a b", "http://a\n", "http://a/'")
 
 
-@pytest.mark.parametrize("url", [*ELSEWHERE, *DROPPED, *UNQUOTED, "http://a:0", "http://a:b", "http://a:65536"])
-def test_no_server(url: str) -> None:
+@pytest.mark.parametrize("url", [*NO_HTTP_URLS, *DROPPED, *UNQUOTED, "http://a:0", "http://a:b", "http://a:65536"])
+def test_an_invalid_server_is_rejected(url: str) -> None:
     assert not is_server(url)
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "A", "-a", "a-", "a\n", "a b", "a:"])
-def test_no_name(name: str) -> None:
+def test_an_invalid_name_is_rejected(name: str) -> None:
     assert not is_name(name)
 
 
-OURS = hosts_toml("hub", MIRROR, UPSTREAM)
+OWN = hosts_toml("hub", MIRROR, UPSTREAM)
 OF_ANOTHER = hosts_toml("other", MIRROR, UPSTREAM)
-THEIRS = 'server = "https://registry-1.docker.io"\n'
+OTHER_TOOL = 'server = "https://registry-1.docker.io"\n'
 
 
 @pytest.mark.parametrize(
-    ("found", "wanted", "todo", "problem"),
+    ("found", "desired", "action", "problem"),
     [
-        (None, OURS, Todo.WRITE, "is not there"),
-        (OURS, OURS, Todo.NOTHING, ""),
-        (OURS + "\n", OURS, Todo.WRITE, "is not as it should be"),
-        (OURS.splitlines()[0], OURS, Todo.WRITE, "is not as it should be"),
-        (hosts_toml("hub", MIRROR), OURS, Todo.WRITE, "is not as it should be"),
-        (OF_ANOTHER, OURS, Todo.WRITE, "is that of registrymirror other"),
-        (THEIRS, OURS, Todo.NOTHING, "was not written by kube-chores"),
-        ("", OURS, Todo.NOTHING, "was not written by kube-chores"),
-        ("\n" + OURS, OURS, Todo.NOTHING, "was not written by kube-chores"),
-        (None, None, Todo.NOTHING, ""),
-        (OURS, None, Todo.REMOVE, "is still there"),
-        (OURS + "edited", None, Todo.REMOVE, "is still there"),
-        (OF_ANOTHER, None, Todo.NOTHING, ""),
-        (THEIRS, None, Todo.NOTHING, ""),
-        ("", None, Todo.NOTHING, ""),
+        (None, OWN, Action.WRITE, "does not exist"),
+        (OWN, OWN, Action.NOTHING, ""),
+        (OWN + "\n", OWN, Action.WRITE, "differs from its desired content"),
+        (OWN.splitlines()[0], OWN, Action.WRITE, "differs from its desired content"),
+        (hosts_toml("hub", MIRROR), OWN, Action.WRITE, "differs from its desired content"),
+        (OF_ANOTHER, OWN, Action.WRITE, "was written for registrymirror other"),
+        (OTHER_TOOL, OWN, Action.NOTHING, "was not written by kube-chores"),
+        ("", OWN, Action.NOTHING, "was not written by kube-chores"),
+        ("\n" + OWN, OWN, Action.NOTHING, "was not written by kube-chores"),
+        (None, None, Action.NOTHING, ""),
+        (OWN, None, Action.REMOVE, "still exists"),
+        (OWN + "edited", None, Action.REMOVE, "still exists"),
+        (OF_ANOTHER, None, Action.NOTHING, ""),
+        (OTHER_TOOL, None, Action.NOTHING, ""),
+        ("", None, Action.NOTHING, ""),
     ],
 )
-def test_what_is_to_do(found: str | None, wanted: str | None, todo: Todo, problem: str) -> None:
-    verdict = compare(found, wanted, "hub")
+def test_a_file_is_compared_with_its_desired_content(
+    found: str | None, desired: str | None, action: Action, problem: str
+) -> None:
+    compared = compare(found, desired, "hub")
 
-    assert verdict.todo is todo
-    assert verdict.problem.startswith(problem) and bool(verdict.problem) == bool(problem)
+    assert compared.action is action
+    assert compared.problem.startswith(problem) and bool(compared.problem) == bool(problem)

@@ -1,4 +1,4 @@
-"""The command that the DaemonSets of mirrors run, in processes and folders of its own."""
+"""mirror-node, which the DaemonSets of mirrors run: each test has a process and a folder of its own."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from jobs.mirrors.hosts import hosts_toml
 from tests.apis import wait_for
 
 MIRROR, UPSTREAM = "http://10.0.0.7:5000", "https://registry-1.docker.io"
-WANTED = hosts_toml("hub", MIRROR, UPSTREAM)
-THEIRS = 'server = "https://registry-1.docker.io"\n'
-ASKED = ("--name=hub", "--host=docker.io", f"--mirror={MIRROR}", f"--upstream={UPSTREAM}")
+DESIRED = hosts_toml("hub", MIRROR, UPSTREAM)
+OTHER_TOOL = 'server = "https://registry-1.docker.io"\n'
+ARGUMENTS = ("--name=hub", "--host=docker.io", f"--mirror={MIRROR}", f"--upstream={UPSTREAM}")
 REMOVE = ("--name=hub", "--host=docker.io", "--remove")
-# The command with another interval; a character on stdout is one look.
+# The command with another interval: it prints one character to stdout before each reconciliation.
 WATCHED = """
 import sys
 from jobs import __main__, mirror_node
 mirror_node.INTERVAL_SECONDS = float(sys.argv.pop(1))
-settle = mirror_node.settle
-mirror_node.settle = lambda asked: [print(end=".", flush=True), settle(asked)][1]
+reconcile = mirror_node.reconcile
+mirror_node.reconcile = lambda file: [print(end=".", flush=True), reconcile(file)][1]
 __main__.main()
 """
 
 
 @pytest.fixture
 def certs(tmp_path: Path) -> Path:
-    """What containerd's config_path names."""
+    """The folder that containerd's config_path is set to."""
     certs = tmp_path / "certs.d"
     certs.mkdir()
     return certs
@@ -47,56 +47,58 @@ def certs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def path(certs: Path) -> Path:
-    """The file of docker.io."""
+    """The hosts.toml of docker.io."""
     return certs / "docker.io" / "hosts.toml"
 
 
 class Running:
-    """The command in a process of its own, which has begun to look."""
+    """The command in a process of its own, which has begun its first check."""
 
-    def __init__(self, process: subprocess.Popen[bytes], looks: Path, log: Path) -> None:
-        self._process, self._looks, self._log = process, looks, log
-        wait_for(lambda: looks.stat().st_size, "the first look", detail=log.read_text)
+    def __init__(self, process: subprocess.Popen[bytes], checks: Path, log: Path) -> None:
+        self._process, self._checks, self._log = process, checks, log
+        wait_for(lambda: checks.stat().st_size, "the first check", detail=log.read_text)
 
-    def look(self) -> None:
-        """Wait until it has looked once more, and done what there was to do."""
-        before = self._looks.stat().st_size
-        wait_for(lambda: self._looks.stat().st_size > before + 1, "another look", detail=self._log.read_text)
+    def checks_again(self) -> None:
+        """Wait until a check that began after this call is complete."""
+        before = self._checks.stat().st_size
+        wait_for(lambda: self._checks.stat().st_size > before + 1, "another check", detail=self._log.read_text)
 
-    def said(self) -> list[str]:
-        """Its lines so far."""
+    def lines(self) -> list[str]:
+        """Return the lines of its log so far."""
         return self._log.read_text().splitlines()
 
     def end(self, by: signal.Signals = signal.SIGTERM) -> list[str]:
-        """End it, which must be at once; gives its lines."""
+        """End the process, within 5 seconds and with exit code 0. Return the lines of its log."""
         self._process.send_signal(by)
         assert self._process.wait(5) == 0
-        return self.said()
+        return self.lines()
 
 
 @contextlib.contextmanager
-def running(certs: Path, asked: Sequence[str] = ASKED, umask: int = -1, interval: float = 0.05) -> Iterator[Running]:
-    """The command, looking twenty times a second."""
-    words = [sys.executable, "-c", WATCHED, str(interval), "mirror-node", *asked, f"--certs-dir={certs}"]
+def running(
+    certs: Path, arguments: Sequence[str] = ARGUMENTS, umask: int = -1, interval: float = 0.05
+) -> Iterator[Running]:
+    """Run the command, which checks its files twenty times a second."""
+    words = [sys.executable, "-c", WATCHED, str(interval), "mirror-node", *arguments, f"--certs-dir={certs}"]
     folder = Path(tempfile.mkdtemp(dir=certs.parent))
-    looks, log = folder / "looks", folder / "log"
+    checks, log = folder / "checks", folder / "log"
     with (
-        looks.open("wb") as stdout,
+        checks.open("wb") as stdout,
         log.open("wb") as stderr,
         subprocess.Popen(words, stdout=stdout, stderr=stderr, umask=umask) as process,
     ):
         try:
-            yield Running(process, looks, log)
+            yield Running(process, checks, log)
         finally:
             process.kill()
 
 
-def check(certs: Path, *asked: str) -> Result:
-    return CliRunner().invoke(chores, ["mirror-node", *(asked or ASKED), f"--certs-dir={certs}", "--check"])
+def check(certs: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(chores, ["mirror-node", *(arguments or ARGUMENTS), f"--certs-dir={certs}", "--check"])
 
 
 def put(path: Path, text: str) -> None:
-    """Write a file in one step: the command may look at any moment."""
+    """Write a file in one step: the command may read it at any time."""
     path.parent.mkdir(exist_ok=True)
     elsewhere = path.parent.parent / f"{path.name}.new"
     elsewhere.write_text(text)
@@ -108,147 +110,150 @@ def test_the_file_is_written_and_stays_when_the_command_ends(certs: Path, path: 
     assert check(certs).exit_code == 1
     assert not path.parent.exists()
     with running(certs, umask=0o077, interval=mirror_node.INTERVAL_SECONDS) as process:
-        wait_for(process.said, "a message")
-        assert process.end(by) == [f"{path} is not there: wrote it"]
+        wait_for(process.lines, "a message")
+        assert process.end(by) == [f"{path} does not exist: written"]
 
-    assert path.read_text() == WANTED
+    assert path.read_text() == DESIRED
     assert [stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent)] == [0o644, 0o755]
     assert [each.name for each in path.parent.iterdir()] == ["hosts.toml"]
     checked = check(certs)
     assert (checked.exit_code, checked.output) == (0, "")
 
 
-def test_the_file_is_written_again_whatever_was_done_to_it(certs: Path, path: Path) -> None:
+def test_a_changed_deleted_or_moved_file_is_written_again(certs: Path, path: Path) -> None:
     changes = (
-        lambda: put(path, WANTED + "# edited\n"),
+        lambda: put(path, DESIRED + "# edited\n"),
         path.unlink,
         lambda: path.parent.rename(certs.parent / "elsewhere"),
     )
     with running(certs) as process:
-        process.look()
+        process.checks_again()
         for change in changes:
             change()
-            process.look()
-            assert path.read_text() == WANTED
-        said = process.end()
+            process.checks_again()
+            assert path.read_text() == DESIRED
+        lines = process.end()
 
-    missing, edited = f"{path} is not there: wrote it", f"{path} is not as it should be: wrote it"
-    assert said == [missing, edited, missing, missing]
+    missing, edited = f"{path} does not exist: written", f"{path} differs from its desired content: written"
+    assert lines == [missing, edited, missing, missing]
 
 
-def test_a_reader_never_sees_half_a_file(certs: Path, path: Path) -> None:
+def test_a_reader_never_reads_half_a_file(certs: Path, path: Path) -> None:
     other = hosts_toml("other", MIRROR, UPSTREAM)
-    observed = set()
-    with running(certs, interval=0.001) as one, running(certs, ("--name=other", *ASKED[1:]), interval=0.001) as another:
+    contents = set()
+    with (
+        running(certs, interval=0.001) as one,
+        running(certs, ("--name=other", *ARGUMENTS[1:]), interval=0.001) as another,
+    ):
         wait_for(path.exists, "the file")
         until = time.monotonic() + 1
         while time.monotonic() < until:
-            observed.add(path.read_text())
+            contents.add(path.read_text())
         one.end()
         another.end()
 
-    assert observed == {WANTED, other}
+    assert contents == {DESIRED, other}
 
 
 def test_a_file_of_another_mirror_is_taken_over(certs: Path, path: Path) -> None:
     put(path, hosts_toml("other", MIRROR, UPSTREAM))
-    assert "is that of registrymirror other" in check(certs).output
+    assert "was written for registrymirror other" in check(certs).output
     with running(certs) as process:
-        process.look()
-        assert process.end() == [f"{path} is that of registrymirror other: wrote it"]
-    assert path.read_text() == WANTED
+        process.checks_again()
+        assert process.end() == [f"{path} was written for registrymirror other: written"]
+    assert path.read_text() == DESIRED
 
 
-def test_a_file_of_somebody_else_is_never_touched(certs: Path, path: Path) -> None:
-    put(path, THEIRS)
+def test_a_file_that_kube_chores_did_not_write_is_never_changed(certs: Path, path: Path) -> None:
+    put(path, OTHER_TOOL)
     checked = check(certs)
     assert checked.exit_code == 1
-    assert "was not written by kube-chores and stays as it is: move it away" in checked.output
+    assert "was not written by kube-chores and is not changed; move it away" in checked.output
     with running(certs) as process:
-        process.look()
-        process.look()
-        assert path.read_text() == THEIRS
+        process.checks_again()
+        process.checks_again()
+        assert path.read_text() == OTHER_TOOL
         path.unlink()
-        process.look()
+        process.checks_again()
         warning, wrote = process.end()
-    assert path.read_text() == WANTED
+    assert path.read_text() == DESIRED
     assert "move it away" in warning
-    assert wrote == f"{path} is not there: wrote it"
+    assert wrote == f"{path} does not exist: written"
 
 
 @pytest.mark.parametrize("of", ["hub", "other", None])
-def test_only_its_own_file_is_removed(certs: Path, path: Path, of: str | None) -> None:
-    text = hosts_toml(of, MIRROR) if of else THEIRS
+def test_only_a_file_of_the_same_mirror_is_removed(certs: Path, path: Path, of: str | None) -> None:
+    text = hosts_toml(of, MIRROR) if of else OTHER_TOOL
     put(path, text)
     own = of == "hub"
     assert check(certs, *REMOVE).exit_code == (1 if own else 0)
     with running(certs, REMOVE) as process:
-        process.look()
-        assert process.end() == ([f"{path} is still there: removed it"] if own else [])
+        process.checks_again()
+        assert process.end() == ([f"{path} still exists: removed"] if own else [])
 
     assert path.parent.exists() != own
     assert own or path.read_text() == text
     assert check(certs, *REMOVE).exit_code == 0
 
 
-def test_a_folder_with_more_in_it_stays(certs: Path, path: Path) -> None:
-    put(path, WANTED)
+def test_a_folder_with_other_files_is_not_removed(certs: Path, path: Path) -> None:
+    put(path, DESIRED)
     (path.parent / "ca.crt").touch()
     with running(certs, REMOVE) as process:
-        process.look()
+        process.checks_again()
         process.end()
 
     assert [each.name for each in path.parent.iterdir()] == ["ca.crt"]
 
 
-def test_what_was_written_for_another_host_goes(certs: Path, path: Path) -> None:
-    """A mirror that gets another upstream would else serve images of the one for the other."""
+def test_a_file_for_an_earlier_host_is_removed(certs: Path, path: Path) -> None:
+    """If the upstream of a mirror changes, the old file would send pulls of the old upstream's images to it."""
     before, theirs, others = (certs / name / "hosts.toml" for name in ("quay.io", "ghcr.io", "gcr.io_5000_"))
-    put(path, WANTED)
+    put(path, DESIRED)
     put(before, hosts_toml("hub", MIRROR, "https://quay.io"))
-    put(theirs, THEIRS)
+    put(theirs, OTHER_TOOL)
     put(others, hosts_toml("other", MIRROR))
     (certs / "file").write_text("")
-    (certs / "gone").symlink_to("nowhere")
+    (certs / "dangling").symlink_to("nowhere")
 
     refused = check(certs)
-    assert (refused.exit_code, refused.output) == (1, f"error: {before} is still there\n")
+    assert (refused.exit_code, refused.output) == (1, f"error: {before} still exists\n")
     with running(certs) as process:
-        wait_for(lambda: not before.parent.exists(), "the file and its folder to go", detail=process.said)
+        wait_for(lambda: not before.parent.exists(), "the deletion of the file and its folder", detail=process.lines)
 
     assert check(certs).exit_code == 0
     assert [each.exists() for each in (path, before.parent, theirs, others)] == [True, False, True, True]
     put(before, hosts_toml("hub", MIRROR))
     assert check(certs, *REMOVE).exit_code == 1
     with running(certs, REMOVE) as process:
-        wait_for(lambda: check(certs, *REMOVE).exit_code == 0, "the files to go", detail=process.said)
+        wait_for(lambda: check(certs, *REMOVE).exit_code == 0, "the deletion of the files", detail=process.lines)
     assert [each.exists() for each in (path, before.parent, theirs, others)] == [False, False, True, True]
 
 
-@pytest.mark.parametrize("asked", [ASKED, REMOVE])
-def test_what_a_killed_process_left_goes(certs: Path, path: Path, asked: Sequence[str]) -> None:
+@pytest.mark.parametrize("arguments", [ARGUMENTS, REMOVE])
+def test_temporary_files_of_a_killed_process_are_removed(certs: Path, path: Path, arguments: Sequence[str]) -> None:
     put(path, hosts_toml("hub", "http://10.0.0.8:5000"))
-    (path.parent / ".hosts.toml.0badcafe").write_text(WANTED[:20])
-    with running(certs, asked) as process:
-        process.look()
+    (path.parent / ".hosts.toml.0badcafe").write_text(DESIRED[:20])
+    with running(certs, arguments) as process:
+        process.checks_again()
         process.end()
 
     left = [each.name for each in path.parent.iterdir()] if path.parent.exists() else []
-    assert left == (["hosts.toml"] if asked is ASKED else [])
+    assert left == (["hosts.toml"] if arguments is ARGUMENTS else [])
 
 
-def test_what_cannot_be_written_is_said_once_and_tried_again(certs: Path, path: Path) -> None:
+def test_a_failed_write_is_logged_once_and_tried_again(certs: Path, path: Path) -> None:
     certs.rmdir()
     assert check(certs).exit_code == 1
     with running(certs) as process:
-        process.look()
-        process.look()
+        process.checks_again()
+        process.checks_again()
         certs.mkdir()
-        process.look()
+        process.checks_again()
         warning, wrote = process.end()
 
-    assert warning.startswith(f"warning: {path}: No such file or directory; trying again")
-    assert wrote == f"{path} is not there: wrote it"
+    assert warning.startswith(f"warning: {path}: No such file or directory; next attempt in")
+    assert wrote == f"{path} does not exist: written"
 
 
 def test_a_failed_write_leaves_nothing_behind(certs: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,15 +263,15 @@ def test_a_failed_write_leaves_nothing_behind(certs: Path, path: Path, monkeypat
     put(path, hosts_toml("hub", "http://10.0.0.8:5000"))
     before = path.read_text()
     monkeypatch.setattr(os, "fsync", full)
-    asked = mirror_node.Asked("hub", "docker.io", certs, WANTED)
+    file = mirror_node.HostsFile("hub", "docker.io", certs, DESIRED)
 
-    assert mirror_node.settle(asked) == f"{path}: No space left on device"
+    assert mirror_node.reconcile(file) == f"{path}: No space left on device"
     assert path.read_text() == before
     assert [each.name for each in path.parent.iterdir()] == ["hosts.toml"]
 
 
 @pytest.mark.parametrize("what", ["link", "fifo", "folder", "linked folder", "file for a folder"])
-def test_nothing_but_a_plain_file_is_touched(certs: Path, path: Path, what: str) -> None:
+def test_only_a_plain_file_is_changed(certs: Path, path: Path, what: str) -> None:
     elsewhere = certs.parent / "elsewhere"
     put(elsewhere / "hosts.toml", hosts_toml("hub", "http://10.0.0.8:5000"))
     before = (elsewhere / "hosts.toml").read_text()
@@ -281,58 +286,58 @@ def test_nothing_but_a_plain_file_is_touched(certs: Path, path: Path, what: str)
 
     checked = check(certs)
     assert checked.exit_code == 1
-    assert "stays as it is" in checked.output
+    assert "is not changed" in checked.output
     assert check(certs, *REMOVE).exit_code == 0
-    written = mirror_node.Asked("hub", "docker.io", certs, WANTED)
-    assert mirror_node.settle(written).endswith("stays as it is")
-    assert mirror_node.settle(written._replace(desired=None)) == ""
+    file = mirror_node.HostsFile("hub", "docker.io", certs, DESIRED)
+    assert mirror_node.reconcile(file).endswith("is not changed")
+    assert mirror_node.reconcile(file._replace(desired=None)) == ""
     assert path.parent.exists() and (path.exists() or what == "file for a folder")
     assert (elsewhere / "hosts.toml").read_text() == before
 
 
-def test_a_host_with_a_port_is_in_the_folder_that_is_tried_first(certs: Path) -> None:
-    asked = ("--name=hub", "--host=10.88.0.1:5443", f"--mirror={MIRROR}")
+def test_a_host_with_a_port_has_the_folder_that_containerd_tries_first(certs: Path) -> None:
+    arguments = ("--name=hub", "--host=10.88.0.1:5443", f"--mirror={MIRROR}")
     path = certs / "10.88.0.1_5443_" / "hosts.toml"
-    with running(certs, asked) as process:
-        process.look()
+    with running(certs, arguments) as process:
+        process.checks_again()
         process.end()
     assert path.read_text() == hosts_toml("hub", MIRROR)
-    assert check(certs, *asked).exit_code == 0
+    assert check(certs, *arguments).exit_code == 0
 
     (certs / "10.88.0.1:5443").mkdir()
-    checked = check(certs, *asked)
+    checked = check(certs, *arguments)
     assert checked.exit_code == 1
-    assert "10.88.0.1:5443 would not be read any more" in checked.output
-    assert check(certs, *asked, "--remove").exit_code == 1
+    assert f"containerd would no longer read {certs}/10.88.0.1:5443; move it away" in checked.output
+    assert check(certs, *arguments, "--remove").exit_code == 1
     path.unlink()
-    assert check(certs, *asked, "--remove").exit_code == 0
+    assert check(certs, *arguments, "--remove").exit_code == 0
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("arguments", "message"),
     [
         (["--host=a.io", "--mirror=http://a"], "--name"),
         (["--name=hub", "--mirror=http://a"], "--host"),
-        (["--name=hub", "--host=a.io"], "--mirror is needed, or --remove"),
+        (["--name=hub", "--host=a.io"], "--mirror or --remove is required"),
         (["--name=a.b", "--host=a.io", "--mirror=http://a"], "cannot be the name of a mirror"),
-        (["--name=hub", "--host=../a", "--mirror=http://a"], "is no host of a registry"),
-        (["--name=hub", "--host=_default", "--remove"], "is no host of a registry"),
-        (["--name=hub", "--host=", "--remove"], "is no host of a registry"),
-        (["--name=hub", "--host=a.io", "--mirror=a.io"], "is no URL of a server"),
-        (["--name=hub", "--host=a.io", "--mirror=http://a", "--upstream="], "is no URL of a server"),
+        (["--name=hub", "--host=../a", "--mirror=http://a"], "is not the host of a registry"),
+        (["--name=hub", "--host=_default", "--remove"], "is not the host of a registry"),
+        (["--name=hub", "--host=", "--remove"], "is not the host of a registry"),
+        (["--name=hub", "--host=a.io", "--mirror=a.io"], "is not the URL of a server"),
+        (["--name=hub", "--host=a.io", "--mirror=http://a", "--upstream="], "is not the URL of a server"),
     ],
 )
-def test_a_wrong_command_line_is_refused(certs: Path, asked: list[str], said: str) -> None:
+def test_a_wrong_command_line_is_refused(certs: Path, arguments: list[str], message: str) -> None:
     for more in ([], ["--check"]):
-        result = CliRunner().invoke(chores, ["mirror-node", *asked, *more, f"--certs-dir={certs}"])
+        result = CliRunner().invoke(chores, ["mirror-node", *arguments, *more, f"--certs-dir={certs}"])
         assert result.exit_code == 2
-        assert said in result.output
+        assert message in result.output
     assert list(certs.iterdir()) == []
 
 
-def test_it_imports_nothing_that_a_probe_would_wait_for() -> None:
+def test_it_imports_no_slow_modules_since_each_probe_starts_it() -> None:
     show = "import sys, jobs.__main__, jobs.mirror_node; print(*{name.partition('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
-    ours = set(done.stdout.split()) - set(sys.stdlib_module_names)
+    packages = set(done.stdout.split()) - set(sys.stdlib_module_names)
 
-    assert {name for name in ours if not name.startswith(("__", "_virtualenv", "_distutils"))} <= {"click", "jobs"}
+    assert {name for name in packages if not name.startswith(("__", "_virtualenv", "_distutils"))} <= {"click", "jobs"}

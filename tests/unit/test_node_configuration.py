@@ -1,4 +1,4 @@
-"""Whether mirror-node finds that containerd reads what it writes, by configurations of containerd."""
+"""Configurations of containerd: mirror-node finds whether containerd reads the file that it writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.__main__ import chores
-from tests.unit.test_mirror_node import ASKED, REMOVE, certs, path, put, running
+from tests.unit.test_mirror_node import ARGUMENTS, REMOVE, certs, path, put, running
 
 pytest.importorskip("tomllib", reason="Python reads TOML since 3.11")
 __all__ = ["certs", "path"]  # fixtures
@@ -41,7 +41,7 @@ READ = {
     "a list, and other concurrency": of(3, LIST, "max_concurrent_downloads = 10"),
     "the setting of ctr elsewhere": of(3, READS) + '[plugins."io.containerd.transfer.v1.local"]\nconfig_path = "/x"',
 }
-# What one version of containerd reads and another does not is no problem: nobody knows.
+# One version of containerd reads hosts.toml with it, another does not: the version is unknown, so it is not a problem.
 UNKNOWN = {
     "no configuration": None,
     "nothing in version 3, which has a default since 2.2": of(3),
@@ -79,22 +79,22 @@ NOT_READ = {
 
 @pytest.fixture
 def containerd(tmp_path: Path, path: Path) -> Path:
-    """Where the node's /etc/containerd is mounted, and a hosts.toml that is as it should be."""
+    """The folder where the node's /etc/containerd is mounted."""
     folder = tmp_path / "containerd"
     folder.mkdir()
     return folder
 
 
-def check(certs: Path, containerd: Path, *asked: str) -> Result:
-    words = [*(asked or ASKED), f"--certs-dir={certs}", f"--containerd-dir={containerd}", "--check"]
+def check(certs: Path, containerd: Path, *arguments: str) -> Result:
+    words = [*(arguments or ARGUMENTS), f"--certs-dir={certs}", f"--containerd-dir={containerd}", "--check"]
     return CliRunner().invoke(chores, ["mirror-node", *words])
 
 
 def written(certs: Path, containerd: Path) -> list[str]:
-    """Have the command write the file; gives what it says."""
-    with running(certs, [*ASKED, f"--containerd-dir={containerd}"]) as process:
-        process.look()
-        process.look()
+    """Have the command write the file. Return the lines of its log."""
+    with running(certs, [*ARGUMENTS, f"--containerd-dir={containerd}"]) as process:
+        process.checks_again()
+        process.checks_again()
         return process.end()
 
 
@@ -121,7 +121,7 @@ def test_what_only_containerd_knows_is_not_a_problem_and_is_logged_once(
 
     unknown, wrote = written(certs, containerd)
     assert unknown.startswith("not known whether pulls use the mirror: ")
-    assert wrote.endswith("is not there: wrote it")
+    assert wrote.endswith("does not exist: written")
     assert (check(certs, containerd).exit_code, check(certs, containerd).output) == (0, "")
 
 
@@ -133,7 +133,7 @@ def test_a_configuration_that_does_not_read_the_folder_is_a_problem_and_the_file
     configured(containerd, {"config.toml": content})
 
     wrote, warning = written(certs, containerd)
-    assert wrote.endswith("is not there: wrote it")
+    assert wrote.endswith("does not exist: written")
     assert UNUSED in warning and why in warning
     assert path.exists()
     checked = check(certs, containerd)
@@ -141,23 +141,23 @@ def test_a_configuration_that_does_not_read_the_folder_is_a_problem_and_the_file
     assert UNUSED in checked.output and why in checked.output
 
 
-def test_nodes_forget_a_mirror_whatever_containerd_reads(certs: Path, containerd: Path) -> None:
+def test_the_file_is_removed_although_containerd_does_not_read_it(certs: Path, containerd: Path) -> None:
     configured(containerd, {"config.toml": of(2)})
     assert check(certs, containerd, *REMOVE).exit_code == 0
 
 
 def test_a_corrected_configuration_needs_no_restart_of_the_pod(certs: Path, containerd: Path) -> None:
     configured(containerd, {"config.toml": of(2)})
-    with running(certs, [*ASKED, f"--containerd-dir={containerd}"]) as process:
-        process.look()
+    with running(certs, [*ARGUMENTS, f"--containerd-dir={containerd}"]) as process:
+        process.checks_again()
         assert check(certs, containerd).exit_code == 1
         put(containerd / "config.toml", of(2, READS))
-        process.look()
+        process.checks_again()
         assert check(certs, containerd).exit_code == 0
 
 
 IMPORTS = 'imports = ["/etc/containerd/conf.d/*.toml", "more.toml"]\n'
-# Files by name, and how the command ends: the later one overrules the earlier.
+# Files by name, and the exit code of the command; a later file overrides an earlier one.
 IMPORTED: dict[str, tuple[dict[str, str], int]] = {
     "sets it": ({"config.toml": IMPORTS + of(2), "conf.d/a.toml": of(2, READS), "more.toml": ""}, 0),
     "sets it last": (
@@ -190,8 +190,8 @@ IMPORTED: dict[str, tuple[dict[str, str], int]] = {
     ),
     "is of another version": ({"config.toml": IMPORTS + of(2), "conf.d/a.toml": of(3), "more.toml": ""}, 0),
     "imports the first": ({"config.toml": IMPORTS + of(2), "more.toml": 'imports = ["config.toml"]'}, 1),
-    "is in no folder": ({"config.toml": IMPORTS + of(2), "more.toml": ""}, 1),
-    "is there too often": (
+    "is in a folder that does not exist": ({"config.toml": IMPORTS + of(2), "more.toml": ""}, 1),
+    "is one of too many": (
         {"config.toml": IMPORTS + of(2), "more.toml": "", **{f"conf.d/{number}.toml": "" for number in range(40)}},
         0,
     ),
