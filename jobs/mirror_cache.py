@@ -1,6 +1,6 @@
-"""mirror-cache: guards the volume of a mirror's registry, so that what is on it breaks no pull.
+"""mirror-cache: guards the volume of a mirror's registry, so that a full volume or a damaged file breaks no pull.
 
-It runs in each registry's pod with little memory: it imports nothing beyond click and the standard library.
+It runs in each registry's pod with little memory, so it imports only click and the standard library.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from jobs.mirrors.cache_uploads import Uploads
 NAME = "mirror-cache"
 VOLUME = "/var/lib/registry"
 PORT = 5001
-# A layer that fills the volume is removed when its pull fails, and there is room again. kubelet tries again after 10,
-# 20 and 40 seconds: for that long nodes must go elsewhere, or each attempt fails in the same way.
-HOLD_SECONDS = 120.0
-ENOUGH = 1.5  # times the least, or a volume at the threshold would come and go
+# A layer that fills the volume is removed when its pull fails, and there is space again. kubelet tries again after 10,
+# 20 and 40 seconds. In that time nodes must pull from the upstream, or each attempt fails in the same way.
+UNREADY_SECONDS = 120.0
+ENOUGH = 1.5  # times the least free space: a volume near the threshold would otherwise switch between ready and unready
 SAMPLE_SECONDS = 0.2  # 25 MB at 1 Gbit/s
-UPLOADS_SECONDS = 0.2  # a layer that takes less is found at another attempt
-# A volume may have many repositories, so looks at uploads take a fiftieth of the time. One that reads a large upload
-# takes long for once; no layer may go unseen for minutes because of it.
+UPLOADS_SECONDS = 0.2  # a shorter upload is found at another attempt
+# A volume may have many repositories, so scans for uploads use a fiftieth of the time. A scan that reads a large upload
+# may take long: the limit below prevents that layers are missed for minutes because of it.
 _UPLOADS_SHARE = 50
 MOST_UPLOADS_SECONDS = 5.0
 LATE_SECONDS = 5.0
 WATCH_SECONDS = 30.0
-# containerd gives up a pull that makes no progress for 5 minutes (image_pull_progress_timeout).
+# containerd cancels a pull without progress for 5 minutes (image_pull_progress_timeout).
 UPLOAD_SECONDS = 600.0
 UNFINISHED_SECONDS = 2.0  # a registry before version 3 writes small files in place
-FIRST_SECONDS = 3600.0  # after a power loss the latest files are those that are not whole
-_SAME_TICK = 2_000_000_000  # nanoseconds, of the file systems with the coarsest times
-# A new blob is still in memory: to read it takes a tenth of a processor, and 32 seconds for 1 GiB.
+FIRST_SECONDS = 3600.0  # a power loss damages the newest files
+_SAME_TICK = 2_000_000_000  # nanoseconds: the coarsest file times
+# A new blob is still in the page cache: the read uses a tenth of a CPU, and takes 32 seconds for 1 GiB.
 NEW_BYTES_PER_SECOND = 32 * MIB
-# All blobs are read within a week, the default ttl, at a rate that disks do not notice; at most once a day.
+# All blobs are read within a week, the default ttl, at a rate that is low for disks, and at most once a day.
 LEAST_BYTES_PER_SECOND = MIB
 ROUND_SECONDS = 7 * 86400.0
 DAY_SECONDS = 86400.0
@@ -62,7 +62,7 @@ SHORTAGES = {
     "access": "the registry cannot use the volume",
     "space": "too little free space",
     "inodes": "too few free inodes",
-    "layers": "a layer ended before it was whole",
+    "layers": "a layer ended before it was complete",
 }
 _MOST_COUNTED = 10_000
 _MOST_VERIFIED = 10_000
@@ -72,7 +72,7 @@ _DURATION = re.compile(r"(?=\d)(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?|(0)
 
 
 class Gate:
-    """Whether the registry has room for layers. One thread samples, others read."""
+    """Whether the registry has space for layers. One thread takes samples, other threads read them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -81,32 +81,32 @@ class Gate:
         self._shortage = ""
 
     def sample(self, room: Room) -> None:
-        """Note how much room there is."""
+        """Record the free space and inodes."""
         now = time.monotonic()
         shortage = room.shortage()
         if shortage:
             self._short = now
-        elif self._shortage in ("space", "inodes") and (now - self._short < HOLD_SECONDS or room.shortage(ENOUGH)):
+        elif self._shortage in ("space", "inodes") and (now - self._short < UNREADY_SECONDS or room.shortage(ENOUGH)):
             shortage = self._shortage
         if shortage != self._shortage:
-            again = "can be used" if self._shortage == "access" else "has room"
-            log.warning("%s: %s", SHORTAGES.get(shortage, f"the volume {again} again"), _details(room))
+            recovered = "can be used" if self._shortage == "access" else "has enough space"
+            log.warning("%s: %s", SHORTAGES.get(shortage, f"the volume {recovered} again"), _details(room))
         with self._lock:
             self._room, self._sampled, self._shortage = room, now, shortage
 
     def interrupt(self) -> None:
-        """Note that a layer ended before it was whole: the next attempt may end in the same way."""
-        if time.monotonic() - self._interrupted >= HOLD_SECONDS:
-            log.warning("%s: nodes pull from the upstream for %g seconds", SHORTAGES["layers"], HOLD_SECONDS)
+        """Record that a layer ended before it was complete: the next attempt may end in the same way."""
+        if time.monotonic() - self._interrupted >= UNREADY_SECONDS:
+            log.warning("%s: nodes pull from the upstream for %g seconds", SHORTAGES["layers"], UNREADY_SECONDS)
         self._interrupted = time.monotonic()
 
     def observed(self) -> tuple[Room, str] | None:
-        """Return how much room there is and what is missing; None while the volume does not answer."""
+        """Return the last sample and what is missing, a key of SHORTAGES; None while the volume does not answer."""
         with self._lock:
             late = time.monotonic() - self._sampled > LATE_SECONDS
             if not self._room or late:
                 return None
-            interrupted = time.monotonic() - self._interrupted < HOLD_SECONDS
+            interrupted = time.monotonic() - self._interrupted < UNREADY_SECONDS
             return self._room, self._shortage or ("layers" if interrupted else "")
 
 
@@ -118,7 +118,7 @@ def _details(room: Room) -> str:
 
 
 class Cache:
-    """The volume, and what was found on it. Each method that runs for ever has a thread of its own."""
+    """The volume and the results of its checks. Each method that never returns runs in its own thread."""
 
     def __init__(self, volume: Path, upstream: str, ttl: float) -> None:
         self._volume, self._root, self._ttl = volume, volume / upstream, ttl
@@ -130,7 +130,7 @@ class Cache:
         self._swept = float("-inf")
 
     def unready(self) -> str:
-        """Return why nodes should pass over the registry, or nothing."""
+        """Return why nodes should not use the registry, or nothing."""
         observed = self._gate.observed()
         if observed is None:
             return "the volume does not answer"
@@ -138,7 +138,7 @@ class Cache:
         return f"{SHORTAGES[shortage]}: {_details(room)}" if shortage else ""
 
     def state(self) -> dict[str, Any]:
-        """Return what the audit asks for; nothing of it names an image."""
+        """Return the figures that mirror-audit reads; none contains the name of an image."""
         room, shortage = self._gate.observed() or (Room(0, 0, 0, 0), "answer")
         return {
             "freeBytes": room.free,
@@ -151,14 +151,14 @@ class Cache:
         }
 
     def follow_room(self) -> NoReturn:
-        """Sample how much room there is."""
+        """Take samples of the free space and inodes."""
         while True:
             with contextlib.suppress(OSError):
                 self._gate.sample(cache_files.room(self._volume, self._root))
             time.sleep(SAMPLE_SECONDS)
 
     def follow_uploads(self) -> NoReturn:
-        """Look which layers end before they are whole."""
+        """Find layers that end before they are complete."""
         uploads = Uploads(self._root, UPLOAD_SECONDS)
         while True:
             began = time.monotonic()
@@ -168,7 +168,7 @@ class Cache:
             time.sleep(min(pause, MOST_UPLOADS_SECONDS))
 
     def watch(self) -> NoReturn:
-        """Remove what stopped, what the registry cannot read, and what changed and is no longer whole."""
+        """Remove uploads that stopped, files that the registry cannot read, and changed blobs that are damaged."""
         while True:
             self._remove_broken_state()
             self._remove_stopped_uploads()
@@ -180,7 +180,7 @@ class Cache:
             time.sleep(WATCH_SECONDS)
 
     def verify_all(self) -> NoReturn:
-        """Read all blobs again and again: a disk may lose what nobody wrote."""
+        """Read all blobs again and again: a disk can damage a blob without a write."""
         while True:
             began = time.monotonic()
             for blob in self._blobs():
@@ -217,7 +217,7 @@ class Cache:
             _remove(link.unlink, link, "names no digest")
 
     def _remove_expired(self) -> None:
-        """Remove blobs that the registry has forgotten: of a lost state, another ttl or another upstream."""
+        """Remove blobs that the registry has no record of: of a lost state, another ttl or another upstream."""
         if not self._ttl:
             return
         before = time.time() - self._ttl - SWEEP_SECONDS
@@ -236,14 +236,14 @@ class Cache:
                 continue
             if self._verified.get(blob.path) != blob.signature:
                 self._verify(blob, NEW_BYTES_PER_SECOND, keep_cached=True)
-            # Only what changed last is looked at again: the volume of a backup is new as a whole.
+            # Only the latest changes are compared again: on a restored volume all blobs are new.
             if len(verified) >= _MOST_VERIFIED:
                 verified = {
                     path: each for path, each in verified.items() if each[-1] >= min(began, newest) - _SAME_TICK
                 }
             if len(verified) < _MOST_VERIFIED:
                 verified[blob.path] = blob.signature
-        # What changes while this goes on is newer than its begin; the volume may have another clock.
+        # A blob that changes during this scan is newer than its start; the volume may have another clock.
         self._since, self._verified = min(began, newest) - _SAME_TICK, verified
 
     def _verify(self, blob: Blob, rate: float, *, keep_cached: bool) -> None:
@@ -253,14 +253,14 @@ class Cache:
 
 
 def _remove(act: Callable[[], object], path: Path, why: str) -> bool:
-    """Remove a file and log that. Return whether it was still there: two threads may find the same one."""
+    """Remove a file and log the reason. Return whether it existed: two threads may find the same file."""
     try:
         act()
-        log.warning("%s: removed it: %s", path, why)
+        log.warning("%s: removed: %s", path, why)
     except FileNotFoundError:
         return False
     except OSError as error:
-        log.warning("%s: %s, and it cannot be removed: %s", path, why, error.strerror)
+        log.warning("%s: %s, and cannot be removed: %s", path, why, error.strerror)
     return True
 
 
@@ -285,7 +285,7 @@ class _Server(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        # A byte now and then keeps a socket's time limit.
+        # A socket's timeout does not limit a client that sends a byte from time to time.
         limit = threading.Timer(_CONNECTION_SECONDS, _hang_up, [request])
         limit.daemon = True
         limit.start()
@@ -296,7 +296,7 @@ class _Server(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that hang up."""
+        """Log nothing about clients that disconnect."""
 
 
 def _hang_up(connection: socket.socket) -> None:
@@ -331,7 +331,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def serve(cache: Cache, port: int) -> NoReturn:
-    """Guard the volume and answer until a signal comes."""
+    """Guard the volume and answer requests until a signal comes."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _exit)
     for work in (cache.follow_room, cache.follow_uploads, cache.watch, cache.verify_all):
@@ -343,7 +343,7 @@ def serve(cache: Cache, port: int) -> NoReturn:
 
 
 def _listening(cache: Cache, port: int) -> _Server:
-    """Listen on all addresses, of IPv6 too where the pod has it."""
+    """Listen on all IPv4 addresses, and on IPv6 where the pod has it."""
     if socket.has_dualstack_ipv6():
         with contextlib.suppress(OSError):
             return _Server(("::", port), cache)
@@ -351,7 +351,7 @@ def _listening(cache: Cache, port: int) -> _Server:
 
 
 def _for_ever(work: Callable[[], NoReturn]) -> None:
-    """Let a mistake end the container, which is started again: without a thread it would guard nothing."""
+    """End the process at an unexpected error, so that kubelet restarts the container: each thread is needed."""
     try:
         work()
     except BaseException:
@@ -375,7 +375,7 @@ def _folder(_context: click.Context, _parameter: click.Parameter, value: str) ->
 def _seconds(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
     found = _DURATION.fullmatch(value)
     if not found:
-        raise click.BadParameter(f"{value!r} is not a duration, such as 168h.")
+        raise click.BadParameter(f"{value!r} is not a duration; write it as 168h.")
     hours, minutes, seconds, _ = (int(each or 0) for each in found.groups())
     return hours * 3600.0 + minutes * 60 + seconds
 
@@ -398,16 +398,18 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, value: str) -
     show_default=True,
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where the volume is mounted.",
+    help="The mount path of the volume.",
 )
-@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="The port of HTTP.")
+@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="The HTTP port.")
 def command(upstream: str, ttl: float, volume: Path, port: int) -> None:
     """Guard the volume of a mirror's registry. It runs next to the registry, in the same pod.
 
-    Answers GET /ready with 503 while the volume has too little free space or inodes for layers, and for 2 minutes after
-    a layer ended before it was whole, so that nodes pull from the upstream. Removes blobs that do not match their
-    digests, uploads that stopped, links without a digest, blobs that are older than the ttl, and a scheduler's state
-    that the registry cannot start with. GET / returns figures as JSON for mirror-audit. Runs until SIGTERM.
+    GET /ready returns 503 while the volume has too little free space or too few inodes for layers. It also returns 503
+    for 2 minutes after a layer ended before it was complete. Nodes then pull from the upstream.
+
+    Removes blobs that do not match their digests, uploads that stopped, links without a digest, blobs that are older
+    than the ttl, and a scheduler state that the registry cannot start with. GET / returns figures as JSON for
+    mirror-audit. Runs until SIGTERM.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""The files of a registry's cache on its volume: how much room is left, and which of them break pulls or are left over.
+"""The files of a registry's cache on its volume: the free space, and the files that break pulls or are left over.
 
 The layout is that of distribution's file system driver, one folder below the volume for each upstream:
 https://github.com/distribution/distribution/blob/main/registry/storage/paths.go
@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 MIB = 1 << 20
-# Room for what is under way when it runs short. A node fetches three layers at once (containerd's
-# max_concurrent_downloads) of one image (kubelet pulls serially): 1.5 GiB for layers of 500 MiB. Until nodes pass over
-# the mirror about 4 seconds go by: 0.5 GiB at 1 Gbit/s. Larger volumes serve more nodes at once.
+# Space for the layers in progress when space runs short. A node fetches three layers at once (containerd's
+# max_concurrent_downloads) of one image (kubelet pulls serially): 1.5 GiB for layers of 500 MiB. Nodes use the mirror
+# for about 4 more seconds: 0.5 GiB at 1 Gbit/s. Larger volumes serve more nodes at once.
 _LEAST_FREE_BYTES = 2048 * MIB
-# A layer takes about ten: folders, the upload, the blob and its link.
+# A layer needs about ten inodes: folders, the upload, the blob and its link.
 _LEAST_FREE_FILES = 1000
 _MOST_STATE_BYTES = 16 * MIB  # some 70,000 entries; of a larger one only the ends are read, since memory is limited
 _END_BYTES = 1024
@@ -35,7 +35,7 @@ _LONGEST_LINK = 256
 _JSON_SPACE = b" \t\r\n"
 _NAMED = re.compile(rb"@sha256:([0-9a-f]{64})")
 _CHUNK = MIB
-# The disk has lost it, or a backup brought it back as another user's. The registry cannot read it either, and answers
+# The disk lost the file, or a backup restored it with another owner. The registry cannot read it either, and answers
 # with 200 and no content.
 _UNREADABLE = frozenset({errno.EIO, errno.EACCES, errno.EPERM})
 _MOST_TYPE = 1 << 31
@@ -45,7 +45,7 @@ Pause = Callable[[int], object]
 
 
 class Room(NamedTuple):
-    """How much a volume has, and why the registry cannot use it, if so; `files` is 0 where they are not limited."""
+    """Bytes and inodes of a volume, and why the registry cannot use it; `files` is 0 if inodes are not limited."""
 
     free: int
     capacity: int
@@ -55,11 +55,11 @@ class Room(NamedTuple):
 
     @property
     def least_free(self) -> int:
-        """How many bytes must be free for the registry to store layers."""
+        """The number of bytes that must be free for the registry to store layers."""
         return min(max(self.capacity // 10, _LEAST_FREE_BYTES), self.capacity // 2)
 
     def shortage(self, factor: float = 1.0) -> str:
-        """Return what is missing, "access", "space" or "inodes", or nothing; with `factor` times as much required."""
+        """Return what is missing: "access", "space", "inodes" or nothing. `factor` multiplies the required amounts."""
         if self.unusable:
             return "access"
         if self.free < self.least_free * factor:
@@ -69,7 +69,7 @@ class Room(NamedTuple):
 
 
 def room(volume: Path, root: Path) -> Room:
-    """Return how much room a volume has for users other than root, and whether it is usable.
+    """Return the bytes and inodes that users other than root can use, and whether the volume is usable.
 
     Raises:
         OSError: the volume does not answer.
@@ -80,7 +80,7 @@ def room(volume: Path, root: Path) -> Room:
 
 
 def _unusable(volume: Path, root: Path, flags: int) -> str:
-    """Return why the registry cannot use the volume, or nothing; it runs as the same user."""
+    """Return why the registry cannot use the volume, or nothing. The registry runs as the same user as this process."""
     if not volume.stat().st_nlink:  # the mount keeps a deleted folder
         return "its folder was deleted"
     if flags & os.ST_RDONLY:
@@ -92,7 +92,7 @@ def _unusable(volume: Path, root: Path, flags: int) -> str:
 
 
 def _used_folders(volume: Path, root: Path) -> Iterator[Path]:
-    """Yield the folders that the registry writes to; that of the volume only until the upstream has its own."""
+    """Yield the folders that the registry writes to; the volume's own folder only until the upstream has a folder."""
     if not os.path.lexists(root):
         yield volume
     registry = _registry(root)
@@ -103,12 +103,12 @@ def _used_folders(volume: Path, root: Path) -> Iterator[Path]:
 
 
 def roots(volume: Path) -> Iterator[Path]:
-    """Yield the folder of each upstream that the volume has a cache of."""
+    """Yield the folder of each upstream that is cached on the volume."""
     return (Path(each.path) for each in _folders(volume))
 
 
 def is_used(root: Path) -> bool:
-    """Whether anybody has pulled an image through: the registry then made a folder for it."""
+    """Whether an image was ever pulled through the mirror: the registry then created a folder for its repository."""
     return next(_folders(_registry(root) / "repositories"), None) is not None
 
 
@@ -116,7 +116,7 @@ def is_used(root: Path) -> bool:
 
 
 class Blob(NamedTuple):
-    """A stored blob, and what changes with its content."""
+    """A stored blob. `changed` is its ctime in ns, `modified` its mtime in s; a write changes the `signature`."""
 
     path: Path
     digest: str
@@ -127,18 +127,18 @@ class Blob(NamedTuple):
 
 
 def blob_path(root: Path, digest: str) -> Path:
-    """Return where a blob is stored."""
+    """Return the path of the file that stores a blob."""
     return _blobs(root) / digest[:2] / digest / "data"
 
 
 def prefixes(root: Path) -> list[Path]:
-    """Return the folders that blobs are in, at most 256, in order."""
+    """Return the folders that contain blobs, sorted, at most 256."""
     found = _folders(_blobs(root))
     return sorted(Path(each.path) for each in found if _PREFIX.fullmatch(each.name))
 
 
 def blobs(prefix: Path) -> Iterator[Blob]:
-    """Yield the blobs of one of these folders, which may be very many; one that vanishes meanwhile is left out."""
+    """Yield the blobs of one of these folders, which may be very many; skip a blob that is deleted meanwhile."""
     for each in _folders(prefix):
         path = Path(each.path, "data")
         with contextlib.suppress(OSError):
@@ -148,10 +148,10 @@ def blobs(prefix: Path) -> Iterator[Blob]:
 
 
 def matches(blob: Blob, pause: Pause, *, keep_cached: bool) -> bool | None:
-    """Return whether a blob can be read and matches its digest; None if it changed meanwhile.
+    """Return whether a blob can be read and matches its digest; None if it changed during the read.
 
-    `pause` is called with the number of bytes after each part. Without `keep_cached` the kernel forgets what was read:
-    the cache of the node is for images that are pulled.
+    After each part `pause` is called with the part's number of bytes. Without `keep_cached` the kernel drops the file
+    from its page cache: the node's memory is for images that are pulled.
     """
     try:
         descriptor = os.open(blob.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -163,7 +163,7 @@ def matches(blob: Blob, pause: Pause, *, keep_cached: bool) -> bool | None:
             return None
         content = hashlib.sha256()
         try:
-            left = before.st_size  # a file that grows has no end
+            left = before.st_size  # a file that grows may have no end
             while part := file.read(min(_CHUNK, left)):
                 content.update(part)
                 left -= len(part)
@@ -179,11 +179,11 @@ def matches(blob: Blob, pause: Pause, *, keep_cached: bool) -> bool | None:
 
 
 def remove(blob: Blob) -> None:
-    """Remove a blob. The registry then fetches it again; who is being served keeps the open file.
+    """Remove a blob. The registry fetches it again when it is needed; transfers in progress keep the open file.
 
     Raises:
-        FileNotFoundError: it is gone already.
-        OSError: it stays.
+        FileNotFoundError: the blob does not exist.
+        OSError: the blob cannot be removed.
     """
     blob.path.unlink()
     with contextlib.suppress(OSError):
@@ -191,7 +191,7 @@ def remove(blob: Blob) -> None:
 
 
 def named_blobs(root: Path) -> Set[bytes] | None:
-    """Return the digests that the registry will drop by itself, None if they cannot be read."""
+    """Return the digests that the registry removes itself when they expire, None if they cannot be read."""
     found: set[bytes] = set()
     rest = b""
     try:
@@ -199,7 +199,7 @@ def named_blobs(root: Path) -> Set[bytes] | None:
             while part := file.read(_CHUNK):
                 rest += part
                 found |= {bytes.fromhex(each.decode()) for each in _NAMED.findall(rest)}
-                rest = rest[-80:]  # longer than what is searched
+                rest = rest[-80:]  # longer than one match
     except FileNotFoundError:
         return frozenset()
     except OSError:
@@ -208,42 +208,42 @@ def named_blobs(root: Path) -> Set[bytes] | None:
 
 
 def expired(root: Path, before: float, named: Set[bytes]) -> Iterator[Blob]:
-    """Yield blobs that were stored before and that are not `named`."""
+    """Yield the blobs that were stored before that time and that are not `named`."""
     for prefix in prefixes(root):
         for blob in blobs(prefix):
             if blob.modified < before and bytes.fromhex(blob.digest) not in named:
                 yield blob
 
 
-# what else breaks pulls or takes room
+# other files that break pulls or use space
 
 
 def uploads(root: Path) -> Iterator[Path]:
-    """Yield the folders of uploads that are under way, or that were left."""
+    """Yield the folders of uploads, in progress or left over."""
     for folder in _below_repositories(root, "_uploads"):
         for each in _folders(folder):
             yield Path(each.path)
 
 
 def stopped_uploads(root: Path, before: float) -> Iterator[Path]:
-    """Yield the folders of uploads of which nothing was written since then."""
+    """Yield the folders of uploads without a write since that time."""
     return (each for each in uploads(root) if _newest(each) < before)
 
 
 def remove_upload(upload: Path) -> None:
-    """Remove an upload.
+    """Remove the folder of an upload.
 
     Raises:
-        OSError: something of it stays.
+        OSError: a part of it cannot be removed.
     """
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(upload)
 
 
 def broken_links(root: Path, before: float) -> Iterator[Path]:
-    """Yield links that name no digest, as a power loss leaves them: the registry answers with 500 for each.
+    """Yield links without a digest, which a power loss leaves: the registry answers with 500 for each.
 
-    One that was written since `before` may be incomplete.
+    A link that was written since `before` is left out: it may be incomplete.
     """
     for kind in ("_layers", "_manifests"):
         for folder in _below_repositories(root, kind):
@@ -265,7 +265,7 @@ def _is_broken_link(path: Path, before: float) -> bool:
 
 
 def broken_state(root: Path) -> tuple[int, ...] | None:
-    """Return the signature of the scheduler's state if the registry cannot start with it, else None."""
+    """Return the signature of the scheduler's state file if the registry cannot start with it, else None."""
     path = state_path(root)
     try:
         found = path.lstat()
@@ -282,25 +282,25 @@ def broken_state(root: Path) -> tuple[int, ...] | None:
 
 
 def state_path(root: Path) -> Path:
-    """Return where the registry's scheduler keeps which blobs expire when."""
+    """Return the path of the registry's scheduler state, which lists the expiry times of blobs."""
     return root / "scheduler-state.json"
 
 
 def _is_object(file: BinaryIO, size: int) -> bool:
-    """Whether a file begins and ends as a JSON object; the registry writes no more whitespace than is read."""
+    """Whether a file begins and ends as a JSON object; the registry writes less whitespace than the bytes read here."""
     begin = file.read(_END_BYTES)
     file.seek(size - _END_BYTES)
     return begin.lstrip(_JSON_SPACE).startswith(b"{") and file.read(_END_BYTES).rstrip(_JSON_SPACE).endswith(b"}")
 
 
 def _is_state(content: bytes) -> bool:
-    """Whether the registry can decode it: it panics at null too.
+    """Whether the registry can decode the content. It also panics at null.
 
     https://github.com/distribution/distribution/blob/main/registry/proxy/scheduler/scheduler.go
     """
 
     def entry(found: dict[str, Any]) -> bool | dict[str, Any]:
-        # Entries become a bool each, so that many take little memory.
+        # Each entry becomes a bool, so that many entries need little memory.
         kind = found.get("EntryType")
         is_entry = (
             isinstance(found.get("Key"), str) and type(kind) is int and abs(kind) < _MOST_TYPE and _is_time(found)
@@ -308,7 +308,7 @@ def _is_state(content: bytes) -> bool:
         return is_entry or found
 
     try:
-        # Python guesses UTF-16 and UTF-32 from bytes; Go decodes UTF-8 alone, without a byte order mark.
+        # Python detects UTF-16 and UTF-32 in bytes; Go decodes only UTF-8, without a byte order mark.
         state = json.loads(content.decode(), object_hook=entry, parse_constant=_not_json)
     except (ValueError, RecursionError):
         return False
@@ -340,7 +340,7 @@ def _blobs(root: Path) -> Path:
 
 
 def _below_repositories(root: Path, name: str) -> Iterator[Path]:
-    """Yield all folders of this name in repositories, whose names have parts."""
+    """Yield all folders of this name in repositories; a repository's name may have several parts."""
     left = [_registry(root) / "repositories"]
     while left:
         for each in _folders(left.pop()):
@@ -351,7 +351,7 @@ def _below_repositories(root: Path, name: str) -> Iterator[Path]:
 
 
 def _folders(path: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield the folders in a folder, links to folders left out; none if it cannot be read."""
+    """Yield the folders in a folder, without links to folders; none if the folder cannot be read."""
     with contextlib.suppress(OSError), os.scandir(path) as found:
         for each in found:
             if each.is_dir(follow_symlinks=False):
@@ -359,7 +359,7 @@ def _folders(path: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _newest(folder: Path) -> float:
-    """Return when something below a folder was written last."""
+    """Return the time of the last write below a folder."""
     newest = 0.0
     for where, _, names in os.walk(folder):
         for path in (Path(where), *(Path(where, name) for name in names)):

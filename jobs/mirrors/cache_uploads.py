@@ -1,7 +1,7 @@
-"""Layers that a registry fetches for nodes, followed to their end: which of them ended before they were whole.
+"""Follow the layers that a registry fetches for nodes, and find those that ended before they were complete.
 
-A registry writes an upload while it sends it to a node. At the end it renames the file to a blob, or deletes it: it
-failed, or another repository has the same blob.
+A registry writes an upload while it sends it to a node. At the end it renames the file to a blob. It deletes the file
+if the upload failed, or if another repository has the same blob.
 https://github.com/distribution/distribution/blob/main/registry/storage/blobwriter.go
 """
 
@@ -22,9 +22,9 @@ _MOST = 64  # open files
 
 
 class Uploads:
-    """The uploads below the folder of an upstream. Their files are kept open, to know what became of them.
+    """The uploads below the folder of an upstream. Their files stay open, so that their end can be observed.
 
-    One to which nothing was written for `stopped` seconds was left by a registry that ended, and is removed as such.
+    An upload without a write for `stopped` seconds was left by a registry that ended, so it is not an interrupted one.
     """
 
     def __init__(self, root: Path, stopped: float) -> None:
@@ -32,7 +32,7 @@ class Uploads:
         self._open: dict[Path, int] = {}
 
     def interrupted(self) -> bool:
-        """Look again, and return whether an upload ended since the last time without all of its blob."""
+        """Return whether an upload ended since the last call without its complete blob."""
         found = {upload / "data" for upload in uploads(self._root)}
         ended = [self._open.pop(path) for path in self._open.keys() - found]
         interrupted = False
@@ -48,7 +48,7 @@ class Uploads:
                 yield path, os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
 
     def _is_interrupted(self, file: FileIO) -> bool:
-        """Whether a node got a part alone: nothing was sent of an empty file, and a blob may have been there before."""
+        """Whether a node got only a part: of an empty file nothing was sent, and the blob may have existed before."""
         found = os.fstat(file.fileno())
         is_stopped = found.st_mtime < time.time() - self._stopped
         if found.st_nlink or not found.st_size or not stat.S_ISREG(found.st_mode) or is_stopped:

@@ -1,4 +1,4 @@
-"""What runs next to a registry: in a process of its own, on a folder with the registry's layout, asked over HTTP."""
+"""mirror-cache, which runs next to a registry: in its own process, with the registry's folder layout, over HTTP."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ from tests.apis import wait_for
 
 GIB = 1 << 30
 DAY = 86400
-# The command with short times. A file says how much room the volume has, others what cannot be
-# removed or read.
+# The command with short times. One file contains the volume's figures, two others name what cannot be removed or read.
 SHORT = """
 import json, os, pathlib, sys
 from jobs import __main__, mirror_cache
@@ -45,11 +44,11 @@ def of_file(path):
         "bsize frsize blocks bfree bavail files ffree favail flag namemax".split()])
 os.statvfs = of_file
 unlink, stuck = pathlib.Path.unlink, figures.with_name("stuck")
-def of_another(path, **how):
+def not_permitted(path, **how):
     if stuck.exists() and path.parent.name == stuck.read_text():
         raise PermissionError(1, "Operation not permitted")
     unlink(path, **how)
-pathlib.Path.unlink = of_another
+pathlib.Path.unlink = not_permitted
 opened, unreadable = os.open, figures.with_name("unreadable")
 def of_another_user(path, *flags, **how):
     if unreadable.exists() and unreadable.read_text() in str(path):
@@ -58,17 +57,17 @@ def of_another_user(path, *flags, **how):
 os.open = of_another_user
 __main__.main()
 """
-# Modes of files limit root too, as they limit the user of the pod.
+# File modes limit root too, as they limit the user of the pod.
 UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
-TIMES = {"WATCH_SECONDS": 0.05, "SAMPLE_SECONDS": 0.02, "UNFINISHED_SECONDS": 0.05, "HOLD_SECONDS": 0.2}
+TIMES = {"WATCH_SECONDS": 0.05, "SAMPLE_SECONDS": 0.02, "UNFINISHED_SECONDS": 0.05, "UNREADY_SECONDS": 0.2}
 
 
 class Running:
-    """The command in a process of its own, which listens."""
+    """The command in a process of its own, which listens on a port."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path, figures: Path) -> None:
         self._process, self._log, self._figures = process, log, figures
-        wait_for(lambda: self._port, "a port", detail=log.read_text)
+        wait_for(lambda: self._port, "the port", detail=log.read_text)
 
     @property
     def _port(self) -> int:
@@ -77,11 +76,11 @@ class Running:
 
     @property
     def pid(self) -> int:
-        """The id of the process."""
+        """The process ID."""
         return self._process.pid
 
     def get(self, path: str) -> tuple[int, str]:
-        """GET a path."""
+        """Send GET for a path. Return the status and the body."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
         with contextlib.closing(connection):
             connection.request("GET", path)
@@ -89,46 +88,46 @@ class Running:
             return answer.status, answer.read().decode()
 
     def connect(self) -> socket.socket:
-        """Open a connection."""
+        """Open a TCP connection to the command."""
         return socket.create_connection(("127.0.0.1", self._port), timeout=20)
 
     def state(self) -> dict[str, Any]:
-        """What an audit is told."""
+        """Return the figures that mirror-audit reads."""
         status, body = self.get("/")
         assert status == 200
         return dict(json.loads(body))
 
     def ready(self) -> bool:
-        """Whether nodes are to use the registry."""
+        """Whether nodes use the registry."""
         return self.get("/ready") == (200, "ready\n")
 
     def room(self, **figures: int) -> None:
-        """Have the volume have this much room."""
+        """Set fields of the volume's statvfs result."""
         new = self._figures.with_suffix(".new")
         new.write_text(json.dumps(figures))
         new.replace(self._figures)
 
-    def said(self) -> list[str]:
-        """Its lines so far, but for the port."""
+    def lines(self) -> list[str]:
+        """Return the lines of its log so far, without the line of the port."""
         return [line for line in self._log.read_text().splitlines() if not line.startswith("port ")]
 
-    def waits_for(self, path: Path) -> None:
-        """Wait until a file is gone."""
-        wait_for(lambda: not os.path.lexists(path), f"{path.name} to be gone", detail=self._log.read_text)
+    def waits_for_removal(self, path: Path) -> None:
+        """Wait until a file is removed."""
+        wait_for(lambda: not os.path.lexists(path), f"{path.name} to be removed", detail=self._log.read_text)
 
-    def looks_again(self, of: Cached) -> None:
-        """Wait until a corrupt blob that comes now is gone: all that was there before has been looked at."""
-        self.waits_for(of.blob(b"marker", stored=b"spoilt"))
+    def checks_again(self, of: Cached) -> None:
+        """Wait until a new corrupt blob is removed: all older files were checked then."""
+        self.waits_for_removal(of.blob(b"marker", stored=b"spoilt"))
 
     def end(self) -> int:
-        """End it, which must be at once; gives its exit code."""
+        """End the process within 5 seconds. Return its exit code."""
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(5)
 
 
 @contextlib.contextmanager
 def running(volume: Path, *more: str, **constants: float) -> Iterator[Running]:
-    """The command with a root's name `up`."""
+    """Run the command with `up` as the folder of the upstream."""
     log, figures = volume.parent / f"log-{os.urandom(4).hex()}", volume.parent / "figures"
     settings = json.dumps({"constants": TIMES | constants, "figures": str(figures)})
     words = [sys.executable, "-c", SHORT, settings, "mirror-cache", "--upstream=up", f"--volume={volume}", "--port=0"]
@@ -141,14 +140,14 @@ def running(volume: Path, *more: str, **constants: float) -> Iterator[Running]:
 
 
 class Cached:
-    """The folder of a registry."""
+    """The folder of a registry's cache."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.registry = root / "docker/registry/v2"
 
     def blob(self, content: bytes, *, stored: bytes | None = None, age: float = 0) -> Path:
-        """Store a blob in one step, as a registry does; gives the file."""
+        """Store a blob in one step, as a registry does. Return its file."""
         digest = hashlib.sha256(content).hexdigest()
         path = self.registry / "blobs/sha256" / digest[:2] / digest / "data"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +158,7 @@ class Cached:
         return path
 
     def upload(self, name: str, age: float) -> Path:
-        """Have an upload that something was written to so long ago; gives its folder."""
+        """Create an upload whose last write was `age` seconds ago. Return its folder."""
         folder = self.registry / "repositories" / name / "_uploads" / os.urandom(4).hex()
         states = folder / "hashstates/sha256"
         states.mkdir(parents=True)
@@ -170,7 +169,7 @@ class Cached:
         return folder
 
     def link(self, name: str, content: str, age: float = 60) -> Path:
-        """Have a link of a layer."""
+        """Create the link of a layer."""
         path = self.registry / "repositories" / name / "_layers/sha256" / os.urandom(32).hex() / "link"
         path.parent.mkdir(parents=True)
         path.write_text(content)
@@ -179,7 +178,7 @@ class Cached:
 
     @property
     def state(self) -> Path:
-        """The file of the registry's scheduler."""
+        """The state file of the registry's scheduler."""
         return self.root / "scheduler-state.json"
 
 
@@ -201,19 +200,19 @@ def cached(volume: Path) -> Cached:
 
 
 def entry(blob: Path, **differing: object) -> dict[str, object]:
-    """What the registry's scheduler keeps of a blob."""
+    """Return the entry of a blob in the scheduler's state."""
     key = f"library/app@sha256:{blob.parent.name}"
     return {key: {"Key": key, "ExpiryData": "2026-01-01T00:00:00.123456789Z", "EntryType": 0, **differing}}
 
 
-# room
+# free space and inodes
 
 
 @pytest.mark.parametrize(
     ("capacity", "least"),
     [(100 * GIB, 10 * GIB), (20 * GIB, 2 * GIB), (5 * GIB, 2 * GIB), (2 * GIB, GIB), (96 * MIB, 48 * MIB), (0, 0)],
 )
-def test_a_tenth_is_free_of_large_volumes_and_room_for_three_layers_of_others(capacity: int, least: int) -> None:
+def test_the_least_free_space_is_a_tenth_of_large_volumes_and_three_layers_on_others(capacity: int, least: int) -> None:
     assert Room(0, capacity, 0, 0).least_free == least
 
 
@@ -222,53 +221,53 @@ FEW_INODES = {"f_files": 100_000, "f_favail": 999}
 
 
 @pytest.mark.parametrize(
-    ("figures", "says", "shortage"),
+    ("figures", "message", "shortage"),
     [
         (SCARCE, "too little free space: 2047 MiB of 20480, at least 2048; ", "space"),
         (FEW_INODES, "too few free inodes: ", "inodes"),
     ],
 )
-def test_a_volume_without_room_makes_the_registry_unready_until_there_is_half_as_much_again(
-    volume: Path, figures: dict[str, int], says: str, shortage: str
+def test_a_full_volume_makes_the_registry_unready_until_one_and_a_half_times_the_least_is_free(
+    volume: Path, figures: dict[str, int], message: str, shortage: str
 ) -> None:
     with running(volume) as process:
         process.room()
-        wait_for(process.ready, "it to be ready")
+        wait_for(process.ready, "the registry to be ready")
         process.room(**figures)
-        wait_for(lambda: not process.ready(), "it to be unready")
+        wait_for(lambda: not process.ready(), "the registry to be unready")
         status, why = process.get("/ready")
-        assert (status, why.startswith(says), why.count("\n")) == (503, True, 1)
+        assert (status, why.startswith(message), why.count("\n")) == (503, True, 1)
         assert process.state()["shortage"] == shortage
 
         process.room(**{key: value if key != "f_bavail" else 3 * GIB - 1 for key, value in figures.items()})
         process.room(f_frsize=1, f_blocks=20 * GIB, f_bavail=3 * GIB, f_files=100_000, f_favail=1_500)
-        wait_for(process.ready, "it to be ready again")
+        wait_for(process.ready, "the registry to be ready again")
         state = process.state()
         assert (state["freeBytes"], state["capacityBytes"], state["leastFreeBytes"]) == (3 * GIB, 20 * GIB, 2 * GIB)
-        wait_for(lambda: len(process.said()) == 2, "one line for each change")
+        wait_for(lambda: len(process.lines()) == 2, "one line for each change")
 
 
-def test_a_volume_that_was_full_for_a_moment_stays_unready_while_nodes_try_again(volume: Path) -> None:
-    with running(volume, HOLD_SECONDS=3600) as process:
+def test_a_volume_that_was_full_for_a_short_time_stays_unready_while_nodes_retry(volume: Path) -> None:
+    with running(volume, UNREADY_SECONDS=3600) as process:
         process.room(f_frsize=1, f_blocks=20 * GIB, f_bavail=20 * GIB)
-        wait_for(process.ready, "it to be ready")
+        wait_for(process.ready, "the registry to be ready")
         process.room(**SCARCE)
-        wait_for(lambda: not process.ready(), "it to be unready")
+        wait_for(lambda: not process.ready(), "the registry to be unready")
         process.room(f_frsize=1, f_blocks=20 * GIB, f_bavail=20 * GIB)
-        wait_for(lambda: process.state()["freeBytes"] == 20 * GIB, "room")
+        wait_for(lambda: process.state()["freeBytes"] == 20 * GIB, "free space")
 
         assert process.get("/ready")[0] == 503
         assert process.state()["shortage"] == "space"
 
 
-def test_between_the_least_and_enough_nothing_changes(volume: Path) -> None:
+def test_free_space_between_both_thresholds_changes_nothing(volume: Path) -> None:
     between = {"f_frsize": 1, "f_blocks": 20 * GIB, "f_bavail": 3 * GIB - 1}
-    with running(volume, HOLD_SECONDS=0) as process:
+    with running(volume, UNREADY_SECONDS=0) as process:
         process.room(**between)
         wait_for(lambda: process.state()["freeBytes"] == 3 * GIB - 1, "a sample")
         assert process.ready()
         process.room(**SCARCE)
-        wait_for(lambda: not process.ready(), "it to be unready")
+        wait_for(lambda: not process.ready(), "the registry to be unready")
         process.room(**between)
         wait_for(lambda: process.state()["freeBytes"] == 3 * GIB - 1, "a sample")
         assert not process.ready()
@@ -276,35 +275,35 @@ def test_between_the_least_and_enough_nothing_changes(volume: Path) -> None:
 
 def test_a_volume_that_does_not_answer_makes_the_registry_unready(volume: Path) -> None:
     with running(volume, LATE_SECONDS=0.3) as process:
-        wait_for(process.ready, "it to be ready")
+        wait_for(process.ready, "the registry to be ready")
         shutil.rmtree(volume)
-        wait_for(lambda: process.get("/ready") == (503, "the volume does not answer\n"), "it to be unready")
+        wait_for(lambda: process.get("/ready") == (503, "the volume does not answer\n"), "the registry to be unready")
         assert process.state()["shortage"] == "answer"
 
 
 # a volume that the registry cannot use
 
 
-def refuses(process: Running, why: str) -> None:
-    """Wait until nodes are to pass over the registry because it cannot use the volume."""
+def unready_because(process: Running, why: str) -> None:
+    """Wait until the registry is unready because it cannot use the volume."""
     answer = (503, f"the registry cannot use the volume: {why}\n")
-    wait_for(lambda: process.get("/ready") == answer, "it to be unready")
+    wait_for(lambda: process.get("/ready") == answer, "the registry to be unready")
     assert process.state()["shortage"] == "access"
 
 
 def test_a_read_only_volume_makes_the_registry_unready_until_it_is_writable(volume: Path) -> None:
     room = {"f_frsize": 1, "f_blocks": 20 * GIB, "f_bavail": 20 * GIB}
-    with running(volume, HOLD_SECONDS=3600) as process:
+    with running(volume, UNREADY_SECONDS=3600) as process:
         process.room(**room)
-        wait_for(process.ready, "it to be ready")
+        wait_for(process.ready, "the registry to be ready")
         process.room(**room, f_flag=os.ST_RDONLY)
-        refuses(process, "it is mounted read-only")
+        unready_because(process, "it is mounted read-only")
         process.room(**room)
-        wait_for(process.ready, "it to be ready again")
-        assert process.said()[-1].startswith("warning: the volume can be used again: ")
+        wait_for(process.ready, "the registry to be ready again")
+        assert process.lines()[-1].startswith("warning: the volume can be used again: ")
 
         process.room(**SCARCE, f_flag=os.ST_RDONLY)
-        refuses(process, "it is mounted read-only")
+        unready_because(process, "it is mounted read-only")
         process.room(**SCARCE)
         wait_for(lambda: process.state()["shortage"] == "space", "the other reason")
 
@@ -316,9 +315,9 @@ def test_a_folder_of_another_user_makes_the_registry_unready(volume: Path, cache
     with running(volume) as process:
         for folder in ("", "..", "../..", "../../..", "blobs", "blobs/sha256", "repositories"):
             changed = (cached.registry / folder).resolve()
-            wait_for(process.ready, "it to be ready")
+            wait_for(process.ready, "the registry to be ready")
             changed.chmod(mode)
-            refuses(process, f"{changed} cannot be read and written")
+            unready_because(process, f"{changed} cannot be read and written")
             changed.chmod(0o700)
 
 
@@ -326,23 +325,23 @@ def test_an_empty_volume_is_ready_if_the_registry_can_create_its_folder(volume: 
     (volume / "up").rmdir()
     (volume / "lost+found").mkdir(mode=0)
     with running(volume) as process:
-        wait_for(process.ready, "it to be ready")
+        wait_for(process.ready, "the registry to be ready")
         volume.chmod(0o500)
-        refuses(process, f"{volume} cannot be read and written")
+        unready_because(process, f"{volume} cannot be read and written")
 
 
-def test_a_volume_that_only_others_write_is_ready_if_the_upstreams_folder_is_the_registrys(volume: Path) -> None:
+def test_a_volume_of_another_user_is_ready_if_the_registry_owns_the_folder_of_the_upstream(volume: Path) -> None:
     volume.chmod(0o500)
     with running(volume) as process:
-        wait_for(process.ready, "it to be ready")
+        wait_for(process.ready, "the registry to be ready")
 
 
 def test_a_volume_whose_folder_was_deleted_makes_the_registry_unready(volume: Path) -> None:
-    """The mount still answers then, as a working directory does."""
+    """A mount of a deleted folder still answers, as a working directory does."""
     with running(volume, "--volume=.") as process:
-        wait_for(process.ready, "it to be ready")
+        wait_for(process.ready, "the registry to be ready")
         shutil.rmtree(volume)
-        refuses(process, "its folder was deleted")
+        unready_because(process, "its folder was deleted")
 
 
 # blobs
@@ -354,10 +353,10 @@ def test_a_blob_that_does_not_match_its_digest_is_removed_and_counted(
 ) -> None:
     whole, broken = cached.blob(b"whole"), cached.blob(b"content", stored=stored)
     with running(volume) as process:
-        process.waits_for(broken)
-        wait_for(lambda: process.state()["corruptBlobs"] == 1, "it to be counted")
-        assert process.said() == [f"warning: {broken}: removed it: does not match its digest"]
-        process.looks_again(cached)
+        process.waits_for_removal(broken)
+        wait_for(lambda: process.state()["corruptBlobs"] == 1, "the blob to be counted")
+        assert process.lines() == [f"warning: {broken}: removed: does not match its digest"]
+        process.checks_again(cached)
 
     assert whole.exists()
     assert not broken.parent.exists()
@@ -366,25 +365,25 @@ def test_a_blob_that_does_not_match_its_digest_is_removed_and_counted(
 def test_a_blob_that_is_damaged_later_is_removed(volume: Path, cached: Cached) -> None:
     blob = cached.blob(b"content")
     with running(volume) as process:
-        process.looks_again(cached)
+        process.checks_again(cached)
         assert blob.exists()
         with blob.open("r+b") as file:
             file.write(b"C")
-        process.waits_for(blob)
+        process.waits_for_removal(blob)
 
 
-def test_a_blob_that_rots_without_a_write_is_found_by_the_round(volume: Path, cached: Cached) -> None:
-    """Nothing says that it changed: its times are older than what is looked at first."""
+def test_a_blob_that_is_damaged_without_a_write_is_found_by_the_full_round(volume: Path, cached: Cached) -> None:
+    """Its file times do not show the change: they are older than the times that are compared first."""
     whole, broken = cached.blob(b"whole"), cached.blob(b"content", stored=b"c0ntent")
     with running(volume, FIRST_SECONDS=-3600, WATCH_SECONDS=3600) as process:
-        process.waits_for(broken)
+        process.waits_for_removal(broken)
         wait_for(lambda: process.state()["lastFullRound"], "the round to end")
         assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", process.state()["lastFullRound"])
     assert whole.exists()
 
 
-def test_a_blob_that_is_replaced_or_written_while_it_is_read_is_not_judged(cached: Cached) -> None:
-    """A disk that is restored, or a registry before version 3, changes files in place."""
+def test_a_blob_that_changes_while_it_is_read_has_no_result(cached: Cached) -> None:
+    """A restore, or a registry before version 3, changes files in place."""
     path = cached.blob(b"content", stored=b"c0ntent")
     (blob,) = blobs(path.parent.parent)
 
@@ -398,7 +397,7 @@ def test_a_blob_that_is_replaced_or_written_while_it_is_read_is_not_judged(cache
     assert [matches(blob, change, keep_cached=True) for change in (shorten, replace)] == [None, None]
 
 
-def test_a_blob_that_grows_while_it_is_read_is_read_to_the_size_that_it_had(cached: Cached) -> None:
+def test_a_blob_that_grows_while_it_is_read_is_read_to_its_first_size(cached: Cached) -> None:
     path = cached.blob(b"content")
     (blob,) = blobs(path.parent.parent)
     read: list[int] = []
@@ -412,13 +411,13 @@ def test_a_blob_that_grows_while_it_is_read_is_read_to_the_size_that_it_had(cach
     assert (matches(blob, grow, keep_cached=True), read) == (None, [len(b"content")])
 
 
-def test_of_many_new_blobs_each_is_compared(volume: Path, cached: Cached) -> None:
+def test_each_of_many_new_blobs_is_compared(volume: Path, cached: Cached) -> None:
     whole = [cached.blob(f"whole {number}".encode()) for number in range(50)]
     broken = [cached.blob(f"broken {number}".encode(), stored=b"x") for number in range(50)]
     with running(volume, _MOST_VERIFIED=5) as process:
         for path in broken:
-            process.waits_for(path)
-        process.looks_again(cached)
+            process.waits_for_removal(path)
+        process.checks_again(cached)
     assert all(path.exists() for path in whole)
 
 
@@ -445,8 +444,8 @@ def test_only_blobs_are_read_and_removed(volume: Path, cached: Cached, tmp_path:
     (cached.registry / "blobs/sha256" / "zz").symlink_to(kept[1].parent.parent)
     Path(os.fsdecode(os.fsencode(prefix) + b"/\xff\n")).mkdir()
     with running(volume) as process:
-        process.looks_again(cached)
-        process.looks_again(cached)
+        process.checks_again(cached)
+        process.checks_again(cached)
         assert process.state()["corruptBlobs"] == 2, "the two markers"
 
     assert [path.exists() for path in kept] == [True] * len(kept)
@@ -456,73 +455,71 @@ def test_a_blob_that_cannot_be_removed_is_reported_and_the_others_are_checked(vo
     stuck = cached.blob(b"content", stored=b"x")
     (volume.parent / "stuck").write_text(stuck.parent.name)
     with running(volume) as process:
-        process.looks_again(cached)
-        why = "does not match its digest, and it cannot be removed: Operation not permitted"
-        assert f"warning: {stuck}: {why}" in process.said()
+        process.checks_again(cached)
+        why = "does not match its digest, and cannot be removed: Operation not permitted"
+        assert f"warning: {stuck}: {why}" in process.lines()
     assert stuck.exists()
 
 
 def test_a_blob_that_the_registry_cannot_read_is_removed(volume: Path, cached: Cached) -> None:
-    """A backup may bring it back as that of another user; the registry answers with 200 and no content then."""
+    """A backup may restore it with another owner; the registry then answers with 200 and no content."""
     unreadable = cached.blob(b"content")
     (volume.parent / "unreadable").write_text(unreadable.parent.name)
     with running(volume) as process:
-        process.waits_for(unreadable)
-        wait_for(lambda: process.state()["corruptBlobs"] == 1, "it to be counted")
+        process.waits_for_removal(unreadable)
+        wait_for(lambda: process.state()["corruptBlobs"] == 1, "the blob to be counted")
 
 
 # uploads
 
 
-def test_a_layer_that_ends_before_it_is_whole_makes_the_registry_unready_for_a_while(
-    volume: Path, cached: Cached
-) -> None:
-    """What a registry does of an upload that failed: it deletes the file, then the folder."""
-    with running(volume, HOLD_SECONDS=1) as process:
-        wait_for(process.ready, "it to be ready")
+def test_a_layer_that_ends_early_makes_the_registry_unready_for_some_time(volume: Path, cached: Cached) -> None:
+    """A registry deletes the file of a failed upload, then its folder."""
+    with running(volume, UNREADY_SECONDS=1) as process:
+        wait_for(process.ready, "the registry to be ready")
         upload = cached.upload("library/app", 0)
         wait_for(lambda: "library/app" in open_files(process), "the upload to be followed")
         (upload / "data").unlink()
         shutil.rmtree(upload)
-        wait_for(lambda: not process.ready(), "it to be unready")
-        assert process.get("/ready")[1].startswith("a layer ended before it was whole: ")
+        wait_for(lambda: not process.ready(), "the registry to be unready")
+        assert process.get("/ready")[1].startswith("a layer ended before it was complete: ")
         assert process.state()["shortage"] == "layers"
-        wait_for(process.ready, "it to be ready again")
-        assert process.said() == [
-            "warning: a layer ended before it was whole: nodes pull from the upstream for 1 seconds"
+        wait_for(process.ready, "the registry to be ready again")
+        assert process.lines() == [
+            "warning: a layer ended before it was complete: nodes pull from the upstream for 1 seconds"
         ]
 
 
-def test_a_look_at_uploads_that_takes_long_delays_the_next_by_seconds_at_most(volume: Path, cached: Cached) -> None:
+def test_a_long_scan_for_uploads_delays_the_next_by_seconds_at_most(volume: Path, cached: Cached) -> None:
     with running(volume, _UPLOADS_SHARE=1e9, MOST_UPLOADS_SECONDS=0.05) as process:
         for _ in range(2):
             upload = cached.upload("library/app", 0)
             wait_for(lambda: "library/app" in open_files(process), "the upload to be followed")
             shutil.rmtree(upload)
-            wait_for(lambda: "library/app" not in open_files(process), "its end to be seen")
-        wait_for(lambda: process.state()["shortage"] == "layers", "it to be told")
+            wait_for(lambda: "library/app" not in open_files(process), "its end to be found")
+        wait_for(lambda: process.state()["shortage"] == "layers", "the shortage to be reported")
 
 
 def open_files(process: Running) -> str:
-    """The files that it has open."""
+    """Return the paths of the process's open files."""
     return " ".join(str(each.readlink()) for each in Path(f"/proc/{process.pid}/fd").iterdir() if each.is_symlink())
 
 
-def test_what_becomes_of_uploads(cached: Cached) -> None:
+def test_only_an_upload_without_its_complete_blob_is_interrupted(cached: Cached) -> None:
     def end(name: str, *, age: float = 0, content: bytes = b"content", blob: bytes = b"", rename: bool = False) -> bool:
-        """Have an upload end."""
+        """Create and end an upload. Return whether it is found as interrupted."""
         uploads = Uploads(cached.root, 600)
         upload = cached.upload(name, 0)
         (upload / "data").write_bytes(content)
         os.utime(upload / "data", (time.time() - age, time.time() - age))
-        assert not uploads.interrupted(), "it is under way"
+        assert not uploads.interrupted(), "it is in progress"
         if blob:
             cached.blob(blob)
         if rename:
             (upload / "data").rename(cached.root / "moved")
         shutil.rmtree(upload)
         interrupted = uploads.interrupted()
-        assert not uploads.interrupted(), "it is told once"
+        assert not uploads.interrupted(), "it is reported once"
         return interrupted
 
     assert end("failed")
@@ -533,27 +530,27 @@ def test_what_becomes_of_uploads(cached: Cached) -> None:
     assert not end("left-by-a-registry-that-ended", age=601)
 
 
-def test_of_very_many_uploads_some_are_followed(cached: Cached) -> None:
+def test_only_some_of_very_many_uploads_are_followed(cached: Cached) -> None:
     uploads = Uploads(cached.root, 600)
-    made = [cached.upload("library/app", 0) for _ in range(100)]
+    created = [cached.upload("library/app", 0) for _ in range(100)]
     assert not uploads.interrupted()
-    for upload in made:
+    for upload in created:
         shutil.rmtree(upload)
     assert uploads.interrupted()
     assert len(list(Path("/proc/self/fd").iterdir())) < 64
 
 
-# what else is on the volume
+# other files on the volume
 
 
-def test_an_upload_to_which_nothing_is_written_is_removed(volume: Path, cached: Cached) -> None:
-    stopped, going = cached.upload("library/app", 601), cached.upload("library/app", 300)
+def test_an_upload_without_writes_is_removed(volume: Path, cached: Cached) -> None:
+    stopped, active = cached.upload("library/app", 601), cached.upload("library/app", 300)
     elsewhere = Cached(volume / "before").upload("a/b/c", 601)
     with running(volume) as process:
-        process.waits_for(stopped)
-        process.waits_for(elsewhere)
-        process.looks_again(cached)
-    assert going.exists()
+        process.waits_for_removal(stopped)
+        process.waits_for_removal(elsewhere)
+        process.checks_again(cached)
+    assert active.exists()
 
 
 BROKEN = {
@@ -565,17 +562,17 @@ BROKEN = {
     "an entry that is null": b'{"a": null}',
     "an entry that is a list": b'{"a": []}',
     "an entry without a time": b'{"a": {"Key": "a", "EntryType": 0}}',
-    "a time that is none": b'{"a": {"Key": "a", "EntryType": 0, "ExpiryData": "2026-13-01T00:00:00Z"}}',
-    "a type that is none": b'{"a": {"Key": "a", "EntryType": "0", "ExpiryData": "2026-01-01T00:00:00Z"}}',
+    "a time that is not valid": b'{"a": {"Key": "a", "EntryType": 0, "ExpiryData": "2026-13-01T00:00:00Z"}}',
+    "a type that is text": b'{"a": {"Key": "a", "EntryType": "0", "ExpiryData": "2026-01-01T00:00:00Z"}}',
     "a constant that is not JSON": b'{"a": {"Key": "a", "EntryType": NaN, "ExpiryData": "2026-01-01T00:00:00Z"}}',
-    "a type that no integer holds": b'{"a": {"Key": "a", "EntryType": 1e99, "ExpiryData": "2026-01-01T00:00:00Z"}}',
+    "a type beyond each integer": b'{"a": {"Key": "a", "EntryType": 1e99, "ExpiryData": "2026-01-01T00:00:00Z"}}',
     "deep": b"[" * 100_000,
     "a byte order mark": b"\xef\xbb\xbf{}",
     "UTF-16": '{"a": {"Key": "a", "EntryType": 0, "ExpiryData": "2026-01-01T00:00:00Z"}}'.encode("utf-16-le"),
     "UTF-32": "{}".encode("utf-32-le"),
     "many zeros": bytes(17 * MIB),
-    "much that begins elsewhere": bytes(17 * MIB) + b"}",
-    "much that does not end": b"{" + bytes(17 * MIB),
+    "large, without its begin": bytes(17 * MIB) + b"}",
+    "large, without its end": b"{" + bytes(17 * MIB),
 }
 
 
@@ -583,30 +580,30 @@ BROKEN = {
 def test_a_state_that_the_registry_cannot_start_with_is_removed(volume: Path, cached: Cached, what: str) -> None:
     cached.state.write_bytes(BROKEN[what])
     with running(volume) as process:
-        process.waits_for(cached.state)
-        wait_for(process.said, "a line")
-        assert process.said() == [f"warning: {cached.state}: removed it: the registry cannot start with it"]
+        process.waits_for_removal(cached.state)
+        wait_for(process.lines, "a line")
+        assert process.lines() == [f"warning: {cached.state}: removed: the registry cannot start with it"]
 
 
 @pytest.mark.parametrize("many", [0, 1, 10_000])
-def test_a_state_that_the_registry_can_read_stays(volume: Path, cached: Cached, many: int) -> None:
+def test_a_state_that_the_registry_can_read_is_kept(volume: Path, cached: Cached, many: int) -> None:
     blob = cached.blob(b"content")
     entries: dict[str, object] = {
         f"{number}/{key}": value for number in range(many) for key, value in entry(blob).items()
     }
     cached.state.write_text(json.dumps(entries))
     with running(volume) as process:
-        process.looks_again(cached)
+        process.checks_again(cached)
     assert cached.state.exists()
 
 
 @pytest.mark.parametrize("around", [b"", b" \t\r\n"])
-def test_a_state_that_is_too_large_to_decode_stays_if_it_begins_and_ends_as_one(
+def test_a_state_that_is_too_large_to_decode_is_kept_if_it_begins_and_ends_as_json(
     volume: Path, cached: Cached, around: bytes
 ) -> None:
     cached.state.write_bytes(around + b"{" + b" " * 17 * MIB + b"}" + around)
     with running(volume) as process:
-        process.looks_again(cached)
+        process.checks_again(cached)
     assert cached.state.exists()
 
 
@@ -619,36 +616,34 @@ def test_a_link_without_a_digest_is_removed(volume: Path, cached: Cached) -> Non
     ]
     with running(volume) as process:
         for each in broken:
-            process.waits_for(each)
-        process.looks_again(cached)
+            process.waits_for_removal(each)
+        process.checks_again(cached)
     assert [each.exists() for each in kept] == [True, True, True]
 
 
-def test_blobs_that_the_registry_has_forgotten_go_when_they_are_older_than_the_ttl(
-    volume: Path, cached: Cached
-) -> None:
+def test_blobs_that_the_registry_has_no_record_of_are_removed_after_the_ttl(volume: Path, cached: Cached) -> None:
     old, young, named = (cached.blob(each, age=age) for each, age in ((b"o", 9 * DAY), (b"y", DAY), (b"n", 9 * DAY)))
     other = Cached(volume / "before").blob(b"other", age=9 * DAY)
     cached.state.write_text(json.dumps(entry(named)))
     (volume / "before/scheduler-state.json").write_text(json.dumps(entry(other)))
     with running(volume, "--ttl=168h") as process:
-        process.waits_for(old)
-        process.waits_for(other)
-        process.looks_again(cached)
+        process.waits_for_removal(old)
+        process.waits_for_removal(other)
+        process.checks_again(cached)
     assert (young.exists(), named.exists()) == (True, True)
 
 
-def test_nothing_is_too_old_without_a_ttl(volume: Path, cached: Cached) -> None:
+def test_old_blobs_are_kept_without_a_ttl(volume: Path, cached: Cached) -> None:
     old = cached.blob(b"old", age=900 * DAY)
     with running(volume, "--ttl=0s") as process:
-        process.looks_again(cached)
+        process.checks_again(cached)
     assert old.exists()
 
 
 # HTTP and the command
 
 
-def test_an_audit_learns_whether_anybody_pulled_and_no_names(volume: Path, cached: Cached) -> None:
+def test_the_figures_show_whether_an_image_was_pulled_and_contain_no_names(volume: Path, cached: Cached) -> None:
     with running(volume) as process:
         assert process.state()["used"] is False
         cached.link("secret-project/app", f"sha256:{64 * 'a'}")
@@ -661,12 +656,12 @@ def test_an_audit_learns_whether_anybody_pulled_and_no_names(volume: Path, cache
         assert process.get("/other")[0] == process.get("/ready/")[0] == 404
 
 
-def test_silent_and_slow_clients_keep_nobody_waiting_for_long(volume: Path) -> None:
+def test_silent_and_slow_clients_do_not_block_others_for_long(volume: Path) -> None:
     with running(volume, _CONNECTION_SECONDS=0.5) as process, contextlib.ExitStack() as stack:
         silent = [stack.enter_context(process.connect()) for _ in range(40)]
         slow = stack.enter_context(process.connect())
         wait_for(lambda: _answers(process), "an answer", 20)
-        assert [each.recv(1) for each in silent] == [b""] * 40, "all were hung up on"
+        assert [each.recv(1) for each in silent] == [b""] * 40, "all were disconnected"
         with contextlib.suppress(OSError):
             slow.recv(1)
         assert process.end() == 0
@@ -687,8 +682,8 @@ def test_an_invalid_request_is_refused_and_the_next_one_answered(volume: Path, s
             connection.sendall(sent)
             connection.shutdown(socket.SHUT_WR)
             assert not connection.recv(4096).startswith(b"HTTP/1.0 200")
-        wait_for(process.ready, "it to be ready")
-        assert process.said() == []
+        wait_for(process.ready, "the registry to be ready")
+        assert process.lines() == []
         assert process.end() == 0
 
 
@@ -697,16 +692,16 @@ def run(*words: str) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         ((), "Missing option '--upstream'"),
         (("--upstream=../x",), "'../x' is not the name of a folder"),
         (("--upstream=..",), "'..' is not the name of a folder"),
-        (("--upstream=up", "--ttl=1week"), "'1week' is not a duration, such as 168h"),
+        (("--upstream=up", "--ttl=1week"), "'1week' is not a duration; write it as 168h"),
         (("--upstream=up", "--ttl="), "'' is not a duration"),
     ],
 )
-def test_a_mistaken_command_line_is_refused(words: tuple[str, ...], says: str) -> None:
+def test_a_wrong_command_line_is_refused(words: tuple[str, ...], message: str) -> None:
     result = run(*words)
 
-    assert (result.exit_code, says in result.output) == (2, True), result.output
+    assert (result.exit_code, message in result.output) == (2, True), result.output
