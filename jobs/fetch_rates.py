@@ -1,7 +1,7 @@
-"""fetch-rates: exchange rates in ConfigMaps that pods can use, one for each ExchangeRate.
+"""fetch-rates: write exchange rates to ConfigMaps for pods, one for each ExchangeRate.
 
-Each provider's document is fetched once a run, and only when an ExchangeRate needs it. The parts are in jobs/rates:
-exchange_rates, providers, figures, choice, seen, verdicts, status, quote.
+A run fetches each provider's document at most once, and only if an ExchangeRate needs it. The parts are in jobs/rates:
+exchange_rates, providers, figures, choice, observed, evaluate, status, print_rate.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from jobs.kit.model import Brake, ExitCode, Finding, Need, ObjectKey, Plan, Resu
 from jobs.kit.objects import CONFIGMAPS, DataObject, ObjectReducer, ReducedObject, is_name
 from jobs.kit.runner import Job, run
 from jobs.kit.web import without_credentials
-from jobs.rates.choice import Ask, Unusable
-from jobs.rates.evaluate import Verdict, collision, evaluate, leftovers, unchanged
+from jobs.rates.choice import ProviderFailure, ProviderNeed
+from jobs.rates.evaluate import Evaluation, collision, evaluate, orphans, unchanged
 from jobs.rates.exchange_rates import EXCHANGE_RATES, ExchangeRate, Spec, parse_exchange_rate, spec_problems, subject
 from jobs.rates.figures import PIVOT
 from jobs.rates.observed import MAX_CHANGE_PERCENT, NAME, Observed, Settings
@@ -35,11 +35,11 @@ from jobs.rates.print_rate import print_rate
 from jobs.rates.providers import PROVIDERS
 from jobs.rates.status import status_updates
 
-COMMAND_LINE = "(command line)"  # stands for the ExchangeRate that --configmap has not
+COMMAND_LINE = "(command line)"  # in place of the name of an ExchangeRate, with --configmap
 
 
-class Asked(NamedTuple):
-    """What the command line asks for beside the options that all jobs have."""
+class RateOptions(NamedTuple):
+    """The options of this job, in addition to those of all jobs; `max_change` is in percent, `urls` are by provider."""
 
     spec: Spec | None
     configmap: str | None
@@ -48,38 +48,40 @@ class Asked(NamedTuple):
     urls: Mapping[str, str]
 
 
-def settings(connection: Connection, run_options: options.RunOptions, asked: Asked) -> Settings:
+def settings(connection: Connection, run_options: options.RunOptions, given: RateOptions) -> Settings:
     """Return the settings.
 
     Raises:
-        ConfigurationError: with all problems of all ExchangeRates in files.
+        ConfigurationError: ExchangeRates in files are not valid; it lists all problems.
     """
     return Settings(
         run_options.namespace or "",
-        asked.urls,
-        _rates(connection.namespace, asked, elsewhere=run_options.namespace is None),
-        asked.max_change,
+        given.urls,
+        _rates(connection.namespace, given, elsewhere=run_options.namespace is None),
+        given.max_change,
         dry_run=run_options.dry_run is not DryRun.NONE,
         diff=run_options.diff,
         verbose=run_options.verbose,
     )
 
 
-def _rates(namespace: str, asked: Asked, *, elsewhere: bool) -> tuple[ExchangeRate, ...] | None:
-    if asked.spec:
+def _rates(namespace: str, given: RateOptions, *, elsewhere: bool) -> tuple[ExchangeRate, ...] | None:
+    if given.spec:
         head = Head(ObjectKey(EXCHANGE_RATES.kind, COMMAND_LINE, namespace))
-        return (ExchangeRate(head, asked.spec),)
-    if asked.filenames:
-        return from_files(asked.filenames, EXCHANGE_RATES, parse_exchange_rate, namespace, any_namespace=elsewhere)
+        return (ExchangeRate(head, given.spec),)
+    if given.filenames:
+        return from_files(given.filenames, EXCHANGE_RATES, parse_exchange_rate, namespace, any_namespace=elsewhere)
     return None
 
 
 def observe(cluster: Cluster, settings: Settings) -> Observed:
-    """Read the ConfigMaps that are ours, then the ExchangeRates: what an overlapping run makes is never left over then.
+    """Read the managed ConfigMaps, then the ExchangeRates.
+
+    In this order a ConfigMap that an overlapping run creates for a new `configMapName` is never taken for an orphan.
 
     Raises:
         ConfigurationError: the CRD is missing.
-        ApiError: ExchangeRates cannot be read, without which nothing can be said.
+        ApiError: ExchangeRates cannot be read, which every evaluation needs.
     """
     if settings.rates is not None:
         return Observed(settings.rates)
@@ -93,7 +95,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
         failures.append(
             _unreadable([*(each.head.key for each in rates), *(each.head.key for each in invalid_rates)], denied)
         )
-    return Observed(rates, invalid_rates, configmaps, tuple(failures), blind=denied is not None)
+    return Observed(rates, invalid_rates, configmaps, tuple(failures), list_failed=denied is not None)
 
 
 def _configmaps(cluster: Cluster, namespace: str) -> dict[ObjectKey, ReducedObject | ApiError]:
@@ -116,76 +118,76 @@ def _invalid(invalid_rates: Invalid) -> Finding:
 def _unreadable(keys: Sequence[ObjectKey], error: ApiError) -> Finding:
     remedy = "; the manifests in cronjobs/ hold the rights that this job needs" if error.is_permission else ""
     reason = f"cannot be read: {error.message}{remedy}"
-    all_of_them = ObjectKey(CONFIGMAPS.kind, "(all of this job)")
+    every_configmap = ObjectKey(CONFIGMAPS.kind, "(all of this job)")
     subjects = tuple(sorted(subject(key) for key in keys))
-    return Finding("unreadable", Severity.ERROR, all_of_them, reason, subjects=subjects, exit_code=error.exit_code)
+    return Finding("unreadable", Severity.ERROR, every_configmap, reason, subjects=subjects, exit_code=error.exit_code)
 
 
 def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
-    """Compare each ExchangeRate with its ConfigMap: the same input gives the same findings in the same order."""
-    verdicts = _verdicts(observed, settings, now)
-    places = _places(observed)
-    findings = [*observed.failures, *_unusable(observed, settings, now)]
-    findings += [finding for verdict in verdicts.values() for finding in verdict.findings]
-    findings += [each for rates in places.values() if len(rates) > 1 for each in collision(rates)]
-    findings += [_going(rate) for rate in observed.rates if rate.head.terminating]
-    right = {rate: each.figures for rate, each in verdicts.items() if each.figures and not each.findings}
-    settled = [rate for rate, each in verdicts.items() if each.figures and not each.is_missing]
-    findings += leftovers(observed, places, {rate.head.uid: rate for rate in settled if rate.head.uid})
+    """Compare each ExchangeRate with its ConfigMap; the same input gives the same findings in the same order."""
+    evaluations = _evaluations(observed, settings, now)
+    by_configmap = _by_configmap(observed)
+    findings = [*observed.failures, *_provider_failures(observed, settings, now)]
+    findings += [finding for each in evaluations.values() for finding in each.findings]
+    findings += [each for rates in by_configmap.values() if len(rates) > 1 for each in collision(rates)]
+    findings += [_terminating(rate) for rate in observed.rates if rate.head.terminating]
+    current = {rate: each.figures for rate, each in evaluations.items() if each.figures and not each.findings}
+    existing = [rate for rate, each in evaluations.items() if each.figures and not each.is_missing]
+    findings += orphans(observed, by_configmap, {rate.head.uid: rate for rate in existing if rate.head.uid})
     if settings.rates is None and not settings.namespace:
         limited = {rate.subject for rate in observed.rates if rate.spec.max_change}
-        findings = [_failing_no_run(each) if _is_of_a_tenant(each, limited) else each for each in findings]
+        findings = [_as_warning(each) if _is_tenant_problem(each, limited) else each for each in findings]
     if settings.verbose:
-        findings += [unchanged(rate, figures) for rate, figures in right.items()]
-    needs = [verdict.need for verdict in verdicts.values()]
-    asked = {need.provider for need in needs if isinstance(need, Ask)}
+        findings += [unchanged(rate, figures) for rate, figures in current.items()]
+    needs = [each.need for each in evaluations.values()]
+    providers = {need.provider for need in needs if isinstance(need, ProviderNeed)}
     return Plan(
         tuple(sorted(findings, key=lambda finding: (finding.object, finding.code))),
-        len(right),
+        len(current),
         tuple(sorted(need for need in needs if isinstance(need, Need))),
         {"rates": len(observed.rates), "providers": len(observed.pages)},
         "" if observed.rates or observed.failures else f"no {EXCHANGE_RATES.kind} in {_where(settings)}",
-        desired_by_kind={CONFIGMAPS.kind: len(places)},
-        brakes=_brakes([verdict for rate, verdict in verdicts.items() if rate.spec.max_change is None], settings),
-        urls=tuple(settings.urls[provider] for provider in PROVIDERS if provider in asked),
+        desired_by_kind={CONFIGMAPS.kind: len(by_configmap)},
+        brakes=_brakes([each for rate, each in evaluations.items() if rate.spec.max_change is None], settings),
+        urls=tuple(settings.urls[provider] for provider in PROVIDERS if provider in providers),
     )
 
 
-def _is_of_a_tenant(finding: Finding, limited: Container[str]) -> bool:
-    """Whether only the author of an ExchangeRate can resolve this; `limited` have a maxChange of their own."""
+def _is_tenant_problem(finding: Finding, limited: Container[str]) -> bool:
+    """Whether only the author of an ExchangeRate can resolve a finding; `limited` are subjects that set maxChange."""
     if finding.code == "jump":
         return all(name in limited for name in finding.subjects)
     return finding.code in ("invalid", "collision", "unavailable") and finding.exit_code is ExitCode.REFUSED
 
 
-def _failing_no_run(finding: Finding) -> Finding:
+def _as_warning(finding: Finding) -> Finding:
     return structs.replace(finding, severity=Severity.WARNING, exit_code=ExitCode.DONE)
 
 
-def _verdicts(observed: Observed, settings: Settings, now: datetime) -> dict[ExchangeRate, Verdict]:
-    if observed.blind:
+def _evaluations(observed: Observed, settings: Settings, now: datetime) -> dict[ExchangeRate, Evaluation]:
+    if observed.list_failed:
         return {}
-    answers = observed.answers(settings.urls, now.date())
-    alone = (rates[0] for _, rates in sorted(_places(observed).items()) if len(rates) == 1)
-    return {rate: evaluate(rate, observed, answers, settings, now.date()) for rate in alone}
+    tables = observed.tables(settings.urls, now.date())
+    unique = (rates[0] for _, rates in sorted(_by_configmap(observed).items()) if len(rates) == 1)
+    return {rate: evaluate(rate, observed, tables, settings, now.date()) for rate in unique}
 
 
-def _places(observed: Observed) -> dict[ObjectKey, list[ExchangeRate]]:
-    places: dict[ObjectKey, list[ExchangeRate]] = {}
+def _by_configmap(observed: Observed) -> dict[ObjectKey, list[ExchangeRate]]:
+    found: dict[ObjectKey, list[ExchangeRate]] = {}
     for rate in observed.rates:
         if not rate.head.terminating:
-            places.setdefault(rate.place, []).append(rate)
-    return places
+            found.setdefault(rate.configmap, []).append(rate)
+    return found
 
 
-def _unusable(observed: Observed, settings: Settings, now: datetime) -> Iterator[Finding]:
-    for provider, answer in observed.answers(settings.urls, now.date()).items():
-        if isinstance(answer, Unusable):
-            reason = f"{without_credentials(settings.urls[provider])} {answer.reason}"
+def _provider_failures(observed: Observed, settings: Settings, now: datetime) -> Iterator[Finding]:
+    for provider, table in observed.tables(settings.urls, now.date()).items():
+        if isinstance(table, ProviderFailure):
+            reason = f"{without_credentials(settings.urls[provider])} {table.reason}"
             yield Finding("provider-failed", Severity.WARNING, ObjectKey("Provider", provider), reason)
 
 
-def _going(rate: ExchangeRate) -> Finding:
+def _terminating(rate: ExchangeRate) -> Finding:
     return Finding("skipped", Severity.INFO, rate.head.key, "is being deleted", subjects=(rate.subject,))
 
 
@@ -193,30 +195,30 @@ def _where(settings: Settings) -> str:
     return f"namespace {settings.namespace}" if settings.namespace else "any namespace"
 
 
-def _brakes(verdicts: Iterable[Verdict], settings: Settings) -> tuple[Brake, ...]:
-    """Return what lifts the jumps of ExchangeRates that have no limit of their own."""
-    held = [verdict.jump.percent for verdict in verdicts if verdict.jump]
-    if not held or settings.rates is not None:
+def _brakes(evaluations: Iterable[Evaluation], settings: Settings) -> tuple[Brake, ...]:
+    """Return the brake of jumps over --max-change, with the value that accepts them all."""
+    blocked = [each.jump.percent for each in evaluations if each.jump]
+    if not blocked or settings.rates is not None:
         return ()
-    many = len(held) > 1
-    what = f"{len(held)} rates" if many else "1 rate"
-    fate = "stay as they are" if many else "stays as it is"
-    return (Brake(f"{what} changed by more than {settings.max_change} % and {fate}", "--max-change", str(max(held))),)
+    what = f"{len(blocked)} rates" if len(blocked) > 1 else "1 rate"
+    are = "are" if len(blocked) > 1 else "is"
+    message = f"{what} changed by more than {settings.max_change} % and {are} not updated"
+    return (Brake(message, "--max-change", str(max(blocked))),)
 
 
 def conditions(
     observed: Observed, settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
 ) -> Sequence[StatusUpdate]:
-    """Return what the statuses of ExchangeRates should say: of those in the cluster, not in files."""
+    """Return the status updates of ExchangeRates in the cluster; those of files have no status."""
     if settings.rates is not None:
         return []
-    verdicts = _verdicts(observed, settings, now)
-    held = {rate.subject: verdict.figures for rate, verdict in verdicts.items() if verdict.figures}
-    asked = [
+    evaluations = _evaluations(observed, settings, now)
+    figures = {rate.subject: each.figures for rate, each in evaluations.items() if each.figures}
+    rates = [
         *((rate.head, rate.spec) for rate in observed.rates),
         *((each.head, None) for each in observed.invalid_rates),
     ]
-    return status_updates([each for each in asked if not each[0].terminating], held, results, now)
+    return status_updates([each for each in rates if not each[0].terminating], figures, results, now)
 
 
 def _urls(command: options.F) -> options.F:
@@ -227,16 +229,18 @@ def _urls(command: options.F) -> options.F:
             show_default=True,
             metavar="URL",
             callback=options.url,
-            help=f"Where the document of {provider} is: its own place, or a mirror of yours.",
+            help=f"URL of the document of {provider}, or of a mirror of it.",
         )
         command = add(command)
     return command
 
 
 @click.command(NAME)
-@options.option("--currency", metavar="CODE", help="Print the rate of this currency: needs no cluster.")
-@options.option("--base", metavar="CODE", help=f"With --currency: of what one unit is priced; default {PIVOT}.")
-@options.option("--provider", type=click.Choice(list(PROVIDERS)), help="With --currency: ask this provider alone.")
+@options.option("--currency", metavar="CODE", help="Print the rate of this currency; no cluster is needed.")
+@options.option(
+    "--base", metavar="CODE", help=f"With --currency: the currency of which 1 unit is priced; default {PIVOT}."
+)
+@options.option("--provider", type=click.Choice(list(PROVIDERS)), help="With --currency: use only this provider.")
 @options.option("--configmap", metavar="NAME", help="With --currency: write the rate to this ConfigMap instead.")
 @options.option(
     "--filename",
@@ -244,7 +248,7 @@ def _urls(command: options.F) -> options.F:
     "filenames",
     multiple=True,
     metavar="FILE",
-    help="Read ExchangeRates from this file, folder or - instead of the cluster. Implies a dry run; needs no CRD.",
+    help="Read ExchangeRates from this file, folder or - instead of the cluster. Implies a dry run; no CRD is needed.",
 )
 @options.option(
     "--max-change",
@@ -252,11 +256,11 @@ def _urls(command: options.F) -> options.F:
     show_default=True,
     type=click.IntRange(min=1),
     metavar="PERCENT",
-    help="Hold a rate that changed by more, unless another provider agrees or spec.maxChange allows it.",
+    help="Block a change of a rate by more, unless another provider agrees or spec.maxChange allows it.",
 )
-@options.max_deletes("ConfigMaps that are no longer named")
+@options.max_deletes("ConfigMaps that no ExchangeRate names any longer")
 @_urls
-@options.run_options("Serve this namespace; default is all. With --configmap and -f the context's is the default.")
+@options.run_options("Serve this namespace; default is all. With --configmap and -f it is that of the context.")
 @click.pass_context
 def command(
     context: click.Context,
@@ -267,40 +271,40 @@ def command(
 ) -> None:
     """Write the rates of ExchangeRates into ConfigMaps. Pods can use these.
 
-    A rate comes from the first provider that has a good one: ecb, then frankfurter; open-er-api only when named. On any
-    failure the last good rate stays. A second run in a row writes nothing. Exits 0 when done, 1 when a retry is useful,
-    2 when a person must act first, 3 with --check when anything is not as it should be, 4 when a rate changed so much
-    that it is held.
+    A rate comes from the first provider that has a valid one: ecb, then frankfurter. open-er-api is only used by name.
+    On any failure the last valid rate stays. A second run in a row writes nothing. Exits 0 when done, 1 when a retry is
+    useful, 2 when a user must act first, 3 with --check when anything differs from the desired state, 4 when a rate is
+    not updated because it changed too much.
 
     \b
     Examples:
       chores fetch-rates --currency USD              print the rate of the dollar
-      chores fetch-rates --dry-run --diff            what would change, and how
+      chores fetch-rates --dry-run --diff            show what a run would change
       chores fetch-rates -n shop                     serve the ExchangeRates of one namespace
     """
-    asked = _asked(given)
-    if asked.spec and not asked.configmap:
-        context.exit(print_rate(asked.spec, asked.urls, options))
-    if asked.filenames and options.dry_run is DryRun.NONE:
+    rate_options = _rate_options(given)
+    if rate_options.spec and not rate_options.configmap:
+        context.exit(print_rate(rate_options.spec, rate_options.urls, options))
+    if rate_options.filenames and options.dry_run is DryRun.NONE:
         options = replace(options, dry_run=DryRun.CLIENT)
     job = Job(
         NAME,
         {CONFIGMAPS.kind: CONFIGMAPS, EXCHANGE_RATES.kind: EXCHANGE_RATES},
-        lambda connection: settings(connection, options, asked),
+        lambda connection: settings(connection, options, rate_options),
         observe,
         plan,
         conditions,
         max_deletes,
-        needs_namespace=not asked.filenames,
+        needs_namespace=not rate_options.filenames,
     )
     context.exit(run(job, options))
 
 
-def _asked(given: Mapping[str, Any]) -> Asked:
-    """Return what the command line asks for.
+def _rate_options(given: Mapping[str, Any]) -> RateOptions:
+    """Return the options of this job.
 
     Raises:
-        click.UsageError: with all that does not go together or cannot be.
+        click.UsageError: options contradict each other or are not valid; it lists all problems.
     """
     currency, filenames = given["currency"], given["filenames"]
     alone = [name for name in ("base", "provider", "configmap") if given[name] and currency is None]
@@ -310,10 +314,10 @@ def _asked(given: Mapping[str, Any]) -> Asked:
         name = given["configmap"] or ""
         spec = Spec(currency, given["base"] or PIVOT, name, given["provider"])
         problems += [f"--{problem}" for problem in spec_problems(spec)]
-        problems += ["--filename does not go with --currency"] if filenames else []
+        problems += ["--filename cannot be used with --currency"] if filenames else []
         if name and not is_name(name):
-            problems.append(f"--configmap: {name!r} cannot be the name of a ConfigMap")
+            problems.append(f"--configmap: {name!r} is not a valid name of a ConfigMap")
     if problems:
         raise click.UsageError("; ".join(problems))
     urls = {provider: given[f"{provider.replace('-', '_')}_url"] for provider in PROVIDERS}
-    return Asked(spec, given["configmap"], filenames, given["max_change"], urls)
+    return RateOptions(spec, given["configmap"], filenames, given["max_change"], urls)

@@ -1,4 +1,4 @@
-"""A server of rates on loopback: documents of the providers' shapes, written for the tests, and bad days of theirs."""
+"""A server of rates on loopback: documents in the formats of the providers, and failures of these providers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-# The six currencies of the blog and two more; none of these is or was a rate.
+# Invented rates of eight currencies: none was ever a real rate.
 RATES = {
     "CAD": "1.6250",
     "CHF": "0.9360",
@@ -30,17 +30,17 @@ Answer = Callable[["Handler"], None]
 
 
 def today() -> date:
-    """The day of the tests, as the job has it."""
+    """The current day in UTC, as the job computes it."""
     return datetime.now(timezone.utc).date()
 
 
 def ago(days: int) -> date:
-    """The day so many days ago."""
+    """The date that many days ago; a negative number is a future date."""
     return today() - timedelta(days)
 
 
 def ecb(day: date | None = None, rates: Mapping[str, str] = RATES) -> bytes:
-    """A daily document of the ECB."""
+    """Return a daily document of the ECB."""
     cubes = "\n".join(f"\t\t\t<Cube currency='{code}' rate='{rate}'/>" for code, rate in rates.items())
     return f"""<?xml version="1.0" encoding="UTF-8"?>
 <gesmes:Envelope xmlns:gesmes="http://www.gesmes.org/xml/2002-08-01" xmlns="http://www.ecb.int/vocabulary/2002-08-01/eurofxref">
@@ -59,13 +59,13 @@ def ecb(day: date | None = None, rates: Mapping[str, str] = RATES) -> bytes:
 def frankfurter(
     day: date | None = None, rates: Mapping[str, str] = RATES, base: str = "EUR", amount: str = "1.0"
 ) -> bytes:
-    """An answer of Frankfurter's v1/latest; its rates are JSON numbers, without zeros at the end."""
+    """Return a response of Frankfurter's v1/latest; its rates are JSON numbers without trailing zeros."""
     numbers = ",".join(f'"{code}":{_short(rate)}' for code, rate in rates.items())
     return f'{{"amount":{amount},"base":"{base}","date":"{day or today()}","rates":{{{numbers}}}}}'.encode()
 
 
 def open_er_api(day: date | None = None, rates: Mapping[str, str] = RATES, base: str = "EUR") -> bytes:
-    """An answer of open.er-api.com's v6/latest."""
+    """Return a response of open.er-api.com's v6/latest."""
     at = int(datetime.combine(day or today(), datetime.min.time(), timezone.utc).timestamp()) + 151
     numbers = ",".join(f'"{code}":{_short(rate)}' for code, rate in {"EUR": "1", **rates}.items())
     head = {
@@ -92,19 +92,19 @@ DOCUMENTS: dict[str, Callable[..., bytes]] = {"ecb": ecb, "frankfurter": frankfu
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers as its server was told."""
+    """Send the responses that its server serves."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Answer, and let a client that has gone away go."""
+        """Send the response; ignore a client that closed the connection."""
         served: RatesServer = self.server.rates  # type: ignore[attr-defined]
         served.requests.append((self.path, self.headers.get("User-Agent", "")))
         with contextlib.suppress(OSError):
             served.answers.get(self.path.partition("?")[0], status(404))(self)
 
     def log_message(self, *_words: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @dataclass
@@ -115,37 +115,37 @@ class RatesServer:
     answers: dict[str, Answer] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
 
-    def tell(self, provider: str, answer: Answer | bytes) -> None:
-        """Have a provider answer like this, or with this document."""
+    def serve(self, provider: str, answer: Answer | bytes) -> None:
+        """Serve this response, or this document, for a provider from now on."""
         self.answers[PATHS[provider]] = answer if callable(answer) else document(answer)
 
     def publish(self, *, day: date | None = None, rates: Mapping[str, str] = RATES) -> None:
-        """Have all providers publish these rates."""
+        """Serve these rates for all providers."""
         for provider, write in DOCUMENTS.items():
-            self.tell(provider, write(day, rates))
+            self.serve(provider, write(day, rates))
 
     def env(self) -> dict[str, str]:
-        """Where the job finds the providers."""
+        """Return the environment with the URLs of the providers for the job."""
         return {f"CHORES_{name.upper().replace('-', '_')}_URL": self.url + path for name, path in PATHS.items()}
 
     def fetched(self) -> list[str]:
-        """Which providers were asked, in order, since the last call."""
+        """Return the providers that were fetched since the last call, in order."""
         by_path = {path: provider for provider, path in PATHS.items()}
-        asked = [by_path[path] for path, _ in self.requests if path in by_path]
+        fetched = [by_path[path] for path, _ in self.requests if path in by_path]
         self.requests.clear()
-        return asked
+        return fetched
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_about: Any) -> None:
-        """Say nothing of clients that hang up: that is what tests have them do."""
+        """Log nothing: tests close connections on purpose."""
 
 
 @contextlib.contextmanager
 def serve() -> Iterator[RatesServer]:
-    """Serve rates on a port of loopback until the end."""
+    """Serve rates on a free port of loopback until the context ends."""
     server = _Server(("127.0.0.1", 0), Handler)
     rates = RatesServer(f"http://127.0.0.1:{server.server_port}")
     server.rates = rates  # type: ignore[attr-defined]
@@ -160,11 +160,11 @@ def serve() -> Iterator[RatesServer]:
         thread.join()
 
 
-# answers
+# responses
 
 
 def document(body: bytes, status: int = 200, **headers: str) -> Answer:
-    """A whole answer."""
+    """Return a complete response with this body."""
 
     def answer(handler: Handler) -> None:
         handler.send_response(status)
@@ -177,23 +177,22 @@ def document(body: bytes, status: int = 200, **headers: str) -> Answer:
 
 
 def status(code: int, **headers: str) -> Answer:
-    """An answer with this status and a page of HTML."""
+    """Return a response with this status and a page of HTML."""
     return document(b"<html><body>sorry</body></html>", code, **headers)
 
 
 def redirect(to: str) -> Answer:
-    """A redirect."""
     return status(302, Location=to)
 
 
 def silence(handler: Handler) -> None:
-    """Take the request and never answer it; the client hangs up."""
+    """Accept the request and never respond; the client closes the connection."""
     handler.connection.recv(1)
     handler.close_connection = True
 
 
 def drip(body: bytes, pause: threading.Event) -> Answer:
-    """A byte every now and then, which keeps a socket's time limit for ever."""
+    """Return a response that sends a byte every 50 ms, so that no read of the socket times out."""
 
     def answer(handler: Handler) -> None:
         handler.send_response(200)
@@ -208,7 +207,7 @@ def drip(body: bytes, pause: threading.Event) -> Answer:
 
 
 def truncated(body: bytes) -> Answer:
-    """Half of a body of the announced length, and then the end."""
+    """Return a response that ends after half of its Content-Length."""
 
     def answer(handler: Handler) -> None:
         handler.send_response(200)
@@ -222,7 +221,7 @@ def truncated(body: bytes) -> Answer:
 
 
 def flood(megabytes: int) -> Answer:
-    """A large body of unknown length."""
+    """Return a response with a body of this size without Content-Length."""
 
     def answer(handler: Handler) -> None:
         handler.send_response(200)

@@ -1,6 +1,6 @@
-"""Which figures an ExchangeRate gets: from the first provider that has good ones, or the last good ones. Pure.
+"""Which figures an ExchangeRate gets: those of the first provider that has valid ones, else the last valid ones. Pure.
 
-Nothing from two providers is ever mixed: a second one only takes the place of the first, or confirms a jump.
+Figures of two providers are never mixed: a second provider only replaces the first one, or confirms a jump.
 """
 
 from __future__ import annotations
@@ -20,108 +20,117 @@ MOST_DAYS = 6  # at Easter, the longest break, a rate gets five days old
 AGREEING_PERCENT = 1
 
 
-class Unusable(Struct, frozen=True):
-    """Why a provider's document is of no use to anybody."""
+class ProviderFailure(Struct, frozen=True):
+    """Why no ExchangeRate can use a provider's document; `reason` is a predicate: "has no USD"."""
 
     reason: str
 
 
-Answers = Mapping[str, Table | Unusable]  # by provider, as far as they were asked
+Tables = Mapping[str, Table | ProviderFailure]  # by provider, for the providers that were read
 
 
-class Ask(NamedTuple):
-    """The provider that must be asked before more can be said."""
+class ProviderNeed(NamedTuple):
+    """The provider to read before the figures can be chosen."""
 
     provider: str
 
 
 class Choice(NamedTuple):
-    """Figures, and what was wrong with those of providers that come before.
+    """The chosen figures.
 
-    `contradiction` is empty, or figures of two providers: a jump, and what denies it.
+    `skipped` are the reasons against the providers that come first. `differing` is empty, or the figures of two
+    providers: a jump, and figures that contradict it.
     """
 
     figures: Figures
-    instead_of: tuple[str, ...] = ()
-    contradiction: tuple[Figures, ...] = ()
+    skipped: tuple[str, ...] = ()
+    differing: tuple[Figures, ...] = ()
 
 
-class Refusal(NamedTuple):
-    """Why no provider's figures are good. `lasting`: only a person can change that, asking again cannot.
+class NoFigures(NamedTuple):
+    """Why no provider has valid figures. `permanent`: only a user can change that, a retry cannot.
 
-    `first` is the reason of the first provider if that is lasting: those of the others may change with each run.
+    `first_reason` is the reason of the first provider if that is permanent: those of the others may change with each
+    run.
     """
 
     reason: str
-    lasting: bool
-    first: str = ""
+    permanent: bool
+    first_reason: str = ""
 
 
 class Jump(NamedTuple):
-    """Figures that differ from the last ones by more than is allowed, and that nobody confirms."""
+    """Figures that differ from the last ones by more than the limit, and that no other provider confirms.
+
+    `percent` is the limit that accepts them.
+    """
 
     figures: Figures
     reason: str
-    percent: int  # what must be allowed for these
+    percent: int
 
 
-def unusable_by_date(table: Table, today: date) -> Unusable | None:
-    """Return why a table of that date is not used on this day, if it is not."""
+def date_failure(table: Table, today: date) -> ProviderFailure | None:
+    """Return why the date of a table is not valid today; None: it is valid."""
     age = (today - date.fromisoformat(table.date)).days
     if age < 0:
-        return Unusable(f"is of {table.date}, which is in the future")
-    return Unusable(f"is of {table.date}, more than {MOST_DAYS} days old") if age > MOST_DAYS else None
+        return ProviderFailure(f"returned rates of {table.date}, which is in the future")
+    return (
+        ProviderFailure(f"returned rates of {table.date}, more than {MOST_DAYS} days old") if age > MOST_DAYS else None
+    )
 
 
-def chain(spec: Spec) -> Sequence[str]:
-    """Return the providers of an ExchangeRate, the one to ask first first."""
+def providers_of(spec: Spec) -> Sequence[str]:
+    """Return the providers of an ExchangeRate in the order in which they are read."""
     return (spec.provider,) if spec.provider else DEFAULTS
 
 
-def choose(spec: Spec, last: Figures | None, answers: Answers, max_change: int) -> Choice | Jump | Refusal | Ask:
-    """Return the figures that the ExchangeRate should have, why it can have none, or whom to ask first.
+def choose(
+    spec: Spec, last: Figures | None, tables: Tables, max_change: int
+) -> Choice | Jump | NoFigures | ProviderNeed:
+    """Return the figures for the ExchangeRate, why there are none, or the provider to read first.
 
-    `last` are the figures that it was given last of this currency and base, `max_change` is in percent.
+    `last` are the figures that it got last for this currency and base; `max_change` is in percent.
     """
-    names = chain(spec)
+    names = providers_of(spec)
     reasons: list[str] = []
-    lasting: list[bool] = []
+    permanent: list[bool] = []
     jumped: Figures | None = None
     for name in names:
-        if name not in answers:
-            return Ask(name)
-        found = _from(answers[name], spec)
-        if isinstance(found, Refusal):
+        if name not in tables:
+            return ProviderNeed(name)
+        found = _figures(tables[name], spec)
+        if isinstance(found, NoFigures):
             reasons.append(f"{name} {found.reason}")
-            lasting.append(found.lasting)
-        elif last and _is_no_news(found, last, names):
+            permanent.append(found.permanent)
+        elif last and _keeps_last(found, last, names):
             if jumped is None:
                 return Choice(last)
-            if _denies(jumped, last, found, max_change):
-                return Choice(last, contradiction=(jumped, found))
+            if _contradicts(jumped, last, found, max_change):
+                return Choice(last, differing=(jumped, found))
         elif last and change(last.rate, found.rate) > max_change:
             jumped = jumped or found
             reasons.append(f"{name} has {found.rate}")
         else:
             return Choice(found, tuple(reasons), (jumped, found) if jumped else ())
     if jumped and last:
-        return _confirmed(spec, last, jumped, answers, max_change)
-    return Refusal("; ".join(reasons), all(lasting), reasons[0] if lasting[0] else "")
+        return _confirmed(spec, last, jumped, tables, max_change)
+    return NoFigures("; ".join(reasons), all(permanent), reasons[0] if permanent[0] else "")
 
 
-def _from(answer: Table | Unusable, spec: Spec) -> Figures | Refusal:
-    if isinstance(answer, Unusable):
-        return Refusal(answer.reason, lasting=False)
+def _figures(table: Table | ProviderFailure, spec: Spec) -> Figures | NoFigures:
+    if isinstance(table, ProviderFailure):
+        return NoFigures(table.reason, permanent=False)
     try:
-        return figures(answer, spec.base, spec.currency)
+        return figures(table, spec.base, spec.currency)
     except MissingError as error:
-        return Refusal(str(error), lasting=True)
+        return NoFigures(str(error), permanent=True)
     except BadRateError as error:
-        return Refusal(str(error), lasting=False)
+        return NoFigures(str(error), permanent=False)
 
 
-def _is_no_news(found: Figures, last: Figures, names: Sequence[str]) -> bool:
-    """Whether to keep the last figures: these are older, or as old and the same or from a lesser provider."""
+def _keeps_last(found: Figures, last: Figures, names: Sequence[str]) -> bool:
+    """Whether to keep the last figures: these are older, or of the same day and equal or from a later provider."""
     if last.source not in names or found.date > last.date:
         return False
     if found.date < last.date or same(found.rate, last.rate):
@@ -129,34 +138,36 @@ def _is_no_news(found: Figures, last: Figures, names: Sequence[str]) -> bool:
     return names.index(found.source) > names.index(last.source)
 
 
-def _denies(jumped: Figures, last: Figures, found: Figures, max_change: int) -> bool:
-    """Whether a provider that knows the day of a jump has none: then the last figures are good, not just held."""
+def _contradicts(jumped: Figures, last: Figures, found: Figures, max_change: int) -> bool:
+    """Whether a provider has the day of a jump, but no jump: then the last figures are confirmed, not only kept."""
     return found.date >= jumped.date and change(last.rate, found.rate) <= max_change
 
 
-def _confirmed(spec: Spec, last: Figures, jumped: Figures, answers: Answers, max_change: int) -> Choice | Jump | Ask:
+def _confirmed(
+    spec: Spec, last: Figures, jumped: Figures, tables: Tables, max_change: int
+) -> Choice | Jump | ProviderNeed:
     """Return the figures if another provider has nearly the same, else the jump."""
     others: list[Figures] = []
     for name in DEFAULTS:
         if name == jumped.source:
             continue
-        if name not in answers:
-            return Ask(name)
-        other = _from(answers[name], spec)
+        if name not in tables:
+            return ProviderNeed(name)
+        other = _figures(tables[name], spec)
         if isinstance(other, Figures) and change(jumped.rate, other.rate) <= AGREEING_PERCENT:
-            return Choice(jumped, contradiction=(jumped, others[0]) if others else ())
+            return Choice(jumped, differing=(jumped, others[0]) if others else ())
         others += [other] if isinstance(other, Figures) else []
     percent = change(last.rate, jumped.rate)
-    denials = f" ({', '.join(map(said, others))})" if others else ""
+    differing = f" ({', '.join(map(provider_rate, others))})" if others else ""
     reason = (
-        f"{said(jumped)}, {_percent(percent)} % from {last.rate} of {last.date}: "
-        f"more than {max_change} %, and no other provider agrees{denials}"
+        f"{provider_rate(jumped)}, a change of {_percent(percent)} % from {last.rate} of {last.date}: "
+        f"more than {max_change} %, and no other provider agrees{differing}"
     )
     return Jump(jumped, reason, int(percent.to_integral_value(ROUND_CEILING)))
 
 
-def said(figures: Figures) -> str:
-    """Return what a provider has."""
+def provider_rate(figures: Figures) -> str:
+    """Return the rate of a provider for messages: "ecb has 1.1380 of 2026-11-20"."""
     return f"{figures.source} has {figures.rate} of {figures.date}"
 
 

@@ -1,4 +1,4 @@
-"""What is to be said of one ExchangeRate: nothing, findings with their fixes, or what must be read first. Pure."""
+"""Evaluate one ExchangeRate: no finding, findings with their fixes, or what a run must read first. Pure."""
 
 from __future__ import annotations
 
@@ -16,95 +16,99 @@ from jobs.kit.errors import ApiError
 from jobs.kit.manifests import Deletion, Manifest, repair
 from jobs.kit.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
 from jobs.kit.objects import CONFIGMAPS, Content, Digested, OwnerReference, ReducedObject
-from jobs.rates.choice import Answers, Ask, Choice, Jump, Refusal, choose, said
+from jobs.rates.choice import Choice, Jump, NoFigures, ProviderNeed, Tables, choose, provider_rate
 from jobs.rates.exchange_rates import EXCHANGE_RATES, ExchangeRate, RateStatus
 from jobs.rates.figures import Figures
 from jobs.rates.observed import NAME, Observed, Settings
 
 _LONGEST_SHOWN = 60
 _MOST_FIELDS_NAMED = 4
-CONFLICT = "Conflict"  # the reason of a condition, by which the next run knows where to look first
+CONFLICT = "Conflict"  # the reason of a condition: the next run reads such a ConfigMap by name
 
 
-class Verdict(NamedTuple):
-    """What is to be said of an ExchangeRate. `figures` are what its ConfigMap holds once `findings` are fixed."""
+class Evaluation(NamedTuple):
+    """The result for one ExchangeRate. Its ConfigMap contains `figures` once `findings` are fixed.
+
+    `need` is what a run must read before it can evaluate the ExchangeRate; then there are no findings.
+    """
 
     findings: tuple[Finding, ...] = ()
-    need: Need | Ask | None = None
+    need: Need | ProviderNeed | None = None
     figures: Figures | None = None
     jump: Jump | None = None
 
     @property
     def is_missing(self) -> bool:
-        """Whether the ConfigMap is still to be made."""
+        """Whether the ConfigMap does not exist yet."""
         return any(finding.code == "missing" for finding in self.findings)
 
 
-def evaluate(rate: ExchangeRate, observed: Observed, answers: Answers, settings: Settings, today: date) -> Verdict:
-    """Return what is to be said of an ExchangeRate that shares its place with no other."""
-    place = rate.place
+def evaluate(rate: ExchangeRate, observed: Observed, tables: Tables, settings: Settings, today: date) -> Evaluation:
+    """Evaluate an ExchangeRate whose ConfigMap no other ExchangeRate names."""
+    configmap = rate.configmap
     actual = _latest(rate, observed, settings)
     if isinstance(actual, Need):
-        return Verdict(need=actual)
+        return Evaluation(need=actual)
     if isinstance(actual, ApiError):
-        found = _about(rate, "unreadable", place, actual.message, actual.exit_code)
-        return Verdict((structs.replace(found, severity=actual.severity),))
-    if actual and (why := _why_not_ours(actual, rate)):
-        return Verdict((Finding("conflict", Severity.WARNING, place, why, subjects=(rate.subject,)),))
+        found = _error(rate, "unreadable", configmap, actual.message, actual.exit_code)
+        return Evaluation((structs.replace(found, severity=actual.severity),))
+    if actual and (why := _conflict_reason(actual, rate)):
+        return Evaluation((Finding("conflict", Severity.WARNING, configmap, why, subjects=(rate.subject,)),))
     if actual and actual.header.terminating:
-        return Verdict((Finding("skipped", Severity.WARNING, place, "is being deleted", subjects=(rate.subject,)),))
+        return Evaluation(
+            (Finding("skipped", Severity.WARNING, configmap, "is being deleted", subjects=(rate.subject,)),)
+        )
     if actual and actual.content is None:
-        return Verdict(need=Need(place))
-    last = _last(rate, today)
+        return Evaluation(need=Need(configmap))
+    last = _last_figures(rate, today)
     limit = rate.spec.max_change or settings.max_change
-    chosen = choose(rate.spec, last or _last_without_status(rate, actual, today), answers, limit)
-    if isinstance(chosen, Ask):
-        return Verdict(need=chosen)
+    chosen = choose(rate.spec, last or _last_figures_without_status(rate, actual, today), tables, limit)
+    if isinstance(chosen, ProviderNeed):
+        return Evaluation(need=chosen)
     if isinstance(chosen, Choice):
-        finding = _compare(rate, chosen.figures, chosen.instead_of, actual, settings)
-        both = (finding, _contradicted(rate, chosen))
-        return Verdict(tuple(each for each in both if each), figures=chosen.figures)
+        finding = _compare(rate, chosen.figures, chosen.skipped, actual, settings)
+        both = (finding, _providers_differ(rate, chosen))
+        return Evaluation(tuple(each for each in both if each), figures=chosen.figures)
     restored = _compare(rate, last, (), actual, settings) if last else None
-    refused = _refused(rate, last, actual, chosen)
+    failure = _no_rate(rate, last, actual, chosen)
     jump = chosen if isinstance(chosen, Jump) else None
-    return Verdict((refused, restored) if restored else (refused,), figures=last, jump=jump)
+    return Evaluation((failure, restored) if restored else (failure,), figures=last, jump=jump)
 
 
 def _latest(rate: ExchangeRate, observed: Observed, settings: Settings) -> ReducedObject | ApiError | Need | None:
-    """Return the ConfigMap as it was read last, or that it must be looked at."""
-    place = rate.place
-    if place in observed.looks:
-        look = observed.looks[place]
-        return None if isinstance(look, ApiError) and look.status == 404 else look
-    if observed.configmaps is not None and place in observed.configmaps:
-        return observed.configmaps[place]
-    in_the_way = any(each.reason == CONFLICT for each in rate.head.status_as(RateStatus).conditions)
-    return Need(place) if observed.configmaps is None or settings.dry_run or in_the_way else None
+    """Return the ConfigMap as it was read last, or the need to read it."""
+    configmap = rate.configmap
+    if configmap in observed.read:
+        found = observed.read[configmap]
+        return None if isinstance(found, ApiError) and found.status == 404 else found
+    if observed.configmaps is not None and configmap in observed.configmaps:
+        return observed.configmaps[configmap]
+    had_conflict = any(each.reason == CONFLICT for each in rate.head.status_as(RateStatus).conditions)
+    return Need(configmap) if observed.configmaps is None or settings.dry_run or had_conflict else None
 
 
 def _is_exchange_rate(owner: OwnerReference) -> bool:
     return (owner.api_version, owner.kind) == (EXCHANGE_RATES.api_version, EXCHANGE_RATES.kind)
 
 
-def _why_not_ours(actual: ReducedObject, rate: ExchangeRate) -> str:
-    if not stamps.is_managed(actual.header.labels, NAME, rate.place.namespace):
-        return "exists and is not ours: left untouched"
+def _conflict_reason(actual: ReducedObject, rate: ExchangeRate) -> str:
+    if not stamps.is_managed(actual.header.labels, NAME, rate.configmap.namespace):
+        return "exists and is not managed by kube-chores: left unchanged"
     others = [owner.name for owner in actual.header.owners if _is_exchange_rate(owner)]
     if not rate.head.uid and others and rate.head.key.name not in others:
-        return f"belongs to exchangerate/{others[0]}: left untouched"
+        return f"belongs to exchangerate/{others[0]}: left unchanged"
     return ""
 
 
-def _last(rate: ExchangeRate, today: date) -> Figures | None:
-    """Return the last figures from the status: whoever edits the ConfigMap cannot write it."""
+def _last_figures(rate: ExchangeRate, today: date) -> Figures | None:
+    """Return the last figures from the status: users who edit the ConfigMap cannot write it."""
     return _still_valid(rate, rate.head.status_as(RateStatus).figures, today)
 
 
-def _last_without_status(rate: ExchangeRate, actual: ReducedObject | None, today: date) -> Figures | None:
+def _last_figures_without_status(rate: ExchangeRate, actual: ReducedObject | None, today: date) -> Figures | None:
     """Return the figures of the ConfigMap for a rate of the command line or of a file, which has no status.
 
-    They may be forged. Without a source no provider's figures are older, so that they can block a jump and are never
-    chosen themselves.
+    They may be forged, so their source is removed. Without a source they can block a jump, but are never kept.
     """
     if rate.head.uid or actual is None or not isinstance(actual.content, Content) or not _is_untouched(rate, actual):
         return None
@@ -112,12 +116,12 @@ def _last_without_status(rate: ExchangeRate, actual: ReducedObject | None, today
         found = msgspec.convert(dict(actual.content.data), Figures)
     except msgspec.ValidationError:
         return None
-    return _still_valid(rate, structs.replace(found, source="") if found.are_whole() else None, today)
+    return _still_valid(rate, structs.replace(found, source="") if found.are_complete() else None, today)
 
 
 def _still_valid(rate: ExchangeRate, figures: Figures | None, today: date) -> Figures | None:
-    """Return the figures if they are of the requested currency, and not of a later day: nothing would replace those."""
-    if figures and figures.are_of(rate.spec.base, rate.spec.currency) and figures.date <= str(today):
+    """Return the figures if currency and base match and the date is not in the future, where nothing replaces them."""
+    if figures and figures.are_for(rate.spec.base, rate.spec.currency) and figures.date <= str(today):
         return figures
     return None
 
@@ -128,34 +132,35 @@ def _is_untouched(rate: ExchangeRate, actual: ReducedObject) -> bool:
 
 
 def _compare(
-    rate: ExchangeRate, figures: Figures, instead_of: Sequence[str], actual: ReducedObject | None, settings: Settings
+    rate: ExchangeRate, figures: Figures, skipped: Sequence[str], actual: ReducedObject | None, settings: Settings
 ) -> Finding | None:
-    """Compare the ConfigMap with what it should be."""
+    """Compare the ConfigMap with the desired one."""
     desired = _manifest(rate, figures, actual)
     differing = changes(actual.content if actual else None, desired.content, secret=False)
     if actual is None:
         fix = Fix(Action.CREATE, desired)
-        return _finding(rate, "missing", _told(figures, instead_of), fix, differing, settings)
+        return _finding(rate, "missing", _rate_text(figures, skipped), fix, differing, settings)
     relabelled = metadata_changes(desired.labels, desired.annotations, actual.header)
     disowned = bool(rate.head.uid) and rate.head.uid not in [each.uid for each in actual.header.owners]
     if not (differing or relabelled or disowned):
         return None
     fix = repair(desired, actual, recreated=_manifest(rate, figures, None))
     if differing and _is_untouched(rate, actual):
-        reason = f"{_told(figures, instead_of)}; was {_was(actual.content)}"
+        reason = f"{_rate_text(figures, skipped)}; was {_previous_text(actual.content)}"
         return _finding(rate, "outdated", reason, fix, differing, settings)
     others = [change for change in relabelled if "kubechores.dev/" not in change.field]
-    reason = _drifted(differing or relabelled, actual)
+    reason = _drift_reason(differing or relabelled, actual)
     return _finding(rate, "drifted", reason, fix, (*differing, *others), settings)
 
 
-def _contradicted(rate: ExchangeRate, chosen: Choice) -> Finding | None:
-    """Return what is said of providers that disagree by more than a rate may change."""
-    if not chosen.contradiction:
+def _providers_differ(rate: ExchangeRate, chosen: Choice) -> Finding | None:
+    """Return the finding for providers whose rates differ by more than the limit of a change."""
+    if not chosen.differing:
         return None
-    held = chosen.figures
-    fate = "used" if held in chosen.contradiction else "kept"
-    reason = f"{', '.join(map(said, chosen.contradiction))}: {fate} is {held.rate} of {held.date} from {held.source}"
+    figures = chosen.figures
+    used = "used" if figures in chosen.differing else "kept"
+    rates = ", ".join(map(provider_rate, chosen.differing))
+    reason = f"{rates}: {figures.rate} of {figures.date} from {figures.source} is {used}"
     return Finding("providers-differ", Severity.WARNING, rate.head.key, reason, subjects=(rate.subject,))
 
 
@@ -163,17 +168,17 @@ def _finding(
     rate: ExchangeRate, code: str, reason: str, fix: Fix, differing: Sequence[Change], settings: Settings
 ) -> Finding:
     shown = tuple(differing) if settings.diff else ()
-    return Finding(code, Severity.WARNING, rate.place, reason, fix, shown, (rate.subject,))
+    return Finding(code, Severity.WARNING, rate.configmap, reason, fix, shown, (rate.subject,))
 
 
-def _told(figures: Figures, instead_of: Sequence[str] = ()) -> str:
-    why = f" ({'; '.join(instead_of)})" if instead_of else ""
+def _rate_text(figures: Figures, skipped: Sequence[str] = ()) -> str:
+    why = f" ({'; '.join(skipped)})" if skipped else ""
     return f"1 {figures.base} = {figures.rate} {figures.currency} of {figures.date} from {figures.source}{why}"
 
 
 def unchanged(rate: ExchangeRate, figures: Figures) -> Finding:
-    """Return the finding that all is well, for those who ask to see it."""
-    return Finding("unchanged", Severity.INFO, rate.place, _told(figures), subjects=(rate.subject,))
+    """Return the finding for a ConfigMap that is up to date, which only -v reports."""
+    return Finding("unchanged", Severity.INFO, rate.configmap, _rate_text(figures), subjects=(rate.subject,))
 
 
 def _manifest(rate: ExchangeRate, figures: Figures, actual: ReducedObject | None) -> Manifest:
@@ -183,7 +188,7 @@ def _manifest(rate: ExchangeRate, figures: Figures, actual: ReducedObject | None
     stamp = stamps.stamp(NAME, at.namespace, at.name, figures.source, mark)
     return Manifest(
         CONFIGMAPS,
-        rate.place,
+        rate.configmap,
         stamp.labels,
         stamp.annotations,
         content,
@@ -192,9 +197,9 @@ def _manifest(rate: ExchangeRate, figures: Figures, actual: ReducedObject | None
 
 
 def _owner_references(rate: ExchangeRate, actual: ReducedObject | None) -> bytes:
-    """Return the ConfigMap's owners as JSON: the ExchangeRate, and who else owns it that is none.
+    """Return the owner references as JSON: the ExchangeRate, and all owners of other kinds.
 
-    blockOwnerDeletion stays unset: setting it takes a right on the finalizers of ExchangeRates on some clusters.
+    blockOwnerDeletion stays unset: some clusters require a right on the finalizers of ExchangeRates to set it.
     https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#ownerreferencespermissionenforcement
     """
     if not rate.head.uid:
@@ -202,40 +207,40 @@ def _owner_references(rate: ExchangeRate, actual: ReducedObject | None) -> bytes
     exchange_rates = (EXCHANGE_RATES.api_version, EXCHANGE_RATES.kind)
     owned = decode_list(actual.header.owner_references if actual else b"", dict[str, Any])
     others = [each for each in owned if (each.get("apiVersion"), each.get("kind")) != exchange_rates]
-    ours = {
+    owner = {
         "apiVersion": EXCHANGE_RATES.api_version,
         "kind": EXCHANGE_RATES.kind,
         "name": rate.head.key.name,
         "uid": rate.head.uid,
-        "controller": not any(each.get("controller") for each in others),  # the API server takes one at most
+        "controller": not any(each.get("controller") for each in others),  # the API server accepts at most one
     }
-    return msgspec.json.encode([*others, ours])
+    return msgspec.json.encode([*others, owner])
 
 
-def _refused(rate: ExchangeRate, last: Figures | None, actual: ReducedObject | None, why: Jump | Refusal) -> Finding:
+def _no_rate(rate: ExchangeRate, last: Figures | None, actual: ReducedObject | None, why: Jump | NoFigures) -> Finding:
     if isinstance(why, Jump):
         how = f"set spec.maxChange to {why.percent}" if rate.head.uid else f"use --max-change {why.percent}"
         reason = f"{why.reason}: the last rate stays; {how} to accept it"
-        return _about(rate, "jump", rate.head.key, reason, ExitCode.BRAKE)
-    without = "the ConfigMap stays as it is" if actual else "there is no rate yet"
-    fate = f"the rate of {last.date} stays" if last else without
-    exit_code = ExitCode.REFUSED if why.lasting else ExitCode.FAILED
-    return _about(rate, "unavailable", rate.head.key, f"{fate}: {why.first or why.reason}", exit_code)
+        return _error(rate, "jump", rate.head.key, reason, ExitCode.BRAKE)
+    without = "the ConfigMap is left unchanged" if actual else "there is no rate yet"
+    consequence = f"the rate of {last.date} stays" if last else without
+    exit_code = ExitCode.REFUSED if why.permanent else ExitCode.FAILED
+    return _error(rate, "unavailable", rate.head.key, f"{consequence}: {why.first_reason or why.reason}", exit_code)
 
 
-def _about(rate: ExchangeRate, code: str, key: ObjectKey, reason: str, exit_code: ExitCode) -> Finding:
+def _error(rate: ExchangeRate, code: str, key: ObjectKey, reason: str, exit_code: ExitCode) -> Finding:
     return Finding(code, Severity.ERROR, key, reason, subjects=(rate.subject,), exit_code=exit_code)
 
 
-def _was(content: Content | Digested | None) -> str:
+def _previous_text(content: Content | Digested | None) -> str:
     data = content.data if isinstance(content, Content) else {}
     rate, day, source = (data.get(key, "?")[:_LONGEST_SHOWN] for key in ("rate", "date", "source"))
     return f"{rate} of {day} from {source}"
 
 
-def _drifted(found: Sequence[Change], actual: ReducedObject) -> str:
+def _drift_reason(found: Sequence[Change], actual: ReducedObject) -> str:
     if not found:
-        return "its owner reference is gone"
+        return "its owner reference is missing"
     by = ", ".join(actual.header.ownership.others)
     more = f" and {len(found) - _MOST_FIELDS_NAMED} more" if len(found) > _MOST_FIELDS_NAMED else ""
     named = ", ".join(change.field for change in found[:_MOST_FIELDS_NAMED])
@@ -243,21 +248,21 @@ def _drifted(found: Sequence[Change], actual: ReducedObject) -> str:
 
 
 def collision(rates: Sequence[ExchangeRate]) -> list[Finding]:
-    """Return what is said of ExchangeRates that want the same ConfigMap."""
+    """Return the finding for ExchangeRates that name the same ConfigMap."""
     subjects = tuple(sorted(rate.subject for rate in rates))
     names = " and ".join(sorted(rate.head.key.name for rate in rates))
-    reason = f"exchangerates {names} both want this ConfigMap: none is written; set spec.configMapName of one"
-    place = rates[0].place
-    return [Finding("collision", Severity.ERROR, place, reason, subjects=subjects, exit_code=ExitCode.REFUSED)]
+    reason = f"exchangerates {names} name this ConfigMap: it is not written; set spec.configMapName of one"
+    configmap = rates[0].configmap
+    return [Finding("collision", Severity.ERROR, configmap, reason, subjects=subjects, exit_code=ExitCode.REFUSED)]
 
 
-def leftovers(
-    observed: Observed, desired: Mapping[ObjectKey, object], settled: Mapping[str, ExchangeRate]
+def orphans(
+    observed: Observed, desired: Mapping[ObjectKey, object], moved: Mapping[str, ExchangeRate]
 ) -> list[Finding]:
-    """Return what to do with ConfigMaps of ours that nobody wants.
+    """Return the findings for managed ConfigMaps that no ExchangeRate names.
 
-    One is deleted when its ExchangeRate has the ConfigMap that it names now: these are `settled`, by uid. All
-    others are the garbage collector's, or were kept on purpose when their ExchangeRate was deleted.
+    A run deletes one if the ConfigMap that its ExchangeRate names now exists: `moved` are these ExchangeRates, by uid.
+    The garbage collector deletes all others, or a user kept them on purpose when the ExchangeRate was deleted.
     """
     found = []
     for key, each in sorted((observed.configmaps or {}).items()):
@@ -268,11 +273,11 @@ def leftovers(
             continue
         if each.header.terminating:
             continue
-        owner = next((settled[one.uid] for one in each.header.owners if one.uid in settled), None)
+        owner = next((moved[one.uid] for one in each.header.owners if one.uid in moved), None)
         if owner:
-            reason = f"exchangerate/{owner.head.key.name} has its rate in configmap/{owner.place.name} now"
+            reason = f"exchangerate/{owner.head.key.name} uses configmap/{owner.configmap.name} now"
             fix = Fix(Action.DELETE, Deletion(each.uid, each.resource_version))
             found.append(Finding("orphan", Severity.WARNING, key, reason, fix, subjects=(owner.subject,)))
         else:
-            found.append(Finding("retained", Severity.INFO, key, "no ExchangeRate wants it; left as it is"))
+            found.append(Finding("retained", Severity.INFO, key, "no ExchangeRate requires it; left unchanged"))
     return found

@@ -1,4 +1,4 @@
-"""The ExchangeRate: its types, and what none may say."""
+"""The ExchangeRate: its types and its validation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Spec(Struct, frozen=True, rename="camel"):
 
 
 class RateStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What an earlier run said: the figures that the ConfigMap was given last, and how the ExchangeRate stands."""
+    """The status that an earlier run wrote: the last figures of the ConfigMap, and the conditions."""
 
     observed_generation: int = 0
     conditions: tuple[Condition, ...] = ()
@@ -45,36 +45,36 @@ class RateStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @property
     def figures(self) -> Figures | None:
-        """The figures, if they are whole."""
+        """The figures, if all fields are set and valid."""
         found = Figures(self.rate, self.inverse, self.base, self.currency, self.date, self.source)
-        return found if found.are_whole() else None
+        return found if found.are_complete() else None
 
 
 class ExchangeRate(Struct, frozen=True):
-    """An ExchangeRate that can be followed. One without a uid comes from a file or from the command line."""
+    """A valid ExchangeRate. One without a uid comes from a file or from the command line."""
 
     head: Head
     spec: Spec
 
     @property
-    def place(self) -> ObjectKey:
-        """Where its ConfigMap is."""
+    def configmap(self) -> ObjectKey:
+        """The key of its ConfigMap."""
         at = self.head.key
         return ObjectKey(CONFIGMAPS.kind, self.spec.config_map_name or at.name, at.namespace)
 
     @property
     def subject(self) -> str:
-        """How findings name it."""
+        """Its name in findings: NAMESPACE/NAME."""
         return subject(self.head.key)
 
 
 def subject(key: ObjectKey) -> str:
-    """Return how findings name an ExchangeRate: NAMESPACE/NAME."""
+    """Return the name of an ExchangeRate in findings: NAMESPACE/NAME."""
     return f"{key.namespace}/{key.name}"
 
 
 def spec_problems(spec: Spec) -> Iterator[str]:
-    """Yield what no ExchangeRate may say, wherever it comes from, each problem with its field."""
+    """Yield the problems of a spec from any origin, each with its field."""
     for field, code in (("currency", spec.currency), ("base", spec.base)):
         if not _CURRENCY.fullmatch(code):
             yield f"{field}: must be an ISO 4217 code of three capital letters such as USD, is {code!r}"
@@ -83,7 +83,7 @@ def spec_problems(spec: Spec) -> Iterator[str]:
 
 
 def parse_exchange_rate(head: Head, spec: bytes) -> ExchangeRate | Invalid:
-    """Return the ExchangeRate, or what is wrong with it."""
+    """Return the ExchangeRate, or the problems of its spec."""
     try:
         rate = ExchangeRate(head, decode(spec or b"null", Spec))
     except InvalidObjectError as error:

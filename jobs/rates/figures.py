@@ -8,15 +8,15 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
 
 from msgspec import Struct, structs
 
-PIVOT = "EUR"  # what all tables are in
+PIVOT = "EUR"  # the base of all tables
 _COMPUTED = Context(prec=10, rounding=ROUND_HALF_EVEN)
-# Beyond these no rate of a currency is meant, however it is written: the widest today are some 1:100,000.
+# A number beyond these limits is not a rate of a currency: the largest rates today are about 1:100,000.
 _MOST_DIGITS = 34  # of IEEE 754 decimal128
 _WIDEST_EXPONENT = 15
 
 
 class Table(Struct, frozen=True):
-    """What one provider says of one day: units of each currency per 1 EUR."""
+    """The rates of one provider for one day: units of each currency per 1 EUR."""
 
     provider: str
     date: str
@@ -24,7 +24,7 @@ class Table(Struct, frozen=True):
 
 
 class Figures(Struct, frozen=True):
-    """A rate, as its ConfigMap holds it: `rate` units of `currency` per 1 `base`; `inverse` the other way round."""
+    """A rate as its ConfigMap contains it: `rate` is units of `currency` per 1 `base`, `inverse` the reverse."""
 
     rate: str
     inverse: str
@@ -33,47 +33,47 @@ class Figures(Struct, frozen=True):
     date: str
     source: str
 
-    def are_whole(self) -> bool:
-        """Whether they are figures at all, not just some fields of them or what somebody wrote into these."""
+    def are_complete(self) -> bool:
+        """Whether all fields are set, and rate and date are valid: users can edit them."""
         return all(structs.astuple(self)) and is_sane(_decimal(self.rate)) and is_day(self.date)
 
-    def are_of(self, base: str, currency: str) -> bool:
-        """Whether they are what is asked for."""
+    def are_for(self, base: str, currency: str) -> bool:
+        """Whether they are the rate of this currency in this base."""
         return (self.base, self.currency) == (base, currency)
 
     def data(self) -> dict[str, str]:
-        """Return them as the data of a ConfigMap."""
+        """Return the data of the ConfigMap."""
         return structs.asdict(self)
 
 
 class MissingError(LookupError):
-    """The table has no such currency."""
+    """The table does not contain the currency."""
 
 
 class BadRateError(ValueError):
-    """The table has a figure for the currency that cannot be one."""
+    """The table contains a rate of the currency that is not valid."""
 
 
 def figures(table: Table, base: str, currency: str) -> Figures:
-    """Return units of `currency` per 1 `base`: from the table as it stands if one is EUR, else rounded once.
+    """Return units of `currency` per 1 `base`: the digits of the table if one of the two is EUR, else rounded once.
 
     Raises:
         MissingError: the table lacks one of the two.
-        BadRateError: what it has is not positive, not finite or out of all proportion.
+        BadRateError: the rate of one of the two is not positive, not finite, or its size is not plausible.
     """
     one, other = _per_euro(table, base), _per_euro(table, currency)
     return Figures(_quotient(other, one), _quotient(one, other), base, currency, table.date, table.provider)
 
 
 def is_sane(rate: Decimal) -> bool:
-    """Whether a number can be a rate: finite, positive, and neither its size nor its digits absurd."""
+    """Whether a number can be a rate: finite, positive, of a plausible size and number of digits."""
     if not rate.is_finite() or rate <= 0:
         return False
     return abs(rate.adjusted()) <= _WIDEST_EXPONENT and len(rate.as_tuple().digits) <= _MOST_DIGITS
 
 
 def is_day(text: str) -> bool:
-    """Whether this is a day as YYYY-MM-DD, by which days sort."""
+    """Whether the text is a date in the form YYYY-MM-DD, which sorts as text."""
     try:
         return date.fromisoformat(text).isoformat() == text
     except ValueError:
@@ -87,7 +87,7 @@ def change(before: str, after: str) -> Decimal:
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two rates are the same number, however many zeros they end with."""
+    """Whether two rates are the same number: trailing zeros do not count."""
     return Decimal(one) == Decimal(other)
 
 
@@ -98,16 +98,16 @@ def _per_euro(table: Table, currency: str) -> Decimal:
         raise MissingError(f"has no {currency}")
     rate = table.rates[currency]
     if not is_sane(rate):
-        raise BadRateError(f"its {currency} is no rate: not a positive number of a sensible size")
+        raise BadRateError(f"has an invalid {currency} rate: not a positive number of a plausible size")
     return rate
 
 
 def _quotient(dividend: Decimal, divisor: Decimal) -> str:
-    """Return the quotient; what is not divided keeps its digits."""
+    """Return the quotient; a dividend that is divided by 1 keeps its digits."""
     return format(dividend if divisor == 1 else _COMPUTED.divide(dividend, divisor), "f")
 
 
 def _decimal(text: str) -> Decimal:
     with localcontext() as context:
         context.clear_traps()
-        return Decimal(text)  # what is no number is NaN
+        return Decimal(text)  # NaN if the text is not a number

@@ -1,4 +1,4 @@
-"""What a run of fetch-rates is told, and what it saw."""
+"""The settings of a run of fetch-rates, and what it read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobs.kit.model import Finding, Need, ObjectKey
 from jobs.kit.objects import ObjectReducer, ReducedObject
 from jobs.kit.runner import ReadResult
 from jobs.kit.web import Page
-from jobs.rates.choice import Answers, Unusable, unusable_by_date
+from jobs.rates.choice import ProviderFailure, Tables, date_failure
 from jobs.rates.exchange_rates import ExchangeRate
 from jobs.rates.figures import Table
 from jobs.rates.providers import BadDocumentError, table
@@ -25,10 +25,10 @@ MAX_CHANGE_PERCENT = 20
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run is told.
+    """The settings of one run.
 
-    `namespace` empty is all of them; `rates` are those of files or of the command line, None is those of the cluster.
-    `urls` are where the document of each provider is, `max_change` is in percent.
+    An empty `namespace` means all namespaces. `rates` are those of files or of the command line; None: those of the
+    cluster. `urls` are the URLs of the documents by provider; `max_change` is in percent.
     """
 
     namespace: str
@@ -42,39 +42,41 @@ class Settings:
 
 @dataclass(frozen=True)
 class Observed:
-    """What was read. `configmaps` are those that are ours; None where they are not listed but looked up.
+    """What was read.
 
-    `blind`: they could not be listed, so nothing can be said of any. `reducer` reduces those that are looked up.
+    `configmaps` are the listed ones, which fetch-rates manages; None: they are read one by one. `list_failed`: they
+    could not be listed, so no ExchangeRate can be evaluated. `read` are ConfigMaps that were read one by one, reduced
+    by `reducer`; `pages` are the responses of providers by URL.
     """
 
     rates: tuple[ExchangeRate, ...]
     invalid_rates: tuple[Invalid, ...] = ()
     configmaps: Mapping[ObjectKey, ReducedObject | ApiError] | None = None
     failures: tuple[Finding, ...] = ()
-    blind: bool = False
-    looks: Mapping[ObjectKey, ReducedObject | ApiError] = field(default_factory=dict)
+    list_failed: bool = False
+    read: Mapping[ObjectKey, ReducedObject | ApiError] = field(default_factory=dict)
     pages: Mapping[str, Page] = field(default_factory=dict)
     reducer: ObjectReducer = field(default_factory=lambda: ObjectReducer(stamps.KEYS))
 
     def with_documents(self, documents: Mapping[Need, ReadResult], pages: Mapping[str, Page]) -> Observed:
-        """Return the same, knowing these `documents` and `pages` too; a later reading replaces an earlier one."""
-        looks = {
+        """Return a copy that includes these `documents` and `pages`; they replace those that were read before."""
+        read = {
             need.key: document.reduced(partial(self.reducer.decode, full=need.full))
             for need, document in documents.items()
         }
-        return replace(self, looks={**self.looks, **looks}, pages={**self.pages, **pages})
+        return replace(self, read={**self.read, **read}, pages={**self.pages, **pages})
 
-    def answers(self, urls: Mapping[str, str], today: date) -> Answers:
-        """Return what the providers that were asked say."""
-        asked = {provider: self.pages[url] for provider, url in urls.items() if url in self.pages}
-        return {provider: _answer(provider, page, today) for provider, page in asked.items()}
+    def tables(self, urls: Mapping[str, str], today: date) -> Tables:
+        """Return the table or the failure of each provider that was read."""
+        fetched = {provider: self.pages[url] for provider, url in urls.items() if url in self.pages}
+        return {provider: _table(provider, page, today) for provider, page in fetched.items()}
 
 
-def _answer(provider: str, page: Page, today: date) -> Table | Unusable:
+def _table(provider: str, page: Page, today: date) -> Table | ProviderFailure:
     if page.error:
-        return Unusable(f"cannot be had: {page.error}")
+        return ProviderFailure(f"request failed: {page.error}")
     try:
         found = table(provider, page.body)
     except BadDocumentError as error:
-        return Unusable(str(error))
-    return unusable_by_date(found, today) or found
+        return ProviderFailure(str(error))
+    return date_failure(found, today) or found

@@ -1,4 +1,4 @@
-"""One rate, printed: no cluster, no ConfigMap."""
+"""Print one rate, without a cluster or a ConfigMap."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from jobs.kit.model import ExitCode
 from jobs.kit.options import RunOptions
 from jobs.kit.runner import user_agent
 from jobs.kit.web import fetch
-from jobs.rates.choice import Ask, Choice, Jump, choose
+from jobs.rates.choice import Choice, Jump, ProviderNeed, choose
 from jobs.rates.exchange_rates import Spec
 from jobs.rates.figures import Figures
 from jobs.rates.observed import NAME, Observed
 
 
 def print_rate(spec: Spec, urls: Mapping[str, str], options: RunOptions) -> ExitCode:
-    """Print the rate to stdout, or why there is none to stderr; return the exit code."""
+    """Print the rate to stdout, or the reason why there is none to stderr; return the exit code."""
     log.configure(options.log_format)
     today = datetime.now(timezone.utc).date()
     observed = Observed(())
-    while isinstance(chosen := choose(spec, None, observed.answers(urls, today), 0), Ask):
+    while isinstance(chosen := choose(spec, None, observed.tables(urls, today), 0), ProviderNeed):
         url = urls[chosen.provider]
         observed = replace(observed, pages={**observed.pages, url: fetch(url, user_agent(NAME))})
     if isinstance(chosen, Choice):
         click.echo(_shown(chosen.figures, options.output))
-        for reason in chosen.instead_of:
+        for reason in chosen.skipped:
             log.log.warning(reason)
         return ExitCode.DONE
-    assert not isinstance(chosen, Jump)  # there is no last rate to jump from
+    assert not isinstance(chosen, Jump)  # a jump needs a last rate, and there is none here
     log.log.error("no rate: %s", chosen.reason)
-    return ExitCode.REFUSED if chosen.lasting else ExitCode.FAILED
+    return ExitCode.REFUSED if chosen.permanent else ExitCode.FAILED
 
 
 def _shown(figures: Figures, output: str) -> str:

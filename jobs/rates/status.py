@@ -1,4 +1,4 @@
-"""What each ExchangeRate's status should say after a run. Pure; the same facts give the same status, to the byte."""
+"""The desired status of each ExchangeRate after a run. Pure: the same input gives the same bytes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from jobs.rates.exchange_rates import EXCHANGE_RATES, RateStatus, Spec, subject
 from jobs.rates.figures import Figures
 
 READY = "Ready"
-PROVIDERS_DIFFER = "providers-differ"  # a good rate of one provider that another one denies
-# Why an ExchangeRate is not ready, by finding or outcome; the first that applies is the condition's reason.
+PROVIDERS_DIFFER = "providers-differ"  # the rate is valid, and another provider contradicts it
+# Reasons of Ready=False, by the code of a finding or by outcome; the first that applies is used.
 _REASONS = (
     ("invalid", "Invalid"),
     ("unreadable", "Unreadable"),
@@ -34,33 +34,36 @@ _REASONS = (
 
 
 def status_updates(
-    asked: Sequence[tuple[Head, Spec | None]], held: Mapping[str, Figures], results: Sequence[Result], now: datetime
+    rates: Sequence[tuple[Head, Spec | None]],
+    figures: Mapping[str, Figures],
+    results: Sequence[Result],
+    now: datetime,
 ) -> list[StatusUpdate]:
-    """Return what is to be written for ExchangeRates whose status does not say it yet.
+    """Return the updates of the statuses that differ from the desired ones.
 
-    `asked` are these, with their spec if it can be followed; `held` are by subject the figures that their ConfigMaps
-    should hold now, if all went well.
+    `rates` are ExchangeRates, each with its spec if that is valid. `figures` are the desired figures of their
+    ConfigMaps, by subject: ConfigMaps contain them if no write failed.
     """
     by_subject: dict[str, list[Result]] = {}
     for result in results:
         for name in result.finding.subjects:
             by_subject.setdefault(name, []).append(result)
-    stated = (
-        _status_update(head, spec, held.get(subject(head.key)), by_subject.get(subject(head.key), []), now)
-        for head, spec in sorted(asked, key=lambda each: each[0].key)
+    updates = (
+        _status_update(head, spec, figures.get(subject(head.key)), by_subject.get(subject(head.key), []), now)
+        for head, spec in sorted(rates, key=lambda each: each[0].key)
         if head.uid
     )
-    return [status_update for status_update in stated if status_update]
+    return [update for update in updates if update]
 
 
 def _status_update(
-    head: Head, spec: Spec | None, held: Figures | None, results: Sequence[Result], now: datetime
+    head: Head, spec: Spec | None, desired: Figures | None, results: Sequence[Result], now: datetime
 ) -> StatusUpdate | None:
     before = head.status_as(RateStatus)
     written = all(result.outcome in (Outcome.DONE, Outcome.REPORTED) for result in results)
-    figures = held if held and written else before.figures
-    if figures and spec and not figures.are_of(spec.base, spec.currency):
-        figures = None  # of another currency than kubectl would show beside it
+    figures = desired if desired and written else before.figures
+    if figures and spec and not figures.are_for(spec.base, spec.currency):
+        figures = None  # kubectl would print them next to another currency
     condition = dated(before.conditions, _condition(head, results), now)
     others = (other for other in before.conditions if other.type != READY)
     values = structs.asdict(figures) if figures else {}
@@ -80,7 +83,7 @@ def _condition(head: Head, results: Sequence[Result]) -> Condition:
             return new_condition(READY, "False", reason, message, head.generation)
     if PROVIDERS_DIFFER in kinds:
         return new_condition(READY, "True", "ProvidersDiffer", _message(kinds[PROVIDERS_DIFFER]), head.generation)
-    return new_condition(READY, "True", "Current", "the ConfigMap holds the rate", head.generation)
+    return new_condition(READY, "True", "Current", "the ConfigMap contains the rate", head.generation)
 
 
 def _message(result: Result) -> str:
@@ -90,7 +93,7 @@ def _message(result: Result) -> str:
 
 
 def _merge_patch(status: RateStatus) -> Mapping[str, Any]:
-    """Return the status with every field: a merge patch leaves alone what it does not name, and null removes."""
+    """Return the status with every field: a merge patch keeps a field that it does not contain, and null removes it."""
     values = {field: getattr(status, field) or None for field in Figures.__struct_fields__}
     return {
         "observedGeneration": status.observed_generation,

@@ -1,4 +1,4 @@
-"""fetch-rates as users run it: the same on the embedded and the real API server, with providers on loopback."""
+"""fetch-rates on the embedded and on a real API server, with providers on loopback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
 
 
 def configmap_of(rate: Object, name: str | None = None) -> Object:
-    """Where the ConfigMap of an ExchangeRate is."""
+    """Return the ConfigMap of an ExchangeRate without its data: apiVersion, kind and metadata."""
     at = rate["metadata"]
     return {
         "apiVersion": "v1",
@@ -29,14 +29,14 @@ def configmap_of(rate: Object, name: str | None = None) -> Object:
 
 
 def data(api: Api, rate: Object, name: str | None = None) -> dict[str, str] | None:
-    """What the ConfigMap of an ExchangeRate holds, or None where there is none."""
+    """Return the data of the ConfigMap of an ExchangeRate, or None if it does not exist."""
     found = api.get(configmap_of(rate, name))
-    held: dict[str, str] | None = found and found.get("data")
-    return held
+    values: dict[str, str] | None = found and found.get("data")
+    return values
 
 
 def condition(api: Api, rate: Object) -> dict[str, Any]:
-    """The Ready condition of an ExchangeRate."""
+    """Return the Ready condition; fail if it is not of the current generation."""
     found = api.get(rate)
     assert found
     (ready,) = found["status"]["conditions"]
@@ -45,7 +45,7 @@ def condition(api: Api, rate: Object) -> dict[str, Any]:
 
 
 def columns(api: Api, namespace: str) -> list[list[str]]:
-    """What `kubectl get er` shows."""
+    """Return the rows that `kubectl get er` prints."""
     table = api.call("GET", f"/apis/kubechores.dev/v1/namespaces/{namespace}/exchangerates", headers=TABLE)
     shown = [n for n, column in enumerate(table["columnDefinitions"]) if not column["priority"]][:6]
     names = [table["columnDefinitions"][n]["name"] for n in shown]
@@ -53,7 +53,7 @@ def columns(api: Api, namespace: str) -> list[list[str]]:
     return [[str(row["cells"][n]) for n in shown] for row in table["rows"]]
 
 
-def test_each_exchange_rate_gets_its_configmap_and_takes_it_along(api: Api, fetch: Run) -> None:
+def test_each_exchange_rate_owns_its_configmap(api: Api, fetch: Run) -> None:
     shop = api.namespace("shop")
     rates = [api.create(exchange_rate(shop, code.lower(), code)) for code in RATES]
     rates += [api.create(exchange_rate(shop, f"{c.lower()}-in-usd", c, base="USD")) for c in RATES if c != "USD"]
@@ -88,7 +88,7 @@ def test_each_exchange_rate_gets_its_configmap_and_takes_it_along(api: Api, fetc
         assert (owner["kind"], owner["uid"], owner["controller"]) == ("ExchangeRate", rate["metadata"]["uid"], True)
         assert "blockOwnerDeletion" not in owner
         api.delete(rate)
-    # A garbage collector learns of a new CRD within half a minute.
+    # A garbage collector discovers a new CRD within 30 seconds.
     wait_for(lambda: not any(api.get(configmap_of(rate)) for rate in rates), "the ConfigMaps to be collected", 90)
 
 
@@ -101,7 +101,7 @@ def test_an_exchange_rate_may_have_the_longest_name(api: Api, fetch: Run, name: 
     assert [each["involvedObject"]["name"] for each in api.events() if each["reason"] == "Current"] == [name]
 
 
-def test_a_new_rate_is_in_the_status_and_is_no_event(api: Api, fetch: Run, rates: RatesServer) -> None:
+def test_a_new_rate_updates_the_status_without_an_event(api: Api, fetch: Run, rates: RatesServer) -> None:
     rate = api.create(exchange_rate(api.namespace("shop")))
     rates.publish(day=ago(1))
     fetch()
@@ -114,7 +114,7 @@ def test_a_new_rate_is_in_the_status_and_is_no_event(api: Api, fetch: Run, rates
     assert [each["reason"] for each in mine] == ["Current"]
 
 
-def test_a_second_run_asks_once_and_writes_nothing(api: Api, fetch: Run, rates: RatesServer) -> None:
+def test_a_second_run_fetches_once_and_writes_nothing(api: Api, fetch: Run, rates: RatesServer) -> None:
     shop = api.namespace("shop")
     for code in RATES:
         api.create(exchange_rate(shop, code.lower(), code))
@@ -129,7 +129,7 @@ def test_a_second_run_asks_once_and_writes_nothing(api: Api, fetch: Run, rates: 
     assert rates.fetched() == ["ecb"]
 
 
-def test_the_provider_is_told_who_asks(api: Api, fetch: Run, rates: RatesServer) -> None:
+def test_requests_to_a_provider_identify_kube_chores(api: Api, fetch: Run, rates: RatesServer) -> None:
     api.create(exchange_rate(api.namespace("shop")))
     fetch()
 
@@ -141,26 +141,26 @@ def test_requests_grow_with_pages_and_not_with_exchange_rates(
     api: Api, fetch: Run, rates: RatesServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster, "PAGE_SIZE", 200)
-    wanted, namespaces = 500, 50
+    count, namespaces = 500, 50
     codes = list(RATES)
     for number in range(namespaces):
         shop = api.namespace(f"shop-{number}")
-        for each in range(wanted // namespaces):
+        for each in range(count // namespaces):
             api.create(exchange_rate(shop, f"rate-{each}", codes[each % len(codes)]))
     ran = fetch()
-    assert ran.summary == {"created": wanted}
+    assert ran.summary == {"created": count}
     assert rates.fetched() == ["ecb"]
     api.mark()
 
     ran = fetch()
 
-    assert ran.summary == {"unchanged": wanted}
+    assert ran.summary == {"unchanged": count}
     assert rates.fetched() == ["ecb"]
     requests = api.requests()
     lists = [each for each in requests if each.path.endswith("/exchangerates")]
     assert {each.method for each in requests} == {"GET"}
-    assert len(lists) <= ceil(wanted / 200) + 1
-    assert len(requests) - len(lists) <= ceil(wanted / 100) + 1
+    assert len(lists) <= ceil(count / 200) + 1
+    assert len(requests) - len(lists) <= ceil(count / 100) + 1
 
 
 def test_new_rates_are_one_put_each(api: Api, fetch: Run, rates: RatesServer) -> None:
@@ -199,7 +199,7 @@ def test_the_same_rate_of_another_day_is_a_change(api: Api, fetch: Run, rates: R
     assert (data(api, rate) or {})["date"] == str(today())
 
 
-def test_what_was_changed_by_hand_is_repaired(api: Api, fetch: Run) -> None:
+def test_a_manual_change_is_repaired(api: Api, fetch: Run) -> None:
     rate = api.create(exchange_rate(api.namespace("shop")))
     fetch()
     right = data(api, rate)
@@ -208,7 +208,7 @@ def test_what_was_changed_by_hand_is_repaired(api: Api, fetch: Run) -> None:
 
     ran = fetch()
 
-    assert ran.summary == {"configured": 1}, "a rate that was tampered with is nothing to compare with"
+    assert ran.summary == {"configured": 1}, "a changed rate is not compared with the new one"
     assert data(api, rate) == right
     found = api.get(configmap_of(rate))
     assert found
@@ -216,7 +216,7 @@ def test_what_was_changed_by_hand_is_repaired(api: Api, fetch: Run) -> None:
     assert fetch().summary == {"unchanged": 1}
 
 
-def test_what_was_changed_by_hand_is_repaired_while_no_provider_answers(
+def test_a_manual_change_is_repaired_while_no_provider_answers(
     api: Api, fetch: Run, rates: RatesServer, no_pauses: None
 ) -> None:
     shop = api.namespace("shop")
@@ -226,7 +226,7 @@ def test_what_was_changed_by_hand_is_repaired_while_no_provider_answers(
     api.patch(configmap_of(rate), {"data": {"rate": "99"}})
     api.delete(configmap_of(lost))
     for provider in ("ecb", "frankfurter"):
-        rates.tell(provider, status(500))
+        rates.serve(provider, status(500))
 
     ran = fetch()
 
@@ -242,7 +242,7 @@ FORGED = {
 
 
 def forge(api: Api, rate: Object, figures: dict[str, str], name: str = "usd") -> None:
-    """Write figures of today with the fingerprint that the job itself writes, whose key is public."""
+    """Write figures of today with a valid fingerprint: the key of fingerprints is public."""
     forged = {"base": "EUR", "currency": "USD", "date": str(today()), **figures}
     mark = stamps.fingerprint(Content(data=forged), f"{rate['metadata']['namespace']}/{name}")
     api.patch(configmap_of(rate), {"data": forged, "metadata": {"annotations": {stamps.FINGERPRINT: mark}}})
@@ -273,7 +273,7 @@ def test_forged_figures_are_repaired_from_the_status_while_no_provider_answers(
     right = data(api, rate)
     forge(api, rate, figures)
     for provider in ("ecb", "frankfurter"):
-        rates.tell(provider, status(500))
+        rates.serve(provider, status(500))
 
     assert fetch().exit_code == 1
     assert data(api, rate) == right
@@ -288,8 +288,8 @@ def test_a_jump_is_compared_with_the_status_and_not_with_forged_figures(
     fetch()
     right = data(api, rate)
     forge(api, rate, {"rate": "1.5", "inverse": "0.6666666667", "source": "ecb"})
-    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
-    rates.tell("frankfurter", status(500))
+    rates.serve("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
+    rates.serve("frankfurter", status(500))
 
     ran = fetch()
 
@@ -297,21 +297,21 @@ def test_a_jump_is_compared_with_the_status_and_not_with_forged_figures(
     assert data(api, rate) == right
 
 
-def test_an_exchange_rate_that_lost_its_status_is_like_a_new_one(
+def test_an_exchange_rate_without_status_is_like_a_new_one(
     api: Api, fetch: Run, rates: RatesServer, no_pauses: None
 ) -> None:
     rate = api.create(exchange_rate(api.namespace("shop"), provider="ecb"))
     fetch()
     right = data(api, rate)
     api.patch_status(rate, dict.fromkeys((api.get(rate) or {})["status"]))
-    rates.tell("ecb", status(500))
+    rates.serve("ecb", status(500))
     api.mark()
 
     ran = fetch()
 
     assert (ran.exit_code, ran.summary) == (1, {"unavailable": 1, "provider-failed": 1})
     assert (data(api, rate), api.copy_writes()) == (right, [])
-    assert condition(api, rate)["message"].startswith("the ConfigMap stays as it is: ecb cannot be had")
+    assert condition(api, rate)["message"].startswith("the ConfigMap is left unchanged: ecb request failed")
 
     rates.publish(rates={**RATES, "USD": "1.5932"})
 
@@ -326,7 +326,7 @@ def test_a_configmap_forged_before_the_first_run_is_repaired(api: Api, fetch: Ru
     api.create({**made, "metadata": {**made["metadata"], "labels": labels}})
     forge(api, rate, FORGED["a jump of today"])
     api.create(rate)
-    rates.tell("frankfurter", status(500))
+    rates.serve("frankfurter", status(500))
 
     ran = fetch()
 
@@ -362,7 +362,7 @@ def test_users_who_edit_exchange_rates_cannot_set_the_status(api: Api, fetch: Ru
     assert (fetch().exit_code, (data(api, body) or {})["rate"]) == (0, "1.1380")
 
 
-def test_a_rate_of_another_currency_is_none_to_fall_back_on(
+def test_the_last_rate_of_another_currency_is_not_used(
     api: Api, fetch: Run, rates: RatesServer, no_pauses: None
 ) -> None:
     shop = api.namespace("shop")
@@ -372,15 +372,15 @@ def test_a_rate_of_another_currency_is_none_to_fall_back_on(
     api.patch(moved, {"spec": {"currency": "JPY", "configMapName": "yen"}})
     api.patch(stays, {"spec": {"currency": "JPY"}})
     for provider in ("ecb", "frankfurter"):
-        rates.tell(provider, status(500))
+        rates.serve(provider, status(500))
 
     ran = fetch()
 
     assert (ran.exit_code, ran.summary) == (1, {"unavailable": 2, "provider-failed": 2})
-    assert data(api, moved, "yen") is None, "dollars under the name of yen"
+    assert data(api, moved, "yen") is None, "the rate of USD must not be in the ConfigMap of JPY"
     assert (data(api, moved), data(api, stays)) == (right, right)
-    assert condition(api, moved)["message"].startswith("there is no rate yet: ecb cannot be had")
-    assert condition(api, stays)["message"].startswith("the ConfigMap stays as it is: ecb cannot be had")
+    assert condition(api, moved)["message"].startswith("there is no rate yet: ecb request failed")
+    assert condition(api, stays)["message"].startswith("the ConfigMap is left unchanged: ecb request failed")
 
 
 def test_a_missing_owner_and_a_missing_label_are_repaired(api: Api, fetch: Run) -> None:
@@ -396,7 +396,7 @@ def test_a_missing_owner_and_a_missing_label_are_repaired(api: Api, fetch: Run) 
     assert found["metadata"]["annotations"]["kubechores.dev/rule"] == f"{shop}/usd"
 
 
-def test_owners_that_others_put_on_stay(api: Api, fetch: Run) -> None:
+def test_owner_references_of_other_kinds_stay(api: Api, fetch: Run) -> None:
     shop = api.namespace("shop")
     rate, other = (api.create(exchange_rate(shop, name)) for name in ("usd", "other"))
     them = api.create({**configmap_of(rate, "theirs"), "data": {}})
@@ -404,20 +404,25 @@ def test_owners_that_others_put_on_stay(api: Api, fetch: Run) -> None:
     uid = them["metadata"]["uid"]
     theirs = {"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": uid, "controller": True}
     foreign = {"apiVersion": "rates.example.com/v1", "kind": "ExchangeRate", "name": "usd", "uid": "0-0"}
-    ours = {"apiVersion": "kubechores.dev/v1", "kind": "ExchangeRate", "name": "other", "uid": other["metadata"]["uid"]}
-    owners = [theirs, ours] + [foreign] * (api.kind == "sandbox")  # a real cluster collects what nobody owns
+    wrong = {
+        "apiVersion": "kubechores.dev/v1",
+        "kind": "ExchangeRate",
+        "name": "other",
+        "uid": other["metadata"]["uid"],
+    }
+    owners = [theirs, wrong] + [foreign] * (api.kind == "sandbox")  # a real cluster would delete the ConfigMap
     api.patch(configmap_of(rate), {"metadata": {"ownerReferences": owners}})
 
     assert fetch().summary == {"configured": 1, "unchanged": 1}
     found = api.get(configmap_of(rate))
     assert found
-    kept = [each["uid"] for each in owners if each is not ours]
+    kept = [each["uid"] for each in owners if each is not wrong]
     assert [each["uid"] for each in found["metadata"]["ownerReferences"]] == [*kept, rate["metadata"]["uid"]]
     assert [each.get("controller", False) for each in found["metadata"]["ownerReferences"]].count(True) == 1
     assert fetch().summary == {"unchanged": 2}
 
 
-def test_an_exchange_rate_that_is_being_deleted_asks_for_nothing(api: Api, fetch: Run, rates: RatesServer) -> None:
+def test_an_exchange_rate_that_is_being_deleted_is_skipped(api: Api, fetch: Run, rates: RatesServer) -> None:
     rate = api.create(exchange_rate(api.namespace("shop")))
     fetch()
     api.patch(rate, {"metadata": {"finalizers": ["tests.kubechores.dev/slow"]}})
@@ -430,7 +435,7 @@ def test_an_exchange_rate_that_is_being_deleted_asks_for_nothing(api: Api, fetch
     api.patch(rate, {"metadata": {"finalizers": None}})
 
 
-def test_a_configmap_that_is_being_deleted_does_not_hold_the_rate(api: Api, fetch: Run, rates: RatesServer) -> None:
+def test_a_configmap_that_is_being_deleted_is_not_ready(api: Api, fetch: Run, rates: RatesServer) -> None:
     rate = api.create(exchange_rate(api.namespace("shop")))
     fetch()
     api.patch(configmap_of(rate), {"metadata": {"finalizers": ["tests.kubechores.dev/slow"]}})
@@ -458,10 +463,10 @@ def test_an_immutable_configmap_is_replaced(api: Api, fetch: Run, rates: RatesSe
     assert (data(api, rate) or {})["rate"] == "1.1400"
 
 
-def test_an_immutable_configmap_that_others_own_too_is_replaced_by_one_that_they_do_not(
+def test_the_replacement_of_an_immutable_configmap_has_no_other_owners(
     api: Api, fetch: Run, rates: RatesServer
 ) -> None:
-    """What others put on the old one goes with it: the account may set no owner but the ExchangeRate."""
+    """The admission policy allows the account to set only the ExchangeRate as an owner."""
     rate = api.create(exchange_rate(api.namespace("shop")))
     fetch()
     them = api.create({**configmap_of(rate, "theirs"), "data": {}})
@@ -477,7 +482,7 @@ def test_an_immutable_configmap_that_others_own_too_is_replaced_by_one_that_they
     assert [(owner["uid"], owner["controller"]) for owner in found] == [(rate["metadata"]["uid"], True)]
 
 
-def test_a_configmap_of_another_owner_stays_and_is_reported_once(api: Api, fetch: Run) -> None:
+def test_a_configmap_that_is_not_managed_stays_and_is_reported_once(api: Api, fetch: Run) -> None:
     shop = api.namespace("shop")
     rate = api.create(exchange_rate(shop))
     theirs = api.create({**configmap_of(rate), "data": {"rate": "theirs"}})
@@ -486,9 +491,9 @@ def test_a_configmap_of_another_owner_stays_and_is_reported_once(api: Api, fetch
 
     assert (first.exit_code, first.summary) == (0, {"conflict": 1})
     assert api.get(theirs) == theirs
-    told = condition(api, rate)
-    assert (told["status"], told["reason"]) == ("False", "Conflict")
-    assert "configmap/usd" in told["message"]
+    ready = condition(api, rate)
+    assert (ready["status"], ready["reason"]) == ("False", "Conflict")
+    assert "configmap/usd" in ready["message"]
     events = [each for each in api.events() if each["involvedObject"]["kind"] == "ExchangeRate"]
     assert [event["reason"] for event in events] == ["Conflict"]
     api.mark()
@@ -505,7 +510,7 @@ def test_another_name_moves_the_rate_and_then_removes_the_old_configmap(api: Api
     api.patch(rate, {"spec": {"configMapName": "dollar"}})
 
     assert fetch().summary == {"created": 1}
-    assert data(api, rate), "the old one stays until the new one is seen"
+    assert data(api, rate), "the old one stays until a run observes the new one"
     assert fetch().summary == {"deleted": 1, "unchanged": 1}
 
     assert data(api, rate) is None
@@ -513,14 +518,14 @@ def test_another_name_moves_the_rate_and_then_removes_the_old_configmap(api: Api
     assert fetch().summary == {"unchanged": 1}
 
 
-def test_configmaps_are_read_before_what_asks_for_them(api: Api, fetch: Run) -> None:
+def test_configmaps_are_listed_before_exchange_rates(api: Api, fetch: Run) -> None:
     api.create(exchange_rate(api.namespace("shop")))
     fetch()
     api.mark()
 
     fetch()
 
-    # The other way round, what another run makes meanwhile for a new configMapName would be deleted as an old one.
+    # Otherwise a ConfigMap that another run creates meanwhile for a new configMapName is deleted as an orphan.
     lists = [each.path.rpartition("/")[2] for each in api.requests()]
     assert lists == ["configmaps", "exchangerates"]
 
@@ -532,15 +537,15 @@ def test_two_exchange_rates_never_share_a_configmap(api: Api, fetch: Run) -> Non
 
     ran = fetch()
 
-    assert (ran.exit_code, ran.summary) == (0, {"collision": 1}), "only who writes these can mend that"
-    assert fetch("-n", shop).exit_code == 2, "who serves one namespace is in charge of it"
+    assert (ran.exit_code, ran.summary) == (0, {"collision": 1}), "only the authors of these can resolve it"
+    assert fetch("-n", shop).exit_code == 2, "a run for one namespace fails"
     assert data(api, first) is None
     for rate in (first, second):
         assert condition(api, rate)["reason"] == "Collision"
         assert "one and two" in condition(api, rate)["message"]
 
 
-def test_a_second_exchange_rate_does_not_take_a_configmap_away(api: Api, fetch: Run) -> None:
+def test_a_second_exchange_rate_does_not_change_the_configmap_of_the_first(api: Api, fetch: Run) -> None:
     shop = api.namespace("shop")
     rate = api.create(exchange_rate(shop, "usd"))
     fetch()
@@ -551,7 +556,7 @@ def test_a_second_exchange_rate_does_not_take_a_configmap_away(api: Api, fetch: 
     assert api.get(configmap_of(rate)) == before
 
 
-def test_what_the_schema_refuses(api: Api, installed: object) -> None:
+def test_the_schema_refuses_invalid_specs(api: Api, installed: object) -> None:
     shop = api.namespace("shop")
     for spec in (
         {"currency": "EUR"},
@@ -568,21 +573,21 @@ def test_what_the_schema_refuses(api: Api, installed: object) -> None:
         assert code == 422, answer
 
 
-def test_one_failing_exchange_rate_stops_no_other(api: Api, fetch: Run) -> None:
+def test_one_failing_exchange_rate_does_not_stop_others(api: Api, fetch: Run) -> None:
     shop = api.namespace("shop")
     good, bad = api.create(exchange_rate(shop)), api.create(exchange_rate(shop, "none", "XXX"))
 
     ran = fetch()
 
     assert (ran.exit_code, ran.summary) == (0, {"created": 1, "unavailable": 1})
-    assert fetch("-n", shop).exit_code == 2, "who serves one namespace is in charge of it"
+    assert fetch("-n", shop).exit_code == 2, "a run for one namespace fails"
     assert fetch("--check").exit_code == 3
     assert (data(api, good) or {})["rate"] == "1.1380"
     assert condition(api, bad)["message"] == "there is no rate yet: ecb has no XXX"
     assert columns(api, shop)[0][3:] == ["None", "None", "Unavailable"]
 
 
-def test_namespaces_are_all_or_the_one_that_is_named(api: Api, fetch: Run) -> None:
+def test_a_run_serves_all_namespaces_or_the_given_one(api: Api, fetch: Run) -> None:
     shop, bank = api.namespace("shop"), api.namespace("bank")
     rates = [api.create(exchange_rate(each)) for each in (shop, bank)]
 
@@ -591,7 +596,7 @@ def test_namespaces_are_all_or_the_one_that_is_named(api: Api, fetch: Run) -> No
     assert fetch().summary == {"created": 1, "unchanged": 1}
 
 
-def test_a_dry_run_writes_nothing_and_says_what_a_run_does(api: Api, fetch: Run) -> None:
+def test_a_dry_run_writes_nothing_and_reports_what_a_run_does(api: Api, fetch: Run) -> None:
     shop = api.namespace("shop")
     api.create(exchange_rate(shop))
     taken = api.create(exchange_rate(shop, "taken", "JPY"))
@@ -623,7 +628,7 @@ def test_exchange_rates_from_a_file_are_a_dry_run(api: Api, fetch: Run) -> None:
     assert "ExchangeRate jpy: spec.currency: 'yen' does not match" in bad.stderr
 
 
-@pytest.mark.parametrize("api", ["sandbox"], indirect=True)  # others need the CRDs of the real one
+@pytest.mark.parametrize("api", ["sandbox"], indirect=True)  # other tests need the CRDs of the real one
 def test_the_crd_is_missing(api: Api, fetch: Run) -> None:
     api.call("DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/exchangerates.kubechores.dev")
 
@@ -649,32 +654,32 @@ def test_forged_figures_of_one_configmap_block_a_jump_and_are_never_kept(
     assert (fetch(*arguments).summary, data(api, rate)) == ({"configured": 1}, right)
 
     forged(FORGED["a jump of today"])
-    rates.tell("frankfurter", status(500))
+    rates.serve("frankfurter", status(500))
     assert fetch(*arguments).exit_code == 4
     assert fetch(*arguments, "--max-change", "100").summary == {"configured": 1}
     assert data(api, rate) == right
 
     forged(FORGED["another provider's"])
-    rates.tell("ecb", status(500))
+    rates.serve("ecb", status(500))
     ran = fetch(*arguments)
     assert (ran.exit_code, ran.summary) == (1, {"unavailable": 1, "provider-failed": 2})
-    assert ran.results[0]["reason"].startswith("the ConfigMap stays as it is: ecb cannot be had")
+    assert ran.results[0]["reason"].startswith("the ConfigMap is left unchanged: ecb request failed")
 
 
 def test_one_configmap_from_the_command_line(api: Api, fetch: Run) -> None:
     shop = api.namespace("shop")
-    wanted = exchange_rate(shop, "dollar")
+    dollar = exchange_rate(shop, "dollar")
     arguments = ("--currency", "USD", "--base", "GBP", "--configmap", "dollar", "-n", shop)
 
     assert fetch(*arguments, "--dry-run").summary == {"created": 1}
-    assert data(api, wanted) is None
+    assert data(api, dollar) is None
     assert fetch(*arguments).summary == {"created": 1}
-    assert (data(api, wanted) or {})["rate"] == "1.306169297"
+    assert (data(api, dollar) or {})["rate"] == "1.306169297"
     api.mark()
     assert fetch(*arguments).summary == {"unchanged": 1}
     assert api.writes() == []
-    assert fetch().summary == {}, "it is nobody's, and stays"
-    assert data(api, wanted)
+    assert fetch().summary == {}, "no ExchangeRate owns it, so it stays"
+    assert data(api, dollar)
     made = api.create(exchange_rate(shop, "jpy", "JPY"))
     fetch()
     assert fetch("--currency", "USD", "--configmap", "jpy", "-n", shop).summary == {"conflict": 1}
@@ -690,11 +695,11 @@ def test_a_correction_of_the_same_day_is_written(api: Api, fetch: Run, rates: Ra
     assert (data(api, rate) or {})["rate"] == "1.1381"
 
 
-def test_a_provider_that_falls_behind_takes_nothing_back(api: Api, fetch: Run, rates: RatesServer) -> None:
+def test_an_older_rate_of_a_provider_is_ignored(api: Api, fetch: Run, rates: RatesServer) -> None:
     rate = api.create(exchange_rate(api.namespace("shop")))
     fetch()
-    rates.tell("ecb", ecb(ago(1), {**RATES, "USD": "1.1111"}))
-    rates.tell("frankfurter", frankfurter(ago(1), {**RATES, "USD": "1.1111"}))
+    rates.serve("ecb", ecb(ago(1), {**RATES, "USD": "1.1111"}))
+    rates.serve("frankfurter", frankfurter(ago(1), {**RATES, "USD": "1.1111"}))
     api.mark()
 
     assert fetch().summary == {"unchanged": 1}

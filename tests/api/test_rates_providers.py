@@ -1,4 +1,4 @@
-"""Providers with a bad day, each over a real socket: what a run makes of it, and what an ExchangeRate says."""
+"""Failures of providers over real sockets: results of the run and conditions of the ExchangeRate."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ pytestmark = [pytest.mark.parametrize("api", ["sandbox"], indirect=True), pytest
 BOMB = b"""<?xml version="1.0"?>
 <!DOCTYPE bomb [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">]>
 <Envelope><Cube><Cube time="2026-01-01"><Cube currency="USD" rate="&c;"/></Cube></Cube></Envelope>"""
-GZIP = "ecb cannot be had: the answer has a body that"
+GZIP = "ecb request failed: the answer has a body that"
 HTML = b"<!doctype html><html><body><p>We will be back soon.<br></body></html>"
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pauses, and short time limits: nothing of what is tested depends on how long they are."""
+    """Run without pauses and with short time limits: no test depends on their length."""
     monkeypatch.setattr(web, "LONGEST_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(web, "READ_SECONDS", 0.4)
     monkeypatch.setattr(web, "TOTAL_SECONDS", 2.0)
@@ -54,7 +54,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def hanging() -> Iterator[threading.Event]:
-    """What ends an answer that takes for ever, at the end of the test."""
+    """Yield the event that ends an endless response after the test."""
     done = threading.Event()
     yield done
     done.set()
@@ -62,31 +62,31 @@ def hanging() -> Iterator[threading.Event]:
 
 @dataclass(frozen=True)
 class Bad:
-    """A bad answer: what it is made of, what is told of it, and how often it is asked for."""
+    """An invalid response: how it is built, the message about it, and the number of requests."""
 
     answer: Callable[[RatesServer, threading.Event], Answer | bytes | None]
-    told: str
-    asked: int = 1
+    message: str
+    requests: int = 1
 
 
 def wrong_rate(rate: str) -> Bad:
-    return Bad(lambda *_: ecb(rates={**RATES, "USD": rate}), "ecb its USD is no rate")
+    return Bad(lambda *_: ecb(rates={**RATES, "USD": rate}), "ecb has an invalid USD rate")
 
 
 BAD: dict[str, Bad] = {
-    "refused": Bad(lambda *_: None, "ecb cannot be had: connection refused", 0),
-    "no answer": Bad(lambda *_: silence, "ecb cannot be had: no answer within 0.4 seconds", web.ATTEMPTS),
-    "slow drip": Bad(lambda _, end: drip(ecb(), end), "ecb cannot be had: no whole answer within 2 seconds"),
-    "429": Bad(lambda *_: status(429), "ecb cannot be had: HTTP 429 Too Many Requests", web.ATTEMPTS),
-    "429 for long": Bad(lambda *_: status(429, Retry_After="1200"), "ecb cannot be had: HTTP 429 Too Many Requests"),
-    "500": Bad(lambda *_: status(500), "ecb cannot be had: HTTP 500 Internal Server Error", web.ATTEMPTS),
-    "404": Bad(lambda *_: status(404), "ecb cannot be had: HTTP 404 Not Found"),
-    "redirect loop": Bad(lambda *_: redirect(PATHS["ecb"]), "ecb cannot be had: more than 5 redirects", 6),
-    "HTML": Bad(lambda *_: HTML, "ecb is no XML"),
-    "nothing": Bad(lambda *_: b"", "ecb is no XML"),
-    "XML of something else": Bad(lambda *_: b"<feed><entry/></feed>", "ecb has rates of 0 days, not of one"),
-    "cut off": Bad(lambda *_: truncated(ecb()), "ecb cannot be had: the answer was cut short", web.ATTEMPTS),
-    "cut off in itself": Bad(lambda *_: ecb()[:-30], "ecb is no XML"),
+    "refused": Bad(lambda *_: None, "ecb request failed: connection refused", 0),
+    "no answer": Bad(lambda *_: silence, "ecb request failed: no answer within 0.4 seconds", web.ATTEMPTS),
+    "slow drip": Bad(lambda _, end: drip(ecb(), end), "ecb request failed: no whole answer within 2 seconds"),
+    "429": Bad(lambda *_: status(429), "ecb request failed: HTTP 429 Too Many Requests", web.ATTEMPTS),
+    "429 for long": Bad(lambda *_: status(429, Retry_After="1200"), "ecb request failed: HTTP 429 Too Many Requests"),
+    "500": Bad(lambda *_: status(500), "ecb request failed: HTTP 500 Internal Server Error", web.ATTEMPTS),
+    "404": Bad(lambda *_: status(404), "ecb request failed: HTTP 404 Not Found"),
+    "redirect loop": Bad(lambda *_: redirect(PATHS["ecb"]), "ecb request failed: more than 5 redirects", 6),
+    "HTML": Bad(lambda *_: HTML, "ecb returned a document that is not XML"),
+    "nothing": Bad(lambda *_: b"", "ecb returned a document that is not XML"),
+    "XML of something else": Bad(lambda *_: b"<feed><entry/></feed>", "ecb returned rates of 0 days instead of one"),
+    "cut off": Bad(lambda *_: truncated(ecb()), "ecb request failed: the answer was cut short", web.ATTEMPTS),
+    "cut off in itself": Bad(lambda *_: ecb()[:-30], "ecb returned a document that is not XML"),
     "gzip that is cut off": Bad(
         lambda *_: document(gzip.compress(ecb())[:-12], Content_Encoding="gzip"),
         f"{GZIP} is not valid gzip",
@@ -97,20 +97,20 @@ BAD: dict[str, Bad] = {
         f"{GZIP} is not valid gzip",
         web.ATTEMPTS,
     ),
-    "an encoding that nobody accepts": Bad(
+    "an encoding that is not accepted": Bad(
         lambda *_: document(b"\x8b\x02\x80rates\x03", Content_Encoding="br"),
-        "ecb cannot be had: the answer has Content-Encoding br; only gzip is read",
+        "ecb request failed: the answer has Content-Encoding br; only gzip is read",
     ),
     "gzip bomb": Bad(
         lambda *_: document(gzip.compress(bytes(50 << 20)), Content_Encoding="gzip"),
-        "ecb cannot be had: more than 1024 KiB",
+        "ecb request failed: more than 1024 KiB",
     ),
-    "50 MB": Bad(lambda *_: flood(50), "ecb cannot be had: more than 1024 KiB"),
-    "entity bomb": Bad(lambda *_: BOMB, "ecb is XML with a DTD or entities, which no document of rates has"),
+    "50 MB": Bad(lambda *_: flood(50), "ecb request failed: more than 1024 KiB"),
+    "entity bomb": Bad(lambda *_: BOMB, "ecb returned XML with a DTD or entities, which is not allowed"),
     "missing currency": Bad(lambda *_: ecb(rates={"JPY": "163"}), "ecb has no USD"),
     "twice the same currency": Bad(
         lambda *_: ecb().replace(b"<Cube currency='USD'", b"<Cube currency='USD' rate='1'/><Cube currency='USD'"),
-        "ecb names something twice",
+        "ecb returned a document with a duplicate name",
     ),
     "rate 0": wrong_rate("0"),
     "negative": wrong_rate("-1.1"),
@@ -119,9 +119,9 @@ BAD: dict[str, Bad] = {
     "1e400": wrong_rate("1e400"),
     "a word": wrong_rate("n/a"),
     "empty": wrong_rate(""),
-    "a week old": Bad(lambda *_: ecb(ago(7)), f"ecb is of {ago(7)}, more than 6 days old"),
-    "tomorrow's": Bad(lambda *_: ecb(ago(-1)), f"ecb is of {ago(-1)}, which is in the future"),
-    "no date": Bad(lambda *_: ecb().replace(str(today()).encode(), b"yesterday"), "ecb has no date"),
+    "a week old": Bad(lambda *_: ecb(ago(7)), f"ecb returned rates of {ago(7)}, more than 6 days old"),
+    "tomorrow's": Bad(lambda *_: ecb(ago(-1)), f"ecb returned rates of {ago(-1)}, which is in the future"),
+    "no date": Bad(lambda *_: ecb().replace(str(today()).encode(), b"yesterday"), "ecb returned no valid date"),
 }
 
 
@@ -129,13 +129,13 @@ BAD: dict[str, Bad] = {
 def bad_run(
     api: Api, fetch: Run, rates: RatesServer, hanging: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Bad, Object], Ran]:
-    """Run fetch-rates while the ECB's document is bad."""
+    """Return a function that runs fetch-rates while the ECB's document is invalid."""
 
     def run(bad: Bad, rate: Object) -> Ran:
         rates.requests.clear()
         if bad.answer(rates, hanging) is None:
             return fetch("--ecb-url", "http://127.0.0.1:1/ecb.xml")
-        rates.tell("ecb", bad.answer(rates, hanging) or b"")
+        rates.serve("ecb", bad.answer(rates, hanging) or b"")
         return fetch()
 
     return run
@@ -146,14 +146,18 @@ def test_the_next_provider_takes_over(
     api: Api, bad_run: Callable[[Bad, Object], Ran], rates: RatesServer, name: str
 ) -> None:
     rate = api.create(exchange_rate(api.namespace("shop")))
-    rates.tell("frankfurter", frankfurter(rates={**RATES, "USD": "1.15"}))
+    rates.serve("frankfurter", frankfurter(rates={**RATES, "USD": "1.15"}))
 
     ran = bad_run(BAD[name], rate)
 
     assert ran.exit_code == 0
     assert ran.summary["created"] == 1
-    asked = rates.fetched()
-    assert (asked.count("ecb"), asked.count("frankfurter"), asked.count("open-er-api")) == (BAD[name].asked, 1, 0)
+    fetched = rates.fetched()
+    assert (fetched.count("ecb"), fetched.count("frankfurter"), fetched.count("open-er-api")) == (
+        BAD[name].requests,
+        1,
+        0,
+    )
     assert data(api, rate) == {
         "rate": "1.15",
         "inverse": "0.8695652174",
@@ -163,11 +167,11 @@ def test_the_next_provider_takes_over(
         "source": "frankfurter",
     }
     assert condition(api, rate)["status"] == "True"
-    assert BAD[name].told.partition(" ")[2] in ran.stdout
+    assert BAD[name].message.partition(" ")[2] in ran.stdout
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_the_last_good_rate_stays_where_no_provider_is_left(
+def test_the_last_valid_rate_stays_if_all_providers_fail(
     api: Api, fetch: Run, bad_run: Callable[[Bad, Object], Ran], rates: RatesServer, name: str
 ) -> None:
     rate = api.create(exchange_rate(api.namespace("shop"), provider="ecb"))
@@ -180,22 +184,22 @@ def test_the_last_good_rate_stays_where_no_provider_is_left(
     ran = bad_run(bad, rate)
 
     assert ran.exit_code == (0 if name == "missing currency" else 1)
-    assert set(rates.fetched()) <= {"ecb"}, "a provider that is named is the only one"
+    assert set(rates.fetched()) <= {"ecb"}, "only the named provider is used"
     assert api.copy_writes() == []
     assert data(api, rate) == before
-    told = condition(api, rate)
-    assert (told["status"], told["reason"]) == ("False", "Unavailable")
-    assert told["message"].startswith(f"the rate of {ago(2)} stays: {bad.told}")
-    assert [event["message"] for event in api.events() if event["type"] == "Warning"] == [told["message"]]
+    ready = condition(api, rate)
+    assert (ready["status"], ready["reason"]) == ("False", "Unavailable")
+    assert ready["message"].startswith(f"the rate of {ago(2)} stays: {bad.message}")
+    assert [event["message"] for event in api.events() if event["type"] == "Warning"] == [ready["message"]]
     api.mark()
     bad_run(bad, rate)
-    assert api.writes() == [], "it is told once, and since when"
+    assert api.writes() == [], "the condition is written once and keeps its time"
     rates.publish()
     assert fetch().exit_code == 0
     assert condition(api, rate)["status"] == "True"
 
 
-def test_a_server_that_asks_to_wait_a_moment_is_waited_for(
+def test_a_retry_after_header_is_respected(
     api: Api, fetch: Run, rates: RatesServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.create(exchange_rate(api.namespace("shop")))
@@ -207,14 +211,14 @@ def test_a_server_that_asks_to_wait_a_moment_is_waited_for(
     def busy_once(handler: Handler) -> None:
         (document(ecb()) if pauses else status(429, Retry_After="2"))(handler)
 
-    rates.tell("ecb", busy_once)
+    rates.serve("ecb", busy_once)
 
     assert fetch().summary == {"created": 1}
     assert rates.fetched() == ["ecb", "ecb"]
-    assert [2 <= pause <= 2.5 for pause in pauses] == [True], "what a server asks for is the least; jitter comes on top"
+    assert [2 <= pause <= 2.5 for pause in pauses] == [True], "the pause is at least Retry-After; jitter is added"
 
 
-def test_yesterday_s_rate_is_a_good_one(api: Api, fetch: Run, rates: RatesServer) -> None:
+def test_the_rate_of_yesterday_is_valid(api: Api, fetch: Run, rates: RatesServer) -> None:
     rate = api.create(exchange_rate(api.namespace("shop")))
     rates.publish(day=ago(1))
 
@@ -223,50 +227,50 @@ def test_yesterday_s_rate_is_a_good_one(api: Api, fetch: Run, rates: RatesServer
 
 
 @pytest.mark.parametrize("rate", ["0.6828", "1.5932"])
-def test_a_jump_is_blocked_until_somebody_accepts_it(api: Api, fetch: Run, rates: RatesServer, rate: str) -> None:
+def test_a_jump_is_blocked_until_a_user_accepts_it(api: Api, fetch: Run, rates: RatesServer, rate: str) -> None:
     shop = api.namespace("shop")
-    wanted = api.create(exchange_rate(shop))
+    usd = api.create(exchange_rate(shop))
     calm = api.create(exchange_rate(shop, "jpy", "JPY"))
     rates.publish(day=ago(1))
     fetch()
-    before = data(api, wanted)
-    rates.tell("ecb", ecb(rates={**RATES, "USD": rate}))
-    rates.tell("frankfurter", frankfurter(ago(1)))
+    before = data(api, usd)
+    rates.serve("ecb", ecb(rates={**RATES, "USD": rate}))
+    rates.serve("frankfurter", frankfurter(ago(1)))
 
     ran = fetch()
 
     assert ran.exit_code == 4
-    assert data(api, wanted) == before
-    assert (data(api, calm) or {})["date"] == str(today()), "the others go on"
-    told = condition(api, wanted)
-    assert (told["status"], told["reason"]) == ("False", "Jump")
-    assert f"ecb has {rate} of {today()}, 40 % from 1.1380 of {ago(1)}: more than 20 %" in told["message"]
-    assert "set spec.maxChange to 40 to accept it" in told["message"]
-    assert "1 rate changed by more than 20 % and stays as it is" in ran.stderr
+    assert data(api, usd) == before
+    assert (data(api, calm) or {})["date"] == str(today()), "other rates are updated"
+    ready = condition(api, usd)
+    assert (ready["status"], ready["reason"]) == ("False", "Jump")
+    assert f"ecb has {rate} of {today()}, a change of 40 % from 1.1380 of {ago(1)}: more than 20 %" in ready["message"]
+    assert "set spec.maxChange to 40 to accept it" in ready["message"]
+    assert "1 rate changed by more than 20 % and is not updated" in ran.stderr
     api.mark()
     assert fetch().exit_code == 4
     assert api.writes() == []
     command = shlex.split(ran.stderr.strip().splitlines()[-1])
     assert command[:2] == ["chores", "fetch-rates"]
     assert fetch(*command[2:]).summary == {"configured": 1, "unchanged": 1}
-    assert (data(api, wanted) or {})["rate"] == rate
+    assert (data(api, usd) or {})["rate"] == rate
 
 
-def test_a_limit_of_its_own_goes_before_that_of_the_run(api: Api, fetch: Run, rates: RatesServer) -> None:
-    wanted = api.create(exchange_rate(api.namespace("shop"), maxChange=2))
+def test_max_change_of_the_exchange_rate_overrides_that_of_the_run(api: Api, fetch: Run, rates: RatesServer) -> None:
+    usd = api.create(exchange_rate(api.namespace("shop"), maxChange=2))
     rates.publish(day=ago(1))
     fetch()
     rates.publish(rates={**RATES, "USD": "1.1800"})
-    rates.tell("frankfurter", status(503))
+    rates.serve("frankfurter", status(503))
 
-    held = fetch("--max-change", "50")
-    assert (held.exit_code, held.summary["jump"]) == (0, 1), "its own limit holds it, which the operator cannot lift"
-    assert condition(api, wanted)["reason"] == "Jump"
-    assert fetch("-n", wanted["metadata"]["namespace"]).exit_code == 4
-    assert "run once" not in held.stderr, "--max-change would not lift it"
-    api.patch(wanted, {"spec": {"maxChange": 4}})
+    ran = fetch("--max-change", "50")
+    assert (ran.exit_code, ran.summary["jump"]) == (0, 1), "spec.maxChange blocks it; --max-change cannot override it"
+    assert condition(api, usd)["reason"] == "Jump"
+    assert fetch("-n", usd["metadata"]["namespace"]).exit_code == 4
+    assert "run once" not in ran.stderr, "--max-change would not override it"
+    api.patch(usd, {"spec": {"maxChange": 4}})
     assert fetch().summary == {"configured": 1}
-    assert (data(api, wanted) or {})["rate"] == "1.1800"
+    assert (data(api, usd) or {})["rate"] == "1.1800"
 
 
 def test_a_jump_of_one_configmap_names_the_option_and_no_other_command(
@@ -275,78 +279,78 @@ def test_a_jump_of_one_configmap_names_the_option_and_no_other_command(
     arguments = ("--currency", "USD", "--configmap", "dollar", "--provider", "ecb", "-n", api.namespace("shop"))
     rates.publish(day=ago(1))
     fetch(*arguments)
-    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
+    rates.serve("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
 
-    held = fetch(*arguments)
+    ran = fetch(*arguments)
 
-    assert (held.exit_code, held.summary) == (4, {"jump": 1})
-    assert held.results[0]["reason"].endswith("the last rate stays; use --max-change 40 to accept it")
-    assert "run once" not in held.stderr, "that would serve the ExchangeRates of the cluster"
+    assert (ran.exit_code, ran.summary) == (4, {"jump": 1})
+    assert ran.results[0]["reason"].endswith("the last rate stays; use --max-change 40 to accept it")
+    assert "run once" not in ran.stderr, "that would serve the ExchangeRates of the cluster"
     assert fetch(*arguments, "--max-change", "40").summary == {"configured": 1}
 
 
-def test_a_jump_just_over_the_limit_reads_as_one(api: Api, fetch: Run, rates: RatesServer) -> None:
-    wanted = api.create(exchange_rate(api.namespace("shop"), "pln", "PLN", provider="ecb"))
+def test_a_jump_just_over_the_limit_is_not_rounded_down_to_it(api: Api, fetch: Run, rates: RatesServer) -> None:
+    usd = api.create(exchange_rate(api.namespace("shop"), "pln", "PLN", provider="ecb"))
     rates.publish(day=ago(1), rates={**RATES, "PLN": "4.0000"})
     fetch()
-    rates.tell("ecb", ecb(rates={**RATES, "PLN": "4.8001"}))
+    rates.serve("ecb", ecb(rates={**RATES, "PLN": "4.8001"}))
 
     assert fetch().exit_code == 4
-    assert f"20.1 % from 4.0000 of {ago(1)}: more than 20 %" in condition(api, wanted)["message"]
-    assert "set spec.maxChange to 21" in condition(api, wanted)["message"]
+    assert f"20.1 % from 4.0000 of {ago(1)}: more than 20 %" in condition(api, usd)["message"]
+    assert "set spec.maxChange to 21" in condition(api, usd)["message"]
 
 
-def test_a_jump_that_another_provider_has_too_is_believed(api: Api, fetch: Run, rates: RatesServer) -> None:
-    wanted = api.create(exchange_rate(api.namespace("shop"), provider="open-er-api"))
+def test_a_jump_that_another_provider_confirms_is_accepted(api: Api, fetch: Run, rates: RatesServer) -> None:
+    usd = api.create(exchange_rate(api.namespace("shop"), provider="open-er-api"))
     rates.publish(day=ago(1))
     fetch()
     rates.fetched()
-    rates.tell("open-er-api", open_er_api(rates={**RATES, "USD": "1.5932"}))
-    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.6000"}))
+    rates.serve("open-er-api", open_er_api(rates={**RATES, "USD": "1.5932"}))
+    rates.serve("ecb", ecb(rates={**RATES, "USD": "1.6000"}))
 
     assert fetch().summary == {"configured": 1}
     assert rates.fetched() == ["open-er-api", "ecb"]
-    assert (data(api, wanted) or {})["rate"] == "1.5932", "the figures are of one provider, confirmed by the other"
-    assert (data(api, wanted) or {})["source"] == "open-er-api"
+    assert (data(api, usd) or {})["rate"] == "1.5932", "the other provider confirms the figures, and they are not mixed"
+    assert (data(api, usd) or {})["source"] == "open-er-api"
 
 
 @pytest.mark.parametrize(("other", "exit_code"), [("1.14", 0), ("1.5932", 0), ("1.40", 4)])
-def test_a_correction_that_jumps_is_weighed_against_the_other_provider_s(
+def test_a_correction_that_jumps_is_compared_with_the_other_provider(
     api: Api, fetch: Run, rates: RatesServer, other: str, exit_code: int
 ) -> None:
-    wanted = api.create(exchange_rate(api.namespace("shop")))
+    usd = api.create(exchange_rate(api.namespace("shop")))
     fetch()
-    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
-    rates.tell("frankfurter", frankfurter(rates={**RATES, "USD": other}))
+    rates.serve("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
+    rates.serve("frankfurter", frankfurter(rates={**RATES, "USD": other}))
 
     assert fetch().exit_code == exit_code
-    assert (data(api, wanted) or {})["rate"] == ("1.5932" if other == "1.5932" else "1.1380")
+    assert (data(api, usd) or {})["rate"] == ("1.5932" if other == "1.5932" else "1.1380")
 
 
-def test_a_jump_that_all_have_gives_the_figures_of_the_first(api: Api, fetch: Run, rates: RatesServer) -> None:
-    wanted = api.create(exchange_rate(api.namespace("shop")))
+def test_a_jump_of_all_providers_gives_the_figures_of_the_first(api: Api, fetch: Run, rates: RatesServer) -> None:
+    usd = api.create(exchange_rate(api.namespace("shop")))
     rates.publish(day=ago(1))
     fetch()
-    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
-    rates.tell("frankfurter", frankfurter(rates={**RATES, "USD": "1.6000"}))
+    rates.serve("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
+    rates.serve("frankfurter", frankfurter(rates={**RATES, "USD": "1.6000"}))
 
     assert fetch().summary == {"configured": 1}
-    held = data(api, wanted) or {}
-    assert (held["rate"], held["source"]) == ("1.5932", "ecb")
+    found = data(api, usd) or {}
+    assert (found["rate"], found["source"]) == ("1.5932", "ecb")
 
 
-def test_where_providers_disagree_the_one_without_a_jump_is_believed(api: Api, fetch: Run, rates: RatesServer) -> None:
-    wanted = api.create(exchange_rate(api.namespace("shop")))
+def test_if_providers_differ_the_rate_without_a_jump_is_used(api: Api, fetch: Run, rates: RatesServer) -> None:
+    usd = api.create(exchange_rate(api.namespace("shop")))
     rates.publish(day=ago(1))
     fetch()
-    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
-    rates.tell("frankfurter", frankfurter(rates={**RATES, "USD": "1.14"}))
+    rates.serve("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
+    rates.serve("frankfurter", frankfurter(rates={**RATES, "USD": "1.14"}))
 
     ran = fetch("--diff")
 
     assert ran.summary == {"configured": 1, "providers-differ": 1}
     assert "ecb has 1.5932" in ran.results[0]["reason"]
-    assert data(api, wanted) == {
+    assert data(api, usd) == {
         "rate": "1.14",
         "inverse": "0.8771929825",
         "base": "EUR",
@@ -355,102 +359,105 @@ def test_where_providers_disagree_the_one_without_a_jump_is_believed(api: Api, f
         "source": "frankfurter",
     }
     api.mark()
-    assert (fetch().exit_code, api.writes()) == (0, []), "and goes on to be believed"
+    assert (fetch().exit_code, api.writes()) == (0, []), "the next run keeps it"
 
 
-def contradictions(ran: Ran) -> list[str]:
-    """What a run reports of providers that contradict each other."""
+def differences(ran: Ran) -> list[str]:
+    """Return the reasons of the findings providers-differ."""
     return [each["reason"] for each in ran.results if each["code"] == "providers-differ"]
 
 
-def test_a_contradiction_of_two_providers_is_in_the_status_and_an_event_until_they_agree(
-    api: Api, fetch: Run, rates: RatesServer
-) -> None:
-    wanted = api.create(exchange_rate(api.namespace("shop")))
+def test_differing_providers_are_in_the_status_until_they_agree(api: Api, fetch: Run, rates: RatesServer) -> None:
+    usd = api.create(exchange_rate(api.namespace("shop")))
     rates.publish(day=ago(1))
     fetch()
-    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
-    rates.tell("frankfurter", frankfurter(rates={**RATES, "USD": "1.14"}))
-    told = f"ecb has 1.5932 of {today()}, frankfurter has 1.14 of {today()}: used is 1.14 of {today()} from frankfurter"
+    rates.serve("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
+    rates.serve("frankfurter", frankfurter(rates={**RATES, "USD": "1.14"}))
+    reason = (
+        f"ecb has 1.5932 of {today()}, frankfurter has 1.14 of {today()}: 1.14 of {today()} from frankfurter is used"
+    )
 
     ran = fetch()
 
-    assert (ran.exit_code, ran.summary, contradictions(ran)) == (0, {"configured": 1, "providers-differ": 1}, [told])
-    found = condition(api, wanted)
-    assert (found["status"], found["reason"], found["message"]) == ("True", "ProvidersDiffer", told)
-    assert [event["message"] for event in api.events() if event["reason"] == "ProvidersDiffer"] == [told]
+    assert (ran.exit_code, ran.summary, differences(ran)) == (0, {"configured": 1, "providers-differ": 1}, [reason])
+    found = condition(api, usd)
+    assert (found["status"], found["reason"], found["message"]) == ("True", "ProvidersDiffer", reason)
+    assert [event["message"] for event in api.events() if event["reason"] == "ProvidersDiffer"] == [reason]
     api.mark()
     again = fetch()
-    assert (again.exit_code, contradictions(again), api.writes()) == (0, [told], [])
+    assert (again.exit_code, differences(again), api.writes()) == (0, [reason], [])
     assert fetch("--check").exit_code == 3
     rates.publish(rates={**RATES, "USD": "1.14"})
-    assert contradictions(fetch()) == []
-    assert condition(api, wanted)["reason"] == "Current"
+    assert differences(fetch()) == []
+    assert condition(api, usd)["reason"] == "Current"
 
 
 def test_a_correction_that_the_other_provider_contradicts_is_reported(api: Api, fetch: Run, rates: RatesServer) -> None:
-    wanted = api.create(exchange_rate(api.namespace("shop")))
+    usd = api.create(exchange_rate(api.namespace("shop")))
     fetch()
-    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
-    rates.tell("frankfurter", frankfurter(rates={**RATES, "USD": "1.14"}))
+    rates.serve("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
+    rates.serve("frankfurter", frankfurter(rates={**RATES, "USD": "1.14"}))
 
-    told = f"ecb has 1.5932 of {today()}, frankfurter has 1.14 of {today()}: kept is 1.1380 of {today()} from ecb"
-    assert contradictions(fetch()) == [told]
-    assert condition(api, wanted)["message"] == told
+    reason = f"ecb has 1.5932 of {today()}, frankfurter has 1.14 of {today()}: 1.1380 of {today()} from ecb is kept"
+    assert differences(fetch()) == [reason]
+    assert condition(api, usd)["message"] == reason
 
 
 def test_a_jump_that_one_provider_confirms_and_another_contradicts_is_reported(
     api: Api, fetch: Run, rates: RatesServer
 ) -> None:
-    wanted = api.create(exchange_rate(api.namespace("shop"), provider="open-er-api"))
+    usd = api.create(exchange_rate(api.namespace("shop"), provider="open-er-api"))
     rates.publish(day=ago(1))
     fetch()
-    rates.tell("open-er-api", open_er_api(rates={**RATES, "USD": "1.5932"}))
-    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.14"}))
-    rates.tell("frankfurter", frankfurter(rates={**RATES, "USD": "1.6000"}))
+    rates.serve("open-er-api", open_er_api(rates={**RATES, "USD": "1.5932"}))
+    rates.serve("ecb", ecb(rates={**RATES, "USD": "1.14"}))
+    rates.serve("frankfurter", frankfurter(rates={**RATES, "USD": "1.6000"}))
 
     ran = fetch()
 
-    used = f"used is 1.5932 of {today()} from open-er-api"
-    assert contradictions(ran) == [f"open-er-api has 1.5932 of {today()}, ecb has 1.14 of {today()}: {used}"]
-    assert condition(api, wanted)["reason"] == "ProvidersDiffer"
+    used = f"1.5932 of {today()} from open-er-api is used"
+    assert differences(ran) == [f"open-er-api has 1.5932 of {today()}, ecb has 1.14 of {today()}: {used}"]
+    assert condition(api, usd)["reason"] == "ProvidersDiffer"
 
 
-def test_a_jump_that_nobody_confirms_names_the_figures_of_the_others(api: Api, fetch: Run, rates: RatesServer) -> None:
-    wanted = api.create(exchange_rate(api.namespace("shop")))
+def test_a_blocked_jump_names_the_figures_of_other_providers(api: Api, fetch: Run, rates: RatesServer) -> None:
+    usd = api.create(exchange_rate(api.namespace("shop")))
     rates.publish(day=ago(1))
     fetch()
-    rates.tell("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
-    rates.tell("frankfurter", frankfurter(rates={**RATES, "USD": "1.7000"}))
+    rates.serve("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
+    rates.serve("frankfurter", frankfurter(rates={**RATES, "USD": "1.7000"}))
 
     assert fetch().exit_code == 4
-    assert f"no other provider agrees (frankfurter has 1.7 of {today()}): the last" in condition(api, wanted)["message"]
-    rates.tell("frankfurter", status(503))
+    assert f"no other provider agrees (frankfurter has 1.7 of {today()}): the last" in condition(api, usd)["message"]
+    rates.serve("frankfurter", status(503))
     assert fetch().exit_code == 4
-    assert "no other provider agrees: the last" in condition(api, wanted)["message"]
+    assert "no other provider agrees: the last" in condition(api, usd)["message"]
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
-        (frankfurter(base="USD"), "frankfurter is of another base than 1 EUR"),
-        (frankfurter(amount="10"), "frankfurter is of another base than 1 EUR"),
-        (b"[1, 2]", "frankfurter is no JSON object"),
-        (b"[" * 100_000, "frankfurter is no JSON"),
-        (HTML, "frankfurter is no JSON"),
-        (b'{"amount":1,"base":"EUR","date":"2026-02-30","rates":{}}', "frankfurter has no date"),
-        (b'{"amount":1,"base":"EUR","rates":{"USD":1.1}}', "frankfurter has no date"),
-        (frankfurter().replace(b"rates", b"quotes"), "frankfurter has no rates"),
-        (frankfurter(rates={"USD": '"1.1"'}), "frankfurter its USD is no rate"),
-        (frankfurter(rates={"USD": "NaN"}), "frankfurter its USD is no rate"),
-        (frankfurter(rates={"USD": "1e400"}), "frankfurter its USD is no rate"),
-        (frankfurter(rates={"USD": "-Infinity"}), "frankfurter its USD is no rate"),
-        (frankfurter().replace(b'"JPY"', b'"USD"'), "frankfurter names something twice"),
+        (frankfurter(base="USD"), "frankfurter returned rates with a base other than 1 EUR"),
+        (frankfurter(amount="10"), "frankfurter returned rates with a base other than 1 EUR"),
+        (b"[1, 2]", "frankfurter returned JSON that is not an object"),
+        (b"[" * 100_000, "frankfurter returned a document that is not JSON"),
+        (HTML, "frankfurter returned a document that is not JSON"),
+        (
+            b'{"amount":1,"base":"EUR","date":"2026-02-30","rates":{}}',
+            "frankfurter returned no valid date",
+        ),
+        (b'{"amount":1,"base":"EUR","rates":{"USD":1.1}}', "frankfurter returned no valid date"),
+        (frankfurter().replace(b"rates", b"quotes"), "frankfurter returned no rates"),
+        (frankfurter(rates={"USD": '"1.1"'}), "frankfurter has an invalid USD rate"),
+        (frankfurter(rates={"USD": "NaN"}), "frankfurter has an invalid USD rate"),
+        (frankfurter(rates={"USD": "1e400"}), "frankfurter has an invalid USD rate"),
+        (frankfurter(rates={"USD": "-Infinity"}), "frankfurter has an invalid USD rate"),
+        (frankfurter().replace(b'"JPY"', b'"USD"'), "frankfurter returned a document with a duplicate name"),
     ],
     ids=[
         "another base",
         "another amount",
-        "no object",
+        "not an object",
         "nested",
         "HTML",
         "no such day",
@@ -463,43 +470,51 @@ def test_a_jump_that_nobody_confirms_names_the_figures_of_the_others(api: Api, f
         "twice",
     ],
 )
-def test_json_that_is_not_what_the_provider_publishes(
-    api: Api, fetch: Run, rates: RatesServer, answer: bytes, told: str
+def test_json_in_another_format_is_refused(
+    api: Api, fetch: Run, rates: RatesServer, answer: bytes, message: str
 ) -> None:
     rate = api.create(exchange_rate(api.namespace("shop"), provider="frankfurter"))
-    rates.tell("frankfurter", answer)
+    rates.serve("frankfurter", answer)
 
     assert fetch().exit_code == 1
-    assert told in condition(api, rate)["message"]
+    assert message in condition(api, rate)["message"]
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
-        (open_er_api(base="USD"), "open-er-api is of another base than EUR"),
-        (b'{"result":"error","error-type":"unsupported-code"}', "open-er-api does not say that it is a success"),
-        (open_er_api().replace(b"time_last_update_unix", b"x"), "open-er-api has no date"),
+        (open_er_api(base="USD"), "open-er-api returned rates with a base other than EUR"),
+        (
+            b'{"result":"error","error-type":"unsupported-code"}',
+            "open-er-api returned a result other than success",
+        ),
+        (open_er_api().replace(b"time_last_update_unix", b"x"), "open-er-api returned no valid date"),
         (
             open_er_api().replace(b'last_update_unix": ', b'last_update_unix": 1e999999999, "x": '),
-            "open-er-api has no date",
+            "open-er-api returned no valid date",
         ),
-        (open_er_api().replace(b'last_update_unix": ', b'last_update_unix": NaN, "x": '), "open-er-api has no date"),
+        (
+            open_er_api().replace(b'last_update_unix": ', b'last_update_unix": NaN, "x": '),
+            "open-er-api returned no valid date",
+        ),
     ],
-    ids=["another base", "no success", "no day", "an endless day", "no number"],
+    ids=["another base", "not a success", "no day", "an endless day", "not a number"],
 )
-def test_the_open_api_has_its_own_ways(api: Api, fetch: Run, rates: RatesServer, answer: bytes, told: str) -> None:
+def test_invalid_documents_of_open_er_api_are_refused(
+    api: Api, fetch: Run, rates: RatesServer, answer: bytes, message: str
+) -> None:
     rate = api.create(exchange_rate(api.namespace("shop"), provider="open-er-api"))
-    rates.tell("open-er-api", answer)
+    rates.serve("open-er-api", answer)
 
     assert fetch().exit_code == 1
-    assert told in condition(api, rate)["message"]
+    assert message in condition(api, rate)["message"]
 
 
-def test_the_figures_of_a_named_provider_are_its_own(api: Api, fetch: Run, rates: RatesServer) -> None:
+def test_a_named_provider_does_not_affect_other_exchange_rates(api: Api, fetch: Run, rates: RatesServer) -> None:
     shop = api.namespace("shop")
     named = api.create(exchange_rate(shop, "named", provider="open-er-api"))
     usual = api.create(exchange_rate(shop, "usual"))
-    rates.tell("open-er-api", open_er_api(rates={"USD": "1.139"}))
+    rates.serve("open-er-api", open_er_api(rates={"USD": "1.139"}))
 
     assert fetch().summary == {"created": 2}
     assert [(data(api, each) or {})["source"] for each in (named, usual)] == ["open-er-api", "ecb"]
@@ -508,22 +523,20 @@ def test_the_figures_of_a_named_provider_are_its_own(api: Api, fetch: Run, rates
 
 
 @pytest.mark.parametrize("rate", ["1.1390", RATES["USD"]])
-def test_a_provider_that_is_named_later_gives_the_rate_from_then_on(
-    api: Api, fetch: Run, rates: RatesServer, rate: str
-) -> None:
-    wanted = api.create(exchange_rate(api.namespace("shop")))
+def test_a_provider_that_is_named_later_replaces_the_rate(api: Api, fetch: Run, rates: RatesServer, rate: str) -> None:
+    usd = api.create(exchange_rate(api.namespace("shop")))
     fetch()
-    rates.tell("open-er-api", open_er_api(ago(1), rates={**RATES, "USD": rate}))
-    api.patch(wanted, {"spec": {"provider": "open-er-api"}})
+    rates.serve("open-er-api", open_er_api(ago(1), rates={**RATES, "USD": rate}))
+    api.patch(usd, {"spec": {"provider": "open-er-api"}})
 
     assert fetch().summary == {"configured": 1}
-    held = data(api, wanted) or {}
-    assert (held["source"], held["date"]) == ("open-er-api", str(ago(1)))
+    found = data(api, usd) or {}
+    assert (found["source"], found["date"]) == ("open-er-api", str(ago(1)))
 
 
-def test_a_provider_that_is_back_changes_nothing_of_the_same_day(api: Api, fetch: Run, rates: RatesServer) -> None:
+def test_a_recovered_provider_does_not_replace_a_rate_of_the_same_day(api: Api, fetch: Run, rates: RatesServer) -> None:
     rate = api.create(exchange_rate(api.namespace("shop")))
-    rates.tell("ecb", status(503))
+    rates.serve("ecb", status(503))
     fetch()
     rates.publish()
     api.mark()
@@ -533,22 +546,22 @@ def test_a_provider_that_is_back_changes_nothing_of_the_same_day(api: Api, fetch
     assert (data(api, rate) or {})["source"] == "frankfurter"
 
 
-def test_no_rate_of_another_currency_is_shown_or_written(api: Api, fetch: Run, rates: RatesServer) -> None:
+def test_the_rate_of_another_currency_is_neither_printed_nor_written(api: Api, fetch: Run, rates: RatesServer) -> None:
     shop = api.namespace("shop")
     rate = api.create(exchange_rate(shop))
     fetch()
     before = data(api, rate)
     api.patch(rate, {"spec": {"currency": "JPY"}})
     for provider in ("ecb", "frankfurter"):
-        rates.tell(provider, status(404))
+        rates.serve(provider, status(404))
 
     assert fetch().exit_code == 1
 
-    assert data(api, rate) == before, "pods go on with what they have"
+    assert data(api, rate) == before, "pods keep the rate that they have"
     assert columns(api, shop) == [["usd", "JPY", "EUR", "None", "None", "Unavailable"]]
 
 
-def test_a_last_rate_of_a_day_to_come_is_none(api: Api, fetch: Run, rates: RatesServer) -> None:
+def test_a_last_rate_with_a_future_date_is_ignored(api: Api, fetch: Run, rates: RatesServer) -> None:
     rate = api.create(exchange_rate(api.namespace("shop")))
     fetch()
     path = f"{api.path(rate)}/status"
@@ -564,16 +577,16 @@ def test_a_last_rate_of_a_day_to_come_is_none(api: Api, fetch: Run, rates: Rates
 def test_the_status_of_a_currency_that_the_first_provider_lacks_does_not_depend_on_the_second(
     api: Api, fetch: Run, rates: RatesServer
 ) -> None:
-    wanted = api.create(exchange_rate(api.namespace("shop"), "none", "XXX"))
+    usd = api.create(exchange_rate(api.namespace("shop"), "none", "XXX"))
     fetch()
-    told = condition(api, wanted)
+    before = condition(api, usd)
     api.mark()
 
-    rates.tell("frankfurter", status(503))
-    gone = fetch()
+    rates.serve("frankfurter", status(503))
+    without = fetch()
     rates.publish()
-    back = fetch()
+    recovered = fetch()
 
-    assert [ran.summary["unavailable"] for ran in (gone, back)] == [1, 1]
-    assert (condition(api, wanted), api.writes()) == (told, [])
-    assert told["message"] == "there is no rate yet: ecb has no XXX"
+    assert [ran.summary["unavailable"] for ran in (without, recovered)] == [1, 1]
+    assert (condition(api, usd), api.writes()) == (before, [])
+    assert before["message"] == "there is no rate yet: ecb has no XXX"

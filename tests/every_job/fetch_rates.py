@@ -23,12 +23,12 @@ JOB = "fetch-rates"
 FOREIGN = {("configmaps", "shop", "taken"), ("configmaps", "shop", "unrelated")}
 
 
-# a world in which runs are disturbed
+# a world whose requests fail in the tests of faults
 
 
 @contextmanager
 def _world(api: Api) -> Iterator[Mapping[str, str]]:
-    """A run creates, replaces, repairs, recreates, deletes, blocks a jump, and finds a ConfigMap in its way."""
+    """A run creates, replaces, repairs, recreates, deletes, blocks a jump and reports a conflict."""
     with serve() as rates:
         fetch = runs(JOB, api.kubeconfig, rates.env())
         api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
@@ -47,14 +47,14 @@ def _world(api: Api) -> Iterator[Mapping[str, str]]:
         api.create(exchange_rate("shop", "taken", "SEK"))
         api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bank"}})
         api.create(exchange_rate("bank", "fresh", "ISK"))
-        # The new rate of PLN jumps, and the world is still to see any of today's.
-        rates.tell("ecb", ecb(rates={**RATES, "PLN": "9.99"}))
-        rates.tell("frankfurter", frankfurter(ago(1)))
+        # The new rate of PLN jumps, and no run has read the rates of today yet.
+        rates.serve("ecb", ecb(rates={**RATES, "PLN": "9.99"}))
+        rates.serve("frankfurter", frankfurter(ago(1)))
         yield rates.env()
 
 
 def _state(world: World) -> State:
-    """ConfigMaps without what differs when they are made a second time, and the statuses of ExchangeRates."""
+    """Return ConfigMaps without the fields that differ when they are recreated, and the statuses of ExchangeRates."""
     configmaps = {
         key: {
             **{name: obj.get(name) for name in ("data", "immutable")},
@@ -94,7 +94,7 @@ FAULTS = [
 ]
 
 
-# a world in which all rights are used
+# a world whose run uses all rights
 
 
 def _to_fetch(request: pytest.FixtureRequest, fetch: Run) -> None:
@@ -102,7 +102,7 @@ def _to_fetch(request: pytest.FixtureRequest, fetch: Run) -> None:
 
 
 def rates_to_fetch(api: Api, fetch: Run) -> None:
-    """Make ExchangeRates of which the next run creates, updates, moves and deletes ConfigMaps."""
+    """Create ExchangeRates for which the next run creates, updates, moves and deletes ConfigMaps."""
     shop = api.namespace("shop")
     moved = api.create(exchange_rate(shop, "moved"))
     stale = api.create(exchange_rate(shop, "stale"))
@@ -119,7 +119,7 @@ def rates_to_fetch(api: Api, fetch: Run) -> None:
 RIGHTS = [RightsWorld(JOB, "fetch", _to_fetch)]
 
 
-# what users read
+# the output that users read
 
 
 def run(api: Api, rates: RatesServer, *arguments: str) -> str:
@@ -127,7 +127,7 @@ def run(api: Api, rates: RatesServer, *arguments: str) -> str:
 
 
 def always(text: str) -> str:
-    """The same text on every day."""
+    """Return the text with fixed dates and URLs."""
     for days in range(-1, 8):
         text = text.replace(str(ago(days)), f"2026-01-{20 - days}")
     return re.sub(r"http://127\.0\.0\.1:\d+", "https://rates.example.com", text)
@@ -157,7 +157,7 @@ def another_day(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
 def fallback(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     with serve() as rates:
         api.create(exchange_rate("team-shop"))
-        rates.tell("ecb", status(404))
+        rates.serve("ecb", status(404))
         return run(api, rates)
 
 
@@ -166,8 +166,8 @@ def unavailable(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
         rates.publish(day=ago(2))
         api.create(exchange_rate("team-shop"))
         run(api, rates)
-        rates.tell("ecb", b"<html>We will be back soon")
-        rates.tell("frankfurter", frankfurter(ago(7)))
+        rates.serve("ecb", b"<html>We will be back soon")
+        rates.serve("frankfurter", frankfurter(ago(7)))
         return "\n".join([run(api, rates), listed(api)])
 
 
@@ -176,8 +176,8 @@ def jump(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
         rates.publish(day=ago(1))
         api.create(exchange_rate("team-shop"))
         run(api, rates)
-        rates.tell("ecb", ecb(today(), {**RATES, "USD": "1.5932"}))
-        rates.tell("frankfurter", status(404))
+        rates.serve("ecb", ecb(today(), {**RATES, "USD": "1.5932"}))
+        rates.serve("frankfurter", status(404))
         return run(api, rates)
 
 
@@ -206,7 +206,7 @@ SCENARIOS: dict[str, Scenario] = {
     "A provider fails": fallback,
     "All providers fail": unavailable,
     "A rate jumps": jump,
-    "A ConfigMap of that name is not ours": conflict,
+    "A ConfigMap of that name is not managed by kube-chores": conflict,
     "No provider has the currency": unknown,
     "A rate on a laptop, without a cluster": printed,
 }

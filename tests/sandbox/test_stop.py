@@ -222,7 +222,7 @@ def test_a_provider_that_hangs_does_not_hold_up_a_stop(api: Api) -> None:
     shop = api.namespace("shop")
     rate = api.create(exchange_rate(shop))
     with serve() as rates:
-        rates.tell("ecb", silence)
+        rates.serve("ecb", silence)
         kubeconfig = api.service_account_kubeconfig("kube-chores", "fetch-rates")
         command = [sys.executable, "-m", "jobs", "fetch-rates", "-o", "json", "--kubeconfig", str(kubeconfig)]
         env = {**os.environ, **rates.env()}

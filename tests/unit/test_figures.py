@@ -1,4 +1,4 @@
-"""Rates to the last digit, against values worked out by hand, and documents read digit by digit."""
+"""Rates compared to the last digit with values computed by hand, and documents read without loss of digits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PER_EURO = {
     "LONG": "1.234567890123456789012345678901234",
 }
 
-# base, currency, rate and inverse; worked out with pencil-and-paper division to eleven digits, then rounded half-even.
+# base, currency, rate and inverse; computed by long division to eleven digits, then rounded half-even.
 BY_HAND = [
     # one of the two is EUR: the digits of the table, and one division
     ("EUR", "USD", "1.1380", "0.8787346221"),  # 1/1.138 = 0.87873462214...
@@ -52,7 +52,7 @@ BY_HAND = [
 
 
 @pytest.mark.parametrize(("base", "currency", "rate", "inverse"), BY_HAND)
-def test_a_rate_is_right_to_the_last_digit(base: str, currency: str, rate: str, inverse: str) -> None:
+def test_a_rate_is_exact_to_the_last_digit(base: str, currency: str, rate: str, inverse: str) -> None:
     given = Table("ecb", DAY, {code: Decimal(text) for code, text in PER_EURO.items()})
 
     assert figures(given, base, currency) == Figures(rate, inverse, base, currency, DAY, "ecb")
@@ -66,16 +66,16 @@ def test_computed_rates_are_the_nearest_with_ten_digits(base: str, currency: str
 
     found = figures(given, base, currency)
 
-    for text, wanted in ((found.rate, exact[currency] / exact[base]), (found.inverse, exact[base] / exact[currency])):
-        if "EUR" in (base, currency) and Fraction(text) == wanted:
+    for text, expected in ((found.rate, exact[currency] / exact[base]), (found.inverse, exact[base] / exact[currency])):
+        if "EUR" in (base, currency) and Fraction(text) == expected:
             continue  # the provider's own digits
         unit = Fraction(10) ** (Decimal(text).adjusted() - 9)
-        assert abs(Fraction(text) - wanted) <= unit / 2
+        assert abs(Fraction(text) - expected) <= unit / 2
         assert "e" not in text.lower()
 
 
-def test_the_digits_of_a_document_come_through_as_they_are() -> None:
-    """Each of these numbers would come out of a float as another one."""
+def test_the_digits_of_a_document_are_preserved() -> None:
+    """A float changes each of these numbers."""
     rates = {"USD": "1.10", "GBP": "0.30000000000000004441", "JPY": "162.100000000000000001", "CHF": "0.1000"}
 
     assert {c: str(rate) for c, rate in table("ecb", ecb(rates=rates)).rates.items()} == rates
@@ -89,11 +89,11 @@ def test_the_digits_of_a_document_come_through_as_they_are() -> None:
         "0.0000001",
     ]
     for text in rates.values():
-        assert str(float(text)) != text, "the numbers of this test must be such that a float spoils them"
+        assert str(float(text)) != text, "this test needs numbers that a float changes"
 
 
 @pytest.mark.parametrize("provider", DOCUMENTS)
-def test_each_provider_s_document_is_read(provider: str) -> None:
+def test_the_document_of_each_provider_is_read(provider: str) -> None:
     read = table(provider, DOCUMENTS[provider](ago(3), {"USD": "1.138", "JPY": "163.2"}))
 
     assert (read.provider, read.date) == (provider, str(ago(3)))
@@ -103,7 +103,7 @@ def test_each_provider_s_document_is_read(provider: str) -> None:
     }
 
 
-def test_the_same_rates_give_the_same_figures_whoever_publishes_them() -> None:
+def test_the_same_rates_of_different_providers_give_the_same_figures() -> None:
     found = [
         figures(table(name, document), "USD", "GBP")
         for name, document in (("ecb", ecb()), ("frankfurter", frankfurter()), ("open-er-api", open_er_api()))
@@ -115,7 +115,7 @@ def test_the_same_rates_give_the_same_figures_whoever_publishes_them() -> None:
 @pytest.mark.parametrize(
     "rate", ["0", "-1", "NaN", "sNaN", "Infinity", "-Infinity", "1e400", "1e-400", "1." + "1" * 34]
 )
-def test_what_can_be_no_rate_is_refused(rate: str) -> None:
+def test_a_number_that_cannot_be_a_rate_is_refused(rate: str) -> None:
     given = Table("ecb", DAY, {"USD": Decimal(rate)})
 
     for pair in (("EUR", "USD"), ("USD", "EUR")):
@@ -129,14 +129,14 @@ def test_what_can_be_no_rate_is_refused(rate: str) -> None:
     ("before", "after", "percent"),
     [("1.00", "1.20", "20"), ("1.20", "1.00", "16.66666667"), ("1.1380", "1.138", "0"), ("0.1", "0.3", "200")],
 )
-def test_a_change_is_in_percent_of_what_was(before: str, after: str, percent: str) -> None:
+def test_a_change_is_in_percent_of_the_old_rate(before: str, after: str, percent: str) -> None:
     assert change(before, after) == Decimal(percent)
     assert same(before, after) == (percent == "0")
 
 
-def test_half_a_set_of_figures_is_none() -> None:
-    whole = Figures("1.1", "0.9", "EUR", "USD", DAY, "ecb")
+def test_figures_with_an_invalid_field_are_not_complete() -> None:
+    complete = Figures("1.1", "0.9", "EUR", "USD", DAY, "ecb")
 
-    assert whole.are_whole()
+    assert complete.are_complete()
     for field, value in [("rate", ""), ("rate", "x"), ("rate", "0"), ("rate", "NaN"), ("date", ""), ("source", "")]:
-        assert not Figures(**{**whole.data(), field: value}).are_whole()
+        assert not Figures(**{**complete.data(), field: value}).are_complete()
