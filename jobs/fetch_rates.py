@@ -116,7 +116,7 @@ def _invalid(invalid_rates: Invalid) -> Finding:
 
 
 def _unreadable(keys: Sequence[ObjectKey], error: ApiError) -> Finding:
-    remedy = "; the manifests in cronjobs/ hold the rights that this job needs" if error.is_permission else ""
+    remedy = "; the manifests in cronjobs/ grant the permissions that this job needs" if error.is_permission else ""
     reason = f"cannot be read: {error.message}{remedy}"
     every_configmap = ObjectKey(CONFIGMAPS.kind, "(all of this job)")
     subjects = tuple(sorted(subject(key) for key in keys))

@@ -93,10 +93,10 @@ def _is_exchange_rate(owner: OwnerReference) -> bool:
 
 def _conflict_reason(actual: ReducedObject, rate: ExchangeRate) -> str:
     if not stamps.is_managed(actual.header.labels, NAME, rate.configmap.namespace):
-        return "exists and is not managed by kube-chores: left unchanged"
+        return "exists and is not managed by kube-chores: left untouched"
     others = [owner.name for owner in actual.header.owners if _is_exchange_rate(owner)]
     if not rate.head.uid and others and rate.head.key.name not in others:
-        return f"belongs to exchangerate/{others[0]}: left unchanged"
+        return f"belongs to exchangerate/{others[0]}: left untouched"
     return ""
 
 
@@ -222,7 +222,7 @@ def _no_rate(rate: ExchangeRate, last: Figures | None, actual: ReducedObject | N
         how = f"set spec.maxChange to {why.percent}" if rate.head.uid else f"use --max-change {why.percent}"
         reason = f"{why.reason}: the last rate stays; {how} to accept it"
         return _error(rate, "jump", rate.head.key, reason, ExitCode.BRAKE)
-    without = "the ConfigMap is left unchanged" if actual else "there is no rate yet"
+    without = "the ConfigMap is left untouched" if actual else "there is no rate yet"
     consequence = f"the rate of {last.date} stays" if last else without
     exit_code = ExitCode.REFUSED if why.permanent else ExitCode.FAILED
     return _error(rate, "unavailable", rate.head.key, f"{consequence}: {why.first_reason or why.reason}", exit_code)
@@ -279,5 +279,5 @@ def orphans(
             fix = Fix(Action.DELETE, Deletion(each.uid, each.resource_version))
             found.append(Finding("orphan", Severity.WARNING, key, reason, fix, subjects=(owner.subject,)))
         else:
-            found.append(Finding("retained", Severity.INFO, key, "no ExchangeRate requires it; left unchanged"))
+            found.append(Finding("retained", Severity.INFO, key, "no ExchangeRate requires it; left untouched"))
     return found

@@ -292,7 +292,7 @@ def _last_roll(found: Finding) -> str:
 
 def unreadable(key: ObjectKey, what: str, error: ApiError) -> Finding:
     """Return what to say where something cannot be read, which is never the same as that it is not there."""
-    remedy = "; the manifests in cronjobs/ hold the rights that this job needs" if error.is_permission else ""
+    remedy = "; the manifests in cronjobs/ grant the permissions that this job needs" if error.is_permission else ""
     reason = f"{what} cannot be read: {error.message}{remedy}"
     return structs.replace(_finding("unreadable", key, reason, error.severity), exit_code=error.exit_code)
 
