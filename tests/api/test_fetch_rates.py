@@ -311,7 +311,7 @@ def test_an_exchange_rate_without_status_is_like_a_new_one(
 
     assert (ran.exit_code, ran.summary) == (1, {"unavailable": 1, "provider-failed": 1})
     assert (data(api, rate), api.copy_writes()) == (right, [])
-    assert condition(api, rate)["message"].startswith("the ConfigMap is left unchanged: ecb request failed")
+    assert condition(api, rate)["message"].startswith("the ConfigMap is left untouched: ecb request failed")
 
     rates.publish(rates={**RATES, "USD": "1.5932"})
 
@@ -380,7 +380,7 @@ def test_the_last_rate_of_another_currency_is_not_used(
     assert data(api, moved, "yen") is None, "the rate of USD must not be in the ConfigMap of JPY"
     assert (data(api, moved), data(api, stays)) == (right, right)
     assert condition(api, moved)["message"].startswith("there is no rate yet: ecb request failed")
-    assert condition(api, stays)["message"].startswith("the ConfigMap is left unchanged: ecb request failed")
+    assert condition(api, stays)["message"].startswith("the ConfigMap is left untouched: ecb request failed")
 
 
 def test_a_missing_owner_and_a_missing_label_are_repaired(api: Api, fetch: Run) -> None:
@@ -663,7 +663,7 @@ def test_forged_figures_of_one_configmap_block_a_jump_and_are_never_kept(
     rates.serve("ecb", status(500))
     ran = fetch(*arguments)
     assert (ran.exit_code, ran.summary) == (1, {"unavailable": 1, "provider-failed": 2})
-    assert ran.results[0]["reason"].startswith("the ConfigMap is left unchanged: ecb request failed")
+    assert ran.results[0]["reason"].startswith("the ConfigMap is left untouched: ecb request failed")
 
 
 def test_one_configmap_from_the_command_line(api: Api, fetch: Run) -> None:
