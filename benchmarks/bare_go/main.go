@@ -1,4 +1,4 @@
-// A client that does the least, in Go with client-go: the requests of a sweep and nothing else. As benchmarks/bare.py.
+// A minimal client in Go with client-go: it sends the requests of a sweep, and does nothing else, like benchmarks/bare.py.
 package main
 
 import (
@@ -28,7 +28,7 @@ const (
 	inFlight  = 16
 )
 
-// Of the length of those of sync-copies: larger objects are more work for the server.
+// As long as those of sync-copies: larger objects are more work for the server.
 var labels = map[string]string{
 	managedBy:                       "bare-go",
 	"kubechores.dev/job":            "sync-copies",
@@ -70,7 +70,7 @@ type seen struct{ hash, version string }
 
 func main() {
 	config := must(clientcmd.BuildConfigFromFlags("", os.Args[1]))
-	config.QPS = -1 // no limit of the client's own
+	config.QPS = -1 // no client-side rate limit
 	config.DisableCompression = true
 	config.UserAgent = "bare-go"
 	config.Wrap(func(inner http.RoundTripper) http.RoundTripper { return counted{inner} })
