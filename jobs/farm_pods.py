@@ -1,7 +1,8 @@
-"""farm-pods: an inventory of pods for people who may not read pods, one FarmPod for each.
+"""farm-pods: an inventory of pods for users without permission to read pods, one FarmPod for each.
 
-FarmPods are compared with the pods of the namespaces that opted in. Each is owned by its pod, so that the garbage
-collector removes it, and the job has no right to delete. The parts are in jobs/farm: farm_pod, seen, verdicts, brake.
+FarmPods are compared with the pods of the namespaces that opted in. Each FarmPod is owned by its pod, so that the
+garbage collector deletes it. The job has no permission to delete. The parts are in jobs/farm: farm_pod, observed,
+evaluate, brake.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import partial
 import click
 
 from jobs.farm.brake import block_creates
-from jobs.farm.evaluate import collision, evaluate, leftovers, unchanged, undecoded
+from jobs.farm.evaluate import collision, evaluate, unchanged, undecoded, without_pods
 from jobs.farm.farm_pod import FARM_PODS, NAME, PODS, FarmPod, FarmPodObject, Pod, PodObject
 from jobs.farm.observed import MAX_OBJECTS, WRITES_PER_SECOND, Observed, Settings
 from jobs.kit import options
@@ -31,16 +32,18 @@ OPT_IN = "kubechores.dev/farm"
 
 
 def settings(_connection: Connection, run_options: options.RunOptions, max_objects: int) -> Settings:
-    """Return the settings. Only a namespace that was named counts: the context's would be one of all."""
+    """Return the settings. The context's namespace is ignored: only -n limits a run to one namespace."""
     return Settings(run_options.namespace or "", max_objects, diff=run_options.diff, verbose=run_options.verbose)
 
 
 def observe(cluster: Cluster, settings: Settings) -> Observed:
-    """Read FarmPods, then namespaces, then their pods: what an overlapping run wrote for a pod is never newer than it.
+    """Read FarmPods, then namespaces, then their pods.
+
+    In this order a FarmPod in the list is never newer than its pod, even if another run writes meanwhile.
 
     Raises:
-        ConfigurationError: the CRD is missing.
-        ApiError: FarmPods or namespaces cannot be read, without which nothing can be said.
+        ConfigurationError: the CRD is not installed.
+        ApiError: FarmPods or namespaces cannot be read; without them nothing can be evaluated.
     """
     try:
         farm_pods, invalid = retry_if_expired(partial(_farm_pods, cluster, settings.namespace))
@@ -69,19 +72,19 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
 
 
 def _farm_pods(cluster: Cluster, namespace: str) -> tuple[dict[ObjectKey, FarmPod], Sequence[InvalidObject]]:
-    """Return all FarmPods, whoever made them: what is in the way is seen without trying to write."""
+    """Return all FarmPods, whoever created them: so a conflict is found without a write."""
     invalid: list[InvalidObject] = []
-    objects = cluster.objects(FARM_PODS, FarmPodObject, _placed, namespace=namespace)
+    objects = cluster.objects(FARM_PODS, FarmPodObject, _with_key, namespace=namespace)
     return dict(without_invalid(objects, invalid)), invalid
 
 
-def _placed(read: FarmPodObject) -> tuple[ObjectKey, FarmPod]:
+def _with_key(read: FarmPodObject) -> tuple[ObjectKey, FarmPod]:
     at = read.metadata
     return ObjectKey(FARM_PODS.kind, at.name, sys.intern(at.namespace)), read.reduced
 
 
 def _namespaces(cluster: Cluster) -> tuple[list[str], Sequence[InvalidObject]]:
-    """Return the namespaces that opted in, without those that are being deleted: these are in phase Terminating."""
+    """Return the names of the namespaces that opted in, without those in phase Terminating."""
     invalid: list[InvalidObject] = []
     objects = cluster.objects(
         NAMESPACES,
@@ -94,14 +97,14 @@ def _namespaces(cluster: Cluster) -> tuple[list[str], Sequence[InvalidObject]]:
 
 
 def _pods(cluster: Cluster, namespace: str) -> tuple[list[Pod], Sequence[InvalidObject]]:
-    """Return the pods of a namespace. Those of all at once would be more bytes, wherever few namespaces opted in."""
+    """Return the pods of a namespace. A list of all namespaces would be larger if only a few opted in."""
     invalid: list[InvalidObject] = []
     objects = cluster.objects(PODS, PodObject, lambda each: each.reduced, namespace=namespace)
     return list(without_invalid(objects, invalid)), invalid
 
 
 def _unreadable(namespace: str, error: ApiError) -> Finding:
-    remedy = "; the manifests in cronjobs/ hold the rights that this job needs" if error.is_permission else ""
+    remedy = "; the manifests in cronjobs/ grant the permissions that this job needs" if error.is_permission else ""
     reason = f"its pods cannot be read: {error.message}{remedy}"
     key = ObjectKey(NAMESPACES.kind, namespace)
     return Finding("unreadable", Severity.ERROR, key, reason, exit_code=error.exit_code)
@@ -110,39 +113,39 @@ def _unreadable(namespace: str, error: ApiError) -> Finding:
 def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     """Compare each pod with its FarmPod: the same input gives the same findings in the same order."""
     places = _places(observed)
-    findings = [*observed.failures, *observed.invalid, *leftovers(observed, places.keys())]
+    findings = [*observed.failures, *observed.invalid, *without_pods(observed, places.keys())]
     needs: list[Need] = []
-    right = 0
+    unchanged_count = 0
     for pods in places.values():
-        verdict = collision(pods) if len(pods) > 1 else evaluate(pods[0], observed, settings)
-        if isinstance(verdict, Need):
-            needs.append(verdict)
-        elif verdict:
-            findings.append(verdict)
+        result = collision(pods) if len(pods) > 1 else evaluate(pods[0], observed, settings)
+        if isinstance(result, Need):
+            needs.append(result)
+        elif result:
+            findings.append(result)
         else:
-            right += 1
+            unchanged_count += 1
             findings += [unchanged(pods[0])] if settings.verbose else []
-    ours = sum(each.ours for each in observed.farm_pods.values())
+    managed = sum(each.managed for each in observed.farm_pods.values())
     sizes = Counter(place.namespace for place in places)
-    braked, brakes = block_creates(findings, ours, sizes, settings.max_objects)
+    braked, brakes = block_creates(findings, managed, sizes, settings.max_objects)
     return Plan(
-        # Writes have a rate, and a run may be cut: the many pods of one namespace come after those of others.
+        # Writes are rate limited, and a run may reach its deadline: so namespaces with many pods come last.
         tuple(sorted(braked, key=lambda finding: (sizes[finding.object.namespace], finding.object, finding.code))),
-        right,
+        unchanged_count,
         tuple(sorted(needs)),
-        {"pods": sum(1 for _ in _staying(observed)), "namespaces": len(observed.namespaces)},
+        {"pods": sum(1 for _ in _not_terminating(observed)), "namespaces": len(observed.namespaces)},
         _note(observed, settings),
         brakes=brakes,
     )
 
 
-def _staying(observed: Observed) -> Iterator[Pod]:
+def _not_terminating(observed: Observed) -> Iterator[Pod]:
     return (pod for pod in observed.pods if not pod.terminating)
 
 
 def _places(observed: Observed) -> Mapping[ObjectKey, Sequence[Pod]]:
     places: dict[ObjectKey, tuple[Pod, ...]] = {}
-    for pod in _staying(observed):
+    for pod in _not_terminating(observed):
         place = pod.place
         places[place] = (*places.get(place, ()), pod)
     return places
@@ -151,7 +154,9 @@ def _places(observed: Observed) -> Mapping[ObjectKey, Sequence[Pod]]:
 def _note(observed: Observed, settings: Settings) -> str:
     if settings.namespace:
         return f"no pod in namespace {settings.namespace}"
-    return "no pod in them" if observed.namespaces else f"no active namespace is labelled {OPT_IN}=true"
+    return (
+        "no pod in the labelled namespaces" if observed.namespaces else f"no active namespace is labelled {OPT_IN}=true"
+    )
 
 
 @click.command(NAME)
@@ -161,8 +166,8 @@ def _note(observed: Observed, settings: Settings) -> str:
     show_default=True,
     type=click.IntRange(min=0),
     metavar="N",
-    help="Have at most N FarmPods of this job, in all namespaces or the one that is named. Namespaces get all of theirs"
-    " or none, the smallest first.",
+    help="Limit of the FarmPods of this job, in all namespaces or in the one given with -n. A namespace gets all of its"
+    " FarmPods or none, the smallest namespace first.",
 )
 @options.option(
     "--writes-per-second",
@@ -170,23 +175,23 @@ def _note(observed: Observed, settings: Settings) -> str:
     show_default=True,
     type=click.IntRange(min=1),
     metavar="N",
-    help="Send at most N writes a second. A run that is stopped meanwhile is gone on with by the next.",
+    help="Send at most N writes a second. The next run resumes a run that was stopped.",
 )
-@options.run_options(f"Serve this namespace, labelled or not; default is all that are labelled {OPT_IN}=true.")
+@options.run_options(f"Handle only this namespace, labelled or not. Default is all that are labelled {OPT_IN}=true.")
 @click.pass_context
 def command(context: click.Context, options: options.RunOptions, max_objects: int, writes_per_second: int) -> None:
     """List pods for users without permission to read them. Each pod gets a FarmPod with its number of containers.
 
-    Pods of namespaces labelled kubechores.dev/farm=true get one with the next run; it goes as soon as its pod is gone.
-    What is not ours stays untouched, and nothing is deleted. A second run in a row writes nothing. Exits 0 when done, 1
-    when a retry is useful, 2 when a person must act first, 3 with --check when anything is not as it should be, 4 when
-    there would be more FarmPods than allowed.
+    The next run creates the FarmPods for pods of namespaces labelled kubechores.dev/farm=true. The garbage collector
+    deletes a FarmPod with its pod; the job deletes nothing. Objects that are not managed by kube-chores stay untouched.
+    A second run in a row writes nothing. Exits 0 when done, 1 when a retry is useful, 2 when a person must act first,
+    3 with --check when there are findings, 4 when there would be more FarmPods than the limit.
 
     \b
     Examples:
-      chores farm-pods --dry-run                     what would be made, in all labelled namespaces
-      chores farm-pods -n shop                       serve one namespace
-      chores farm-pods -n shop --dry-run -v          what is there, pod by pod
+      chores farm-pods --dry-run                     show what would be created, in all labelled namespaces
+      chores farm-pods -n shop                       handle one namespace
+      chores farm-pods -n shop --dry-run -v          show the FarmPod of each pod
     """
     job = Job(
         NAME,

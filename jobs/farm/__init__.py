@@ -1,1 +1,1 @@
-"""The parts of farm-pods: what a FarmPod is, what was seen, what is to be said of each pod, and the brake."""
+"""The parts of farm-pods: the FarmPod, what a run observed, evaluation of each pod, and the object brake."""

@@ -1,4 +1,4 @@
-"""The object brake: no more FarmPods than a cluster's etcd was meant to hold. Pure."""
+"""The object brake: a limit on the number of FarmPods, for the cluster's etcd. Pure."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from jobs.kit.objects import NAMESPACES
 
 
 def block_creates(
-    findings: Sequence[Finding], there: int, pods: Mapping[str, int], most: int
+    findings: Sequence[Finding], existing: int, pods: Mapping[str, int], max_objects: int
 ) -> tuple[Sequence[Finding], tuple[Brake, ...]]:
-    """Return the findings without creates of namespaces for which `most` FarmPods leave no room, and the brake.
+    """Return the findings without creates that would exceed `max_objects` FarmPods, and the brake.
 
-    `there` is how many there are, and `pods` how many each namespace is to have: its size, which does not depend on how
-    far an earlier run came. Whole namespaces are served, the smallest first: half an inventory looks like a whole one,
-    and the many pods of one namespace hold no other. Repairs of those that are there go on. What is held is told
-    namespace by namespace, since it is many.
+    `existing` is the number of FarmPods that exist. `pods` is the size of each namespace: its desired FarmPods, whether
+    they exist or not, so that it does not depend on how far an earlier run came. A namespace gets all of its FarmPods
+    or none, since readers cannot distinguish a partial inventory from a complete one. The smallest namespaces come
+    first, so that a large one does not block the others. FarmPods that exist are still repaired. What is blocked is
+    reported by namespace, since it may be many.
     """
     creates = Counter(finding.object.namespace for finding in findings if _is_create(finding))
-    total = there + creates.total()
-    if not creates or total <= most:
+    total = existing + creates.total()
+    if not creates or total <= max_objects:
         return findings, ()
-    held = creates.keys() - _served(creates, there, pods, most)
-    what = (
-        f"the object brake holds: there would be {total} FarmPods, {most} are allowed, and"
-        f" {sum(creates[each] for each in held)} of {creates.total()} are not made; CHORES_MAX_OBJECTS of the CronJob"
-        " allows more for good"
+    blocked = creates.keys() - _admitted(creates, existing, pods, max_objects)
+    message = (
+        f"the object brake blocks {sum(creates[each] for each in blocked)} of {creates.total()} creates: there would be"
+        f" {total} FarmPods, the limit is {max_objects}; to raise it permanently, set CHORES_MAX_OBJECTS in the CronJob"
     )
-    kept = [each for each in findings if not (_is_create(each) and each.object.namespace in held)]
-    return [*kept, *(_held(each, creates[each]) for each in sorted(held))], (
-        Brake(what, "--max-objects", _enough(total)),
+    kept = [each for each in findings if not (_is_create(each) and each.object.namespace in blocked)]
+    return [*kept, *(_over_limit(each, creates[each]) for each in sorted(blocked))], (
+        Brake(message, "--max-objects", _with_reserve(total)),
     )
 
 
-def _served(creates: Mapping[str, int], there: int, pods: Mapping[str, int], most: int) -> set[str]:
-    """Return the namespaces whose creates fit, one after another; one that does not fit stops no larger one."""
-    served = set()
+def _admitted(creates: Mapping[str, int], existing: int, pods: Mapping[str, int], max_objects: int) -> set[str]:
+    """Return the namespaces whose creates fit, smallest first; one that does not fit does not stop later ones."""
+    admitted = set()
     for namespace in sorted(creates, key=lambda each: (pods[each], each)):
-        if there + creates[namespace] <= most:
-            there += creates[namespace]
-            served.add(namespace)
-    return served
+        if existing + creates[namespace] <= max_objects:
+            existing += creates[namespace]
+            admitted.add(namespace)
+    return admitted
 
 
-def _enough(total: int) -> str:
-    """Return a number that still is enough when a few more pods have come."""
+def _with_reserve(total: int) -> str:
+    """Return a limit that is still sufficient after some more pods were created."""
     return str(total + total // 10)
 
 
@@ -54,7 +54,8 @@ def _is_create(finding: Finding) -> bool:
     return finding.fix is not None and finding.fix.action is Action.CREATE
 
 
-def _held(namespace: str, number: int) -> Finding:
+def _over_limit(namespace: str, number: int) -> Finding:
     key = ObjectKey(NAMESPACES.kind, namespace)
     pods = "1 pod has no FarmPod" if number == 1 else f"{number} pods have no FarmPods"
-    return Finding("over-limit", Severity.WARNING, key, f"{pods}: held by the object brake", exit_code=ExitCode.BRAKE)
+    reason = f"{pods}: blocked by the object brake"
+    return Finding("over-limit", Severity.WARNING, key, reason, exit_code=ExitCode.BRAKE)

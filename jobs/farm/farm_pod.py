@@ -1,4 +1,4 @@
-"""The FarmPod: what it is called, what it should be, what of one is looked at, and what writes it. Pure."""
+"""The FarmPod: its name, its desired state, what is read of it, and what is written. Pure."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _DIGITS = 16  # of the hash in a name that was cut
 
 
 def place(namespace: str, pod: str) -> ObjectKey:
-    """Return where a pod's FarmPod is: farm-POD, or if that is too long its beginning and a hash of the pod's name."""
+    """Return the key of a pod's FarmPod, farm-POD; a longer name is cut and ends in a hash of the pod's name."""
     name = f"farm-{pod}"
     if len(name) > _LONGEST_NAME:
         digest = hashlib.sha256(pod.encode()).hexdigest()[:_DIGITS]
-        # What comes before a hyphen may not end in a dot.
+        # A dot or a hyphen before the hyphen is not valid in a DNS subdomain name.
         name = f"{name[: _LONGEST_NAME - _DIGITS - 1].rstrip('-.')}-{digest}"
     return ObjectKey(FARM_PODS.kind, name, namespace)
 
 
 class Pod(Struct, frozen=True, gc=False):
-    """A pod, reduced to what people may read of it who may not read pods.
+    """A pod, reduced to what users without permission to read pods may see of it.
 
-    One that is `terminating` takes its FarmPod with it. Pods that have ended count until then.
+    The FarmPod of a `terminating` pod is deleted with it. Completed pods count until they are deleted.
     """
 
     namespace: str
@@ -48,17 +48,17 @@ class Pod(Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> ObjectKey:
-        """What names the pod."""
+        """The key of the pod."""
         return ObjectKey(PODS.kind, self.name, self.namespace)
 
     @property
     def place(self) -> ObjectKey:
-        """Where its FarmPod is."""
+        """The key of its FarmPod."""
         return place(self.namespace, self.name)
 
 
 class _PodMetadata(Struct, rename="camel"):
-    """Without annotations: kubectl's last-applied-configuration repeats the environment."""
+    """Without annotations: kubectl's last-applied-configuration contains the environment variables."""
 
     name: str
     namespace: str
@@ -67,7 +67,7 @@ class _PodMetadata(Struct, rename="camel"):
 
 
 class _Container(Struct):
-    """A container to be counted: its environment may hold passwords, so nothing of it is decoded."""
+    """A container to count. Nothing of it is decoded, since its environment variables may contain passwords."""
 
 
 class _PodSpec(Struct):
@@ -75,17 +75,17 @@ class _PodSpec(Struct):
 
 
 class PodObject(Struct):
-    """A pod as it comes. Containers are spec.containers: neither init containers nor ephemeral ones."""
+    """A pod in the API's form. Containers are spec.containers, without init and ephemeral containers."""
 
     metadata: _PodMetadata
     spec: _PodSpec
 
     @property
     def reduced(self) -> Pod:
-        """The pod."""
+        """The pod, reduced."""
         at = self.metadata
-        going = at.deletion_timestamp is not None
-        return Pod(sys.intern(at.namespace), at.name, at.uid, len(self.spec.containers), going)
+        terminating = at.deletion_timestamp is not None
+        return Pod(sys.intern(at.namespace), at.name, at.uid, len(self.spec.containers), terminating)
 
 
 class _Spec(Struct):
@@ -94,14 +94,14 @@ class _Spec(Struct):
 
 
 class FarmPodObject(Struct):
-    """A FarmPod as it comes; its spec stays raw, so that a bad one spoils no list."""
+    """A FarmPod in the API's form; its spec stays raw, so that one that is not valid does not fail a list."""
 
     metadata: Metadata
     spec: Raw = Raw()
 
     @property
     def reduced(self) -> FarmPod:
-        """What is looked at."""
+        """The FarmPod, reduced."""
         at, spec = self.metadata, _spec(self.spec)
         owners = decode_list(at.owner_references, dict[str, Any])
         namespace, _, source = string_map(at.annotations).get(stamps.SOURCE, "").partition("/")
@@ -125,7 +125,7 @@ def _spec(raw: Raw) -> _Spec:
 
 
 def _owner(at: Metadata, references: Sequence[Mapping[str, Any]]) -> str:
-    """Return the uid of the pod that alone owns it; empty where that is not so, or not as we set it."""
+    """Return the uid of the pod that is its only owner; empty if there is another, or the reference was changed."""
     if len(references) != 1:
         return ""
     name, uid = (str(references[0].get(field, "")) for field in ("name", "uid"))
@@ -133,14 +133,14 @@ def _owner(at: Metadata, references: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _is_of(at: Metadata, pod: str) -> bool:
-    """Whether the FarmPod at this place is that of a pod of this name."""
+    """Whether this is the FarmPod of a pod with this name."""
     return place(at.namespace, pod).name == at.name
 
 
 def _owner_reference(pod: str, uid: str) -> dict[str, str]:
-    """Return what has the garbage collector remove a FarmPod when its pod is gone, so that the job deletes nothing.
+    """Return the reference by which the garbage collector deletes a FarmPod with its pod, so that the job need not.
 
-    blockOwnerDeletion stays unset: it takes a right on the pod's finalizers, or that to delete pods.
+    blockOwnerDeletion stays unset: it needs permission to update the pod's finalizers, or to delete pods.
     https://kubernetes.io/docs/concepts/architecture/garbage-collection/#owners-dependents
     https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#ownerreferencespermissionenforcement
     """
@@ -148,37 +148,38 @@ def _owner_reference(pod: str, uid: str) -> dict[str, str]:
 
 
 class FarmPod(Struct, frozen=True, gc=False):
-    """A FarmPod that is there, reduced: a run holds one for each.
+    """A FarmPod that exists, reduced: a run keeps all of them in memory.
 
-    `owner` is the uid of the pod that alone owns it, as we set it; `owned` whether anything does, so that it goes with
-    that; `sourced` whether its annotation names the pod that it is called after.
+    `managed` is whether this job created it. `owner` is the uid of the pod that is its only owner, `owned` whether it
+    has any owner and is deleted with it. `has_source` is whether its source annotation names the pod of its name.
     """
 
-    ours: bool
+    managed: bool
     terminating: bool
     pod: str
     containers: int
     owner: str
     owned: bool
-    sourced: bool
+    has_source: bool
 
-    def changed_by_server(self, pod: Pod) -> tuple[Change, ...]:
-        """Return in which fields it is not as this pod's should be."""
+    def differences(self, pod: Pod) -> tuple[Change, ...]:
+        """Return the fields that differ from the desired FarmPod of this pod."""
         source = f"metadata.annotations[{stamps.SOURCE}]"
         desired = f"{pod.namespace}/{pod.name}"
         fields = (
             Change("metadata.ownerReferences", self.owner or None, pod.uid),
             Change("spec.containers", str(self.containers), str(pod.containers)),
             Change("spec.pod", self.pod, pod.name),
-            Change(source, desired if self.sourced else None, desired),
+            Change(source, desired if self.has_source else None, desired),
         )
         return tuple(each for each in fields if each.actual != each.desired)
 
 
-class Manifest(Struct, frozen=True, gc=False):
-    """The FarmPod of a pod, to be written. `before` is the JSON of what it replaces, in that very version, or nothing.
+class FarmPodManifest(Struct, frozen=True, gc=False):
+    """The FarmPod of a pod, to be written. `before` is the JSON of exactly the version that it replaces, if any.
 
-    What others put on that stays: labels, annotations, finalizers. The pod alone owns it, or it would outlive the pod.
+    Labels, annotations and finalizers of others stay. The pod is its only owner; with another owner it would remain
+    after the pod.
     """
 
     pod: Pod
@@ -201,10 +202,10 @@ class Manifest(Struct, frozen=True, gc=False):
         return msgspec.json.encode({**head, "metadata": metadata, "spec": spec})
 
     def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
-        """Return the fields in which the server's answer differs: admission changed them."""
-        kept = decode(answer, FarmPodObject).reduced
-        return tuple(change.field for change in kept.changed_by_server(self.pod))
+        """Return the fields in which the server's response differs: admission changed them."""
+        stored = decode(answer, FarmPodObject).reduced
+        return tuple(change.field for change in stored.differences(self.pod))
 
     def redact(self, text: str) -> str:
-        """Return the text as it is: nothing secret was read."""
+        """Return the text unchanged: a run reads nothing confidential."""
         return text

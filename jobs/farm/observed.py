@@ -1,4 +1,4 @@
-"""What a run of farm-pods is told, and what it saw."""
+"""The settings of a run of farm-pods, and what it observed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobs.kit.web import Page
 
 MAX_OBJECTS = 10_000  # about 11 MB in etcd, and one first run of the CronJob
 WRITES_PER_SECOND = 20
-# A run has 256 MiB of memory (cronjobs/) and keeps those that it is to repair. One as this job makes it has 1 KiB.
+# A run has 256 MiB of memory (cronjobs/) and keeps each FarmPod that it repairs. A FarmPod of this job has 1 KiB.
 _MOST_FARM_POD_BYTES = 64 << 10
 
 Reduced = TypeVar("Reduced")
@@ -25,7 +25,7 @@ Reduced = TypeVar("Reduced")
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run is told. `namespace` empty is all that are labelled."""
+    """The settings of one run. An empty `namespace` means all namespaces that are labelled."""
 
     namespace: str = ""
     max_objects: int = MAX_OBJECTS
@@ -33,8 +33,8 @@ class Settings:
     verbose: bool = False
 
 
-class Look(NamedTuple):
-    """A FarmPod that was read by itself, and its JSON: a run may hold one for each pod."""
+class FarmPodRead(NamedTuple):
+    """A FarmPod from a single read, and its JSON. A run may keep one for each pod."""
 
     farm_pod: FarmPod
     document: bytes
@@ -44,9 +44,9 @@ class Look(NamedTuple):
 class Observed:
     """What was read: the FarmPods first, then the pods.
 
-    `failures` are of namespaces that could not be read, `invalid` of objects that cannot be decoded. `looks` are
-    FarmPods that were read by themselves since, and `asked` by place the pods that were read after those;
-    None is one that is gone.
+    `failures` are of namespaces that could not be read, `invalid` of objects that cannot be decoded. `single_reads` are
+    FarmPods that were read one by one after the lists. `pod_reads` are the pods that were read after these, by the key
+    of their FarmPod. None: the object does not exist.
     """
 
     namespaces: Sequence[str]
@@ -54,47 +54,47 @@ class Observed:
     farm_pods: Mapping[ObjectKey, FarmPod] = field(default_factory=dict)
     failures: tuple[Finding, ...] = ()
     invalid: tuple[Finding, ...] = ()
-    looks: Mapping[ObjectKey, Look | ApiError | None] = field(default_factory=dict)
-    asked: Mapping[ObjectKey, Pod | ApiError | None] = field(default_factory=dict)
+    single_reads: Mapping[ObjectKey, FarmPodRead | ApiError | None] = field(default_factory=dict)
+    pod_reads: Mapping[ObjectKey, Pod | ApiError | None] = field(default_factory=dict)
 
     def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
-        """Return the same, knowing these `documents` too.
+        """Return a copy with these `documents` added.
 
-        A pod that was read before its FarmPod may be of the past by then: whoever wrote that may have seen a later one.
+        A pod that was read before its FarmPod is dropped: the FarmPod may have been written for a later pod.
         """
-        farm_pods, looks, asked = dict(self.farm_pods), dict(self.looks), dict(self.asked)
+        farm_pods, single_reads, pod_reads = dict(self.farm_pods), dict(self.single_reads), dict(self.pod_reads)
         for need, document in documents.items():
             if need.key.kind != FARM_PODS.kind:
-                asked[place(need.key.namespace, need.key.name)] = _or_absent(document.reduced(_pod))
+                pod_reads[place(need.key.namespace, need.key.name)] = _or_absent(document.reduced(_pod))
                 continue
-            looks.pop(need.key, None)
-            asked.pop(need.key, None)
-            found = document.reduced(_look if need.full else _farm_pod)
+            single_reads.pop(need.key, None)
+            pod_reads.pop(need.key, None)
+            found = document.reduced(_farm_pod_read if need.full else _farm_pod)
             if isinstance(found, FarmPod):  # its metadata alone
                 farm_pods[need.key] = found
             elif need.full or isinstance(_or_absent(found), ApiError):
-                looks[need.key] = _or_absent(found)
+                single_reads[need.key] = _or_absent(found)
             else:
                 farm_pods.pop(need.key, None)
-        return replace(self, farm_pods=farm_pods, looks=looks, asked=asked)
+        return replace(self, farm_pods=farm_pods, single_reads=single_reads, pod_reads=pod_reads)
 
 
 def _or_absent(found: Reduced | ApiError) -> Reduced | ApiError | None:
-    """Return None in place of the error that there is no such object."""
+    """Return None instead of the error that the object does not exist."""
     return None if isinstance(found, ApiError) and found.status == 404 else found
 
 
-def _farm_pod(body: bytes) -> FarmPod | Look:
+def _farm_pod(body: bytes) -> FarmPod | FarmPodRead:
     return decode(body, FarmPodObject).reduced
 
 
-def _look(body: bytes) -> FarmPod | Look:
-    read, whole = decode(body, FarmPodObject), decode_plain(body)
-    whole["metadata"].pop("managedFields", None)  # left out, they stay as they are
-    document = msgspec.json.encode(whole)
+def _farm_pod_read(body: bytes) -> FarmPod | FarmPodRead:
+    read, plain = decode(body, FarmPodObject), decode_plain(body)
+    plain["metadata"].pop("managedFields", None)  # a write without them does not change them
+    document = msgspec.json.encode(plain)
     if len(document) > _MOST_FARM_POD_BYTES:
-        raise InvalidObjectError(f"it has {len(document) >> 10} KiB, more than {_MOST_FARM_POD_BYTES >> 10}")
-    return Look(read.reduced, document)
+        raise InvalidObjectError(f"has {len(document) >> 10} KiB, the limit is {_MOST_FARM_POD_BYTES >> 10} KiB")
+    return FarmPodRead(read.reduced, document)
 
 
 def _pod(body: bytes) -> Pod:

@@ -247,7 +247,7 @@ def test_what_is_in_the_way_is_told_and_left_untouched_without_trying(api: Api, 
     ran = farm()
 
     assert (ran.exit_code, ran.summary) == (0, {"conflict": 2})
-    assert ran.results[0]["reason"] == "exists and is not ours: left untouched"
+    assert ran.results[0]["reason"] == "exists and is not managed by kube-chores: left untouched"
     assert api.writes() == []
     assert [api.get(each) for each in theirs] == theirs
 
@@ -361,7 +361,7 @@ def test_the_object_brake_makes_none_of_a_namespace_and_says_how_to_lift_it(api:
     (told,) = [each for each in held.results if each["code"] == "over-limit"]
     assert told["object"] == {"kind": "Namespace", "name": shop}
     assert told["reason"].startswith("2 pods have no FarmPods")
-    assert "there would be 5 FarmPods, 4 are allowed, and 2 of 2 are not made" in held.stderr
+    assert "the object brake blocks 2 of 2 creates: there would be 5 FarmPods, the limit is 4" in held.stderr
     command = held.stderr.strip().splitlines()[-1].split()
     assert command[:2] == ["chores", "farm-pods"]
     assert command[-2:] == ["--max-objects", "5"]
@@ -385,7 +385,7 @@ def test_many_pods_of_one_namespace_hold_no_other_namespace(api: Api, farm: Run)
     assert (ran.exit_code, ran.summary) == (4, {"created": 20, "over-limit": 1})
     (told,) = [each for each in ran.results if each["code"] == "over-limit"]
     assert told["object"] == {"kind": "Namespace", "name": crowd}
-    assert "12 of 32 are not made" in ran.stderr
+    assert "the object brake blocks 12 of 32 creates" in ran.stderr
     assert [len(listed(api, shop)) for shop in (crowd, *small)] == [0, *20 * [1]]
     again = farm("--max-objects", str(there + 25))
     assert (again.exit_code, again.summary) == (4, {"over-limit": 1, "unchanged": 20})

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.farm.farm_pod import FarmPodObject, Manifest, Pod, PodObject, place
+from jobs.farm.farm_pod import FarmPodManifest, FarmPodObject, Pod, PodObject, place
 from jobs.farm.observed import Observed, Settings
 from jobs.farm_pods import plan
 from jobs.kit.errors import ApiError
@@ -32,7 +32,7 @@ NAMES = st.lists(LABELS, min_size=1, max_size=8).map(".".join).filter(lambda nam
 
 def document(of: Pod, **metadata: Any) -> bytes:
     """The FarmPod of a pod as the API serves it."""
-    made = json.loads(Manifest(of).encode())
+    made = json.loads(FarmPodManifest(of).encode())
     made["metadata"] |= {"uid": "uid-farm", "resourceVersion": "7", **metadata}
     return json.dumps(made).encode()
 
@@ -88,7 +88,7 @@ def test_of_a_pod_nothing_but_names_uid_and_a_count_is_decoded() -> None:
 def test_what_is_written_is_right_once_it_is_read_back(containers: int) -> None:
     of = Pod("shop", "web", "uid-web", containers)
 
-    assert Manifest(of).changed_by_server(document(of)) == ()
+    assert FarmPodManifest(of).changed_by_server(document(of)) == ()
     assert planned(observed(of, web=document(of))).unchanged == 1
 
 
@@ -125,7 +125,7 @@ def test_a_pod_that_was_asked_is_asked_anew_once_its_farm_pod_is_read_again() ->
     first = with_documents(observed(WEB, web=stale), (Need(WEB.place), stale))
     asked = with_documents(first, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode()))
     assert told(planned(asked)) == [("farm-web", "drifted")]
-    assert planned(asked).findings[0].reason == "pod/web was made anew"
+    assert planned(asked).findings[0].reason == "pod/web was recreated"
 
     assert planned(with_documents(asked, (Need(WEB.place), stale))).needs == (Need(WEB.key),)
 
@@ -177,7 +177,7 @@ def test_where_nobody_looks_for_pods_an_unowned_farm_pod_is_no_stray() -> None:
     assert told(planned(Observed([], (), unowned.farm_pods), verbose=True)) == [("farm-web", "retained")]
 
 
-def test_the_plan_does_not_hang_on_the_order_of_what_was_read() -> None:
+def test_the_plan_does_not_depend_on_the_order_of_what_was_read() -> None:
     pods = [Pod("shop", f"web-{number}", f"uid-{number}", 1) for number in range(20)]
     there = {f"p{number}": document(pods[number]) for number in range(0, 20, 3)}
     plans = []
