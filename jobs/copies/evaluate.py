@@ -146,13 +146,13 @@ def _compare(key: ObjectKey, desired: Desired, actual: ReducedObject, settings: 
     known = actual.content is not None
     fresh = actual.header.annotations.get(stamps.FINGERPRINT) == desired.annotations[stamps.FINGERPRINT]
     ownership = actual.header.ownership
-    if not known and fresh and (ownership.others or ownership.ours != desired.fields):
+    if not known and fresh and (ownership.others or ownership.content != desired.fields):
         return Need(key)  # possible drift: another manager owns a field, or a field was added or removed
     right = same_content(actual.content, desired.content) if actual.content is not None else fresh
     relabelled = metadata_changes(desired.labels, desired.annotations, actual.header)
     if right and not relabelled:
         return None
-    if not known and not right and (ownership.is_locked or settings.diff):
+    if not known and not right and (ownership.has_immutable or settings.diff):
         return Need(key)
     differing = changes(actual.content, desired.content, secret=desired.resource is SECRETS) if known else ()
     code = "drifted" if fresh else "outdated"

@@ -111,7 +111,7 @@ class SourceQuery(NamedTuple):
 
 def rule_problems(spec: Spec) -> Iterator[str]:
     """Yield the problems of a spec, from the cluster or from a file, each with its field."""
-    if not spec.selector.names_a_label():
+    if not spec.selector.requires_a_label():
         yield (
             "spec.selector: must name at least one label that sources have: "
             "a matchLabels entry, or an expression with operator In or Exists"

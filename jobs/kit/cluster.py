@@ -1,4 +1,4 @@
-"""The Kubernetes API's verbs on top of the transport: paged lists, many gets, writes; and its errors as exceptions."""
+"""The verbs of the Kubernetes API on top of the transport: paged lists, gets, writes; and its errors as exceptions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from jobs.kit.model import Action, ObjectKey
 from jobs.kit.objects import EVENTS, Resource
 from jobs.kit.transport import ANSWER_BYTES, Answer, Request, Transport
 
-# As client-go's; a page of metadata is about 0.6 MB and is reduced before the next is asked for (docs/performance.md).
+# As in client-go. A page of metadata has about 0.6 MB; it is reduced before the next request (docs/performance.md).
 PAGE_SIZE = 500
 PAGE_BYTES = 4 << 20
-# etcd takes requests of 1.5 MiB; JSON spells some characters with six: https://etcd.io/docs/latest/dev-guide/limit/
+# etcd accepts requests of 1.5 MiB (https://etcd.io/docs/latest/dev-guide/limit/). JSON escapes some characters as six.
 OBJECT_BYTES = 12 << 20
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _METADATA_LIST_KIND = ("meta.k8s.io/v1", "PartialObjectMetadataList")
@@ -35,14 +35,14 @@ Reduced = TypeVar("Reduced")
 
 
 class InvalidObject(NamedTuple):
-    """An object of a list that could not be decoded, and why; its name is that of its place where it has none."""
+    """An object of a list that could not be decoded, and why. Without a name, its `key` has its number in the list."""
 
     key: ObjectKey
     error: InvalidObjectError
 
 
 class Write(NamedTuple):
-    """A write of one object; a create is sent to the collection that its path is in."""
+    """A write of one object. `tag` comes back with the answer; a create is sent to the collection."""
 
     action: Action
     resource: Resource
@@ -53,7 +53,7 @@ class Write(NamedTuple):
 
 
 class _Head(Struct, rename="camel"):
-    """What every answer of the API begins with: https://kubernetes.io/docs/reference/using-api/api-concepts/ ."""
+    """The fields of every answer of the API: https://kubernetes.io/docs/reference/using-api/api-concepts/ ."""
 
     api_version: str
     kind: str
@@ -73,7 +73,7 @@ class _Item(Struct):
 
 
 class _ListMetadata(Struct, rename={"token": "continue", "version": "resourceVersion"}):
-    version: Annotated[str, Meta(min_length=1)]  # every list of the API server has one
+    version: Annotated[str, Meta(min_length=1)]  # set in every list of the API server
     token: str = ""
 
 
@@ -106,7 +106,11 @@ class _Status(_Head):
 
 @dataclass(frozen=True)
 class Cluster:
-    """One API server. `manager` is the field manager of every write; `writes_per_second` bounds those of objects."""
+    """One API server.
+
+    `manager` is the field manager of every write; `writes_per_second` limits
+    the writes of objects; statuses and Events do not count.
+    """
 
     transport: Transport
     manager: str
@@ -123,12 +127,12 @@ class Cluster:
         fields: str = "",
         metadata_only: bool = False,
     ) -> Iterator[Reduced | InvalidObject]:
-        """Yield what `reduce` keeps of each object of a list, decoded as `item`: no more than a page is in memory.
+        """List objects page by page; yield each one decoded as `item` and reduced by `reduce`.
 
-        An object that cannot be decoded or reduced is an InvalidObject, and spoils no other.
+        Only one page is in memory. An object that cannot be decoded or reduced is yielded as an InvalidObject.
 
         Raises:
-            ApiError: also in the middle, with status 410 when the list expired; what was yielded is then no whole view.
+            ApiError: also after some objects. Status 410: the list expired, and the yielded objects are incomplete.
         """
         kind = _METADATA_LIST_KIND if metadata_only else (resource.api_version, f"{resource.kind}List")
         accept = _METADATA_LIST if metadata_only else "application/json"
@@ -141,44 +145,44 @@ class Cluster:
             if answer.is_too_long and limit > 1:
                 limit //= 2
                 continue
-            page = _as(answer, _List, kind)
+            page = _decoded(answer, _List, kind)
             if len(answer.body) < PAGE_BYTES // 4:
-                limit = min(PAGE_SIZE, limit * 2)  # what was large may have been one object
-            answer = replace(answer, body=b"")  # the page refers to what it needs of it
+                limit = min(PAGE_SIZE, limit * 2)  # only one of the objects may have been large
+            answer = replace(answer, body=b"")  # the page has references to the parts that it needs
             if namespace and (other := _other_namespace(page, namespace)):
-                raise ApiError(0, f"{_not_that(answer, f'of namespace {namespace}')}: it has objects of {other!r}")
+                raise ApiError(0, f"{_mismatch(answer, f'of namespace {namespace}')}: it has objects of {other!r}")
             yield from (_reduced(resource, each, n, item, reduce) for n, each in enumerate(page.items or []))
             token = page.metadata.token
             if not token:
                 return
-            del page  # before the next one comes
+            del page  # before the next one is read
 
     def read(self, requested: Iterable[tuple[Resource, str, str, bool]]) -> Iterator[Answer]:
-        """GET many objects, given as (resource, namespace, name, in full); yield raw answers tagged with each.
+        """GET many objects, given as (resource, namespace, name, in full); yield raw answers, tagged with that tuple.
 
-        Large ones come last, one by one. An answer is only good if it is the object that was requested, and only says
-        that there is none if the API server says so itself.
+        Large objects come last, one by one. An answer has status 200 only if it is the requested object, and 404 only
+        if it is a Status of the API server.
         """
         large: list[tuple[Resource, str, str, bool]] = []
         for answer in self.transport.stream(_read_request(each) for each in requested):
             if answer.is_too_long:
                 large.append(answer.request.tag)
             else:
-                yield _trusted(answer)
-        yield from map(_trusted, self.transport.stream(_read_request(each, OBJECT_BYTES) for each in large))
+                yield _checked_read(answer)
+        yield from map(_checked_read, self.transport.stream(_read_request(each, OBJECT_BYTES) for each in large))
 
     def write(self, writes: Iterable[Write], *, dry_run: bool) -> Iterator[Answer]:
-        """Send writes and yield raw answers in no order, each good only if it is what the API answers to that.
+        """Send writes and yield raw answers in no order. An answer that is not one of the API has status 0.
 
-        With `dry_run` the server checks each and keeps none.
+        With `dry_run`, the API server checks each write and stores none.
         """
         query = urlencode({"fieldManager": self.manager, **({"dryRun": "All"} if dry_run else {})})
         requests = (_write_request(write, query) for write in writes)
         for answer in self.transport.stream(requests, per_second=self.writes_per_second):
-            yield _confirmed(answer, answer.request.tag.resource)
+            yield _checked_write(answer, answer.request.tag.resource)
 
     def patch_statuses(self, patches: Iterable[tuple[Resource, ObjectKey, bytes, Any]]) -> Iterator[Answer]:
-        """Merge into statuses, given as (resource, key, patch, tag); yield raw answers in no order."""
+        """Send merge patches of statuses, given as (resource, key, patch, tag); yield raw answers in no order."""
         query = urlencode({"fieldManager": self.manager})
         requests = (
             Request(
@@ -192,22 +196,22 @@ class Cluster:
             for resource, key, patch, tag in patches
         )
         for answer in self.transport.stream(requests):
-            yield _confirmed(answer, answer.request.tag[0])
+            yield _checked_write(answer, answer.request.tag[0])
 
     def create_events(self, events: Iterable[tuple[Mapping[str, Any], Any]]) -> Iterator[Answer]:
         """Create Events, given as (object, tag); yield raw answers in no order.
 
-        The name of each is unique, so it may be sent again: 409 says that an earlier try arrived.
+        The name of each is unique, so a request may be repeated. 409: an earlier attempt created the Event.
         """
         requests = (
             Request("POST", EVENTS.path(event["metadata"]["namespace"]), msgspec.json.encode(event), tag=(EVENTS, tag))
             for event, tag in events
         )
         for answer in self.transport.stream(requests):
-            yield _confirmed(answer, EVENTS)
+            yield _checked_write(answer, EVENTS)
 
     def can_i(self, verb: str, resource: Resource) -> bool:
-        """Whether the credentials have a right in all namespaces; asking is open to everybody and changes nothing.
+        """Whether the credentials have a right in all namespaces: a SelfSubjectAccessReview, which needs no right.
 
         https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
         """
@@ -222,9 +226,9 @@ class Cluster:
         answer = self.transport.send(Request("POST", path, msgspec.json.encode(review)))
         error = error_of(answer)
         if error and error.is_permission:
-            return False  # some clusters do not let everybody ask
+            return False  # some clusters do not allow the review to every user
         kind = ("authorization.k8s.io/v1", "SelfSubjectAccessReview")
-        return _as(answer, _AccessReview, kind).status.allowed
+        return _decoded(answer, _AccessReview, kind).status.allowed
 
 
 def _write_request(write: Write, query: str) -> Request:
@@ -232,12 +236,12 @@ def _write_request(write: Write, query: str) -> Request:
     path = f"{resource.path(namespace, name)}?{query}"
     request = Request("PUT", path, body, tag=write, max_bytes=OBJECT_BYTES)
     if action is Action.CREATE:
-        # Not repeated blindly: a create whose answer was lost is followed by a look.
+        # Not repeatable: after a create whose answer was lost, the run reads the object.
         return replace(request, method="POST", path=f"{resource.path(namespace)}?{query}", repeatable=False)
     if action is Action.DELETE:
         return replace(request, method="DELETE")
     if action in (Action.APPLY, Action.APPLY_NEW):
-        # What is ours we take back: https://kubernetes.io/docs/reference/using-api/server-side-apply/#using-server-side-apply-in-a-controller
+        # Take back the fields of this manager: https://kubernetes.io/docs/reference/using-api/server-side-apply/#using-server-side-apply-in-a-controller
         force = "&force=true" if action is Action.APPLY else ""
         return replace(request, method="PATCH", path=f"{path}{force}", content_type=_APPLY)
     if action in (Action.ANNOTATE, Action.ROLL):
@@ -245,25 +249,25 @@ def _write_request(write: Write, query: str) -> Request:
     return request
 
 
-def _confirmed(answer: Answer, resource: Resource) -> Answer:
-    """Return the answer to a write, or one without a status where it is neither an error nor such an object.
+def _checked_write(answer: Answer, resource: Resource) -> Answer:
+    """Return the answer to a write, with status 0 if it is neither an error nor an object of `resource`.
 
-    A delete is answered with a Status or with the object.
+    The answer to a delete is a Status or the object.
     """
     is_delete = answer.request.method == "DELETE"
     if answer.status == 404 and is_delete and _status(answer) is None:
-        return _distrusted(answer, "a Status of the Kubernetes API")
+        return _not_from_api(answer, "a Status of the Kubernetes API")
     if not 200 <= answer.status < 300 or (is_delete and _status(answer) is not None):
         return answer
     try:
-        _as(answer, _Head, (resource.api_version, resource.kind))
+        _decoded(answer, _Head, (resource.api_version, resource.kind))
     except ApiError as error:
         return replace(answer, status=0, body=b"", error=error.message)
     return answer
 
 
 def without_invalid(found: Iterable[Reduced | InvalidObject], invalid: list[InvalidObject]) -> Iterator[Reduced]:
-    """Yield what was found, and put aside what is invalid."""
+    """Yield the objects without the invalid ones, which are appended to `invalid`."""
     for each in found:
         if isinstance(each, InvalidObject):
             invalid.append(each)
@@ -272,7 +276,7 @@ def without_invalid(found: Iterable[Reduced | InvalidObject], invalid: list[Inva
 
 
 def retry_if_expired(read: Callable[[], Reduced]) -> Reduced:
-    """Return what `read` makes of a list, starting over when the list expires half-way: half a list is no list."""
+    """Return the result of `read`, a function that lists; call it again if the list expires before its end (410)."""
     for attempt in range(_LIST_ATTEMPTS):
         try:
             return read()
@@ -283,7 +287,7 @@ def retry_if_expired(read: Callable[[], Reduced]) -> Reduced:
 
 
 def error_of(answer: Answer) -> ApiError | None:
-    """Return what went wrong with a request, or None."""
+    """Return the error of an answer, or None for a status of 2xx."""
     if 200 <= answer.status < 300:
         return None
     if answer.is_unsent:
@@ -304,7 +308,7 @@ def error_of(answer: Answer) -> ApiError | None:
 
 
 def _status(answer: Answer) -> _Status | None:
-    """Return the Status that an answer is, or None: others than the API server answer too."""
+    """Return the Status in an answer, or None: a proxy may answer in place of the API server."""
     try:
         status = decode(answer.body, _Status)
     except InvalidObjectError:
@@ -318,31 +322,31 @@ def _read_request(requested: tuple[Resource, str, str, bool], max_bytes: int = A
     return Request("GET", resource.path(namespace, name), accept=accept, tag=requested, max_bytes=max_bytes)
 
 
-def _trusted(answer: Answer) -> Answer:
-    """Return the answer to a GET of one object, or an answer without a status that says what it is not."""
+def _checked_read(answer: Answer) -> Answer:
+    """Return the answer to a GET of one object, with status 0 and an error if it is not an answer of the API."""
     resource, namespace, name, full = answer.request.tag
     if answer.status == 404 and resource.is_object and _status(answer) is None:
-        return _distrusted(answer, "a Status of the Kubernetes API")
+        return _not_from_api(answer, "a Status of the Kubernetes API")
     if not 200 <= answer.status < 300 or not resource.is_object:
         return answer
     try:
-        found = _as(answer, _NamedObject, (resource.api_version, resource.kind) if full else _METADATA_KIND)
+        found = _decoded(answer, _NamedObject, (resource.api_version, resource.kind) if full else _METADATA_KIND)
     except ApiError as error:
         return replace(answer, status=0, body=b"", error=error.message)
     if (found.metadata.namespace, found.metadata.name) != (namespace, name):
-        return _distrusted(answer, "the object of that name")
+        return _not_from_api(answer, "the object of that name")
     return answer
 
 
-def _distrusted(answer: Answer, what: str) -> Answer:
-    return replace(answer, status=0, body=b"", error=_not_that(answer, what))
+def _not_from_api(answer: Answer, what: str) -> Answer:
+    return replace(answer, status=0, body=b"", error=_mismatch(answer, what))
 
 
-def _as(answer: Answer, form: type[Form], kind: tuple[str, str]) -> Form:
-    """Return an answer of which the API version and the kind are as they have to be.
+def _decoded(answer: Answer, form: type[Form], kind: tuple[str, str]) -> Form:
+    """Decode an answer as `form`, and check its API version and kind.
 
     Raises:
-        ApiError: it is an error, or something else: a proxy may answer in place of the API server.
+        ApiError: the answer is an error, or is not of this kind: a proxy may answer in place of the API server.
     """
     error = error_of(answer)
     if error:
@@ -350,14 +354,14 @@ def _as(answer: Answer, form: type[Form], kind: tuple[str, str]) -> Form:
     try:
         found = decode(answer.body, form)
     except InvalidObjectError as invalid:
-        raise ApiError(0, f"{_not_that(answer, kind[1])}: {invalid.why}") from None
+        raise ApiError(0, f"{_mismatch(answer, kind[1])}: {invalid.why}") from None
     if (found.api_version, found.kind) != kind:
-        raise ApiError(0, f"{_not_that(answer, kind[1])} of {kind[0]}, but {found.kind!r} of {found.api_version!r}")
+        raise ApiError(0, f"{_mismatch(answer, kind[1])} of {kind[0]}, but {found.kind!r} of {found.api_version!r}")
     return found
 
 
 def _other_namespace(page: _List, namespace: str) -> str | None:
-    """Return another namespace than the one that was listed, if an object is of one."""
+    """Return the namespace of the first object that is not in the listed one, or None."""
     for each in page.items or []:
         try:
             found = decode(each, _Item).metadata.namespace
@@ -368,7 +372,7 @@ def _other_namespace(page: _List, namespace: str) -> str | None:
     return None
 
 
-def _not_that(answer: Answer, what: str) -> str:
+def _mismatch(answer: Answer, what: str) -> str:
     return f"the answer to {answer.request.method} {answer.request.path.partition('?')[0]} is not {what}"
 
 

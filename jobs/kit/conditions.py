@@ -1,4 +1,4 @@
-"""Conditions of custom resources: when one changes, and what is then written and told. Pure.
+"""Conditions of custom resources, and the Events that report a changed condition. Pure.
 
 https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md#typical-status-properties
 """
@@ -17,9 +17,9 @@ from msgspec import Struct
 from jobs.kit.model import ObjectKey
 from jobs.kit.text import visible
 
-# The schema takes 32768; nobody reads that much in a table.
+# The API allows 32768; a table column needs less.
 LONGEST_MESSAGE = 2048
-_LONGEST_EVENT = 1024  # as client-go's recorder cuts it
+_LONGEST_EVENT = 1024  # as in client-go's recorder
 
 
 class Condition(Struct, frozen=True, rename="camel"):
@@ -35,9 +35,9 @@ class Condition(Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True)
 class StatusUpdate:
-    """What a custom resource's status should say, and an Event to go with it, if its condition changed.
+    """The status to write to a custom resource, and an Event if its condition changed.
 
-    Of an object that is not ours the status is not either: it is None, and there is the Event alone.
+    `status` is None for an object of another API, such as a Deployment: it only gets the Event.
     """
 
     key: ObjectKey
@@ -46,36 +46,36 @@ class StatusUpdate:
     event: Mapping[str, Any] | None = None
 
     def encode(self) -> bytes:
-        """Return the merge patch of the status; with the uid it cannot reach a resource made anew meanwhile."""
+        """Return the merge patch of the status. With the uid, the API server refuses it for a recreated resource."""
         return msgspec.json.encode({"metadata": {"uid": self.uid}, "status": self.status})
 
 
 def new_condition(kind: str, status: str, reason: str, message: str, generation: int = 0) -> Condition:
-    """Return a condition whose message may hold text from outside: it is escaped, and cut to `LONGEST_MESSAGE`."""
+    """Return a condition with its message escaped and cut to `LONGEST_MESSAGE`: it may quote other clients."""
     return Condition(kind, status, reason, visible(message)[:LONGEST_MESSAGE], generation)
 
 
 def changed(before: Sequence[Condition], now: Condition) -> bool:
-    """Whether `now` says something else than the condition of its type among `before`."""
+    """Whether `now` differs from the condition of its type in `before`, or is new."""
     return next((c for c in before if c.type == now.type), None) != now
 
 
 def dated(before: Sequence[Condition], new: Condition, now: datetime) -> Condition:
-    """Return `new` with the time at which its status last changed: an unchanged condition keeps its own."""
+    """Return `new` with its lastTransitionTime: the old one unless the condition's status changed."""
     old = next((condition for condition in before if condition.type == new.type), None)
     time = old.last_transition_time if old and old.status == new.status else f"{now:%Y-%m-%dT%H:%M:%SZ}"
     return msgspec.structs.replace(new, last_transition_time=time)
 
 
 def event(about: ObjectKey, api_version: str, uid: str, condition: Condition, now: datetime) -> dict[str, Any]:
-    """Return the Event that tells a condition's change.
+    """Return the Event that reports a changed condition.
 
     https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
     """
     time = f"{now:%Y-%m-%dT%H:%M:%SZ}"
     involved = {"apiVersion": api_version, "kind": about.kind, "namespace": about.namespace, "name": about.name}
-    # As client-go names them, in the order of time and short enough for any name; and another one for each object: a
-    # Deployment and a StatefulSet may share theirs. The same again if the answer was lost.
+    # As in client-go, the name contains the time, so that names sort by it, and fits the longest name of an object. The
+    # digest makes the names of a Deployment and a StatefulSet of one name differ. A repeated request has the same name.
     digest = hashlib.sha256(f"{about.kind} {about.name} {uid} {condition.reason}".encode()).hexdigest()[:8]
     name = f"{about.name[:200].rstrip('-.')}.{int(now.timestamp() * 1e9):x}-{digest}"
     return {

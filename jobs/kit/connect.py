@@ -1,7 +1,7 @@
-"""Which API server to talk to, and as whom: kubeconfig with its contexts and plugins, or the service account of a pod.
+"""Find the API server and the credentials: in a kubeconfig with contexts and plugins, or a pod's service account.
 
-What only a kubeconfig needs is imported where it is used: not in a pod, where a run begins every minute and three files
-say all.
+Modules that only a kubeconfig needs are imported where they are used. In a pod, a run may start every minute, and
+three files have all it needs.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from jobs.kit.limited_files import read_limited
 if TYPE_CHECKING:
     from jobs.kit.kubeconfig import Chosen, Cluster, User
 
-# Asking costs more than the request that it is for; a token outlives its replacement by minutes.
+# To read a token costs more than the request itself; the old token stays valid for minutes after its replacement.
 _FRESH_SECONDS = 5.0
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-# What would end a header's line, and what has no UTF-8.
-_NOT_IN_A_HEADER = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-_IN_A_KEY = "!#$&'*+-.^_`|~"  # what the name of a header may have, apart from letters, digits and the escape itself
+# Characters that would end the line of a header, and surrogates, which have no UTF-8.
+_INVALID_IN_HEADER = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_VALID_IN_KEY = "!#$&'*+-.^_`|~"  # in the name of a header, apart from letters, digits and the escape itself
 _PROXIES = ("http", "https", "socks5")
 
 
@@ -45,9 +45,10 @@ def _no_certificate() -> Certificate | None:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """An API server and how to reach it.
+    """An API server and how to connect to it.
 
-    `authorization` returns the header's value and `certificate` the client certificate, fresh for each request.
+    `authorization` returns the value of the header, `certificate` the client certificate; both are called for each
+    request.
     """
 
     server: str
@@ -64,10 +65,10 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Connection:
-    """An endpoint, the namespace that goes with it, and where it was found (`in_pod`, or a kubeconfig's `context`).
+    """An endpoint, its default namespace, and its origin (`in_pod`, or a kubeconfig's `context`).
 
-    `as_user` is the user that requests impersonate, if any. `pod_namespace` is the namespace of the pod, also where the
-    run is given another `namespace`.
+    `as_user` is the user that requests impersonate, if any. `pod_namespace` is the namespace of the pod, also if
+    --namespace sets another `namespace`.
     """
 
     endpoint: Endpoint
@@ -80,7 +81,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Impersonation:
-    """The user as whom requests act, by its name; the server decides whether the credentials have that right."""
+    """The user that requests impersonate; the API server checks that the credentials have the right to do so."""
 
     user: str = ""
     groups: Sequence[str] = ()
@@ -88,10 +89,10 @@ class Impersonation:
     extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def headers(self) -> list[str]:
-        """Return the lines that client-go sends.
+        """Return the lines of the headers, as client-go sends them.
 
         Raises:
-            ConfigurationError: there is no user, but another field, or a value that a header cannot have.
+            ConfigurationError: another field is set without a user, or a value is not valid in a header.
         """
         if not self.user:
             if self.groups or self.uid or self.extra:
@@ -100,7 +101,7 @@ class Impersonation:
                     " kubeconfig"
                 )
             return []
-        extra = ((f"Extra-{quote(key, safe=_IN_A_KEY)}", value) for key, all in self.extra.items() for value in all)
+        extra = ((f"Extra-{quote(key, safe=_VALID_IN_KEY)}", value) for key, all in self.extra.items() for value in all)
         groups = (("Group", group) for group in self.groups)
         uid = [("Uid", self.uid)] if self.uid else []
         return [_impersonate(*each) for each in (("User", self.user), *uid, *groups, *extra)]
@@ -108,7 +109,7 @@ class Impersonation:
 
 def _impersonate(name: str, value: str) -> str:
     line = f"Impersonate-{name}"
-    # Without a value libcurl leaves a header out, unless it ends with a semicolon.
+    # libcurl omits a header without a value, unless its line ends with a semicolon.
     return f"{line}: {header_value(value, f'the impersonated user: {line}')}" if value else f"{line};"
 
 
@@ -121,12 +122,12 @@ def connect(
     environ: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Connection:
-    """Find the cluster as kubectl does: the named kubeconfig, else $KUBECONFIG or ~/.kube/config, else the pod's.
+    """Find the cluster as kubectl does: `kubeconfig`, else $KUBECONFIG or ~/.kube/config, else the pod's.
 
-    `as_user` and `as_groups` replace those that the kubeconfig impersonates, each where it is given.
+    `as_user` and `as_groups`, if set, replace the user and groups that the kubeconfig impersonates.
 
     Raises:
-        ConfigurationError: there is none, or it cannot be used.
+        ConfigurationError: no cluster is configured, or its configuration is not valid.
     """
     home = Path(environ.get("HOME") or "/") / ".kube" / "config"
     named = kubeconfig or environ.get("KUBECONFIG")
@@ -154,7 +155,7 @@ def _from_kubeconfig(
             " use https, or remove it from the user"
         )
     authority = _authority(chosen)
-    host, connect_to = _under_its_tls_name(chosen, server)
+    host, connect_to = _with_tls_server_name(chosen, server)
     authorization, certificate = _credentials(chosen, server, proxy, environ)
     endpoint = Endpoint(
         host,
@@ -172,30 +173,30 @@ def _from_kubeconfig(
 
 
 def _server(chosen: Chosen) -> str:
-    """Return the URL of the API server, without what is not sent to it: a query and a fragment."""
+    """Return the URL of the API server without query and fragment, which are not sent to it."""
     server, where = chosen.cluster.server, f"cluster {chosen.context.cluster!r}: server"
     if not server:
         raise chosen.problem(f"{where} is not set")
     if "@" in server:
-        raise chosen.problem(f"{where} holds a user name or password; move it to the user")
+        raise chosen.problem(f"{where} contains a user name or password; move it to the user")
     parts = _url_parts(server)
     if parts is None or parts[0] not in ("http", "https"):
-        raise chosen.problem(f"{where} {server!r} is not a URL of https; write https://HOST:PORT")
+        raise chosen.problem(f"{where} {server!r} is not an https URL; write https://HOST:PORT")
     return urlunsplit(urlsplit(server)._replace(query="", fragment="")).rstrip("/")
 
 
 def _url_parts(url: str) -> tuple[str, str] | None:
-    """Return scheme and host of a URL, or None if it has no host, or a character that a URL cannot have."""
+    """Return scheme and host of a URL, or None if it has no host or is not valid."""
     try:
         parts = urlsplit(url)
-        is_whole = parts.hostname and parts.port != 0 and not re.search(r"\s", url) and url.isprintable()
+        is_valid = parts.hostname and parts.port != 0 and not re.search(r"\s", url) and url.isprintable()
     except ValueError:
         return None
-    return (parts.scheme, parts.hostname or "") if is_whole else None
+    return (parts.scheme, parts.hostname or "") if is_valid else None
 
 
 def _proxy(chosen: Chosen, server: str, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """Return the proxy, and for which hosts it is not used: that of the cluster for none, that of the environment."""
+    """Return the URL of the proxy and its NO_PROXY list. A proxy-url of the kubeconfig applies to all hosts."""
     if chosen.cluster.proxy_url:
         where = f"cluster {chosen.context.cluster!r}: proxy-url"
         return _checked_proxy(chosen, chosen.cluster.proxy_url, where), None
@@ -210,8 +211,8 @@ def _proxy(chosen: Chosen, server: str, environ: Mapping[str, str]) -> tuple[str
 
 def _checked_proxy(chosen: Chosen, url: str, where: str) -> str:
     parts = _url_parts(url)
-    if parts is None or parts[0] not in _PROXIES:  # nor is it shown: a password may be anywhere in it
-        raise chosen.problem(f"{where} is not a URL of a proxy; its scheme must be {', '.join(_PROXIES)}")
+    if parts is None or parts[0] not in _PROXIES:  # not shown: any part of it may be a password
+        raise chosen.problem(f"{where} is not the URL of a proxy; its scheme must be {', '.join(_PROXIES)}")
     # As in Go, the proxy resolves the server's name.
     return url.replace("socks5://", "socks5h://", 1) if parts[0] == "socks5" else url
 
@@ -221,7 +222,7 @@ def _has_secret(user: User) -> bool:
 
 
 def _is_private(server: str, proxy: str | None) -> bool:
-    """Whether nobody else can read what is sent: it is encrypted up to the server, or does not leave the machine."""
+    """Whether requests are encrypted up to the server, or do not leave the machine."""
     scheme, host = _url_parts(server) or ("", "")
     return scheme == "https" or (_is_loopback(host) and not proxy)
 
@@ -234,7 +235,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _authority(chosen: Chosen) -> bytes:
-    """Return certificate-authority-data, having checked that it, or the file, is a certificate."""
+    """Return certificate-authority-data; check that it, or the file, is PEM."""
     cluster, where = chosen.cluster, f"cluster {chosen.context.cluster!r}: certificate-authority"
     if cluster.certificate_authority:
         _pem(chosen, where, cluster.certificate_authority, b"")
@@ -244,7 +245,11 @@ def _authority(chosen: Chosen) -> bytes:
 
 
 def _pem(chosen: Chosen, where: str, path: str, data: bytes) -> bytes:
-    """Return the content of a file, or else `data`."""
+    """Return the content of the file at `path`, or `data` if there is no path.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or the content is not PEM.
+    """
     try:
         content = read_limited(Path(path)) if path else data
     except OSError as error:
@@ -257,13 +262,13 @@ def _pem(chosen: Chosen, where: str, path: str, data: bytes) -> bytes:
 def _credentials(
     chosen: Chosen, server: str, proxy: str | None, environ: Mapping[str, str]
 ) -> tuple[Callable[[], str], Callable[[], Certificate | None]]:
-    """Return the user's credentials. As in client-go, a credential plugin is used where there are no others."""
+    """Return the user's credentials. As in client-go, a credential plugin is used only if there are no others."""
     user = chosen.user
     certificate = _certificate(chosen)
     if user.exec and not (user.token or user.token_file or user.username or user.password or certificate):
         return _of_plugin(chosen, server, proxy, environ)
     authorization = _authorization(chosen)
-    authorization()  # a token that cannot be read is a reason not to begin
+    authorization()  # fails before the run starts if the token cannot be read
     return authorization, lambda: certificate
 
 
@@ -280,7 +285,7 @@ def _authorization(chosen: Chosen) -> Callable[[], str]:
 
 
 def _token_of_file(chosen: Chosen) -> str:
-    """Return the token of the file, which takes precedence over `token` while it can be read."""
+    """Return the token of the file, or `token` if the file is empty or cannot be read."""
     user = chosen.user
     try:
         token = read_limited(Path(user.token_file)).decode().strip() or user.token
@@ -298,13 +303,13 @@ def _bearer(token: str, where: str) -> str:
 
 
 def header_value(value: str, where: str) -> str:
-    """Return the value if a header can have it.
+    """Return the value of a header, unchanged.
 
     Raises:
-        ConfigurationError: a character in it would end the header's line, or has no UTF-8; the value is not shown.
+        ConfigurationError: it contains a control character or a surrogate. The message does not show the value.
     """
-    if _NOT_IN_A_HEADER.search(value):
-        raise ConfigurationError(f"{where} holds a control character, such as a newline; remove it")
+    if _INVALID_IN_HEADER.search(value):
+        raise ConfigurationError(f"{where} contains a control character, such as a newline; remove it")
     return value
 
 
@@ -333,17 +338,17 @@ def _of_plugin(
         return _bearer(token, f"user {chosen.context.user!r}: the token of the credential plugin") if token else ""
 
     def certificate() -> Certificate | None:
-        credential = plugin.latest or plugin.credential()  # of the same run as the token
+        credential = plugin.latest or plugin.credential()  # from the same run of the plugin as the token
         if not credential.client_certificate_data or not credential.client_key_data:
             return None
         return Certificate(credential.client_certificate_data.encode(), credential.client_key_data.encode())
 
-    authorization()  # a plugin that fails is a reason not to begin
+    authorization()  # fails before the run starts if the plugin fails
     return authorization, certificate
 
 
 def _cluster_info(cluster: Cluster, server: str, proxy: str | None) -> dict[str, Any]:
-    """Return what an ExecCredential says of the cluster.
+    """Return the `cluster` of an ExecCredential.
 
     https://kubernetes.io/docs/reference/config-api/client-authentication.v1/#client-authentication-k8s-io-v1-Cluster
     """
@@ -362,7 +367,7 @@ def _cluster_info(cluster: Cluster, server: str, proxy: str | None) -> dict[str,
 
 
 def _from_pod(environ: Mapping[str, str], service_account: Path, acting: Impersonation) -> Connection:
-    """Return the API server of the cluster that this pod runs in, as its ServiceAccount.
+    """Return the connection to the cluster of this pod with the credentials of its ServiceAccount.
 
     https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/#directly-accessing-the-rest-api
     """
@@ -370,7 +375,7 @@ def _from_pod(environ: Mapping[str, str], service_account: Path, acting: Imperso
     token, ca = service_account / "token", service_account / "ca.crt"
     _, _, namespace = (_read(each) for each in (token, ca, service_account / "namespace"))
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    # Read again and again: the kubelet replaces the token before it expires.
+    # Read again during the run: the kubelet replaces the token before it expires.
     authorization = _cached(lambda: _bearer(_read(token), f"the pod's service account: {token}"))
     endpoint = Endpoint(server, authorization, ca_file=str(ca), impersonation=acting.headers())
     return Connection(endpoint, namespace, in_pod=True, as_user=acting.user, pod_namespace=namespace)
@@ -386,27 +391,27 @@ def _read(path: Path) -> str:
     return text
 
 
-def _cached(ask: Callable[[], str]) -> Callable[[], str]:
-    """Return a function that asks again only after some seconds."""
-    asked, answer = 0.0, ""
+def _cached(read: Callable[[], str]) -> Callable[[], str]:
+    """Return a function that returns the result of `read`, and calls it again only after some seconds."""
+    read_at, value = 0.0, ""
 
     def cached() -> str:
-        nonlocal asked, answer
+        nonlocal read_at, value
         now = time.monotonic()
-        if not asked or now - asked > _FRESH_SECONDS:
-            asked, answer = now, ask()
-        return answer
+        if not read_at or now - read_at > _FRESH_SECONDS:
+            read_at, value = now, read()
+        return value
 
     return cached
 
 
-def _under_its_tls_name(chosen: Chosen, server: str) -> tuple[str, str | None]:
-    """Return the URL that TLS is to verify, and libcurl's rule for where to connect instead (CURLOPT_CONNECT_TO)."""
+def _with_tls_server_name(chosen: Chosen, server: str) -> tuple[str, str | None]:
+    """Return the URL with the tls-server-name as its host, and libcurl's CURLOPT_CONNECT_TO with the real host."""
     name, parts = chosen.cluster.tls_server_name, urlsplit(server)
     if not name or parts.scheme != "https":
         return server, None
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
-        raise chosen.problem(f"cluster {chosen.context.cluster!r}: tls-server-name {name!r} is not the name of a host")
+        raise chosen.problem(f"cluster {chosen.context.cluster!r}: tls-server-name {name!r} is not a host name")
     port = parts.port or 443
     named = urlunsplit(parts._replace(netloc=f"{name}:{port}"))
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname

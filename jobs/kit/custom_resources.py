@@ -1,4 +1,4 @@
-"""Our custom resources as jobs read them, from the cluster or from files: a bad one is told and spoils no other."""
+"""Read kubechores.dev custom resources from the cluster or from files. An invalid one does not affect the others."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from jobs.kit.model import ObjectKey
 from jobs.kit.objects import Metadata, Resource, is_name
 from jobs.kit.text import Lines, visible
 
-# A run has 128 MiB of memory (cronjobs/). No status of ours is larger: it lists 100 conflicts at most.
+# A run has 128 MiB of memory (cronjobs/). No status of a job is larger: it lists 100 conflicts at most.
 _MOST_SPEC_BYTES = 256 << 10
 _MOST_STATUS_BYTES = 256 << 10
 
 Status = TypeVar("Status")
 Parsed = TypeVar("Parsed")
 
-# Of one input: nobody reads more of them on a terminal or in a log.
+# Of all files together: more would fill the terminal or the log.
 MAX_PROBLEMS = 1000
 
 
 class Head(Struct, frozen=True):
-    """Which custom resource it is, and as JSON what an earlier run said of it.
+    """The metadata of a custom resource, and its status as JSON, as an earlier run wrote it.
 
-    One from a file has no uid and no time of its creation, which is in RFC 3339.
+    `created` is a time in RFC 3339. A custom resource from a file has no `created`, `uid` and `status`.
     """
 
     key: ObjectKey
@@ -41,7 +41,7 @@ class Head(Struct, frozen=True):
     created: str = ""
 
     def status_as(self, kind: type[Status]) -> Status:
-        """Return the status as `kind`; one that is none of ours counts as none."""
+        """Return the status decoded as `kind`; an empty one if another client wrote something else."""
         try:
             return decode(self.status, kind) if self.status else kind()
         except InvalidObjectError:
@@ -49,7 +49,7 @@ class Head(Struct, frozen=True):
 
 
 class Invalid(Struct, frozen=True):
-    """A custom resource that cannot be followed, and why. One that could not be decoded has no uid."""
+    """A custom resource that is not valid, with all its problems. One that could not be decoded has no uid."""
 
     head: Head
     problems: tuple[str, ...]
@@ -59,7 +59,7 @@ Parse = Callable[[Head, bytes], Parsed | Invalid]
 
 
 class _CustomResource(Struct):
-    """A custom resource as it comes; spec and status stay raw, so that a bad one spoils no list."""
+    """A custom resource as the API serves it. Spec and status stay raw, so that one invalid item fails no list."""
 
     metadata: Metadata
     spec: Raw = Raw()
@@ -69,11 +69,11 @@ class _CustomResource(Struct):
 def from_cluster(
     cluster: Cluster, resource: Resource, parse: Parse[Parsed], namespace: str = ""
 ) -> tuple[tuple[Parsed, ...], tuple[Invalid, ...]]:
-    """Read the custom resources of a namespace, or of all: those that `parse` takes and the broken ones, each sorted.
+    """Read the custom resources of a namespace, or of all namespaces; return the valid and the invalid ones, sorted.
 
     Raises:
         ConfigurationError: the CRD is not installed.
-        ApiError: they cannot be read.
+        ApiError: the custom resources cannot be read.
     """
     try:
         objects = retry_if_expired(partial(_listed, cluster, resource, namespace))
@@ -82,12 +82,12 @@ def from_cluster(
             raise
         raise not_installed(resource, ", or name a file with -f") from error
     parsed = [each if isinstance(each, Invalid) else parse(*each) for each in objects]
-    good = tuple(each for each in parsed if not isinstance(each, Invalid))
-    return good, tuple(each for each in parsed if isinstance(each, Invalid))
+    valid = tuple(each for each in parsed if not isinstance(each, Invalid))
+    return valid, tuple(each for each in parsed if isinstance(each, Invalid))
 
 
 def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError:
-    """Return the error of a cluster without the CRD; `otherwise` is what else would help."""
+    """Return the error of a cluster without the CRD; `otherwise` is another remedy."""
     return ConfigurationError(
         f"the API server does not know {resource.plural}.kubechores.dev: install the CRDs with "
         f"'chores install-crds' or 'kubectl apply -k cronjobs/crds'{otherwise}"
@@ -101,12 +101,12 @@ def _listed(cluster: Cluster, resource: Resource, namespace: str) -> list[tuple[
             cluster.objects(resource, _CustomResource, partial(_split, resource), namespace=namespace), invalid
         )
     )
-    broken = [Invalid(Head(each.key), (each.error.message,)) for each in invalid]
-    return [*sorted(found, key=lambda each: each[0].key), *sorted(broken, key=lambda each: each.head.key)]
+    undecoded = [Invalid(Head(each.key), (each.error.message,)) for each in invalid]
+    return [*sorted(found, key=lambda each: each[0].key), *sorted(undecoded, key=lambda each: each.head.key)]
 
 
 def _split(resource: Resource, read: _CustomResource) -> tuple[Head, bytes]:
-    """Return what a run keeps of a custom resource: its head and its spec.
+    """Return the head and the spec of a custom resource.
 
     Raises:
         InvalidObjectError: the spec is too large.
@@ -138,15 +138,16 @@ def from_files(
     beyond_schema: Callable[[dict[str, Any]], list[str]] = _no_problems,
     older_form: Callable[[dict[str, Any]], str | None] = _no_older_form,
 ) -> tuple[Parsed, ...]:
-    """Read the custom resources in these files, checked as the API server would, sorted by name and namespace.
+    """Read the custom resources in these files and validate them as the API server does; sort by name and namespace.
 
-    `namespace` is that of those which name none, and the only one unless `any_namespace`. `beyond_schema` finds what no
-    schema does in a spec that has other problems; `older_form` says how to write what an older tool took, in lines.
+    `namespace` is the namespace of custom resources that name none. Others are refused unless `any_namespace` is set.
+    `beyond_schema` finds problems that no schema describes, in a spec that has other problems. `older_form` returns the
+    lines of the new form, if a document is in the form of an older tool.
 
     Raises:
-        ConfigurationError: with all problems of all of them.
+        ConfigurationError: with all problems of all custom resources.
     """
-    from jobs.kit import files  # YAML, which a run that reads the cluster has no use for
+    from jobs.kit import files  # imports YAML, which a run that reads the cluster does not need
 
     found: dict[ObjectKey, Parsed] = {}
     documents, problems = files.documents(filenames)
@@ -172,7 +173,7 @@ def from_files(
             found[key] = parsed
         problems += [f"{document.where}: {_named(key)}: {problem}" for problem in _shown(wrong)]
     if not problems and not found:
-        problems = [f"{', '.join(filenames)}: holds no {resource.kind}"]
+        problems = [f"{', '.join(filenames)}: contains no {resource.kind}"]
     if problems:
         raise ConfigurationError(*_first(problems, MAX_PROBLEMS))
     return tuple(parsed for _, parsed in sorted(found.items()))
@@ -203,7 +204,7 @@ def _key(content: dict[str, Any], resource: Resource, namespace: str) -> ObjectK
 
 
 def _problems(content: dict[str, Any], resource: Resource, namespace: str | None) -> Iterator[str]:
-    """Yield what the API server would not take, and a namespace that is not the one to read from."""
+    """Yield what the API server would refuse, and a namespace that is not `namespace`, unless that is None."""
     from jobs.kit.schema import is_namespaced, schema_problems
 
     yield from schema_problems(content, resource.plural)
@@ -213,13 +214,13 @@ def _problems(content: dict[str, Any], resource: Resource, namespace: str | None
     metadata: dict[str, Any] = given if isinstance(given, dict) else {}
     if not metadata.get("name"):
         yield "metadata.name: is required"
-    # Whatever is no name would be a way to other paths of the API.
+    # A name that is not valid could lead to another path of the API.
     for field in ("name", "namespace"):
         if metadata.get(field) and not is_name(metadata[field]):
-            yield f"metadata.{field}: {metadata[field]!r} cannot be a name"
+            yield f"metadata.{field}: {metadata[field]!r} is not a valid name"
     if not is_namespaced(resource.plural):
         if metadata.get("namespace"):
-            yield f"metadata.namespace: {resource.plural} are in no namespace"
+            yield f"metadata.namespace: {resource.plural} are cluster-scoped; remove it"
     elif namespace is not None and metadata.get("namespace", namespace) != namespace:
         here = metadata["namespace"]
         yield f"metadata.namespace: is {here!r}, but {resource.plural} are read from {namespace!r}; use -n"

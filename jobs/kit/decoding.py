@@ -1,4 +1,4 @@
-"""JSON of others, decoded: whatever it contains, the result is a value or an InvalidObjectError. Pure."""
+"""Decode JSON of other clients: for any input, the result is a value or an InvalidObjectError. Pure."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from msgspec import Raw
 
 from jobs.kit.errors import InvalidObjectError
 
-MOST_LEVELS = 100  # fieldsV1 of a pod template has about 20; kube-apiserver takes 10,000
+MAX_LEVELS = 100  # fieldsV1 of a pod template has about 20; kube-apiserver allows 10,000
 _LONGEST_REASON = 200
-# A whole string, so that brackets in it do not count.
+# A string is one token, so that brackets in it do not count.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
 
 Kind = TypeVar("Kind")
 
 
 def decode(raw: bytes | Raw | str, kind: type[Kind]) -> Kind:
-    """Return the value of a JSON text, checked to be of `kind`; null stands for what is nested too deep to be decoded.
+    """Decode a JSON text as `kind`. Lists and objects that are nested too deep are decoded as null.
 
     Raises:
-        InvalidObjectError: it is not JSON, or not of that kind.
+        InvalidObjectError: the text is not JSON, or its value is not of that kind.
     """
     decoder: msgspec.json.Decoder[Kind] = _decoder(kind)  # type: ignore[arg-type] # all types have a hash
     try:
@@ -36,28 +36,28 @@ def decode(raw: bytes | Raw | str, kind: type[Kind]) -> Kind:
 
 
 def decode_plain(raw: bytes | Raw) -> dict[str, Any]:
-    """Return a JSON object as dicts and lists, at most MOST_LEVELS deep: code may walk them recursively.
+    """Decode a JSON object as dicts and lists, at most MAX_LEVELS deep, so that recursive code can process it.
 
     Raises:
-        InvalidObjectError: it is not a JSON object.
+        InvalidObjectError: the text is not a JSON object.
     """
     return decode(shallow(bytes(raw)), dict[str, Any])
 
 
 def decode_list(raw: bytes | Raw, kind: type[Kind]) -> list[Kind]:
-    """Return the values of a JSON list; what is absent, or null, is an empty one.
+    """Decode a JSON list; an absent list, or null, is empty.
 
     Raises:
-        InvalidObjectError: it is not a list of that kind.
+        InvalidObjectError: the text is not a list of that kind.
     """
     return decode(raw or b"[]", cast("type[list[Kind] | None]", list[kind] | None)) or []  # type: ignore[valid-type]
 
 
 def decode_map(raw: bytes | Raw, kind: type[Kind]) -> dict[str, Kind]:
-    """Return the values of a JSON object; what is absent, or null, is an empty one.
+    """Decode a JSON object; an absent object, or null, is empty.
 
     Raises:
-        InvalidObjectError: it is not an object with values of that kind.
+        InvalidObjectError: the text is not an object with values of that kind.
     """
     return decode(raw or b"{}", cast("type[dict[str, Kind] | None]", dict[str, kind] | None)) or {}  # type: ignore[valid-type]
 
@@ -68,17 +68,17 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def shallow(text: bytes) -> bytes:
-    """Return a JSON text in which null stands for each list and object that is nested more than MOST_LEVELS deep."""
+    """Return the JSON text with null in place of each list and object that is nested more than MAX_LEVELS deep."""
     kept: list[bytes] = []
     level = begin = 0
     for token in _TOKEN.finditer(text):
         first = text[token.start()]
         if first in b"[{":
             level += 1
-            if level == MOST_LEVELS + 1:
+            if level == MAX_LEVELS + 1:
                 kept.append(text[begin : token.start()])
         elif first in b"]}":
-            if level == MOST_LEVELS + 1:
+            if level == MAX_LEVELS + 1:
                 kept.append(b"null")
                 begin = token.end()
             level -= 1

@@ -1,4 +1,4 @@
-"""Actual against desired content, field by field, in a stable order. Values of Secrets do not come out of here."""
+"""Compare actual with desired content, field by field, in a stable order. The result has no values of Secrets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TOO_LARGE = "(too large to be shown)"
 
 
 def changes(actual: Content | Digested | None, desired: Content | Digested, *, secret: bool) -> tuple[Change, ...]:
-    """Return what differs. `actual` None is an object that does not exist. With `secret` every value reads `***`."""
+    """Return the changed fields. `actual` None: the object does not exist. `secret`: show values in `data` as `***`."""
     actual = actual or Content()
     if isinstance(actual, Digested) or isinstance(desired, Digested):
         return _changed_digests(actual, desired)
@@ -28,7 +28,7 @@ def changes(actual: Content | Digested | None, desired: Content | Digested, *, s
 
 
 def _changed_digests(actual: Content | Digested, desired: Content | Digested) -> tuple[Change, ...]:
-    """Return what differs, without the values: those of one side were too large to be kept."""
+    """Return the changed fields without values: the values of one side were too large to keep in memory."""
     before, after = (each.digested() if isinstance(each, Content) else each for each in (actual, desired))
     old = {**before.digests, "type": before.type, "immutable": str(before.immutable)}
     new = {**after.digests, "type": after.type, "immutable": str(after.immutable)}
@@ -40,17 +40,17 @@ def _changed_digests(actual: Content | Digested, desired: Content | Digested) ->
 
 
 def metadata_changes(labels: Mapping[str, str], annotations: Mapping[str, str], actual: Header) -> tuple[Change, ...]:
-    """Return which labels and annotations of ours are not as they should be; those of others do not count."""
+    """Return the changed labels and annotations; those that other managers own do not count."""
     found = []
-    for where, ours, theirs, owned in (
+    for where, desired, present, owned in (
         ("label", labels, actual.labels, actual.ownership.labels),
         ("annotation", annotations, actual.annotations, actual.ownership.annotations),
     ):
-        if theirs == ours:
-            continue  # as nearly always, and ten times faster
-        for key in sorted(ours.keys() | (owned & theirs.keys())):
-            if theirs.get(key) != ours.get(key):
-                found.append(Change(f"{where} {key}", theirs.get(key), ours.get(key)))
+        if present == desired:
+            continue  # the usual case, ten times faster this way
+        for key in sorted(desired.keys() | (owned & present.keys())):
+            if present.get(key) != desired.get(key):
+                found.append(Change(f"{where} {key}", present.get(key), desired.get(key)))
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""Documents that the user names with -f: files, folders of YAML or JSON, or standard input."""
+"""Read the documents of -f: files, folders of YAML or JSON, or standard input."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any, BinaryIO, NamedTuple
 from jobs.kit.limited_yaml import load
 
 _SUFFIXES = (".yaml", ".yml", ".json")
-# As much as the API server takes in one request.
+# The API server's limit for one request.
 MAX_BYTES = 3 << 20
 
 
 class Document(NamedTuple):
-    """One document of a file, and where it stands."""
+    """One document, and its file and number for messages."""
 
     where: str
     content: Any
 
 
 def documents(names: Sequence[str]) -> tuple[list[Document], list[str]]:
-    """Return all documents of these files in order, and the problems of those that cannot be read.
+    """Return all documents of these files in order, and the problems of files that cannot be read.
 
-    `-` is standard input; the items of a `kind: List` are documents.
+    `-` is standard input. Each item of a `kind: List` is a document.
     """
     found: list[Document] = []
     problems: list[str] = []
@@ -66,7 +66,7 @@ def _text(path: Path | None) -> str:
         if sys.stdin is None:
             raise ValueError("it is closed")
         return _read(sys.stdin.buffer)
-    # To open a pipe can take forever, and a device has no end.
+    # Opening a pipe may block forever, and a device may have no end.
     if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
         raise ValueError("it is not a regular file; use '-f -' to read what another command writes")
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Kubeconfigs: files read, merged and validated as kubectl does it. docs/kubeconfig.md says what becomes of each field.
+"""Read, merge and validate kubeconfig files as kubectl does. docs/kubeconfig.md describes the use of each field.
 
 The types are those of https://github.com/kubernetes/client-go/blob/master/tools/clientcmd/api/v1/types.go.
 """
@@ -23,14 +23,14 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class NamedExtension(Struct):
-    """What another program keeps in a kubeconfig."""
+    """Data of another program in a kubeconfig."""
 
     name: str = ""
     extension: Any = None
 
 
 class EnvVar(Struct):
-    """A variable that a credential plugin gets."""
+    """An environment variable of a credential plugin."""
 
     name: str = ""
     value: str = ""
@@ -49,14 +49,14 @@ class Exec(Struct, rename="camel"):
 
 
 class AuthProvider(Struct):
-    """A plugin that kubectl has built in."""
+    """A plugin that was built into kubectl; not supported here."""
 
     name: str = ""
     config: dict[str, str] = {}
 
 
 class Cluster(Struct, rename="kebab"):
-    """An API server and how to reach it."""
+    """An API server and how to connect to it."""
 
     server: str = ""
     tls_server_name: str = ""
@@ -69,7 +69,7 @@ class Cluster(Struct, rename="kebab"):
 
 
 class User(Struct, rename="kebab"):
-    """Credentials, and whom to impersonate with them."""
+    """Credentials, and the user to impersonate with them."""
 
     client_certificate: str = ""
     client_certificate_data: bytes = b""
@@ -119,14 +119,14 @@ class NamedContext(Struct):
 
 
 class Preferences(Struct):
-    """What no program of Kubernetes reads."""
+    """Preferences that no Kubernetes program reads."""
 
     colors: bool = False
     extensions: list[NamedExtension] = []
 
 
 class Kubeconfig(Struct):
-    """One file."""
+    """The content of one file."""
 
     kind: str = ""
     api_version: str = field(default="", name="apiVersion")
@@ -140,7 +140,7 @@ class Kubeconfig(Struct):
 
 @dataclass(frozen=True)
 class Chosen:
-    """A context and what it names, with absolute paths, validated."""
+    """A context with its cluster and user, validated, with absolute paths."""
 
     source: str
     name: str
@@ -149,29 +149,29 @@ class Chosen:
     user: User
 
     def problem(self, text: str) -> ConfigurationError:
-        """Return the error that one field of the context's cluster or user is."""
-        return ConfigurationError(f"{_unusable(self.source)}: context {self.name!r}: {text}")
+        """Return the error for a field of this cluster or user."""
+        return ConfigurationError(f"{_problem_in(self.source)}: context {self.name!r}: {text}")
 
 
 def choose(paths: str, context: str | None) -> Chosen:
-    """Return a context, or the current one, of the files in `paths`, which are separated as in $KUBECONFIG.
+    """Return this context, or the current one, of the files in `paths`, which are separated as in $KUBECONFIG.
 
-    The first file that has a cluster, user or context of a name wins.
+    If several files have a cluster, user or context of one name, the first file counts.
 
     Raises:
-        ConfigurationError: a file, or what the context names, cannot be used; holds every problem found.
+        ConfigurationError: a file, or the context's cluster or user, is not valid; has every problem found.
     """
     found = [path for each in paths.split(os.pathsep) if each and (path := Path(each).expanduser()).exists()]
     if not found:
-        raise ConfigurationError(f"{_unusable(paths)}: there is no such file")
+        raise ConfigurationError(f"{_problem_in(paths)}: there is no such file")
     files = [_read(path) for path in found]
     contexts = _merged((each.name, each.context) for file in files for each in file.contexts)
     name = context or next((file.current_context for file in files if file.current_context), "")
     if not name:
-        raise ConfigurationError(f"{_unusable(paths)}: current-context is not set; use --context")
+        raise ConfigurationError(f"{_problem_in(paths)}: current-context is not set; use --context")
     if name not in contexts:
         names = ", ".join(sorted(contexts)) or "none"
-        raise ConfigurationError(f"{_unusable(paths)}: context {name!r} is not in it; it has: {names}")
+        raise ConfigurationError(f"{_problem_in(paths)}: it has no context {name!r}; its contexts are: {names}")
     clusters = _merged((each.name, each.cluster) for file in files for each in file.clusters)
     users = _merged((each.name, each.user) for file in files for each in file.users)
     chosen = contexts[name]
@@ -179,11 +179,11 @@ def choose(paths: str, context: str | None) -> Chosen:
     cluster, user = clusters.get(chosen.cluster, Cluster()), users.get(chosen.user, User())
     problems = problems or [*_cluster_problems(chosen.cluster, cluster), *_user_problems(chosen.user, user)]
     if problems:
-        raise ConfigurationError(*(f"{_unusable(paths)}: context {name!r}: {problem}" for problem in problems))
+        raise ConfigurationError(*(f"{_problem_in(paths)}: context {name!r}: {problem}" for problem in problems))
     return Chosen(paths, name, chosen, cluster, user)
 
 
-def _unusable(path: object) -> str:
+def _problem_in(path: object) -> str:
     return f"kubeconfig {path} cannot be used"
 
 
@@ -202,13 +202,13 @@ def _read(path: Path) -> Kubeconfig:
     try:
         config = msgspec.convert(document, Kubeconfig)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"{_unusable(path)}: {_with_field(str(error))}") from None
+        raise ConfigurationError(f"{_problem_in(path)}: {_with_field(str(error))}") from None
     if config.kind not in ("", "Config") or config.api_version not in ("", "v1"):
-        raise ConfigurationError(f"{_unusable(path)}: kind and apiVersion are not Config and v1")
+        raise ConfigurationError(f"{_problem_in(path)}: kind and apiVersion are not Config and v1")
     if repeated := [*_repeated("clusters", config), *_repeated("users", config), *_repeated("contexts", config)]:
-        raise ConfigurationError(*(f"{_unusable(path)}: {each}" for each in repeated))
+        raise ConfigurationError(*(f"{_problem_in(path)}: {each}" for each in repeated))
     for field_path in _unknown(document, Kubeconfig):
-        # As kubectl: what it does not know it ignores. A typo in `as` would be a run with more rights, so it shows.
+        # Ignored as in kubectl. Logged, since with a typo in `as` the run would have more rights.
         log.warning("kubeconfig %s: unknown field %s is ignored", path, field_path)
     _resolve(config, path.absolute().parent)
     return config
@@ -220,17 +220,17 @@ def _document(path: Path) -> Any:
     try:
         text = read_limited(path).decode("utf-8-sig")
     except OSError as error:
-        raise ConfigurationError(f"{_unusable(path)}: {error.strerror}") from error
+        raise ConfigurationError(f"{_problem_in(path)}: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise ConfigurationError(f"{_unusable(path)}: it is not UTF-8") from None
+        raise ConfigurationError(f"{_problem_in(path)}: it is not UTF-8") from None
     documents, problems = load(text)
     if problems:
-        raise ConfigurationError(*(f"{_unusable(path)}: {problem}" for problem in problems))
+        raise ConfigurationError(*(f"{_problem_in(path)}: {problem}" for problem in problems))
     return _normalized(documents[0] or {}) if documents else {}
 
 
 def _normalized(value: Any, name: Any = "") -> Any:
-    """Return the document without fields that are null, which are not set, and without line ends in base64."""
+    """Return the document without null fields, which count as not set, and without line breaks in base64 data."""
     if isinstance(value, dict):
         return {key: _normalized(each, key) for key, each in value.items() if each is not None}
     if isinstance(value, list):
@@ -239,7 +239,7 @@ def _normalized(value: Any, name: Any = "") -> Any:
 
 
 def _with_field(error: str) -> str:
-    """Return an error of msgspec with the field first: users[0].user.as: expected `str`, got `int`."""
+    """Return an error of msgspec with the field first, as in: users[0].user.as: expected `str`, got `int`."""
     text, _, where = error.partition(" - at `$")
     text = text[:1].lower() + text[1:]
     return f"{where.removesuffix('`').lstrip('.')}: {text}" if where else text
@@ -248,11 +248,11 @@ def _with_field(error: str) -> str:
 def _repeated(kind: str, config: Kubeconfig) -> Iterator[str]:
     names = [each.name for each in getattr(config, kind)]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f"{kind}: the name {name!r} is there twice; rename or remove one"
+        yield f"{kind}: the name {name!r} is used twice; rename or remove one"
 
 
 def _unknown(value: Any, struct: type[Struct] | None, path: str = "") -> Iterator[str]:
-    """Yield the paths of fields that the types do not have."""
+    """Yield the paths of unknown fields."""
     if isinstance(value, list):
         for number, each in enumerate(value):
             yield from _unknown(each, struct, f"{path}[{number}]")
@@ -266,13 +266,13 @@ def _unknown(value: Any, struct: type[Struct] | None, path: str = "") -> Iterato
 
 
 def _struct_in(type_: Any) -> type[Struct] | None:
-    """Return the struct that a field's type is, or is a list of."""
+    """Return the Struct in a field's type, also in a list or an optional one."""
     found = (each for each in (type_, *get_args(type_)) if get_origin(each) is None and isinstance(each, type))
     return next((each for each in found if issubclass(each, Struct)), None)
 
 
 def _resolve(config: Kubeconfig, folder: Path) -> None:
-    """Make paths absolute: they are relative to the file's folder. A command without a slash is found in $PATH."""
+    """Make paths absolute: they are relative to the file's folder. A command without a slash stays: $PATH has it."""
     for cluster in (each.cluster for each in config.clusters):
         cluster.certificate_authority = _absolute(cluster.certificate_authority, folder)
     for user in (each.user for each in config.users):
@@ -293,7 +293,7 @@ def _context_problems(context: Context, clusters: Mapping[str, Cluster], users: 
     if context.user and context.user not in users:
         yield f"user {context.user!r} is not in the kubeconfig"
     if context.namespace and not _NAMESPACE.fullmatch(context.namespace):
-        yield f"namespace {context.namespace!r} cannot be the name of a namespace"
+        yield f"namespace {context.namespace!r} is not a valid namespace name"
 
 
 def _cluster_problems(name: str, cluster: Cluster) -> Iterator[str]:
@@ -329,7 +329,7 @@ def _certificate_problems(name: str, user: User) -> Iterator[str]:
         if all(both):
             yield f"user {name!r} has both {kind} and {kind}-data; remove one"
     if any(certificates) and not any(keys):
-        yield f"user {name!r} has a client certificate and no key; set client-key or client-key-data"
+        yield f"user {name!r} has a client certificate but no key; set client-key or client-key-data"
 
 
 _API = "client.authentication.k8s.io"

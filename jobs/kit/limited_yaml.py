@@ -1,6 +1,6 @@
-"""YAML of somebody else as JSON values, within limits: a short text can stand for gigabytes, or recurse without end.
+"""Decode untrusted YAML as JSON values, within limits: aliases can make a short text gigabytes, or recursive.
 
-It reads what kubectl reads: dates and sexagesimal numbers are strings, keys become strings, a key occurs only once.
+It accepts what kubectl accepts: dates and sexagesimal numbers are strings, keys become strings, no key is repeated.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from yaml.reader import ReaderError
 from yaml.scanner import ScannerError
 
 MAX_DEPTH = 100
-# Every value counts as often as aliases repeat it: its characters, and what PyYAML itself needs for it.
+# The weight of a value is its number of characters, plus a constant for PyYAML. Each alias of it adds it again.
 MAX_WEIGHT = 10 << 20
 _VALUE_WEIGHT = 32
-_TOO_MUCH = f"its values take more than {MAX_WEIGHT >> 20} MiB, as often as aliases repeat them"
+_TOO_MUCH = f"its values have more than {MAX_WEIGHT >> 20} MiB, with the copies that aliases add"
 _PREFIX = "tag:yaml.org,2002:"
 _KEYS = frozenset(_PREFIX + name for name in ("str", "int", "float", "bool", "merge"))
 _ONLY_YAML = frozenset(_PREFIX + name for name in ("timestamp", "value"))
@@ -29,7 +29,7 @@ _LONGEST_KEY = 60
 def load(text: str) -> tuple[list[Any], list[str]]:
     """Return the documents of a YAML text, and its problems with their lines.
 
-    Documents after a syntax error are missing. No problem quotes a value: the text may hold Secrets.
+    Documents after a syntax error are missing. No problem quotes a value: the text may contain Secrets.
     """
     try:
         loader = _Loader(text)
@@ -42,17 +42,17 @@ def load(text: str) -> tuple[list[Any], list[str]]:
             documents.append(loader.get_data())
     except yaml.MarkedYAMLError as error:
         loader.problems.append(_problem(error))
-    except (ValueError, OverflowError):  # the scanner's, of an escape beyond Unicode
+    except (ValueError, OverflowError):  # raised by the scanner for an escape beyond Unicode
         loader.problems.append(f"is not valid YAML at {_place(loader.get_mark())}")
     return documents, loader.problems
 
 
 class _InvalidError(yaml.MarkedYAMLError):
-    """YAML that JSON has no value for."""
+    """A YAML value that JSON does not have."""
 
 
 class _LimitError(yaml.MarkedYAMLError):
-    """YAML beyond a limit."""
+    """YAML that exceeds a limit."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -86,7 +86,7 @@ class _Loader(yaml.SafeLoader):
 
     def _repeat(self, alias: Any) -> None:
         if alias.anchor in self.anchors and alias.anchor not in self._anchored:
-            raise _InvalidError(None, None, "an alias inside of what it repeats", alias.start_mark)
+            raise _InvalidError(None, None, "an alias inside the value that it repeats", alias.start_mark)
         self._add(self._anchored.get(alias.anchor, 0), alias.start_mark)
 
     def _add(self, weight: int, mark: yaml.Mark) -> None:
@@ -112,7 +112,7 @@ class _Loader(yaml.SafeLoader):
             return super().construct_object(node, deep)
         except (ValueError, OverflowError, LookupError, AttributeError):  # what PyYAML's constructors raise
             kind = node.tag.removeprefix(_PREFIX)
-            raise _InvalidError(None, None, f"the {kind} has no form in JSON", node.start_mark) from None
+            raise _InvalidError(None, None, f"the {kind} is not valid in JSON", node.start_mark) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         return {_name(key): value for key, value in super().construct_mapping(node, deep).items()}
@@ -156,7 +156,7 @@ def _place(mark: yaml.Mark) -> str:
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
-    """Return what is wrong without PyYAML's quotation of the line, and without a tag: a value may begin with one."""
+    """Return the problem without the line that PyYAML quotes, and without a tag: both may contain a value."""
     what = "is too large to read" if isinstance(error, _LimitError) else "is not valid YAML"
     place = f" at {_place(error.problem_mark)}" if error.problem_mark else ""
     known = isinstance(error, (ScannerError, ParserError, _InvalidError, _LimitError)) and error.problem

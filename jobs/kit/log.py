@@ -1,4 +1,4 @@
-"""Messages about the run on stderr, as text or as one JSON object a line. The report itself goes to stdout."""
+"""Log messages about the run to stderr, as text or as one JSON object per line. The report goes to stdout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST = 4096  # characters of a line
 
 
 def _message(record: logging.LogRecord) -> str:
-    """Return the message as it may be shown, also where a program decodes it from JSON and prints it."""
+    """Return the message without control characters, also for a program that decodes the JSON and prints it."""
     lines = record.msg.split("\n") if isinstance(record.msg, Lines) else [record.getMessage()]
     return "\n".join(brief(line, _LONGEST) for line in lines)
 
@@ -32,7 +32,7 @@ class _Json(logging.Formatter):
 
 
 def configure(log_format: str) -> None:
-    """Send messages to stderr in this format: text or json."""
+    """Log to stderr in this format: text or json."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if log_format == "json" else _Text())
     logging.root.handlers[:] = [handler]

@@ -1,4 +1,4 @@
-"""What writes send: a ConfigMap or Secret, or the deletion of one; what the server made of it; which to choose."""
+"""The bodies of writes of ConfigMaps and Secrets, the check of the server's answer, and the choice of a repair."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from jobs.kit.objects import (
 
 # https://github.com/kubernetes/apimachinery/blob/master/pkg/api/validation/objectmeta.go
 _LONGEST_ANNOTATIONS = 256 << 10
-_SHORTEST_HIDDEN = 4  # hiding every "a" would leave no sentence
+_SHORTEST_HIDDEN = 4  # a shorter value, such as "a", would redact most of the text
 
 
 class Manifest(Struct, frozen=True, gc=False):
-    """What a create sends. `owner_references` is JSON.
+    """The body of a create. `owner_references` is JSON.
 
-    A content of which the run kept digests alone is read again from `source` when it is sent.
+    If `content` has only digests, the content is read again from `source` before the write.
     """
 
     resource: Resource
@@ -46,14 +46,14 @@ class Manifest(Struct, frozen=True, gc=False):
 
     @property
     def reads(self) -> tuple[ObjectKey, ...]:
-        """The objects to be read before this can be sent."""
+        """The objects to read before the write."""
         return (self.source,) if self.source and isinstance(self.content, Digested) else ()
 
     def completed(self, read: Mapping[ObjectKey, bytes]) -> Manifest:
-        """Return the manifest with what was `read`.
+        """Return the manifest with the content of the source in `read`.
 
         Raises:
-            InvalidObjectError: the source is not as it was when its digests were made.
+            InvalidObjectError: the source changed since its digests were computed.
         """
         if not self.reads:
             return self
@@ -68,7 +68,7 @@ class Manifest(Struct, frozen=True, gc=False):
         return self.encoded_with({})
 
     def encoded_with(self, more: Mapping[str, Any]) -> bytes:
-        """Return the object as JSON, with `more` in its metadata, which is stronger than its own."""
+        """Return the object as JSON; fields in `more` override those of its metadata."""
         metadata: dict[str, Any] = {
             "name": self.key.name,
             "namespace": self.key.namespace,
@@ -77,23 +77,23 @@ class Manifest(Struct, frozen=True, gc=False):
         }
         if self.owner_references:
             metadata["ownerReferences"] = Raw(self.owner_references)
-        assert isinstance(self.content, Content), "a manifest is completed before it is sent"
+        assert isinstance(self.content, Content), "completed() comes before encode()"
         head = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, "metadata": {**metadata, **more}}
         return msgspec.json.encode({**head, **msgspec.to_builtins(self.content)})
 
     def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
-        """Return the fields of the content in which the server's answer differs: admission changed them."""
-        got = decode(answer, DataObject).content
-        if same_content(got, self.content):
+        """Return the fields of the content that admission changed, by the server's answer to the write."""
+        stored = decode(answer, DataObject).content
+        if same_content(stored, self.content):
             return ()
-        return tuple(change.field for change in changes(got, self.content, secret=True))
+        return tuple(change.field for change in changes(stored, self.content, secret=True))
 
     def redact(self, text: str) -> str:
-        """Return the text without the values of a Secret: an admission webhook may quote what it refuses."""
+        """Return the text without values of the Secret: an admission webhook may quote the object that it denies."""
         if self.resource is not SECRETS:
             return text
         if isinstance(self.content, Digested):
-            return "(not shown: it may quote a value)"
+            return "(not shown: it may quote a value of the Secret)"
         for spelling in sorted(_spellings(self.content), key=len, reverse=True):
             text = text.replace(spelling, HIDDEN)
         return text
@@ -104,10 +104,10 @@ class Manifest(Struct, frozen=True, gc=False):
 
 
 class Replacement(Struct, frozen=True, gc=False):
-    """What a replace sends: `manifest` in the place of that very version of `actual`.
+    """The body of a replace: `manifest` in place of exactly that version of `actual`.
 
-    It keeps the labels and annotations that others put on that, its finalizers, and its owners where `manifest` names
-    none: a replace that left them out would remove them.
+    It includes the labels and annotations of other clients and the finalizers of `actual`. It also includes its owners,
+    unless `manifest` has some. A replace without them would remove them.
     """
 
     manifest: Manifest
@@ -115,15 +115,15 @@ class Replacement(Struct, frozen=True, gc=False):
 
     @property
     def reads(self) -> tuple[ObjectKey, ...]:
-        """The objects to be read before this can be sent."""
+        """The objects to read before the write."""
         return self.manifest.reads if self.actual.header.is_whole else (self.manifest.key, *self.manifest.reads)
 
     def completed(self, read: Mapping[ObjectKey, bytes]) -> Replacement:
-        """Return the replacement with what was `read`.
+        """Return the replacement with the objects in `read`.
 
         Raises:
-            InvalidObjectError: the source is not as it was.
-            ApiError: the object itself is not, with the status of a server that finds that out.
+            InvalidObjectError: the source changed since its digests were computed.
+            ApiError: the object itself changed, with status 409 as from the API server.
         """
         manifest, actual = self.manifest.completed(read), self.actual
         if not actual.header.is_whole:
@@ -135,12 +135,12 @@ class Replacement(Struct, frozen=True, gc=False):
     def encode(self) -> bytes:
         """Return the object as JSON."""
         before, manifest = self.actual.header, self.manifest
-        ours = before.ownership
+        ownership = before.ownership
         metadata: dict[str, Any] = {
             "uid": self.actual.uid,
             "resourceVersion": self.actual.resource_version,
-            "labels": {**_without(before.labels, ours.labels), **manifest.labels},
-            "annotations": {**_without(before.annotations, ours.annotations), **manifest.annotations},
+            "labels": {**_without(before.labels, ownership.labels), **manifest.labels},
+            "annotations": {**_without(before.annotations, ownership.annotations), **manifest.annotations},
         }
         if before.owner_references and not manifest.owner_references:
             metadata["ownerReferences"] = Raw(before.owner_references)
@@ -149,16 +149,16 @@ class Replacement(Struct, frozen=True, gc=False):
         return manifest.encoded_with(metadata)
 
     def fits_alone(self) -> bool:
-        """Whether the server takes the object without what others put on it."""
+        """Whether the annotations of the manifest alone are within the API server's limit."""
         annotations = self.manifest.annotations.items()
         return sum(len(key.encode()) + len(value.encode()) for key, value in annotations) <= _LONGEST_ANNOTATIONS
 
     def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
-        """Return the fields in which the server's answer differs."""
+        """Return the fields of the content that admission changed."""
         return self.manifest.changed_by_server(answer)
 
     def redact(self, text: str) -> str:
-        """Return the text without the values of a Secret."""
+        """Return the text without values of the Secret."""
         return self.manifest.redact(text)
 
 
@@ -167,7 +167,7 @@ def _without(values: Mapping[str, str], names: Container[str]) -> dict[str, str]
 
 
 class Deletion(Struct, frozen=True, gc=False):
-    """A delete of one very version of an object.
+    """The body of a delete of exactly one version of an object.
 
     https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/delete-options/
     """
@@ -181,16 +181,16 @@ class Deletion(Struct, frozen=True, gc=False):
         return msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
 
     def changed_by_server(self, _answer: bytes) -> tuple[str, ...]:
-        """Return nothing: there is nothing left to compare."""
+        """Return nothing: after a delete, there is nothing to compare."""
         return ()
 
     def redact(self, text: str) -> str:
-        """Return the text as it is: no value was sent."""
+        """Return the text unchanged: a delete sends no value."""
         return text
 
 
 class Recreation(Struct, frozen=True, gc=False):
-    """A delete and a create, for what cannot be changed in place."""
+    """A delete and a create, for a change of immutable fields."""
 
     deletion: Deletion
     manifest: Manifest
@@ -200,31 +200,31 @@ class Recreation(Struct, frozen=True, gc=False):
         return self.manifest.encode()
 
     def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
-        """Return the fields in which the server's answer to the create differs."""
+        """Return the fields of the content that admission changed, by the server's answer to the create."""
         return self.manifest.changed_by_server(answer)
 
     def redact(self, text: str) -> str:
-        """Return the text without the values of a Secret."""
+        """Return the text without values of the Secret."""
         return self.manifest.redact(text)
 
 
 def repair(manifest: Manifest, actual: ReducedObject, recreated: Manifest | None = None) -> Fix:
-    """Return the write that makes of an object of ours what `manifest` says: in place where the API allows that.
+    """Return the write that changes a managed object to `manifest`: in place if the API allows it.
 
-    `recreated` is what is created where it does not, if that differs from `manifest`.
+    If not, the object is deleted and created again from `recreated`, or from `manifest` if that is None.
     """
     before, after = actual.content, manifest.content
     if before is None or same_content(before, after) or not (before.immutable or before.type != after.type):
         return Fix(Action.REPLACE, Replacement(manifest, actual))
-    # https://kubernetes.io/docs/concepts/configuration/secret/#secret-immutable; the type of a Secret is as fixed.
-    # What others put on the old object goes with it: on the new one it would count as ours.
+    # https://kubernetes.io/docs/concepts/configuration/secret/#secret-immutable; the type of a Secret is immutable too.
+    # The new object has no labels and annotations of other clients: this manager would own them.
     return Fix(Action.RECREATE, Recreation(Deletion(actual.uid, actual.resource_version), recreated or manifest))
 
 
 def _spellings(content: Content) -> set[str]:
-    """Return how values of a Secret may be quoted: in base64, decoded, line by line; what is shorter hides nothing."""
+    """Return the forms in which values of a Secret may be quoted: in base64, and decoded, line by line."""
     found = set(content.data.values())
     for value in content.data.values():
-        with suppress(ValueError):  # not base64, which only another server than kube-apiserver serves
+        with suppress(ValueError):  # not base64; kube-apiserver never serves that
             found |= set(b64decode(value).decode(errors="replace").splitlines())
     return {spelling for spelling in found if len(spelling) >= _SHORTEST_HIDDEN}

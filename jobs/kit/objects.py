@@ -1,4 +1,4 @@
-"""Objects as they come over the wire, reduced to what is looked at; and how to name them in a URL."""
+"""Objects as the API serves them, reduced to the fields that jobs use; and the URL paths of their kinds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from jobs.kit.errors import InvalidObjectError
 
 @dataclass(frozen=True)
 class Resource:
-    """A kind of object and where the API serves it. What a Service answers through its proxy is not an object."""
+    """A kind of object and where the API serves it.
+
+    `is_object` is false for the answers of a Service through the proxy of the API server.
+    """
 
     api_version: str
     kind: str
@@ -30,7 +33,7 @@ class Resource:
 
     def path(self, namespace: str = "", name: str = "") -> str:
         """Return the URL path of one object, of a namespace's objects, or of all objects of this kind."""
-        if self.is_object:  # a name that another server made up must not lead elsewhere
+        if self.is_object:  # a name that is not valid must not lead to another path
             namespace, name = quote(namespace, safe=":"), quote(name, safe=":")
         root = f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
         where = f"/namespaces/{namespace}" if namespace else ""
@@ -42,25 +45,25 @@ CONFIGMAPS = Resource("v1", "ConfigMap", "configmaps")
 SECRETS = Resource("v1", "Secret", "secrets")
 EVENTS = Resource("v1", "Event", "events")
 MANAGER = "kube-chores"  # the field manager of all writes
-# A run has 128 MiB of memory (cronjobs/), whatever the objects hold that tenants may make.
+# A run has 128 MiB of memory (cronjobs/), for any objects that tenants may create.
 CONTENT_BYTES = 16 << 20
-_BYTES_OF_KEYS = 4 << 20  # by which equal headers are found
+_BYTES_OF_KEYS = 4 << 20  # of the keys that find equal headers
 _BYTES_OF_A_KEY = 200
 _MOST_DIGESTS = 1000
 _MOST_RAW_BYTES = 4096
-_LONGEST_VALUES = 4096  # of the labels or annotations that a run uses
+_LONGEST_VALUES = 4096  # of the labels or annotations that a job uses
 _MOST_OWNED_KEYS = 100
 _MOST_MANAGERS = 10
 _NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def is_name(text: object) -> bool:
-    """Whether an object can be called so: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/ ."""
+    """Whether the API allows this name: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/ ."""
     return isinstance(text, str) and _NAME.fullmatch(text) is not None
 
 
 class OwnerReference(Struct, rename="camel"):
-    """Who owns an object: https://kubernetes.io/docs/concepts/overview/working-with-objects/owners-dependents/ ."""
+    """An owner of an object: https://kubernetes.io/docs/concepts/overview/working-with-objects/owners-dependents/ ."""
 
     name: str
     uid: str
@@ -70,7 +73,7 @@ class OwnerReference(Struct, rename="camel"):
 
 
 class ManagedFieldsEntry(Struct, rename="camel", gc=False):
-    """Who set which fields.
+    """The fields that one manager owns.
 
     https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
     """
@@ -80,7 +83,7 @@ class ManagedFieldsEntry(Struct, rename="camel", gc=False):
 
 
 class Metadata(Struct, rename="camel"):
-    """ObjectMeta as far as it is looked at. Maps stay raw until they are wanted: most objects' are all the same."""
+    """The used fields of ObjectMeta. Maps stay raw until they are used: those of most objects are equal."""
 
     name: Annotated[str, Meta(min_length=1)]
     uid: str = ""
@@ -101,42 +104,44 @@ class _NamespaceStatus(Struct):
 
 
 class NamespaceObject(Struct):
-    """A Namespace as it comes."""
+    """A Namespace as the API serves it."""
 
     metadata: Metadata
     status: _NamespaceStatus = msgspec.field(default_factory=_NamespaceStatus)
 
     @property
     def active(self) -> bool:
-        """Whether anything should be done in it."""
+        """Whether the namespace is not terminating."""
         return self.status.phase == "Active" and self.metadata.deletion_timestamp is None
 
 
 class PartialObject(Struct):
-    """Any object, its metadata alone: an item of a PartialObjectMetadataList."""
+    """The metadata of an object of any kind: an item of a PartialObjectMetadataList."""
 
     metadata: Metadata
 
 
 class Ownership(Struct, frozen=True):
-    """Who owns an object's content, from its managedFields.
+    """The owners of an object's fields, from its managedFields.
 
-    `ours` is the `field_set` of the content that our manager owns, `others` are managers that own some. `is_locked`:
-    somebody set `immutable`. `labels` and `annotations` hold the keys that our manager owns.
+    - `content`: the `field_set` of the content fields that kube-chores owns.
+    - `others`: other managers that own content fields.
+    - `has_immutable`: whether a manager owns the field `immutable`.
+    - `labels`, `annotations`: the keys that kube-chores owns.
     """
 
-    ours: bytes
+    content: bytes
     others: tuple[str, ...]
-    is_locked: bool
+    has_immutable: bool
     labels: frozenset[str]
     annotations: frozenset[str]
 
 
 class Header(Struct, frozen=True, gc=False):
-    """An object's metadata beside what names it, reduced. Copies of one source have the same: it is held once.
+    """The reduced metadata of an object, without name and version. Equal headers, as of copies of one source, are one.
 
-    `labels` and `annotations` are those that the run uses and those that our manager owns. `is_whole` says whether the
-    object has no others.
+    `labels` and `annotations` are those that the job uses and those that kube-chores owns. `is_whole`: the object has
+    no others. `owner_references` and `finalizers` are JSON.
     """
 
     labels: Mapping[str, str]
@@ -149,47 +154,47 @@ class Header(Struct, frozen=True, gc=False):
 
     @property
     def owners(self) -> list[OwnerReference]:
-        """Who owns the object."""
+        """The owner references of the object."""
         return decode_list(self.owner_references, OwnerReference)
 
 
 def string_map(raw: Raw | bytes) -> Mapping[str, str]:
-    """Return labels or annotations from their JSON.
+    """Decode the JSON of labels or annotations.
 
     Raises:
-        InvalidObjectError: they are not strings.
+        InvalidObjectError: it is not a map of strings.
     """
     return decode_map(raw, str)
 
 
 def field_set(names: Iterable[str]) -> bytes:
-    """Return what stands for a set of field names such as `data.KEY`: a ConfigMap may have 100,000."""
+    """Return a digest of a set of field names such as `data.KEY`: a ConfigMap may have 100,000."""
     return hashlib.blake2b("\0".join(sorted(names)).encode(), digest_size=16).digest()
 
 
 def _ownership(entries: Sequence[ManagedFieldsEntry]) -> Ownership:
-    ours: set[str] = set()
+    own: set[str] = set()
     others: set[str] = set()
     labels: set[str] = set()
     annotations: set[str] = set()
-    is_locked = False
+    has_immutable = False
     for entry in entries:
         fields = _fields(entry.fields_v1)
         content = _content_fields(fields)
-        is_locked = is_locked or "immutable" in content
+        has_immutable = has_immutable or "immutable" in content
         if entry.manager == MANAGER:
-            ours |= content
+            own |= content
             metadata = _fields(fields.get("f:metadata", Raw()))
             labels |= _keys(metadata.get("f:labels", Raw()))
             annotations |= _keys(metadata.get("f:annotations", Raw()))
         elif content:
             others.add(entry.manager)
     some = (frozenset(sorted(keys)[:_MOST_OWNED_KEYS]) for keys in (labels, annotations))
-    return Ownership(field_set(ours), tuple(sorted(others)[:_MOST_MANAGERS]), is_locked, *some)
+    return Ownership(field_set(own), tuple(sorted(others)[:_MOST_MANAGERS]), has_immutable, *some)
 
 
 def _fields(raw: Raw) -> Mapping[str, Raw]:
-    """Return what is one level below in a fieldsV1; anybody may send what is not one, and it has nothing below."""
+    """Return the next level of a fieldsV1; empty if it is not valid: any client may send one that is not."""
     try:
         return decode_map(raw, Raw)
     except InvalidObjectError:
@@ -201,7 +206,7 @@ def _keys(raw: Raw) -> set[str]:
 
 
 def _content_fields(fields: Mapping[str, Raw]) -> set[str]:
-    """Return what a fieldsV1 says beside metadata, two levels deep: `f:data: {f:a: {}}` is `data.a`."""
+    """Return the fields of a fieldsV1 without metadata, two levels deep: `f:data: {f:a: {}}` is `data.a`."""
     found: set[str] = set()
     for name, raw in fields.items():
         if name == "f:metadata" or not name.startswith("f:"):
@@ -213,7 +218,7 @@ def _content_fields(fields: Mapping[str, Raw]) -> set[str]:
 
 
 class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What a ConfigMap or Secret holds. Values of a Secret are base64, as on the wire. Its repr shows no value."""
+    """The content of a ConfigMap or Secret. Values of a Secret are base64, as in the API. Its repr shows no value."""
 
     type: str = ""
     data: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -232,7 +237,7 @@ class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
         return field_set(self._names())
 
     def canonical(self) -> bytes:
-        """Return the one spelling of this content, for comparing and fingerprints."""
+        """Return the canonical JSON of this content, for comparisons and fingerprints."""
         return json.dumps(
             [self.type, sorted(self.data.items()), sorted(self.binary_data.items()), self.immutable],
             separators=(",", ":"),
@@ -243,7 +248,7 @@ class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
         return hmac.new(key.encode(), self.canonical(), hashlib.sha256).hexdigest()
 
     def digested(self, uid: str = "") -> Digested:
-        """Return what is kept of a content that is too large to be kept, read from the object with this uid."""
+        """Return the digests of a content that is too large to keep, read from the object with this uid."""
         return Digested(
             self.type,
             _digests("data", self.data) | _digests("binaryData", self.binary_data),
@@ -254,7 +259,7 @@ class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 def _digests(field: str, values: Mapping[str, str]) -> dict[str, str]:
-    """Return a digest by key; one for all where they are many."""
+    """Return a digest by key; one digest for all if there are too many keys."""
     if len(values) > _MOST_DIGESTS:
         items = json.dumps(sorted(values.items())).encode()
         return {field: hashlib.sha256(items).hexdigest()}
@@ -262,9 +267,10 @@ def _digests(field: str, values: Mapping[str, str]) -> dict[str, str]:
 
 
 class Digested(Struct, frozen=True):
-    """A content without its values, which are too large to be kept: digests by field, and what else is asked of it.
+    """A content whose values are too large to keep: digests by field in place of the values.
 
-    `mark` is its fingerprint by the uid of the object that it was read from.
+    `names` is the `field_set` of its fields. `mark` is its fingerprint, keyed with the uid of the object that it was
+    read from.
     """
 
     type: str
@@ -283,7 +289,7 @@ class Digested(Struct, frozen=True):
 
 
 def same_content(one: Content | Digested, other: Content | Digested) -> bool:
-    """Whether two contents are equal, as far as their digests tell where the values of one were not kept."""
+    """Whether two contents are equal; compares digests if one has no values."""
     if isinstance(one, Content) and isinstance(other, Content):
         return one == other
     first, second = (each.digested() if isinstance(each, Content) else each for each in (one, other))
@@ -291,7 +297,7 @@ def same_content(one: Content | Digested, other: Content | Digested) -> bool:
 
 
 class DataObject(Struct, rename="camel"):
-    """A ConfigMap or Secret as it comes. Its repr shows no value."""
+    """A ConfigMap or Secret as the API serves it. Its repr shows no value."""
 
     metadata: Metadata
     type: str = ""
@@ -304,7 +310,7 @@ class DataObject(Struct, rename="camel"):
 
     @property
     def content(self) -> Content:
-        """What it holds; a null value is an empty one."""
+        """The content; a null value counts as empty."""
         return Content(
             self.type,
             {key: value or "" for key, value in (self.data or {}).items()},
@@ -314,9 +320,9 @@ class DataObject(Struct, rename="camel"):
 
 
 class ReducedObject(Struct, frozen=True, gc=False):
-    """A ConfigMap or Secret, reduced: a run holds one for each copy there is. `content` is None where it was not read.
+    """A reduced ConfigMap or Secret: a run keeps one for each copy in the cluster.
 
-    `version` is the uid and the resourceVersion, which only writes need.
+    `content` is None if only metadata was read. `version` is the uid and the resourceVersion, separated by a space.
     """
 
     namespace: str
@@ -327,20 +333,20 @@ class ReducedObject(Struct, frozen=True, gc=False):
 
     @property
     def uid(self) -> str:
-        """The object's uid."""
+        """The uid in `version`."""
         return self.version.partition(" ")[0]
 
     @property
     def resource_version(self) -> str:
-        """The version that was read."""
+        """The resourceVersion in `version`."""
         return self.version.partition(" ")[2]
 
 
 class ObjectReducer:
-    """What a run keeps of objects: of labels and annotations those that it uses, equal values once, and not too much.
+    """Reduces objects to the fields that a job uses. Stores equal values once, and not more than a limit.
 
-    `used` are the keys of labels and annotations; None is all of them. The values of contents may take `room` bytes,
-    and so may long values of annotations.
+    `used` are the keys of labels and annotations to keep; None: all of them. Contents and long annotations may take
+    `room` bytes together. A content beyond that is reduced to digests.
     """
 
     def __init__(self, used: Collection[str] | None, room: int = CONTENT_BYTES) -> None:
@@ -351,10 +357,10 @@ class ObjectReducer:
         self._contents: dict[bytes, Content] = {}
 
     def reduce(self, read: DataObject | PartialObject) -> ReducedObject:
-        """Return an object as it came, reduced.
+        """Return the reduced form of a decoded object.
 
         Raises:
-            InvalidObjectError: its metadata cannot be decoded, or is too large to be kept.
+            InvalidObjectError: its metadata is not valid, or is too large to keep.
         """
         metadata = read.metadata
         content = self._content(read.content, metadata.uid) if isinstance(read, DataObject) else None
@@ -364,10 +370,10 @@ class ObjectReducer:
         )
 
     def decode(self, body: bytes, *, full: bool) -> ReducedObject:
-        """Return an object from its JSON, reduced; `full` says whether that is more than its metadata.
+        """Return the reduced form of an object's JSON; `full`: the JSON is the whole object, not only its metadata.
 
         Raises:
-            InvalidObjectError: it cannot be decoded, or is too large to be kept.
+            InvalidObjectError: the JSON is not valid, or the metadata is too large to keep.
         """
         item: type[DataObject] | type[PartialObject] = DataObject if full else PartialObject
         return self.reduce(decode(body, item))
@@ -378,28 +384,28 @@ class ObjectReducer:
             return self._contents[key]
         values = (*content.data.values(), *content.binary_data.values())
         size = sum(map(sys.getsizeof, values)) + _BYTES_OF_A_KEY * len(values)
-        if not self._take(size):
+        if not self._reserve(size):
             return content.digested(uid)
         self._contents[key] = content
         return content
 
-    def _take(self, size: int) -> bool:
+    def _reserve(self, size: int) -> bool:
         fits = size <= self._room
         self._room -= size if fits else 0
         return fits
 
     def _header(self, metadata: Metadata) -> Header:
-        """Return the header, the same one for objects with the same metadata, as copies of one source have it."""
+        """Return the header; objects with equal metadata, such as copies of one source, share one."""
         entries = metadata.managed_fields or []
         parts = [bytes(metadata.labels), metadata.annotations, metadata.owner_references, metadata.finalizers]
         for entry in entries:
             parts += [entry.manager.encode(), entry.fields_v1]
-        # Their lengths too, or two objects could have the same text in other parts.
+        # With the lengths of the parts: two different sets of parts could have the same text.
         head = repr((metadata.deletion_timestamp is None, *map(len, parts))).encode()
         key = b"".join([head, *parts])
         header = self._headers.get(key)
         if header is None and len(key) > self._room_for_keys:
-            key = hashlib.blake2b(key, digest_size=16).digest()  # slower than to compare, and short
+            key = hashlib.blake2b(key, digest_size=16).digest()  # slower than a comparison, but short
             header = self._headers.get(key)
         if header is None:
             self._room_for_keys -= len(key)
@@ -412,10 +418,10 @@ class ObjectReducer:
                 raise InvalidObjectError(
                     f"metadata.{field} has {len(raw) >> 10} KiB, more than {_MOST_RAW_BYTES >> 10}"
                 )
-        decode_list(metadata.owner_references, OwnerReference)  # so that it can be decoded wherever it is needed
+        decode_list(metadata.owner_references, OwnerReference)  # raises here, not where it is used
         ownership = _ownership(entries)
         labels, annotations = string_map(metadata.labels), string_map(metadata.annotations)
-        kept = self._used_of(labels, ownership.labels), self._used_of(annotations, ownership.annotations)
+        kept = self._used_only(labels, ownership.labels), self._used_only(annotations, ownership.annotations)
         return Header(
             *kept,
             ownership,
@@ -425,11 +431,11 @@ class ObjectReducer:
             (len(labels), len(annotations)) == (len(kept[0]), len(kept[1])),
         )
 
-    def _used_of(self, values: Mapping[str, str], owned: frozenset[str]) -> Mapping[str, str]:
+    def _used_only(self, values: Mapping[str, str], owned: frozenset[str]) -> Mapping[str, str]:
         if self._used is None:
             return values
         kept = {key: value for key, value in values.items() if key in self._used or key in owned}
         size = sum(map(len, kept.values()))
-        if size > _LONGEST_VALUES and not self._take(size):
-            raise InvalidObjectError("its labels and annotations are too large to be kept with those of other objects")
+        if size > _LONGEST_VALUES and not self._reserve(size):
+            raise InvalidObjectError("its labels and annotations are too large to keep with those of other objects")
         return kept

@@ -1,4 +1,4 @@
-"""The click options that all jobs have, folded into one decorator and one value."""
+"""The click options of all jobs, as one decorator, and their values as RunOptions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to run, whatever the job."""
+    """The values of the options that all jobs have.
+
+    `given` has the options of the command line, one by one, without those of _OF_THIS_RUN: how to print, and whether to
+    write.
+    """
 
     dry_run: DryRun = DryRun.NONE
     diff: bool = False
@@ -33,26 +37,24 @@ class RunOptions:
     as_user: str | None = None
     as_group: tuple[str, ...] = ()
     namespace: str | None = None
-    given: tuple[
-        tuple[str, ...], ...
-    ] = ()  # option by option, what the command line said beside how to show it, and whether to write
+    given: tuple[tuple[str, ...], ...] = ()
 
 
 def option(*names: str, env: tuple[str, ...] = (), **settings: Any) -> Callable[[F], F]:
-    """Return click.option with an environment variable CHORES_NAME, and `env` beside it, shown in --help."""
+    """Return click.option with the environment variable CHORES_NAME, and those in `env`, shown in --help."""
     long = next(name for name in names if name.startswith("--"))
     return click.option(*names, envvar=[variable(long), *env], show_envvar=True, **settings)
 
 
 def variable(long_option: str) -> str:
-    """Return the environment variable of an option."""
+    """Return the environment variable of an option, as in CHORES_DRY_RUN for --dry-run."""
     return "CHORES_" + long_option.lstrip("-").replace("-", "_").upper()
 
 
 def run_options(namespace: str | None = None) -> Callable[[F], F]:
-    """Add the shared options to a command and hand them to it as `options`, a RunOptions.
+    """Add the shared options to a command, which gets them as `options`, a RunOptions.
 
-    `namespace` says what --namespace means to the job; None is a job to which it means nothing.
+    `namespace` is the help of --namespace; None: the job has no such option.
     """
 
     def add_to(command: F) -> F:
@@ -73,7 +75,7 @@ def run_options(namespace: str | None = None) -> Callable[[F], F]:
 
 
 def _given(context: click.Context) -> tuple[tuple[str, ...], ...]:
-    """Return the options that the command line has, as a command that does the same for real has them."""
+    """Return the options of the command line that a command needs to do the same without a dry run."""
     given: list[tuple[str, ...]] = []
     for parameter in context.command.params:
         name = parameter.name or ""
@@ -90,29 +92,29 @@ def _namespace_option(text: str) -> Callable[[Any], Any]:
 
 
 def max_deletes(objects: str, more: str = "") -> Callable[[F], F]:
-    """Return the option that sets the deletion brake; `objects` names what the job deletes, `more` ends its help."""
+    """Return the option for the limit of the deletion brake. `objects`: what the job deletes; `more`: more help."""
     return option(
         "--max-deletes",
         type=click.IntRange(min=0),
         metavar="N",
-        help=f"Delete at most N {objects}, or none; default is 10 or a tenth of what is wanted, the larger.{more}",
+        help=f"Delete at most N {objects}, or none; default is 10, or a tenth of the desired ones if more.{more}",
     )
 
 
 def url(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    """Check the value of an option that is a URL, if it is given."""
+    """Validate the value of an option that is a URL; None is an option that is not set."""
     try:
         parts = urlsplit(value or "")
         if value is None or (parts.scheme in ("http", "https") and parts.hostname and parts.port != 0):
             return value
     except ValueError:
         pass
-    raise click.BadParameter("this is no URL of http or https.")  # nor is it shown: a password may be anywhere in it
+    raise click.BadParameter("the value is not an http or https URL.")  # not shown: any part of it may be a password
 
 
 def _namespace(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     if value is not None and not _NAMESPACE.fullmatch(value):
-        raise click.BadParameter(f"{value!r} cannot be the name of a namespace.")
+        raise click.BadParameter(f"{value!r} is not a valid namespace name.")
     return value
 
 

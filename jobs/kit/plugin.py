@@ -1,4 +1,4 @@
-"""Credential plugins of kubeconfigs: commands that print a token or a client certificate.
+"""Run the credential plugins of kubeconfigs: commands that print a token or a client certificate.
 
 https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
 """
@@ -24,7 +24,7 @@ from jobs.kit.errors import ConfigurationError
 from jobs.kit.kubeconfig import Exec
 from jobs.kit.text import visible
 
-# A plugin whose credential is expired at once does not run for each request.
+# If a credential is expired at once, the plugin still does not run for each request.
 _FRESH_SECONDS = 5.0
 _SHOWN_CHARACTERS = 500
 _MOST_OUTPUT_BYTES = 1 << 20
@@ -33,7 +33,7 @@ _JWT = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*")
 
 
 class Credential(Struct, rename="camel"):
-    """What a plugin gave, until when."""
+    """The `status` of an ExecCredential: a token or certificate, and when it expires."""
 
     token: str | None = None
     client_certificate_data: str | None = None
@@ -49,7 +49,7 @@ class _ExecCredential(Struct, rename="camel"):
 
 @dataclass
 class Plugin:
-    """A credential plugin of `user`. `cluster` is what it may know of the cluster, if it is to know that."""
+    """The credential plugin of `user`. `cluster` is the cluster information for it, with provideClusterInfo."""
 
     user: str
     settings: Exec
@@ -59,13 +59,13 @@ class Plugin:
     _moment: float = 0.0
 
     def credential(self) -> Credential:
-        """Return what the plugin gave; it runs again once that expired.
+        """Return the credential; run the plugin the first time, and again once the credential expired.
 
         Raises:
-            ConfigurationError: the plugin failed, or what it printed is not a credential.
+            ConfigurationError: the plugin failed, or its output is not a credential.
         """
         if self.latest is None or self._is_expired(self.latest):
-            self.latest = self._checked(self._output())
+            self.latest = self._validated(self._output())
             self._moment = time.monotonic()
         return self.latest
 
@@ -80,7 +80,7 @@ class Plugin:
         if command is None:
             raise self._problem("is not found", self.settings.install_hint or "install it, or change exec.command")
         interactive = self._is_interactive()
-        # What an interactive plugin prints to stderr is for the user to act upon while it runs.
+        # The stderr of an interactive plugin goes to the terminal: the user has to follow its instructions.
         try:
             process = subprocess.Popen(  # noqa: S603 - the kubeconfig's owner chose the command
                 [command, *self.settings.args],
@@ -92,16 +92,16 @@ class Plugin:
         except (OSError, ValueError) as error:
             raise self._problem("cannot be run", str(error)) from error
         with process, ThreadPoolExecutor(1) as pool:
-            said = pool.submit(_end_of, process.stderr)
+            stderr = pool.submit(_end_of, process.stderr)
             assert process.stdout
             output = process.stdout.read(_MOST_OUTPUT_BYTES + 1)
             if len(output) > _MOST_OUTPUT_BYTES:
                 process.kill()
-                process.stdout.close()  # ends what the plugin itself started
+                process.stdout.close()  # ends child processes of the plugin
         if len(output) > _MOST_OUTPUT_BYTES:
             raise self._problem(f"printed more than {_MOST_OUTPUT_BYTES >> 20} MiB")
         if process.returncode:
-            raise self._problem(f"failed with exit code {process.returncode}", said.result().decode(errors="replace"))
+            raise self._problem(f"failed with exit code {process.returncode}", stderr.result().decode(errors="replace"))
         return output
 
     def _is_interactive(self) -> bool:
@@ -118,8 +118,8 @@ class Plugin:
         own = {each.name: each.value for each in self.settings.env}
         return {**self.environ, **own, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
 
-    def _checked(self, output: bytes) -> Credential:
-        # What the plugin printed is not shown: it may hold a token.
+    def _validated(self, output: bytes) -> Credential:
+        # Messages do not show the output: it may contain a token.
         try:
             answer = msgspec.json.decode(output, type=_ExecCredential)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -140,7 +140,7 @@ class Plugin:
         return ConfigurationError(f"{problem}: {detail}" if detail else problem)
 
     def _printable(self, text: str) -> str:
-        """Return the end of the text on one line, without tokens and with control characters escaped."""
+        """Return the end of the text on one line, with tokens removed and control characters escaped."""
         text = _JWT.sub("[token]", text)
         if self.latest and self.latest.token:
             text = text.replace(self.latest.token, "[token]")
@@ -149,7 +149,7 @@ class Plugin:
 
 
 def _end_of(stream: IO[bytes] | None) -> bytes:
-    """Read a stream to its end, and return the last of it."""
+    """Read a stream to its end; return its last bytes."""
     kept = b""
     while stream and (part := stream.read1(_KEPT_BYTES)):  # type: ignore[attr-defined]
         kept = (kept + part)[-_KEPT_BYTES:]

@@ -1,6 +1,6 @@
-"""What a document says against the schema of its CRD: all problems at once, as the API server would find them.
+"""Validate a document with the schema of its CRD, as the API server does, and report all problems at once.
 
-CEL rules are not evaluated here; the job that owns the kind checks in code what they say.
+CEL rules are not evaluated here. The job of the kind checks the same conditions in code.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def crd_names() -> list[str]:
 
 
 def schema_problems(document: object, plural: str) -> list[str]:
-    """Return what is wrong with a custom resource, each problem as `field: what`, in the order of the fields.
+    """Return the problems of a custom resource, each as `field: problem`, sorted.
 
-    Of more than MAX_PROBLEMS it returns the first that it finds, and one more.
+    Return at most MAX_PROBLEMS + 1 of them, so that a caller can detect that there are more.
     """
     errors = islice(_validator(plural).iter_errors(document), MAX_PROBLEMS + 1)
     return sorted(shortened(f"{_field(error.absolute_path)}: {error.message}") for error in errors)
@@ -45,19 +45,19 @@ def schema_problems(document: object, plural: str) -> list[str]:
 
 @cache
 def is_namespaced(plural: str) -> bool:
-    """Whether custom resources of this plural name are in a namespace."""
+    """Whether custom resources of this plural name are namespaced."""
     return bool(crd(plural)["spec"]["scope"] == "Namespaced")
 
 
 def shortened(problem: str) -> str:
-    """Return a problem as one short line: it may quote a value of any length, with any characters."""
+    """Return a problem as one line of limited length: it may quote a value of any length, with any characters."""
     if len(problem) > _HEAD + _TAIL:
         problem = f"{problem[:_HEAD]} ... {problem[-_TAIL:]}"
     return visible(problem)
 
 
 def _pattern(_validator: Any, pattern: str, value: object, _schema: Any) -> Iterator[jsonschema.ValidationError]:
-    """Match as the API server does: its `$` does not match before a newline at the end."""
+    """Validate `pattern` as the API server does: its `$` does not match before a final newline."""
     if isinstance(value, str) and not re.search(re.sub(r"\$$", r"\\Z", pattern), value):
         yield jsonschema.ValidationError(f"{value!r} does not match {pattern!r}")
 
@@ -73,7 +73,7 @@ def _validator(plural: str) -> Any:
 
 
 def _closed(schema: Any) -> Any:
-    """Return the schema refusing unknown fields, as the API does with fieldValidation=Strict."""
+    """Return the schema with additionalProperties false, to refuse unknown fields as fieldValidation=Strict does."""
     if isinstance(schema, list):
         return [_closed(item) for item in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Label selectors and name globs: parsing, what is wrong with them, matching, and the API's spelling of them."""
+"""Label selectors and name globs: validate them, match them, and write selectors as the API does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import Struct, field
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_WANT_VALUES = ("In", "NotIn")
+_WITH_VALUES = ("In", "NotIn")
 
 
 class Expression(Struct, frozen=True):
@@ -23,7 +23,7 @@ class Expression(Struct, frozen=True):
 
 
 class LabelSelector(Struct, frozen=True, rename="camel"):
-    """A LabelSelector; empty selects everything.
+    """A LabelSelector; an empty one selects everything.
 
     https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/label-selector/
     """
@@ -32,7 +32,7 @@ class LabelSelector(Struct, frozen=True, rename="camel"):
     match_expressions: tuple[Expression, ...] = ()
 
     def query(self) -> str:
-        """Return the selector as the API's `labelSelector` parameter, always in the same order."""
+        """Return the selector as the value of the API's `labelSelector` parameter, in a stable order."""
         terms = [f"{key}={value}" for key, value in self.match_labels.items()]
         for expression in self.match_expressions:
             values = ",".join(sorted(expression.values))
@@ -47,21 +47,21 @@ class LabelSelector(Struct, frozen=True, rename="camel"):
         return ",".join(sorted(terms))
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether an object with these labels is selected; the API evaluates `query()` alike."""
+        """Whether the selector selects these labels; the API evaluates `query()` to the same."""
         if any(labels.get(key) != value for key, value in self.match_labels.items()):
             return False
-        return all(_holds(expression, labels) for expression in self.match_expressions)
+        return all(_matches(expression, labels) for expression in self.match_expressions)
 
     def label_keys(self) -> frozenset[str]:
-        """Return the keys of the labels that it looks at."""
+        """Return the label keys that the selector uses."""
         return frozenset([*self.match_labels, *(each.key for each in self.match_expressions)])
 
-    def names_a_label(self) -> bool:
-        """Whether it selects only objects that carry some label: an empty one selects everything."""
+    def requires_a_label(self) -> bool:
+        """Whether the selector matches only objects with some label; an empty one selects everything."""
         return bool(self.match_labels) or any(e.operator in ("In", "Exists") for e in self.match_expressions)
 
 
-def _holds(expression: Expression, labels: Mapping[str, str]) -> bool:
+def _matches(expression: Expression, labels: Mapping[str, str]) -> bool:
     value = labels.get(expression.key)
     if expression.operator == "In":
         return value in expression.values
@@ -71,34 +71,34 @@ def _holds(expression: Expression, labels: Mapping[str, str]) -> bool:
 
 
 def selector_problems(selector: LabelSelector, path: str) -> Iterator[str]:
-    """Yield what the API would refuse in a selector, each problem with its field."""
+    """Yield the problems for which the API would refuse a selector, each with its field."""
     for key, value in selector.match_labels.items():
         yield from key_problems(key, f"{path}.matchLabels")
         yield from value_problems(value, f"{path}.matchLabels[{key}]")
     for number, expression in enumerate(selector.match_expressions):
         where = f"{path}.matchExpressions[{number}]"
         yield from key_problems(expression.key, f"{where}.key")
-        if (expression.operator in _WANT_VALUES) != bool(expression.values):
+        if (expression.operator in _WITH_VALUES) != bool(expression.values):
             yield f"{where}.values: In and NotIn need values, Exists and DoesNotExist take none"
         for value in expression.values:
             yield from value_problems(value, f"{where}.values")
 
 
 def key_problems(key: str, path: str) -> Iterator[str]:
-    """Yield what is wrong with a label or annotation key."""
+    """Yield the problems of a label or annotation key."""
     prefix, slash, name = key.rpartition("/")
     if not _NAME.fullmatch(name) or (slash and not (len(prefix) <= 253 and _PREFIX.fullmatch(prefix))):
-        yield f"{path}: {key!r} is no valid key; use up to 63 of A-Z a-z 0-9 - _ . after an optional PREFIX/"
+        yield f"{path}: {key!r} is not a valid key; use up to 63 of A-Z a-z 0-9 - _ . after an optional PREFIX/"
 
 
 def value_problems(value: str, path: str) -> Iterator[str]:
-    """Yield what is wrong with a label's value."""
+    """Yield the problems of a label's value."""
     if value and not _NAME.fullmatch(value):
-        yield f"{path}: {value!r} is no valid label value; use up to 63 of A-Z a-z 0-9 - _ . between alphanumerics"
+        yield f"{path}: {value!r} is not a valid label value; use up to 63 of A-Z a-z 0-9 - _ . between alphanumerics"
 
 
 def glob_matcher(patterns: Sequence[str]) -> re.Pattern[str]:
-    """Return what matches a whole name against any of the globs; `*` is any run of characters, `?` any one."""
-    # fnmatch knows sets in brackets too, which no name of a namespace needs: they stand for themselves here.
+    """Return a pattern that fully matches names of any of the globs; `*` is any characters, `?` any one."""
+    # fnmatch also has sets in brackets; here, a bracket matches itself.
     parts = [fnmatch.translate(pattern.replace("[", "[[]")) for pattern in patterns]
     return re.compile("|".join(f"(?:{part})" for part in parts) if parts else r"(?!)")

@@ -1,4 +1,4 @@
-"""What the terminal and its user want of the output, as the environment says."""
+"""Whether the output may have colors and a progress line, by the environment and the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def shows_colors() -> bool:
 
 
 def shows_progress() -> bool:
-    """Whether stderr is a terminal on which a line can be written over."""
+    """Whether stderr is a terminal that can overwrite a line."""
     return sys.stderr.isatty() and not _is_dumb()
 
 

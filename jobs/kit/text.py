@@ -1,12 +1,12 @@
-"""Text from outside (names, annotations, values, messages of servers) as a terminal or a log may show it. Pure."""
+"""Escape untrusted text (names, annotations, values, messages of servers) for a terminal or a log. Pure."""
 
 from __future__ import annotations
 
 LONGEST = 1024  # characters of a cell or a message
 
-# Characters without a shape that Unicode counts as letters, marks or symbols: fillers, variation selectors and others.
+# Invisible characters that Unicode classifies as letters, marks or symbols: fillers, variation selectors and others.
 # https://www.unicode.org/reports/tr44/#Default_Ignorable_Code_Point and U+2800, a braille cell without dots.
-_SHAPELESS = frozenset(
+_INVISIBLE = frozenset(
     map(
         chr,
         (
@@ -20,18 +20,18 @@ _SHAPELESS = frozenset(
 
 
 class Lines(str):
-    """A message of several lines. Text from outside is made visible before it goes in, or it would begin lines too."""
+    """A message of several lines. Untrusted text in it is escaped before, so that it cannot start a line of its own."""
 
 
 def visible(text: str) -> str:
-    r"""Return the text with every character escaped that has no shape, moves the cursor or turns the direction.
+    r"""Return the text with each character escaped that is invisible, moves the cursor or changes the direction.
 
-    These are control and format characters, separators but the space, surrogates, private and unassigned characters:
-    \n, \x1b, \u202e. Backslashes stay, so what is escaped already stays as it is.
+    These are control and format characters, separators except the space, surrogates, private and unassigned characters:
+    \n, \x1b, \u202e. Backslashes stay, so that text that is escaped already does not change.
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(each if each.isprintable() and each not in _SHAPELESS else _escaped(each) for each in text)
+    return "".join(each if each.isprintable() and each not in _INVISIBLE else _escaped(each) for each in text)
 
 
 def _escaped(character: str) -> str:
@@ -39,6 +39,6 @@ def _escaped(character: str) -> str:
 
 
 def brief(text: str, longest: int = LONGEST) -> str:
-    """Return the text visible, and cut where it is longer than `longest`, with the number of its characters."""
+    """Return the text escaped, and cut to `longest` characters, with the number of all characters."""
     shown = visible(text)
     return shown if len(shown) <= longest else f"{shown[:longest]}… ({len(text)} characters)"

@@ -1,7 +1,7 @@
-"""Bytes to and from one API server: connections, time limits, retries, many requests in flight on one thread.
+"""Send requests to one API server: connections, timeouts, retries, many requests in flight on one thread.
 
-The only importer of the HTTP stack (libcurl). One HTTP/2 connection carries all requests; against a server without
-HTTP/2 there are as many HTTP/1.1 connections as requests in flight.
+The only module that imports libcurl. All requests share one HTTP/2 connection. A server without HTTP/2 gets one
+HTTP/1.1 connection for each request in flight.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ import pycurl
 from jobs.kit.connect import Endpoint
 from jobs.kit.errors import FAILED_WEBHOOK, TOO_LARGE, ChoresError, ConfigurationError, StoppedError, UnreachableError
 
-IN_FLIGHT = 16  # more gains little (docs/decisions/0003)
+IN_FLIGHT = 16  # more would save little time (docs/decisions/0003)
 CONNECT_SECONDS = 10
 REQUEST_SECONDS = 60
-RETRY_SECONDS = 30  # how long after its first attempt a request may be tried again
-STOP_SECONDS = 4.0  # how long what is in flight may take once the run is to stop
+RETRY_SECONDS = 30  # how long after its first attempt a request may be retried
+STOP_SECONDS = 4.0  # how long requests in flight may take after a stop
 LONGEST_PAUSE_SECONDS = 10.0
 BYTES_IN_FLIGHT = 8 << 20  # of requests and their answers: a run has 128 MiB of memory (cronjobs/)
-ANSWER_BYTES = BYTES_IN_FLIGHT // IN_FLIGHT  # the longest answer that is read, where a request sets no other limit
+ANSWER_BYTES = BYTES_IN_FLIGHT // IN_FLIGHT  # the longest answer that is read, unless the request sets another limit
 
-_LONGEST_WAIT = 0.2  # in which a stop may go unnoticed
+_LONGEST_WAIT = 0.2  # between two checks for a stop
 _PROTOCOLS = pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS
-# Certificates that are not accepted, or cannot be read, stay so.
-_LASTING = frozenset({pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACERT_BADFILE, pycurl.E_SSL_CERTPROBLEM})
+# Errors of certificates: a retry would fail too.
+_FINAL_ERRORS = frozenset({pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACERT_BADFILE, pycurl.E_SSL_CERTPROBLEM})
 _RETRIED = frozenset({429, 500, 502, 503, 504})
-# With its quotes: in a message that quotes it these are escaped.
-_LASTING_500 = re.compile(f'"({TOO_LARGE})"|"{FAILED_WEBHOOK}'.encode())
+# With the quotes of the JSON string: in a longer message that quotes this text, they are escaped.
+_FINAL_500 = re.compile(f'"({TOO_LARGE})"|"{FAILED_WEBHOOK}'.encode())
 
 
 @dataclass(frozen=True)
 class Request:
-    """One HTTP request. `repeatable`: twice does no more than once, so a lost answer may be retried.
+    """One HTTP request. `repeatable`: idempotent, so that it is retried if its answer is lost.
 
-    An answer with a body of more than `max_bytes` is not read to its end.
+    A body of more than `max_bytes` in the answer is not read to its end.
     """
 
     method: str
@@ -59,15 +59,16 @@ class Request:
 
     @property
     def weight(self) -> int:
-        """How many bytes the request and its answer may take: a write is answered with the object that it sent."""
+        """The bytes that the request and its answer may need: the answer to a write has about the size of its body."""
         return self.max_bytes if self.body is None else 2 * len(self.body)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back. `status` is 0 where no whole answer came; `error` then says why. `attempts` counts from 1.
+    """The answer to a request. `status` is 0 without a complete answer; `error` then has the reason.
 
-    `is_too_long`: the body has more than the `max_bytes` of the request. `is_unsent`: there are no credentials for it.
+    `attempts` counts from 1. `is_too_long`: the body has more than the `max_bytes` of the request. `is_unsent`: the
+    request was not sent, since its credentials are missing.
     """
 
     request: Request
@@ -81,7 +82,7 @@ class Answer:
 
 @dataclass
 class Traffic:
-    """What a run cost: requests by method (retries included), bytes of bodies received and sent."""
+    """Counts of a run: requests by method (with retries), and bytes of bodies received and sent."""
 
     requests: Counter[str] = field(default_factory=Counter)
     retries: int = 0
@@ -98,7 +99,7 @@ class _Body(BytesIO):
         self.is_too_long = False
 
     def receive(self, part: bytes) -> int:
-        """Keep a part; return how much was kept: less than all ends the transfer."""
+        """Store a part and return its length; any other number ends the transfer (CURLOPT_WRITEFUNCTION)."""
         self.is_too_long = self.tell() + len(part) > self._limit
         return 0 if self.is_too_long else self.write(part)
 
@@ -110,7 +111,7 @@ class _Attempt:
     request: Request = field(compare=False)
     number: int = field(compare=False, default=1)
     deadline: float = field(compare=False, default=0.0)
-    turned_away: bool = field(compare=False, default=False)
+    throttled: bool = field(compare=False, default=False)
     received: _Body = field(compare=False, init=False)
 
     def __post_init__(self) -> None:
@@ -119,32 +120,32 @@ class _Attempt:
 
 @dataclass
 class _Pace:
-    """How far apart new requests are, and when the newest of them is due."""
+    """The interval between new requests, and the time at which the newest one is due."""
 
     seconds: float
     newest: float = -math.inf
 
     def next(self, now: float) -> float:
-        """Return when one more is due."""
+        """Return the time at which one more request is due."""
         self.newest = max(now, self.newest + self.seconds)
         return self.newest
 
 
 @dataclass
 class _Stream:
-    """Requests that are being sent: those to come, those that wait for their time, and those in flight by handle."""
+    """The state of `Transport.stream`: requests to come, requests that are due later, requests in flight by handle."""
 
     source: Iterator[Request]
     pace: _Pace
     multi: Any
     waiting: list[_Attempt] = field(default_factory=list)
-    flying: dict[Any, _Attempt] = field(default_factory=dict)
+    in_flight: dict[Any, _Attempt] = field(default_factory=dict)
     unsent: list[Answer] = field(default_factory=list)
     exhausted: bool = False
 
     def fits(self, request: Request) -> bool:
-        """Whether a request may fly with those that do; one that is alone always may."""
-        return not self.flying or request.weight + sum(each.request.weight for each in self.flying.values()) <= (
+        """Whether the request and those in flight fit into memory; a request alone always may be sent."""
+        return not self.in_flight or request.weight + sum(each.request.weight for each in self.in_flight.values()) <= (
             BYTES_IN_FLIGHT
         )
 
@@ -152,20 +153,20 @@ class _Stream:
     def is_full(self) -> bool:
         """Whether a new request has to wait for others.
 
-        One that was turned away with a 429 keeps its place, or new ones would take it and be turned away as well. All
-        keep their bodies in memory.
+        A request that was throttled (429) keeps its place: else new ones would take it and be throttled too. The bodies
+        of all requests stay in memory.
         """
-        turned_away = sum(attempt.turned_away for attempt in self.waiting)
-        kept = sum(len(attempt.request.body or b"") for attempt in (*self.waiting, *self.flying.values()))
-        return len(self.flying) + turned_away >= IN_FLIGHT or kept > BYTES_IN_FLIGHT
+        throttled = sum(attempt.throttled for attempt in self.waiting)
+        kept = sum(len(attempt.request.body or b"") for attempt in (*self.waiting, *self.in_flight.values()))
+        return len(self.in_flight) + throttled >= IN_FLIGHT or kept > BYTES_IN_FLIGHT
 
 
 class Transport:
-    """A connection to `endpoint`. Not for use from several threads.
+    """Sends requests to `endpoint`. Not thread-safe.
 
-    `stopping` is asked before each new request: once it says yes, requests in flight are finished and no new ones sent.
-    A server that never accepted a connection is given up on after `unreached_seconds`; `on_unreached` gets the first
-    error.
+    `stopping` is called before each new request. Once it returns true, no request is started, and those in flight are
+    finished. If the server accepts no connection, requests fail after `unreached_seconds`; `on_unreached` is called
+    with the first error.
     """
 
     def __init__(
@@ -188,7 +189,7 @@ class Transport:
         self._unreached_seconds = min(unreached_seconds, retry_seconds)
         self._on_unreached = on_unreached
         self._reached = False
-        self._multis: list[Any] = []  # those that no stream uses
+        self._multis: list[Any] = []  # not in use by a stream
         self._idle: list[Any] = []
         self._order = count()
         self._stop_by: float | None = None
@@ -198,7 +199,7 @@ class Transport:
         """Send one request and return its answer.
 
         Raises:
-            StoppedError: the run is to stop, so it was not sent.
+            StoppedError: the run was stopped before the request was sent.
             UnreachableError: the server never accepted a connection.
         """
         for answer in self.stream([request]):
@@ -206,11 +207,11 @@ class Transport:
         raise StoppedError
 
     def stream(self, requests: Iterable[Request], per_second: float | None = None) -> Iterator[Answer]:
-        """Send requests, a bounded number at a time, and yield answers as they come, in no order.
+        """Send requests, a limited number at a time, and yield answers as they arrive, in no order.
 
-        `requests` is consumed lazily, with `per_second` at no higher rate; what is sent again keeps to its own pauses.
-        After `stopping` the rest of it is left alone and has no answer. `requests` may send some itself: each stream
-        has connections of its own.
+        `requests` is consumed lazily, at most `per_second` of them in a second; retries do not count. After `stopping`,
+        the remaining requests are not consumed and have no answer. `requests` may use this transport itself: each
+        stream has connections of its own.
 
         Raises:
             UnreachableError: the server never accepted a connection.
@@ -218,25 +219,25 @@ class Transport:
         stream = _Stream(iter(requests), _Pace(1 / per_second if per_second else 0.0), self._multi())
         try:
             while True:
-                self._launch(stream)
+                self._start_due(stream)
                 while stream.unsent:
                     yield stream.unsent.pop()
-                if not stream.flying and (not stream.waiting or self._stopping()):
+                if not stream.in_flight and (not stream.waiting or self._stopping()):
                     return
                 if self._is_overdue():
-                    pending = stream.flying.values()
+                    pending = stream.in_flight.values()
                     yield from (Answer(each.request, 0, error="no answer before the stop") for each in pending)
                     return
                 for handle, error in _finished(stream):
-                    attempt = stream.flying.pop(handle)
-                    answer, retry_in = self._judge(attempt, handle, error)
+                    attempt = stream.in_flight.pop(handle)
+                    answer, retry_in = self._evaluate(attempt, handle, error)
                     self._release(stream, handle)
                     if retry_in is None:
-                        yield self._reached_for(answer)
+                        yield self._checked(answer)
                     else:
                         self._retry(stream, attempt, retry_in, answer)
         finally:
-            for handle in stream.flying:
+            for handle in stream.in_flight:
                 self._release(stream, handle)
             self._multis.append(stream.multi)
 
@@ -261,8 +262,8 @@ class Transport:
         for multi in self._multis:
             multi.close()
 
-    def _launch(self, stream: _Stream) -> None:
-        while len(stream.flying) + len(stream.unsent) < IN_FLIGHT and not self._stopping():
+    def _start_due(self, stream: _Stream) -> None:
+        while len(stream.in_flight) + len(stream.unsent) < IN_FLIGHT and not self._stopping():
             now = time.monotonic()
             if stream.waiting and stream.waiting[0].due <= now:
                 if not stream.fits(stream.waiting[0].request):
@@ -282,16 +283,16 @@ class Transport:
                     return
             try:
                 handle = self._handle(attempt)
-            except ChoresError as error:  # a credential plugin failed, which would again
+            except ChoresError as error:  # a credential plugin failed: it would fail again
                 self._no_credentials = self._no_credentials or str(error)
                 unsent = Answer(attempt.request, 0, error=self._no_credentials, attempts=attempt.number, is_unsent=True)
                 stream.unsent.append(unsent)
                 continue
-            stream.flying[handle] = attempt
+            stream.in_flight[handle] = attempt
             stream.multi.add_handle(handle)
 
-    def _judge(self, attempt: _Attempt, handle: Any, error: tuple[int, str] | None) -> tuple[Answer, float | None]:
-        """Return the answer, and in how many seconds to try again (None: it stands)."""
+    def _evaluate(self, attempt: _Attempt, handle: Any, error: tuple[int, str] | None) -> tuple[Answer, float | None]:
+        """Return the answer, and the seconds until the next attempt; None: this answer is final."""
         request = attempt.request
         body = attempt.received.getvalue()
         status = 0 if error else int(handle.getinfo(pycurl.RESPONSE_CODE))
@@ -303,9 +304,9 @@ class Transport:
             why = f"the answer has more than {request.max_bytes >> 10} KiB"
             return Answer(request, 0, b"", why, attempt.number, is_too_long=True), None
         answer = Answer(request, status, b"" if error else body, self._explain(error), attempt.number)
-        if (error[0] in _LASTING) if error else _is_lasting(answer):
+        if (error[0] in _FINAL_ERRORS) if error else _is_final(answer):
             return answer, None
-        # A 429 was turned away before it was looked at; of everything else, only the repeatable is safe to repeat.
+        # A 429 was not processed, so it may always be repeated; of the others, only the repeatable requests.
         if not (request.repeatable or status == 429):
             return answer, None
         pause = random.uniform(0, min(LONGEST_PAUSE_SECONDS, 0.25 * 2**attempt.number))  # noqa: S311 - jitter
@@ -313,7 +314,7 @@ class Transport:
         deadline = attempt.deadline - (0 if self._reached else self._retry_seconds - self._unreached_seconds)
         return answer, pause if time.monotonic() + pause < deadline else None
 
-    def _reached_for(self, answer: Answer) -> Answer:
+    def _checked(self, answer: Answer) -> Answer:
         if not self._reached:
             raise UnreachableError(answer.error)
         return answer
@@ -336,7 +337,7 @@ class Transport:
             attempt.request,
             attempt.number + 1,
             attempt.deadline,
-            turned_away=answer.status == 429,
+            throttled=answer.status == 429,
         )
         heapq.heappush(stream.waiting, again)
 
@@ -349,11 +350,9 @@ class Transport:
         handle = self._idle.pop() if self._idle else pycurl.Curl()
         request, endpoint = attempt.request, self._endpoint
         handle.setopt(pycurl.URL, endpoint.server + request.path)
-        handle.setopt(pycurl.PATH_AS_IS, 1)  # a name with dots must not lead elsewhere
+        handle.setopt(pycurl.PATH_AS_IS, 1)  # a name with dots must not lead to another path
         handle.setopt(pycurl.PROTOCOLS, _PROTOCOLS)
-        handle.setopt(
-            pycurl.REDIR_PROTOCOLS, _PROTOCOLS
-        )  # though no redirect is followed: it is an answer as any other
+        handle.setopt(pycurl.REDIR_PROTOCOLS, _PROTOCOLS)  # though no redirect is followed: a redirect is an answer
         if endpoint.connect_to:
             handle.setopt(pycurl.CONNECT_TO, [endpoint.connect_to])
         handle.setopt(pycurl.HTTPHEADER, self._headers(request))
@@ -381,13 +380,13 @@ class Transport:
         return [header.encode() for header in (*headers, *self._endpoint.impersonation)]
 
 
-def _is_lasting(answer: Answer) -> bool:
-    """Whether the server would answer the same again, or only after what may take as long as the run."""
-    return answer.status not in _RETRIED or (answer.status == 500 and bool(_LASTING_500.search(answer.body)))
+def _is_final(answer: Answer) -> bool:
+    """Whether a retry would get the same answer, or may take as long as the rest of the run."""
+    return answer.status not in _RETRIED or (answer.status == 500 and bool(_FINAL_500.search(answer.body)))
 
 
 def _finished(stream: _Stream) -> list[tuple[Any, tuple[int, str] | None]]:
-    """Return the handles that are done, with their errors; wait a moment where there is none."""
+    """Return the completed handles with their errors; wait a moment if there is none."""
     stream.multi.perform()
     done = _completed(stream.multi)
     if not done:
@@ -398,15 +397,15 @@ def _finished(stream: _Stream) -> list[tuple[Any, tuple[int, str] | None]]:
 
 
 def _wait(stream: _Stream) -> None:
-    """Wait until a socket has something, or the next request is due."""
+    """Wait until a socket is ready, or the next request is due."""
     pause = _pause(stream)
-    if not stream.flying:
+    if not stream.in_flight:
         time.sleep(pause)
         return
-    # libcurl may have read more than it gave out, and then wants its turn although no socket has anything.
+    # libcurl may have buffered data, and then has to run although no socket is ready.
     timeout = stream.multi.timeout()
     pause = min(pause, timeout / 1000) if timeout >= 0 else pause
-    # select() returns at once where there is no socket to wait for: while a name is resolved.
+    # Without a socket, as while a name is resolved, select() returns at once.
     if any(stream.multi.fdset()):
         stream.multi.select(pause)
     else:
@@ -414,8 +413,8 @@ def _wait(stream: _Stream) -> None:
 
 
 def _pause(stream: _Stream) -> float:
-    """Return for how long there is nothing to do unless an answer comes, in seconds."""
-    if stream.waiting and len(stream.flying) < IN_FLIGHT and stream.fits(stream.waiting[0].request):
+    """Return the seconds until the next request is due."""
+    if stream.waiting and len(stream.in_flight) < IN_FLIGHT and stream.fits(stream.waiting[0].request):
         return min(max(stream.waiting[0].due - time.monotonic(), 0.001), _LONGEST_WAIT)
     return _LONGEST_WAIT
 
@@ -437,7 +436,7 @@ def _public_authorities() -> str:
 
 
 def _secure(handle: Any, endpoint: Endpoint) -> None:
-    # As in Go, the authority of the cluster is also that of a proxy with https.
+    # As in Go, the cluster's certificate authority also applies to an https proxy.
     if endpoint.ca_data:
         handle.setopt(pycurl.CAINFO_BLOB, endpoint.ca_data)
         handle.setopt(pycurl.PROXY_CAINFO_BLOB, endpoint.ca_data)
@@ -450,6 +449,6 @@ def _secure(handle: Any, endpoint: Endpoint) -> None:
     if not endpoint.verify:
         handle.setopt(pycurl.SSL_VERIFYPEER, 0)
         handle.setopt(pycurl.SSL_VERIFYHOST, 0)
-    # Set even when empty: libcurl would otherwise read the environment once more, by rules of its own.
+    # Set even if empty: else libcurl reads the environment, by its own rules.
     handle.setopt(pycurl.PROXY, endpoint.proxy or "")
     handle.setopt(pycurl.NOPROXY, endpoint.no_proxy or "")

@@ -1,6 +1,6 @@
-"""Small documents from the web, over HTTP, from servers that owe us nothing. The only importer of requests.
+"""Fetch small documents over HTTP from untrusted servers. The only module that imports requests.
 
-Proxies and authorities come from the environment, as requests has it: HTTPS_PROXY, NO_PROXY, REQUESTS_CA_BUNDLE.
+Proxies and certificate authorities come from the environment: HTTPS_PROXY, NO_PROXY, REQUESTS_CA_BUNDLE.
 https://requests.readthedocs.io/en/latest/user/advanced/#proxies
 """
 
@@ -32,30 +32,30 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 10.0
 TOTAL_SECONDS = 30.0  # for one document, with all attempts, pauses and redirects
-PROBE_SECONDS = 9.0  # for one probe: those of 200 silent registries take 13 rounds of 16, and less than two minutes
+PROBE_SECONDS = 9.0  # for one probe: 200 registries that do not answer take 13 rounds of 16, less than two minutes
 ATTEMPTS = 3
 LONGEST_PAUSE_SECONDS = 4.0
 MOST_REDIRECTS = 5
 IN_FLIGHT = 16
 NOT_FETCHED = "not fetched: the run was stopped"
-NOT_IN_TIME = "not asked in time"
-MAX_BODY_BYTES = 1 << 20  # the documents that jobs want have some kilobytes
+NOT_IN_TIME = "not probed in time"
+MAX_BODY_BYTES = 1 << 20  # the documents that jobs fetch have some kilobytes
 
-_OF_REGISTRIES = frozenset({HTTPStatus.OK, HTTPStatus.UNAUTHORIZED})
+_REGISTRY_STATUSES = frozenset({HTTPStatus.OK, HTTPStatus.UNAUTHORIZED})
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 _GZIP = 16 + zlib.MAX_WBITS
-# Not yet valid, expired, of another name, of another address: no other authority helps.
+# Not yet valid, expired, another name, another address: another certificate authority does not help.
 # https://docs.openssl.org/3.0/man3/X509_STORE_CTX_get_error/
-_OF_THE_CERTIFICATE = frozenset({9, 10, 62, 64})
+_CERTIFICATE_ERRORS = frozenset({9, 10, 62, 64})
 _NOT_GZIP = "the answer has a body that is not valid gzip"
 _NOT_HTTP = "the answer is not HTTP"
 _CUT_SHORT = "the answer was cut short"
 
 
 class Page(NamedTuple):
-    """A document, or why there is none, in words that are the same for the same reason.
+    """A document, or an error. The same cause has the same text, so that statuses stay unchanged.
 
-    `status` is that of the last answer, 0 where there was none.
+    `status` is the one of the last answer, or 0 without an answer.
     """
 
     body: bytes = b""
@@ -71,22 +71,19 @@ def fetch(
     follow_redirects: bool = True,
     seconds: float | None = None,
 ) -> Page:
-    """Return the document at `url`, within `seconds` whatever the server does; sooner when the run is to stop.
-
-    `seconds` None is TOTAL_SECONDS.
-    """
+    """Return the document at `url`, or an error after `seconds` (None: TOTAL_SECONDS), or once the run is stopped."""
     page: Future[Page] = Future()
     seconds = TOTAL_SECONDS if seconds is None else seconds
     deadline = monotonic() + seconds
 
     def work() -> None:
         try:
-            page.set_result(_tried(url, user_agent, deadline, follow_redirects))
-        except BaseException as error:  # not lost: it is raised where the result is asked for
+            page.set_result(_fetched(url, user_agent, deadline, follow_redirects))
+        except BaseException as error:  # raised again by page.result()
             page.set_exception(error)
 
-    # A byte now and then keeps a socket's time limits, and a resolver has none: only another thread ends these. It
-    # is a daemon, so that it cannot keep the program from ending.
+    # Another thread, for a limit on the total time: single bytes keep a socket within its timeouts, and a resolver has
+    # none. It is a daemon thread, so that the program can end before it.
     if not stopping():
         threading.Thread(target=work, daemon=True).start()
     while not stopping():
@@ -99,11 +96,12 @@ def fetch(
 
 
 class Fetcher:
-    """Fetches documents in the background, some at a time, each within the limits of `fetch`.
+    """Fetches documents in the background, IN_FLIGHT at a time, each within the limits of `fetch`.
 
-    A URL for which `is_probe` is true is not redirected, has PROBE_SECONDS, and none of them has an answer after the
-    moment `deadline`: of one that had less time nobody knows whether it answers. A probe that finds no registry is
-    pending until all probes end: when something is known of it would tell a closed port from a silent one.
+    A URL for which `is_probe` is true is a probe: its redirects are not followed, and it has PROBE_SECONDS. A probe
+    that has less time before `deadline` (of time.monotonic) and finds no registry has the error NOT_IN_TIME: with more
+    time it may succeed. A probe that finds no registry stays pending until all probes end. Otherwise, the time of its
+    result would distinguish a closed port from a silent one.
     """
 
     def __init__(
@@ -118,27 +116,27 @@ class Fetcher:
         self._begun: dict[str, Future[Page]] = {}
 
     def begin(self, urls: Collection[str]) -> None:
-        """Begin to fetch the documents at `urls`, unless that was begun and they were not taken since."""
+        """Start to fetch the documents at `urls`, except those that are started and not taken yet."""
         for url in urls:
             if url not in self._begun:
                 self._begun[url] = self._pool.submit(self._fetch, url)
 
     def wait(self, urls: Collection[str], seconds: float | None = None) -> None:
-        """Wait until the documents at `urls` are there, for `seconds` at most; None is as long as it takes."""
+        """Wait until the documents at `urls` are fetched, for at most `seconds` (None: without a limit)."""
         wait([self._begun[url] for url in urls], seconds)
 
     def pending(self) -> frozenset[str]:
-        """Return the URLs whose documents are still to come."""
+        """Return the URLs whose documents are not fetched yet."""
         unfinished = {url for url, page in self._begun.items() if not page.done()}
         if any(map(self._is_probe, unfinished)):
             unfinished |= {url for url in self._begun.keys() - unfinished if self._is_failed_probe(url)}
         return frozenset(unfinished)
 
     def _is_failed_probe(self, url: str) -> bool:
-        return self._is_probe(url) and self._begun[url].result().status not in _OF_REGISTRIES
+        return self._is_probe(url) and self._begun[url].result().status not in _REGISTRY_STATUSES
 
     def take(self) -> dict[str, Page]:
-        """Return the documents that came since the last call."""
+        """Return the documents that were fetched since the last call."""
         return {url: self._begun.pop(url).result() for url in self._begun.keys() - self.pending()}
 
     def _fetch(self, url: str) -> Page:
@@ -149,17 +147,17 @@ class Fetcher:
             return Page(error=NOT_IN_TIME)
         seconds = min(PROBE_SECONDS, left)
         page = fetch(url, self._user_agent, self._stopping, follow_redirects=False, seconds=seconds)
-        return Page(error=NOT_IN_TIME) if left < PROBE_SECONDS and page.status not in _OF_REGISTRIES else page
+        return Page(error=NOT_IN_TIME) if left < PROBE_SECONDS and page.status not in _REGISTRY_STATUSES else page
 
 
 def without_credentials(url: str) -> str:
-    """Return a URL as it may be shown: without the credentials and the query that it may hold."""
+    """Return a URL for messages, without its credentials and query."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-class _AgainError(Exception):
-    """A failure that another attempt may not meet; `after` seconds at the least, if the server says so."""
+class _TemporaryError(Exception):
+    """A failure for which another attempt may succeed, after at least `after` seconds (Retry-After)."""
 
     def __init__(self, reason: str, after: float = 0.0, status: int = 0) -> None:
         super().__init__(reason)
@@ -167,15 +165,15 @@ class _AgainError(Exception):
         self.status = status
 
 
-class _RefusedError(Exception):
-    """A failure that the next attempt would meet too."""
+class _PermanentError(Exception):
+    """A failure for which another attempt would fail too."""
 
     def __init__(self, reason: str, status: int = 0) -> None:
         super().__init__(reason)
         self.status = status
 
 
-def _tried(url: str, user_agent: str, deadline: float, follow_redirects: bool) -> Page:
+def _fetched(url: str, user_agent: str, deadline: float, follow_redirects: bool) -> Page:
     import requests
 
     with requests.Session() as session:
@@ -184,9 +182,9 @@ def _tried(url: str, user_agent: str, deadline: float, follow_redirects: bool) -
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return Page(_body(session, url, follow_redirects), status=HTTPStatus.OK)
-            except _RefusedError as error:
+            except _PermanentError as error:
                 return Page(error=str(error), status=error.status)
-            except _AgainError as error:
+            except _TemporaryError as error:
                 pause = error.after + random.uniform(0, min(LONGEST_PAUSE_SECONDS, 2.0**attempt))  # noqa: S311
                 if attempt == ATTEMPTS or monotonic() + pause >= deadline:
                     return Page(error=str(error), status=error.status)
@@ -198,39 +196,42 @@ def _body(session: requests.Session, url: str, follow_redirects: bool) -> bytes:
     """Return the body of one GET.
 
     Raises:
-        _AgainError, _RefusedError: with the reason.
+        _TemporaryError, _PermanentError: the request failed; the message has the reason.
     """
     try:
-        look = {"response": _look_before_following} if follow_redirects else {}
+        hooks = {"response": _check_redirect} if follow_redirects else {}
         limits = (CONNECT_SECONDS, READ_SECONDS)
-        with session.get(url, stream=True, timeout=limits, hooks=look, allow_redirects=follow_redirects) as answer:
+        with session.get(url, stream=True, timeout=limits, hooks=hooks, allow_redirects=follow_redirects) as answer:
             _check(answer)
-            return _whole(answer)
-    except (OSError, ValueError) as error:  # those of requests are OSErrors, but not all errors of addresses are its
+            return _content(answer)
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # requests raises OSErrors; some URLs raise others
         raise _failure(error) from error
 
 
-def _failure(error: OSError | ValueError) -> _AgainError | _RefusedError:
-    """Return a failure of requests with its reason; most may pass."""
+def _failure(error: OSError | ValueError) -> _TemporaryError | _PermanentError:
+    """Return an error of requests as a _TemporaryError, or as a _PermanentError if a retry would fail too."""
     import requests
 
     if isinstance(error, requests.exceptions.SSLError):
         for each in _chain(error):
             if isinstance(each, ssl.SSLCertVerificationError):
-                return _RefusedError(_not_accepted(each))
-        return _AgainError("TLS fails: does it serve HTTPS, and is REQUESTS_CA_BUNDLE right?")
+                return _PermanentError(_not_accepted(each))
+        return _TemporaryError("TLS failed; check that the server serves HTTPS, and REQUESTS_CA_BUNDLE")
     if isinstance(error, requests.exceptions.ProxyError):
-        return _AgainError(f"the proxy of HTTPS_PROXY or HTTP_PROXY does not serve: {_cause(error)}")
+        return _TemporaryError(f"the proxy of HTTPS_PROXY or HTTP_PROXY failed: {_cause(error)}")
     if isinstance(error, requests.ConnectTimeout):
-        return _AgainError(f"no connection within {CONNECT_SECONDS:g} seconds")
+        return _TemporaryError(f"no connection within {CONNECT_SECONDS:g} seconds")
     if isinstance(error, requests.Timeout):
-        return _AgainError(f"no answer within {READ_SECONDS:g} seconds")
+        return _TemporaryError(f"no answer within {READ_SECONDS:g} seconds")
     if isinstance(error, (requests.ConnectionError, requests.exceptions.ChunkedEncodingError)):
-        return _AgainError(_cause(error))
-    return _RefusedError(_refusal(error))
+        return _TemporaryError(_cause(error))
+    return _PermanentError(_permanent_reason(error))
 
 
-def _refusal(error: OSError | ValueError) -> str:
+def _permanent_reason(error: OSError | ValueError) -> str:
     import requests
 
     if isinstance(error, requests.TooManyRedirects):
@@ -240,51 +241,51 @@ def _refusal(error: OSError | ValueError) -> str:
     if isinstance(error, requests.exceptions.InvalidHeader):
         return "the answer has headers that are not valid"
     if isinstance(error, (requests.RequestException, ValueError)):
-        return "it cannot be asked for: is the URL right?"
-    return "it cannot be asked for: does what REQUESTS_CA_BUNDLE names exist?"
+        return "the request failed; check the URL"
+    return "the request failed; check that the file of REQUESTS_CA_BUNDLE exists"
 
 
-def _look_before_following(answer: requests.Response, **_settings: Any) -> None:
-    """Raise if a redirect leaves HTTP or https or has a large body: requests would follow it, or keep the body."""
+def _check_redirect(answer: requests.Response, **_settings: Any) -> None:
+    """Raise if a redirect leaves HTTP, or https, or has a large body: requests would follow it and read the body."""
     if not answer.is_redirect:
         return
     try:
         to = urlsplit(urljoin(answer.url, answer.headers["Location"]))
     except ValueError as error:
-        raise _RefusedError("redirected to a URL that is not valid") from error
+        raise _PermanentError("redirected to a URL that is not valid") from error
     if to.scheme not in ("http", "https"):
-        raise _RefusedError("redirected to a URL that is not http or https")
+        raise _PermanentError("redirected to a URL that is not http or https")
     if answer.url.startswith("https:") and to.scheme != "https":
-        raise _RefusedError("redirected from https to http")
+        raise _PermanentError("redirected from https to http")
     _read(answer)
 
 
 def _check(answer: requests.Response) -> None:
-    """Raise unless this is a document."""
+    """Raise unless the status is 200."""
     status = answer.status_code
     if status in _RETRIED:
-        raise _AgainError(_phrase(status), _retry_after(answer.headers.get("Retry-After", "")), status)
+        raise _TemporaryError(_phrase(status), _retry_after(answer.headers.get("Retry-After", "")), status)
     if status != HTTPStatus.OK:
-        raise _RefusedError(_phrase(status), status)
+        raise _PermanentError(_phrase(status), status)
 
 
-def _whole(answer: requests.Response) -> bytes:
-    """Return the body, unpacked.
+def _content(answer: requests.Response) -> bytes:
+    """Return the body, decompressed.
 
     Raises:
-        _AgainError, _RefusedError: it is too long, or not valid.
+        _TemporaryError, _PermanentError: the body is too long, or not valid.
     """
     encoding = answer.headers.get("Content-Encoding", "").lower()
     body = _read(answer)
     if encoding in ("", "identity"):
         return body
     if encoding not in ("gzip", "x-gzip"):
-        raise _RefusedError(f"the answer has Content-Encoding {brief(encoding, 32)}; only gzip is read")
-    return _unpacked(body)
+        raise _PermanentError(f"the answer has Content-Encoding {brief(encoding, 32)}; only gzip is read")
+    return _decompressed(body)
 
 
 def _read(answer: requests.Response) -> bytes:
-    # urllib3 does not unpack without the header: it accepts a gzip body that ends early, and unpacks without a limit.
+    # Without the header, urllib3 does not decompress: it accepts an incomplete gzip body, and has no limit.
     answer.raw.headers.pop("Content-Encoding", "")
     body = bytearray()
     for part in answer.iter_content(1 << 14):
@@ -293,22 +294,22 @@ def _read(answer: requests.Response) -> bytes:
     return bytes(body)
 
 
-def _unpacked(packed: bytes) -> bytes:
-    """Return what one gzip member holds; many that hold nothing would take long, and nobody sends several."""
+def _decompressed(compressed: bytes) -> bytes:
+    """Return the content of one gzip member. Several are refused: servers do not send them, and they may take long."""
     member = zlib.decompressobj(_GZIP)
     try:
-        body = member.decompress(packed, MAX_BODY_BYTES + 1)
+        body = member.decompress(compressed, MAX_BODY_BYTES + 1)
     except zlib.error as error:
-        raise _AgainError(_NOT_GZIP) from error
+        raise _TemporaryError(_NOT_GZIP) from error
     _check_size(body)
     if not member.eof or member.unused_data:
-        raise _AgainError(_NOT_GZIP)
+        raise _TemporaryError(_NOT_GZIP)
     return body
 
 
 def _check_size(body: bytes | bytearray) -> None:
     if len(body) > MAX_BODY_BYTES:
-        raise _RefusedError(f"more than {MAX_BODY_BYTES >> 10} KiB")
+        raise _PermanentError(f"more than {MAX_BODY_BYTES >> 10} KiB")
 
 
 def _phrase(status: int) -> str:
@@ -319,7 +320,7 @@ def _phrase(status: int) -> str:
 
 
 def _retry_after(value: str) -> float:
-    """Return the seconds that a server asks to wait: https://www.rfc-editor.org/rfc/rfc9110#field.retry-after ."""
+    """Return the seconds of a Retry-After header: https://www.rfc-editor.org/rfc/rfc9110#field.retry-after ."""
     if value.isascii() and value.isdigit():
         return float(value)
     try:
@@ -330,17 +331,17 @@ def _retry_after(value: str) -> float:
 
 def _not_accepted(error: ssl.SSLCertVerificationError) -> str:
     why = f"its certificate is not accepted: {error.verify_message.rstrip('.')}"
-    hint = "" if error.verify_code in _OF_THE_CERTIFICATE else "; REQUESTS_CA_BUNDLE can name other authorities"
+    hint = "" if error.verify_code in _CERTIFICATE_ERRORS else "; REQUESTS_CA_BUNDLE can name other authorities"
     return why + hint
 
 
 def _cause(error: BaseException) -> str:
-    """Return the reason at the bottom of a chain of errors, without the addresses that those in between quote."""
+    """Return the reason of the innermost error of a chain, without addresses that the other errors quote."""
     from urllib3.exceptions import InvalidChunkLength
 
     for each in _chain(error):
         if isinstance(each, socket.gaierror):
-            return "no DNS server answers" if each.errno == socket.EAI_AGAIN else "its name is not known"
+            return "no DNS server answered" if each.errno == socket.EAI_AGAIN else "its host name was not found"
         if isinstance(each, TimeoutError):
             return f"no answer within {READ_SECONDS:g} seconds"
         if isinstance(each, OSError) and each.errno and each.strerror:
@@ -357,7 +358,7 @@ def _cause(error: BaseException) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what it came from: requests and urllib3 put that in args and `reason` as well."""
+    """Yield an error and its causes, which requests and urllib3 also put in args and `reason`."""
     found = [error]
     for each in found:
         yield each

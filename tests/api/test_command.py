@@ -230,9 +230,9 @@ def test_install_crds_applies_them_once_and_repairs_them(api: Api, chores: Chore
     ("arguments", "message"),
     [
         (["--dry-run=maybe"], "'maybe' is not one of 'none', 'client', 'server'"),
-        (["--context", "nowhere"], "context 'nowhere' is not in"),
-        (["-n", "Team/Shop"], "'Team/Shop' cannot be the name of a namespace"),
-        (["-n", ""], "'' cannot be the name of a namespace"),
+        (["--context", "nowhere"], "it has no context 'nowhere'"),
+        (["-n", "Team/Shop"], "'Team/Shop' is not a valid namespace name"),
+        (["-n", ""], "'' is not a valid namespace name"),
         (["--kubeconfig", "/nonexistent"], "kubeconfig /nonexistent cannot be used: there is no such file"),
         (["-f", "/nonexistent.yaml"], "/nonexistent.yaml: cannot be read: No such file or directory"),
         (["--bogus"], "--bogus"),

@@ -831,7 +831,7 @@ def test_all_problems_of_mirrors_in_files_are_told_at_once(api: Api, audit: Run,
     for problem in (
         "bad: spec.ttl: 'soon' does not match",
         "bad: spec.upstreamUrl: 'https://Registry.example.com/path' does not match",
-        "bad: metadata.namespace: registrymirrors are in no namespace",
+        "bad: metadata.namespace: registrymirrors are cluster-scoped; remove it",
         "keyless: spec.allowUnauthenticatedReaders: ",
         "keyless: spec.tolerations[0]: without a key the operator must be Exists",
     ):

@@ -234,7 +234,7 @@ def test_all_probes_of_a_run_have_one_limit_and_who_was_not_asked_is_not_called_
     assert sum(len(each.taken) for each in places) == 1
     for name, place in zip(names, places, strict=True):
         (found,) = [each for each in of(ran, name) if each["code"] != "missing"]
-        assert (found["code"], found["reason"]) == ("unreadable", f"https://{place.host}/v2/: not asked in time")
+        assert (found["code"], found["reason"]) == ("unreadable", f"https://{place.host}/v2/: not probed in time")
         assert stated(api, name)["reason"] == "Unreadable"
 
 

@@ -204,7 +204,7 @@ def test_a_proxy_of_another_scheme_is_refused(tmp_path: Path, url: str) -> None:
     result = run(kubeconfig(tmp_path, {"server": "https://api.test", "proxy-url": url}, {"token": SECRET}))
 
     assert result.exit_code == 2
-    assert "cluster 'one': proxy-url is not a URL of a proxy; its scheme must be http, https, socks5" in result.stderr
+    assert "cluster 'one': proxy-url is not the URL of a proxy; its scheme must be http, https, socks5" in result.stderr
 
 
 def test_the_proxy_of_the_environment_is_that_of_the_scheme(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_token_cannot_add_a_header(tmp_path: Path, server: Recorder, credentia
     assert (result.exit_code, server.requests) == (2, [])
     named = "the token of the credential plugin" if credential == "plugin" else credential
     assert f"user 'me': {named}" in result.stderr
-    assert "holds a control character, such as a newline; remove it" in result.stderr
+    assert "contains a control character, such as a newline; remove it" in result.stderr
 
 
 def test_the_newline_at_the_end_of_a_token_file_is_not_part_of_the_token(tmp_path: Path, server: Recorder) -> None:
@@ -333,7 +333,7 @@ def test_an_impersonated_name_cannot_add_a_header(tmp_path: Path, server: Record
 
     assert (result.exit_code, server.requests) == (2, [])
     assert "the impersonated user: Impersonate-" in result.stderr
-    assert "holds a control character, such as a newline; remove it" in result.stderr
+    assert "contains a control character, such as a newline; remove it" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ MERGED = "a: &a {x: 1}\n" + "".join(
 )
 TOO_DEEP = "is too large to read at line 1, column {}: nested deeper than 100 levels"
 REPEATED = (
-    "is too large to read at line {}, column {}: its values take more than 10 MiB, as often as aliases repeat them"
+    "is too large to read at line {}, column {}: its values have more than 10 MiB, with the copies that aliases add"
 )
 
 
@@ -68,16 +68,16 @@ def written(folder: Path, text: str | bytes, name: str = "rules.yaml") -> str:
         ('{"a":' * 3000 + "1" + "}" * 3000, TOO_DEEP.format(497)),
         ("- " * 3000 + "x", TOO_DEEP.format(201)),
         ("? " * 3000 + "x", TOO_DEEP.format(201)),
-        ("&a [*a]", "is not valid YAML at line 1, column 5: an alias inside of what it repeats"),
-        ("a: &a {b: {<<: *a}}", "is not valid YAML at line 1, column 16: an alias inside of what it repeats"),
-        ("a: " + "9" * 5000, "is not valid YAML at line 1, column 4: the int has no form in JSON"),
-        ("a: 0x" + "f" * 5000, "is not valid YAML at line 1, column 4: the int has no form in JSON"),
-        ("a: 1.0e+999", "is not valid YAML at line 1, column 4: the float has no form in JSON"),
-        ("a: .nan", "is not valid YAML at line 1, column 4: the float has no form in JSON"),
-        ('a: "\\ud800"', "is not valid YAML at line 1, column 4: the str has no form in JSON"),
+        ("&a [*a]", "is not valid YAML at line 1, column 5: an alias inside the value that it repeats"),
+        ("a: &a {b: {<<: *a}}", "is not valid YAML at line 1, column 16: an alias inside the value that it repeats"),
+        ("a: " + "9" * 5000, "is not valid YAML at line 1, column 4: the int is not valid in JSON"),
+        ("a: 0x" + "f" * 5000, "is not valid YAML at line 1, column 4: the int is not valid in JSON"),
+        ("a: 1.0e+999", "is not valid YAML at line 1, column 4: the float is not valid in JSON"),
+        ("a: .nan", "is not valid YAML at line 1, column 4: the float is not valid in JSON"),
+        ('a: "\\ud800"', "is not valid YAML at line 1, column 4: the str is not valid in JSON"),
         ('a: "\\Uffffffff"', "is not valid YAML at line 1, column 7"),
-        ("a: !!bool x", "is not valid YAML at line 1, column 4: the bool has no form in JSON"),
-        ("a: !!int ''", "is not valid YAML at line 1, column 4: the int has no form in JSON"),
+        ("a: !!bool x", "is not valid YAML at line 1, column 4: the bool is not valid in JSON"),
+        ("a: !!int ''", "is not valid YAML at line 1, column 4: the int is not valid in JSON"),
         ("a: !!python/object/apply:os.abort []", "is not valid YAML at line 1, column 4: unknown tag"),
         ("b: 1\na: \0", "is not valid YAML at line 2: a control character must be escaped"),
         ("a: \x1b[2J", "is not valid YAML at line 1: a control character must be escaped"),
@@ -188,7 +188,7 @@ def test_a_problem_shows_no_control_characters(sandbox: Sandbox, tmp_path: Path)
 
     told = "\n".join(refused(sandbox, "-f", written(tmp_path, text)))
 
-    assert "CopyratorRule x\\x1b[2J\\n: metadata.name: 'x\\x1b[2J\\n' cannot be a name" in told
+    assert "CopyratorRule x\\x1b[2J\\n: metadata.name: 'x\\x1b[2J\\n' is not a valid name" in told
     assert "\x1b" not in told
 
 

@@ -99,8 +99,8 @@ def test_the_table_of_the_docs_has_each_field() -> None:
         (config(users=[{"name": 3}]), "users[0].name: expected `str`, got `int`"),
         (config(users=None), "context 'here': user 'me' is not in the kubeconfig"),
         (config(clusters=None), "context 'here': cluster 'one' is not in the kubeconfig"),
-        (config(contexts=None), "context 'here' is not in it; it has: none"),
-        (config(users=[{"name": "me"}, {"name": "me"}]), "users: the name 'me' is there twice; rename or remove one"),
+        (config(contexts=None), "it has no context 'here'; its contexts are: none"),
+        (config(users=[{"name": "me"}, {"name": "me"}]), "users: the name 'me' is used twice; rename or remove one"),
         (config(**{"current-context": ["here"]}), "current-context: expected `str`, got `array`"),
         (config(**{"current-context": None}), "current-context is not set; use --context"),
         (config(kind="Secret"), "kind and apiVersion are not Config and v1"),
@@ -146,7 +146,7 @@ def test_a_kubeconfig_that_kubectl_cannot_read(tmp_path: Path, content: Any, pro
         ),
         (
             of_user(**{"client-certificate": "a"}),
-            "has a client certificate and no key; set client-key or client-key-data",
+            "has a client certificate but no key; set client-key or client-key-data",
         ),
         (
             of_user(**{"client-certificate": "a", "client-key": "b", "client-key-data": "YQ=="}),
@@ -170,10 +170,10 @@ def test_a_kubeconfig_that_kubectl_cannot_read(tmp_path: Path, content: Any, pro
             of_cluster(**{"certificate-authority": "a", "insecure-skip-tls-verify": True}),
             "cluster 'one' has both insecure-skip-tls-verify and a certificate authority",
         ),
-        (of_cluster(**{"tls-server-name": "a/b"}), "tls-server-name 'a/b' is not the name of a host"),
+        (of_cluster(**{"tls-server-name": "a/b"}), "tls-server-name 'a/b' is not a host name"),
         (
             config(contexts=[{"name": "here", "context": {"cluster": "one", "user": "me", "namespace": "../x"}}]),
-            "namespace '../x' cannot be the name of a namespace",
+            "namespace '../x' is not a valid namespace name",
         ),
     ],
 )

@@ -28,7 +28,7 @@ OURS: dict[str, Any] = {"f:data": {".": {}, "f:a": {}, "f:b.c": {}}, "f:type": {
 
 
 @pytest.mark.parametrize(
-    ("managed_fields", "ours", "others", "is_locked"),
+    ("managed_fields", "content", "others", "has_immutable"),
     [
         ([("kube-chores", OURS)], {"data.a", "data.b.c", "type"}, (), False),
         ([("kube-chores", {"f:data": {".": {}}})], set(), (), False),
@@ -50,11 +50,11 @@ OURS: dict[str, Any] = {"f:data": {".": {}, "f:a": {}, "f:b.c": {}}, "f:type": {
     ],
 )
 def test_ownership_is_read_from_managed_fields(
-    managed_fields: list[tuple[str, Any]], ours: set[str], others: tuple[str, ...], is_locked: bool
+    managed_fields: list[tuple[str, Any]], content: set[str], others: tuple[str, ...], has_immutable: bool
 ) -> None:
     ownership = _header(*managed_fields).ownership
 
-    assert (ownership.ours, ownership.others, ownership.is_locked) == (field_set(ours), others, is_locked)
+    assert (ownership.content, ownership.others, ownership.has_immutable) == (field_set(content), others, has_immutable)
 
 
 def test_headers_of_copies_share_what_is_the_same() -> None:

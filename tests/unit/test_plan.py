@@ -97,7 +97,7 @@ def test_a_copy_that_lost_or_gained_one_of_our_fields_is_read() -> None:
     whole = copy("team", source(), rule())
     ownership = whole.header.ownership
     for ours in (["data.a"], ["data.a", "data.b", "data.c"], []):
-        changed = structs.replace(ownership, ours=field_set(ours))
+        changed = structs.replace(ownership, content=field_set(ours))
         edited = structs.replace(whole, header=structs.replace(whole.header, ownership=changed))
         world = observed([rule()], [source()], [edited], "team")
         assert plan(world, SETTINGS, NOW).needs == (Need(ObjectKey("ConfigMap", "settings", "team")),)

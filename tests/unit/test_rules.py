@@ -78,7 +78,7 @@ def test_all_problems_of_all_rules_are_told_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("metadata", [{"name": "../../x"}, {"name": 5}, {"name": "x", "namespace": "a/b"}])
 def test_a_file_holds_names_and_no_paths_of_the_api(tmp_path: Path, metadata: dict[str, object]) -> None:
-    assert any("cannot be a name" in told for told in problems(written(tmp_path, {**GOOD, "metadata": metadata})))
+    assert any("is not a valid name" in told for told in problems(written(tmp_path, {**GOOD, "metadata": metadata})))
 
 
 def test_reserved_and_invalid_metadata_is_refused(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_reserved_and_invalid_metadata_is_refused(tmp_path: Path) -> None:
     told = problems(written(tmp_path, {**GOOD, "spec": {**GOOD["spec"], "metadata": metadata}}))  # type: ignore[dict-item]
 
     assert len([problem for problem in told if "is reserved" in problem]) == 5
-    assert len([problem for problem in told if "is no valid" in problem]) == 2
+    assert len([problem for problem in told if "is not a valid" in problem]) == 2
 
 
 def test_a_file_that_cannot_be_read_or_is_no_yaml_is_named(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_file_that_cannot_be_read_or_is_no_yaml_is_named(tmp_path: Path) -> No
 
 
 def test_no_rule_and_no_such_rule_are_told(tmp_path: Path) -> None:
-    assert "holds no CopyratorRule" in problems(written(tmp_path, {"kind": "ConfigMap"}))[0]
+    assert "contains no CopyratorRule" in problems(written(tmp_path, {"kind": "ConfigMap"}))[0]
     assert "no CopyratorRule 'other'; found good" in problems(written(tmp_path, GOOD), rule_name="other")[0]
     assert "no CopyratorRule ''; found good" in problems(written(tmp_path, GOOD), rule_name="")[0]
     assert "is in the files more than once" in problems(written(tmp_path, GOOD, GOOD))[0]

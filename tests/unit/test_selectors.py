@@ -29,7 +29,7 @@ def test_a_selector_matches_as_its_query_says(selector: LabelSelector, query: st
 
 
 @pytest.mark.parametrize(
-    ("selector", "names"),
+    ("selector", "required"),
     [
         (LabelSelector(), False),
         (LabelSelector(match_expressions=(Expression("a", "DoesNotExist"),)), False),
@@ -39,9 +39,11 @@ def test_a_selector_matches_as_its_query_says(selector: LabelSelector, query: st
         (LabelSelector({"a": ""}), True),
     ],
 )
-def test_a_selector_names_a_label_when_only_labelled_objects_match(selector: LabelSelector, names: bool) -> None:
-    assert selector.names_a_label() is names
-    assert selector.matches({}) is not names or not names
+def test_a_selector_requires_a_label_if_it_matches_only_labelled_objects(
+    selector: LabelSelector, required: bool
+) -> None:
+    assert selector.requires_a_label() is required
+    assert selector.matches({}) is not required or not required
 
 
 def test_all_problems_of_a_selector_are_told_with_their_fields() -> None:

@@ -88,7 +88,7 @@ def test_many_documents_are_fetched_some_at_a_time(monkeypatch: pytest.MonkeyPat
         together.wait()
         return Page(url.encode(), status=200)
 
-    monkeypatch.setattr(web, "_tried", tried)
+    monkeypatch.setattr(web, "_fetched", tried)
 
     fetcher = Fetcher(AGENT)
     fetcher.begin(numbers)
@@ -112,9 +112,13 @@ def test_many_documents_are_fetched_some_at_a_time(monkeypatch: pytest.MonkeyPat
         (requests.ReadTimeout("x"), "no answer within 10 seconds", 3),
         (requests.exceptions.ChunkedEncodingError("x"), "the answer was cut short", 3),
         (requests.exceptions.ProxyError(OSError(111, "Connection refused")), "the proxy of HTTPS_PROXY", 3),
-        (requests.exceptions.SSLError(SSLError(ssl.SSLEOFError(8, "EOF"))), "TLS fails: does it serve HTTPS", 3),
+        (
+            requests.exceptions.SSLError(SSLError(ssl.SSLEOFError(8, "EOF"))),
+            "TLS failed; check that the server serves HTTPS",
+            3,
+        ),
         (requests.TooManyRedirects("x"), "more than 5 redirects", 1),
-        (requests.exceptions.InvalidURL(URL), "it cannot be asked for: is the URL right?", 1),
+        (requests.exceptions.InvalidURL(URL), "the request failed; check the URL", 1),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
@@ -221,13 +225,13 @@ def test_a_redirect_to_no_address_is_told(location: str) -> None:
 
 @pytest.mark.parametrize("url", ["http://a..b/", f"http://{'a' * 64}.example.com/", "http://[::1/", "http://x:y/"])
 def test_a_url_that_is_no_address_is_told(url: str) -> None:
-    assert fetch(url, AGENT) == Page(error="it cannot be asked for: is the URL right?")
+    assert fetch(url, AGENT) == Page(error="the request failed; check the URL")
 
 
 def test_authorities_that_are_not_there_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere/authorities.pem")
 
-    assert fetch("https://127.0.0.1:1/", AGENT).error.endswith("does what REQUESTS_CA_BUNDLE names exist?")
+    assert fetch("https://127.0.0.1:1/", AGENT).error.endswith("check that the file of REQUESTS_CA_BUNDLE exists")
 
 
 def test_a_server_that_never_ends_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,7 +396,7 @@ def test_a_proxy_that_refuses_is_named_with_its_answer(monkeypatch: pytest.Monke
         error = fetch("https://rates.example.com/", AGENT).error
 
     why = "it answers 407 Proxy Authentication Required"
-    assert error == f"the proxy of HTTPS_PROXY or HTTP_PROXY does not serve: {why}"
+    assert error == f"the proxy of HTTPS_PROXY or HTTP_PROXY failed: {why}"
 
 
 def test_a_certificate_of_another_name_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,4 +428,4 @@ def test_a_resolver_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
 
-    assert fetch(URL, AGENT).error == "no DNS server answers"
+    assert fetch(URL, AGENT).error == "no DNS server answered"
