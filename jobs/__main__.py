@@ -13,7 +13,7 @@ from jobs import __version__
 from jobs.kit.terminal import shows_colors
 from jobs.kit.text import brief
 
-# By name, the modules that have a `command`; each is imported only when its command runs.
+# The module of each command. It has a `command`, and is imported only when that command runs.
 JOBS = {
     "sync-copies": "jobs.sync_copies",
     "fetch-rates": "jobs.fetch_rates",
@@ -44,7 +44,7 @@ class _Lazy(click.Group):
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not context.resilient_parsing:
-            _suggest(context, args[0])  # click does for groups that hold their commands
+            _suggest(context, args[0])  # click suggests names only for a group that has its commands imported
         return super().resolve_command(context, args)
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
@@ -59,8 +59,8 @@ class _Lazy(click.Group):
 
 
 def _suggest(context: click.Context, name: str) -> None:
-    """Raise a usage error if a command has a name like this one."""
-    from difflib import get_close_matches  # not for those who know the name: a probe runs twice a minute
+    """Raise a usage error with the command whose name is closest, if there is one."""
+    from difflib import get_close_matches  # imported only for a wrong name: a probe runs the command twice a minute
 
     for near in get_close_matches(name, COMMANDS, n=1):
         context.fail(f"No such command {name!r}. Did you mean {near!r}?")
@@ -68,7 +68,7 @@ def _suggest(context: click.Context, name: str) -> None:
 
 @contextmanager
 def _arguments_escaped() -> Iterator[None]:
-    """Escape the messages of usage errors: they quote arguments."""
+    """Escape the messages of usage errors, which quote arguments."""
     try:
         yield
     except click.UsageError as error:

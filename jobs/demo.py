@@ -1,4 +1,4 @@
-"""demo: the jobs at work on the embedded cluster, in a small believable setting. Every line of output is a real run."""
+"""demo: run the jobs on the embedded cluster, with a small example of teams and rules. The output is of real runs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ KINDS = (
     LLAMAS,
 )
 RESOURCES: dict[str, Resource] = {each.kind: each for each in KINDS}
-EVERYWHERE = "every namespace but kube-* and scratch, which is annotated to get none"
+EVERYWHERE = "every namespace except kube-* and scratch, which opts out with an annotation"
 MIRROR = "registry-mirror-docker-hub"
 EDITED = CONFIGMAPS.path("team-shop", "ca-bundle")
 
@@ -78,56 +78,56 @@ def command(keep: bool) -> None:
 
 def _show() -> None:
     transport = Transport(connect().endpoint, "demo")
-    _say("An embedded cluster with a platform team, three product teams, and two rules:")
+    _heading("An embedded cluster with a platform team, three product teams, and two rules:")
     _create(transport, [crd(plural) for plural in crd_names()])
     _create(transport, _world())
     click.echo(_rules())
-    _say("What would be copied? A dry run changes nothing. Values of Secrets never show.")
+    _heading("What would be copied? A dry run changes nothing. Values of Secrets are never printed.")
     _run("sync-copies", "--dry-run", "--diff")
-    _say("Copy. team-billing has a ca-bundle of its own: it stays untouched.")
+    _heading("Copy. team-billing already has its own ca-bundle: the job does not change it.")
     _run("sync-copies")
-    _say("Run again: nothing to do.")
+    _heading("Run again: nothing to do.")
     _run("sync-copies")
-    _say("A copy is edited by hand, and the registry's password changes at its source ...")
+    _heading("A copy is edited by hand, and the registry's password changes at its source ...")
     _edit(transport, EDITED, {"data": {"ca.crt": "oops\n", "notes": "remember to undo this"}})
     _edit(transport, SECRETS.path("platform", "registry-login"), {"stringData": {"password": "another-of-the-demo"}})
     _run("sync-copies", "--diff")
-    _say("... and all is well again.")
+    _heading("... and the next run has nothing to do.")
     _run("sync-copies")
     transport.close()
-    with _publisher() as url:
+    with _rates_server() as url:
         os.environ["CHORES_ECB_URL"] = url
-        _say("Exchange rates for team-shop, from a stand-in for the ECB on this machine: its figures are made up.")
+        _heading("Exchange rates for team-shop, from a local server in place of the ECB: its rates are invented.")
         _run("fetch-rates")
-        _say("Run again: the provider is asked once, nothing is written.")
+        _heading("Run again: one request to the provider, nothing is written.")
         _run("fetch-rates")
-        _say("A rate to look at takes neither a cluster nor an ExchangeRate.")
+        _heading("Print one rate: this needs neither a cluster nor an ExchangeRate.")
         _run("fetch-rates", "--currency", "CHF", "--base", "USD")
     transport = Transport(connect().endpoint, "demo")
-    _say("A mirror of Docker Hub that nobody has made yet:")
+    _heading("A RegistryMirror of Docker Hub whose resources do not exist yet:")
     _run("mirror-audit")
-    _say("A repair makes it step by step: nodes are told of it once its registry is ready.")
+    _heading("A repair creates them step by step: nodes use the mirror once its registry is ready.")
     _run("mirror-audit", "--repair")
-    _be_at_work(transport, CLAIMS, {"phase": "Bound", "capacity": {"storage": "20Gi"}})
-    _be_at_work(transport, STATEFUL_SETS, {"observedGeneration": 1, "updatedReplicas": 1, "readyReplicas": 1})
+    _set_status(transport, CLAIMS, {"phase": "Bound", "capacity": {"storage": "20Gi"}})
+    _set_status(transport, STATEFUL_SETS, {"observedGeneration": 1, "updatedReplicas": 1, "readyReplicas": 1})
     _run("mirror-audit", "--repair")
-    _be_at_work(transport, DAEMON_SETS, {"observedGeneration": 1, **dict.fromkeys(_OF_NODES, 1)}, "-node")
-    _say("Somebody tries another image, and a Service is lost ...")
+    _set_status(transport, DAEMON_SETS, {"observedGeneration": 1, **dict.fromkeys(_OF_NODES, 1)}, "-node")
+    _heading("The image of the registry is changed by hand, and a Service is deleted ...")
     image = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "registry:2"}]
     _edit(transport, STATEFUL_SETS.path(NAMESPACE, MIRROR), image, "application/json-patch+json")
     _send(transport, Request("DELETE", SERVICES.path(NAMESPACE, f"{MIRROR}-headless")))
     _run("mirror-audit", "--repair", "--diff")
-    _say("A Deployment of team-shop asks to follow its config. The first run takes note of that, and restarts nothing.")
+    _heading("A Deployment of team-shop opts in to restarts. The first run records its config as the baseline.")
     _run("roll-workloads")
     _edit(transport, f"{DEPLOYMENTS.path('team-shop', 'shop')}/status", {"status": {"observedGeneration": 2}})
-    _say("The platform team renews the CA bundle; its copy in team-shop follows, and then the Deployment.")
+    _heading("The platform team renews the CA bundle; its copy in team-shop changes, then the Deployment restarts.")
     _edit(transport, CONFIGMAPS.path("platform", "ca-bundle"), {"data": {"ca.crt": "the certificate of 2027\n"}})
     _run("sync-copies")
     _run("roll-workloads", "--settle", "0")
     _run("roll-workloads", "--settle", "0")
-    _say("The pods of team-shop, for people who may not read pods: their environment holds a password.")
+    _heading("The pods of team-shop, for users without access to pods: a pod spec may contain a password.")
     _run("farm-pods")
-    _say("A pod goes, its FarmPod with it, and another pod comes.")
+    _heading("A pod is deleted, its FarmPod with it, and another pod is created.")
     _send(transport, Request("DELETE", PODS.path("team-shop", "web-1")))
     _create(transport, [{**each, "metadata": {**each["metadata"], "name": "web-2"}} for each in _pods()[:1]])
     _run("farm-pods")
@@ -137,8 +137,8 @@ def _show() -> None:
 _OF_NODES = ("desiredNumberScheduled", "updatedNumberScheduled", "numberReady")
 
 
-def _be_at_work(transport: Transport, resource: Resource, status: dict[str, Any], suffix: str = "") -> None:
-    """Say of a resource of the mirror what controllers and nodes would, which the embedded cluster has none of."""
+def _set_status(transport: Transport, resource: Resource, status: dict[str, Any], suffix: str = "") -> None:
+    """Set a status that controllers or nodes would set: the embedded cluster has none."""
     namespace = NODE_NAMESPACE if resource is DAEMON_SETS else NAMESPACE
     _edit(transport, f"{resource.path(namespace, MIRROR + suffix)}/status", {"status": status})
 
@@ -148,7 +148,7 @@ RATES = """<Envelope xmlns="http://www.ecb.int/vocabulary/2002-08-01/eurofxref">
 </Cube></Cube></Envelope>"""
 
 
-class _Publisher(BaseHTTPRequestHandler):
+class _RatesHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body = RATES.format(day=datetime.now(timezone.utc).date()).encode()
         self.send_response(200)
@@ -156,14 +156,14 @@ class _Publisher(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_words: object) -> None:
-        """Say nothing: the demo shows what the job says."""
+    def log_message(self, *_arguments: object) -> None:
+        """Log nothing: the demo prints the output of the jobs only."""
 
 
 @contextmanager
-def _publisher() -> Iterator[str]:
-    """Publish rates on loopback; yield the URL."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Publisher) as server:
+def _rates_server() -> Iterator[str]:
+    """Serve rates on loopback; yield the URL."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _RatesHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield f"http://127.0.0.1:{server.server_port}/eurofxref-daily.xml"
@@ -215,20 +215,20 @@ def _run(*arguments: str) -> None:
     chores.main(arguments, prog_name="chores", standalone_mode=False)
 
 
-def _say(text: str) -> None:
+def _heading(text: str) -> None:
     click.secho(f"\n# {text}", fg="cyan")
 
 
 def _keep(kubeconfig: Path) -> None:
     chores = "chores" if shutil.which("chores") else shlex.quote(str(Path(sys.executable).with_name("chores")))
-    _say("The cluster is still running. In another terminal:")
+    _heading("The cluster is still running. Try in another terminal:")
     click.echo(f"  export KUBECONFIG={kubeconfig}")
     click.echo("  kubectl get copyrators,exchangerates,registrymirrors -A")
     click.echo("  kubectl get farm -A")
     click.echo("  kubectl get configmaps,secrets -A -l app.kubernetes.io/managed-by=kube-chores")
     click.echo("  kubectl describe secret registry-login -n team-shop")
     click.echo(f"  {chores} sync-copies -v")
-    click.echo("Ctrl-C ends it.")
+    click.echo("Press Ctrl-C to stop it.")
     try:
         signal.pause()
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""install-crds: our CustomResourceDefinitions, applied through the API instead of with kubectl."""
+"""install-crds: apply the shipped CustomResourceDefinitions through the API, without kubectl."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CRDS = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customre
 
 
 class Definition(Struct, frozen=True):
-    """A CRD as shipped, to be applied."""
+    """The body of the apply of a shipped CRD."""
 
     document: Mapping[str, Any]
 
@@ -35,27 +35,27 @@ class Definition(Struct, frozen=True):
         return msgspec.json.encode(self.document)
 
     def changed_by_server(self, _answer: bytes) -> tuple[str, ...]:
-        """Return nothing: what the server defaults in a CRD is its own business."""
+        """Return nothing: the API server sets defaults in a CRD."""
         return ()
 
     def redact(self, text: str) -> str:
-        """Return the text as it is: a CRD holds no secret."""
+        """Return the text unchanged: a CRD contains no secret."""
         return text
 
 
 @dataclass(frozen=True)
 class Observed:
-    """The definitions as they are in the cluster, by what was needed."""
+    """The CRDs in the cluster, by the Need for which each was read."""
 
     documents: Mapping[Need, ReadResult] = field(default_factory=dict)
 
     def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
-        """Return the same, knowing `documents` too."""
+        """Return a copy that also contains `documents`."""
         return replace(self, documents={**self.documents, **documents})
 
 
 def plan(observed: Observed, _settings: None, _now: datetime) -> Plan:
-    """Apply what is missing or differs; each definition is read first."""
+    """Read each CRD first, then apply those that are missing or differ."""
     findings, needs, unchanged = [], [], 0
     for plural in crd_names():
         definition = crd(plural)
@@ -75,7 +75,7 @@ def plan(observed: Observed, _settings: None, _now: datetime) -> Plan:
 
 
 def _is_installed(desired: Mapping[str, Any], actual: Mapping[str, Any]) -> bool:
-    """Whether all that we set is so, and nothing else in the schemas, to which the server adds nothing."""
+    """Whether the CRD has all shipped values and no other schema: the API server adds no defaults to schemas."""
     schemas = [[version["schema"] for version in each["spec"]["versions"]] for each in (desired, actual)]
     return _covers(desired, actual) and schemas[0] == schemas[1]
 
@@ -95,8 +95,8 @@ def _covers(desired: Any, actual: Any) -> bool:
 def command(context: click.Context, options: options.RunOptions) -> None:
     """Install the CustomResourceDefinitions of the jobs.
 
-    The same as 'kubectl apply --server-side -k cronjobs/crds', for where these files are not at hand. Needs the rights
-    get and patch on customresourcedefinitions, which the jobs themselves do not have.
+    The same as 'kubectl apply --server-side -k cronjobs/crds', without these files. Requires the verbs get and patch on
+    customresourcedefinitions, which the jobs do not have.
     """
     job = Job(NAME, {CRDS.kind: CRDS}, _no_settings, _observe, plan)
     context.exit(run(job, options))

@@ -100,7 +100,7 @@ class _Body(BytesIO):
 
     def receive(self, part: bytes) -> int:
         """Store a part and return its length; any other number ends the transfer (CURLOPT_WRITEFUNCTION)."""
-        self.is_too_long = self.tell() + len(part) > self._limit
+        self.is_too_long = self.getbuffer().nbytes + len(part) > self._limit
         return 0 if self.is_too_long else self.write(part)
 
 
