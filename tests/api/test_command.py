@@ -30,7 +30,7 @@ def team(api: Api) -> str:
     return team
 
 
-def test_a_client_dry_run_sends_no_write_and_says_what_the_run_then_does(api: Api, sync: Run, team: str) -> None:
+def test_a_client_dry_run_sends_no_write_and_reports_what_the_run_would_do(api: Api, sync: Run, team: str) -> None:
     planned = sync("--dry-run")
     assert api.writes() == []
 
@@ -41,7 +41,7 @@ def test_a_client_dry_run_sends_no_write_and_says_what_the_run_then_does(api: Ap
     assert [r["object"] for r in planned.results] == [r["object"] for r in done.results]
 
 
-def test_a_server_dry_run_has_each_write_checked_and_none_kept(api: Api, sync: Run, team: str) -> None:
+def test_in_a_server_dry_run_each_write_is_checked_and_none_is_stored(api: Api, sync: Run, team: str) -> None:
     ran = sync("--dry-run=server")
 
     assert (ran.exit_code, ran.report["dryRun"], ran.summary) == (0, "server", {"created": 2})
@@ -49,14 +49,14 @@ def test_a_server_dry_run_has_each_write_checked_and_none_kept(api: Api, sync: R
     assert api.get(at(team, configmap(""))) is None
 
 
-def test_check_exits_3_while_anything_is_to_do_and_writes_nothing(api: Api, sync: Run, team: str) -> None:
+def test_check_exits_3_while_there_are_findings_and_writes_nothing(api: Api, sync: Run, team: str) -> None:
     assert sync("--check").exit_code == 3
     assert api.writes() == []
     sync()
     assert sync("--check").exit_code == 0
 
 
-def test_rule_name_follows_one_rule_and_leaves_the_others_copies_alone(api: Api, sync: Run, team: str) -> None:
+def test_rule_name_selects_one_rule_and_the_copies_of_others_stay(api: Api, sync: Run, team: str) -> None:
     ran = sync("--rule-name", "logins")
 
     assert [r["object"]["kind"] for r in ran.results] == ["Secret"]
@@ -65,14 +65,14 @@ def test_rule_name_follows_one_rule_and_leaves_the_others_copies_alone(api: Api,
 
 
 @pytest.mark.parametrize("name", ["misspelt", ""])
-def test_a_rule_name_that_is_not_there_is_told_with_those_that_are(sync: Run, team: str, name: str) -> None:
+def test_an_unknown_rule_name_is_an_error_that_lists_the_rules(sync: Run, team: str, name: str) -> None:
     ran = sync("--rule-name", name)
 
     assert ran.exit_code == 2
     assert ran.stderr.endswith(f"no CopyratorRule {name!r} in namespace kube-chores; found logins, settings\n")
 
 
-def test_rules_from_a_file_speak_of_their_own_copies_alone(api: Api, sync: Run, team: str, tmp_path: Path) -> None:
+def test_a_run_with_rules_from_a_file_reports_only_their_copies(api: Api, sync: Run, team: str, tmp_path: Path) -> None:
     sync()
     file = tmp_path / "rule.yaml"
     file.write_text(yaml.safe_dump(rule("other", f"home-{api.token}", f"none-{api.token}")))
@@ -88,7 +88,7 @@ def test_rules_come_from_standard_input_too(api: Api, sync: Run, team: str) -> N
     assert sync("-f", "-", input=text).summary == {"created": 1}
 
 
-def test_no_rule_is_said_with_where_it_looked(sync: Run) -> None:
+def test_without_rules_the_report_names_the_namespace(sync: Run) -> None:
     ran = sync("-n", "default", output="text")
 
     assert ran.exit_code == 2
@@ -98,7 +98,7 @@ def test_no_rule_is_said_with_where_it_looked(sync: Run) -> None:
     assert ran.stdout.startswith("sync-copies: no CopyratorRule in namespace kube-chores (0 rules, 0 sources, ")
 
 
-def test_verbose_shows_what_is_unchanged_and_what_is_no_source(api: Api, sync: Run, team: str) -> None:
+def test_verbose_shows_unchanged_copies_and_objects_that_are_not_sources(api: Api, sync: Run, team: str) -> None:
     home = f"home-{api.token}"
     api.create(configmap(home, "stamped", labels={"copyrator": "true", **_STAMPED}))
     sync()
@@ -125,7 +125,7 @@ def test_a_diff_shows_values_of_configmaps_and_none_of_secrets(api: Api, sync: R
     assert "+ data.user: ***" in text
 
 
-def test_json_and_yaml_reports_hold_the_same(sync: Run, team: str) -> None:
+def test_json_and_yaml_reports_have_the_same_content(sync: Run, team: str) -> None:
     as_json, as_yaml = sync("--dry-run"), sync("--dry-run", output="yaml")
 
     document = yaml.safe_load(as_yaml.stdout)
@@ -133,7 +133,7 @@ def test_json_and_yaml_reports_hold_the_same(sync: Run, team: str) -> None:
     assert as_json.report["facts"]["rules"] == 2
 
 
-def test_messages_go_to_stderr_as_json_lines_when_asked(sync: Run, team: str) -> None:
+def test_messages_go_to_stderr_as_json_lines_with_log_format_json(sync: Run, team: str) -> None:
     ran = sync("--log-format", "json")
 
     message = json.loads(ran.stderr)
@@ -141,7 +141,7 @@ def test_messages_go_to_stderr_as_json_lines_when_asked(sync: Run, team: str) ->
     assert message["message"].startswith("sync-copies: writing to context ")
 
 
-def test_a_verifying_run_reads_all_copies_in_full_and_finds_them_right(api: Api, sync: Run, team: str) -> None:
+def test_a_verifying_run_reads_all_copies_in_full_and_finds_no_drift(api: Api, sync: Run, team: str) -> None:
     sync()
     api.mark()
 
@@ -149,7 +149,7 @@ def test_a_verifying_run_reads_all_copies_in_full_and_finds_them_right(api: Api,
     assert api.writes() == []
 
 
-def test_metadata_of_a_rule_is_put_on_copies_and_taken_back(api: Api, sync: Run, team: str) -> None:
+def test_metadata_of_a_rule_is_set_on_copies_and_removed_again(api: Api, sync: Run, team: str) -> None:
     home = f"home-{api.token}"
     api.patch(configmap(home), {"metadata": {"labels": {"app": "web"}}})
     settings = rule("settings", home, team)
@@ -181,14 +181,14 @@ def test_two_sources_of_one_name_are_reported_and_neither_is_copied(api: Api, sy
     assert api.get(at(team, configmap(""))) is None
 
 
-def test_two_rules_for_the_same_source_make_one_copy(api: Api, sync: Run, team: str) -> None:
+def test_two_rules_for_the_same_source_create_one_copy(api: Api, sync: Run, team: str) -> None:
     api.create(rule("a-second", f"home-{api.token}", team))
 
     assert sync().summary == {"created": 2}
     assert sync().summary == {"unchanged": 2}
 
 
-def test_an_object_in_the_way_stays_and_is_reported(api: Api, sync: Run, team: str) -> None:
+def test_a_conflicting_object_stays_and_is_reported(api: Api, sync: Run, team: str) -> None:
     theirs = api.create(configmap(team, labels={}, data={"mine": "x"}))
 
     ran = sync()
@@ -238,7 +238,9 @@ def test_install_crds_applies_them_once_and_repairs_them(api: Api, chores: Chore
         (["--bogus"], "--bogus"),
     ],
 )
-def test_bad_settings_are_told_without_a_traceback_and_exit_2(sync: Run, arguments: list[str], message: str) -> None:
+def test_invalid_settings_are_logged_without_a_traceback_and_exit_2(
+    sync: Run, arguments: list[str], message: str
+) -> None:
     ran = sync(*arguments)
 
     assert (ran.exit_code, ran.stdout) == (2, "")
@@ -258,7 +260,7 @@ def test_a_namespace_that_does_not_exist_is_an_error(api: Api, installed: Path, 
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_run_without_the_right_to_get_namespaces_goes_on(api: Api, installed: Path, job: str) -> None:
+def test_a_run_without_the_right_to_get_namespaces_continues(api: Api, installed: Path, job: str) -> None:
     account = api.service_account_kubeconfig("kube-chores", job)
 
     ran = runs(job, account)("-n", "platfrom", "--dry-run")

@@ -46,7 +46,7 @@ def stamped(job: str, namespace: str, **annotations: str) -> Object:
 
 @pytest.mark.parametrize("kind", [configmap, secret])
 @pytest.mark.parametrize("levels", DEPTHS)
-def test_a_deep_object_with_our_stamp_does_not_stop_sync_copies(api: Api, sync: Run, kind: Any, levels: int) -> None:
+def test_a_deep_object_with_the_stamp_does_not_stop_sync_copies(api: Api, sync: Run, kind: Any, levels: int) -> None:
     home, team, tenant = api.namespace("home"), api.namespace("team"), api.namespace("tenant")
     source = api.create(kind(home))
     forged = kind(tenant, "forged")
@@ -88,7 +88,7 @@ def test_a_deep_namespace_gets_its_copy(api: Api, sync: Run) -> None:
     assert (sync().exit_code, content(api.get(at(team, source)))) == (0, content(source))
 
 
-def test_a_deep_rule_is_followed(api: Api, sync: Run) -> None:
+def test_a_deep_rule_is_applied(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     source = api.create(configmap(home))
     create(api, rule("rule", home, team))
@@ -96,7 +96,7 @@ def test_a_deep_rule_is_followed(api: Api, sync: Run) -> None:
     assert (sync().exit_code, content(api.get(at(team, source)))) == (0, content(source))
 
 
-def test_a_deep_object_with_our_stamp_does_not_stop_fetch_rates(api: Api, fetch: Run) -> None:
+def test_a_deep_object_with_the_stamp_does_not_stop_fetch_rates(api: Api, fetch: Run) -> None:
     shop, tenant = api.namespace("shop"), api.namespace("tenant")
     forged = configmap(tenant, "forged")
     forged["metadata"] |= stamped("fetch-rates", tenant)

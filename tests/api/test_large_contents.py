@@ -17,7 +17,7 @@ def _no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ObjectReducer.__init__, "__defaults__", (0,))
 
 
-def test_values_that_were_not_kept_are_read_again_for_each_write(api: Api, sync: Run) -> None:
+def test_values_that_are_too_large_to_keep_are_read_again_for_each_write(api: Api, sync: Run) -> None:
     home, team, other = (api.namespace(name) for name in ("home", "team-a", "team-b"))
     sources = [api.create(configmap(home)), api.create(secret(home))]
     for kind in ("configmap", "secret"):
@@ -37,7 +37,7 @@ def test_values_that_were_not_kept_are_read_again_for_each_write(api: Api, sync:
     assert copy and copy["metadata"]["labels"]["theirs"] == "yes"
 
 
-def test_a_source_that_changes_before_it_is_read_again_waits_for_the_next_run(
+def test_a_source_that_changes_before_it_is_read_again_is_left_to_the_next_run(
     api: Api, sync: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, team = api.namespace("home"), api.namespace("team")

@@ -76,7 +76,7 @@ def test_copies_that_one_namespace_refuses_fail_no_run(api: Api, sync: Run, refu
 
 
 @each_refusal
-def test_a_run_of_which_every_write_is_refused_fails(api: Api, sync: Run, refusal: str) -> None:
+def test_a_run_fails_if_all_its_writes_are_refused(api: Api, sync: Run, refusal: str) -> None:
     refuse, code, reason, exit_code = REFUSALS[refusal]
     home, team, other = api.namespace("home"), api.namespace("team"), api.namespace("other")
     api.create(configmap(home))
@@ -91,7 +91,7 @@ def test_a_run_of_which_every_write_is_refused_fails(api: Api, sync: Run, refusa
 
 
 @each_refusal
-def test_what_refuses_writes_in_the_whole_cluster_fails_a_run_that_is_converged_otherwise(
+def test_a_policy_that_refuses_writes_in_the_whole_cluster_fails_a_run_without_other_changes(
     api: Api, sync: Run, refusal: str
 ) -> None:
     refuse, code, _, exit_code = REFUSALS[refusal]
@@ -129,7 +129,7 @@ def test_rolls_that_are_refused_in_the_whole_cluster_fail_the_run(api: Api, roll
 
 
 @each_refusal
-def test_a_run_that_wrote_elsewhere_is_not_failed_by_what_refuses_writes_in_two_namespaces(
+def test_a_run_that_wrote_elsewhere_does_not_fail_if_two_namespaces_refuse_writes(
     api: Api, sync: Run, refusal: str
 ) -> None:
     refuse, code, _, _ = REFUSALS[refusal]
@@ -217,7 +217,7 @@ def test_a_workload_that_its_namespace_refuses_to_roll_fails_no_run(api: Api, ro
     assert ran.summary == {"annotated": 1, "failed": 1}
 
 
-def test_a_copy_that_others_change_with_each_write_of_the_job_fails_no_run(api: Api, sync: Run) -> None:
+def test_a_copy_that_another_client_changes_at_each_write_fails_no_run(api: Api, sync: Run) -> None:
     home, team, other = api.namespace("home"), api.namespace("team"), api.namespace("other")
     source = api.create(configmap(home))
     api.create(rule("settings", home, [team, other]))
@@ -260,7 +260,7 @@ def test_a_webhook_that_is_down_gets_few_requests(api: Api, sync: Run) -> None:
     assert sync().summary == {"created": 2 * IN_FLIGHT, "unchanged": 2 * IN_FLIGHT}
 
 
-def test_a_quota_of_which_the_use_is_not_known_yet_fails_no_run(api: Api, farm: Run) -> None:
+def test_a_quota_whose_use_is_not_known_yet_fails_no_run(api: Api, farm: Run) -> None:
     """The controller counts objects of a custom resource only half a minute after its CRD appeared."""
     team, other = farmed(api, "team"), farmed(api, "other")
     meta = {"name": "none", "namespace": team}
@@ -293,7 +293,7 @@ def test_a_label_of_helm_on_a_copy_fails_no_run(api: Api, sync: Run) -> None:
     assert sync().summary == {"configured": 1, "unchanged": 1}
 
 
-def test_the_use_of_a_quota_is_not_in_a_status_that_would_change_with_it(api: Api, sync: Run) -> None:
+def test_a_status_does_not_contain_the_use_of_a_quota(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     full = quota(api, team, "count/secrets")
     api.create(secret(home))
@@ -313,7 +313,7 @@ def test_the_use_of_a_quota_is_not_in_a_status_that_would_change_with_it(api: Ap
     assert [each.method for each in api.writes()] == ["POST"]
 
 
-def test_how_a_webhook_fails_is_not_in_a_status_that_would_change_with_it(api: Api, sync: Run) -> None:
+def test_a_status_does_not_contain_how_a_webhook_failed(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     api.create(configmap(home))
     api.create(rule("settings", home, [team, api.namespace("other")]))
@@ -329,7 +329,7 @@ def test_how_a_webhook_fails_is_not_in_a_status_that_would_change_with_it(api: A
     assert [each.method for each in api.writes()] == ["POST"]
 
 
-def test_a_copy_that_admission_changes_is_in_an_event_of_its_rule(api: Api, sync: Run) -> None:
+def test_a_copy_that_admission_changes_creates_an_event_for_its_rule(api: Api, sync: Run) -> None:
     home, team, other = api.namespace("home"), api.namespace("team"), api.namespace("other")
     source = api.create(configmap(home))
     api.create(rule("settings", home, [team, other]))

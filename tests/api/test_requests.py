@@ -106,7 +106,7 @@ def test_changed_sources_are_one_write_per_copy_and_read_no_copy(api: Api, sync:
     assert lists([each for each in api.requests() if each.method == "GET"])
 
 
-def test_bytes_do_not_grow_with_what_the_copies_hold(
+def test_bytes_do_not_grow_with_the_content_of_copies(
     api: Api, quiet: None, sync: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster, "PAGE_SIZE", 500)
@@ -134,7 +134,7 @@ def test_bytes_do_not_grow_with_what_the_copies_hold(
     assert abs((large - small) - (large_source - small_source)) < 500
 
 
-def test_unrelated_objects_cost_nothing(api: Api, quiet: None, sync: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unrelated_objects_add_no_requests(api: Api, quiet: None, sync: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "PAGE_SIZE", 500)
     home, team = api.namespace("home"), api.namespace("team")
     api.create(secret(home))

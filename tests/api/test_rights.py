@@ -133,7 +133,7 @@ def used(request: Request) -> set[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("account", "right"), [(right.job, right) for right in rights() if right.resource not in OPTIONAL], ids=str
 )
-def test_a_dropped_right_is_named_and_exits_2(api: Api, right: Right, run: Run) -> None:
+def test_a_missing_right_is_named_and_exits_2(api: Api, right: Right, run: Run) -> None:
     drop(api, right)
 
     ran = run()
@@ -146,7 +146,7 @@ def test_a_dropped_right_is_named_and_exits_2(api: Api, right: Right, run: Run) 
 @pytest.mark.parametrize(
     ("account", "right"), [(right.job, right) for right in rights() if right.resource in OPTIONAL], ids=str
 )
-def test_a_dropped_right_that_is_optional_is_named_and_exits_0(api: Api, right: Right, run: Run) -> None:
+def test_a_missing_optional_right_is_named_and_exits_0(api: Api, right: Right, run: Run) -> None:
     drop(api, right)
 
     ran = run("-v")
@@ -204,7 +204,7 @@ def said(ran: Ran) -> str:
     return "\n".join(f"{result.get('reason')} {result.get('message')} {result.get('remedy')}" for result in ran.results)
 
 
-def test_without_the_secrets_component_nothing_about_secrets_is_asked(api: Api, sync: Run) -> None:
+def test_without_the_secrets_component_no_request_is_about_secrets(api: Api, sync: Run) -> None:
     for obj in load(ROOT / "cronjobs" / "components" / "secrets"):
         api.delete(obj)
     busy_configmaps = rule("configmaps", api.namespace("home"), f"*-{api.token}")
@@ -221,7 +221,7 @@ def test_without_the_secrets_component_nothing_about_secrets_is_asked(api: Api, 
     assert [request.path for request in api.requests() if "secrets" in request.path] == []
 
 
-def test_copies_that_the_last_rule_left_behind_are_found(api: Api, sync: Run) -> None:
+def test_copies_of_the_last_deleted_rule_are_found(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     source = api.create(secret(home))
     last = api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))

@@ -86,7 +86,7 @@ def test_an_object_in_the_way_is_reported_once_and_then_read_without_a_write(api
     assert sorted(told(api)) == [("Normal", "Synced"), ("Warning", "Conflict")]
 
 
-def test_adopt_takes_over_an_object_that_we_did_not_make(api: Api, sync: Run) -> None:
+def test_adopt_takes_over_an_object_that_was_not_managed(api: Api, sync: Run) -> None:
     bind_adopt(api)
     home, team = api.namespace("home"), api.namespace("team")
     source = api.create(secret(home))
@@ -150,7 +150,7 @@ def annotated(key: str) -> Callable[[Api, Object], None]:
     ],
     ids=["controller", "helm", "type", "immutable", "other install", "helm label", "helm annotation", "argo cd"],
 )
-def test_adopt_leaves_alone_what_it_must_not_take(
+def test_adopt_does_not_change_objects_that_it_must_not_take(
     api: Api, sync: Run, change: Callable[[Api, Object], None], why: str
 ) -> None:
     bind_adopt(api)
@@ -206,7 +206,7 @@ WAYS = [drop_label, drop_source, drop_rule, change_selector, exclude_namespace, 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("kind", ["configmap", "secret"])
-def test_a_copy_that_no_rule_wants_any_more_is_deleted(api: Api, sync: Run, way: Any, kind: str) -> None:
+def test_a_copy_that_no_rule_requires_is_deleted(api: Api, sync: Run, way: Any, kind: str) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     source = api.create((secret if kind == "secret" else configmap)(home))
     theirs = api.create(configmap(team, "theirs", labels={}))
@@ -229,7 +229,7 @@ def test_a_copy_that_no_rule_wants_any_more_is_deleted(api: Api, sync: Run, way:
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_a_copy_to_be_retained_stays(api: Api, sync: Run, way: Any) -> None:
+def test_a_copy_with_orphans_retain_stays(api: Api, sync: Run, way: Any) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     source = api.create(configmap(home))
     api.create(rule("rule", home, f"*-{api.token}", orphans="Retain"))
@@ -241,7 +241,7 @@ def test_a_copy_to_be_retained_stays(api: Api, sync: Run, way: Any) -> None:
     assert api.get(at(team, source)) == copy
 
 
-def test_a_copy_stays_while_one_of_two_rules_wants_it(api: Api, sync: Run) -> None:
+def test_a_copy_stays_while_one_of_two_rules_requires_it(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     source = api.create(configmap(home))
     first, second = (api.create(rule(name, home, f"*-{api.token}")) for name in ("first", "second"))
@@ -277,7 +277,7 @@ def test_a_collision_writes_neither_and_keeps_the_copy_that_is_there(api: Api, s
     assert api.writes() == []
 
 
-def test_a_broken_rule_stops_deletions_and_nothing_else(api: Api, sync: Run) -> None:
+def test_an_invalid_rule_stops_deletions_and_nothing_else(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     source, gone = api.create(configmap(home)), api.create(configmap(home, "gone"))
     api.create(rule("good", home, f"*-{api.token}"))
@@ -387,7 +387,7 @@ def test_an_immutable_copy_is_replaced(api: Api, sync: Run, kind: str) -> None:
     assert sync().summary == {"unchanged": 1}
 
 
-def test_a_copy_that_somebody_made_immutable_is_replaced(api: Api, sync: Run) -> None:
+def test_a_copy_that_was_made_immutable_by_hand_is_replaced(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     source = api.create(configmap(home))
     api.create(rule("settings", home, f"*-{api.token}"))
@@ -416,7 +416,7 @@ def test_a_terminating_namespace_is_skipped(api: Api, sync: Run) -> None:
     api.patch(held, {"metadata": {"finalizers": None}})
 
 
-def test_rules_that_go_with_their_namespace_take_no_copy_along(api: Api, sync: Run) -> None:
+def test_rules_deleted_with_their_namespace_delete_no_copy(api: Api, sync: Run) -> None:
     """An uninstall, seen by a run that was under way."""
     home, rules, team = (api.namespace(name) for name in ("home", "rules", "team"))
     source = api.create(configmap(home))
@@ -440,7 +440,7 @@ def test_rules_that_go_with_their_namespace_take_no_copy_along(api: Api, sync: R
 # status and Events
 
 
-def test_status_and_events_change_only_when_facts_do(api: Api, sync: Run) -> None:
+def test_status_and_events_change_only_when_the_state_does(api: Api, sync: Run) -> None:
     home = api.namespace("home")
     api.namespace("team")
     api.create(configmap(home))
@@ -458,7 +458,7 @@ def test_status_and_events_change_only_when_facts_do(api: Api, sync: Run) -> Non
 
 
 @pytest.mark.parametrize("api", [pytest.param("real", marks=pytest.mark.cluster)], indirect=True)
-def test_a_lasting_error_is_told_once(api: Api, sync: Run) -> None:
+def test_a_lasting_error_creates_one_event(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     quota = {"hard": {"count/configmaps": "0"}}
     limit = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": team}, "spec": quota}
@@ -491,7 +491,7 @@ def test_a_dry_run_writes_no_status(api: Api, sync: Run) -> None:
 # two runs at once
 
 
-def test_two_runs_at_once_end_where_one_ends(api: Api, sync: Run, installed: Path) -> None:
+def test_two_runs_at_once_have_the_same_result_as_one(api: Api, sync: Run, installed: Path) -> None:
     home = api.namespace("home")
     for number in range(4):
         api.namespace(f"team-{number}")

@@ -47,7 +47,7 @@ def account(place: Place) -> Account:
     return Account(place, place.api.service_account_token(place.namespace, "robot"))
 
 
-def test_a_token_says_whose_it_is(account: Account) -> None:
+def test_a_token_identifies_its_service_account(account: Account) -> None:
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 
     answer = account.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
@@ -61,7 +61,7 @@ def test_a_token_says_whose_it_is(account: Account) -> None:
     }
 
 
-def test_a_token_request_for_nobody(place: Place) -> None:
+def test_a_token_request_for_a_missing_service_account(place: Place) -> None:
     answer = place.send("POST", place.path("serviceaccounts", "none/token"), {"spec": {}})
 
     assert answer.problem == (404, "NotFound", 'serviceaccounts "none" not found')
@@ -73,7 +73,7 @@ def test_an_unknown_token(place: Place) -> None:
     assert answer.problem == (401, "Unauthorized", "Unauthorized")
 
 
-def test_a_token_dies_with_its_account(account: Account) -> None:
+def test_a_token_is_not_valid_after_its_account_is_deleted(account: Account) -> None:
     account.place.send("DELETE", account.place.path("serviceaccounts", "robot"))
 
     assert until(lambda: account.send("GET", "/api").status == 401)
@@ -157,7 +157,7 @@ REQUESTS: dict[str, tuple[str, str, object, str]] = {
 
 
 @pytest.mark.parametrize("verb", REQUESTS)
-def test_a_verb_allows_its_own_requests_alone(account: Account, verb: str) -> None:
+def test_a_verb_allows_only_its_own_requests(account: Account, verb: str) -> None:
     place = account.place
     place.config_map("a")
     account.grant({"apiGroups": [""], "resources": ["configmaps"], "verbs": [verb]})
@@ -173,7 +173,7 @@ def test_a_verb_allows_its_own_requests_alone(account: Account, verb: str) -> No
 
 
 @pytest.mark.parametrize(("verbs", "status"), [(["patch"], 403), (["create"], 403), (["create", "patch"], 201)])
-def test_an_apply_that_creates_takes_two_rights(account: Account, verbs: list[str], status: int) -> None:
+def test_an_apply_that_creates_requires_two_rights(account: Account, verbs: list[str], status: int) -> None:
     place = account.place
     ready = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}
     account.grant({"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}, ready)

@@ -139,7 +139,7 @@ BAD_SPECS: list[tuple[Any, set[tuple[str, str, str]]]] = [
 
 
 @pytest.mark.parametrize(("spec", "causes"), BAD_SPECS, ids=[str(spec)[:50] for spec, _ in BAD_SPECS])
-def test_a_rule_that_may_not_be(rules: Place, spec: Any, causes: set[tuple[str, str, str]]) -> None:
+def test_a_rule_that_is_refused(rules: Place, spec: Any, causes: set[tuple[str, str, str]]) -> None:
     answer = create(rules, spec)
 
     assert (answer.status, answer.body["reason"]) == (422, "Invalid")
@@ -180,7 +180,7 @@ def test_unknown_fields_are_dropped_or_refused(rules: Place) -> None:
     assert dropped.headers["Warning"] == '299 - "unknown field \\"spec.extra\\""'
 
 
-def test_status_and_the_rest_are_written_apart(rules: Place) -> None:
+def test_the_status_is_written_through_its_own_path(rules: Place) -> None:
     made = create(rules).body
     changed = {**made, "spec": {**GOOD, "orphans": "Retain"}, "status": {"conditions": [CONDITION]}}
 
@@ -239,7 +239,7 @@ def test_rules_are_applied(rules: Place) -> None:
     )
 
 
-def test_a_replace_needs_a_version(rules: Place) -> None:
+def test_a_replace_requires_a_resource_version(rules: Place) -> None:
     create(rules)
 
     answer = rules.send("PUT", path(rules, "a"), rule(GOOD))
@@ -310,7 +310,7 @@ def definition(place: Place) -> Iterator[tuple[Place, dict[str, Any]]]:
     place.send("DELETE", f"{CRDS}/{crd['metadata']['name']}")
 
 
-def test_a_crd_that_is_applied_is_served_until_it_is_deleted(definition: tuple[Place, dict[str, Any]]) -> None:
+def test_an_applied_crd_is_served_until_it_is_deleted(definition: tuple[Place, dict[str, Any]]) -> None:
     place, crd = definition
     target = f"{CRDS}/{crd['metadata']['name']}"
     listed = place.path("copyrators", "", f"{crd['spec']['group']}/v1")

@@ -64,7 +64,7 @@ def test_short_names_and_categories(farm: Place) -> None:
         ("llamas", {"weight": -1, "height": 0.5}, "spec.weight"),
     ],
 )
-def test_what_the_schemas_refuse(farm: Place, plural: str, spec: dict[str, Any], field: str) -> None:
+def test_objects_that_the_schemas_refuse(farm: Place, plural: str, spec: dict[str, Any], field: str) -> None:
     body = farm_pod(farm.namespace, "a") if plural == "farmpods" else llama(farm.namespace)
 
     answer = farm.send("POST", farm.path(plural, group=GROUP), {**body, "spec": spec})
@@ -84,7 +84,7 @@ def test_pods_by_page(farm: Place) -> None:
     assert (len(first["items"]), counts) == (2, [1, 2, 3])
 
 
-def test_what_a_pod_owns_goes_with_it_and_a_second_pod_of_its_name_is_another(farm: Place) -> None:
+def test_objects_are_deleted_with_their_pod_and_not_with_a_second_pod_of_its_name(farm: Place) -> None:
     first = farm.api.create(pod(farm.namespace, "web"))
     owned = farm.api.create(farm_pod(farm.namespace, "web", ownerReferences=[owner(first)]))
 
@@ -95,7 +95,7 @@ def test_what_a_pod_owns_goes_with_it_and_a_second_pod_of_its_name_is_another(fa
     assert second["metadata"]["uid"] != first["metadata"]["uid"]
 
 
-def test_what_names_a_pod_of_the_past_as_its_owner_goes_at_once(farm: Place) -> None:
+def test_an_object_owned_by_a_deleted_pod_is_deleted_at_once(farm: Place) -> None:
     first = farm.api.create(pod(farm.namespace, "web"))
     farm.api.delete(first)
     assert until(lambda: farm.api.get(first) is None)
@@ -106,7 +106,7 @@ def test_what_names_a_pod_of_the_past_as_its_owner_goes_at_once(farm: Place) -> 
     assert until(lambda: farm.api.get(late) is None, COLLECTED_SECONDS)
 
 
-def test_what_is_given_to_a_pod_of_the_past_goes_and_what_is_given_to_a_later_one_stays(farm: Place) -> None:
+def test_an_object_given_to_a_deleted_pod_is_deleted_and_one_given_to_a_later_pod_stays(farm: Place) -> None:
     first, second = (farm.api.create(pod(farm.namespace, name)) for name in ("web", "other"))
     given = [farm.api.create(farm_pod(farm.namespace, name)) for name in ("late", "kept")]
     farm.api.delete(first)
@@ -119,7 +119,7 @@ def test_what_is_given_to_a_pod_of_the_past_goes_and_what_is_given_to_a_later_on
     assert farm.api.get(given[1])
 
 
-def test_an_owner_is_replaced_in_that_very_version_of_an_object_alone(farm: Place) -> None:
+def test_an_owner_is_replaced_only_in_exactly_that_version_of_an_object(farm: Place) -> None:
     first, second = (farm.api.create(pod(farm.namespace, name)) for name in ("web", "other"))
     made = farm.api.create(farm_pod(farm.namespace, "web", ownerReferences=[owner(first)]))
     path = farm.path("farmpods", "farm-web", GROUP)

@@ -79,7 +79,9 @@ def may(resource: str, *names: str, group: str = "", verb: str = "impersonate") 
         ),
     ],
 )
-def test_whom_the_admin_impersonates(place: Place, headers: dict[str, str], info: dict[str, Any]) -> None:
+def test_the_admin_impersonates_users_groups_and_accounts(
+    place: Place, headers: dict[str, str], info: dict[str, Any]
+) -> None:
     # Header values go as UTF-8; http.client takes them as Latin-1.
     sent = {f"Impersonate-{name}": value.encode().decode("latin-1") for name, value in headers.items()}
 
@@ -103,7 +105,7 @@ def test_an_impersonated_user_may_be_unauthenticated(place: Place, headers: dict
 
 
 @pytest.mark.parametrize("header", ["Group", "Uid", "Extra-scopes"])
-def test_what_is_impersonated_without_a_user(place: Place, header: str) -> None:
+def test_impersonation_without_a_user(place: Place, header: str) -> None:
     code, reason, _ = send(place, {f"Impersonate-{header}": "x"}).problem
 
     assert (code, reason) == (400, "BadRequest")
@@ -155,7 +157,7 @@ def test_impersonation_without_rights(
     assert answer.problem == (403, "Forbidden", message)
 
 
-def test_each_field_takes_a_right_of_its_own(place: Place, token: str) -> None:
+def test_each_impersonated_field_requires_its_own_right(place: Place, token: str) -> None:
     extra = may("userextras/scopes", "view", group="authentication.k8s.io")
     uid = may("uids", "u-1", group="authentication.k8s.io")
     account = may("serviceaccounts", "other")
@@ -178,7 +180,7 @@ def test_each_field_takes_a_right_of_its_own(place: Place, token: str) -> None:
 _SCOPES = [("scopes", "view"), ("scopes", "edit"), ("others", "view")]
 
 
-def test_rights_are_those_of_the_impersonated_user_alone(place: Place, token: str) -> None:
+def test_only_the_rights_of_the_impersonated_user_count(place: Place, token: str) -> None:
     secrets = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}
     grant(place, may("users", "reader"), secrets)
     path = place.path("secrets")

@@ -99,7 +99,7 @@ def test_pages_of_a_labelled_list_can_end_with_an_empty_one(filled: Place, limit
 @pytest.mark.parametrize(
     ("limit", "expected"), [(5, [(5, 8), (5, 3), (3, None)]), (12, [(12, 1), (1, None)]), (13, [(13, None)])]
 )
-def test_pages_of_a_whole_list_say_what_remains(
+def test_pages_of_a_list_contain_the_remaining_count(
     filled: Place, limit: int, expected: list[tuple[int, int | None]]
 ) -> None:
     found = pages(filled, f"{filled.path('secrets')}?limit={limit}")
@@ -166,7 +166,7 @@ def test_label_selectors(filled: Place, selector: str, expected: list[int]) -> N
         ),
     ],
 )
-def test_label_selectors_that_cannot_be_read(place: Place, selector: str, message: str) -> None:
+def test_label_selectors_that_are_not_valid(place: Place, selector: str, message: str) -> None:
     answer = place.send("GET", f"{place.path('secrets')}?labelSelector={quote(selector)}")
 
     assert answer.problem == (400, "BadRequest", message)

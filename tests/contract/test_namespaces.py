@@ -26,7 +26,7 @@ def test_the_name_label_cannot_be_removed(place: Place) -> None:
 @pytest.mark.parametrize(
     ("name", "why"), [("a.b", "must not contain dots"), ("A_b", "a lowercase RFC 1123 label must consist of")]
 )
-def test_a_namespace_that_cannot_be(place: Place, name: str, why: str) -> None:
+def test_a_namespace_that_is_refused(place: Place, name: str, why: str) -> None:
     answer = place.send("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
 
     assert answer.status == 422
@@ -34,7 +34,7 @@ def test_a_namespace_that_cannot_be(place: Place, name: str, why: str) -> None:
     assert why in answer.message
 
 
-def test_a_namespace_is_emptied_and_goes(place: Place) -> None:
+def test_a_namespace_is_emptied_and_deleted(place: Place) -> None:
     place.config_map("held", metadata={"finalizers": ["contract.test/held"]})
     place.secret("b", stringData={"a": "canary-1"})
     itself = f"/api/v1/namespaces/{place.namespace}"

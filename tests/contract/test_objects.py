@@ -30,7 +30,7 @@ def test_a_name_is_generated(place: Place) -> None:
     assert len(name) == len("made-") + 5
 
 
-def test_what_is_not_there(place: Place) -> None:
+def test_objects_that_do_not_exist(place: Place) -> None:
     answer = place.send("GET", place.path("configmaps", "none"))
 
     assert answer.problem == (404, "NotFound", 'configmaps "none" not found')
@@ -104,13 +104,13 @@ def test_a_create_with_a_version(place: Place) -> None:
     assert answer.problem == (500, "", "resourceVersion should not be set on objects to be created")
 
 
-def test_a_create_in_a_namespace_that_is_not_there(place: Place) -> None:
+def test_a_create_in_a_namespace_that_does_not_exist(place: Place) -> None:
     answer = place.send("POST", "/api/v1/namespaces/none/configmaps", {"metadata": {"name": "a"}})
 
     assert answer.problem == (404, "NotFound", 'namespaces "none" not found')
 
 
-def test_a_delete_answers_with_what_is_gone(place: Place) -> None:
+def test_the_answer_to_a_delete_is_the_deleted_object(place: Place) -> None:
     uid = place.config_map().body["metadata"]["uid"]
 
     answer = place.send("DELETE", place.path("configmaps", "a"))
@@ -125,7 +125,7 @@ def test_a_delete_answers_with_what_is_gone(place: Place) -> None:
     assert place.send("GET", place.path("configmaps", "a")).status == 404
 
 
-def test_a_delete_of_another_object_than_was_seen(place: Place) -> None:
+def test_a_delete_with_a_precondition_that_does_not_match(place: Place) -> None:
     made = place.config_map().body
     uid, version = made["metadata"]["uid"], made["metadata"]["resourceVersion"]
     path = place.path("configmaps", "a")
@@ -179,7 +179,7 @@ def config_maps(place: Place) -> list[Any]:
     return [item for item in items if item["metadata"]["name"] != "kube-root-ca.crt"]
 
 
-def test_finalizers_hold_an_object(place: Place) -> None:
+def test_finalizers_delay_a_deletion(place: Place) -> None:
     place.config_map(metadata={"finalizers": ["contract.test/held"]})
     path = place.path("configmaps", "a")
 
@@ -197,7 +197,7 @@ def test_finalizers_hold_an_object(place: Place) -> None:
     assert place.send("GET", path).status == 404
 
 
-def test_dependents_go_with_their_owner(place: Place) -> None:
+def test_dependents_are_deleted_with_their_owner(place: Place) -> None:
     uid = place.config_map("owner").body["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}
     place.config_map("child", metadata={"ownerReferences": [owner]})
@@ -207,7 +207,7 @@ def test_dependents_go_with_their_owner(place: Place) -> None:
     assert until(lambda: place.send("GET", place.path("configmaps", "child")).status == 404)
 
 
-def test_orphaned_dependents_stay_and_forget_their_owner(place: Place) -> None:
+def test_orphaned_dependents_stay_without_their_owner_reference(place: Place) -> None:
     uid = place.config_map("owner").body["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}
     place.config_map("child", metadata={"ownerReferences": [owner]})
@@ -245,7 +245,7 @@ def test_orphaned_dependents_stay_and_forget_their_owner(place: Place) -> None:
         ({"data": {"a": "2"}}, "application/json", (415, "UnsupportedMediaType", "415: Unsupported Media Type")),
     ],
 )
-def test_a_patch_that_cannot_be(place: Place, patch: Any, media: str, problem: tuple[int, str, str]) -> None:
+def test_a_patch_that_is_refused(place: Place, patch: Any, media: str, problem: tuple[int, str, str]) -> None:
     place.config_map(data={"a": "1"})
 
     assert place.send("PATCH", place.path("configmaps", "a"), patch, media).problem == problem

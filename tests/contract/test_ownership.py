@@ -133,7 +133,7 @@ def test_ownership_of_everything_a_secret_has(place: Place) -> None:
     assert answer.body["type"] == "Opaque"
 
 
-def test_string_data_of_another_applier_changes_data_that_we_still_own(place: Place) -> None:
+def test_string_data_of_another_applier_changes_data_that_the_first_still_owns(place: Place) -> None:
     place.secret(stringData={"a": "canary-1"})
 
     answer = place.apply("Secret", "other", stringData={"a": "canary-2"})
@@ -145,7 +145,7 @@ def test_string_data_of_another_applier_changes_data_that_we_still_own(place: Pl
     }
 
 
-def test_string_data_withdrawn_leaves_no_trace(place: Place) -> None:
+def test_removed_string_data_leaves_no_trace(place: Place) -> None:
     place.secret(stringData={"a": "canary-1"})
     place.apply("Secret", "other", stringData={"a": "canary-2"})
 
@@ -176,7 +176,7 @@ def test_the_manager_is_the_program_in_the_user_agent_unless_named(place: Place)
     assert b'"manager":"some-tool","operation":"Update","apiVersion":"v1"' in raw
 
 
-def test_a_write_of_what_is_there_is_no_write(place: Place) -> None:
+def test_a_write_of_equal_content_changes_nothing(place: Place) -> None:
     made = place.config_map(data={"a": "1"})
 
     patched = place.send("PATCH", place.path("configmaps", "a") + "?fieldManager=other", {"data": {"a": "1"}}, MERGE)
@@ -239,5 +239,5 @@ def test_applying_creates(place: Place) -> None:
         ),
     ],
 )
-def test_an_apply_that_cannot_be(place: Place, query: str, body: Any, problem: tuple[int, str, str]) -> None:
+def test_an_apply_that_is_refused(place: Place, query: str, body: Any, problem: tuple[int, str, str]) -> None:
     assert place.send("PATCH", place.path("configmaps", "a") + query, body, APPLY).problem == problem

@@ -110,7 +110,7 @@ def test_an_object_has_one_controller_at_most(place: Place) -> None:
         ),
     ],
 )
-def test_a_config_map_that_may_not_be(place: Place, fields: dict[str, Any], causes: Causes) -> None:
+def test_a_config_map_that_is_refused(place: Place, fields: dict[str, Any], causes: Causes) -> None:
     answer = place.config_map(**fields)
 
     assert (answer.status, answer.body["reason"]) == (422, "Invalid")
@@ -152,7 +152,7 @@ def test_a_config_map_that_may_not_be(place: Place, fields: dict[str, Any], caus
         ),
     ],
 )
-def test_a_secret_that_may_not_be(place: Place, fields: dict[str, Any], causes: Causes) -> None:
+def test_a_secret_that_is_refused(place: Place, fields: dict[str, Any], causes: Causes) -> None:
     answer = place.secret(**fields)
 
     assert (answer.status, answer.body["reason"]) == (422, "Invalid")

@@ -96,7 +96,7 @@ def applied(place: Place, kind: str, **changes: Any) -> Answer:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_applied_is_owned_field_by_field(place: Place, kind: str) -> None:
+def test_an_apply_owns_each_field_that_it_sends(place: Place, kind: str) -> None:
     answer = applied(place, kind)
 
     assert answer.status == 201
@@ -104,7 +104,7 @@ def test_what_is_applied_is_owned_field_by_field(place: Place, kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_the_server_fills_in_is_nobodys(place: Place, kind: str) -> None:
+def test_fields_with_server_defaults_have_no_owner(place: Place, kind: str) -> None:
     answer = applied(place, kind)
 
     assert set(FILLED_IN[kind]) <= answer.body["spec"].keys()
@@ -164,7 +164,7 @@ def test_the_address_of_a_service_stays_and_a_headless_one_has_none(place: Place
     assert place.send("PATCH", path, body, APPLY).body["spec"]["clusterIP"] == "None"
 
 
-def test_the_fields_of_a_hand_edit_go_to_the_hand(place: Place) -> None:
+def test_a_manual_edit_owns_the_fields_that_it_changes(place: Place) -> None:
     applied(place, "StatefulSet")
     patch = {"spec": {"replicas": 0}}
 
@@ -218,7 +218,7 @@ FROZEN: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("kind", FROZEN)
-def test_some_fields_are_for_ever(place: Place, kind: str) -> None:
+def test_some_fields_are_immutable(place: Place, kind: str) -> None:
     change, field = FROZEN[kind]
     applied(place, kind)
     if "selector" in change:
@@ -231,7 +231,7 @@ def test_some_fields_are_for_ever(place: Place, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_apply_with_a_uid_makes_nothing_and_changes_no_other(place: Place, kind: str) -> None:
+def test_an_apply_with_a_uid_creates_nothing_and_changes_no_other_object(place: Place, kind: str) -> None:
     version, _, spec, _ = KINDS[kind]
     path = f"{at(place, kind)}?fieldManager=kube-chores&force=true"
     uid = "11111111-1111-1111-1111-111111111111"
@@ -246,7 +246,7 @@ def test_an_apply_with_a_uid_makes_nothing_and_changes_no_other(place: Place, ki
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_apply_without_force_takes_nothing_from_others(place: Place, kind: str) -> None:
+def test_an_apply_without_force_takes_no_field_of_others(place: Place, kind: str) -> None:
     version, plural, spec, _ = KINDS[kind]
     theirs = {"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": spec}
     path = place.path(plural, "", version if "/" in version else "")

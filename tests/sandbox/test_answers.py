@@ -58,7 +58,7 @@ def test_an_object_is_the_one_that_was_requested(
     assert problem is None or (error and error.status == 0 and problem in error.message)
 
 
-def test_only_the_api_server_says_that_an_object_does_not_exist(sandbox: Sandbox, cluster: Cluster) -> None:
+def test_only_a_404_of_the_api_server_means_that_an_object_does_not_exist(sandbox: Sandbox, cluster: Cluster) -> None:
     absent = read(cluster)
     sandbox.inject(Fault("GET", kind="answer", status=404, body=b"404 page not found"))
     unknown = read(cluster)
@@ -93,7 +93,7 @@ def test_a_page_that_is_too_long_is_requested_again_with_half_the_limit(
     assert limits[:3] == ["8", "4", "2"]
 
 
-def test_an_object_that_is_larger_than_any_fails_the_list(
+def test_an_object_beyond_the_size_limit_fails_the_list(
     cluster: Cluster, ten: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kit, "PAGE_BYTES", 50_000)

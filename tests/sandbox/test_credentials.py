@@ -110,7 +110,7 @@ def test_a_token_is_refused_over_http(tmp_path: Path, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "[::1]"])
-def test_a_token_is_taken_over_http_on_loopback(tmp_path: Path, host: str) -> None:
+def test_a_token_is_sent_over_http_on_loopback(tmp_path: Path, host: str) -> None:
     path = kubeconfig(tmp_path, {"server": f"http://{host}"}, {"token": SECRET})
 
     assert connect(str(path), environ={}).endpoint.authorization() == f"Bearer {SECRET}"
@@ -140,14 +140,14 @@ def test_a_server_without_credentials_may_be_reached_over_http(tmp_path: Path, s
         "",
     ],
 )
-def test_a_server_that_is_not_a_url_of_http_is_refused(tmp_path: Path, url: str) -> None:
+def test_a_server_that_is_not_an_http_url_is_refused(tmp_path: Path, url: str) -> None:
     result = run(kubeconfig(tmp_path, {"server": url, "disable-compression": True}, {"token": SECRET}))
 
     assert result.exit_code == 2
     assert "context 'here': cluster 'one': server" in result.stderr
 
 
-def test_the_transport_takes_http_alone(tmp_path: Path) -> None:
+def test_the_transport_allows_only_http_and_https(tmp_path: Path) -> None:
     (tmp_path / "version").write_text("content")
 
     answer = sent(Endpoint(f"file://{tmp_path}", lambda: ""))
@@ -207,7 +207,7 @@ def test_a_proxy_of_another_scheme_is_refused(tmp_path: Path, url: str) -> None:
     assert "cluster 'one': proxy-url is not the URL of a proxy; its scheme must be http, https, socks5" in result.stderr
 
 
-def test_the_proxy_of_the_environment_is_that_of_the_scheme(tmp_path: Path) -> None:
+def test_the_proxy_of_the_environment_depends_on_the_scheme(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, {"server": "https://api.test"}, {})
     environ = {"HTTPS_PROXY": "proxy.test:3128", "http_proxy": "http://other.test", "no_proxy": "own.test"}
 
@@ -217,7 +217,7 @@ def test_the_proxy_of_the_environment_is_that_of_the_scheme(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_the_proxy_of_the_environment_is_not_for_loopback(tmp_path: Path, server: Recorder, host: str) -> None:
+def test_the_proxy_of_the_environment_is_not_used_for_loopback(tmp_path: Path, server: Recorder, host: str) -> None:
     path = kubeconfig(tmp_path, {"server": f"http://{host}:{server.port}"}, {"token": SECRET})
 
     with recorder() as proxy:
@@ -356,7 +356,7 @@ def test_the_server_is_verified(tmp_path: Path, certificates: Path, cluster: dic
     assert (answer.status, len(server.requests)) == (status, status // 200), answer.error
 
 
-def test_a_certificate_that_is_not_accepted_is_not_tried_again(tmp_path: Path, certificates: Path) -> None:
+def test_a_certificate_that_is_not_accepted_is_not_retried(tmp_path: Path, certificates: Path) -> None:
     with recorder(certificates) as server:
         path = kubeconfig(tmp_path, {"server": f"https://127.0.0.1:{server.port}"}, {"token": SECRET})
         transport = Transport(connect(str(path), environ={}).endpoint, "tests")
@@ -397,7 +397,7 @@ def test_a_password_is_sent_to_the_server(tmp_path: Path, server: Recorder) -> N
     assert request.values("accept-encoding") == []
 
 
-def test_a_token_file_is_read_again_and_goes_before_the_token(
+def test_a_token_file_is_read_again_and_overrides_the_token(
     tmp_path: Path, server: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobs.kit.connect._FRESH_SECONDS", -1.0)

@@ -27,7 +27,7 @@ def test_a_fault_calls_back_before_a_request_is_handled_or_after(tmp_path: Path,
     assert found == [exists]
 
 
-def test_faults_act_in_the_order_in_which_they_were_put_in_force(tmp_path: Path) -> None:
+def test_faults_apply_in_the_order_of_their_injection(tmp_path: Path) -> None:
     called = threading.Event()
     with Sandbox() as sandbox:
         api = sandbox_api(sandbox, tmp_path)
@@ -41,14 +41,14 @@ def test_faults_act_in_the_order_in_which_they_were_put_in_force(tmp_path: Path)
 
 
 @pytest.mark.parametrize("fault", [{"kind": "call-before"}, {"kind": "delay", "call": print}])
-def test_a_fault_has_a_call_if_its_kind_says_so(fault: dict[str, object]) -> None:
+def test_a_fault_has_a_call_if_its_kind_requires_one(fault: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="have a `call`"):
         Fault(**fault)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="have a `call`"):
         Fault.parse("GET * kind=call-after")
 
 
-def test_a_cluster_begins_as_another_one_and_goes_its_own_way(tmp_path: Path) -> None:
+def test_a_cluster_starts_as_a_copy_of_another_and_changes_independently(tmp_path: Path) -> None:
     def apis(sandbox: Sandbox) -> Api:
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         folder.mkdir()
@@ -68,7 +68,7 @@ def test_a_cluster_begins_as_another_one_and_goes_its_own_way(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("command", [["kubesandbox"], ["jobs", "demo"]], ids=" ".join)
-def test_without_its_extra_it_says_how_to_install_it(tmp_path: Path, command: list[str]) -> None:
+def test_without_its_extra_the_command_prints_how_to_install_it(tmp_path: Path, command: list[str]) -> None:
     (tmp_path / "celpy.py").write_text("raise ModuleNotFoundError('no celpy', name='celpy')")
 
     done = subprocess.run(

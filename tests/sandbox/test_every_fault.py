@@ -83,7 +83,7 @@ def report(capsys: pytest.CaptureFixture[str], text: str) -> None:
 
 @every_world
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_the_next_run_finishes_what_a_killed_one_began(
+def test_the_next_run_completes_the_writes_of_a_killed_run(
     built: Built, capsys: pytest.CaptureFixture[str], when: str
 ) -> None:
     # After a read is before the next request.
@@ -100,7 +100,7 @@ def test_the_next_run_finishes_what_a_killed_one_began(
 
 @every_world
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_the_next_run_finishes_what_a_killed_one_began_with_many_requests_in_flight(
+def test_the_next_run_completes_the_writes_of_a_run_killed_with_many_requests_in_flight(
     built: Built, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     monkeypatch.setattr(transport, "IN_FLIGHT", MANY)
@@ -113,7 +113,7 @@ def test_the_next_run_finishes_what_a_killed_one_began_with_many_requests_in_fli
 
 @every_world
 @pytest.mark.parametrize("fault", ONCE)
-def test_a_run_or_the_next_makes_good_for_a_fault_at_any_request(
+def test_a_run_or_the_next_recovers_from_a_fault_at_any_request(
     built: Built, capsys: pytest.CaptureFixture[str], fault: str
 ) -> None:
     numbers = [n for n in built.to_disturb() if fault != "410 in a list" or "continue" in built.trace[n].query]
@@ -136,7 +136,7 @@ def test_a_run_or_the_next_makes_good_for_a_fault_at_any_request(
 
 
 @every_world
-def test_a_run_or_the_next_makes_good_for_a_write_that_is_handled_after_its_time_limit(
+def test_a_run_or_the_next_recovers_from_a_write_that_is_handled_after_its_timeout(
     built: Built, limit: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     numbers = [number for number, each in enumerate(built.trace) if each.method != "GET"]
@@ -164,7 +164,7 @@ def test_a_run_or_the_next_makes_good_for_a_write_that_is_handled_after_its_time
 
 
 @every_world
-def test_runs_that_overlap_anywhere_end_where_one_ends(built: Built) -> None:
+def test_overlapping_runs_have_the_same_result_as_one_run(built: Built) -> None:
     def disturb(cluster: World, number: int) -> list[object]:
         cluster.sandbox.inject(Fault(kind="call-before", call=cluster.run_elsewhere, skip=number))
         ran = cluster.run()
@@ -175,7 +175,7 @@ def test_runs_that_overlap_anywhere_end_where_one_ends(built: Built) -> None:
 
 @worlds_of_independent_writes
 @pytest.mark.parametrize("fault", LASTING)
-def test_a_write_that_keeps_failing_stops_no_other_and_is_reported_once(
+def test_a_write_that_always_fails_stops_no_other_and_is_reported_once(
     built: Built, limit: Callable[..., None], fault: str
 ) -> None:
     limit(retry_seconds=0)
@@ -248,7 +248,7 @@ def test_a_list_that_fails_half_way_never_leads_to_a_deletion(
 
 
 @every_world
-def test_an_answer_of_another_server_is_an_error_and_the_next_run_makes_good_for_it(
+def test_an_answer_of_another_server_is_an_error_and_the_next_run_recovers(
     built: Built, capsys: pytest.CaptureFixture[str]
 ) -> None:
     codes: Counter[int] = Counter()
@@ -310,7 +310,7 @@ def test_a_list_of_another_server_deletes_nothing(built: Built) -> None:
 
 
 @every_world
-def test_a_world_has_each_kind_of_request_and_lists_of_several_pages(built: Built) -> None:
+def test_each_world_has_all_kinds_of_requests_and_lists_of_several_pages(built: Built) -> None:
     assert {kind(each) for each in built.trace} == built.world.sent
     assert [each for each in built.trace if "continue" in each.query]
 

@@ -47,7 +47,7 @@ def client() -> Iterator[Client]:
         yield Client(sandbox, http.client.HTTPConnection(sandbox.url.removeprefix("http://"), timeout=10))
 
 
-def test_too_many_requests_with_a_time_to_wait(client: Client) -> None:
+def test_too_many_requests_with_retry_after(client: Client) -> None:
     client.sandbox.inject(Fault(method="POST", path=CONFIG_MAPS, status=429, retry_after=3, times=2))
 
     found = [client.answer("POST", CONFIG_MAPS, {"metadata": {"name": "a"}}) for _ in range(3)]
@@ -63,7 +63,7 @@ def test_a_fault_can_let_requests_pass_first(client: Client) -> None:
     assert [client.make(name) for name in "abcd"] == [201, 201, 503, 201]
 
 
-def test_a_fault_without_end(client: Client) -> None:
+def test_a_permanent_fault(client: Client) -> None:
     client.sandbox.inject(Fault(path="/api/v1/*", status=401, times=None))
 
     assert [client.make("a") for _ in range(3)] == [401] * 3
@@ -100,7 +100,7 @@ def test_a_delay_changes_nothing_else(client: Client) -> None:
     assert client.exists("a")
 
 
-def test_gone_on_the_second_page(client: Client) -> None:
+def test_a_list_expires_on_its_second_page(client: Client) -> None:
     for name in "abc":
         client.make(name)
     client.sandbox.inject(Fault(method="GET", query="*continue=*", status=410))
@@ -127,7 +127,7 @@ def test_an_expired_token_gives_a_fresh_one(client: Client) -> None:
     assert [item["metadata"]["name"] for item in json.loads(raw)["items"]] == ["b", "c", "kube-root-ca.crt"]
 
 
-def test_every_request_is_remembered_with_its_bytes(client: Client) -> None:
+def test_every_request_is_recorded_with_its_size(client: Client) -> None:
     body = {"metadata": {"name": "a"}, "data": {"a": "1"}}
     status, raw = client.send("POST", f"{CONFIG_MAPS}?fieldManager=x&dryRun=All", body)
 
@@ -148,12 +148,12 @@ def test_a_fault_on_the_command_line() -> None:
 
 
 @pytest.mark.parametrize("text", ["PUT", "PUT /x status", "PUT /x kind=unknown", "PUT /x nothing=1"])
-def test_a_fault_that_cannot_be_read(text: str) -> None:
+def test_a_fault_that_is_not_valid(text: str) -> None:
     with pytest.raises(ValueError):
         Fault.parse(text)
 
 
-def test_requests_without_credentials_get_no_further(client: Client) -> None:
+def test_requests_without_credentials_are_refused(client: Client) -> None:
     client.connection.request("GET", CONFIG_MAPS, headers={"User-Agent": "anything"})
     answer = client.connection.getresponse()
 

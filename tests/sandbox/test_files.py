@@ -174,7 +174,7 @@ def test_a_value_is_read_as_kubectl_reads_it(sandbox: Sandbox, tmp_path: Path, t
     ],
     ids=["value", "key", "key beyond the schema", "list", "url"],
 )
-def test_a_problem_shows_a_long_value_cut(sandbox: Sandbox, tmp_path: Path, job: str, spec: object) -> None:
+def test_a_problem_quotes_a_long_value_cut(sandbox: Sandbox, tmp_path: Path, job: str, spec: object) -> None:
     content = {"apiVersion": "kubechores.dev/v1", "kind": JOBS[job], "metadata": {"name": "long"}, "spec": spec}
 
     told = refused(sandbox, "-f", written(tmp_path, yaml.safe_dump(content, width=1 << 30)), job=job)
@@ -204,7 +204,7 @@ def test_a_problem_shows_no_control_characters(sandbox: Sandbox, tmp_path: Path)
         ("mirror-audit", "ttl", {"upstreamUrl": "quay.io", "ttl": "1h\n"}),
     ],
 )
-def test_a_value_ends_where_its_pattern_ends(
+def test_a_pattern_matches_to_the_end_of_the_value(
     sandbox: Sandbox, tmp_path: Path, job: str, field: str, spec: object
 ) -> None:
     content = {"apiVersion": "kubechores.dev/v1", "kind": JOBS[job], "metadata": {"name": "x"}, "spec": spec}

@@ -61,7 +61,7 @@ def check(built: Built, world: World, slot: Slot, drawn: Drawn, untouched: State
 @pytest.mark.parametrize("built", WORLDS, indirect=True)
 @PROFILE
 @given(data=st.data())
-def test_an_object_that_a_server_takes_stops_no_job(built: Built, data: st.DataObject) -> None:
+def test_an_object_that_the_api_server_accepts_stops_no_job(built: Built, data: st.DataObject) -> None:
     slot = data.draw(slots(built))
     event(slot.name)
     with built.serve() as world:
@@ -78,7 +78,7 @@ def test_an_object_that_a_server_takes_stops_no_job(built: Built, data: st.DataO
 @pytest.mark.parametrize("built", WORLDS, indirect=True)
 @PROFILE
 @given(data=st.data())
-def test_an_object_that_no_server_serves_stops_no_job(built: Built, data: st.DataObject) -> None:
+def test_an_object_that_no_api_server_serves_stops_no_job(built: Built, data: st.DataObject) -> None:
     slot = data.draw(slots(built))
     event(slot.name)
     with built.serve() as world:

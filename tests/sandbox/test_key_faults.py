@@ -26,7 +26,7 @@ def key_of(world: World) -> str:
     return b64decode((found.get("data") or {}).get("key", "")).decode()
 
 
-def test_of_two_first_runs_one_fills_the_key_and_both_use_it(built: Built) -> None:
+def test_of_two_first_runs_one_writes_the_key_and_both_use_it(built: Built) -> None:
     with built.serve() as world:
         world.sandbox.inject(Fault("PUT", kind="call-before", call=world.run_elsewhere))
         ran = world.run()
@@ -36,7 +36,7 @@ def test_of_two_first_runs_one_fills_the_key_and_both_use_it(built: Built) -> No
         assert world.run().summary == {"unchanged": 3}
 
 
-def test_a_secret_that_somebody_labels_meanwhile_is_filled_by_the_next_run(built: Built, tmp_path: Path) -> None:
+def test_a_secret_that_is_labelled_meanwhile_gets_its_key_from_the_next_run(built: Built, tmp_path: Path) -> None:
     with built.serve() as world:
         api = sandbox_api(world.sandbox, tmp_path)
         label = {"metadata": {"labels": {"theirs": "yes"}}}

@@ -18,7 +18,9 @@ pytestmark = pytest.mark.parametrize("built", ["mirror-audit"], indirect=True)
 
 
 @pytest.mark.parametrize("status", [403, 500])
-def test_what_cannot_be_read_is_never_called_missing(built: Built, status: int, limit: Callable[..., None]) -> None:
+def test_a_resource_that_cannot_be_read_is_never_reported_as_missing(
+    built: Built, status: int, limit: Callable[..., None]
+) -> None:
     limit(retry_seconds=0)
     with built.serve() as world:
         usual = _findings(world.run("--check").results)
@@ -42,7 +44,7 @@ def _findings(results: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
     return {(each["code"], each["object"]["kind"], each["object"]["name"]) for each in results}
 
 
-def test_a_login_that_cannot_be_read_says_nothing_of_other_mirrors(built: Built) -> None:
+def test_a_login_that_cannot_be_read_affects_no_other_mirror(built: Built) -> None:
     with built.serve() as world:
         world.sandbox.inject(Fault("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets/login", status=403, times=None))
         ran = world.run()
@@ -54,7 +56,7 @@ def test_a_login_that_cannot_be_read_says_nothing_of_other_mirrors(built: Built)
         assert (quay["status"], quay["reason"]) == ("False", "Unreadable")
 
 
-def test_a_mirror_that_cannot_be_followed_stops_no_other_and_leaves_nothing_over(built: Built, tmp_path: Path) -> None:
+def test_an_invalid_mirror_stops_no_other_and_its_resources_are_not_orphans(built: Built, tmp_path: Path) -> None:
     with built.serve() as world:
         api = sandbox_api(world.sandbox, tmp_path)
         (crd,) = load(ROOT / "cronjobs" / "crds" / "registrymirrors.yaml")

@@ -64,7 +64,7 @@ def test_a_cache_answers_through_the_api_server(world: tuple[World, Mirrors, Mir
 
 
 @pytest.mark.parametrize("code", [404, 502])
-def test_a_mirror_that_answers_otherwise_is_down(
+def test_a_mirror_with_another_answer_is_down(
     world: tuple[World, Mirrors, Mirror], registries: Registries, code: int
 ) -> None:
     behind(registries, *world[1:], status(code))
@@ -86,7 +86,7 @@ def test_a_pod_that_cannot_be_reached_is_down(world: tuple[World, Mirrors, Mirro
 
 
 @pytest.mark.parametrize("code", [403, 500])
-def test_an_api_server_that_does_not_ask_says_nothing_of_the_mirror(
+def test_an_api_server_that_does_not_probe_is_no_result_for_the_mirror(
     world: tuple[World, Mirrors, Mirror], code: int
 ) -> None:
     world[0].sandbox.inject(Fault("GET", "*/proxy/v2/", status=code, times=None))

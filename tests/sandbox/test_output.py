@@ -73,7 +73,7 @@ def hostile(sandbox: Sandbox, api: Api, sync: Run) -> None:
     store(sandbox, {**copy, "metadata": {**orphan, "annotations": annotations}})
 
 
-def test_nothing_of_objects_reaches_a_terminal_as_it_is(api: Api, hostile: None) -> None:
+def test_all_text_of_objects_is_escaped_on_a_terminal(api: Api, hostile: None) -> None:
     kubeconfig = str(api.service_account_kubeconfig("kube-chores", "sync-copies"))
 
     code, shown = on_terminal("sync-copies", "-v", "--dry-run", "--diff", env={"KUBECONFIG": kubeconfig})
@@ -85,7 +85,7 @@ def test_nothing_of_objects_reaches_a_terminal_as_it_is(api: Api, hostile: None)
 
 
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
-def test_documents_hold_what_objects_hold_and_are_escaped_by_their_format(
+def test_documents_contain_the_text_of_objects_escaped_by_their_format(
     sync: Run, hostile: None, output: str, read: Any
 ) -> None:
     text = sync("-v", "--dry-run", "--diff", output=output).stdout
@@ -135,7 +135,7 @@ def test_a_long_value_is_cut(sandbox: Sandbox, api: Api, sync: Run) -> None:
     assert "characters)" in ran.stdout
 
 
-def test_a_status_and_its_event_hold_a_hostile_message_escaped_and_are_written_once(
+def test_a_hostile_message_is_escaped_in_status_and_event_which_are_written_once(
     sandbox: Sandbox, api: Api, sync: Run
 ) -> None:
     sandbox.inject(Fault("POST", COPIES, status=403, message=f"denied: {HOSTILE}", times=None))
@@ -204,7 +204,7 @@ def test_a_rule_of_an_older_form_is_shown_escaped(sync: Run, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("env", "colours"), [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
 )
-def test_colours_are_for_terminals_whose_user_wants_them(api: Api, env: Mapping[str, str], colours: bool) -> None:
+def test_colours_are_for_terminals_that_allow_them(api: Api, env: Mapping[str, str], colours: bool) -> None:
     kubeconfig = str(api.service_account_kubeconfig("kube-chores", "sync-copies"))
 
     code, shown = on_terminal("sync-copies", "--dry-run", env={"KUBECONFIG": kubeconfig, **env})
@@ -215,7 +215,7 @@ def test_colours_are_for_terminals_whose_user_wants_them(api: Api, env: Mapping[
 
 
 @pytest.mark.parametrize(("env", "shows"), [({}, True), ({"NO_COLOR": "1"}, True), ({"TERM": "dumb"}, False)])
-def test_progress_is_for_terminals_that_move_the_cursor(api: Api, env: Mapping[str, str], shows: bool) -> None:
+def test_progress_is_for_terminals_that_can_move_the_cursor(api: Api, env: Mapping[str, str], shows: bool) -> None:
     for number in range(101):
         api.namespace(f"team-{number}")
     api.create(rule("more", "home", f"team-*-{api.token}"))
@@ -237,7 +237,7 @@ def gone(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("job", ["sync-copies", "mirror-audit", "roll-workloads"])
-def test_a_server_that_is_not_there_is_named_with_the_context_and_what_to_check(job: str, gone: Path) -> None:
+def test_an_unreachable_server_is_named_with_the_context_and_what_to_check(job: str, gone: Path) -> None:
     code, shown = on_terminal(job, env={"KUBECONFIG": str(gone)})
 
     assert code == 1
@@ -247,7 +247,7 @@ def test_a_server_that_is_not_there_is_named_with_the_context_and_what_to_check(
     assert "unreadable" not in shown
 
 
-def test_a_run_without_a_terminal_logs_that_it_tries_again(
+def test_a_run_without_a_terminal_logs_that_it_retries(
     gone: Path, limit: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "LONGEST_PAUSE_SECONDS", 0.01)
@@ -264,7 +264,7 @@ def test_a_run_without_a_terminal_logs_that_it_tries_again(
 @pytest.mark.parametrize(
     ("arguments", "env"), [(["--max-deletes", "0"], {}), (["--max-deletes=0"], {}), ([], {"CHORES_MAX_DELETES": "0"})]
 )
-def test_what_lifts_a_brake_comes_last_and_names_each_option_once(
+def test_the_command_that_lifts_a_brake_is_printed_last_with_each_option_once(
     api: Api, sync: Run, arguments: list[str], env: Mapping[str, str]
 ) -> None:
     sync()
@@ -318,7 +318,7 @@ def test_a_long_name_does_not_widen_the_rows_of_others(api: Api, columns: int) -
     assert [line.split()[1:3] for line in overflowing] == [["n" * 40 + f"-{api.token}", "created"], ["team", "created"]]
 
 
-def test_rows_of_a_repair_that_writes_nothing_say_so(api: Api) -> None:
+def test_rows_of_a_dry_run_repair_contain_that_it_is_one(api: Api) -> None:
     mirrors = Mirrors(api)
     mirrors.node()
     mirrors.ask()
@@ -335,7 +335,7 @@ def test_rows_of_a_repair_that_writes_nothing_say_so(api: Api) -> None:
     assert "repaired" not in checked.replace("repaired (server dry run)", "")
 
 
-def test_a_404_that_is_not_about_the_namespace_says_nothing_of_it(sandbox: Sandbox, api: Api) -> None:
+def test_a_404_of_another_object_does_not_mean_that_the_namespace_is_missing(sandbox: Sandbox, api: Api) -> None:
     sandbox.inject(Fault("GET", "/api/v1/namespaces/team", status=404, message='pages "team" not found'))
 
     ran = runs("sync-copies", api.kubeconfig)("-n", "team")

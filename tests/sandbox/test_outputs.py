@@ -38,7 +38,7 @@ def world(tmp_path: Path) -> Iterator[tuple[Sandbox, Api]]:
 
 
 @pytest.mark.parametrize("title", scenarios())
-def test_a_scenario_ends_as_the_docs_show(world: tuple[Sandbox, Api], tmp_path: Path, title: str) -> None:
+def test_a_scenario_prints_what_the_docs_show(world: tuple[Sandbox, Api], tmp_path: Path, title: str) -> None:
     sections = dict(
         re.findall(r"^## (.*?)\n\n```\n(.*?)\n```$", PAGE.read_text() if PAGE.exists() else "", re.M | re.S)
     )

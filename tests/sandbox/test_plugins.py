@@ -58,7 +58,7 @@ def test_a_plugin_that_fails_is_shown_and_nothing_is_sent(
     )
 
 
-def test_of_a_long_message_the_end_is_shown(configured: Callable[..., Path]) -> None:
+def test_the_end_of_a_long_message_is_shown(configured: Callable[..., Path]) -> None:
     result = run(configured('head -c 100000 /dev/zero | tr "\\0" x >&2; echo " the reason" >&2; exit 1'))
 
     assert result.exit_code == 2
@@ -79,7 +79,7 @@ def test_a_plugin_that_is_not_installed(
     assert f"{command.removeprefix('.')}' is not found: {remedy}" in result.stderr
 
 
-def test_a_plugin_beside_the_kubeconfig(configured: Callable[..., Path], server: Recorder) -> None:
+def test_a_plugin_with_a_path_relative_to_the_kubeconfig(configured: Callable[..., Path], server: Recorder) -> None:
     path = configured(printing(SECRET), command="./plugin")
 
     assert sent(connect(str(path), environ={}).endpoint).status == 200
@@ -129,7 +129,7 @@ def answer(**fields: Any) -> str:
         (answer(status={"clientCertificateData": "x"}), "only one of clientCertificateData and clientKeyData"),
     ],
 )
-def test_a_plugin_that_prints_no_credential(
+def test_a_plugin_whose_output_is_not_a_credential(
     configured: Callable[..., Path], server: Recorder, output: str, problem: str
 ) -> None:
     result = run(configured(f"cat <<'END'\n{output}\nEND"))
@@ -184,7 +184,7 @@ def test_no_write_is_sent_once_the_plugin_fails(tmp_path: Path, expiring: None) 
     assert {each.user for each in api.requests()} == {"kubernetes-admin"}
 
 
-def test_a_token_is_not_shown_though_the_plugin_does(configured: Callable[..., Path]) -> None:
+def test_a_token_is_not_shown_even_if_the_plugin_prints_it(configured: Callable[..., Path]) -> None:
     jwt = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJtZSJ9.c2lnbmF0dXJl"
 
     result = run(configured(f"echo 'rejected: {jwt}' >&2; exit 1"))
@@ -214,7 +214,7 @@ def test_a_plugin_runs_again_once_its_token_expired(
     assert len(set(numbers)) == len(set(tokens))
 
 
-def test_what_a_plugin_is_given(tmp_path: Path, certificates: Path) -> None:
+def test_the_environment_of_a_plugin(tmp_path: Path, certificates: Path) -> None:
     script = 'echo "$KUBERNETES_EXEC_INFO" > $0.info; echo "$ARGUMENT $*" > $0.given; cat > $0.stdin\n' + printing(
         SECRET
     )
@@ -261,7 +261,7 @@ def test_a_plugin_does_not_run_for_a_cluster_that_cannot_be_used(tmp_path: Path)
     assert not (tmp_path / "plugin.ran").exists()
 
 
-def test_a_plugin_is_given_no_cluster_by_default(configured: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_plugin_gets_no_cluster_by_default(configured: Callable[..., Path], tmp_path: Path) -> None:
     path = configured('echo "$KUBERNETES_EXEC_INFO" > $0.info\n' + printing(SECRET))
 
     connect(str(path), environ={"PATH": "/usr/bin:/bin"})
@@ -329,7 +329,7 @@ def test_settings_of_a_plugin_that_kubectl_refuses(
 
 
 @pytest.mark.parametrize("script", ["yes", "yes >&2 & sleep 0.2; kill $!; exit 1", "exec yes"])
-def test_a_plugin_without_an_end_of_output(configured: Callable[..., Path], server: Recorder, script: str) -> None:
+def test_a_plugin_with_endless_output(configured: Callable[..., Path], server: Recorder, script: str) -> None:
     result = run(configured(script))
 
     assert (result.exit_code, server.requests) == (2, [])

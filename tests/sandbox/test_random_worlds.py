@@ -261,7 +261,7 @@ def _selects(rule: Object, obj: Object) -> bool:
 
 @PROFILE
 @given(drawn=WORLDS, seed=st.integers(0, 1 << 32))
-def test_the_plan_of_any_world_is_the_same_whatever_the_order_of_reading(drawn: Object, seed: int) -> None:
+def test_the_plan_does_not_depend_on_the_order_of_reads(drawn: Object, seed: int) -> None:
     told = Settings("kube-chores", verbose=True, diff=True)
     with served(embedded.installed(), JOB) as world, tempfile.TemporaryDirectory() as folder:
         api = sandbox_api(world.sandbox, Path(folder))

@@ -47,7 +47,7 @@ def begun(api: Api) -> subprocess.Popen[str]:
     return subprocess.Popen(REPAIR, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
-def test_a_run_that_waits_makes_all_of_a_mirror(api: Api) -> None:
+def test_a_run_that_waits_creates_all_resources_of_a_mirror(api: Api) -> None:
     mirrors, mirror = asked(api)
     process = begun(api)
     wait_for(lambda: api.get(mirror.stateful_set.document()), "the registry")
@@ -61,7 +61,7 @@ def test_a_run_that_waits_makes_all_of_a_mirror(api: Api) -> None:
     assert api.get(mirror.daemon_set.document())
 
 
-def test_a_run_that_waits_ends_when_it_is_told_to_and_says_what_it_did(api: Api) -> None:
+def test_a_waiting_run_ends_on_a_signal_and_reports_its_writes(api: Api) -> None:
     _, mirror = asked(api)
     process = begun(api)
     wait_for(lambda: api.get(mirror.stateful_set.document()), "the registry")
@@ -73,7 +73,7 @@ def test_a_run_that_waits_ends_when_it_is_told_to_and_says_what_it_did(api: Api)
     assert json.loads(said)["summary"]["created"] == 4
 
 
-def test_what_appears_meanwhile_is_not_taken_over(tmp_path: Path) -> None:
+def test_a_resource_that_another_client_creates_meanwhile_is_not_taken_over(tmp_path: Path) -> None:
     with Sandbox(of=embedded.installed()) as sandbox:
         api = sandbox_api(sandbox, tmp_path)
         api.create(registry_mirror("hub"))
@@ -100,7 +100,7 @@ def test_what_appears_meanwhile_is_not_taken_over(tmp_path: Path) -> None:
         assert (found["spec"]["selector"], "labels" in found["metadata"]) == ({"theirs": "yes"}, False)
 
 
-def test_what_changes_before_it_is_deleted_is_deleted_by_a_later_look(tmp_path: Path) -> None:
+def test_a_resource_that_changes_before_its_deletion_is_deleted_after_another_read(tmp_path: Path) -> None:
     with Sandbox(of=embedded.installed()) as sandbox:
         api = sandbox_api(sandbox, tmp_path)
         mirrors = Mirrors(api)
@@ -120,7 +120,7 @@ def test_what_changes_before_it_is_deleted_is_deleted_by_a_later_look(tmp_path: 
         assert api.get(service) is None
 
 
-def test_what_was_not_done_is_told_by_its_reason(tmp_path: Path) -> None:
+def test_a_step_that_was_not_done_is_reported_with_its_reason(tmp_path: Path) -> None:
     with Sandbox(of=embedded.installed()) as sandbox:
         api = sandbox_api(sandbox, tmp_path)
         _, mirror = asked(api)
@@ -133,7 +133,7 @@ def test_what_was_not_done_is_told_by_its_reason(tmp_path: Path) -> None:
         assert (failed["reason"], failed["message"]) == ("is not there", "denied by a policy")
 
 
-def test_a_mirror_is_asked_at_each_look(tmp_path: Path) -> None:
+def test_a_mirror_is_probed_at_each_observation(tmp_path: Path) -> None:
     with serve(tmp_path) as registries, Sandbox(of=embedded.installed()) as sandbox:
         api = sandbox_api(sandbox, tmp_path)
         mirrors = Mirrors(api)

@@ -16,7 +16,7 @@ from tests.worlds import configmap
 pytestmark = pytest.mark.parametrize("built", ["roll-workloads"], indirect=True)
 
 
-def test_a_run_that_saw_an_older_config_does_not_roll_back_what_another_rolled(built: Built, tmp_path: Path) -> None:
+def test_a_run_that_read_an_older_config_does_not_roll_back_the_roll_of_another(built: Built, tmp_path: Path) -> None:
     """One run reads the config, then it changes and another run rolls: the first must look at the config again."""
     with built.serve() as world:
         api = sandbox_api(world.sandbox, tmp_path)
@@ -46,7 +46,7 @@ def test_a_list_that_cannot_be_read_stops_no_other(built: Built) -> None:
 
 
 @pytest.mark.parametrize("status", [403, 500])
-def test_what_cannot_be_read_is_not_missing(built: Built, status: int, limit: Callable[..., None]) -> None:
+def test_an_object_that_cannot_be_read_is_not_missing(built: Built, status: int, limit: Callable[..., None]) -> None:
     limit(retry_seconds=0)
     with built.serve() as world:
         world.sandbox.inject(Fault("GET", "/api/v1/namespaces/shop/secrets/login", status=status, times=None))
@@ -68,7 +68,7 @@ DAEMON_SET = "/apis/apps/v1/namespaces/shop/daemonsets/rolled"
 DEPLOYMENT = "/apis/apps/v1/namespaces/shop/deployments/rolled"
 
 
-def test_a_roll_that_was_refused_lets_the_next_one_go(built: Built) -> None:
+def test_after_a_refused_roll_the_next_one_proceeds(built: Built) -> None:
     with built.serve() as world:
         world.sandbox.inject(Fault("PATCH", DAEMON_SET, status=403))
         ran = world.run("--max-rolls", "1")
@@ -77,7 +77,7 @@ def test_a_roll_that_was_refused_lets_the_next_one_go(built: Built) -> None:
         assert world.run("--max-rolls", "1").summary == {"deferred": 2, "restarted": 1, "unchanged": 2}
 
 
-def test_a_workload_that_has_no_room_in_etcd_fails_no_run_and_lets_the_next_one_go(built: Built) -> None:
+def test_a_workload_that_is_too_large_for_etcd_fails_no_run_and_the_next_one_rolls(built: Built) -> None:
     with built.serve() as world:
         too_large = "etcdserver: request is too large"
         world.sandbox.inject(Fault("PATCH", DAEMON_SET, status=500, message=too_large, times=2))
@@ -113,7 +113,9 @@ def test_workloads_are_listed_by_their_metadata(built: Built) -> None:
 @pytest.mark.parametrize(
     ("path", "arguments"), [("/api/v1/namespaces", ("-n", "shop")), ("/apis/batch/v1/cronjobs", ())]
 )
-def test_a_run_goes_on_without_the_right_to_find_mistakes(built: Built, path: str, arguments: tuple[str, ...]) -> None:
+def test_a_run_continues_without_the_right_to_find_mistakes(
+    built: Built, path: str, arguments: tuple[str, ...]
+) -> None:
     with built.serve() as world:
         plural = path.rpartition("/")[2]
         message = f'{plural} is forbidden: User "tenant" cannot list resource "{plural}" in API group ""'
@@ -125,7 +127,7 @@ def test_a_run_goes_on_without_the_right_to_find_mistakes(built: Built, path: st
 
 
 @pytest.mark.parametrize("plural", ["cronjobs", "jobs"])
-def test_jobs_that_cannot_be_listed_are_tried_by_the_next_run(
+def test_jobs_that_cannot_be_listed_are_listed_by_the_next_run(
     built: Built, plural: str, limit: Callable[..., None]
 ) -> None:
     limit(retry_seconds=0)

@@ -58,7 +58,7 @@ def stopped(run: subprocess.Popen[str], by: signal.Signals = signal.SIGTERM) -> 
 
 
 @pytest.mark.parametrize(("by", "exit_code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_stopped_run_finishes_what_is_in_flight_and_reports(
+def test_a_stopped_run_finishes_requests_in_flight_and_reports(
     sandbox: Sandbox, api: Api, by: signal.Signals, exit_code: int
 ) -> None:
     sandbox.inject(Fault("POST", COPIES, kind="delay", seconds=0.5, times=None))
@@ -79,7 +79,7 @@ def test_a_stopped_run_finishes_what_is_in_flight_and_reports(
     assert json.loads(stdout)["summary"] == {"created": summary["stopped"], "unchanged": summary["created"]}
 
 
-def test_a_run_with_a_rate_that_is_stopped_is_gone_on_with_by_the_next(api: Api) -> None:
+def test_a_stopped_run_with_a_rate_limit_is_continued_by_the_next(api: Api) -> None:
     shop = farmed(api)
     for number in range(20):
         api.create(pod(shop, f"web-{number}"))
@@ -100,7 +100,7 @@ def test_a_run_with_a_rate_that_is_stopped_is_gone_on_with_by_the_next(api: Api)
     assert json.loads(done.stdout)["summary"] == {"created": summary["stopped"], "unchanged": summary["created"]}
 
 
-def test_a_server_that_does_not_answer_holds_up_a_stop_for_seconds_only(sandbox: Sandbox, api: Api) -> None:
+def test_a_server_that_does_not_answer_delays_a_stop_only_by_seconds(sandbox: Sandbox, api: Api) -> None:
     sandbox.inject(Fault("POST", COPIES, kind="delay", seconds=30, times=None))
     run = started(api)
     sources = f"/api/v1/namespaces/home-{api.token}/configmaps"
@@ -113,7 +113,7 @@ def test_a_server_that_does_not_answer_holds_up_a_stop_for_seconds_only(sandbox:
 
 
 @pytest.mark.parametrize(("by", "exit_code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_run_that_is_stopped_while_it_still_looks_says_so(
+def test_a_run_that_is_stopped_while_it_observes_reports_that(
     sandbox: Sandbox, api: Api, by: signal.Signals, exit_code: int
 ) -> None:
     sandbox.inject(Fault("GET", "/api/v1/namespaces", kind="delay", seconds=1, times=None))
@@ -162,7 +162,7 @@ def test_ctrl_c_on_a_terminal_is_answered_on_a_line_of_its_own(sandbox: Sandbox,
     assert "\n\nstopping: waiting for" in shown
 
 
-def test_a_namespace_that_starts_terminating_mid_run_is_skipped(sandbox: Sandbox, api: Api) -> None:
+def test_a_namespace_that_starts_terminating_during_a_run_is_skipped(sandbox: Sandbox, api: Api) -> None:
     team = f"team-0-{api.token}"
     metadata = {"name": "held", "namespace": team, "finalizers": ["example.com/held"]}
     api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
@@ -181,7 +181,7 @@ def test_a_namespace_that_starts_terminating_mid_run_is_skipped(sandbox: Sandbox
     assert content(api.get(at(f"team-1-{api.token}", source))) == content(source)
 
 
-def test_a_namespace_that_is_gone_mid_run_is_skipped(sandbox: Sandbox, api: Api) -> None:
+def test_a_namespace_that_is_deleted_during_a_run_is_skipped(sandbox: Sandbox, api: Api) -> None:
     team = f"team-0-{api.token}"
     place = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}}
     sandbox.inject(Fault("POST", f"/api/v1/namespaces/{team}/configmaps", kind="delay", seconds=1))
@@ -198,7 +198,7 @@ def test_a_namespace_that_is_gone_mid_run_is_skipped(sandbox: Sandbox, api: Api)
     assert skipped["message"] == f"namespace {team} does not exist"
 
 
-def test_mirrors_that_hang_do_not_hold_up_a_stop(api: Api, tmp_path: Path) -> None:
+def test_mirrors_that_hang_do_not_delay_a_stop(api: Api, tmp_path: Path) -> None:
     mirrors = Mirrors(api)
     mirrors.node()
     with serve_registries(tmp_path) as registries:
@@ -218,7 +218,7 @@ def test_mirrors_that_hang_do_not_hold_up_a_stop(api: Api, tmp_path: Path) -> No
     assert "status" not in (api.get(registry_mirror(mirror.asked.name)) or {}), "what was not seen is not told"
 
 
-def test_a_provider_that_hangs_does_not_hold_up_a_stop(api: Api) -> None:
+def test_a_provider_that_hangs_does_not_delay_a_stop(api: Api) -> None:
     shop = api.namespace("shop")
     rate = api.create(exchange_rate(shop))
     with serve() as rates:

@@ -17,7 +17,7 @@ from tests.worlds import at, configmap, rule
 pytestmark = pytest.mark.parametrize("built", ["sync-copies"], indirect=True)
 
 
-def test_a_list_of_copies_that_no_rule_is_about_is_missed_when_it_fails(built: Built, tmp_path: Path) -> None:
+def test_a_failed_list_of_copies_without_a_rule_is_reported(built: Built, tmp_path: Path) -> None:
     with built.serve() as world:
         api = sandbox_api(world.sandbox, tmp_path)
         for _, _, name in rules(world):
@@ -30,7 +30,7 @@ def test_a_list_of_copies_that_no_rule_is_about_is_missed_when_it_fails(built: B
     assert "a fault was injected" in ran.stdout
 
 
-def test_a_create_that_the_server_failed_is_read_before_it_is_sent_again(built: Built) -> None:
+def test_after_a_create_with_a_server_error_the_object_is_read_before_a_retry(built: Built) -> None:
     path = "/api/v1/namespaces/team-a/secrets"
     with built.serve() as world:
         world.sandbox.inject(Fault("POST", path, "fieldManager=kube-chores", status=500))

@@ -57,7 +57,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda fault: f"{fault.kind} {fault.status}",
 )
-def test_a_read_is_tried_again(sandbox: Sandbox, connected: Callable[..., Transport], fault: Fault) -> None:
+def test_a_read_is_retried(sandbox: Sandbox, connected: Callable[..., Transport], fault: Fault) -> None:
     sandbox.inject(fault)
     transport = connected()
 
@@ -78,7 +78,7 @@ def test_retry_after_is_the_shortest_pause(sandbox: Sandbox, connected: Callable
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 422])
-def test_an_answer_that_a_retry_would_not_change_stands(
+def test_an_answer_that_a_retry_would_not_change_is_final(
     sandbox: Sandbox, connected: Callable[..., Transport], status: int
 ) -> None:
     sandbox.inject(Fault("GET", status=status))
@@ -106,7 +106,7 @@ def test_a_write_that_is_too_large_for_etcd_is_not_sent_again(
     assert len([each for each in sandbox.requests if each.method == "PUT"]) == 1
 
 
-def test_a_write_that_a_server_error_only_quotes_as_too_large_is_sent_again(
+def test_a_write_is_retried_if_a_server_error_only_quotes_that_it_is_too_large(
     sandbox: Sandbox, connected: Callable[..., Transport], short_pauses: None
 ) -> None:
     sandbox.inject(Fault("GET", status=500, message=f'a webhook quotes "{TOO_LARGE}"', times=2))
@@ -130,13 +130,15 @@ def test_a_create_is_never_sent_twice(sandbox: Sandbox, connected: Callable[...,
     assert len([each for each in sandbox.requests if each.method == "POST"]) == 1
 
 
-def test_a_create_that_was_turned_away_is_sent_again(sandbox: Sandbox, connected: Callable[..., Transport]) -> None:
+def test_a_throttled_create_is_sent_again(sandbox: Sandbox, connected: Callable[..., Transport]) -> None:
     sandbox.inject(Fault("POST", status=429, retry_after=0))
 
     assert connected().send(POST).status == 201
 
 
-def test_a_silent_server_is_given_up_on_and_named(sandbox: Sandbox, connected: Callable[..., Transport]) -> None:
+def test_a_server_that_does_not_answer_is_an_error_that_names_it(
+    sandbox: Sandbox, connected: Callable[..., Transport]
+) -> None:
     sandbox.inject(Fault("GET", kind="delay", seconds=5, times=None))
 
     answer = connected(request_seconds=0.3, retry_seconds=0).send(GET)
@@ -160,7 +162,7 @@ def test_an_address_without_a_server_is_named(nowhere: str) -> None:
         transport.send(GET)
 
 
-def test_a_server_that_was_never_reached_is_given_up_on_earlier(nowhere: str, short_pauses: None) -> None:
+def test_retries_of_a_server_that_was_never_reached_end_earlier(nowhere: str, short_pauses: None) -> None:
     transport = Transport(Endpoint(nowhere, lambda: ""), "kube-chores/test", unreached_seconds=0)
 
     with pytest.raises(UnreachableError):
@@ -169,9 +171,7 @@ def test_a_server_that_was_never_reached_is_given_up_on_earlier(nowhere: str, sh
     assert transport.traffic.retries == 0
 
 
-def test_a_server_that_is_not_reached_at_first_is_announced_once_and_tried_again(
-    nowhere: str, short_pauses: None
-) -> None:
+def test_a_server_that_is_not_reached_at_first_is_logged_once_and_retried(nowhere: str, short_pauses: None) -> None:
     announced: list[str] = []
     transport = Transport(
         Endpoint(nowhere, lambda: ""), "kube-chores/test", retry_seconds=0.5, on_unreached=announced.append
@@ -185,7 +185,7 @@ def test_a_server_that_is_not_reached_at_first_is_announced_once_and_tried_again
     assert error.startswith(f"{nowhere}: ")
 
 
-def test_a_server_that_was_reached_once_is_tried_again_as_long_as_ever(
+def test_a_server_that_was_reached_once_has_the_full_time_for_retries(
     sandbox: Sandbox, connected: Callable[..., Transport], short_pauses: None
 ) -> None:
     announced: list[str] = []
@@ -218,9 +218,7 @@ def test_many_requests_are_all_answered_once_and_sent_lazily(
     assert ahead <= 2 * IN_FLIGHT
 
 
-def test_those_turned_away_keep_their_place_before_new_ones(
-    sandbox: Sandbox, connected: Callable[..., Transport]
-) -> None:
+def test_throttled_requests_come_before_new_ones(sandbox: Sandbox, connected: Callable[..., Transport]) -> None:
     sandbox.inject(Fault("GET", status=429, retry_after=0, times=2 * IN_FLIGHT + 1))
     requests = (Request("GET", GET.path, tag=number) for number in range(4 * IN_FLIGHT))
 
@@ -260,7 +258,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return times
 
 
-def test_requests_with_a_rate_begin_no_sooner(connected: Callable[..., Transport], begun: list[float]) -> None:
+def test_requests_with_a_rate_limit_start_no_sooner(connected: Callable[..., Transport], begun: list[float]) -> None:
     answers = list(connected().stream([GET] * 12, per_second=50))
 
     assert [answer.status for answer in answers] == [200] * 12
@@ -268,7 +266,7 @@ def test_requests_with_a_rate_begin_no_sooner(connected: Callable[..., Transport
     assert [number for number, moment in enumerate(begun) if moment - first < number / 50 - 0.005] == []
 
 
-def test_a_rate_is_kept_up_while_answers_are_slow(
+def test_a_rate_limit_is_reached_while_answers_are_slow(
     sandbox: Sandbox, connected: Callable[..., Transport], begun: list[float]
 ) -> None:
     sandbox.inject(Fault("GET", kind="delay", seconds=0.7, times=None))
@@ -286,7 +284,7 @@ def test_the_first_request_is_due_at_once_also_on_a_machine_that_has_just_starte
     assert [pace.next(5.0), pace.next(5.0), pace.next(3000.0)] == [5.0, 1005.0, 3000.0]
 
 
-def test_requests_with_a_rate_are_taken_when_they_are_due(
+def test_requests_with_a_rate_limit_are_consumed_when_they_are_due(
     sandbox: Sandbox, connected: Callable[..., Transport]
 ) -> None:
     sandbox.inject(Fault("GET", kind="delay"))
@@ -304,7 +302,9 @@ def test_requests_with_a_rate_are_taken_when_they_are_due(
     assert taken in ([0], [0, 1])
 
 
-def test_a_rate_holds_up_neither_answers_nor_a_stop(connected: Callable[..., Transport], begun: list[float]) -> None:
+def test_a_rate_limit_delays_neither_answers_nor_a_stop(
+    connected: Callable[..., Transport], begun: list[float]
+) -> None:
     answers: list[Answer] = []
     transport = connected(stopping=lambda: bool(answers))
 
@@ -314,7 +314,7 @@ def test_a_rate_holds_up_neither_answers_nor_a_stop(connected: Callable[..., Tra
     assert (len(answers), len(begun)) == (1, 1)
 
 
-def test_what_is_sent_again_does_not_wait_for_the_rate(sandbox: Sandbox, connected: Callable[..., Transport]) -> None:
+def test_a_retry_does_not_wait_for_the_rate_limit(sandbox: Sandbox, connected: Callable[..., Transport]) -> None:
     sandbox.inject(Fault("GET", status=503))
 
     answers = list(connected().stream([GET], per_second=0.001))

@@ -63,7 +63,7 @@ def test_an_orphan_that_changed_meanwhile_is_left_to_the_next_run() -> None:
     assert result.message == "changed meanwhile: the next run reads it again"
 
 
-def test_few_are_missing_at_a_time_while_many_are_replaced() -> None:
+def test_few_objects_are_missing_at_a_time_while_many_are_replaced() -> None:
     server = Server()
 
     results = server.carry_out(*(finding(Action.RECREATE, number) for number in range(50)))
@@ -76,7 +76,7 @@ def test_few_are_missing_at_a_time_while_many_are_replaced() -> None:
     assert (missing, most) == (0, 16)
 
 
-def test_what_is_tried_before_a_replacement_has_the_same_name_in_every_run() -> None:
+def test_the_dry_run_before_a_replacement_uses_the_same_name_in_every_run() -> None:
     refused = Server(lambda action, _path: refusal(403, "exceeded quota") if action is Action.CREATE else None)
 
     (result,) = refused.carry_out(finding(Action.RECREATE))
@@ -101,7 +101,7 @@ KEPT: dict[str, Any] = {"metadata": {"annotations": {BASELINE: "new"}}, "spec": 
 
 
 @pytest.mark.parametrize(("mark", "outcome"), [("", Outcome.DONE), ("mark", Outcome.FAILED)])
-def test_a_restart_that_admission_took_away_has_failed(mark: str, outcome: Outcome) -> None:
+def test_a_restart_that_admission_removed_has_failed(mark: str, outcome: Outcome) -> None:
     """The baseline has moved on, so no later run would try again; and nobody is to be told that pods restart."""
     action = Action.ROLL if mark else Action.ANNOTATE
     server = Server(lambda _action, _path: (200, json.dumps(KEPT).encode()))
@@ -113,7 +113,7 @@ def test_a_restart_that_admission_took_away_has_failed(mark: str, outcome: Outco
 
 
 @pytest.mark.parametrize(("mark", "outcome"), [("", Outcome.DONE), ("mark", Outcome.FAILED)])
-def test_a_baseline_that_admission_took_away_is_told(mark: str, outcome: Outcome) -> None:
+def test_a_baseline_that_admission_removed_is_reported(mark: str, outcome: Outcome) -> None:
     kept = {"metadata": {}, "spec": {"template": {"metadata": {"annotations": {ROLLED: "mark"}}}}}
     action = Action.ROLL if mark else Action.ANNOTATE
     server = Server(lambda _action, _path: (200, json.dumps(kept).encode()))
@@ -125,7 +125,7 @@ def test_a_baseline_that_admission_took_away_is_told(mark: str, outcome: Outcome
 
 
 @pytest.mark.parametrize("action", [Action.CREATE, Action.REPLACE])
-def test_what_admission_changed_otherwise_is_done_and_told(action: Action) -> None:
+def test_other_changes_by_admission_are_reported_and_the_write_is_done(action: Action) -> None:
     kept = {"metadata": {"name": "login", "namespace": "team-0"}, "type": "Opaque", "data": {}}
     server = Server(lambda _action, _path: (200, json.dumps(kept).encode()))
 
@@ -136,7 +136,7 @@ def test_what_admission_changed_otherwise_is_done_and_told(action: Action) -> No
 
 
 @pytest.mark.parametrize("action", [Action.ANNOTATE, Action.ROLL])
-def test_a_workload_that_is_gone_is_neither_marked_nor_restarted(action: Action) -> None:
+def test_a_deleted_workload_is_neither_annotated_nor_restarted(action: Action) -> None:
     server = Server(lambda _action, _path: refusal(404, "not found"))
     patch = Finding("changed", Severity.WARNING, WEB, "", Fix(action, BaselinePatch("uid", "7", "new")))
 

@@ -112,14 +112,14 @@ def test_a_replaced_token_is_used(service_account: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", ["token", "ca.crt", "namespace"])
-def test_an_empty_service_account_is_told(service_account: Path, name: str) -> None:
+def test_an_empty_file_of_the_service_account_is_an_error(service_account: Path, name: str) -> None:
     (service_account / name).write_text("\n")
 
     with pytest.raises(ConfigurationError, match=rf"the pod's service account cannot be used: .*/{name} is empty"):
         connect(environ=IN_A_POD, service_account=service_account)
 
 
-def test_a_run_in_a_pod_loads_no_library_that_only_others_need(service_account: Path) -> None:
+def test_a_run_in_a_pod_imports_no_library_that_it_does_not_need(service_account: Path) -> None:
     code = f"""if True:
         import pathlib, sys
         import jobs.__main__, jobs.sync_copies
@@ -139,7 +139,7 @@ def test_a_run_in_a_pod_loads_no_library_that_only_others_need(service_account: 
         ({"KUBECONFIG": "/nonexistent"}, "kubeconfig /nonexistent cannot be used: there is no such file"),
     ],
 )
-def test_no_cluster_is_told_in_a_sentence(tmp_path: Path, environ: dict[str, str], message: str) -> None:
+def test_without_a_cluster_the_error_is_one_sentence(tmp_path: Path, environ: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         connect(environ=environ, service_account=tmp_path)
 
@@ -147,7 +147,7 @@ def test_no_cluster_is_told_in_a_sentence(tmp_path: Path, environ: dict[str, str
 @pytest.mark.parametrize(
     "text", ["", "a: [", "clusters: 7", "current-context: gone\ncontexts: []\nclusters: []\nusers: []"]
 )
-def test_a_broken_kubeconfig_is_told_in_a_sentence(tmp_path: Path, text: str) -> None:
+def test_an_invalid_kubeconfig_is_an_error_in_one_sentence(tmp_path: Path, text: str) -> None:
     path = tmp_path / "broken"
     path.write_text(text)
 

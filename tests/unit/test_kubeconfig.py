@@ -66,7 +66,7 @@ def run(path: Path) -> Result:
     return result
 
 
-def test_each_field_of_the_types_is_known() -> None:
+def test_each_field_of_the_client_go_types_is_defined() -> None:
     assert {struct: {each.encode_name for each in fields(struct)} for struct in FIELDS} == {
         struct: set(names.split()) for struct, names in FIELDS.items()
     }
@@ -244,7 +244,7 @@ def test_unknown_fields_are_ignored_with_a_warning(tmp_path: Path) -> None:
     ]
 
 
-def test_null_is_as_if_the_field_were_not_there(tmp_path: Path) -> None:
+def test_a_null_field_counts_as_not_set(tmp_path: Path) -> None:
     content = of_user(**dict.fromkeys([each.encode_name for each in fields(User)]))
     content["preferences"] = content["extensions"] = None
     content["clusters"][0]["cluster"] |= {"proxy-url": None, "certificate-authority-data": None}
@@ -294,7 +294,9 @@ VALUES = st.recursive(
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(top=st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4), cluster=VALUES, user=VALUES, context=VALUES)
-def test_no_document_ends_in_another_error(tmp_path: Path, top: Any, cluster: Any, user: Any, context: Any) -> None:
+def test_any_document_is_read_or_a_configuration_error(
+    tmp_path: Path, top: Any, cluster: Any, user: Any, context: Any
+) -> None:
     named = {"name": "me", "cluster": cluster, "user": user, "context": context}
     document = {"current-context": "me", "clusters": [named], "users": [named], "contexts": [named], **top}
     path = written(tmp_path, document)

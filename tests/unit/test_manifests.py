@@ -70,14 +70,14 @@ def test_every_yaml_file_is_part_of_the_install_or_a_sample() -> None:
     assert set(CRONJOBS.rglob("*.yaml")) - read == set((CRONJOBS / "samples").rglob("*.yaml"))
 
 
-def test_an_unknown_word_in_a_kustomization_is_an_error(tmp_path: Path) -> None:
+def test_an_unknown_field_in_a_kustomization_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "kustomization.yaml").write_text("resources: []\nreplicas: []\nimages: []\n")
     with pytest.raises(ValueError, match="does not understand images, replicas"):
         load(tmp_path)
 
 
 @pytest.mark.parametrize("obj", EVERYTHING, ids=lambda obj: f"{obj['kind']}-{obj['metadata']['name']}")
-def test_every_object_says_what_it_belongs_to(obj: Object) -> None:
+def test_every_object_has_the_recommended_labels(obj: Object) -> None:
     labels = obj["metadata"]["labels"]
     assert (labels[f"{LABELS}name"], labels[f"{LABELS}part-of"]) == ("kube-chores", "kube-chores")
     if obj["kind"] not in ("Namespace", "CustomResourceDefinition"):
@@ -120,7 +120,7 @@ def test_each_account_that_writes_what_others_may_own_has_the_verb_by_which_poli
     assert writers == marked == {"sync-copies", "fetch-rates", "roll-workloads", "mirror-repair"}
 
 
-def test_farm_pods_may_delete_nothing_and_do_nothing_to_pods_but_read_them() -> None:
+def test_farm_pods_has_no_right_to_delete_and_only_reads_pods() -> None:
     of_the_job = rules([obj for obj in OF_JOBS if obj["metadata"]["labels"].get(COMPONENT) == "farm-pods"])
     assert {verb for rule in of_the_job for verb in rule["verbs"]} == {"list", "get", "create", "update"}
     assert [rule["verbs"] for rule in of_the_job if "pods" in rule["resources"]] == [["list", "get"]]
@@ -153,7 +153,7 @@ def test_every_binding_binds_a_shipped_role_to_a_shipped_account() -> None:
 
 
 @pytest.mark.parametrize("name", CRON)
-def test_a_cron_job_cannot_pile_up_or_hang(name: str) -> None:
+def test_runs_of_a_cron_job_cannot_overlap_or_hang(name: str) -> None:
     spec = CRON[name]["spec"]
     job = spec["jobTemplate"]["spec"]
     assert len(name) <= 52
@@ -234,7 +234,7 @@ def test_every_job_has_a_suspended_dry_run_twin() -> None:
         assert twins == [*(arg for arg in args if not arg.startswith("--wait")), "--dry-run"]
 
 
-def test_the_cron_jobs_of_a_job_differ_in_little() -> None:
+def test_the_pods_of_the_cron_jobs_of_a_job_differ_only_in_args() -> None:
     for obj in CRON.values():
         same = pod_spec(CRON[obj["metadata"]["labels"][f"{LABELS}component"]])
         (ours,), (theirs,) = pod_spec(obj)["containers"], same["containers"]
@@ -258,7 +258,7 @@ def test_one_network_policy_selects_each_pod() -> None:
     assert selecting == {name: [policy] for name, policy in (of_mirrors | of_jobs).items()}
 
 
-def test_network_policies_let_nobody_connect_to_a_job_or_to_what_writes_files_of_nodes() -> None:
+def test_network_policies_deny_connections_to_jobs_and_to_pods_that_write_files_on_nodes() -> None:
     specs = {obj["metadata"]["name"]: obj["spec"] for obj in load(NETWORK_POLICIES)}
 
     assert [name for name, spec in specs.items() if spec.get("ingress")] == []

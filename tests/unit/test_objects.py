@@ -57,7 +57,7 @@ def test_ownership_is_read_from_managed_fields(
     assert (ownership.content, ownership.others, ownership.has_immutable) == (field_set(content), others, has_immutable)
 
 
-def test_headers_of_copies_share_what_is_the_same() -> None:
+def test_headers_of_copies_are_shared() -> None:
     reducer = ObjectReducer(())
     first, second = _header(("kube-chores", OURS), reducer=reducer), _header(("kube-chores", OURS), reducer=reducer)
 
@@ -75,7 +75,7 @@ def test_no_repr_shows_a_value() -> None:
     assert "data.password" in repr(content)
 
 
-def test_null_values_are_empty_ones() -> None:
+def test_null_values_count_as_empty() -> None:
     raw = b'{"metadata": {"name": "x"}, "data": {"a": null}, "immutable": null}'
 
     assert msgspec.json.decode(raw, type=DataObject).content == Content(data={"a": ""})
@@ -96,7 +96,7 @@ def test_changes_name_every_field_and_hide_the_values_of_secrets() -> None:
     assert changes(Content(data={"a": "1"}), Content(data={"a": "2"}), secret=False) == (Change("data.a", "1", "2"),)
 
 
-def test_a_replacement_keeps_what_others_put_on_the_object() -> None:
+def test_a_replacement_keeps_labels_and_annotations_of_other_clients() -> None:
     manifest = Manifest(
         SECRETS, ObjectKey("Secret", "x", "n"), {"l": "1"}, {"a": "2"}, Content("Opaque", {"k": "dg=="})
     )
@@ -124,7 +124,7 @@ def test_a_replacement_keeps_what_others_put_on_the_object() -> None:
     }
 
 
-def test_an_answer_unlike_what_was_sent_names_the_fields() -> None:
+def test_fields_that_the_server_changed_are_named() -> None:
     manifest = Manifest(SECRETS, ObjectKey("Secret", "x", "n"), {}, {}, Content("Opaque", {"k": "dg=="}))
     answer = b'{"metadata": {"name": "x"}, "type": "Opaque", "data": {"k": "eA==", "injected": "eA=="}}'
 
@@ -132,14 +132,14 @@ def test_an_answer_unlike_what_was_sent_names_the_fields() -> None:
     assert manifest.changed_by_server(manifest.encode()) == ()
 
 
-def test_a_name_that_is_not_one_stays_in_its_place_of_a_path() -> None:
+def test_an_invalid_name_cannot_change_the_path() -> None:
     path = SECRETS.path("a/../b", "\0x?y\n#z")
 
     assert path == "/api/v1/namespaces/a%2F..%2Fb/secrets/%00x%3Fy%0A%23z"
     assert SECRETS.path("shop", "system:login.v1") == "/api/v1/namespaces/shop/secrets/system:login.v1"
 
 
-def test_a_replacement_is_of_the_version_that_was_compared() -> None:
+def test_a_replacement_applies_only_to_the_version_that_was_compared() -> None:
     key = ObjectKey("ConfigMap", "x", "n")
     manifest = Manifest(SECRETS, key, {}, {}, Content())
     now = {"metadata": {"name": "x", "namespace": "n", "uid": "u", "resourceVersion": "7", "labels": {"theirs": "1"}}}

@@ -38,7 +38,7 @@ def copies_of(server: Server, *, verify_content: bool) -> Mapping[str, ReducedOb
     return _copies(Cluster(server, "test"), "secret", settings, ObjectReducer(()))["login"]  # type: ignore[arg-type]
 
 
-def test_equal_contents_of_copies_are_kept_once() -> None:
+def test_equal_contents_of_copies_are_stored_once() -> None:
     server = Server()
 
     first, second = copies_of(server, verify_content=True).values()
@@ -57,7 +57,7 @@ def test_metadata_has_no_content() -> None:
     assert [f"limit={PAGE_SIZE}&" in path for path in server.asked] == [True]
 
 
-def test_an_answer_that_is_no_list_is_an_error_in_a_sentence() -> None:
+def test_an_answer_that_is_not_a_list_is_an_error_in_one_sentence() -> None:
     class Proxy(Server):
         def send(self, request: Request) -> Answer:
             return Answer(request, 200, b"<html>log in first</html>")

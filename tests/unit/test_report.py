@@ -56,7 +56,7 @@ def shown(capsys: pytest.CaptureFixture[str], *results: Result, unchanged: int =
     return capsys.readouterr().out
 
 
-def test_rows_say_what_became_of_each_object_in_kubectls_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_report_each_outcome_in_the_words_of_kubectl(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(
         capsys,
         Result(REPLACE, Outcome.DONE),
@@ -75,7 +75,9 @@ def test_rows_say_what_became_of_each_object_in_kubectls_words(capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(("mode", "words"), [(DryRun.CLIENT, "dry run"), (DryRun.SERVER, "server dry run")])
-def test_every_line_of_a_dry_run_says_so(capsys: pytest.CaptureFixture[str], mode: DryRun, words: str) -> None:
+def test_every_line_of_a_dry_run_contains_that_it_is_one(
+    capsys: pytest.CaptureFixture[str], mode: DryRun, words: str
+) -> None:
     text = shown(capsys, Result(CREATE, Outcome.PLANNED), dry_run=mode)
 
     assert text == (
@@ -99,14 +101,14 @@ def test_a_diff_shows_lines_that_change_and_hides_what_is_hidden(capsys: pytest.
     ]
 
 
-def test_verbose_also_shows_what_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verbose_also_shows_info_results(capsys: pytest.CaptureFixture[str]) -> None:
     result = Result(QUIET, Outcome.REPORTED)
     assert "unchanged  from home/login" in shown(capsys, result, unchanged=1, verbose=True)
     assert "home/login" not in shown(capsys, result, unchanged=1)
     assert json.loads(shown(capsys, result, output="json"))["results"] == []
 
 
-def test_findings_can_be_told_custom_resource_by_custom_resource_worst_first(
+def test_findings_can_be_grouped_by_custom_resource_worst_first(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def finding(code: str, severity: Severity, name: str, *subjects: str) -> Result:
@@ -150,7 +152,7 @@ def test_findings_can_be_told_custom_resource_by_custom_resource_worst_first(
     assert max(map(len, lines)) <= 80
 
 
-def test_json_and_yaml_hold_the_same_document(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_and_yaml_have_the_same_document(capsys: pytest.CaptureFixture[str]) -> None:
     results = [Result(REPLACE, Outcome.DONE)]
 
     document = json.loads(shown(capsys, *results, output="json"))
@@ -181,7 +183,7 @@ def hostile_field(kind: Any) -> Any:
 
 
 @pytest.mark.parametrize("by_subject", [False, True])
-def test_no_field_of_a_finding_reaches_a_terminal_as_it_is(
+def test_every_field_of_a_finding_is_escaped_on_a_terminal(
     capsys: pytest.CaptureFixture[str], by_subject: bool
 ) -> None:
     fields = {name: hostile_field(kind) for name, kind in Finding.__annotations__.items()}
@@ -223,7 +225,7 @@ def test_a_diff_of_many_lines_is_cut_and_verbose_shows_them_all(capsys: pytest.C
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
-def test_documents_escape_whatever_a_string_can_hold(capsys: pytest.CaptureFixture[str], output: str) -> None:
+def test_documents_escape_any_string(capsys: pytest.CaptureFixture[str], output: str) -> None:
     odd = Finding("conflict", Severity.WARNING, ObjectKey("Secret", "login", "team-c"), f"{HOSTILE}\ud800")
 
     text = shown(capsys, Result(odd, Outcome.REPORTED), output=output)

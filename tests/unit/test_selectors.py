@@ -23,7 +23,7 @@ LABELS = {"app": "web", "tier": "front"}
         (LabelSelector({"app": "web"}, (Expression("gone", "Exists"),)), "app=web,gone", False),
     ],
 )
-def test_a_selector_matches_as_its_query_says(selector: LabelSelector, query: str, matches: bool) -> None:
+def test_a_selector_matches_as_its_query(selector: LabelSelector, query: str, matches: bool) -> None:
     assert selector.query() == query
     assert selector.matches(LABELS) is matches
 
@@ -46,7 +46,7 @@ def test_a_selector_requires_a_label_if_it_matches_only_labelled_objects(
     assert selector.matches({}) is not required or not required
 
 
-def test_all_problems_of_a_selector_are_told_with_their_fields() -> None:
+def test_all_problems_of_a_selector_are_reported_with_their_fields() -> None:
     selector = LabelSelector(
         {"bad key": "v", "ok": "bad value!", "a/b/c": "", "x" * 64: ""},
         (Expression("k", "In"), Expression("k", "Exists", ("v",))),

@@ -11,7 +11,7 @@ from jobs.kit.objects import Content
 SECRET = Content("Opaque", {"a": "MQ==", "b": "Mg=="})
 
 
-def test_the_fingerprint_depends_on_content_and_source_and_on_nothing_else() -> None:
+def test_the_fingerprint_depends_only_on_content_and_source() -> None:
     reordered = Content("Opaque", {"b": "Mg==", "a": "MQ=="})
     others = [
         Content("kubernetes.io/tls", SECRET.data),
@@ -26,18 +26,18 @@ def test_the_fingerprint_depends_on_content_and_source_and_on_nothing_else() -> 
     assert len(prints - {stamps.fingerprint(SECRET, "uid")}) == 6
 
 
-def test_the_fingerprint_is_no_plain_hash_of_the_content() -> None:
+def test_the_fingerprint_is_not_a_plain_hash_of_the_content() -> None:
     assert hashlib.sha256(SECRET.canonical()).hexdigest() not in stamps.fingerprint(SECRET, "uid")
 
 
-def test_label_values_are_valid_whatever_the_rule_is_called() -> None:
+def test_label_values_are_valid_for_any_name_of_a_rule() -> None:
     stamp = stamps.stamp("sync-copies", "n" * 63, "r" * 253, "namespace/name", "v1:x")
 
     assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", value) for value in stamp.labels.values())
     assert stamp.annotations[stamps.RULE] == f"{'n' * 63}/{'r' * 253}"
 
 
-def test_ours_is_this_job_and_this_rule_namespace() -> None:
+def test_an_object_is_managed_for_one_job_and_one_rule_namespace() -> None:
     labels = stamps.stamp("sync-copies", "kube-chores", "rule", "a/b", "v1:x").labels
 
     assert stamps.is_managed(labels, "sync-copies", "kube-chores")

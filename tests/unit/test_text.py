@@ -22,7 +22,7 @@ from jobs.kit.text import brief, visible
         ("", ""),
     ],
 )
-def test_characters_that_a_terminal_obeys_or_does_not_show_are_escaped(text: str, shown: str) -> None:
+def test_control_and_invisible_characters_are_escaped(text: str, shown: str) -> None:
     assert visible(text) == shown
     assert visible(shown) == shown
 

@@ -37,7 +37,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @responses.activate
-def test_a_document_is_asked_for_once_by_name() -> None:
+def test_a_document_is_requested_once_with_the_user_agent() -> None:
     answer = responses.get(URL, b"<rates/>")
 
     assert fetch(URL, AGENT) == Page(b"<rates/>", status=200)
@@ -48,7 +48,7 @@ def test_a_document_is_asked_for_once_by_name() -> None:
 
 @responses.activate
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_what_may_pass_is_tried_again(status: int) -> None:
+def test_a_temporary_failure_is_retried(status: int) -> None:
     responses.get(URL, b"", status=status)
     responses.get(URL, b"", status=status)
     responses.get(URL, b"at last")
@@ -58,7 +58,7 @@ def test_what_may_pass_is_tried_again(status: int) -> None:
 
 
 @responses.activate
-def test_pauses_are_drawn_from_an_ever_wider_range(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_range_of_random_pauses_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(web, "LONGEST_PAUSE_SECONDS", 3.0)
     monkeypatch.setattr(web, "sleep", pauses.append)
@@ -71,7 +71,7 @@ def test_pauses_are_drawn_from_an_ever_wider_range(monkeypatch: pytest.MonkeyPat
 
 @responses.activate
 @pytest.mark.parametrize("status", [204, 304, 400, 401, 403, 404, 410, 599])
-def test_what_does_not_pass_is_not_tried_again(status: int) -> None:
+def test_a_permanent_failure_is_not_retried(status: int) -> None:
     answer = responses.get(URL, b"", status=status)
 
     page = fetch(URL, AGENT)
@@ -122,7 +122,7 @@ def test_many_documents_are_fetched_some_at_a_time(monkeypatch: pytest.MonkeyPat
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-def test_each_failure_is_told_in_words_without_addresses(error: Exception, told: str, tries: int) -> None:
+def test_each_failure_is_described_without_addresses(error: Exception, told: str, tries: int) -> None:
     answer = responses.get(URL, body=error)
 
     page = fetch(URL, AGENT)
@@ -151,14 +151,14 @@ def test_a_redirect_within_https_is_followed() -> None:
 
 
 @responses.activate
-def test_a_redirect_has_a_greatest_size_too() -> None:
+def test_the_size_of_a_redirect_is_limited_too() -> None:
     responses.get(URL, b"x" * (web.MAX_BODY_BYTES + 1), status=302, headers={"Location": "/elsewhere"})
 
     assert fetch(URL, AGENT).error == "more than 1024 KiB"
 
 
 @responses.activate
-def test_the_body_of_a_redirect_is_not_unpacked() -> None:
+def test_the_body_of_a_redirect_is_not_decompressed() -> None:
     responses.get(URL, b"broken", status=302, headers={"Location": "/elsewhere", "Content-Encoding": "gzip"})
     responses.get(URL.partition("/daily")[0] + "/elsewhere", b"<rates/>")
 
@@ -167,7 +167,7 @@ def test_the_body_of_a_redirect_is_not_unpacked() -> None:
 
 @responses.activate
 @pytest.mark.parametrize(("size", "error"), [(0, ""), (1, "more than 1024 KiB")])
-def test_a_document_has_a_greatest_size(size: int, error: str) -> None:
+def test_the_size_of_a_document_is_limited(size: int, error: str) -> None:
     responses.get(URL, b"x" * (web.MAX_BODY_BYTES + size))
 
     page = fetch(URL, AGENT)
@@ -178,7 +178,7 @@ def test_a_document_has_a_greatest_size(size: int, error: str) -> None:
 
 @responses.activate
 @pytest.mark.parametrize("form", ["seconds", "date"])
-def test_a_wait_that_is_too_long_is_not_begun(form: str) -> None:
+def test_a_retry_after_beyond_the_deadline_is_not_waited_for(form: str) -> None:
     in_an_hour = format_datetime(datetime.now(timezone.utc) + timedelta(hours=1), usegmt=True)
     value = {"seconds": "3600", "date": in_an_hour}[form]
     answer = responses.get(URL, b"", status=429, headers={"Retry-After": value})
@@ -192,13 +192,13 @@ def test_a_wait_that_is_too_long_is_not_begun(form: str) -> None:
     "value",
     ["soon", "-5", "", "Fri, 31 Dec 1999 23:59:59 GMT", "1" * 400, f"Fri, 31 Dec 1999 23:59:59 +{'9' * 20}"],
 )
-def test_a_wait_that_makes_no_sense_is_none(value: str) -> None:
+def test_an_invalid_retry_after_counts_as_0(value: str) -> None:
     responses.get(URL, b"", status=503, headers={"Retry-After": value})
 
     assert fetch(URL, AGENT).error == "HTTP 503 Service Unavailable"
 
 
-def test_a_run_that_is_to_stop_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_run_does_not_wait_for_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     end = threading.Event()
 
     def hang(*_: object) -> bytes:
@@ -217,24 +217,24 @@ def test_a_run_that_is_to_stop_does_not_wait(monkeypatch: pytest.MonkeyPatch) ->
 
 @responses.activate
 @pytest.mark.parametrize("location", ["http://[", "https://[::1"])
-def test_a_redirect_to_no_address_is_told(location: str) -> None:
+def test_a_redirect_to_an_invalid_url_is_an_error(location: str) -> None:
     responses.get(URL, status=302, headers={"Location": location})
 
     assert fetch(URL, AGENT) == Page(error="redirected to a URL that is not valid")
 
 
 @pytest.mark.parametrize("url", ["http://a..b/", f"http://{'a' * 64}.example.com/", "http://[::1/", "http://x:y/"])
-def test_a_url_that_is_no_address_is_told(url: str) -> None:
+def test_an_invalid_url_is_an_error(url: str) -> None:
     assert fetch(url, AGENT) == Page(error="the request failed; check the URL")
 
 
-def test_authorities_that_are_not_there_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_file_of_authorities_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere/authorities.pem")
 
     assert fetch("https://127.0.0.1:1/", AGENT).error.endswith("check that the file of REQUESTS_CA_BUNDLE exists")
 
 
-def test_a_server_that_never_ends_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     end = threading.Event()
     monkeypatch.setattr(web, "TOTAL_SECONDS", 0.2)
     monkeypatch.setattr(web, "_body", lambda *_: end.wait(30))
@@ -245,7 +245,7 @@ def test_a_server_that_never_ends_has_an_end(monkeypatch: pytest.MonkeyPatch) ->
     end.set()
 
 
-def test_a_url_is_shown_without_what_it_may_hold() -> None:
+def test_a_url_is_shown_without_credentials_and_query() -> None:
     assert without_credentials(URL) == "https://rates.example.com:8443/daily.xml"
     assert without_credentials("http://[::1]:1/x") == "http://[::1]:1/x"
 
@@ -369,12 +369,12 @@ def test_a_response_that_is_not_a_document_is_described(case: str) -> None:
     ],
     ids=["gzip", "GZIP", "x-gzip", "identity", "none"],
 )
-def test_a_compressed_document_is_unpacked(encoding: str, body: bytes) -> None:
+def test_a_compressed_document_is_decompressed(encoding: str, body: bytes) -> None:
     with answering(encoded(encoding, body)) as url:
         assert fetch(url, AGENT) == Page(DOCUMENT, status=200)
 
 
-def test_only_what_is_unpacked_is_accepted() -> None:
+def test_gzip_is_the_only_encoding_that_is_accepted() -> None:
     with recorder() as server:
         fetch(f"http://127.0.0.1:{server.port}/", AGENT)
 
@@ -412,7 +412,7 @@ def test_a_certificate_of_another_name_is_named(tmp_path: Path, monkeypatch: pyt
     assert "REQUESTS_CA_BUNDLE" not in error
 
 
-def test_a_certificate_of_an_unknown_authority_is_named_with_what_helps(tmp_path: Path) -> None:
+def test_a_certificate_of_an_unknown_authority_is_named_with_a_remedy(tmp_path: Path) -> None:
     make_certificates(tmp_path)
 
     with recorder(tls=tmp_path) as server:
