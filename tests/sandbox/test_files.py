@@ -233,7 +233,7 @@ def test_a_long_rule_in_the_old_form_is_refused_without_the_new_form(sandbox: Sa
 
     (told,) = refused(sandbox, "-f", written(tmp_path, text))
 
-    assert told.endswith("older tool. Write ruleType, namespaces and selector under spec")
+    assert told.endswith("older tool; write ruleType, namespaces and selector under spec")
 
 
 @pytest.mark.parametrize("data", [b"a: \xff", b"#" * (4 << 20), b"[" * 3000], ids=["bytes", "size", "depth"])
