@@ -1,8 +1,8 @@
-"""roll-workloads: one rolling restart of each workload that asks for it, when the config that its pods use changed.
+"""roll-workloads: restart each workload that opted in, once, when the config that its pods use changed.
 
-Workloads are listed by their metadata; those with the annotation are read, then the ConfigMaps and Secrets that their
-pod templates name, each by its name. The parts are in jobs/rolls: opt_in, workloads, references, sources, baseline,
-seen, verdicts.
+A run lists the metadata of workloads and reads those that opted in. Then it reads by name the ConfigMaps and Secrets in
+their pod templates. The parts are in jobs/rolls: opt_in, workloads, references, sources, key, baseline, observed,
+evaluate.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from jobs.kit.errors import ApiError
 from jobs.kit.model import Action, Finding, Need, ObjectKey, Outcome, Plan, Result, Severity
 from jobs.kit.objects import CONFIGMAPS, NAMESPACES, SECRETS, NamespaceObject, PartialObject, Resource, is_name
 from jobs.kit.runner import Job, run
-from jobs.rolls.baseline import OPT_IN
+from jobs.rolls.baseline import ROLL_OPT_IN
 from jobs.rolls.evaluate import evaluate, unreadable, within_budget
-from jobs.rolls.key import KEY_NAME, Key, key_secret_patch, unnamed
+from jobs.rolls.key import KEY_NAME, Key, key_secret_not_set, key_secret_patch
 from jobs.rolls.observed import NAME, Observed, Settings
-from jobs.rolls.opt_in import JOBS, OptIn, first_of_each_namespace, opt_in, reduced, unclear
+from jobs.rolls.opt_in import JOBS, OptIn, first_of_each_namespace, invalid_value, opt_in, reduced
 from jobs.rolls.workloads import KINDS, Workload
 
 SETTLE_SECONDS = 30
@@ -37,7 +37,7 @@ _RESOURCES = {resource.kind: resource for resource in (*KINDS, CONFIGMAPS, SECRE
 
 
 def settings(connection: Connection, run_options: options.RunOptions, given: Mapping[str, Any]) -> Settings:
-    """Return the settings. In a pod the key is in the namespace of the pod, whatever namespace is given."""
+    """Return the settings. In a pod the default Secret of the key is in the namespace of the pod, not in that of -n."""
     own = connection.pod_namespace
     return Settings(
         run_options.namespace or "",
@@ -52,36 +52,36 @@ def settings(connection: Connection, run_options: options.RunOptions, given: Map
 
 
 def observe(cluster: Cluster, settings: Settings) -> Observed:
-    """List the workloads and pick those that opted in; what one list does not say stops no other.
+    """List the workloads and select those that opted in; a list that fails does not stop the others.
 
     Raises:
-        ApiError: namespaces cannot be read, without which nothing can be said.
+        ApiError: namespaces cannot be listed, which every evaluation needs.
     """
     spaces, failures = _namespaces(cluster, settings.namespace)
-    asking: list[ObjectKey] = []
+    candidates: list[ObjectKey] = []
     mistakes: list[Finding] = []
     for resource in (*KINDS, *JOBS):
         try:
             found, invalid = retry_if_expired(
-                partial(_annotated, cluster, resource, settings.namespace, spaces.opted_in)
+                partial(_list_annotated, cluster, resource, settings.namespace, spaces.opted_in)
             )
         except ApiError as error:
-            failures.append(_unlisted(resource, error))
+            failures.append(_list_failed(resource, error))
             continue
         failures += [unreadable(each.key, "it", each.error) for each in invalid]
         mistakes += [mistake for each in found if (mistake := each.mistake())]
-        asking += [each.key for each in found if each.is_opted_in]
-    opted_in = tuple(sorted(key for key in asking if key.namespace not in spaces.terminating))
-    going = [
+        candidates += [each.key for each in found if each.is_opted_in]
+    opted_in = tuple(sorted(key for key in candidates if key.namespace not in spaces.terminating))
+    terminating = [
         Finding("skipped", Severity.INFO, key, f"namespace {key.namespace} is terminating")
-        for key in asking
+        for key in candidates
         if key.namespace in spaces.terminating
     ]
-    no_key = None if settings.key_secret else unnamed()
+    no_key = None if settings.key_secret else key_secret_not_set()
     shown = mistakes if settings.verbose else first_of_each_namespace(mistakes)
-    found_so_far = (*failures, *shown, *going)
+    findings = (*failures, *shown, *terminating)
     namespaces = tuple(sorted(spaces.opted_in - spaces.terminating))
-    return Observed(opted_in, found_so_far, settings.key_secret, settings.new_key, no_key, namespaces=namespaces)
+    return Observed(opted_in, findings, settings.key_secret, settings.new_key, no_key, namespaces=namespaces)
 
 
 class _Namespaces(NamedTuple):
@@ -90,7 +90,7 @@ class _Namespaces(NamedTuple):
 
 
 def _namespaces(cluster: Cluster, only: str) -> tuple[_Namespaces, list[Finding]]:
-    """Return what is known of namespaces; a user who names one needs no right to list them."""
+    """Return namespaces that opted in and that are terminating; with -n, permission to list namespaces is optional."""
     try:
         found, invalid = retry_if_expired(partial(_list_namespaces, cluster))
     except ApiError as error:
@@ -101,16 +101,16 @@ def _namespaces(cluster: Cluster, only: str) -> tuple[_Namespaces, list[Finding]
             Finding("skipped", Severity.INFO, ObjectKey(NAMESPACES.kind, only), reason)
         ]
     failures = [unreadable(each.key, "it", each.error) for each in invalid if only in ("", each.key.name)]
-    for key, (answer, active) in found.items():
-        if answer is not None and active and only in ("", key.name) and (mistake := unclear(key, answer)):
+    for key, (value, active) in found.items():
+        if value is not None and active and only in ("", key.name) and (mistake := invalid_value(key, value)):
             failures.append(mistake)
-    opted_in = frozenset(key.name for key, (answer, _) in found.items() if answer == "true" and only in ("", key.name))
+    opted_in = frozenset(key.name for key, (value, _) in found.items() if value == "true" and only in ("", key.name))
     terminating = frozenset(key.name for key, (_, active) in found.items() if not active)
     return _Namespaces(opted_in, terminating), failures
 
 
 def _is_forbidden(error: ApiError) -> bool:
-    """Whether only the right is missing; credentials that are not accepted read nothing else either."""
+    """Whether only the permission is missing; with invalid credentials, all other requests fail too."""
     return error.status == 403 and error.is_permission
 
 
@@ -121,21 +121,21 @@ def _list_namespaces(cluster: Cluster) -> tuple[dict[ObjectKey, tuple[str | None
         NAMESPACES, NamespaceObject, lambda each: (each.metadata.name, opt_in(each.metadata), each.active)
     )
     found = without_invalid(read, invalid)
-    return {ObjectKey(NAMESPACES.kind, name): (answer, active) for name, answer, active in found}, invalid
+    return {ObjectKey(NAMESPACES.kind, name): (value, active) for name, value, active in found}, invalid
 
 
-def _annotated(
+def _list_annotated(
     cluster: Cluster, resource: Resource, namespace: str, opted_in: frozenset[str]
 ) -> tuple[list[OptIn], Sequence[InvalidObject]]:
-    """Return the objects that are annotated themselves, in their template or by their namespace."""
+    """Return the objects with the annotation: their own, that of their template, or that of their namespace."""
     invalid: list[InvalidObject] = []
     reduce = partial(reduced, resource.kind, opted_in)
     read = cluster.objects(resource, PartialObject, reduce, namespace=namespace, metadata_only=True)
     return [each for each in without_invalid(read, invalid) if each], invalid
 
 
-def _unlisted(resource: Resource, error: ApiError) -> Finding:
-    """Return why a kind cannot be listed; Jobs and CronJobs are only listed to find mistakes."""
+def _list_failed(resource: Resource, error: ApiError) -> Finding:
+    """Return the finding for a kind that cannot be listed; Jobs and CronJobs are only listed to find mistakes."""
     key = ObjectKey(resource.kind, "(all)")
     if resource in JOBS and _is_forbidden(error):
         return Finding(
@@ -145,44 +145,44 @@ def _unlisted(resource: Resource, error: ApiError) -> Finding:
 
 
 def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
-    """Compare what pods run with and what there is now: the same input gives the same findings in the same order."""
+    """Compare baselines with the current config; the same input gives the same findings in the same order."""
     findings = list(observed.failures)
     needs: set[Need] = set()
-    right: list[ObjectKey] = []
+    unchanged: list[ObjectKey] = []
     for key in observed.opted_in:
-        verdict = evaluate(key, observed, settings, now)
-        if isinstance(verdict, Finding):
-            findings.append(verdict)
-        elif verdict is None:
-            right.append(key)
+        result = evaluate(key, observed, settings, now)
+        if isinstance(result, Finding):
+            findings.append(result)
+        elif result is None:
+            unchanged.append(key)
         else:
-            needs.update(verdict)
+            needs.update(result)
     findings, substitutes = within_budget(findings, settings.max_rolls)
     if settings.verbose:
-        findings += [Finding("unchanged", Severity.INFO, key, "runs with its config as it is") for key in right]
+        findings += [Finding("unchanged", Severity.INFO, key, "runs with its current config") for key in unchanged]
     return Plan(
         tuple(sorted(findings, key=lambda each: (each.object, each.code))),
-        len(right),
+        len(unchanged),
         tuple(sorted(needs)),
         {"workloads": len(observed.opted_in), "sources": len(observed.sources)},
-        "" if observed.opted_in or observed.failures else _nothing(observed.namespaces, settings.namespace),
+        "" if observed.opted_in or observed.failures else _note(observed.namespaces, settings.namespace),
         prerequisites=_prerequisites(observed),
         substitutes=tuple(substitutes),
     )
 
 
-def _nothing(namespaces: Sequence[str], only: str) -> str:
-    """Return why there is no workload to look at."""
+def _note(namespaces: Sequence[str], only: str) -> str:
+    """Return the note of a run that found no workload that opted in."""
     if not namespaces:
-        return f"no workload in {f'namespace {only}' if only else 'any namespace'} has the annotation {OPT_IN}"
+        return f"no workload in {f'namespace {only}' if only else 'any namespace'} has the annotation {ROLL_OPT_IN}"
     count = len(namespaces)
-    who = f"namespace {namespaces[0]} has" if count == 1 else f"{count} namespaces have"
-    return f"{who} the annotation {OPT_IN}, but no Deployment, StatefulSet or DaemonSet that follows its config"
+    subject = f"namespace {namespaces[0]} has" if count == 1 else f"{count} namespaces have"
+    return f"{subject} the annotation {ROLL_OPT_IN}, but no Deployment, StatefulSet or DaemonSet that opted in"
 
 
 def _prerequisites(observed: Observed) -> tuple[Finding, ...]:
-    """Return the finding that the key is to be written, which fingerprints of Secrets depend on."""
-    if observed.key_secret and isinstance(observed.key, Key) and observed.key.unfilled:
+    """Return the write of a missing key, on which fingerprints of Secrets depend."""
+    if observed.key_secret and isinstance(observed.key, Key) and observed.key.empty_secret:
         return (key_secret_patch(observed.key_secret, observed.key),)
     return ()
 
@@ -190,7 +190,7 @@ def _prerequisites(observed: Observed) -> tuple[Finding, ...]:
 def events(
     observed: Observed, _settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
 ) -> Sequence[StatusUpdate]:
-    """Return an Event for each workload that was rolled: `kubectl describe` says why its pods are new."""
+    """Return an Event for each workload that was rolled: `kubectl describe` prints why its pods were replaced."""
     return [
         StatusUpdate(found.key, found.uid, None, _event(found, result.finding.reason, now))
         for result in results
@@ -200,8 +200,9 @@ def events(
 
 
 def _event(workload: Workload, reason: str, now: datetime) -> Mapping[str, Any]:
-    told = new_condition("Rolled", "True", "ConfigChanged", f"{reason}: pods are replaced, as the update strategy says")
-    return event(workload.key, _RESOURCES[workload.key.kind].api_version, workload.uid, told, now)
+    message = f"{reason}: pods are replaced according to the update strategy"
+    rolled = new_condition("Rolled", "True", "ConfigChanged", message)
+    return event(workload.key, _RESOURCES[workload.key.kind].api_version, workload.uid, rolled, now)
 
 
 def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str | None) -> ObjectKey | None:
@@ -220,7 +221,7 @@ def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str
     default=SETTLE_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="Hold a workload whose config changed less than this ago: several changes make one rollout.",
+    help="Defer the roll of a workload whose config changed less than this ago: several changes become one rollout.",
 )
 @options.option(
     "--cool-down",
@@ -228,7 +229,7 @@ def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str
     default=COOL_DOWN_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="Hold a workload that was rolled less than this ago, but for the first roll of a rollout that is blocked.",
+    help="Defer the roll of a workload that was rolled less than this ago, except the first roll of a stuck rollout.",
 )
 @options.option(
     "--max-rolls",
@@ -236,29 +237,29 @@ def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str
     default=MAX_ROLLS,
     show_default=True,
     metavar="N",
-    help="Roll at most N workloads in one run, the first of each namespace first; the next runs roll the others.",
+    help="Roll at most N workloads in one run, the first of each namespace first; later runs roll the others.",
 )
 @options.option(
     "--key-secret",
     metavar="NAMESPACE/NAME",
     callback=_key_secret,
-    help=f"Secret with the key of fingerprints of Secrets; default in a pod is {KEY_NAME} of its namespace.",
+    help=f"Secret with the key for fingerprints of Secrets; default in a pod is {KEY_NAME} in its namespace.",
 )
-@options.run_options("Look at the workloads of this namespace; default is all.")
+@options.run_options("Serve the workloads of this namespace; default is all.")
 @click.pass_context
 def command(context: click.Context, /, options: options.RunOptions, **given: Any) -> None:
     """Restart workloads whose ConfigMaps or Secrets changed. Kinds: Deployment, StatefulSet, DaemonSet.
 
-    Those with the annotation kubechores.dev/roll-on-config-change: "true" are looked at, and those of a namespace with
-    it that do not say "false". The first run takes note of the ConfigMaps and Secrets that their pods use and restarts
-    nothing; when what pods use of them changes, a later run restarts the workload once, as `kubectl rollout restart`
-    would, however many changed. Exits 0 when done, also with workloads on hold, 1 when a retry is useful, 2 when a
-    person must act first, 3 with --check when anything is not as it should be.
+    A workload opts in with the annotation kubechores.dev/roll-on-config-change: "true". A namespace with it opts in for
+    all its workloads, except those with "false". The first run records the ConfigMaps and Secrets that pods use as the
+    baseline, and restarts nothing. If their content changes later, a run restarts the workload once, however many
+    changed, as `kubectl rollout restart` does. Exits 0 when done, also if rolls are deferred, 1 when a retry is useful,
+    2 when a user must act first, 3 with --check when anything differs from the desired state.
 
     \b
     Examples:
-      chores roll-workloads --dry-run                what would be restarted, and why
-      chores roll-workloads -n shop                  look at one namespace
+      chores roll-workloads --dry-run                show which workloads a run would restart, and why
+      chores roll-workloads -n shop                  serve one namespace
       chores roll-workloads --settle 0 --cool-down 0 roll at once
     """
     job = Job(

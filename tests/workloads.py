@@ -1,6 +1,6 @@
-"""Workloads of small test worlds, and their rollouts: without pods these are over as soon as a controller saw them.
+"""Workloads without pods, and their rollouts, which complete as soon as the controller observes them.
 
-The embedded API server runs no controllers of workloads, so statuses are written there.
+The embedded API server runs no controllers of workloads, so tests write the statuses there.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from tests.worlds import encoded
 
 OPT_IN = "kubechores.dev/roll-on-config-change"
 BASELINE = "kubechores.dev/config-baseline"
-MARK = "kubechores.dev/config"
+ROLL_ID = "kubechores.dev/config"
 KINDS = ("Deployment", "StatefulSet", "DaemonSet")
 KEY: Object = {
     "apiVersion": "v1",
     "kind": "Secret",
     "metadata": {"name": "roll-workloads-key", "namespace": "kube-chores"},
 }
-# Where a run outside a pod finds the key.
+# The Secret of the key, for a run outside a pod.
 KEY_ENV = {"CHORES_KEY_SECRET": "kube-chores/roll-workloads-key"}
-# One reference of each sort.
 FROM_A_VOLUME: Object = {"volumes": [{"name": "config", "configMap": {"name": "settings"}}]}
 
 
@@ -30,11 +29,14 @@ def workload(
     namespace: str,
     name: str = "web",
     kind: str = "Deployment",
-    asks: str | None = "true",
+    opted_in: str | None = "true",
     pod: Object | None = None,
     **spec: Any,
 ) -> Object:
-    """A workload without pods that uses ConfigMap `settings`, or what `pod` says; it mounts all its volumes."""
+    """Return a workload without pods that uses ConfigMap `settings`, or the volumes and fields of `pod`.
+
+    `opted_in` is the value of its annotation; None: not set. The container mounts all volumes.
+    """
     labels = {"app": name}
     pod = FROM_A_VOLUME if pod is None else pod
     mounts = [{"name": each["name"], "mountPath": f"/{each['name']}"} for each in pod.get("volumes", ())]
@@ -46,19 +48,23 @@ def workload(
     return {
         "apiVersion": "apps/v1",
         "kind": kind,
-        "metadata": {"name": name, "namespace": namespace, "annotations": {OPT_IN: asks} if asks is not None else {}},
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "annotations": {OPT_IN: opted_in} if opted_in is not None else {},
+        },
         "spec": {"selector": {"matchLabels": labels}, "template": template, **size, **own, **spec},
     }
 
 
 def settle(api: Api, made: Object) -> Object:
-    """Wait until the rollout is over, or say so; gives the workload as it is then."""
+    """Wait until the rollout is complete, and return the workload; on the embedded server, write that status."""
     if api.kind == "sandbox":
         found = api.get(made)
         assert found
         status = {"status": {"observedGeneration": found["metadata"]["generation"]}}
         api.call("PATCH", f"{api.path(made)}/status", status, headers={"Content-Type": "application/merge-patch+json"})
-    wait_for(lambda: _is_settled(api.get(made)), "the rollout to be over")
+    wait_for(lambda: _is_settled(api.get(made)), "the rollout to complete")
     found = api.get(made)
     assert found
     return found
@@ -72,20 +78,20 @@ def _is_settled(found: Object | None) -> bool:
 
 
 def set_key(api: Api, value: str | None = "") -> None:
-    """Write the key of fingerprints, a new one unless told; None empties its Secret, as it is shipped."""
+    """Write the key for fingerprints: a new one by default; None empties its Secret, as the manifests create it."""
     data = None if value is None else {"key": encoded(value or canary("-" * 20))}
     api.patch(KEY, {"data": data})
 
 
-def marks(found: Object | None) -> tuple[str | None, str | None]:
-    """The baseline, and the mark of the pod template."""
+def roll_annotations(found: Object | None) -> tuple[str | None, str | None]:
+    """Return the baseline of a workload and the roll ID of its pod template."""
     assert found
     template = found["spec"]["template"].get("metadata", {})
-    return (found["metadata"].get("annotations") or {}).get(BASELINE), (template.get("annotations") or {}).get(MARK)
+    return (found["metadata"].get("annotations") or {}).get(BASELINE), (template.get("annotations") or {}).get(ROLL_ID)
 
 
 def rollouts(api: Api, found: Object) -> int:
-    """How many rollouts a workload has had, the first one included, as its controller counts them."""
+    """Return the number of rollouts of a workload, including the first, as its controller counts them."""
     if api.kind == "sandbox":
         raise AssertionError("the embedded cluster has no controllers")
     kind, namespace = found["kind"], found["metadata"]["namespace"]

@@ -1,1 +1,1 @@
-"""The parts of roll-workloads: what pod templates refer to, what that holds, the baseline, why not now, verdicts."""
+"""The parts of roll-workloads: opt-in, workloads, references, sources, key, baseline and evaluation."""

@@ -1,4 +1,4 @@
-"""What is to be said and done of each workload: adopt it, roll it, hold it, or nothing. Pure."""
+"""Evaluate each workload: record its baseline, roll it, defer the roll, or do nothing. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.kit.errors import ApiError
 from jobs.kit.model import Action, Change, Finding, Fix, Need, ObjectKey, Severity
 from jobs.kit.objects import SECRETS
 from jobs.rolls import baseline
-from jobs.rolls.baseline import BASELINE, ROLLED, Baseline
+from jobs.rolls.baseline import BASELINE, ROLL_ID, Baseline
 from jobs.rolls.key import Key
 from jobs.rolls.observed import Observed, Settings
 from jobs.rolls.references import Reference
@@ -23,37 +23,37 @@ from jobs.rolls.sources import Source, fingerprint, missing
 from jobs.rolls.workloads import Workload
 
 _MOST_DOUBLINGS = 6
-_TEMPLATE_FIELD = f"spec.template.metadata.annotations[{ROLLED}]"
+_TEMPLATE_FIELD = f"spec.template.metadata.annotations[{ROLL_ID}]"
 
 
 class BaselinePatch(Struct, frozen=True, gc=False):
-    """The merge patch of that very version of a workload: a baseline, and with `mark` a rolling restart.
+    """The merge patch of exactly one version of a workload: a baseline, and with a `roll_id` a rolling restart.
 
-    `rolled_before` is not sent: it is when the workload was rolled last, as text.
+    `last_roll` is not sent: it is the time of the workload's previous roll, as text.
     """
 
     uid: str
     resource_version: str
     baseline: str
-    mark: str = ""
-    rolled_before: str = ""
+    roll_id: str = ""
+    last_roll: str = ""
 
     def encode(self) -> bytes:
         """Return the patch as JSON."""
         metadata = {"uid": self.uid, "resourceVersion": self.resource_version, "annotations": {BASELINE: self.baseline}}
-        template = {"template": {"metadata": {"annotations": {ROLLED: self.mark}}}}
-        return msgspec.json.encode({"metadata": metadata, **({"spec": template} if self.mark else {})})
+        template = {"template": {"metadata": {"annotations": {ROLL_ID: self.roll_id}}}}
+        return msgspec.json.encode({"metadata": metadata, **({"spec": template} if self.roll_id else {})})
 
     def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
-        """Return the annotations that the server did not keep as they were sent."""
-        kept = decode(answer, _Marks)
+        """Return the annotations whose values in the response differ from those that were sent."""
+        kept = decode(answer, _Annotations)
         found = kept.metadata.annotations.get(BASELINE) == self.baseline
-        rolled = not self.mark or kept.spec.template.metadata.annotations.get(ROLLED) == self.mark
+        rolled = not self.roll_id or kept.spec.template.metadata.annotations.get(ROLL_ID) == self.roll_id
         lost = {f"metadata.annotations[{BASELINE}]": not found, _TEMPLATE_FIELD: not rolled}
         return tuple(field for field, is_lost in lost.items() if is_lost)
 
     def redact(self, text: str) -> str:
-        """Return the text as it is: no secret was sent."""
+        """Return the text unchanged: the patch contains no secret."""
         return text
 
 
@@ -69,49 +69,49 @@ class _Spec(Struct):
     template: _Template
 
 
-class _Marks(Struct):
-    """What the server answers to a patch of a workload, as far as a patch can change it."""
+class _Annotations(Struct):
+    """The fields of the response to a BaselinePatch that the patch can change."""
 
     metadata: _Metadata
     spec: _Spec
 
 
 def evaluate(key: ObjectKey, observed: Observed, settings: Settings, now: datetime) -> Finding | Sequence[Need] | None:
-    """Return what is found of a workload, or what must be read before that can be said; None: all is well.
+    """Return the finding for a workload, or what a run must read first; None: its pods run with the current config.
 
-    Whether the rolls of a run are used up is another question (`within_budget`).
+    The limit of rolls in one run is applied later, by `within_budget()`.
     """
     if key not in observed.workloads:
         return [Need(key)]
     found = observed.workloads[key]
     if found is None or (isinstance(found, Workload) and found.terminating):
-        return _finding("skipped", key, "is being deleted" if found else "is gone", Severity.INFO)
+        return _finding("skipped", key, "is being deleted" if found else "does not exist", Severity.INFO)
     if isinstance(found, ApiError):
         return unreadable(key, "it", found)
-    places = {each: _place(found, each) for each in found.references if each.can_be}
-    uses_secrets = any(each.kind == SECRETS.kind for each in places)
+    keys = {each: _source_key(found, each) for each in found.references if each.has_valid_name}
+    uses_secrets = any(each.kind == SECRETS.kind for each in keys)
     if uses_secrets and isinstance(observed.key, ApiError):
-        return unreadable(key, "the key of fingerprints of Secrets", observed.key)
+        return unreadable(key, "the key for fingerprints of Secrets", observed.key)
     if uses_secrets and observed.key is None:
-        assert observed.key_secret, "without it there is an error"
+        assert observed.key_secret, "observed.key is an error without it"
         return [Need(observed.key_secret)]
-    if unread := [place for each, place in places.items() if not _is_known(each, place, observed)]:
-        return [Need(place) for place in unread]
-    sources = {each: observed.sources[places[each]] if each in places else None for each in found.references}
+    if unread := [source for each, source in keys.items() if not _is_read(each, source, observed)]:
+        return [Need(source) for source in unread]
+    sources = {each: observed.sources[keys[each]] if each in keys else None for each in found.references}
     key_id = observed.key.id if uses_secrets and isinstance(observed.key, Key) else ""
-    return _judge(found, sources, key_id, settings, now)
+    return _compare(found, sources, key_id, settings, now)
 
 
-def _is_known(reference: Reference, place: ObjectKey, observed: Observed) -> bool:
-    found = observed.sources.get(place, place)
-    return found is not place and not (isinstance(found, Source) and not found.covers(reference))
+def _is_read(reference: Reference, key: ObjectKey, observed: Observed) -> bool:
+    found = observed.sources.get(key, key)
+    return found is not key and not (isinstance(found, Source) and not found.covers(reference))
 
 
-def _place(workload: Workload, reference: Reference) -> ObjectKey:
+def _source_key(workload: Workload, reference: Reference) -> ObjectKey:
     return ObjectKey(reference.kind, reference.name, workload.key.namespace)
 
 
-def _judge(
+def _compare(
     workload: Workload,
     sources: Mapping[Reference, Source | ApiError | None],
     key_id: str,
@@ -123,46 +123,46 @@ def _judge(
         if isinstance(source, ApiError):
             return unreadable(key, str(reference), source)
     readable = {each: source for each, source in sources.items() if not isinstance(source, ApiError)}
-    if lacks := [why for each, source in readable.items() if (why := missing(each, source))]:
-        return _finding("deferred", key, f"new pods would not start: {', '.join(lacks)}")
+    if problems := [why for each, source in readable.items() if (why := missing(each, source))]:
+        return _finding("deferred", key, f"new pods would not start: {', '.join(problems)}")
     actual = {each.used: fingerprint(each, source) for each, source in readable.items()}
     before = baseline.parse(workload.baseline, workload.uid)
     if before is None or before.key != key_id or before.sources.keys() != actual.keys():
         rolled_at, early = (before.rolled_at, before.early) if before else (None, 0)
-        return _adopted(workload, before, baseline.of(workload.uid, actual, key_id, rolled_at, early))
+        return _baseline_recorded(workload, before, baseline.create(workload.uid, actual, key_id, rolled_at, early))
     changed = [each for each in readable if each.used in before.changed(actual)]
     if not changed:
-        return _stuck(workload, before, settings, now)
+        return _rollout_stuck(workload, before, settings, now)
     what = f"{', '.join(map(str, changed))} changed"
-    if workload.hold:
-        return _finding("deferred", key, f"{what}, but {workload.hold}")
+    if workload.deferral:
+        return _finding("deferred", key, f"{what}, but {workload.deferral}")
     if why := _too_soon(workload, {each: readable[each] for each in changed}, before, settings, now):
-        return _finding("deferred", key, f"{what}, but {why}{_in_brackets(_way_out(workload))}")
-    if workload.is_blocked:
-        what = f"{what}, and pods are not available{_in_brackets(_deletion(workload))}"
-    early = before.early + 1 if workload.is_blocked else 0
-    return _rolled(workload, what, before, baseline.of(workload.uid, actual, key_id, now, early))
+        return _finding("deferred", key, f"{what}, but {why}{_in_brackets(_stuck_pod_remedy(workload))}")
+    if workload.is_stuck:
+        what = f"{what}, and pods are not available{_in_brackets(_delete_pod_remedy(workload))}"
+    early = before.early + 1 if workload.is_stuck else 0
+    return _roll(workload, what, before, baseline.create(workload.uid, actual, key_id, now, early))
 
 
-def _stuck(workload: Workload, before: Baseline, settings: Settings, now: datetime) -> Finding | None:
-    """Return that pods of a StatefulSet do not get the template of its last roll, if they do not."""
-    if workload.hold or not (workload.in_the_way and workload.is_outdated and workload.progress):
+def _rollout_stuck(workload: Workload, before: Baseline, settings: Settings, now: datetime) -> Finding | None:
+    """Return the finding that a pod of a StatefulSet keeps an older template than that of the last roll, or None."""
+    if workload.deferral or not (workload.stuck_pod and workload.is_outdated and workload.progress):
         return None
     if before.rolled_at is None or _is_within(settings.settle, now - before.rolled_at):
         return None
     return _finding(
-        "rollout-stuck", workload.key, f"a rollout is in progress, {workload.progress}: {_way_out(workload)}"
+        "rollout-stuck", workload.key, f"a rollout is in progress, {workload.progress}: {_stuck_pod_remedy(workload)}"
     )
 
 
-def _way_out(workload: Workload) -> str:
-    """Return what to do about a pod of a StatefulSet that is not replaced, if there may be one.
+def _stuck_pod_remedy(workload: Workload) -> str:
+    """Return how to remove a pod that the StatefulSet controller does not replace, or "" if there is none.
 
-    No pod is named that may be of the newest template: it may only be slow to start.
+    A pod that may be of the newest template is not named: it may only be slow to start.
     """
     if not workload.newest_revision:
-        return _deletion(workload)
-    if not (workload.is_blocked and workload.in_the_way and workload.is_outdated):
+        return _delete_pod_remedy(workload)
+    if not (workload.is_stuck and workload.stuck_pod and workload.is_outdated):
         return ""
     name, namespace = workload.key.name, workload.key.namespace
     older = f"statefulset.kubernetes.io/pod-name,controller-revision-hash!={workload.newest_revision}"
@@ -172,11 +172,11 @@ def _way_out(workload: Workload) -> str:
     )
 
 
-def _deletion(workload: Workload) -> str:
-    """Return the pod to delete for a template that is newer than that of all pods, if there is one."""
-    if not (workload.is_blocked and workload.in_the_way):
+def _delete_pod_remedy(workload: Workload) -> str:
+    """Return the command that deletes the stuck pod, or "" if there is none; no pod has the newest template yet."""
+    if not (workload.is_stuck and workload.stuck_pod):
         return ""
-    pod, namespace = workload.in_the_way, workload.key.namespace
+    pod, namespace = workload.stuck_pod, workload.key.namespace
     return f"if pod {pod} does not become ready, no roll replaces it: run kubectl delete pod {pod} -n {namespace}"
 
 
@@ -184,25 +184,28 @@ def _in_brackets(text: str) -> str:
     return f" ({text})" if text else ""
 
 
-def _adopted(workload: Workload, before: Baseline | None, after: Baseline) -> Finding:
+def _baseline_recorded(workload: Workload, before: Baseline | None, after: Baseline) -> Finding:
     fix = Fix(Action.ANNOTATE, BaselinePatch(workload.uid, workload.resource_version, after.encode()))
-    reason = f"{_why_adopted(before, after)}: taken as it is, no pod restarts"
+    reason = f"{_why_recorded(before, after)}: the current config is the new baseline, no pod restarts"
     return structs.replace(_finding("baseline-recorded", workload.key, reason), fix=fix)
 
 
-def _why_adopted(before: Baseline | None, after: Baseline) -> str:
+def _why_recorded(before: Baseline | None, after: Baseline) -> str:
     if before is None:
         return "its config was not known before"
     if before.sources.keys() != after.sources.keys():
-        return "uses other config than before"
-    return "its baseline was made with another key"
+        return "its pod template uses other config than before"
+    return "its baseline was computed with another key"
 
 
 def _too_soon(
     workload: Workload, changed: Mapping[Reference, Source | None], before: Baseline, settings: Settings, now: datetime
 ) -> str:
-    """Return why to wait for a rollout, for more changes, or for what the last roll does; and what ends the wait."""
-    if workload.progress and not workload.is_blocked:
+    """Return why a later run must do the roll, and what ends the wait; "" if it can be done now.
+
+    A roll waits for a rollout in progress, for more changes of the config (settle) and after the last roll (cool_down).
+    """
+    if workload.progress and not workload.is_stuck:
         return f"a rollout is in progress, {workload.progress}: see {workload.run('rollout status')}"
     for reference, source in changed.items():
         if source and source.changed and _is_within(settings.settle, now - source.changed):
@@ -216,12 +219,12 @@ def _too_soon(
 
 
 def _wait(workload: Workload, before: Baseline, cool_down: timedelta) -> timedelta:
-    """Return how long after its last roll a workload may be rolled again.
+    """Return the minimum time between the last roll of a workload and the next one.
 
-    The first change after a rollout got blocked is likely the fix, and its pods serve nobody. If the pods
-    are blocked again they may only be slow to start, so the wait doubles until a rollout can end.
+    The first change after a rollout got stuck is likely the fix, and its pods serve no requests. If the rollout is
+    stuck again, the pods may only be slow to start. So the wait doubles with each roll, until a rollout can complete.
     """
-    if not workload.is_blocked:
+    if not workload.is_stuck:
         return cool_down
     if not before.early:
         return timedelta()
@@ -229,7 +232,7 @@ def _wait(workload: Workload, before: Baseline, cool_down: timedelta) -> timedel
 
 
 def _is_within(limit: timedelta, age: timedelta) -> bool:
-    """Whether something is younger than that. Clocks differ, so its time may be still to come, though not far."""
+    """Whether an age is below the limit. Clocks differ, so the age may be negative, down to the negative limit."""
     return -limit < age < limit
 
 
@@ -242,34 +245,34 @@ def _span(age: timedelta) -> str:
     return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
 
 
-def _rolled(workload: Workload, what: str, before: Baseline, after: Baseline) -> Finding:
-    mark = baseline.template_mark(workload.mark, after)
+def _roll(workload: Workload, what: str, before: Baseline, after: Baseline) -> Finding:
+    roll_id = baseline.next_roll_id(workload.roll_id, after)
     last = before.rolled_at.isoformat() if before.rolled_at else ""
-    fix = Fix(Action.ROLL, BaselinePatch(workload.uid, workload.resource_version, after.encode(), mark, last))
-    changes = (Change(_TEMPLATE_FIELD, workload.mark or None, mark),)
+    fix = Fix(Action.ROLL, BaselinePatch(workload.uid, workload.resource_version, after.encode(), roll_id, last))
+    changes = (Change(_TEMPLATE_FIELD, workload.roll_id or None, roll_id),)
     return structs.replace(_finding("changed", workload.key, what), fix=fix, changes=changes)
 
 
 def within_budget(findings: Sequence[Finding], max_rolls: int) -> tuple[list[Finding], list[Finding]]:
-    """Return the findings with as many rolls as a run may do, and those to try in place of rolls that fail.
+    """Return the findings with at most `max_rolls` rolls, and the substitutes for rolls that fail.
 
-    The others are held. There are as many to try as rolls allowed: requests are bounded, whatever fails.
+    All other rolls are deferred. There are at most `max_rolls` substitutes, so that failures do not add more requests.
     """
     rolls = _in_turn([each for each in findings if each.fix and _is_roll(each.fix)])
-    held = {each.object for each in rolls[max_rolls:]}
-    why = f"this run has no roll left of {max_rolls} (--max-rolls): a next run rolls it"
+    deferred = {each.object for each in rolls[max_rolls:]}
+    why = f"this run has no roll left of {max_rolls} (--max-rolls): a later run rolls it"
     allowed = [
-        _finding("deferred", each.object, f"{each.reason}, but {why}") if each.object in held else each
+        _finding("deferred", each.object, f"{each.reason}, but {why}") if each.object in deferred else each
         for each in findings
     ]
     return allowed, rolls[max_rolls : 2 * max_rolls]
 
 
 def _in_turn(rolls: Sequence[Finding]) -> list[Finding]:
-    """Return the rolls with the first of each namespace before the second of any.
+    """Sort the rolls in turns: the first workload of each namespace, then the second of each, and so on.
 
-    In a turn those are first whose last roll is longest ago, or that were never rolled; then names decide. A tenant
-    forges the time of the last roll, which is in the baseline: it gains the first place in a turn and no second turn.
+    Within a turn, workloads that were never rolled come first, then those with the oldest last roll, then by name. A
+    tenant can forge the time of the last roll, which is in the baseline. This only changes the order within a turn.
     """
     turns: Counter[str] = Counter()
     placed: list[tuple[int, Finding]] = []
@@ -284,14 +287,14 @@ def _is_roll(fix: Fix) -> bool:
 
 
 def _last_roll(found: Finding) -> str:
-    """Return when a workload that is to be rolled was rolled last, as text that sorts by it; empty for never."""
+    """Return the time of the previous roll of a workload as sortable text; "" if it was never rolled."""
     assert found.fix
     assert isinstance(found.fix.body, BaselinePatch)
-    return found.fix.body.rolled_before
+    return found.fix.body.last_roll
 
 
 def unreadable(key: ObjectKey, what: str, error: ApiError) -> Finding:
-    """Return what to say where something cannot be read, which is never the same as that it is not there."""
+    """Return the finding for an object that cannot be read; never treat this as a missing object."""
     remedy = "; the manifests in cronjobs/ grant the permissions that this job needs" if error.is_permission else ""
     reason = f"{what} cannot be read: {error.message}{remedy}"
     return structs.replace(_finding("unreadable", key, reason, error.severity), exit_code=error.exit_code)

@@ -1,4 +1,4 @@
-"""The key of the fingerprints of Secrets: a Secret that the manifests ship empty and that the first run fills. Pure."""
+"""The key for fingerprints of Secrets: in a Secret that the manifests create empty and the first run fills. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LABEL = ("app.kubernetes.io/component", "roll-workloads")
 
 
 class NoKeyError(ApiError):
-    """There is no key, and a person must act first."""
+    """There is no key, and a user must act first."""
 
     exit_code = ExitCode.REFUSED
 
@@ -31,14 +31,14 @@ class NoKeyError(ApiError):
 
 
 class Key(Struct, frozen=True):
-    """The key. `unfilled` is the JSON of its Secret as it was read, where the key is still to be written there."""
+    """The key. `empty_secret` is the JSON of its Secret as it was read, if a run must write the key there."""
 
     value: bytes
-    unfilled: bytes = b""
+    empty_secret: bytes = b""
 
     @property
     def id(self) -> str:
-        """A name for the key that reveals nothing of it."""
+        """An identifier of the key that does not reveal it: 64 bits of a hash, in hexadecimal digits."""
         return self.digest("key id")[:16]
 
     def digest(self, *parts: str) -> str:
@@ -50,23 +50,23 @@ class Key(Struct, frozen=True):
 
 
 class KeySecretPatch(Struct, frozen=True, gc=False):
-    """What the write of a new key sends: exactly that version of the Secret, with the key."""
+    """The write of a new key: exactly the version of the Secret that was read, with the key."""
 
     key: Key
 
     def encode(self) -> bytes:
         """Return the Secret as JSON."""
-        whole = decode_plain(self.key.unfilled)
-        whole["metadata"].pop("managedFields", None)  # left out, they stay as they are
-        whole["data"] = {**(whole.get("data") or {}), _FIELD: self._encoded}
-        return msgspec.json.encode(whole)
+        secret = decode_plain(self.key.empty_secret)
+        secret["metadata"].pop("managedFields", None)  # the server keeps them if they are not sent
+        secret["data"] = {**(secret.get("data") or {}), _FIELD: self._encoded}
+        return msgspec.json.encode(secret)
 
     def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
-        """Return the field of the key if the server keeps another value."""
+        """Return the field of the key if its value in the response differs."""
         return () if _value(answer) == self.key.value else (f"data[{_FIELD}]",)
 
     def redact(self, text: str) -> str:
-        """Return the text without the key: an admission webhook may quote what it refuses."""
+        """Return the text without the key: an admission webhook can quote the object that it denies."""
         return text.replace(self._encoded, HIDDEN).replace(self.key.value.decode(), HIDDEN)
 
     @property
@@ -74,7 +74,7 @@ class KeySecretPatch(Struct, frozen=True, gc=False):
         return b64encode(self.key.value).decode()
 
     def __repr__(self) -> str:
-        return "FilledSecret()"
+        return "KeySecretPatch()"
 
 
 class _Metadata(Struct):
@@ -89,22 +89,22 @@ class _Document(Struct):
         return "_Document()"
 
 
-def read(place: ObjectKey, body: bytes, error: ApiError | None, new: str) -> Key | ApiError:
-    """Return the key from the JSON of its Secret, the `new` one where the Secret is shipped and has none, or an error.
+def read(secret: ObjectKey, body: bytes, error: ApiError | None, new: str) -> Key | ApiError:
+    """Return the key from the JSON of its Secret, the `new` key if a Secret of the manifests has none, or an error.
 
-    A value that is too short is none: it could be guessed. A Secret without the label of the manifests is not filled:
-    the name that was given may be a mistake.
+    A value that is too short can be guessed, so it does not count as a key. A Secret without the label of the manifests
+    is not filled: --key-secret may name it by mistake.
     """
     if error:
-        return _absent(place) if error.status == 404 else error
+        return _missing_secret(secret) if error.status == 404 else error
     try:
         value, labels = _value(body), decode(body, _Document).metadata.labels or {}
     except InvalidObjectError as invalid:
-        return NoKeyError(f"{place}: {invalid.message}")
+        return NoKeyError(f"{secret}: {invalid.message}")
     if len(value) >= _FEWEST_BYTES:
         return Key(value)
     name, desired = _LABEL
-    return Key(new.encode(), unfilled=body) if labels.get(name) == desired else _not_ours(place)
+    return Key(new.encode(), empty_secret=body) if labels.get(name) == desired else _unlabelled_secret(secret)
 
 
 def _value(body: bytes) -> bytes:
@@ -114,24 +114,26 @@ def _value(body: bytes) -> bytes:
     return b""
 
 
-def _absent(place: ObjectKey) -> NoKeyError:
-    return NoKeyError(f"{place} does not exist; the manifests in cronjobs/ create it empty, and a run fills it")
+def _missing_secret(secret: ObjectKey) -> NoKeyError:
+    return NoKeyError(f"{secret} does not exist; the manifests in cronjobs/ create it empty, and a run fills it")
 
 
-def _not_ours(place: ObjectKey) -> NoKeyError:
+def _unlabelled_secret(secret: ObjectKey) -> NoKeyError:
     label = "=".join(_LABEL)
     return NoKeyError(
-        f"{place} has no `{_FIELD}` of at least {_FEWEST_BYTES} bytes, and runs fill only a Secret labelled {label}"
+        f"{secret} has no `{_FIELD}` of at least {_FEWEST_BYTES} bytes, and runs fill only a Secret labelled {label}"
     )
 
 
-def unnamed() -> NoKeyError:
-    """Return the error that a run outside a pod does not know where the key is."""
-    return NoKeyError(f"name its Secret: --key-secret kube-chores/{KEY_NAME}, or where kube-chores is installed")
+def key_secret_not_set() -> NoKeyError:
+    """Return the error of a run outside a pod without --key-secret."""
+    return NoKeyError(
+        f"set its Secret: --key-secret kube-chores/{KEY_NAME}, or the namespace of kube-chores instead of kube-chores"
+    )
 
 
-def key_secret_patch(place: ObjectKey, new: Key) -> Finding:
-    """Return the finding that the Secret is to be filled."""
+def key_secret_patch(secret: ObjectKey, new: Key) -> Finding:
+    """Return the finding that the Secret has no key, with the write of the key as its fix."""
     reason = "has no key yet, and fingerprints of Secrets need one"
     fix = Fix(Action.REPLACE, KeySecretPatch(new), "has a new key for fingerprints of Secrets")
-    return Finding("missing", Severity.WARNING, place, reason, fix)
+    return Finding("missing", Severity.WARNING, secret, reason, fix)

@@ -1,4 +1,4 @@
-"""What a run of roll-workloads is told, and what it saw."""
+"""The settings of a run of roll-workloads, and what it read."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _WORKLOADS = {resource.kind for resource in KINDS}
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run is told. `namespace` empty is all of them.
+    """The settings of one run. An empty `namespace` means all namespaces.
 
-    `key_secret` is where the key of fingerprints is, if that is known, and `new_key` the one to write if it is empty.
+    `key_secret` is the Secret with the key for fingerprints; None: not set. `new_key` is written to it if it is empty.
     """
 
     namespace: str = ""
@@ -43,10 +43,10 @@ class Settings:
 class Observed:
     """What was read.
 
-    `opted_in` are the workloads that ask for it, in active namespaces; what was read of them is in `workloads`, what
-    they use in `sources`. None is one that is not there. `key` is the key of the fingerprints of Secrets, or why there
-    is none; None until it is read from `key_secret`, which is before any Secret. `new_key` is the one to write there.
-    `namespaces` are the active ones that opted in.
+    `opted_in` are the workloads that opted in, in active namespaces. `workloads` are those that were read, `sources`
+    the ConfigMaps and Secrets that they use; None: the object does not exist. `key` is the key for fingerprints of
+    Secrets, or why there is none. It is None until a run reads `key_secret`, which it does before any other Secret.
+    `new_key` is written there if the Secret is empty. `namespaces` are the active namespaces that opted in.
     """
 
     opted_in: tuple[ObjectKey, ...]
@@ -59,10 +59,10 @@ class Observed:
     namespaces: tuple[str, ...] = ()
 
     def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
-        """Return the same, knowing these `documents` too.
+        """Return a copy that includes these `documents`.
 
-        Of a workload that is read again what it uses is read again as well: somebody rolled it meanwhile, for a config
-        that may be newer than the one that was read before.
+        If a workload is read again, its sources are read again too: it was rolled meanwhile, and its config may be
+        newer than the one that was read before.
         """
         workloads: dict[ObjectKey, Workload | ApiError | None] = {}
         sources: dict[ObjectKey, Source | ApiError | None] = {}
@@ -81,14 +81,14 @@ class Observed:
         return replace(self, key=key, workloads={**self.workloads, **workloads}, sources={**kept, **sources})
 
     def _key(self, documents: Mapping[Need, ReadResult]) -> Key | ApiError | None:
-        """Return the key as it is known with these documents."""
+        """Return the key from these documents, or the one that was read before."""
         for need, document in documents.items():
             if need.key == self.key_secret:
                 return read(need.key, document.body, document.error, self.new_key)
         return self.key
 
     def _used_keys(self) -> Mapping[ObjectKey, frozenset[str]]:
-        """Return the keys that workloads name, by ConfigMap or Secret."""
+        """Return the keys that workloads name, by ConfigMap or Secret; all workloads that use it are merged."""
         found: dict[ObjectKey, frozenset[str]] = {}
         for each in self.workloads.values():
             if not isinstance(each, Workload):
@@ -100,13 +100,13 @@ class Observed:
 
 
 def _is_same(one: Key | ApiError | None, other: Key | ApiError | None) -> bool:
-    """Whether digests of the one key are those of the other; a key that was written meanwhile is."""
+    """Whether both keys give the same digests, also if one was written meanwhile."""
     if isinstance(one, Key) and isinstance(other, Key):
         return one.value == other.value
     return one is other
 
 
 def _read(document: ReadResult, reduced: Callable[[bytes], Reduced]) -> Reduced | ApiError | None:
-    """Return what is kept, None for what is not there, the error for what cannot be read: these are never the same."""
+    """Return the reduced object, None if it does not exist, or the error if it cannot be read."""
     found = document.reduced(reduced)
     return None if isinstance(found, ApiError) and found.status == 404 else found

@@ -10,64 +10,66 @@ from msgspec import Raw, Struct, structs
 from jobs.kit.decoding import decode
 from jobs.kit.model import Finding, ObjectKey, Severity
 from jobs.kit.objects import Metadata, PartialObject, Resource, string_map
-from jobs.rolls.baseline import OPT_IN
+from jobs.rolls.baseline import ROLL_OPT_IN
 from jobs.rolls.workloads import KINDS, kubectl
 
 JOBS = (Resource("batch/v1", "CronJob", "cronjobs"), Resource("batch/v1", "Job", "jobs"))
-_LONGEST_ANSWER = 40
-_MOST_MISTAKES = 3  # of a code and namespace: tenants may make as many as they like
+_LONGEST_VALUE = 40
+_MOST_MISTAKES = 3  # of each code and namespace: a tenant can create any number of them
 _WORKLOADS = {resource.kind for resource in KINDS}
 
 
 class OptIn(Struct, frozen=True, gc=False):
     """An object that may have opted in.
 
-    `answer` is the value of its annotation, `default` that of its namespace if it counts; `in_template`: somebody set
-    the annotation in the object's template.
+    `value` is the value of its annotation; None: not set. `default`: its namespace opted in. `in_template`: the
+    annotation is set in the object's template.
     """
 
     key: ObjectKey
-    answer: str | None
+    value: str | None
     default: bool
     in_template: bool
 
     @property
     def is_opted_in(self) -> bool:
-        """Whether the workload follows its config."""
-        return self.key.kind in _WORKLOADS and (self.answer == "true" or (self.answer is None and self.default))
+        """Whether a run rolls the workload when its config changes."""
+        return self.key.kind in _WORKLOADS and (self.value == "true" or (self.value is None and self.default))
 
     def mistake(self) -> Finding | None:
-        """Return what is wrong with its annotation, if something is."""
+        """Return the finding for an invalid annotation or one without effect, or None."""
         if self.key.kind not in _WORKLOADS:
-            return _useless_on_job(self.key) if self.in_template or self.answer not in (None, "false") else None
-        if self.answer is None:
-            return _useless_in_template(self.key) if self.in_template else None
-        return unclear(self.key, self.answer)
+            return _no_effect_on_job(self.key) if self.in_template or self.value not in (None, "false") else None
+        if self.value is None:
+            return _no_effect_in_template(self.key) if self.in_template else None
+        return invalid_value(self.key, self.value)
 
 
 def reduced(kind: str, opted_in: frozenset[str], read: PartialObject) -> OptIn | None:
-    """Return what an object's metadata says, or None if nothing concerns it. Namespaces in `opted_in` opt in for all.
+    """Return the opt-in from an object's metadata, or None if no annotation applies to it.
+
+    Namespaces in `opted_in` opt in for all their workloads.
 
     Raises:
-        InvalidObjectError: annotations or managedFields are not what they should be.
+        InvalidObjectError: annotations or managedFields are not valid.
     """
     at = read.metadata
-    answer, default = opt_in(at), at.namespace in opted_in and kind in _WORKLOADS
+    value, default = opt_in(at), at.namespace in opted_in and kind in _WORKLOADS
     in_template = _is_in_template(at)
-    is_made_by_cron_job = b'"CronJob"' in bytes(at.owner_references)  # which has the same annotation, or its template
-    if is_made_by_cron_job or (answer is None and not default and not in_template):
+    is_owned_by_cron_job = b'"CronJob"' in bytes(at.owner_references)  # the CronJob is reported instead
+    if is_owned_by_cron_job or (value is None and not default and not in_template):
         return None
-    return OptIn(ObjectKey(kind, at.name, at.namespace), answer, default, in_template)
+    return OptIn(ObjectKey(kind, at.name, at.namespace), value, default, in_template)
 
 
 def opt_in(at: Metadata) -> str | None:
-    """Return the value of the annotation, if the object has it.
+    """Return the value of the annotation, truncated, or None if it is not set.
 
     Raises:
         InvalidObjectError: the annotations are not strings.
     """
-    answer = string_map(at.annotations).get(OPT_IN)
-    return None if answer is None else answer[:_LONGEST_ANSWER]
+    value = string_map(at.annotations).get(ROLL_OPT_IN)
+    return None if value is None else value[:_LONGEST_VALUE]
 
 
 class _Fields(Struct):
@@ -75,36 +77,40 @@ class _Fields(Struct):
 
 
 def _is_in_template(at: Metadata) -> bool:
-    """Whether somebody set the annotation below `spec`: a list of metadata has no templates, but says who set what."""
-    name = f'"f:{OPT_IN}"'.encode()
+    """Whether the annotation is set below `spec`: lists of metadata have no templates, but they have managedFields."""
+    name = f'"f:{ROLL_OPT_IN}"'.encode()
     entries = (bytes(each.fields_v1) for each in at.managed_fields or ())
     return any(name in bytes(decode(fields, _Fields).spec) for fields in entries if name in fields)
 
 
-def unclear(key: ObjectKey, answer: str) -> Finding | None:
-    """Return that an annotation says neither yes nor no, unless it does."""
-    if answer in ("true", "false"):
+def invalid_value(key: ObjectKey, value: str) -> Finding | None:
+    """Return the finding for an annotation that is neither "true" nor "false", or None."""
+    if value in ("true", "false"):
         return None
-    return Finding("invalid", Severity.WARNING, key, f'annotation {OPT_IN} is "{answer}": write "true", or "false"')
+    return Finding(
+        "invalid", Severity.WARNING, key, f'annotation {ROLL_OPT_IN} is "{value}": set it to "true" or "false"'
+    )
 
 
-def _useless_in_template(key: ObjectKey) -> Finding:
-    annotate = kubectl(key, "annotate", f"{OPT_IN}=true")
-    reason = f"annotation {OPT_IN} of the pod template has no effect, the workload needs it: run {annotate}"
+def _no_effect_in_template(key: ObjectKey) -> Finding:
+    annotate = kubectl(key, "annotate", f"{ROLL_OPT_IN}=true")
+    reason = f"annotation {ROLL_OPT_IN} of the pod template has no effect, set it on the workload: run {annotate}"
     return Finding("no-effect", Severity.WARNING, key, reason)
 
 
-def _useless_on_job(key: ObjectKey) -> Finding:
-    reason = f"annotation {OPT_IN} has no effect on a {key.kind}, whose next pod reads the new config anyway: remove it"
+def _no_effect_on_job(key: ObjectKey) -> Finding:
+    reason = (
+        f"annotation {ROLL_OPT_IN} has no effect on a {key.kind}, whose next pod reads the new config anyway: remove it"
+    )
     return Finding("no-effect", Severity.WARNING, key, reason)
 
 
 def first_of_each_namespace(mistakes: Iterable[Finding]) -> Sequence[Finding]:
-    """Return the first mistakes of each code in each namespace; the last of them has the number of the others."""
+    """Return the first mistakes of each code in each namespace; the last of them reports the number of the others."""
     found: dict[tuple[str, str], list[Finding]] = {}
     for each in sorted(mistakes, key=lambda each: each.object):
         found.setdefault((each.code, each.object.namespace), []).append(each)
-    return [each for alike in found.values() for each in _first(alike)]
+    return [each for group in found.values() for each in _first(group)]
 
 
 def _first(mistakes: Sequence[Finding]) -> Sequence[Finding]:

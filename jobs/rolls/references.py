@@ -1,4 +1,4 @@
-"""What a pod template takes from ConfigMaps and Secrets, key by key where it names or mounts keys. Pure.
+"""The ConfigMaps and Secrets that a pod template uses, with single keys where it names or mounts keys. Pure.
 
 https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
 """
@@ -13,15 +13,15 @@ from msgspec import Struct
 
 from jobs.kit.objects import CONFIGMAPS, SECRETS, is_name
 
-# Kubelets keep the files of a volume in a folder with a time in its name, to which this link points:
+# A kubelet stores the files of a volume in a directory with a timestamp as its name. This link points to it:
 # https://pkg.go.dev/k8s.io/kubernetes/pkg/volume/util#AtomicWriter
 _CURRENT = "..data"
 
 
 class Reference(NamedTuple):
-    """One ConfigMap or Secret of the workload's namespace and what pods use of it; sorts by kind and name.
+    """One ConfigMap or Secret of the workload's namespace, and the keys that pods use; sorts by kind and name.
 
-    `keys` None is all of them. Pods do not start without the object if it is `required`, nor without `required_keys`.
+    `keys` None: all keys. Pods do not start without the object if it is `required`, nor without the `required_keys`.
     """
 
     kind: str
@@ -34,18 +34,21 @@ class Reference(NamedTuple):
         return f"{self.kind.lower()}/{self.name}"
 
     @property
-    def can_be(self) -> bool:
-        """Whether anything can have this name. The API server takes any for a volume's; no request is to hold it."""
+    def has_valid_name(self) -> bool:
+        """Whether an object can have this name.
+
+        The API server accepts any name for the source of a volume. An invalid name must not become part of a request.
+        """
         return is_name(self.name)
 
     @property
     def named_keys(self) -> tuple[str, ...]:
-        """The keys that it names, also where pods use all others too."""
+        """The keys that it names, also if pods use all keys."""
         return (*(self.keys or ()), *self.required_keys)
 
     @property
     def used(self) -> str:
-        """The reference with the keys that it names: another one, once it names others."""
+        """The reference with its keys, as in a baseline: another value if it names other keys."""
         return str(self) if self.keys is None else f"{self}[{','.join(self.keys)}]"
 
 
@@ -54,8 +57,8 @@ class _Item(Struct):
     path: str = ""
 
 
-class _Object(Struct):
-    """A ConfigMap or Secret as an envFrom or a projected volume names it, or a ConfigMap that is a volume."""
+class _ObjectReference(Struct):
+    """A ConfigMap or Secret of an envFrom or a projected volume, or a ConfigMap of a volume."""
 
     name: str = ""
     optional: bool | None = None
@@ -69,8 +72,8 @@ class _SecretVolume(Struct, rename="camel"):
 
 
 class _Projection(Struct, rename="camel"):
-    config_map: _Object | None = None
-    secret: _Object | None = None
+    config_map: _ObjectReference | None = None
+    secret: _ObjectReference | None = None
 
 
 class _Projected(Struct):
@@ -79,14 +82,14 @@ class _Projected(Struct):
 
 class _Volume(Struct, rename="camel"):
     name: str = ""
-    config_map: _Object | None = None
+    config_map: _ObjectReference | None = None
     secret: _SecretVolume | None = None
     projected: _Projected | None = None
 
 
 class _EnvFrom(Struct, rename="camel"):
-    config_map_ref: _Object | None = None
-    secret_ref: _Object | None = None
+    config_map_ref: _ObjectReference | None = None
+    secret_ref: _ObjectReference | None = None
 
 
 class _Key(Struct):
@@ -117,7 +120,7 @@ class _Container(Struct, rename="camel"):
 
 
 class PodSpec(Struct, rename="camel"):
-    """A pod's spec as far as it refers to ConfigMaps and Secrets; values of its environment are not kept."""
+    """The fields of a pod's spec that refer to ConfigMaps and Secrets; values of its environment are not kept."""
 
     volumes: list[_Volume] | None = None
     containers: list[_Container] | None = None
@@ -125,7 +128,7 @@ class PodSpec(Struct, rename="camel"):
 
 
 class _Use(NamedTuple):
-    """One place of a pod spec that names a ConfigMap or Secret. Pods do not start without the `needed` keys."""
+    """One field of a pod spec that names a ConfigMap or Secret. Pods do not start without the `needed` keys."""
 
     kind: str
     name: str
@@ -135,7 +138,7 @@ class _Use(NamedTuple):
 
 
 def references(spec: PodSpec) -> tuple[Reference, ...]:
-    """Return what pods of this spec use, sorted, each ConfigMap and Secret once."""
+    """Return the ConfigMaps and Secrets that pods of this spec use, sorted, each one once."""
     uses: dict[tuple[str, str], list[_Use]] = {}
     for use in (*_of_volumes(spec), *_of_containers(spec)):
         if use.name:
@@ -154,7 +157,7 @@ def _merged(kind: str, name: str, uses: Iterable[_Use]) -> Reference:
 
 
 def _of_volumes(spec: PodSpec) -> Iterator[_Use]:
-    """Yield what is used by volumes that a container mounts: kubelets pass over others."""
+    """Yield the uses by volumes that a container mounts: kubelets ignore other volumes."""
     mounted: dict[str, set[str]] = {}
     for mount in (mount for each in _containers(spec) for mount in each.volume_mounts or ()):
         mounted.setdefault(mount.name, set()).add(_mounted_path(mount))
@@ -172,7 +175,7 @@ def _of_volumes(spec: PodSpec) -> Iterator[_Use]:
 
 
 def _mounted_path(mount: _Mount) -> str:
-    """Return the path in the volume that is mounted, "." for all of it or if only the node knows it."""
+    """Return the mounted path in the volume; "." for all of it, or if the path is only known on the node."""
     if mount.sub_path_expr:
         return "."
     path = normpath(mount.sub_path)
@@ -181,11 +184,13 @@ def _mounted_path(mount: _Mount) -> str:
     return "." if path.startswith("..") else path
 
 
-def _of_files(kind: str, name: str, named: _Object | _SecretVolume, paths: set[str], *, is_part: bool = False) -> _Use:
-    """Return what the mounted `paths` of a volume use: without items, the file of a key has its name.
+def _of_files(
+    kind: str, name: str, named: _ObjectReference | _SecretVolume, paths: set[str], *, is_part: bool = False
+) -> _Use:
+    """Return the keys that the mounted `paths` of a volume use; without items, the file of a key has the key's name.
 
-    In place of a file that is missing, a kubelet mounts an empty folder, so pods need that key too. Of a volume with
-    several sources it `is_part`: another one may have the file.
+    A kubelet mounts an empty directory in place of a missing file, so pods need that key too. `is_part`: the volume has
+    several sources, and another one can contain the file.
     """
     if named.items:
         keys = frozenset(item.key for item in named.items if any(_is_in(item.path, path) for path in paths))
@@ -218,7 +223,7 @@ def _of_containers(spec: PodSpec) -> Iterator[_Use]:
                 yield _of_key(SECRETS.kind, value.secret_key_ref)
 
 
-def _of_object(kind: str, named: _Object) -> _Use:
+def _of_object(kind: str, named: _ObjectReference) -> _Use:
     return _Use(kind, named.name, None, frozenset(), bool(named.optional))
 
 

@@ -1,4 +1,4 @@
-"""ConfigMaps and Secrets, reduced to what says whether they changed: a digest of each key, never a value."""
+"""ConfigMaps and Secrets, reduced to a digest of each key, never a value: enough to detect a change."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from jobs.kit.objects import SECRETS
 from jobs.rolls.key import Key
 from jobs.rolls.references import Reference
 
-_LONG_ENOUGH = 32  # hexadecimal digits: 128 bits
-_CONTENT = ("f:data", "f:binaryData")
+_FINGERPRINT_DIGITS = 32  # hexadecimal digits: 128 bits
+_CONTENT_FIELDS = ("f:data", "f:binaryData")
 
 
 class Source(Struct, frozen=True):
-    """A ConfigMap or Secret: a digest of each of the `keys` that are used, and one of all keys.
+    """A ConfigMap or Secret: `digests` of those `keys` that are used, and one `digest` of all keys.
 
-    `changed` is when its content last changed, if the API server tells.
+    `changed` is the time of the last change of its content, if its metadata contains one.
     """
 
-    whole: str
+    digest: str
     keys: frozenset[str]
     digests: Mapping[str, str]
     changed: datetime | None = None
 
     def covers(self, reference: Reference) -> bool:
-        """Whether enough was kept to say of this reference whether it changed."""
+        """Whether all keys of the reference have been digested."""
         return self.keys.issuperset(reference.named_keys)
 
 
@@ -58,11 +58,11 @@ class _Document(Struct, rename="camel"):
 
 
 def source(kind: str, keys: frozenset[str], body: bytes, key: Key | ApiError | None = None) -> Source:
-    """Return a ConfigMap or Secret, from its JSON, reduced to what says whether one of these `keys` changed, or any.
+    """Return a ConfigMap or Secret from its JSON, reduced to digests of these `keys` and of all keys.
 
-    Digests of a Secret need the key: annotations of workloads are widely readable, and who knows how a digest is made
-    finds a short password by trying. The uid is part of them, or a tenant could compare another Secret's digests with
-    those of values that he writes into his own.
+    Digests of a Secret are computed with the `key`: many users can read annotations of workloads, and could find a
+    short password by trial. The Secret's uid is part of its digests. Otherwise a tenant could compare them
+    with digests of values in a Secret of their own.
     """
     document = decode(body, _Document)
     fields = {"data": document.data, "binaryData": document.binary_data}
@@ -84,40 +84,40 @@ def _unkeyed(*parts: str) -> str:
 
 
 def _changed(metadata: _Metadata) -> datetime | None:
-    """Return when somebody last changed content.
+    """Return the time of the last change of the content, or a later one.
 
-    The time of an entry is that of its manager's last change to any field that it holds.
+    The time of an entry is that of its manager's last change to any field that the manager owns.
     https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
     """
-    holders = [entry for entry in metadata.managed_fields or () if _holds_content(entry)]
-    times = [each for each in (metadata.creation_timestamp, *(entry.time for entry in holders)) if each]
+    owners = [entry for entry in metadata.managed_fields or () if _owns_content(entry)]
+    times = [each for each in (metadata.creation_timestamp, *(entry.time for entry in owners)) if each]
     return max(times, default=None)
 
 
-def _holds_content(entry: _Entry) -> bool:
+def _owns_content(entry: _Entry) -> bool:
     try:
         fields = decode_map(entry.fields_v1, Raw)
-    except InvalidObjectError:  # anybody may send what is not one
+    except InvalidObjectError:  # a client can send an invalid entry
         return True
-    return any(name in fields for name in _CONTENT)
+    return any(name in fields for name in _CONTENT_FIELDS)
 
 
 def fingerprint(reference: Reference, found: Source | None) -> str:
-    """Return what changes when anything changes that pods use of the source; what is not there holds nothing."""
+    """Return a hash of the keys of the source that pods use; a source that does not exist has no keys."""
     if reference.keys is None:
-        return found.whole if found else _fingerprint({})
+        return found.digest if found else _fingerprint({})
     digests = found.digests if found else {}
     return _fingerprint({name: digests[name] for name in reference.keys if name in digests})
 
 
 def _fingerprint(digests: Mapping[str, str]) -> str:
     used = "\n".join(f"{name} {digests[name]}" for name in sorted(digests))
-    return hashlib.sha256(used.encode()).hexdigest()[:_LONG_ENOUGH]
+    return hashlib.sha256(used.encode()).hexdigest()[:_FINGERPRINT_DIGITS]
 
 
 def missing(reference: Reference, found: Source | None) -> str:
-    """Return what pods need of the source and is not there, or nothing."""
+    """Return what pods need to start and is missing, with the remedy, or ""."""
     if found is None:
-        return f"{reference} is not there, create it" if reference.required else ""
+        return f"{reference} does not exist, create it" if reference.required else ""
     absent = [key for key in reference.required_keys if key not in found.digests]
     return f"{reference} has no key {', '.join(absent)}, add it" if absent else ""

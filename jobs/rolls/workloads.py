@@ -1,4 +1,4 @@
-"""Deployments, StatefulSets and DaemonSets, reduced to what decides about a roll. Pure."""
+"""Deployments, StatefulSets and DaemonSets, reduced to the fields that decide about a roll. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from jobs.kit.decoding import decode
 from jobs.kit.errors import InvalidObjectError
 from jobs.kit.model import ObjectKey
 from jobs.kit.objects import Resource
-from jobs.rolls.baseline import BASELINE, ROLLED
+from jobs.rolls.baseline import BASELINE, ROLL_ID
 from jobs.rolls.references import PodSpec, Reference, references
 
-# A run has 256 MiB of memory (cronjobs/), and tenants may opt in as many workloads as they have.
+# A run has 256 MiB of memory (cronjobs/), and tenants can opt in any number of workloads.
 _MOST_REFERENCES_BYTES = 16 << 10
 _MOST_BASELINE_BYTES = 64 << 10
-_LONGEST_MARK = 64
+_LONGEST_ROLL_ID = 64
 _FAILED = "ProgressDeadlineExceeded"
 
 DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
@@ -25,35 +25,35 @@ KINDS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS)
 
 
 class Workload(Struct, frozen=True):
-    """A workload that opted in. `mark` is that of its pod template.
+    """A workload that opted in. `roll_id` is the annotation of its pod template.
 
-    `hold` is why it cannot be rolled at all just now. `progress` is how far a rollout is; `is_blocked`: it may never
-    end, or no pod is available. `in_the_way` is the pod of a StatefulSet that its controller does not replace once the
-    template changes; `is_outdated`: such a pod is of an older template. `newest_revision` is that of the newest
-    template, empty if no pod is of it.
+    `deferral` is why it cannot be rolled now, "" if it can. `progress` is the state of a rollout in progress, else "".
+    `is_stuck`: the rollout may never complete, or no pod is available. `stuck_pod` is the pod of a StatefulSet that its
+    controller does not replace after a change of the template; `is_outdated`: such a pod has an older template.
+    `newest_revision` is that of the newest template, "" if no pod has it.
     """
 
     key: ObjectKey
     uid: str
     resource_version: str
     baseline: str
-    mark: str
+    roll_id: str
     references: tuple[Reference, ...]
-    hold: str
+    deferral: str
     progress: str
-    is_blocked: bool
-    in_the_way: str
+    is_stuck: bool
+    stuck_pod: str
     is_outdated: bool
     newest_revision: str
     terminating: bool
 
     def run(self, command: str, *arguments: str) -> str:
-        """Return the kubectl command for this workload."""
+        """Return the kubectl command for this workload: "kubectl COMMAND deployment/web -n shop ARGUMENTS"."""
         return kubectl(self.key, command, *arguments)
 
 
 def kubectl(key: ObjectKey, command: str, *arguments: str) -> str:
-    """Return the kubectl command for an object."""
+    """Return the kubectl command for an object: "kubectl COMMAND KIND/NAME -n NAMESPACE ARGUMENTS"."""
     return " ".join((f"kubectl {command} {key.kind.lower()}/{key.name} -n {key.namespace}", *arguments))
 
 
@@ -124,14 +124,18 @@ class _Document(Struct):
 
 
 def workload(key: ObjectKey, body: bytes) -> Workload:
-    """Return a workload from its JSON, reduced."""
+    """Return a reduced workload from its JSON.
+
+    Raises:
+        InvalidObjectError: it cannot be decoded, or the names in its pod template are too long for a baseline.
+    """
     document = decode(body, _Document)
     metadata, template = document.metadata, document.spec.template
-    marks = (template.metadata.annotations if template.metadata else None) or {}
+    annotations = (template.metadata.annotations if template.metadata else None) or {}
     uses = references(template.spec)
     if (size := sum(len(each.used) for each in uses)) > _MOST_REFERENCES_BYTES:
         raise InvalidObjectError(
-            f"it names ConfigMaps, Secrets and keys by {size >> 10} KiB, more than a baseline holds"
+            f"its names of ConfigMaps, Secrets and keys are {size >> 10} KiB, too long for a baseline"
         )
     before = (metadata.annotations or {}).get(BASELINE, "")
     status = document.status
@@ -141,49 +145,49 @@ def workload(key: ObjectKey, body: bytes) -> Workload:
         metadata.uid,
         metadata.resource_version,
         before if len(before) <= _MOST_BASELINE_BYTES else "",
-        marks.get(ROLLED, "")[:_LONGEST_MARK],
+        annotations.get(ROLL_ID, "")[:_LONGEST_ROLL_ID],
         uses,
-        _hold(key, document),
+        _deferral(key, document),
         progress,
-        _BLOCKED[key.kind](document.spec, status, progress),
-        _in_the_way(key.name, document.spec, status) if key.kind == STATEFUL_SETS.kind else "",
+        _STUCK[key.kind](document.spec, status, progress),
+        _stuck_pod(key.name, document.spec, status) if key.kind == STATEFUL_SETS.kind else "",
         _is_outdated(document.spec, status),
         status.update_revision if status.updated_replicas else "",
         metadata.deletion_timestamp is not None,
     )
 
 
-def _hold(key: ObjectKey, document: _Document) -> str:
-    """Return why the workload cannot be rolled just now and what ends that, or nothing."""
+def _deferral(key: ObjectKey, document: _Document) -> str:
+    """Return why the workload cannot be rolled now, with the remedy, or ""."""
     spec = document.spec
     if spec.paused:
         return f"it is paused: run {kubectl(key, 'rollout resume')}"
     if spec.update_strategy.type == "OnDelete":
-        forget = kubectl(key, "annotate", f"{BASELINE}-")
-        return f"its update strategy is OnDelete: delete its pods, then run {forget}"
+        remove = kubectl(key, "annotate", f"{BASELINE}-")
+        return f"its update strategy is OnDelete: delete its pods, then run {remove}"
     if _partition(spec) and _partition(spec) >= _replicas(spec):
         patch = """-p '{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}'"""
-        why = f"partition {_partition(spec)} of its update strategy keeps all its pods as they are"
+        why = f"partition {_partition(spec)} of its update strategy excludes all its pods from updates"
         return f"{why}: run {kubectl(key, 'patch', patch)}"
     if document.status.observed_generation < document.metadata.generation:
-        observed = kubectl(key, "rollout status")
-        return f"a rollout is in progress, its controller has not seen the latest change yet: see {observed}"
+        see = kubectl(key, "rollout status")
+        return f"a rollout is in progress, its controller has not observed the latest change yet: see {see}"
     return ""
 
 
-# As `kubectl rollout status` has it (k8s.io/kubectl/pkg/polymorphichelpers/rollout_status.go), but for pods that are
-# not available though their rollout was over, and for a rollout that failed: another one may be what helps.
+# The same rules as `kubectl rollout status` (k8s.io/kubectl/pkg/polymorphichelpers/rollout_status.go), with two
+# exceptions: a failed rollout, and pods that became unavailable after their rollout. A new rollout may repair these.
 
 
 def _deployment(spec: _Spec, status: _Status) -> str:
-    over, desired = _progressing(status) == "NewReplicaSetAvailable", _replicas(spec)
+    complete, desired = _progressing(status) == "NewReplicaSetAvailable", _replicas(spec)
     if _progressing(status) == _FAILED:
         return ""
-    if status.updated_replicas < desired and not over:
+    if status.updated_replicas < desired and not complete:
         return f"{status.updated_replicas} of {desired} pods are new"
     if status.replicas > status.updated_replicas:
-        return f"{status.replicas - status.updated_replicas} old pods are not gone"
-    if status.available_replicas < status.updated_replicas and not over:
+        return f"{status.replicas - status.updated_replicas} old pods still exist"
+    if status.available_replicas < status.updated_replicas and not complete:
         return f"{status.available_replicas} of {status.updated_replicas} new pods are available"
     return ""
 
@@ -209,7 +213,7 @@ def _replicas(spec: _Spec) -> int:
 
 
 def _partition(spec: _Spec) -> int:
-    """Return from which ordinal on pods of a StatefulSet are updated."""
+    """Return the ordinal of the first pod of a StatefulSet that is updated."""
     rolling = spec.update_strategy.rolling_update
     return (rolling.partition if rolling else None) or 0
 
@@ -223,58 +227,59 @@ def _daemon_set(_spec: _Spec, status: _Status) -> str:
 _PROGRESS = {DEPLOYMENTS.kind: _deployment, STATEFUL_SETS.kind: _stateful_set, DAEMON_SETS.kind: _daemon_set}
 
 
-# Whether a rollout may never end by itself. No status tells a pod that starts slowly from one that never starts.
+# Whether a rollout may never complete by itself. A status does not distinguish a slow pod from one that never starts.
 
 
-def _deployment_blocked(spec: _Spec, status: _Status, progress: str) -> bool:
-    """Pods of a surge count too: all that are wanted may be there, and be old."""
+def _deployment_stuck(spec: _Spec, status: _Status, progress: str) -> bool:
+    """Count the pods of a surge too: all desired pods may be available, but with the old template."""
     is_rolling = bool(progress) or _progressing(status) == _FAILED
-    return _blocked(is_rolling and status.unavailable_replicas > 0, _replicas(spec), status.available_replicas)
+    return _stuck(is_rolling and status.unavailable_replicas > 0, _replicas(spec), status.available_replicas)
 
 
-def _stateful_set_blocked(spec: _Spec, status: _Status, progress: str) -> bool:
+def _stateful_set_stuck(spec: _Spec, status: _Status, progress: str) -> bool:
     desired = _replicas(spec)
-    return _blocked(bool(progress) and status.available_replicas < desired, desired, status.available_replicas)
+    return _stuck(bool(progress) and status.available_replicas < desired, desired, status.available_replicas)
 
 
-def _daemon_set_blocked(_spec: _Spec, status: _Status, progress: str) -> bool:
+def _daemon_set_stuck(_spec: _Spec, status: _Status, progress: str) -> bool:
     is_waiting = bool(progress) and status.number_unavailable > 0
-    return _blocked(is_waiting, status.desired_number_scheduled, status.number_available)
+    return _stuck(is_waiting, status.desired_number_scheduled, status.number_available)
 
 
-def _blocked(is_waiting: bool, desired: int, available: int) -> bool:
+def _stuck(is_waiting: bool, desired: int, available: int) -> bool:
     return is_waiting or (desired > 0 and available == 0)
 
 
-_BLOCKED = {
-    DEPLOYMENTS.kind: _deployment_blocked,
-    STATEFUL_SETS.kind: _stateful_set_blocked,
-    DAEMON_SETS.kind: _daemon_set_blocked,
+_STUCK = {
+    DEPLOYMENTS.kind: _deployment_stuck,
+    STATEFUL_SETS.kind: _stateful_set_stuck,
+    DAEMON_SETS.kind: _daemon_set_stuck,
 }
 
 
-def _in_the_way(name: str, spec: _Spec, status: _Status) -> str:
-    """Return the pod that is not available and that no newer template replaces, or nothing.
+def _stuck_pod(name: str, spec: _Spec, status: _Status) -> str:
+    """Return the name of the unavailable pod that a StatefulSet does not replace, or "".
 
-    It is the last that was made, or the last that was updated: pods are made upwards and updated downwards. The status
-    does not name it if several of one template are there, nor once a pod between the templates was recreated.
+    It is the pod that was created last or updated last: pods are created in ascending and updated in descending order.
+    The result is "NAME-N" if the ordinal does not follow from the status: several pods of one template may be the one,
+    or a pod between the templates was recreated.
     https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#forced-rollback
     """
     desired = _replicas(spec)
     if spec.pod_management_policy == "Parallel" or status.available_replicas >= desired or not status.replicas:
         return ""
-    place = status.current_replicas if status.replicas >= desired > 1 else status.replicas - 1
-    if place >= desired or (status.updated_replicas and _between(status) > 0):
+    ordinal = status.current_replicas if status.replicas >= desired > 1 else status.replicas - 1
+    if ordinal >= desired or (status.updated_replicas and _between(status) > 0):
         return f"{name}-N"
-    return f"{name}-{(spec.ordinals.start if spec.ordinals else 0) + place}"
+    return f"{name}-{(spec.ordinals.start if spec.ordinals else 0) + ordinal}"
 
 
 def _is_outdated(spec: _Spec, status: _Status) -> bool:
-    """Whether there are pods of a template between the current and the newest, or the first ones did not start."""
+    """Whether pods have a template between the current and the newest, or the first pods did not start."""
     did_not_start = status.replicas < _replicas(spec) or _replicas(spec) == 1
     return _between(status) > 0 or (status.updated_replicas == 0 and did_not_start)
 
 
 def _between(status: _Status) -> int:
-    """Return how many pods of a StatefulSet are of a template between the current and the newest."""
+    """Return how many pods of a StatefulSet have a template between the current and the newest."""
     return status.replicas - status.current_replicas - status.updated_replicas

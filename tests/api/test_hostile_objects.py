@@ -12,7 +12,7 @@ from tests.apis import Api, Object
 from tests.farm import farm_pod, farmed, listed, pod
 from tests.mirrors import NAMESPACE as MIRRORS
 from tests.mirrors import Mirrors
-from tests.workloads import KINDS, marks, settle, workload
+from tests.workloads import KINDS, roll_annotations, settle, workload
 from tests.worlds import at, configmap, content, exchange_rate, rule, secret
 
 DEPTHS = (150, 900, 2000, 9000)
@@ -110,10 +110,10 @@ def test_a_deep_object_with_the_stamp_does_not_stop_fetch_rates(api: Api, fetch:
 def test_a_deep_workload_that_did_not_opt_in_does_not_stop_roll_workloads(api: Api, roll: Run, kind: str) -> None:
     shop = api.namespace("shop")
     api.create(configmap(shop))
-    create(api, workload(shop, "deep", kind, asks=None))
+    create(api, workload(shop, "deep", kind, opted_in=None))
     made = settle(api, api.create(workload(shop)))
 
-    assert (roll().exit_code, bool(marks(api.get(made))[0])) == (0, True)
+    assert (roll().exit_code, bool(roll_annotations(api.get(made))[0])) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_deep_or_odd_baseline_counts_as_none(api: Api, roll: Run, baseline: st
 
     assert (first.exit_code, first.summary) == (0, {"annotated": 2})
     assert (second.exit_code, second.summary) == (0, {"unchanged": 2})
-    assert all("version" in str(marks(api.get(each))[0]) for each in made)
+    assert all("version" in str(roll_annotations(api.get(each))[0]) for each in made)
 
 
 def test_a_deep_workload_and_its_deep_config_are_rolled(api: Api, roll: Run) -> None:
@@ -152,7 +152,7 @@ def test_a_deep_workload_and_its_deep_config_are_rolled(api: Api, roll: Run) -> 
     ran = roll()
 
     assert (ran.exit_code, ran.summary) == (0, {"restarted": 1}), ran.results[0]["reason"]
-    assert marks(api.get(made))[1]
+    assert roll_annotations(api.get(made))[1]
 
 
 def test_deep_pods_and_farm_pods_do_not_stop_farm_pods(api: Api, farm: Run) -> None:

@@ -1,4 +1,4 @@
-"""The key of the fingerprints of Secrets: what it prevents, how it comes into being, and what its loss means."""
+"""The key for fingerprints of Secrets: its purpose, its creation, and the effects of its loss."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 
 from tests.api.conftest import Ran, Run
 from tests.api.test_rights import Right, allowed
-from tests.api.test_roll_workloads import adopted, changed, reason
+from tests.api.test_roll_workloads import changed, reason, with_baseline
 from tests.apis import Api, Object, wait_for
 from tests.canary import canary
 from tests.manifests import ROOT, load
-from tests.workloads import BASELINE, FROM_A_VOLUME, KEY, marks, set_key, settle, workload
+from tests.workloads import BASELINE, FROM_A_VOLUME, KEY, roll_annotations, set_key, settle, workload
 from tests.worlds import configmap, encoded, secret
 
 LOGIN = {"volumes": [{"name": "login", "secret": {"secretName": "login"}}]}
@@ -27,22 +27,22 @@ KEY_PATH = "/api/v1/namespaces/kube-chores/secrets/roll-workloads-key"
 
 
 def key_of(api: Api) -> str | None:
-    """The value of the key as it is in the cluster."""
+    """Return the value of the key in the cluster, base64-encoded."""
     found = api.get(KEY)
     return None if not found else (found.get("data") or {}).get("key")
 
 
 def stamp(found: Object | None) -> Object:
-    """The baseline of a workload."""
-    baseline: Object = json.loads(marks(found)[0] or "")
+    """Return the decoded baseline of a workload."""
+    baseline: Object = json.loads(roll_annotations(found)[0] or "")
     return baseline
 
 
-# what a reader of workloads can find out
+# information that baselines reveal
 
 
 def test_a_pin_cannot_be_found_from_the_baseline_and_the_uid(api: Api, roll: Run) -> None:
-    """Whoever reads a workload knows the baseline, and uids are in audit logs and metrics."""
+    """Users who read a workload have the baseline, and uids are in audit logs and metrics."""
     space = api.namespace("shop")
     pin = f"{randomness.randbelow(10_000):04}"
     source = api.call("POST", f"/api/v1/namespaces/{space}/secrets", secret(space, data={"pin": encoded(pin)}))
@@ -60,15 +60,15 @@ def test_a_pin_cannot_be_found_from_the_baseline_and_the_uid(api: Api, roll: Run
 
 
 def guesses(pin: str, key: str) -> set[str]:
-    """The fingerprints of a Secret with this PIN, as they are made with that key."""
-    made = []
+    """Return the fingerprints of a Secret with this PIN, computed with that key."""
+    found = []
     for parts in (("data", "pin", encoded(pin)), (key, "data", "pin", encoded(pin))):
         digest = hmac.new(key.encode(), "\0".join(parts).encode(), hashlib.sha256).hexdigest()
-        made.append(hashlib.sha256(f"pin {digest}".encode()).hexdigest()[:32])
-    return set(made)
+        found.append(hashlib.sha256(f"pin {digest}".encode()).hexdigest()[:32])
+    return set(found)
 
 
-def test_a_tenant_cannot_compare_fingerprints_with_those_of_values_of_his_own(api: Api, roll: Run) -> None:
+def test_a_tenant_cannot_compare_fingerprints_with_those_of_own_values(api: Api, roll: Run) -> None:
     spaces = [api.namespace("shop"), api.namespace("tenant")]
     same = encoded(canary())
     for space in spaces:
@@ -81,7 +81,7 @@ def test_a_tenant_cannot_compare_fingerprints_with_those_of_values_of_his_own(ap
     assert found[0] != found[1]
 
 
-# how it comes into being
+# creation of the key
 
 
 def test_the_first_run_fills_the_key_and_the_next_ones_leave_it(api: Api, roll: Run) -> None:
@@ -116,7 +116,7 @@ def test_the_first_run_fills_the_key_and_the_next_ones_leave_it(api: Api, roll: 
 
 
 @pytest.mark.parametrize("mode", ["--dry-run", "--dry-run=server", "--check"])
-def test_a_dry_run_writes_no_key_and_says_what_a_run_would_do(api: Api, roll: Run, mode: str) -> None:
+def test_a_dry_run_writes_no_key_and_reports_what_a_run_would_do(api: Api, roll: Run, mode: str) -> None:
     set_key(api, None)
     space = api.namespace("shop")
     api.create(secret(space))
@@ -128,7 +128,7 @@ def test_a_dry_run_writes_no_key_and_says_what_a_run_would_do(api: Api, roll: Ru
     assert (ran.exit_code, ran.summary) == (3 if mode == "--check" else 0, {"annotated": 1, "configured": 1})
     assert reason(ran, "missing") == "has a new key for fingerprints of Secrets"
     assert [each for each in api.writes() if each.query.get("dryRun") != "All"] == []
-    assert (key_of(api), marks(api.get(made))) == (None, (None, None))
+    assert (key_of(api), roll_annotations(api.get(made))) == (None, (None, None))
 
 
 def test_the_key_is_read_once_and_only_for_workloads_that_use_secrets(api: Api, roll: Run) -> None:
@@ -149,7 +149,7 @@ def test_the_key_is_read_once_and_only_for_workloads_that_use_secrets(api: Api, 
     assert read == [KEY_PATH, f"/api/v1/namespaces/{space}/secrets/login"]
 
 
-def test_a_workload_that_uses_the_secret_of_the_key_is_adopted_and_rolled(api: Api, roll: Run) -> None:
+def test_a_workload_that_uses_the_secret_of_the_key_is_rolled(api: Api, roll: Run) -> None:
     set_key(api, None)
     pod = {"volumes": [{"name": "key", "secret": {"secretName": "roll-workloads-key"}}]}
     made = settle(api, api.create(workload("kube-chores", f"uses-{api.token}", pod=pod)))
@@ -161,7 +161,7 @@ def test_a_workload_that_uses_the_secret_of_the_key_is_adopted_and_rolled(api: A
     assert roll().summary == {"restarted": 1}
 
 
-# what its loss means
+# loss of the key
 
 
 LOSSES: dict[str, Callable[[Api], object]] = {
@@ -177,7 +177,7 @@ def test_another_key_rolls_nothing_and_the_next_change_rolls_once(api: Api, roll
     space = api.namespace("shop")
     settings, login = api.create(configmap(space)), api.create(secret(space))
     made = api.create(workload(space, pod=MIXED))
-    before = adopted(api, roll, made)
+    before = with_baseline(api, roll, made)
     changed(api, settings)
     changed(api, login, user=canary())
     LOSSES[loss](api)
@@ -186,23 +186,23 @@ def test_another_key_rolls_nothing_and_the_next_change_rolls_once(api: Api, roll
 
     filled = {} if loss == "replaced" else {"configured": 1}
     assert (ran.exit_code, ran.summary) == (0, {"annotated": 1, **filled})
-    assert reason(ran, "baseline-recorded").startswith("its baseline was made with another key")
+    assert reason(ran, "baseline-recorded").startswith("its baseline was computed with another key")
     assert settle(api, made)["spec"] == before["spec"]
     assert roll().summary == {"unchanged": 1}
     changed(api, login, user=canary())
     assert roll().summary == {"restarted": 1}
 
 
-def test_a_baseline_of_a_release_without_a_key_is_adopted_silently(api: Api, roll: Run) -> None:
-    """It is one of version 1, of which fingerprints of Secrets are keyed with their uids."""
+def test_a_baseline_of_a_release_without_a_key_is_replaced_without_a_roll(api: Api, roll: Run) -> None:
+    """Its version is 1, and its fingerprints of Secrets are keyed with their uids."""
     space = api.namespace("shop")
     api.create(configmap(space))
     api.create(secret(space))
     made = [api.create(workload(space, name, pod=pod)) for name, pod in (("mixed", MIXED), ("plain", FROM_A_VOLUME))]
     assert roll().summary == {"annotated": 2}
-    of_now = [stamp(settle(api, each)) for each in made]
-    assert [each["version"] for each in of_now] == [2, 1], "a release without a key would compare version 1"
-    older = {"version": 1, "uid": of_now[0]["uid"], "sources": {**of_now[0]["sources"], "secret/login": "0" * 32}}
+    current = [stamp(settle(api, each)) for each in made]
+    assert [each["version"] for each in current] == [2, 1], "a release without a key would compare version 1"
+    older = {"version": 1, "uid": current[0]["uid"], "sources": {**current[0]["sources"], "secret/login": "0" * 32}}
     api.patch(made[0], {"metadata": {"annotations": {BASELINE: json.dumps(older)}}})
     before = settle(api, made[0])
     changed(api, configmap(space))
@@ -212,11 +212,11 @@ def test_a_baseline_of_a_release_without_a_key_is_adopted_silently(api: Api, rol
     assert settle(api, made[0])["spec"] == before["spec"]
 
 
-@pytest.mark.parametrize(("key_id", "said"), [(None, {"restarted": 1}), ("0" * 16, {"annotated": 1})])
+@pytest.mark.parametrize(("key_id", "summary"), [(None, {"restarted": 1}), ("0" * 16, {"annotated": 1})])
 def test_a_forged_baseline_rolls_no_other_workload(
-    api: Api, roll: Run, key_id: str | None, said: dict[str, int]
+    api: Api, roll: Run, key_id: str | None, summary: dict[str, int]
 ) -> None:
-    """The id of the key is in every baseline: who forges his own may have his own workload rolled, as he can anyway."""
+    """The id of the key is in every baseline. A tenant can forge a baseline only to roll a workload of their own."""
     for space in (spaces := [api.namespace("tenant"), api.namespace("shop")]):
         api.create(secret(space))
         api.create(workload(space, pod=LOGIN))
@@ -226,22 +226,22 @@ def test_a_forged_baseline_rolls_no_other_workload(
     api.patch(theirs, {"metadata": {"annotations": {BASELINE: json.dumps(forged)}}})
     settle(api, theirs)
 
-    assert roll().summary == {**said, "unchanged": 1}
+    assert roll().summary == {**summary, "unchanged": 1}
 
 
-# where there is none
+# runs without a key
 
 
-def others_go_on(api: Api, space: str, ran: Ran) -> None:
+def check_others_are_served(api: Api, space: str, ran: Ran) -> None:
     """Check that only the workload that uses a Secret is unreadable."""
     assert (ran.exit_code, ran.summary) == (2, {"annotated": 1, "unreadable": 1})
-    assert marks(api.get(workload(space, "plain")))[0]
-    assert marks(api.get(workload(space, "mixed")))[0] is None
+    assert roll_annotations(api.get(workload(space, "plain")))[0]
+    assert roll_annotations(api.get(workload(space, "mixed")))[0] is None
 
 
 @pytest.fixture
 def space(api: Api, installed: Path) -> str:
-    """A namespace with workload `plain`, which uses a ConfigMap, and `mixed`, which also uses a Secret."""
+    """Return a namespace with workload `plain`, which uses a ConfigMap, and `mixed`, which also uses a Secret."""
     space = api.namespace("shop")
     api.create(configmap(space))
     api.create(secret(space))
@@ -250,34 +250,34 @@ def space(api: Api, installed: Path) -> str:
     return space
 
 
-def test_a_missing_secret_of_the_key_is_named_and_stops_no_other(api: Api, roll: Run, space: str) -> None:
+def test_a_missing_secret_of_the_key_is_named_and_does_not_stop_others(api: Api, roll: Run, space: str) -> None:
     api.delete(KEY)
 
     ran = roll()
 
-    others_go_on(api, space, ran)
+    check_others_are_served(api, space, ran)
     assert "secret/roll-workloads-key in namespace kube-chores does not exist; the manifests" in reason(
         ran, "unreadable"
     )
 
 
-def test_a_run_on_a_laptop_without_the_option_is_told_it(api: Api, roll: Run, space: str) -> None:
+def test_a_run_on_a_laptop_without_key_secret_names_the_option(api: Api, roll: Run, space: str) -> None:
     ran = roll(env={"CHORES_KEY_SECRET": ""})
 
-    others_go_on(api, space, ran)
+    check_others_are_served(api, space, ran)
     assert "--key-secret kube-chores/roll-workloads-key" in reason(ran, "unreadable")
 
 
-def test_without_rights_on_secrets_the_others_go_on(api: Api, roll: Run, space: str) -> None:
+def test_without_permission_for_secrets_other_workloads_are_served(api: Api, roll: Run, space: str) -> None:
     for obj in load(ROOT / "cronjobs" / "components" / "secrets"):
         if obj["kind"] != "Secret":
             api.delete(obj)
     right = Right("roll-workloads", "Role", "", "secrets", "get", "kube-chores", "roll-workloads-key")
-    wait_for(lambda: not allowed(api, right), "the authorizer to forget Secrets")
+    wait_for(lambda: not allowed(api, right), "the permission to be removed")
 
     ran = roll()
 
-    others_go_on(api, space, ran)
+    check_others_are_served(api, space, ran)
     assert 'cannot get resource "secrets"' in reason(ran, "unreadable")
 
 
@@ -286,13 +286,13 @@ def test_a_secret_that_is_named_by_mistake_is_not_filled(api: Api, roll: Run, sp
 
     ran = roll("--key-secret", f"{space}/login", kubeconfig=api.kubeconfig)
 
-    others_go_on(api, space, ran)
+    check_others_are_served(api, space, ran)
     assert f"secret/login in namespace {space} has no `key` of at least 32 bytes" in reason(ran, "unreadable")
     assert api.get(secret(space)) == before
 
 
 @pytest.mark.parametrize("given", ["login", "shop/", "/login", "shop/a/b", "Shop/login"])
-def test_what_cannot_name_a_secret_is_refused(api: Api, roll: Run, given: str) -> None:
+def test_an_invalid_key_secret_is_refused(api: Api, roll: Run, given: str) -> None:
     ran = roll("--key-secret", given)
 
     assert (ran.exit_code, "is not NAMESPACE/NAME" in ran.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""roll-workloads as users run it: the same on the embedded and the real API server."""
+"""roll-workloads on the embedded and on a real API server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ from jobs.kit import cluster
 from tests.api.conftest import Ran, Run
 from tests.apis import Api, Object, wait_for
 from tests.canary import canary
-from tests.workloads import BASELINE, FROM_A_VOLUME, KINDS, MARK, OPT_IN, marks, rollouts, settle, workload
+from tests.workloads import (
+    BASELINE,
+    FROM_A_VOLUME,
+    KINDS,
+    OPT_IN,
+    ROLL_ID,
+    roll_annotations,
+    rollouts,
+    settle,
+    workload,
+)
 from tests.worlds import configmap, encoded, secret
 
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
@@ -25,8 +35,8 @@ def changed(api: Api, source: Object, **data: str) -> None:
     api.patch(source, {"data": values or {"a": "changed"}})
 
 
-def adopted(api: Api, roll: Run, made: Object) -> Object:
-    """A workload whose baseline was written."""
+def with_baseline(api: Api, roll: Run, made: Object) -> Object:
+    """Run once to record the baseline of a new workload, and return the workload."""
     settle(api, made)
     assert roll().summary == {"annotated": 1}
     return settle(api, made)
@@ -35,14 +45,14 @@ def adopted(api: Api, roll: Run, made: Object) -> Object:
 def check_rolled_once(api: Api, before: Object) -> Object:
     after = api.get(before)
     assert after
-    assert marks(after)[1] not in (None, marks(before)[1])
+    assert roll_annotations(after)[1] not in (None, roll_annotations(before)[1])
     if api.kind == "real":
         wait_for(lambda: rollouts(api, after) == 2, "the rollout")
     return settle(api, before)
 
 
 def reason(ran: Ran, code: str = "deferred") -> str:
-    """Why a workload is held, or what else is said."""
+    """Return the reason of the only finding with this code."""
     (found,) = [each for each in ran.results if each["code"] == code]
     return str(found["reason"])
 
@@ -67,13 +77,13 @@ def test_the_first_run_rolls_nothing_and_a_change_rolls_once(api: Api, roll: Run
     check_rolled_once(api, after)
     (event,) = [each for each in api.events() if each["involvedObject"]["name"] == "web"][-1:]
     assert event["reason"] in ("ConfigChanged", "ScalingReplicaSet")
-    (told,) = [each for each in api.events() if each["reason"] == "ConfigChanged"]
-    assert told["message"].startswith("configmap/settings changed")
+    (rolled,) = [each for each in api.events() if each["reason"] == "ConfigChanged"]
+    assert rolled["message"].startswith("configmap/settings changed")
     api.mark()
     assert (roll().summary, api.writes()) == ({"unchanged": 1}, [])
 
 
-def test_each_workload_of_a_name_has_an_event_of_its_own(api: Api, roll: Run) -> None:
+def test_workloads_of_the_same_name_have_separate_events(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     for made in [api.create(workload(space, kind=kind)) for kind in KINDS]:
@@ -85,17 +95,17 @@ def test_each_workload_of_a_name_has_an_event_of_its_own(api: Api, roll: Run) ->
 
     assert roll().summary == {"restarted": 3}
 
-    told = [each["involvedObject"]["kind"] for each in api.events() if each["reason"] == "ConfigChanged"]
-    assert sorted(told) == sorted(KINDS)
+    kinds = [each["involvedObject"]["kind"] for each in api.events() if each["reason"] == "ConfigChanged"]
+    assert sorted(kinds) == sorted(KINDS)
 
 
-def test_sources_that_change_together_are_one_rollout(api: Api, roll: Run) -> None:
+def test_several_changes_cause_one_rollout(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     names = [f"settings-{number}" for number in range(4)]
     sources = [*(api.create(configmap(space, name)) for name in names), api.create(secret(space))]
     volumes = [{"name": name, "configMap": {"name": name}} for name in names]
     volumes.append({"name": "login", "secret": {"secretName": "login"}})
-    before = adopted(api, roll, api.create(workload(space, pod={"volumes": volumes})))
+    before = with_baseline(api, roll, api.create(workload(space, pod={"volumes": volumes})))
     for source in sources:
         changed(api, source, user=canary())
     api.mark()
@@ -111,7 +121,7 @@ def test_sources_that_change_together_are_one_rollout(api: Api, roll: Run) -> No
 
 
 KEY = {"name": "settings", "key": "a"}
-# How pods use ConfigMap settings, with keys a and b, or Secret login, with user and password; what of it they use.
+# Uses of ConfigMap settings, with keys a and b, or Secret login, with user and password: pod, kind, used keys.
 USES: dict[str, tuple[Object, str, set[str]]] = {
     "a volume": (FROM_A_VOLUME, "ConfigMap", {"a", "b", "c"}),
     "some keys of a volume": (
@@ -170,7 +180,7 @@ USES: dict[str, tuple[Object, str, set[str]]] = {
 
 
 def mounting(volume: Object, *mounts: Object, init: Sequence[Object] = ()) -> Object:
-    """A pod with a volume that its container and its initContainer mount so."""
+    """Return a pod with a volume, and the mounts of its container and its initContainer."""
 
     def container(name: str, mounts: Sequence[Object]) -> Object:
         paths = [{"name": "v", "mountPath": f"/{number}", **each} for number, each in enumerate(mounts)]
@@ -198,12 +208,12 @@ USES |= {
         {"a", "b"},
     ),
     "a file and the volume": (mounting(ALL_KEYS, {"subPath": "a"}, {}), "ConfigMap", {"a", "b", "c"}),
-    "a file whose name the node knows": (
+    "a file whose name is only known on the node": (
         mounting(ALL_KEYS, {"subPathExpr": "$(HOSTNAME)"}),
         "ConfigMap",
         {"a", "b", "c"},
     ),
-    "a file written with more slashes": (mounting(ALL_KEYS, {"subPath": ".//a/"}), "ConfigMap", {"a"}),
+    "a file whose path has extra slashes": (mounting(ALL_KEYS, {"subPath": ".//a/"}), "ConfigMap", {"a"}),
     "a file by the link of the kubelet": (mounting(ALL_KEYS, {"subPath": "..data/a"}), "ConfigMap", {"a"}),
     "the link of the kubelet": (mounting(ALL_KEYS, {"subPath": "..data"}), "ConfigMap", {"a", "b", "c"}),
     "a folder of a volume": (mounting({"configMap": IN_FOLDERS}, {"subPath": "a/x"}), "ConfigMap", {"a"}),
@@ -223,12 +233,12 @@ USES |= {
 
 
 @pytest.mark.parametrize("use", USES)
-def test_what_pods_use_rolls_and_what_they_do_not_use_does_not(api: Api, roll: Run, use: str) -> None:
+def test_only_changes_of_used_keys_roll(api: Api, roll: Run, use: str) -> None:
     pod, kind, used = USES[use]
     space = api.namespace("shop")
     sources = {"ConfigMap": api.create(configmap(space)), "Secret": api.create(secret(space))}
     made = api.create(workload(space, pod=pod))
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
 
     for key in ("a", "b", "c", "user"):
         if (key == "user") != (kind == "Secret") and key != "c":
@@ -255,27 +265,27 @@ def test_a_baseline_of_a_release_without_sub_paths_rolls_nothing(api: Api, roll:
 
     after = settle(api, made)
     assert after["spec"] == before["spec"]
-    assert list(json.loads(marks(after)[0] or "")["sources"]) == ["configmap/settings[a]"]
+    assert list(json.loads(roll_annotations(after)[0] or "")["sources"]) == ["configmap/settings[a]"]
     changed(api, source, z="changed")
     assert roll().summary == {"unchanged": 1}
 
 
-def test_a_mounted_file_whose_key_is_removed_is_held(api: Api, roll: Run) -> None:
-    """A kubelet would mount an empty folder in its place."""
+def test_a_roll_is_deferred_if_the_key_of_a_mounted_file_is_removed(api: Api, roll: Run) -> None:
+    """A kubelet mounts an empty directory in its place."""
     space = api.namespace("shop")
     source = api.create(configmap(space))
     made = api.create(workload(space, pod=BY_SUB_PATH))
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
     api.patch(source, {"data": {"a": None}})
 
-    assert held(api, roll, made) == "new pods would not start: configmap/settings has no key a, add it"
+    assert deferred(api, roll, made) == "new pods would not start: configmap/settings has no key a, add it"
 
 
 def test_binary_data_rolls_and_other_fields_do_not(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     made = api.create(workload(space))
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
 
     api.patch(source, {"metadata": {"labels": {"theirs": "yes"}}, "immutable": False})
     assert roll().summary == {"unchanged": 1}
@@ -283,11 +293,11 @@ def test_binary_data_rolls_and_other_fields_do_not(api: Api, roll: Run) -> None:
     assert roll().summary == {"restarted": 1}
 
 
-def test_an_optional_source_that_appears_rolls_and_is_missed_by_nobody(api: Api, roll: Run) -> None:
+def test_an_optional_source_rolls_when_it_is_created_and_deleted(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     optional = {"volumes": [{"name": "config", "configMap": {"name": "settings", "optional": True}}]}
     made = api.create(workload(space, pod=optional))
-    before = adopted(api, roll, made)
+    before = with_baseline(api, roll, made)
     source = api.create(configmap(space))
 
     assert roll().summary == {"restarted": 1}
@@ -297,11 +307,11 @@ def test_an_optional_source_that_appears_rolls_and_is_missed_by_nobody(api: Api,
     assert roll().summary == {"restarted": 1}
 
 
-def test_an_optional_key_that_appears_rolls_and_is_missed_by_nobody(api: Api, roll: Run) -> None:
+def test_an_optional_key_rolls_when_it_is_added_and_removed(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     variable = {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "later", "optional": True}}}
-    before = adopted(api, roll, api.create(workload(space, pod={"container": {"env": [variable]}})))
+    before = with_baseline(api, roll, api.create(workload(space, pod={"container": {"env": [variable]}})))
     changed(api, source, later="x")
 
     assert roll().summary == {"restarted": 1}
@@ -311,28 +321,28 @@ def test_an_optional_key_that_appears_rolls_and_is_missed_by_nobody(api: Api, ro
     assert roll().summary == {"restarted": 1}
 
 
-def test_what_stands_on_workloads_says_nothing_of_secrets(api: Api, roll: Run) -> None:
-    """Many may read workloads. Every test looks for the values; this one for what they could be guessed by."""
+def test_baselines_do_not_reveal_secrets(api: Api, roll: Run) -> None:
+    """Many users can read workloads. Every test checks for values of Secrets; this one checks for comparable hashes."""
     space = api.namespace("shop")
     same = encoded(canary())
     for name in ("one", "other"):
         api.create(secret(space, name, data={"user": same}))
     volumes = [{"name": name, "secret": {"secretName": name}} for name in ("one", "other")]
-    made = adopted(api, roll, api.create(workload(space, pod={"volumes": volumes})))
+    made = with_baseline(api, roll, api.create(workload(space, pod={"volumes": volumes})))
 
-    found = json.loads(marks(made)[0] or "")["sources"]
+    found = json.loads(roll_annotations(made)[0] or "")["sources"]
 
     assert sorted(found) == ["secret/one", "secret/other"]
-    assert found["secret/one"] != found["secret/other"], "the same content has not the same fingerprint"
+    assert found["secret/one"] != found["secret/other"], "equal content of two Secrets must not have equal fingerprints"
 
 
-# holds
+# deferred rolls
 
 REVISIONS = {"currentRevision": "1", "updateRevision": "2"}
 
 
-def held(api: Api, roll: Run, made: Object, *arguments: str) -> str:
-    """Run, check that nothing is rolled; gives why."""
+def deferred(api: Api, roll: Run, made: Object, *arguments: str) -> str:
+    """Run, check that nothing is written, and return the reason of the deferral."""
     api.mark()
     ran = roll(*arguments)
     assert (ran.exit_code, ran.summary, api.writes()) == (0, {"deferred": 1}, [])
@@ -340,17 +350,17 @@ def held(api: Api, roll: Run, made: Object, *arguments: str) -> str:
     return reason(ran)
 
 
-def test_a_paused_deployment_is_held(api: Api, roll: Run) -> None:
+def test_a_paused_deployment_is_deferred(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     made = api.create(workload(space))
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
     api.patch(made, {"spec": {"paused": True}})
     settle(api, made)
     changed(api, source)
 
     resume = f"kubectl rollout resume deployment/web -n {space}"
-    assert held(api, roll, made) == f"configmap/settings changed, but it is paused: run {resume}"
+    assert deferred(api, roll, made) == f"configmap/settings changed, but it is paused: run {resume}"
 
     api.patch(made, {"spec": {"paused": None}})
     settle(api, made)
@@ -358,17 +368,17 @@ def test_a_paused_deployment_is_held(api: Api, roll: Run) -> None:
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])
-def test_pods_that_somebody_deletes_are_theirs(api: Api, roll: Run, kind: str) -> None:
+def test_update_strategy_on_delete_is_deferred(api: Api, roll: Run, kind: str) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     made = api.create(workload(space, kind=kind, updateStrategy={"type": "OnDelete"}))
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
     changed(api, source)
 
-    why = held(api, roll, made)
+    why = deferred(api, roll, made)
 
-    forget = f"annotate {kind.lower()}/web -n {space} {BASELINE}-"
-    assert why.endswith(f"its update strategy is OnDelete: delete its pods, then run kubectl {forget}")
+    remove = f"annotate {kind.lower()}/web -n {space} {BASELINE}-"
+    assert why.endswith(f"its update strategy is OnDelete: delete its pods, then run kubectl {remove}")
     api.patch(made, {"metadata": {"annotations": {BASELINE: None}}})
     assert [roll().summary, roll().summary] == [{"annotated": 1}, {"unchanged": 1}]
 
@@ -382,124 +392,127 @@ def test_pods_that_somebody_deletes_are_theirs(api: Api, roll: Run, kind: str) -
         ("DaemonSet", {"desiredNumberScheduled": 2, "updatedNumberScheduled": 1, "numberAvailable": 2}),
     ],
 )
-def test_a_rollout_whose_pods_are_available_is_waited_for(api: Api, roll: Run, kind: str, status: Object) -> None:
+def test_a_roll_waits_for_a_rollout_whose_pods_are_available(api: Api, roll: Run, kind: str, status: Object) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     made = api.create(workload(space, kind=kind))
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
     if kind != "DaemonSet":
         api.patch(made, {"spec": {"replicas": 2}})
     changed(api, source)
     set_status(api, made, status)
 
     see = f"kubectl rollout status {kind.lower()}/web -n {space}"
-    assert held(api, roll, made).endswith(f"but a rollout is in progress, 1 of 2 pods are new: see {see}")
+    assert deferred(api, roll, made).endswith(f"but a rollout is in progress, 1 of 2 pods are new: see {see}")
 
 
 @pytest.mark.parametrize("api", ["sandbox"], indirect=True)
-def test_a_change_that_its_controller_has_not_seen_is_waited_for(api: Api, roll: Run) -> None:
+def test_a_roll_waits_until_the_controller_observes_the_latest_change(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     made = api.create(workload(space))
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
     api.patch(made, {"spec": {"replicas": 2}})
     changed(api, source)
 
     see = f"kubectl rollout status deployment/web -n {space}"
-    assert held(api, roll, made).endswith(f"its controller has not seen the latest change yet: see {see}")
+    assert deferred(api, roll, made).endswith(f"its controller has not observed the latest change yet: see {see}")
 
 
 def set_status(api: Api, made: Object, status: Object) -> None:
-    """Write a status, as a controller does that has seen the workload as it is."""
+    """Write a status with the current generation, as a controller does."""
     found = api.get(made)
     assert found
     patch = {"status": {"observedGeneration": found["metadata"]["generation"], **status}}
     api.call("PATCH", f"{api.path(made)}/status", patch, headers={"Content-Type": "application/merge-patch+json"})
 
 
-def blocked(api: Api, made: Object) -> None:
-    """Have a rollout that does not end: without nodes the pod does not start."""
+def make_stuck(api: Api, made: Object) -> None:
+    """Wait until the rollout is stuck: without nodes the pod does not start."""
     if api.kind == "sandbox":
         set_status(api, made, {"replicas": 1, "unavailableReplicas": 1, **REVISIONS})
 
-    def is_blocked() -> bool:
+    def is_stuck() -> bool:
         found = api.get(made)
         assert found
         status = found["status"]
         return bool(status["observedGeneration"] == found["metadata"]["generation"] and status.get("replicas", 0) > 0)
 
-    wait_for(is_blocked, "the rollout to begin")
+    wait_for(is_stuck, "the rollout to begin")
 
 
-def rolled_and_blocked(api: Api, roll: Run, kind: str) -> tuple[Object, Object]:
-    """A workload whose config was rolled, and does not let its pod start; and that config."""
+def rolled_and_stuck(api: Api, roll: Run, kind: str) -> tuple[Object, Object]:
+    """Return a workload whose rollout is stuck after a roll, and its ConfigMap."""
     space = api.namespace("shop")
     source = api.create(configmap(space))
     made = api.create(workload(space, kind=kind))
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
     changed(api, source, a="bad")
     assert roll("--cool-down", "3600").summary == {"restarted": 1}
     settle(api, made)
     api.patch(made, {"spec": {"replicas": 1}})
-    blocked(api, made)
+    make_stuck(api, made)
     return made, source
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])  # without nodes a DaemonSet has no rollout
-def test_a_rollout_that_is_blocked_does_not_hold_its_fix(api: Api, roll: Run, kind: str) -> None:
-    made, source = rolled_and_blocked(api, roll, kind)
+def test_the_fix_of_a_stuck_rollout_is_not_deferred(api: Api, roll: Run, kind: str) -> None:
+    made, source = rolled_and_stuck(api, roll, kind)
     changed(api, source, a="good")
-    assert "(--settle)" in held(api, roll, made, "--settle", "3600", "--cool-down", "3600")
+    assert "(--settle)" in deferred(api, roll, made, "--settle", "3600", "--cool-down", "3600")
 
     ran = roll("--cool-down", "3600")
 
     assert ran.summary == {"restarted": 1}
     assert reason(ran, "changed").startswith("configmap/settings changed, and pods are not available")
-    blocked(api, made)
+    make_stuck(api, made)
     changed(api, source, a="better")
-    why = held(api, roll, made, "--cool-down", "3600")
+    why = deferred(api, roll, made, "--cool-down", "3600")
     assert "a run rolls it 60 min after that (--cool-down)" in why
     assert ("run kubectl delete pod web-0" in why) == (kind == "StatefulSet")
     assert roll("--cool-down", "0").summary == {"restarted": 1}
 
 
-def test_a_pod_that_a_stateful_set_does_not_replace_is_named_until_it_is_gone(api: Api, roll: Run) -> None:
-    made, source = rolled_and_blocked(api, roll, "StatefulSet")
+def test_the_stuck_pod_of_a_stateful_set_is_named_until_it_is_deleted(api: Api, roll: Run) -> None:
+    made, source = rolled_and_stuck(api, roll, "StatefulSet")
     space = made["metadata"]["namespace"]
     changed(api, source, a="good")
     remedy = f"if pod web-0 does not become ready, no roll replaces it: run kubectl delete pod web-0 -n {space}"
 
     assert reason(roll(), "changed") == f"configmap/settings changed, and pods are not available ({remedy})"
-    told = [each["message"] for each in api.events() if each["reason"] == "ConfigChanged"]
-    assert f"not available ({remedy}): pods are replaced, as the update strategy says" in told[-1]
+    messages = [each["message"] for each in api.events() if each["reason"] == "ConfigChanged"]
+    assert f"not available ({remedy}): pods are replaced according to the update strategy" in messages[-1]
 
-    blocked(api, made)
+    make_stuck(api, made)
     api.mark()
     ran = roll()
     assert (ran.exit_code, ran.summary, api.writes()) == (0, {"rollout-stuck": 1}, [])
     assert reason(ran, "rollout-stuck").endswith(remedy)
     assert roll("--check").exit_code == 3
-    assert roll("--settle", "3600").summary == {"unchanged": 1}, "its controller may be at it"
+    assert roll("--settle", "3600").summary == {"unchanged": 1}, "the controller may be replacing the pod"
 
 
 def pods(api: Api, made: Object, counts: tuple[int, int, int]) -> None:
-    """Wait until so many of 3 pods are of the current template, of the newest and available, or write that status."""
+    """Wait until the numbers of pods, of 3, are: of the current template, of the newest, available.
+
+    On the embedded server, write that status.
+    """
     names = ("currentReplicas", "updatedReplicas", "availableReplicas")
     if api.kind == "sandbox":
         set_status(api, made, {"replicas": 3, **dict(zip(names, counts, strict=True)), **REVISIONS})
 
-    def are_so() -> bool:
+    def have_counts() -> bool:
         found = api.get(made)
         assert found
         status = found["status"]
         observed = status["observedGeneration"] == found["metadata"]["generation"] and status["replicas"] == 3
         return bool(observed and tuple(status.get(name, 0) for name in names) == counts)
 
-    wait_for(are_so, f"the pods to be {counts}")
+    wait_for(have_counts, f"the pods to be {counts}")
 
 
 def start(api: Api, space: str, name: str) -> None:
-    """Have a pod ready, as a kubelet does; the embedded cluster has no pods."""
+    """Set a pod to ready, as a kubelet does; the embedded cluster has no pods."""
     if api.kind == "sandbox":
         return
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": space}}
@@ -510,11 +523,11 @@ def start(api: Api, space: str, name: str) -> None:
 
 
 def test_a_pod_that_may_be_of_the_newest_template_is_not_named(api: Api, roll: Run) -> None:
-    """The last but one pod of a bad roll does not start; it is deleted, and starts with the fix."""
+    """The second to last pod of a bad roll does not start; it is deleted and starts with the fix."""
     space = api.namespace("shop")
     source = api.create(configmap(space))
     made = api.create(workload(space, kind="StatefulSet"))
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
     api.patch(made, {"spec": {"replicas": 3}})
     settle(api, made)
     for number in range(3):
@@ -525,7 +538,7 @@ def test_a_pod_that_may_be_of_the_newest_template_is_not_named(api: Api, roll: R
     assert roll().summary == {"restarted": 1}
     pods(api, made, (2, 1, 2))
     changed(api, source, a="worse")
-    assert "kubectl delete" not in held(api, roll, made, "--settle", "3600")
+    assert "kubectl delete" not in deferred(api, roll, made, "--settle", "3600")
     changed(api, source, a="bad")
     start(api, space, "web-2")
     pods(api, made, (1, 2, 2))
@@ -549,67 +562,67 @@ def test_a_pod_that_may_be_of_the_newest_template_is_not_named(api: Api, roll: R
         names = [each["metadata"]["name"] for each in api.items("v1", "Pod", space, labelSelector=older)]
         assert names == ["web-0", "web-2"]
     changed(api, source, a="better")
-    assert "kubectl delete" not in held(api, roll, made, "--settle", "3600")
+    assert "kubectl delete" not in deferred(api, roll, made, "--settle", "3600")
 
 
 @pytest.mark.parametrize("missing", ["object", "key"])
-def test_a_workload_that_would_not_start_is_held(api: Api, roll: Run, missing: str) -> None:
+def test_a_roll_is_deferred_if_new_pods_would_not_start(api: Api, roll: Run, missing: str) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     variable = {"name": "A", "valueFrom": {"configMapKeyRef": KEY}}
     made = api.create(workload(space, pod={**FROM_A_VOLUME, "container": {"env": [variable]}}))
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
     if missing == "object":
         api.delete(source)
     else:
         api.patch(source, {"data": {"a": None}})
 
-    why = {"object": "configmap/settings is not there, create it", "key": "configmap/settings has no key a, add it"}
-    assert held(api, roll, made) == f"new pods would not start: {why[missing]}"
+    why = {"object": "configmap/settings does not exist, create it", "key": "configmap/settings has no key a, add it"}
+    assert deferred(api, roll, made) == f"new pods would not start: {why[missing]}"
 
     if missing == "object":
         api.create(configmap(space))
         assert roll().summary == {"unchanged": 1}
 
 
-def test_a_workload_is_not_adopted_without_what_it_needs(api: Api, roll: Run) -> None:
+def test_a_baseline_is_not_recorded_if_new_pods_would_not_start(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     made = api.create(workload(space))
 
-    assert held(api, roll, made) == "new pods would not start: configmap/settings is not there, create it"
+    assert deferred(api, roll, made) == "new pods would not start: configmap/settings does not exist, create it"
 
     api.create(configmap(space))
     assert roll().summary == {"annotated": 1}
 
 
-def test_a_change_may_be_followed_by_another(api: Api, roll: Run) -> None:
+def test_a_roll_waits_for_more_changes(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     made = api.create(workload(space))
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
     changed(api, source)
 
     until = "a run rolls it 60 min after the last change (--settle)"
-    assert held(api, roll, made, "--settle", "3600").endswith(f"and it may change more: {until}")
+    assert deferred(api, roll, made, "--settle", "3600").endswith(f"and it may change more: {until}")
     assert roll("--settle", "0").summary == {"restarted": 1}
 
 
-def test_a_workload_that_was_rolled_lately_cools_down(api: Api, roll: Run) -> None:
+def test_a_roll_waits_after_the_last_roll(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     made = api.create(workload(space))
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
     changed(api, source)
-    assert roll("--cool-down", "3600").summary == {"restarted": 1}, "an adoption is no roll"
+    assert roll("--cool-down", "3600").summary == {"restarted": 1}, "recording a baseline does not count as a roll"
     settle(api, made)
     changed(api, source, a="again")
 
     until = "a run rolls it 60 min after that (--cool-down)"
-    assert held(api, roll, made, "--cool-down", "3600").endswith(f" s ago: {until}")
+    assert deferred(api, roll, made, "--cool-down", "3600").endswith(f" s ago: {until}")
     assert roll().summary == {"restarted": 1}
 
 
-def test_the_rolls_of_a_run_are_a_budget_that_drains_in_order(api: Api, roll: Run) -> None:
+def test_rolls_over_the_limit_are_done_by_later_runs_in_order(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     names = [f"web-{number}" for number in range(5)]
@@ -632,7 +645,7 @@ def test_the_rolls_of_a_run_are_a_budget_that_drains_in_order(api: Api, roll: Ru
     ran = roll("--max-rolls", "0")
     assert ran.summary == {"deferred": 5}
     assert {each["reason"].rpartition(", but ")[2] for each in ran.results} == {
-        "this run has no roll left of 0 (--max-rolls): a next run rolls it"
+        "this run has no roll left of 0 (--max-rolls): a later run rolls it"
     }
 
 
@@ -640,18 +653,18 @@ ANNOTATIONS_BYTES = 256 << 10  # what the API server allows
 
 
 def full(**annotations: str) -> dict[str, str]:
-    """These annotations, and one that leaves no byte for another."""
+    """Return these annotations, and one that uses all remaining bytes."""
     size = sum(len(key) + len(value) for key, value in annotations.items())
     return {**annotations, "pad": "x" * (ANNOTATIONS_BYTES - size - len("pad"))}
 
 
 def forged_baseline(made: Object) -> str:
-    """A baseline after which the config of a workload counts as changed."""
+    """Return a baseline that differs from the config of the workload."""
     return json.dumps({"version": 1, "uid": made["metadata"]["uid"], "sources": {"configmap/settings": "x"}})
 
 
 def never_rolled(api: Api, space: str, names: Sequence[str]) -> None:
-    """Make StatefulSets whose rolls always fail: with forged baselines, and no byte left for another annotation."""
+    """Create StatefulSets whose rolls always fail: with forged baselines and no space for another annotation."""
     for name in names:
         made = api.create(workload(space, name, "StatefulSet"))
         annotations = {**made["metadata"]["annotations"], BASELINE: forged_baseline(made)}
@@ -660,7 +673,7 @@ def never_rolled(api: Api, space: str, names: Sequence[str]) -> None:
 
 
 def changed_workloads(api: Api, roll: Run, space: str, names: Sequence[str]) -> list[Object]:
-    """StatefulSets of a namespace that were adopted, and whose config changed since."""
+    """Return StatefulSets of a namespace with baselines and a changed config."""
     source = api.create(configmap(space))
     made = [api.create(workload(space, name, "StatefulSet")) for name in names]
     roll("-n", space)
@@ -671,10 +684,10 @@ def changed_workloads(api: Api, roll: Run, space: str, names: Sequence[str]) -> 
 
 
 def rolled(api: Api, made: Sequence[Object]) -> list[bool]:
-    return [marks(api.get(each))[1] is not None for each in made]
+    return [roll_annotations(api.get(each))[1] is not None for each in made]
 
 
-def test_rolls_that_always_fail_leave_the_budget_to_other_namespaces(api: Api, roll: Run) -> None:
+def test_rolls_that_always_fail_do_not_stop_other_namespaces(api: Api, roll: Run) -> None:
     tenant, shop = api.namespace("a-tenant"), api.namespace("shop")
     made = changed_workloads(api, roll, shop, ["web-0", "web-1"])
     api.create(configmap(tenant))
@@ -687,7 +700,7 @@ def test_rolls_that_always_fail_leave_the_budget_to_other_namespaces(api: Api, r
     assert [each["code"] for each in ran.results if each["outcome"] == "failed"] == ["too-large", "too-large"]
 
 
-def test_rolls_that_fail_are_tried_for_as_many_more_as_a_run_may_do(api: Api, roll: Run) -> None:
+def test_failed_rolls_have_at_most_max_rolls_substitutes(api: Api, roll: Run) -> None:
     tenant = api.namespace("tenant")
     api.create(configmap(tenant))
     never_rolled(api, tenant, [f"a-{number}" for number in range(5)])
@@ -699,7 +712,7 @@ def test_rolls_that_fail_are_tried_for_as_many_more_as_a_run_may_do(api: Api, ro
     assert len(api.writes()) == 2 * 4
 
 
-def check_fails_no_run(roll: Run, field: str) -> None:
+def check_run_does_not_fail(roll: Run, field: str) -> None:
     ran = roll()
 
     assert (ran.exit_code, ran.summary) == (0, {"failed": 1})
@@ -708,26 +721,26 @@ def check_fails_no_run(roll: Run, field: str) -> None:
     assert roll("--check").exit_code == 3
 
 
-def test_a_workload_whose_full_annotations_take_no_baseline_fails_no_run(api: Api, roll: Run) -> None:
+def test_a_workload_without_space_for_a_baseline_does_not_fail_the_run(api: Api, roll: Run) -> None:
     space = api.namespace("tenant")
     api.create(configmap(space))
     made = api.create(workload(space, kind="StatefulSet"))
     api.patch(made, {"metadata": {"annotations": full(**made["metadata"]["annotations"])}})
     settle(api, made)
 
-    check_fails_no_run(roll, "metadata.annotations")
+    check_run_does_not_fail(roll, "metadata.annotations")
 
 
-def test_a_workload_whose_full_annotations_take_no_roll_fails_no_run(api: Api, roll: Run) -> None:
+def test_a_workload_without_space_for_a_roll_does_not_fail_the_run(api: Api, roll: Run) -> None:
     space = api.namespace("tenant")
     api.create(configmap(space))
     never_rolled(api, space, ["web"])
 
-    check_fails_no_run(roll, "metadata.annotations")
+    check_run_does_not_fail(roll, "metadata.annotations")
 
 
 @pytest.mark.parametrize("api", [pytest.param("real", marks=pytest.mark.cluster)], indirect=True)
-def test_a_pod_template_whose_full_annotations_take_no_roll_fails_no_run(api: Api, roll: Run) -> None:
+def test_a_pod_template_without_space_for_a_roll_does_not_fail_the_run(api: Api, roll: Run) -> None:
     space = api.namespace("tenant")
     api.create(configmap(space))
     made = api.create(workload(space, kind="StatefulSet"))
@@ -735,11 +748,11 @@ def test_a_pod_template_whose_full_annotations_take_no_roll_fails_no_run(api: Ap
     api.patch(made, {"metadata": {"annotations": {BASELINE: forged_baseline(made)}}, "spec": template})
     settle(api, made)
 
-    check_fails_no_run(roll, "spec.template.annotations")
+    check_run_does_not_fail(roll, "spec.template.annotations")
 
 
 def test_namespaces_take_turns(api: Api, roll: Run) -> None:
-    """What decides within a turn, such as names, gives no namespace a second turn before the others have had theirs."""
+    """No namespace has a second roll before each other namespace has had its first."""
     spaces = [api.namespace(name) for name in ("a-tenant", "shop")]
     made = {
         space: changed_workloads(api, roll, space, [f"{prefix}-{number}" for number in range(3)])
@@ -752,26 +765,26 @@ def test_namespaces_take_turns(api: Api, roll: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ahead", "said"), [(timedelta(minutes=1), {"deferred": 1}), (timedelta(days=9999), {"restarted": 1})]
+    ("ahead", "summary"), [(timedelta(minutes=1), {"deferred": 1}), (timedelta(days=9999), {"restarted": 1})]
 )
-def test_a_roll_of_the_near_future_holds_and_one_of_the_far_future_does_not(
-    api: Api, roll: Run, ahead: timedelta, said: dict[str, int]
+def test_a_last_roll_in_the_near_future_defers_and_one_in_the_far_future_does_not(
+    api: Api, roll: Run, ahead: timedelta, summary: dict[str, int]
 ) -> None:
-    """Clocks differ, though not by much."""
+    """Clocks differ, but only slightly."""
     space = api.namespace("shop")
     source = api.create(configmap(space))
     made = api.create(workload(space))
-    before = adopted(api, roll, made)
+    before = with_baseline(api, roll, made)
     rolled = f"{datetime.now(timezone.utc) + ahead:%Y-%m-%dT%H:%M:%SZ}"
-    stamp = {**json.loads(marks(before)[0] or ""), "rolledAt": rolled}
+    stamp = {**json.loads(roll_annotations(before)[0] or ""), "rolledAt": rolled}
     api.patch(made, {"metadata": {"annotations": {BASELINE: json.dumps(stamp)}}})
     settle(api, made)
     changed(api, source)
 
-    assert roll("--cool-down", "3600").summary == said
+    assert roll("--cool-down", "3600").summary == summary
 
 
-def test_those_are_rolled_first_whose_last_roll_is_longest_ago(api: Api, roll: Run) -> None:
+def test_workloads_with_the_oldest_last_roll_are_rolled_first(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     sources = [api.create(configmap(space, f"settings-{number}")) for number in range(2)]
     made = []
@@ -793,17 +806,17 @@ def test_those_are_rolled_first_whose_last_roll_is_longest_ago(api: Api, roll: R
     assert [each["object"]["name"] for each in ran.results if each.get("action")] == ["web-1"]
 
 
-def test_an_update_strategy_that_keeps_all_pods_holds(api: Api, roll: Run) -> None:
+def test_an_update_strategy_that_excludes_all_pods_is_deferred(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
     made = api.create(workload(space, kind="StatefulSet", updateStrategy=strategy))
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
     changed(api, source)
 
-    why = "partition 1 of its update strategy keeps all its pods as they are"
+    why = "partition 1 of its update strategy excludes all its pods from updates"
     patch = """-p '{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}'"""
-    assert held(api, roll, made).endswith(f"{why}: run kubectl patch statefulset/web -n {space} {patch}")
+    assert deferred(api, roll, made).endswith(f"{why}: run kubectl patch statefulset/web -n {space} {patch}")
 
 
 # names
@@ -813,8 +826,8 @@ NAMES = ("../../{space}/secrets/login", "a?b", "a b", "\u00e9", "..", "a/b")
 
 
 @pytest.mark.parametrize("kind", ["configMap", "secret"])
-def test_a_name_that_nothing_can_have_leads_nowhere(api: Api, roll: Run, kind: str) -> None:
-    """The API server takes any name for that of a volume's source: none may become the path of another request."""
+def test_an_invalid_name_of_a_source_is_not_requested(api: Api, roll: Run, kind: str) -> None:
+    """The API server accepts any name for the source of a volume; it must not become the path of a request."""
     theirs = api.namespace("theirs")
     api.create(secret(theirs))
     space = api.namespace("shop")
@@ -828,20 +841,20 @@ def test_a_name_that_nothing_can_have_leads_nowhere(api: Api, roll: Run, kind: s
     ran = roll()
 
     assert (ran.exit_code, ran.summary) == (0, {"annotated": len(names) - 1, "deferred": 1})
-    assert f"/{names[0]} is not there" in reason(ran)
-    asked = [each.path for each in api.requests() if each.method == "GET" and "/apis/apps/" not in each.path]
-    assert asked == ["/api/v1/namespaces", "/apis/batch/v1/cronjobs", "/apis/batch/v1/jobs"]
+    assert f"/{names[0]} does not exist" in reason(ran)
+    requested = [each.path for each in api.requests() if each.method == "GET" and "/apis/apps/" not in each.path]
+    assert requested == ["/api/v1/namespaces", "/apis/batch/v1/cronjobs", "/apis/batch/v1/jobs"]
 
 
-# adoption
+# new baselines
 
 
-def test_a_template_that_uses_something_else_is_adopted_anew(api: Api, roll: Run) -> None:
+def test_a_template_with_other_sources_has_a_new_baseline(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     api.create(secret(space))
     made = api.create(workload(space))
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
     volumes = [*FROM_A_VOLUME["volumes"], {"name": "login", "secret": {"secretName": "login"}}]
     pod = workload(space, pod={"volumes": volumes})["spec"]["template"]["spec"]
     api.patch(made, {"spec": {"template": {"spec": pod}}})
@@ -854,7 +867,7 @@ def test_a_template_that_uses_something_else_is_adopted_anew(api: Api, roll: Run
     assert settle(api, made)["spec"] == before["spec"]
 
 
-def test_a_template_that_names_other_keys_is_adopted_anew(api: Api, roll: Run) -> None:
+def test_a_template_with_other_keys_has_a_new_baseline(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     api.create(configmap(space))
     pods = []
@@ -862,7 +875,7 @@ def test_a_template_that_names_other_keys_is_adopted_anew(api: Api, roll: Run) -
         items = [{"key": key, "path": key} for key in keys]
         pods.append({"volumes": [{"name": "v", "configMap": {"name": "settings", "items": items}}]})
     made = api.create(workload(space, pod=pods[0]))
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
     api.patch(made, {"spec": {"template": {"spec": pods[1]}}})
     before = settle(api, made)
 
@@ -871,20 +884,20 @@ def test_a_template_that_names_other_keys_is_adopted_anew(api: Api, roll: Run) -
     assert settle(api, made)["spec"] == before["spec"]
 
 
-def test_a_workload_that_is_adopted_anew_goes_on_cooling_down(api: Api, roll: Run) -> None:
+def test_a_new_baseline_keeps_the_time_of_the_last_roll(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     made = api.create(workload(space))
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
     changed(api, source)
     assert roll().summary == {"restarted": 1}
     keys = [{"key": "a", "path": "a"}]
     volumes = [{"name": "config", "configMap": {"name": "settings", "items": keys}}]
     api.patch(made, {"spec": {"template": {"spec": {"volumes": volumes}}}})
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
     changed(api, source, a="again")
 
-    assert "(--cool-down)" in held(api, roll, made, "--cool-down", "3600")
+    assert "(--cool-down)" in deferred(api, roll, made, "--cool-down", "3600")
 
 
 SOURCES = '"sources":{"configmap/settings":"x"}'
@@ -893,13 +906,13 @@ OTHERS = {
     "of another workload": f'{{"version":1,"uid":"11111111-1111-1111-1111-111111111111",{SOURCES}}}',
     "a time without a zone": f'{{"version":1,"uid":"UID",{SOURCES},"rolledAt":"2026-01-01T00:00:00"}}',
     "incomplete": '{"version":1}',
-    "no JSON": "nonsense",
+    "not JSON": "nonsense",
 }
 
 
 @pytest.mark.parametrize("which", OTHERS)
-def test_a_baseline_that_says_nothing_of_the_workload_rolls_nothing(api: Api, roll: Run, which: str) -> None:
-    """As one of another version of the job, or one that came along when the workload was copied or restored."""
+def test_a_baseline_that_cannot_be_compared_rolls_nothing(api: Api, roll: Run, which: str) -> None:
+    """It is of another version of the job, or was copied or restored with the workload."""
     space = api.namespace("shop")
     api.create(configmap(space))
     made = api.create(workload(space))
@@ -914,62 +927,62 @@ def test_a_baseline_that_says_nothing_of_the_workload_rolls_nothing(api: Api, ro
 
 
 def test_a_template_that_was_rolled_back_changes_with_the_next_config(api: Api, roll: Run) -> None:
-    """`kubectl rollout undo` brings an older mark back; the next one must differ from that too."""
+    """`kubectl rollout undo` restores an older roll ID; the next one must differ from that too."""
     space = api.namespace("shop")
     source = api.create(configmap(space))
     made = api.create(workload(space))
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
     old = None
     for value in ("x", "y"):
         changed(api, source, a=value)
         assert roll().summary == {"restarted": 1}
-        old, before = marks(settle(api, made))[1], old
+        old, before = roll_annotations(settle(api, made))[1], old
     assert old != before
-    api.patch(made, {"spec": {"template": {"metadata": {"annotations": {MARK: before}}}}})
+    api.patch(made, {"spec": {"template": {"metadata": {"annotations": {ROLL_ID: before}}}}})
     settle(api, made)
     changed(api, source, a="x")
 
     assert roll().summary == {"restarted": 1}
 
-    assert marks(settle(api, made))[1] not in (before, old)
+    assert roll_annotations(settle(api, made))[1] not in (before, old)
 
 
 @pytest.mark.parametrize(
-    ("asks", "said"),
+    ("value", "summary"),
     [(None, {}), ("false", {}), ("yes", {"invalid": 1}), ("True", {"invalid": 1}), ("", {"invalid": 1})],
 )
-def test_only_workloads_that_opted_in_are_read(api: Api, roll: Run, asks: str | None, said: dict[str, int]) -> None:
+def test_only_workloads_that_opted_in_are_read(api: Api, roll: Run, value: str | None, summary: dict[str, int]) -> None:
     space = api.namespace("shop")
     api.create(configmap(space))
-    api.create(workload(space, asks=asks))
+    api.create(workload(space, opted_in=value))
 
     ran = roll()
 
-    assert (ran.exit_code, ran.summary, ran.report["facts"]) == (0, said, {"workloads": 0, "sources": 0})
-    if said:
-        assert reason(ran, "invalid") == f'annotation {OPT_IN} is "{asks}": write "true", or "false"'
+    assert (ran.exit_code, ran.summary, ran.report["facts"]) == (0, summary, {"workloads": 0, "sources": 0})
+    if summary:
+        assert reason(ran, "invalid") == f'annotation {OPT_IN} is "{value}": set it to "true" or "false"'
     else:
         assert ran.report["note"] == f"no workload in any namespace has the annotation {OPT_IN}"
 
 
-# a namespace that opts in, and annotations without effect
+# namespaces that opt in, and annotations without effect
 
 
-def opt_in(api: Api, space: str, answer: str | None = "true") -> Object:
-    """Annotate a namespace."""
+def opt_in(api: Api, space: str, value: str | None = "true") -> Object:
+    """Set the annotation of a namespace, and return the namespace."""
     found: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}
-    api.patch(found, {"metadata": {"annotations": {OPT_IN: answer}}})
+    api.patch(found, {"metadata": {"annotations": {OPT_IN: value}}})
     return found
 
 
-def test_a_namespace_opts_in_for_its_workloads_but_those_that_opt_out(api: Api, roll: Run) -> None:
+def test_a_namespace_opts_in_for_its_workloads_except_those_that_opt_out(api: Api, roll: Run) -> None:
     space, other = api.namespace("shop"), api.namespace("other")
     source = api.create(configmap(space))
     api.create(configmap(other))
-    made = [api.create(workload(space, kind=kind, asks=None)) for kind in KINDS]
-    for name, answer in (("out", "false"), ("unclear", "yes")):
-        api.create(workload(space, name, asks=answer))
-    api.create(workload(other, asks=None))
+    made = [api.create(workload(space, kind=kind, opted_in=None)) for kind in KINDS]
+    for name, value in (("out", "false"), ("invalid", "yes")):
+        api.create(workload(space, name, opted_in=value))
+    api.create(workload(other, opted_in=None))
     assert roll().summary == {"invalid": 1}
     opt_in(api, space)
     for each in made:
@@ -981,36 +994,38 @@ def test_a_namespace_opts_in_for_its_workloads_but_those_that_opt_out(api: Api, 
     assert roll("-n", space).summary == {"restarted": 3, "invalid": 1}
 
     assert [settle(api, each)["spec"] for each in made] != specs
-    assert marks(api.get(workload(space, "out"))) == marks(api.get(workload(other))) == (None, None)
+    assert (
+        roll_annotations(api.get(workload(space, "out"))) == roll_annotations(api.get(workload(other))) == (None, None)
+    )
     opt_in(api, space, "false")
     changed(api, source, a="again")
     assert roll().summary == {"invalid": 1}
 
 
-def test_a_namespace_that_opts_in_and_has_no_workload_is_reported(api: Api, roll: Run) -> None:
+def test_a_namespace_that_opts_in_without_workloads_is_reported(api: Api, roll: Run) -> None:
     shop, other, plain = api.namespace("shop"), api.namespace("other"), api.namespace("plain")
-    nothing = "but no Deployment, StatefulSet or DaemonSet that follows its config"
+    nothing = "but no Deployment, StatefulSet or DaemonSet that opted in"
     opt_in(api, shop)
     api.create(cron_job(shop))
-    api.create(workload(plain, asks=None))
+    api.create(workload(plain, opted_in=None))
 
     for arguments in ((), ("-n", shop)):
         assert roll(*arguments).report["note"] == f"namespace {shop} has the annotation {OPT_IN}, {nothing}"
     assert roll("-n", plain).report["note"] == f"no workload in namespace {plain} has the annotation {OPT_IN}"
     opt_in(api, other)
-    api.create(workload(other, asks="false"))
+    api.create(workload(other, opted_in="false"))
     assert roll().report["note"] == f"2 namespaces have the annotation {OPT_IN}, {nothing}"
     opt_in(api, shop, "false")
     assert roll().report["note"] == f"namespace {other} has the annotation {OPT_IN}, {nothing}"
 
 
-def test_workloads_of_a_namespace_that_opts_in_share_the_budget_in_turns(api: Api, roll: Run) -> None:
+def test_workloads_of_namespaces_that_opt_in_are_rolled_in_turns(api: Api, roll: Run) -> None:
     spaces = [api.namespace("a-tenant"), api.namespace("shop")]
     made: list[Object] = []
     for space in spaces:
         opt_in(api, space)
         source = api.create(configmap(space))
-        made += [api.create(workload(space, f"web-{number}", "StatefulSet", asks=None)) for number in range(3)]
+        made += [api.create(workload(space, f"web-{number}", "StatefulSet", opted_in=None)) for number in range(3)]
         roll("-n", space)
         changed(api, source)
     for each in made:
@@ -1020,16 +1035,16 @@ def test_workloads_of_a_namespace_that_opts_in_share_the_budget_in_turns(api: Ap
     assert rolled(api, made) == [True, False, False, True, False, False]
 
 
-@pytest.mark.parametrize("answer", ["yes", ""])
-def test_an_annotation_of_a_namespace_that_is_not_clear_is_reported(api: Api, roll: Run, answer: str) -> None:
+@pytest.mark.parametrize("value", ["yes", ""])
+def test_an_invalid_annotation_of_a_namespace_is_reported(api: Api, roll: Run, value: str) -> None:
     space = api.namespace("shop")
     api.create(configmap(space))
-    api.create(workload(space, asks=None))
-    opt_in(api, space, answer)
+    api.create(workload(space, opted_in=None))
+    opt_in(api, space, value)
 
     for ran in (roll(), roll("-n", space)):
         assert (ran.exit_code, ran.summary) == (0, {"invalid": 1})
-        assert reason(ran, "invalid") == f'annotation {OPT_IN} is "{answer}": write "true", or "false"'
+        assert reason(ran, "invalid") == f'annotation {OPT_IN} is "{value}": set it to "true" or "false"'
         assert ran.results[0]["object"] == {"kind": "Namespace", "name": space}
 
 
@@ -1037,7 +1052,7 @@ def test_an_annotation_of_a_namespace_that_is_not_clear_is_reported(api: Api, ro
 def test_an_annotation_of_a_pod_template_alone_is_reported(api: Api, roll: Run, kind: str) -> None:
     space = api.namespace("shop")
     api.create(configmap(space))
-    made = workload(space, kind=kind, asks=None)
+    made = workload(space, kind=kind, opted_in=None)
     made["spec"]["template"]["metadata"]["annotations"] = {OPT_IN: "true"}
     api.create(made)
 
@@ -1045,7 +1060,7 @@ def test_an_annotation_of_a_pod_template_alone_is_reported(api: Api, roll: Run, 
 
     annotate = f"kubectl annotate {kind.lower()}/web -n {space} {OPT_IN}=true"
     assert (ran.exit_code, ran.summary) == (0, {"no-effect": 1})
-    assert reason(ran, "no-effect").endswith(f"the workload needs it: run {annotate}")
+    assert reason(ran, "no-effect").endswith(f"set it on the workload: run {annotate}")
     assert roll("--check").exit_code == 3
     api.patch(made, {"metadata": {"annotations": {OPT_IN: "true"}}})
     settle(api, made)
@@ -1067,13 +1082,13 @@ def cron_job(space: str, name: str = "cron-job", template: Object | None = None,
 
 def test_annotations_of_jobs_and_cron_jobs_are_reported_once(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
-    asks: Object = {"annotations": {OPT_IN: "true"}}
+    yes: Object = {"annotations": {OPT_IN: "true"}}
     no: Object = {"annotations": {OPT_IN: "false"}}
-    made = api.create(cron_job(space, **asks))
+    made = api.create(cron_job(space, **yes))
     owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "cron-job", "uid": made["metadata"]["uid"]}
-    api.create(job(space, "of-cron-job", ownerReferences=[{**owner, "controller": True}], **asks))
-    api.create(cron_job(space, "in-template", template=asks))
-    api.create(job(space, "by-hand", **asks))
+    api.create(job(space, "of-cron-job", ownerReferences=[{**owner, "controller": True}], **yes))
+    api.create(cron_job(space, "in-template", template=yes))
+    api.create(job(space, "by-hand", **yes))
     for plain in (cron_job(space, "plain"), cron_job(space, "no", **no), job(space, "plain"), job(space, "no", **no)):
         api.create(plain)
     opt_in(api, space)
@@ -1085,26 +1100,26 @@ def test_annotations_of_jobs_and_cron_jobs_are_reported_once(api: Api, roll: Run
     assert "has no effect on a CronJob, whose next pod reads the new config anyway" in ran.results[0]["reason"]
 
 
-def test_mistakes_of_a_namespace_leave_those_of_others_visible(api: Api, roll: Run) -> None:
+def test_mistakes_of_one_namespace_do_not_hide_those_of_others(api: Api, roll: Run) -> None:
     spaces = [api.namespace("a-tenant"), api.namespace("shop")]
     for number in range(60):
-        api.create(workload(spaces[0], f"web-{number:02}", asks="yes"))
-    api.create(workload(spaces[1], asks="yes"))
+        api.create(workload(spaces[0], f"web-{number:02}", opted_in="yes"))
+    api.create(workload(spaces[1], opted_in="yes"))
 
     ran = roll()
 
     assert ran.summary == {"invalid": 4}
     assert {each["object"]["namespace"] for each in ran.results} == set(spaces)
-    assert ran.results[-1]["reason"].endswith(f'write "true", or "false" (57 more in namespace {spaces[0]}, see -v)')
+    assert ran.results[-1]["reason"].endswith(f'set it to "true" or "false" (57 more in namespace {spaces[0]}, see -v)')
 
 
-def test_annotations_without_effect_leave_invalid_ones_of_their_namespace_visible(api: Api, roll: Run) -> None:
+def test_annotations_without_effect_do_not_hide_invalid_ones(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
-    asks: Object = {"annotations": {OPT_IN: "true"}}
+    yes: Object = {"annotations": {OPT_IN: "true"}}
     for number in range(4):
-        api.create(cron_job(space, f"cron-job-{number}", **asks))
-        api.create(job(space, f"job-{number}", **asks))
-        api.create(workload(space, f"web-{number}", asks="yes"))
+        api.create(cron_job(space, f"cron-job-{number}", **yes))
+        api.create(job(space, f"job-{number}", **yes))
+        api.create(workload(space, f"web-{number}", opted_in="yes"))
 
     ran = roll()
 
@@ -1118,7 +1133,7 @@ def test_annotations_without_effect_leave_invalid_ones_of_their_namespace_visibl
     assert not [each for each in every.results if " more in namespace" in each["reason"]]
 
 
-def test_one_namespace_alone(api: Api, roll: Run) -> None:
+def test_a_run_serves_one_namespace(api: Api, roll: Run) -> None:
     spaces = [api.namespace("shop"), api.namespace("other")]
     for space in spaces:
         api.create(configmap(space))
@@ -1128,7 +1143,7 @@ def test_one_namespace_alone(api: Api, roll: Run) -> None:
     assert roll().summary == {"annotated": 1, "unchanged": 1}
 
 
-def test_a_namespace_that_goes_is_left_alone(api: Api, roll: Run) -> None:
+def test_a_terminating_namespace_is_skipped(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     api.create(configmap(space))
     made = workload(space)
@@ -1143,12 +1158,12 @@ def test_a_namespace_that_goes_is_left_alone(api: Api, roll: Run) -> None:
     api.patch(made, {"metadata": {"finalizers": None}})
 
 
-def test_a_workload_that_is_being_deleted_is_left_alone(api: Api, roll: Run) -> None:
+def test_a_workload_that_is_being_deleted_is_skipped(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     made = workload(space)
     made["metadata"]["finalizers"] = ["example.com/kept"]
-    adopted(api, roll, api.create(made))
+    with_baseline(api, roll, api.create(made))
     changed(api, source)
     api.delete(made)
     api.mark()
@@ -1160,32 +1175,32 @@ def test_a_workload_that_is_being_deleted_is_left_alone(api: Api, roll: Run) -> 
     assert (ran.exit_code, ran.summary, writes) == (0, {"skipped": 1}, [])
 
 
-def test_a_dry_run_says_what_the_run_then_does(api: Api, roll: Run) -> None:
+def test_a_dry_run_reports_what_the_run_then_does(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     made = api.create(workload(space))
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
     changed(api, source)
     api.mark()
 
     assert [roll("--dry-run").summary, roll("--dry-run=server").summary] == 2 * [{"restarted": 1}]
     assert [each for each in api.writes() if each.query.get("dryRun") != "All"] == []
     (change,) = roll("--dry-run", "--diff").results[0]["changes"]
-    assert change["field"] == f"spec.template.metadata.annotations[{MARK}]"
+    assert change["field"] == f"spec.template.metadata.annotations[{ROLL_ID}]"
     assert roll().summary == {"restarted": 1}
 
 
-# others who write the same workloads
+# other clients that write the same workloads
 
 
-def test_who_applies_the_same_manifest_again_rolls_nothing(api: Api, roll: Run) -> None:
-    """Server-side apply of another manager; `kubectl apply` is tried in tests/cluster."""
+def test_applying_the_same_manifest_again_rolls_nothing(api: Api, roll: Run) -> None:
+    """Server-side apply of another field manager; tests/cluster tests `kubectl apply`."""
     space = api.namespace("shop")
     source = api.create(configmap(space))
     manifest = workload(space)
     path = f"{api.path(manifest)}?fieldManager=theirs"
     api.made(api.call("PATCH", path, manifest, headers=APPLY))
-    adopted(api, roll, manifest)
+    with_baseline(api, roll, manifest)
     changed(api, source)
     roll()
     before = settle(api, manifest)
@@ -1193,16 +1208,16 @@ def test_who_applies_the_same_manifest_again_rolls_nothing(api: Api, roll: Run) 
     api.call("PATCH", path, manifest, headers=APPLY)
 
     after = settle(api, manifest)
-    assert (after["spec"], marks(after)) == (before["spec"], marks(before))
+    assert (after["spec"], roll_annotations(after)) == (before["spec"], roll_annotations(before))
     assert roll().summary == {"unchanged": 1}
 
 
-def test_who_replaces_the_workload_rolls_it_by_that_and_it_is_adopted_anew(api: Api, roll: Run) -> None:
+def test_a_replaced_workload_has_a_new_baseline(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     manifest = workload(space)
     made = api.create(manifest)
-    adopted(api, roll, made)
+    with_baseline(api, roll, made)
     changed(api, source)
     roll()
     settle(api, made)
@@ -1213,17 +1228,17 @@ def test_who_replaces_the_workload_rolls_it_by_that_and_it_is_adopted_anew(api: 
     assert roll().summary == {"annotated": 1}
 
 
-# what it costs
+# requests
 
 
-def test_requests_grow_with_the_workloads_that_ask(api: Api, roll: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_grow_with_the_workloads_that_opted_in(api: Api, roll: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     space = api.namespace("shop")
     for number in range(4):
         api.create(configmap(space, f"settings-{number}"))
     for number in range(500):
-        asks = "true" if number % 25 == 0 else None
+        value = "true" if number % 25 == 0 else None
         volumes = [{"name": "config", "configMap": {"name": f"settings-{number % 4}"}}]
-        api.create(workload(space, f"web-{number}", asks=asks, pod={"volumes": volumes}))
+        api.create(workload(space, f"web-{number}", opted_in=value, pod={"volumes": volumes}))
     monkeypatch.setattr(cluster, "PAGE_SIZE", 100)
     assert roll().summary == {"annotated": 20}
     namespaces = len(api.items("v1", "Namespace"))
@@ -1252,17 +1267,17 @@ def test_requests_grow_with_the_workloads_that_ask(api: Api, roll: Run, monkeypa
 PLURALS = ("namespaces", "deployments", "statefulsets", "daemonsets", "cronjobs", "jobs")
 
 
-def test_clocks(api: Api, roll: Run) -> None:
-    """The time of a roll is that of the run, to the second, in the baseline alone."""
+def test_the_time_of_a_roll_is_in_the_baseline(api: Api, roll: Run) -> None:
+    """It is the time of the run in whole seconds, and only in the baseline."""
     space = api.namespace("shop")
     source = api.create(configmap(space))
     made = api.create(workload(space))
-    before = adopted(api, roll, made)
-    assert "rolledAt" not in json.loads(marks(before)[0] or "")
+    before = with_baseline(api, roll, made)
+    assert "rolledAt" not in json.loads(roll_annotations(before)[0] or "")
     changed(api, source)
     roll()
 
-    stamp: dict[str, Any] = json.loads(marks(settle(api, made))[0] or "")
+    stamp: dict[str, Any] = json.loads(roll_annotations(settle(api, made))[0] or "")
 
     rolled = datetime.fromisoformat(stamp["rolledAt"].replace("Z", "+00:00"))
     assert abs((datetime.now(timezone.utc) - rolled).total_seconds()) < 60

@@ -21,7 +21,7 @@ from tests.manifests import ROOT
 from tests.mirrors import NAMESPACE as MIRRORS
 from tests.mirrors import registry_mirror
 from tests.rates import RatesServer, serve
-from tests.workloads import marks, settle, workload
+from tests.workloads import roll_annotations, settle, workload
 from tests.worlds import at, configmap, content, exchange_rate, rule
 
 pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("api", ["real"], indirect=True)]
@@ -146,7 +146,7 @@ def test_large_workloads_and_their_config_do_not_end_roll_workloads(api: Api, li
 
     ran = limited("roll-workloads", "--settle", "0", "--cool-down", "0")
 
-    assert marks(api.get(made))[0], "the good one has a baseline"
+    assert roll_annotations(api.get(made))[0], "the good one has a baseline"
     assert ran.summary["annotated"] >= 1
 
 

@@ -21,8 +21,8 @@ from tests.workloads import (
     KEY,
     KEY_ENV,
     KINDS,
-    MARK,
     OPT_IN,
+    ROLL_ID,
     set_key,
     settle,
     workload,
@@ -39,12 +39,12 @@ POD: Object = {
 }
 
 
-# a world in which runs are disturbed
+# a world whose requests fail in the tests of faults
 
 
 @contextmanager
 def _world(api: Api) -> Iterator[Mapping[str, str]]:
-    """A run rolls, adopts, defers and leaves alone."""
+    """A run rolls three workloads, records one baseline, defers one roll, and ignores the others."""
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
     api.create(configmap("shop"))
     api.create(secret("shop"))
@@ -60,13 +60,13 @@ def _world(api: Api) -> Iterator[Mapping[str, str]]:
     api.patch(secret("shop"), secret("shop"))
     settle(api, api.create(workload("shop", "fresh", pod=POD)))
     for number in range(4):
-        api.create(workload("shop", f"unrelated-{number}", asks=None, pod=POD))
+        api.create(workload("shop", f"unrelated-{number}", opted_in=None, pod=POD))
     yield ENV
 
 
 @contextmanager
 def _first(api: Api) -> Iterator[Mapping[str, str]]:
-    """A run fills the key and adopts."""
+    """A run writes the key and records three baselines."""
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
     api.create(configmap("shop"))
     api.create(secret("shop"))
@@ -77,7 +77,7 @@ def _first(api: Api) -> Iterator[Mapping[str, str]]:
 
 
 def _filled(world: World) -> State:
-    """Workloads, and whether the Secret of the key has one."""
+    """Return workloads without fingerprints of Secrets, and the fields of the Secret of the key."""
     found = _state(world)
     for each in found.values():
         each["annotations"][BASELINE] = re.sub(r'(secret/login)":"\w+', r"\1", each["annotations"][BASELINE])
@@ -92,16 +92,16 @@ def _given(world: World) -> State:
 
 
 def _state(world: World) -> State:
-    """Workloads, without the times of their baselines; their generations count rollouts."""
+    """Return workloads without the times of their baselines; their generations count rollouts."""
     found: State = {}
     for plural in ("deployments", "statefulsets", "daemonsets"):
         for key, obj in world.stored(plural, "apps").items():
             annotations = {**obj["metadata"].get("annotations", {})}
             annotations[BASELINE] = annotations.get(BASELINE, "").partition(',"rolledAt"')[0].partition('"sources"')[2]
             template = obj["spec"]["template"]
-            marked = MARK in (template["metadata"].get("annotations") or {})
+            was_rolled = ROLL_ID in (template["metadata"].get("annotations") or {})
             generation = obj["metadata"]["generation"]
-            found[key] = {"annotations": annotations, "generation": generation, "marked": marked}
+            found[key] = {"annotations": annotations, "generation": generation, "was_rolled": was_rolled}
     return found
 
 
@@ -145,7 +145,7 @@ FAULTS = [
 ]
 
 
-# a world in which all rights are used
+# a world whose run uses all rights
 
 
 def _to_roll(request: pytest.FixtureRequest, roll: Run) -> None:
@@ -165,7 +165,7 @@ def _to_roll(request: pytest.FixtureRequest, roll: Run) -> None:
 RIGHTS = [RightsWorld(JOB, "roll", _to_roll)]
 
 
-# what users read
+# the output that users read
 
 AT_ONCE = ("--settle", "0", "--cool-down", "0")
 LOGIN = {"volumes": [*FROM_A_VOLUME["volumes"], {"name": "login", "secret": {"secretName": "login"}}]}
@@ -180,15 +180,15 @@ def run(api: Api, *arguments: str) -> str:
 
 
 def shop(api: Api) -> None:
-    """Two workloads of team-shop."""
+    """Create two workloads in team-shop."""
     api.create(configmap("team-shop"))
     api.create(secret("team-shop"))
     for each in WORKLOADS:
         settle(api, api.create(each))
 
 
-def adopted(api: Api) -> None:
-    """The same, looked at before."""
+def with_baselines(api: Api) -> None:
+    """Create two workloads in team-shop with baselines."""
     shop(api)
     run(api)
     for each in WORKLOADS:
@@ -205,14 +205,14 @@ def first(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
 
 
 def changed(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    adopted(api)
+    with_baselines(api)
     change(api)
     api.patch(secret("team-shop"), {"data": secret("team-shop")["data"]})
-    waiting = run(api)
-    return f"{waiting}\n{run(api, *AT_ONCE, '--diff')}"
+    settling = run(api)
+    return f"{settling}\n{run(api, *AT_ONCE, '--diff')}"
 
 
-def on_hold(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+def deferred(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     shop(api)
     fresh = workload("team-shop", "fresh", pod={"volumes": [{"name": "v", "configMap": {"name": "to-come"}}]})
     api.create(fresh)
@@ -224,34 +224,34 @@ def on_hold(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
 
 
 def budget(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    adopted(api)
+    with_baselines(api)
     change(api)
     return f"{run(api, *AT_ONCE, '--max-rolls', '1')}\n{run(api, *AT_ONCE, '--max-rolls', '1')}"
 
 
-def nobody(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    api.create(workload("team-shop", "web", asks="yes"))
-    unclear = run(api)
+def no_workload(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    api.create(workload("team-shop", "web", opted_in="yes"))
+    invalid = run(api)
     api.patch(workload("team-shop", "web"), {"metadata": {"annotations": {OPT_IN: None}}})
-    return f"{unclear}\n{run(api)}"
+    return f"{invalid}\n{run(api)}"
 
 
 def of_namespace(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     api.create(configmap("team-shop"))
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-shop"}}
-    in_template = workload("team-shop", "in-template", asks=None)
+    in_template = workload("team-shop", "in-template", opted_in=None)
     in_template["spec"]["template"]["metadata"]["annotations"] = {OPT_IN: "true"}
     api.create(in_template)
     without = run(api)
     api.patch(space, {"metadata": {"annotations": {OPT_IN: "true"}}})
     for name, asks in (("web", None), ("out", "false")):
-        api.create(workload("team-shop", name, asks=asks))
+        api.create(workload("team-shop", name, opted_in=asks))
     api.delete(in_template)
     return f"{without}\n{run(api)}"
 
 
-def blocked(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    adopted(api)
+def stuck(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    with_baselines(api)
     change(api)
     run(api, *AT_ONCE)
     status = {"replicas": 1, "unavailableReplicas": 1, "currentRevision": "1", "updateRevision": "2"}
@@ -274,11 +274,11 @@ def no_right(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
 
 SCENARIOS: dict[str, Scenario] = {
     "A first run, and a second one": first,
-    "Config changed a moment ago, and is rolled at once": changed,
-    "Workloads on hold": on_hold,
+    "Config changed a moment ago; --settle 0 rolls at once": changed,
+    "Deferred workloads": deferred,
     "More rolls than a run may do": budget,
-    "The fix of a config that blocks rollouts": blocked,
-    "An annotation that is not clear, and none": nobody,
-    "An annotation without effect, and that of a namespace": of_namespace,
+    "The fix of a config that keeps a rollout stuck": stuck,
+    "An invalid annotation, and no annotation": no_workload,
+    "An annotation without effect, and one of a namespace": of_namespace,
     "The right to read Secrets is missing": no_right,
 }

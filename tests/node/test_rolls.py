@@ -1,4 +1,4 @@
-"""Pods restart when their config changed, each workload once, and not before."""
+"""Pods of a workload restart once when their config changed, and not before."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IMAGE = "localhost/pause:1"
 AT_ONCE = {"CHORES_SETTLE": "0", "CHORES_COOL_DOWN": "0", "CHORES_MAX_ROLLS": "50"}
 LATER = {"CHORES_SETTLE": "0", "CHORES_COOL_DOWN": "3600"}
 FIVE = [f"settings-{number}" for number in range(5)]
-# What pods use, by the workload's kind and name.
+# The sources that pods use, by kind and name of the workload.
 PODS: dict[tuple[str, str], Object] = {
     ("Deployment", "file"): FROM_A_VOLUME,
     ("Deployment", "server-side"): FROM_A_VOLUME,
@@ -51,7 +51,7 @@ ROLLED = {name for _, name in PODS} - {"unused-key"}
 
 
 def made(space: str, kind: str, name: str, uses: Object) -> Object:
-    """A workload with one pod that does nothing."""
+    """Return a workload with one idle pod."""
     manifest = workload(space, name, kind, pod=uses)
     pod = manifest["spec"]["template"]["spec"]
     pod["containers"][0]["image"] = IMAGE
@@ -62,7 +62,7 @@ def made(space: str, kind: str, name: str, uses: Object) -> Object:
 
 
 def pods(api: Api, space: str) -> dict[str, set[str]]:
-    """The uids of the pods by workload, without those that are going."""
+    """Return the uids of pods by workload, without pods that are being deleted."""
     found: dict[str, set[str]] = {}
     for pod in api.items("v1", "Pod", space):
         if "deletionTimestamp" not in pod["metadata"]:
@@ -71,7 +71,7 @@ def pods(api: Api, space: str) -> dict[str, set[str]]:
 
 
 def counted(api: Api, manifests: Sequence[Object]) -> dict[str, int]:
-    """How many rollouts each workload has had."""
+    """Return the number of rollouts of each workload."""
     found = [api.get(each) for each in manifests]
     return {each["metadata"]["name"]: rollouts(api, each) for each in found if each}
 
@@ -90,17 +90,17 @@ def test_pods_restart_once_when_their_config_changed(
     all_rolled_out(kubectl, manifests)
     at_first = pods(api, space)
 
-    assert ran(jobs, "adopt").endswith(f" {len(PODS)} annotated ({len(PODS)} workloads, 8 sources)")
+    assert ran(jobs, "record").endswith(f" {len(PODS)} annotated ({len(PODS)} workloads, 8 sources)")
     assert pods(api, space) == at_first, "installing the job restarts nothing"
 
     for name in ("settings", *FIVE):
         api.patch(configmap(space, name), {"data": {"a": "changed"}})
     api.patch(secret(space), {"data": {"user": encoded(canary())}})
     api.create(configmap(space, "to-come"))
-    said = ran(jobs, "roll")
-    assert said.endswith(f" {len(ROLLED)} restarted, 1 unchanged ({len(PODS)} workloads, 8 sources)"), said
+    last_line = ran(jobs, "roll")
+    assert last_line.endswith(f" {len(ROLLED)} restarted, 1 unchanged ({len(PODS)} workloads, 8 sources)"), last_line
     all_rolled_out(kubectl, manifests)
-    wait_for(lambda: [len(each) for each in pods(api, space).values()] == len(PODS) * [1], "the old pods to be gone")
+    wait_for(lambda: [len(each) for each in pods(api, space).values()] == len(PODS) * [1], "the old pods to be deleted")
 
     assert counted(api, manifests) == {name: 1 + (name in ROLLED) for _, name in PODS}
     now = pods(api, space)
@@ -113,10 +113,10 @@ def test_pods_restart_once_when_their_config_changed(
         apply(kubectl, tmp_path, each)
     all_rolled_out(kubectl, manifests)
     assert ran(jobs, "after-apply").endswith(f" {len(PODS)} unchanged ({len(PODS)} workloads, 8 sources)")
-    assert pods(api, space) == now, "who applies the same manifests again restarts nothing"
+    assert pods(api, space) == now, "applying the same manifests again restarts nothing"
     assert counted(api, manifests) == {name: 1 + (name in ROLLED) for _, name in PODS}
 
-    # The older baseline comes back with the older template of a Deployment, and its template alone for the others.
+    # The older baseline is restored with the older template of a Deployment; other kinds restore only the template.
     kubectl(f"rollout undo deployment/file -n {space}")
     kubectl(f"rollout undo daemonset/agent -n {space}")
     all_rolled_out(kubectl, manifests)
@@ -127,7 +127,7 @@ def test_pods_restart_once_when_their_config_changed(
     assert ran(jobs, "at-last").endswith(f" {len(PODS)} unchanged ({len(PODS)} workloads, 8 sources)")
 
 
-# A program that reads its config once: with a bad one it runs, and never becomes ready.
+# A program that reads its config once: with a bad config it runs, but never becomes ready.
 READS_ONCE = '[ "$(/busybox cat /config/a)" = bad ] || /busybox touch /ready; exec /busybox sleep 1000000'
 
 
@@ -140,7 +140,7 @@ def read_once(space: str, kind: str, name: str) -> Object:
     return manifest
 
 
-def test_the_fix_of_a_config_that_blocks_a_rollout_is_rolled(
+def test_the_fix_of_a_stuck_rollout_is_rolled(
     api: Api, jobs: Jobs, kubectl: Kubectl, figure: Callable[[str], None]
 ) -> None:
     space = api.namespace("shop")
@@ -149,10 +149,10 @@ def test_the_fix_of_a_config_that_blocks_a_rollout_is_rolled(
         api.create(read_once(space, kind, name)) for kind, name in (("Deployment", "web"), ("StatefulSet", "db"))
     ]
     all_rolled_out(kubectl, [web, db])
-    assert "2 annotated" in ran(jobs, "adopt", LATER)
+    assert "2 annotated" in ran(jobs, "record", LATER)
     api.patch(source, {"data": {"a": "bad"}})
     assert "2 restarted" in ran(jobs, "roll", LATER)
-    wait_for(lambda: [is_blocked(api, each) for each in (web, db)] == [True, True], "the rollouts to be blocked")
+    wait_for(lambda: [is_stuck(api, each) for each in (web, db)] == [True, True], "the rollouts to be stuck")
 
     began = time.monotonic()
     api.patch(source, {"data": {"a": "good"}})
@@ -164,15 +164,15 @@ def test_the_fix_of_a_config_that_blocks_a_rollout_is_rolled(
     assert remedy in jobs.log("fix")
     assert "1 rollout-stuck" in ran(jobs, "rollout-stuck", LATER)
     assert remedy in jobs.log("rollout-stuck")
-    assert is_blocked(api, db)
+    assert is_stuck(api, db)
     kubectl(remedy.removeprefix("kubectl "))
     all_rolled_out(kubectl, [db])
     figure(f"a StatefulSet was available {time.monotonic() - began:.1f} s after it, by {remedy}")
     assert "2 unchanged" in ran(jobs, "at-last", LATER)
 
 
-def is_blocked(api: Api, workload: Object) -> bool:
-    """Whether the one new pod was made, and is not available."""
+def is_stuck(api: Api, workload: Object) -> bool:
+    """Whether the only new pod was created and is not available."""
     status = (api.get(workload) or {})["status"]
     if workload["kind"] == "Deployment":
         return bool(status.get("unavailableReplicas") and status.get("updatedReplicas"))
@@ -180,7 +180,7 @@ def is_blocked(api: Api, workload: Object) -> bool:
 
 
 def apply(kubectl: Kubectl, folder: Path, manifest: Object) -> None:
-    """Apply as people do: with kubectl, one of them on the server's side."""
+    """Apply with kubectl; workload `server-side` with server-side apply."""
     file = folder / "manifest.json"
     file.write_text(json.dumps(manifest))
     kubectl(f"apply {'--server-side ' if manifest['metadata']['name'] == 'server-side' else ''}-f {file}")
@@ -193,7 +193,7 @@ def all_rolled_out(kubectl: Kubectl, manifests: Sequence[Object]) -> None:
 
 
 def ran(jobs: Jobs, name: str, env: dict[str, str] = AT_ONCE) -> str:
-    """Run the CronJob's pod to its end, without waiting for more changes; gives its last line."""
+    """Run a Job of the CronJob to completion with `env`; return the last line of its log."""
     jobs.create(name, of="roll-workloads", env=env)
     assert jobs.end(name) == "Complete", jobs.log(name)
     return jobs.log(name).strip().splitlines()[-1]

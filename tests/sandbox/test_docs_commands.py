@@ -94,8 +94,8 @@ def shell(tmp_path: Path) -> Iterator[dict[str, str]]:
         for obj in load(Path(demo.__file__).with_name("demo.yaml")):
             api.put(obj)
         api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
-        api.put(workload("shop", asks=None, pod=FROM_A_VOLUME))
-        api.put(workload("shop", "db", "StatefulSet", asks=None))
+        api.put(workload("shop", opted_in=None, pod=FROM_A_VOLUME))
+        api.put(workload("shop", "db", "StatefulSet", opted_in=None))
         set_key(api)
         yield {
             **os.environ,

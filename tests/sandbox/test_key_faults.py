@@ -1,4 +1,4 @@
-"""The key of roll-workloads when it cannot be read or written, and when another run writes it at the same time."""
+"""The key of roll-workloads with failing reads and writes, and with a concurrent run that writes it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_secret_that_is_labelled_meanwhile_gets_its_key_from_the_next_run(buil
 
 
 @pytest.mark.parametrize("status", [403, 422, 500])
-def test_a_key_that_cannot_be_written_leaves_only_workloads_with_secrets(
+def test_a_key_that_cannot_be_written_affects_only_workloads_with_secrets(
     built: Built, status: int, limit: Callable[..., None]
 ) -> None:
     limit(retry_seconds=0)
@@ -60,7 +60,7 @@ def test_a_key_that_cannot_be_written_leaves_only_workloads_with_secrets(
         assert [each.method for each in world.writes()] == ["PUT", "PATCH", "PATCH"]
 
 
-def test_a_webhook_that_quotes_the_key_is_not_quoted(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_in_the_message_of_a_webhook_is_redacted(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs.roll_workloads.secrets.token_hex", lambda _bytes: "5ec2e7" * 10)
     encoded = "NWVjMmU3" * 10
     with built.serve() as world:
@@ -73,7 +73,7 @@ def test_a_webhook_that_quotes_the_key_is_not_quoted(built: Built, monkeypatch: 
 
 
 @pytest.mark.parametrize("given", [(), ("-n", "shop")])
-def test_in_a_pod_the_key_is_in_its_own_namespace(
+def test_in_a_pod_the_key_is_in_the_namespace_of_the_pod(
     built: Built, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]
 ) -> None:
     with built.serve() as world:
@@ -87,7 +87,7 @@ def test_in_a_pod_the_key_is_in_its_own_namespace(
         assert len(key_of(world)) == 64
 
 
-def test_a_large_key_is_used_as_it_is(built: Built, tmp_path: Path) -> None:
+def test_a_large_key_is_used_unchanged(built: Built, tmp_path: Path) -> None:
     with built.serve() as world:
         set_key(sandbox_api(world.sandbox, tmp_path), "canary" * 10_000)
 

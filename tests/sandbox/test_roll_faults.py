@@ -1,4 +1,4 @@
-"""roll-workloads when it cannot read or write, and when config changes during a run."""
+"""roll-workloads with failing reads and writes, and with config that changes during a run."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def test_a_run_that_read_an_older_config_does_not_roll_back_the_roll_of_another(
         assert rolled == {key: 3 if key[0] == "deployments" else 2 for key in rolled}
 
 
-def test_a_list_that_cannot_be_read_stops_no_other(built: Built) -> None:
+def test_a_list_that_cannot_be_read_does_not_stop_others(built: Built) -> None:
     with built.serve() as world:
         world.sandbox.inject(Fault("GET", "/apis/apps/v1/statefulsets", status=403, times=None))
         ran = world.run()
 
-        assert ran.exit_code == 1  # what no authorizer said may be another thing the next time
+        assert ran.exit_code == 1  # a 403 without an authorizer's message may be temporary
         assert ran.summary == {"annotated": 1, "deferred": 1, "restarted": 2, "unreadable": 1}
 
 
@@ -55,7 +55,7 @@ def test_an_object_that_cannot_be_read_is_not_missing(built: Built, status: int,
         assert (ran.exit_code, ran.summary, world.writes()) == (1, {"unreadable": 5}, [])
 
 
-def test_a_roll_that_was_refused_has_no_event(built: Built) -> None:
+def test_a_refused_roll_has_no_event(built: Built) -> None:
     with built.serve() as world:
         world.sandbox.inject(Fault("PATCH", status=403, times=None))
         ran = world.run()
@@ -88,9 +88,7 @@ def test_a_workload_that_is_too_large_for_etcd_fails_no_run_and_the_next_one_rol
         assert len([each for each in world.writes() if each.path == DAEMON_SET]) == 1
 
 
-def test_a_roll_in_place_of_another_that_changed_meanwhile_is_left_to_the_next_run(
-    built: Built, tmp_path: Path
-) -> None:
+def test_a_substitute_that_changed_meanwhile_is_left_to_the_next_run(built: Built, tmp_path: Path) -> None:
     with built.serve() as world:
         api = sandbox_api(world.sandbox, tmp_path)
         found = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": "rolled"}}

@@ -15,7 +15,7 @@ from jobs.kit.manifests import Deletion, Manifest, Recreation
 from jobs.kit.model import Action, Body, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
 from jobs.kit.objects import SECRETS, Content
 from jobs.kit.transport import Answer, Request
-from jobs.rolls.baseline import BASELINE, ROLLED
+from jobs.rolls.baseline import BASELINE, ROLL_ID
 from jobs.rolls.evaluate import BaselinePatch
 from jobs.rolls.workloads import DEPLOYMENTS
 
@@ -109,7 +109,7 @@ def test_a_restart_that_admission_removed_has_failed(mark: str, outcome: Outcome
 
     (result,) = list(apply(server, [patch], {"Deployment": DEPLOYMENTS}, DryRun.NONE))  # type: ignore[arg-type]
 
-    assert (result.outcome, ROLLED in result.message) == (outcome, bool(mark))
+    assert (result.outcome, ROLL_ID in result.message) == (outcome, bool(mark))
 
 
 @pytest.mark.parametrize(("mark", "outcome"), [("", Outcome.DONE), ("mark", Outcome.FAILED)])
