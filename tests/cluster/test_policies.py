@@ -470,9 +470,9 @@ def test_a_namespace_that_opts_in_lets_its_workloads_be_rolled(api: Api) -> None
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (lambda team: configmap(team, HELM, labels=COPY), "sync-copies writes nothing that Helm takes for a release"),
-        (lambda team: configmap(team, labels={**COPY, "owner": "helm"}), "no label owner: helm"),
-        (lambda team: token_of(COPY, team), "no Secret of a type on which Kubernetes or Helm acts"),
+        (lambda team: configmap(team, HELM, labels=COPY), "sync-copies cannot write objects that Helm reads as a release"),
+        (lambda team: configmap(team, labels={**COPY, "owner": "helm"}), "or label owner: helm"),
+        (lambda team: token_of(COPY, team), "cannot write Secrets of a type that Kubernetes or Helm processes"),
     ],
 )
 def test_a_refused_copy_is_told_why(api: Api, made: Callable[[str], Object], message: str) -> None:
