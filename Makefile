@@ -1,9 +1,9 @@
-# Everything a developer runs. `make` alone lists it.
+# The commands for developers. `make` without a target lists them.
 PYTHON ?= python3
 OLDEST ?= python3.10
 VENV ?= .venv
 BIN := $(VENV)/bin
-# One worker more than processors: tests also wait, for servers and processes to end.
+# One worker more than processors, because tests also wait for servers and for the end of processes.
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
 .DEFAULT_GOAL := help
@@ -21,54 +21,54 @@ $(VENV)/installed-site: $(VENV)/installed
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[site]'
 	@touch $@
 
-venv: $(VENV)/installed ## the virtual environment with the project and its tools
+venv: $(VENV)/installed ## create the virtual environment with the project and its tools
 
-demo: $(VENV)/installed ## the jobs on the embedded cluster; KEEP=1 leaves it running
+demo: $(VENV)/installed ## run the jobs on the embedded cluster; KEEP=1 keeps it running
 	@$(BIN)/chores demo $(if $(KEEP),--keep)
 
-test: $(VENV)/installed ## the suite that needs nothing else
+test: $(VENV)/installed ## run the tests that need no other programs
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not cluster and not node"
 
-check: lint types test ## lint, types and the suite: the one command before a commit
+check: lint types test ## run lint, types and test: do this before each commit
 
-test-version: $(VENV)/installed ## unit tests and a run of each job, on another Python: PYTHON=... VENV=...
+test-version: $(VENV)/installed ## run unit tests and each job on another Python: PYTHON=... VENV=...
 	@$(BIN)/pytest -q -n auto --dist worksteal tests/unit tests/test_every_job.py
 
 control-plane: ## build etcd, kube-apiserver, kube-controller-manager and kubectl into .tools (needs Go)
 	@tools/kubernetes/build
 
-test-cluster: $(VENV)/installed control-plane ## the tests on a real Kubernetes control plane
+test-cluster: $(VENV)/installed control-plane ## run the tests on a real Kubernetes control plane
 	@$(BIN)/pytest -q -n 2 --dist worksteal -m cluster
 
-node-tools: ## what a node needs: Debian packages (apt-get, as root), kubelet, a registry and others (needs Go), the images
+node-tools: ## install the programs of a node: Debian packages (apt-get, as root), kubelet, a registry (needs Go), images
 	@tools/node/packages
 	@tools/kubernetes/build node >/dev/null
 	@tools/registry/build >/dev/null
 	@tools/node/images >/dev/null
 
-test-node: $(VENV)/installed node-tools ## the tests on a real node: our image in pods (needs root, cgroups, namespaces)
+test-node: $(VENV)/installed node-tools ## run the tests on a real node, with the image in pods (needs root, cgroups, namespaces)
 	@$(BIN)/pytest -q -m node
 
-cluster-up: $(VENV)/installed node-tools ## that cluster to play with; prints the KUBECONFIG line
+cluster-up: $(VENV)/installed node-tools ## start a cluster with a node to try things; prints the KUBECONFIG line
 	@$(BIN)/python -m tests.cluster_process up
 
-cluster-down: $(VENV)/installed ## end it
+cluster-down: $(VENV)/installed ## end that cluster
 	@$(BIN)/python -m tests.cluster_process down
 
-benchmark: $(VENV)/installed control-plane ## measure docs/performance.md again: 45 minutes on a machine without other work (needs Go)
+benchmark: $(VENV)/installed control-plane ## measure docs/performance.md again: 45 minutes on an idle machine (needs Go)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[benchmark]'
 	@$(BIN)/python -m benchmarks
 
-lint: $(VENV)/installed ## ruff: rules and format; codespell: typing mistakes
+lint: $(VENV)/installed ## run ruff (rules and format) and codespell (spelling)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/codespell
 
-types: $(VENV)/installed ## mypy, strict
+types: $(VENV)/installed ## run mypy in strict mode
 	@$(BIN)/mypy
 
-image: ## the container image, with docker, podman or buildah; BASE=... for another base, PUSH=... to push it
+image: ## build the container image with docker, podman or buildah; BASE=... sets another base, PUSH=... pushes it
 	@tools/image
 
-lock: ## write requirements.lock again, on the oldest supported Python: it needs the most packages
+lock: ## write requirements.lock again, on the oldest supported Python, which needs the most packages
 	@$(OLDEST) -m venv build/lock && build/lock/bin/pip install --quiet pip-tools
 	@CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe \
 		--build-deps-for wheel --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
@@ -77,10 +77,10 @@ lock: ## write requirements.lock again, on the oldest supported Python: it needs
 docs: $(VENV)/installed ## write the generated docs: cli.md, outputs.md, tables of drift.md and mirror-audit.md
 	@UPDATE_DOCS=1 $(BIN)/pytest -q tests/unit/test_docs.py tests/sandbox/test_outputs.py
 
-site: $(VENV)/installed-site ## the docs as a static site, in build/site; links that lead nowhere are errors
+site: $(VENV)/installed-site ## build the docs as a static site in build/site; broken links are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-site-serve: $(VENV)/installed-site ## that site on http://127.0.0.1:8000, built again after each change
+site-serve: $(VENV)/installed-site ## serve that site on http://127.0.0.1:8000, with a new build after each change
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --dev-addr 127.0.0.1:8000
 
 clean: ## remove the virtual environment and caches (not .tools)

@@ -1,5 +1,5 @@
-// The Kubernetes programs that the cluster tests run against, built by `make control-plane`.
-// k8s.io/kubernetes names its own parts by relative paths, so each is pinned here to the release that belongs to it.
+// The Kubernetes programs for the cluster tests; `make control-plane` builds them.
+// k8s.io/kubernetes requires its own modules by relative paths, so each is pinned here to the same release.
 module kubechores.dev/tools/kubernetes
 
 go 1.26.0

@@ -1,5 +1,5 @@
-// The registry that mirrors are, for the tests on a node: built by `make node-tools`. A module of its own, since what
-// Kubernetes depends on would mix with it.
+// The registry of mirrors, for the tests on a node; `make node-tools` builds it. It is a separate module, so that its
+// dependencies do not mix with those of Kubernetes.
 module kubechores.dev/tools/registry
 
 go 1.26.0
