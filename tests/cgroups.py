@@ -1,4 +1,4 @@
-"""A cgroup with a memory limit for one program, as a container has it."""
+"""Run one program in a cgroup with a memory limit, as in a container."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 
 PREFIX = "kube-chores-memory-"
 _ROOT = Path("/sys/fs/cgroup")
-# By the version of cgroups: the folder, the limit, the limit of swap, the highest use so far.
+# By the version of cgroups: the folder, and the files of the memory limit, the swap limit and the highest use.
 _FILES = {
     1: (_ROOT / "memory", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.max_usage_in_bytes"),
     2: (_ROOT, "memory.max", "memory.swap.max", "memory.peak"),
 }
-# The program begins in the cgroup, so that nothing of it is counted elsewhere.
+# The process enters the cgroup before it starts the program, so that all of its memory is counted there.
 _ENTER = "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid())); os.execv(sys.argv[2], sys.argv[2:])"
 
 
 def refused() -> str | None:
-    """Why this user cannot limit the memory of a program on this machine, or None."""
+    """Return why this user cannot limit the memory of a program on this machine, or None."""
     try:
         with _cgroup(1 << 30):
             return None
@@ -33,14 +33,14 @@ def refused() -> str | None:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended, and the most memory that it used, in bytes."""
+    """The result of a program, and its highest use of memory in bytes."""
 
     done: subprocess.CompletedProcess[str]
     peak: int
 
 
 def run_limited(limit: int, command: Sequence[str], env: Mapping[str, str], timeout: float = 300.0) -> Ended:
-    """Run a program with `limit` bytes of memory: the kernel kills it when it needs more."""
+    """Run a program with at most `limit` bytes of memory: the kernel kills it if it needs more."""
     with _cgroup(limit) as folder:
         done = subprocess.run(
             [sys.executable, "-c", _ENTER, str(folder / "cgroup.procs"), *command],

@@ -1,7 +1,7 @@
-"""Whom a one-node cluster belongs to: a process that starts it, waits for SIGTERM, and leaves nothing behind.
+"""The process that owns a one-node cluster: it starts the cluster, waits for SIGTERM, and removes everything.
 
-It works alike for tests and for `make cluster-up`. The keeper of a test run gets that signal from the kernel when the
-run dies, whatever it dies of; the other one from `make cluster-down`.
+Tests and `make cluster-up` use it in the same way. The kernel sends SIGTERM when the test run ends for any reason;
+`make cluster-down` sends it to the other one.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ PREFIX = "kube-chores-node-"
 END_SECONDS = 60.0
 
 
-# the keeper itself
+# the process itself
 
 
-def keep(folder: Path, archives: Sequence[str]) -> None:
-    """Have a cluster in this folder until SIGTERM."""
+def run(folder: Path, archives: Sequence[str]) -> None:
+    """Run a cluster in this new folder until SIGTERM; `archives` are the images for its node."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _exit)
     os.environ["PATH"] = one_node.path()
     began = time.monotonic()
     try:
         folder.mkdir()
-        (folder / "keeper.pid").write_text(str(os.getpid()))
+        (folder / "cluster.pid").write_text(str(os.getpid()))
         with cgroups(cgroup_of(folder)), namespaces(folder) as enter, socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))
             listening.listen()
             plane = one_node.start(Processes(folder, enter), listening, archives, cgroup_of(folder))
-            _tell(folder, Node(plane, enter, time.monotonic() - began))
+            _write_node(folder, Node(plane, enter, time.monotonic() - began))
             while True:
                 signal.pause()
     finally:
@@ -60,53 +60,57 @@ def keep(folder: Path, archives: Sequence[str]) -> None:
 
 
 def _exit(_signal: int, _frame: FrameType | None) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing may interrupt the cleaning up
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # no signal may interrupt the cleanup
     sys.exit(0)
 
 
 def cgroup_of(folder: Path) -> str:
-    """The name of the cgroups of the cluster that lives there."""
+    """Return the name of the cgroups of the cluster in this folder."""
     return f"kube-chores-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
 
 
-def _tell(folder: Path, node: Node) -> None:
+def _write_node(folder: Path, node: Node) -> None:
     (folder / "node.part").write_bytes(pickle.dumps(node))
     (folder / "node.part").rename(folder / "node")
 
 
-# those who want a cluster
+# for tests
 
 
 @contextlib.contextmanager
 def cluster() -> Iterator[Node]:
-    """A cluster for as long as the context lasts, or the process."""
+    """Run a cluster until the context ends, or this process.
+
+    Raises:
+        RuntimeError: the cluster did not start; its output is in the message.
+    """
     folder = Path(tempfile.gettempdir()) / f"{PREFIX}{secrets.token_hex(4)}"
-    with tempfile.TemporaryFile("w+") as said:
-        keeper = _start_keeper(folder, said.fileno(), dying_with_parent("TERM"))
+    with tempfile.TemporaryFile("w+") as output:
+        process = _start(folder, output.fileno(), dying_with_parent("TERM"))
         try:
-            yield _when_ready(keeper, folder, said.fileno())
+            yield _when_ready(process, folder, output.fileno())
         finally:
-            keeper.terminate()
-            keeper.wait(END_SECONDS)
+            process.terminate()
+            process.wait(END_SECONDS)
 
 
-def _start_keeper(folder: Path, output: int, prefix: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-    command = [*prefix, sys.executable, "-m", "tests.cluster_process", "keep", str(folder), *one_node.images()]
+def _start(folder: Path, output: int, prefix: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    command = [*prefix, sys.executable, "-m", "tests.cluster_process", "run", str(folder), *one_node.images()]
     return subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
     )
 
 
-def _when_ready(keeper: subprocess.Popen[bytes], folder: Path, output: int) -> Node:
+def _when_ready(process: subprocess.Popen[bytes], folder: Path, output: int) -> Node:
     while not (folder / "node").exists():
-        if keeper.poll() is not None:
+        if process.poll() is not None:
             os.lseek(output, 0, os.SEEK_SET)
             raise RuntimeError(f"no cluster:\n{os.read(output, 100_000).decode(errors='replace')}")
         time.sleep(0.1)
-    return _told(folder)
+    return _read_node(folder)
 
 
-def _told(folder: Path) -> Node:
+def _read_node(folder: Path) -> Node:
     node: Node = pickle.loads((folder / "node").read_bytes())
     return node
 
@@ -115,47 +119,47 @@ def _told(folder: Path) -> Node:
 
 
 def up() -> None:
-    """Start the cluster to play with, unless it runs, and say how to use it."""
-    if not _keeper_of(PLAYGROUND):
+    """Start the cluster for `make cluster-up`, unless it runs, and print how to use it."""
+    if not _process_of(PLAYGROUND):
         down()
-        with tempfile.TemporaryFile("w+") as said:
-            keeper = _start_keeper(PLAYGROUND, said.fileno())
+        with tempfile.TemporaryFile("w+") as output:
+            process = _start(PLAYGROUND, output.fileno())
             try:
-                _when_ready(keeper, PLAYGROUND, said.fileno())
+                _when_ready(process, PLAYGROUND, output.fileno())
             except BaseException:
-                keeper.terminate()
-                keeper.wait(END_SECONDS)
+                process.terminate()
+                process.wait(END_SECONDS)
                 raise
-    node = _told(PLAYGROUND)
-    click.echo(f"A node is ready and has the image of this version. {programs()}/kubectl is of its version.")
+    node = _read_node(PLAYGROUND)
+    click.echo(f"A node is ready and has the image of this version. {programs()}/kubectl has the cluster's version.")
     click.echo(f"export KUBECONFIG={node.plane.kubeconfig}")
 
 
 def down() -> None:
-    """End that cluster and remove what is left of it, also of one whose keeper was killed."""
-    if pid := _keeper_of(PLAYGROUND):
+    """End that cluster and remove its files and cgroups, also if its process was killed."""
+    if pid := _process_of(PLAYGROUND):
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + END_SECONDS
-        while _keeps(pid, PLAYGROUND):
+        while _runs(pid, PLAYGROUND):
             if time.monotonic() > deadline:
-                raise RuntimeError(f"process {pid} has not ended {PLAYGROUND}")
+                raise RuntimeError(f"process {pid} did not end the cluster in {PLAYGROUND} within {END_SECONDS:g} s")
             time.sleep(0.1)
     if PLAYGROUND.exists():
         remove_cgroups(cgroup_of(PLAYGROUND))
         shutil.rmtree(PLAYGROUND)
 
 
-def _keeper_of(folder: Path) -> int | None:
-    """The process that keeps a cluster there."""
+def _process_of(folder: Path) -> int | None:
+    """Return the process that runs a cluster in this folder."""
     try:
-        pid = int((folder / "keeper.pid").read_text())
+        pid = int((folder / "cluster.pid").read_text())
     except (OSError, ValueError):
         return None
-    return pid if _keeps(pid, folder) else None
+    return pid if _runs(pid, folder) else None
 
 
-def _keeps(pid: int, folder: Path) -> bool:
-    """Whether that process keeps a cluster there, or is removing it: what it wrote may be gone by then."""
+def _runs(pid: int, folder: Path) -> bool:
+    """Whether the process runs a cluster in this folder or removes it, with files that may be deleted already."""
     try:
         return str(folder) in Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     except OSError:
@@ -163,9 +167,9 @@ def _keeps(pid: int, folder: Path) -> bool:
 
 
 def main(command: str, *arguments: str) -> None:
-    """Do as the Makefile and .ci/run say."""
-    if command == "keep":
-        keep(Path(arguments[0]), arguments[1:])
+    """Run a command of the Makefile or of .ci/run: run, why-not, down or up."""
+    if command == "run":
+        run(Path(arguments[0]), arguments[1:])
     elif command == "why-not":
         click.echo(one_node.impossible() or "")
     elif command == "down":

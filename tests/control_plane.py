@@ -1,8 +1,8 @@
 """A real Kubernetes control plane for tests: etcd, kube-apiserver with RBAC and kube-controller-manager.
 
-Everything is in one temporary folder and gone afterwards. kube-apiserver keeps its defaults for requests in flight and
-for priority and fairness, because that is what a job meets in a cluster. There is no node: pods stay Pending, but
-tests/one_node.py adds one.
+All files are in one temporary folder, which is deleted at the end. kube-apiserver keeps its defaults for requests in
+flight and for priority and fairness, as in a cluster. There is no node, so pods stay Pending; tests/one_node.py adds a
+node.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tests.processes import Processes, processes
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
-# Users by name, each with its group. Each has a token and a NAME.kubeconfig, `system:` left out of the file's name.
+# Users by name, each with its group. Each has a token and a NAME.kubeconfig; the file's name omits `system:`.
 ADMIN = {"admin": "system:masters"}
 CONTROLLERS = {"system:kube-controller-manager": ""}
 
-# RequestReceived is written before a request is handled. A reader that sees every received request completed has
-# seen all of them (Api.requests waits for that).
+# RequestReceived is written before a request is handled. When each received request has a completed one, the log is
+# complete (Api.requests waits for that).
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -49,7 +49,7 @@ AUDIT_POLICY = {
 
 @dataclass(frozen=True)
 class ControlPlane:
-    """How to reach a running control plane."""
+    """The address, credentials and files of a running control plane."""
 
     url: str
     ca_file: Path
@@ -60,28 +60,28 @@ class ControlPlane:
 
 
 def programs() -> Path:
-    """The folder that `make control-plane` fills; it need not be there."""
+    """Return the folder that `make control-plane` fills, which may not exist."""
     return built("kubernetes", "k8s.io/kubernetes")
 
 
 def built(name: str, module: str) -> Path:
-    """The folder that tools/NAME/build fills with what it builds of a Go module."""
+    """Return the folder of the programs that tools/NAME/build builds from a Go module."""
     found = re.search(rf"^require {re.escape(module)} (v\S+)", (ROOT / f"tools/{name}/go.mod").read_text(), re.M)
     assert found, f"tools/{name}/go.mod does not require {module}"
     return ROOT / ".tools" / f"{name}-{found[1]}"
 
 
 def missing() -> str | None:
-    """Why no control plane can be started here, or None."""
+    """Return why a control plane cannot be started on this machine, or None."""
     absent = [name for name in PROGRAMS if not (programs() / name).exists()]
     if absent:
         return f"no {', '.join(absent)} in {programs().relative_to(ROOT)}: run `make control-plane`"
-    return None if shutil.which("openssl") else "no openssl to make certificates with"
+    return None if shutil.which("openssl") else "no openssl, which creates the certificates: install it"
 
 
 @contextlib.contextmanager
 def control_plane() -> Iterator[ControlPlane]:
-    """Start a control plane, wait until it is ready, and end it."""
+    """Run a control plane until the context ends; it is ready at the start."""
     with tempfile.TemporaryDirectory(prefix="kube-chores-tests-", ignore_cleanup_errors=True) as name:
         port = free_port()
         plane = prepare(Path(name), f"https://127.0.0.1:{port}")
@@ -92,7 +92,10 @@ def control_plane() -> Iterator[ControlPlane]:
 
 
 def prepare(folder: Path, url: str, inner_url: str = "", users: Mapping[str, str] | None = None) -> ControlPlane:
-    """Write what the programs need; `inner_url` is where they find the API server, and `users` come with groups."""
+    """Write the files that the programs need.
+
+    The programs connect to the API server at `inner_url`, by default `url`. `users` maps more users to their groups.
+    """
     groups = {**ADMIN, **CONTROLLERS, **(users or {})}
     tokens = {name: secrets.token_hex(16) for name in groups}
     make_certificates(folder)
@@ -113,7 +116,7 @@ def prepare(folder: Path, url: str, inner_url: str = "", users: Mapping[str, str
 
 
 def start(plane: ControlPlane, run: Processes, etcd_port: int, flags: Sequence[str]) -> None:
-    """Start the programs, with flags for where the API server is, and wait until it has what a pod needs."""
+    """Start the programs, with flags for the API server's address. Wait until the default ServiceAccount exists."""
     run(programs() / "etcd", *_etcd_flags(plane.folder, etcd_port))
     run(programs() / "kube-apiserver", *_apiserver_flags(plane, etcd_port), *flags)
     wait_for_200(plane, run, "/readyz", "kube-apiserver")
@@ -122,7 +125,11 @@ def start(plane: ControlPlane, run: Processes, etcd_port: int, flags: Sequence[s
 
 
 def wait_for_200(plane: ControlPlane, run: Processes, path: str, program: str) -> None:
-    """Wait until the path answers 200."""
+    """Wait until the API server answers the path with 200.
+
+    Raises:
+        RuntimeError: it did not within START_SECONDS, or a program ended; the message has the end of a log.
+    """
     run.wait(lambda: _status(plane, path) == 200, f"{path} is not 200", program)
 
 
@@ -143,7 +150,7 @@ def write_kubeconfig(path: Path, url: str, token: str, ca_file: Path | None, nam
 
 
 def make_certificates(folder: Path) -> None:
-    """Write ca.crt and ca.key, of an authority that is the server of loopback too, and a key for tokens."""
+    """Write ca.crt and ca.key, which are both authority and server certificate of loopback, and a key for tokens."""
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     extensions = [
         "basicConstraints=critical,CA:TRUE",
@@ -214,7 +221,7 @@ def _controller_manager_flags(folder: Path) -> list[str]:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
+    """Return a free port of the loopback interface."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
@@ -233,7 +240,7 @@ def _status(plane: ControlPlane, path: str) -> int | None:
 
 
 def audit_events(log: Path, start: int = 0) -> list[dict[str, Any]]:
-    """What the audit log holds from a position on; a line that is still being written is left out."""
+    """Return the events in the audit log from a position on, without an incomplete last line."""
     with log.open("rb") as file:
         file.seek(start)
         whole, _, _ = file.read().rpartition(b"\n")

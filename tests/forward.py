@@ -1,4 +1,4 @@
-"""Forwards connections from a socket that it is handed, which listens in another network namespace, to an address."""
+"""Forward connections to an address, from an inherited socket that listens in another network namespace."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import sys
 
 
 async def forward(listening: socket.socket, host: str, port: int) -> None:
-    """Serve for ever."""
+    """Forward connections until the process ends."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             there = await asyncio.open_connection(host, port)
-        except OSError:  # or the client would wait for its time limit
+        except OSError:  # otherwise the client would wait until its timeout
             writer.close()
             return
         await asyncio.gather(_pump(reader, there[1]), _pump(there[0], writer))

@@ -1,6 +1,6 @@
-"""A one-node Kubernetes on which pods run: the control plane, kube-scheduler, kube-proxy, kubelet, containerd and runc.
+"""A Kubernetes with one node that runs pods: control plane, kube-scheduler, kube-proxy, kubelet, containerd and runc.
 
-tests/keeper.py starts and ends it.
+tests/cluster_process.py starts and ends it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.processes import Processes
 PROGRAMS = ("kube-scheduler", "kube-proxy", "kubelet")
 PACKAGES = ("containerd", "runc", "iptables", "conntrack", "ip", "buildah", "debootstrap", "busybox")
 PLUGINS = "/usr/lib/cni"
-UPSTREAM = ROOT / ".tools/node/upstream.crt"  # what the image of registries trusts, and containerd
+UPSTREAM = ROOT / ".tools/node/upstream.crt"  # the certificate that containerd and the registry image trust
 CONTAINERD_COMMAND = ("containerd", f"--config={CONTAINERD}/config.toml")
 CONTAINERD_ENV = {"SSL_CERT_FILE": str(UPSTREAM)}
 USERS = {"system:kube-scheduler": "", "system:kube-proxy": "", "system:node:node": "system:nodes"}
@@ -37,7 +37,7 @@ PORT = 6443
 
 @dataclass(frozen=True)
 class Node:
-    """A running cluster; `enter` before a command runs it in its namespaces, `seconds` is how long the start took."""
+    """A running cluster. The prefix `enter` runs a command in its namespaces; its start took `seconds`."""
 
     plane: ControlPlane
     enter: tuple[str, ...]
@@ -45,16 +45,16 @@ class Node:
 
 
 def impossible() -> str | None:
-    """Why no node can run on this machine, whatever is installed, or None."""
+    """Return why this machine cannot run a node with any programs installed, or None."""
     if sys.platform != "linux":
-        return f"a node needs Linux, this is {platform.system()}"
+        return f"a node needs Linux, and this is {platform.system()}"
     if os.geteuid() != 0:
         return "a node needs root"
     return namespaces.refused()
 
 
 def missing() -> str | None:
-    """Why no node can be started here as things are, or None."""
+    """Return why a node cannot be started with the programs that are installed, or None."""
     if reason := impossible():
         return reason
     absent = [path.name for path in (*(programs() / name for name in PROGRAMS), registry()) if not path.exists()]
@@ -64,17 +64,17 @@ def missing() -> str | None:
 
 
 def registry() -> Path:
-    """The program that mirrors are, and the upstreams of tests; beside it is the configuration of its image."""
+    """Return the registry program of mirrors and of tests' upstreams. Its folder has the configuration of its image."""
     return built("registry", "github.com/distribution/distribution/v3") / "registry"
 
 
 def path() -> str:
-    """Where programs are found; not every shell has the last two."""
+    """Return PATH with the folders of administration programs, which not every shell has."""
     return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 
 def images() -> list[str]:
-    """The archives of the images that the node needs, built anew where what is in them changed."""
+    """Return the archives of the images that the node needs. Build those again whose inputs changed."""
     built = subprocess.run([str(ROOT / "tools/node/images")], stdout=subprocess.PIPE, text=True, check=True)
     return built.stdout.split()
 
@@ -82,7 +82,7 @@ def images() -> list[str]:
 def start(run: Processes, listening: socket.socket, archives: Sequence[str], cgroup: str) -> ControlPlane:
     """Start all programs, and wait until the node is ready and has the images.
 
-    The API server is reached through `listening`, a socket of the machine's own network.
+    Clients connect to the API server through `listening`, a socket in the machine's own network namespace.
     """
     folder = run.folder
     url = f"https://127.0.0.1:{listening.getsockname()[1]}"
@@ -120,7 +120,7 @@ def _apiserver_flags(folder: Path) -> list[str]:
         f"--secure-port={PORT}",
         f"--advertise-address={ADDRESS}",
         f"--client-ca-file={folder / 'ca.crt'}",
-        # The only certificate there is: the kubelet asks for one of its authority.
+        # The only certificate: the kubelet requires one of its authority.
         f"--kubelet-client-certificate={folder / 'ca.crt'}",
         f"--kubelet-client-key={folder / 'ca.key'}",
         "--kubelet-preferred-address-types=InternalIP",
@@ -132,7 +132,7 @@ def _kubeconfig(folder: Path, user: str) -> list[str]:
 
 
 def _proxy_flags() -> list[str]:
-    # Pods of one bridge answer each other past the node, so the sender of what goes to a service has to be the node.
+    # Pods of one bridge answer each other directly, past the node. So traffic to Services gets the node's address.
     return ["--proxy-mode=iptables", "--masquerade-all", "--conntrack-max-per-core=0", "--hostname-override=node"]
 
 
@@ -151,7 +151,7 @@ def _start_containerd(run: Processes, archives: Sequence[str]) -> None:
 
 
 def containerd_config(folder: Path) -> Path:
-    """The configuration of containerd where a node has it, as the machine sees it."""
+    """Return the path of containerd's configuration outside of the node's namespaces."""
     return folder / CONTAINERD.name / "config.toml"
 
 
@@ -167,7 +167,7 @@ def _containerd_config(folder: Path) -> str:
         path = "{folder}/opt"
         [plugins."io.containerd.grpc.v1.cri"]
         sandbox_image = "localhost/pause:1"
-        restrict_oom_score_adj = true  # a machine may lack the right to lower it
+        restrict_oom_score_adj = true  # this process may have no right to lower it
         [plugins."io.containerd.grpc.v1.cri".cni]
         bin_dir = "{PLUGINS}"
         conf_dir = "{folder}/cni"
@@ -198,14 +198,14 @@ def _kubelet_config(folder: Path, cgroup: str) -> dict[str, Any]:
         "kind": "KubeletConfiguration",
         "address": "0.0.0.0",
         "authentication": {"anonymous": {"enabled": False}, "x509": {"clientCAFile": str(folder / "ca.crt")}},
-        "authorization": {"mode": "AlwaysAllow"},  # the API server alone has a certificate of that authority
+        "authorization": {"mode": "AlwaysAllow"},  # only the API server has a certificate of that authority
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{cgroup}",
         "enforceNodeAllocatable": [],
         "failSwapOn": False,
         "failCgroupV1": False,
-        # A machine that is short of disk is no reason to evict: what is here is gone in minutes.
+        # A machine with little free disk space is not a reason to evict: the cluster is deleted in minutes.
         "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,
         "clusterDNS": [ADDRESS],
@@ -213,7 +213,7 @@ def _kubelet_config(folder: Path, cgroup: str) -> dict[str, Any]:
         "resolvConf": str(folder / "resolv.conf"),
         "volumePluginDir": str(folder / "volume-plugins"),
         "nodeStatusUpdateFrequency": "2s",
-        "syncFrequency": "10s",  # how soon a changed Secret is in its volume
+        "syncFrequency": "10s",  # the delay of a changed Secret in its volume
     }
 
 

@@ -1,4 +1,4 @@
-"""What of a machine a cluster could leave something in, to compare before and after."""
+"""What a cluster can leave behind on a machine, to compare before and after."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cluster_process import PLAYGROUND, PREFIX, cgroup_of
 from tests.control_plane import ROOT
 from tests.namespaces import CGROUPS
 
-# Where the programs of a node keep things by default.
+# Where the programs of a node store files by default.
 _FOLDERS = (
     "/run",
     "/run/netns",
@@ -34,72 +34,72 @@ class _Process(NamedTuple):
 
 
 def machine() -> set[str]:
-    """Processes, mounts, cgroups, interfaces, packet rules and files, as lines that say what they are.
+    """Return processes, mounts, cgroups, interfaces, packet rules and files, one line each, as `KIND: DETAILS`.
 
-    A namespace is there as long as a process or a mount is. What belongs to the cluster of another checkout is left
-    out: it comes and goes as it likes.
+    A namespace exists as long as one of its processes or mounts. The clusters of other checkouts are left out: they
+    can start and end at any time.
     """
     processes = _processes()
-    others = {pid: folder for pid, folder in _keepers(processes).items() if not _is_ours(pid)}
+    others = {pid: folder for pid, folder in _clusters(processes).items() if not _is_of_this_checkout(pid)}
     found = {
         "process": _of_clusters(processes, set(others)),
         "mount": [line for line in Path("/proc/self/mounts").read_text().splitlines() if not _is_elsewhere(line)],
         "cgroup": _cgroups({cgroup_of(folder) for folder in others.values()}),
         "interface": [path.name for path in Path("/sys/class/net").iterdir()],
-        "packet rule": [line for line in _said("iptables-save") if line.startswith(("-", "*"))],
+        "packet rule": [line for line in _output("iptables-save") if line.startswith(("-", "*"))],
         "file": [str(path) for path in _files() if path not in others.values()],
     }
     return {f"{what}: {line}" for what, lines in found.items() for line in lines}
 
 
 def _processes() -> dict[str, _Process]:
-    listed = (line.split(maxsplit=3) for line in _said("ps", "-ww", "-eo", "pid=,ppid=,pidns=,args="))
+    listed = (line.split(maxsplit=3) for line in _output("ps", "-ww", "-eo", "pid=,ppid=,pidns=,args="))
     return {pid: _Process(*rest) for pid, *rest in listed}
 
 
-def _keepers(processes: dict[str, _Process]) -> dict[str, Path]:
-    """The folder that each keeper keeps."""
+def _clusters(processes: dict[str, _Process]) -> dict[str, Path]:
+    """Return the folder of each cluster by its process."""
     words = {
-        pid: process.command.partition(" tests.cluster_process keep ")[2].split() for pid, process in processes.items()
+        pid: process.command.partition(" tests.cluster_process run ")[2].split() for pid, process in processes.items()
     }
     return {pid: Path(folder[0]) for pid, folder in words.items() if folder}
 
 
-def _is_ours(keeper: str) -> bool:
+def _is_of_this_checkout(pid: str) -> bool:
     try:
-        return Path(f"/proc/{keeper}/cwd").resolve(strict=True) == ROOT.resolve()
-    except OSError:  # it has just ended
+        return Path(f"/proc/{pid}/cwd").resolve(strict=True) == ROOT.resolve()
+    except OSError:  # the process has just ended
         return False
 
 
 def _is_elsewhere(mount: str) -> bool:
-    """Whether another checkout mounts something, as it does while it builds an image."""
+    """Whether the mount belongs to another checkout, which mounts folders while it builds an image."""
     point = mount.split()[1]
     return "/.tools/" in point and not point.startswith(f"{ROOT}/")
 
 
 def _of_clusters(processes: dict[str, _Process], others: set[str]) -> list[str]:
-    """Keepers, and who lives in another process namespace than we do."""
-    ours = Path("/proc/self/ns/pid").readlink().name.strip("pid:[]")
-    keepers = _keepers(processes)
+    """Return cluster processes, and processes in another process namespace than this one."""
+    own = Path("/proc/self/ns/pid").readlink().name.strip("pid:[]")
+    clusters = _clusters(processes)
     return [
         f"{pid} {process.command}"
         for pid, process in processes.items()
-        if (process.namespace not in (ours, "-") or pid in keepers) and others.isdisjoint(_line(pid, processes))
+        if (process.namespace not in (own, "-") or pid in clusters) and others.isdisjoint(_ancestry(pid, processes))
     ]
 
 
-def _line(pid: str, processes: dict[str, _Process]) -> list[str]:
-    """A process and its ancestors."""
-    line = []
+def _ancestry(pid: str, processes: dict[str, _Process]) -> list[str]:
+    """Return a process and its ancestors."""
+    ancestry = []
     while pid in processes:
-        line.append(pid)
+        ancestry.append(pid)
         pid = processes[pid].parent
-    return line
+    return ancestry
 
 
 def _cgroups(others: set[str]) -> list[str]:
-    """The uppermost: whoever else works on this machine has some that come and go below, and so do tests of memory."""
+    """Return the two upper levels: other programs, and tests of memory limits, create and remove cgroups below."""
     found = [path for pattern in ("*/", "*/*/") for path in CGROUPS.glob(pattern)]
     return [str(path) for path in found if path.name not in others and not path.name.startswith(cgroups.PREFIX)]
 
@@ -111,7 +111,7 @@ def _files() -> list[Path]:
     return [path for path in found if path.exists()]
 
 
-def _said(*command: str) -> list[str]:
+def _output(*command: str) -> list[str]:
     path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "PATH": path})
     return done.stdout.splitlines()

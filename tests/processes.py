@@ -1,4 +1,4 @@
-"""Programs that run while a test does, in one folder with their logs, and end with it."""
+"""Programs that run during a test and end with it. Their logs are in one folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STOP_SECONDS = 3.0
 
 
 class Processes:
-    """Starts programs in the folder and remembers them in order; `inside` is a command that each is started through."""
+    """Start programs in the folder, and end them in reverse order; `inside` is a command prefix for each."""
 
     def __init__(self, folder: Path, inside: Sequence[str] = ()) -> None:
         self.folder = folder
@@ -32,7 +32,7 @@ class Processes:
         pass_fds: Sequence[int] = (),
         env: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start a program, with more in its environment; its output goes to NAME.log, by default the program's name."""
+        """Start a program with additions to its environment. Its output goes to NAME.log, by default of its file name."""
         name = name or Path(program).name
         command = [*dying_with_parent(), *self.inside, str(program), *flags]
         with (self.folder / f"{name}.log").open("wb") as log:
@@ -50,21 +50,26 @@ class Processes:
         return process
 
     def wait(self, condition: Callable[[], bool], what: str, program: str) -> None:
-        """Wait until the condition holds, while all that was started lives; `program` is asked why it does not."""
+        """Wait until the condition is true.
+
+        Raises:
+            RuntimeError: a program ended, or the condition is not true after START_SECONDS. The message then ends with
+                the log of `program`.
+        """
         deadline = time.monotonic() + START_SECONDS
         while not condition():
             for name, process in self.started:
                 if process.poll() is not None:
                     raise RuntimeError(f"{name} exited with {process.returncode}:\n{self._tail(name)}")
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{what} after {START_SECONDS:g} s, {program} says:\n{self._tail(program)}")
+                raise RuntimeError(f"{what} after {START_SECONDS:g} s; log of {program}:\n{self._tail(program)}")
             time.sleep(0.1)
 
     def _tail(self, program: str) -> str:
         return "\n".join((self.folder / f"{program}.log").read_text(errors="replace").splitlines()[-25:])
 
     def end(self) -> None:
-        """End the last one first, so that etcd outlives its clients."""
+        """End the programs, the last one first, so that etcd ends after its clients."""
         for _, process in reversed(self.started):
             process.send_signal(signal.SIGTERM)
             try:
@@ -75,7 +80,10 @@ class Processes:
 
 
 def dying_with_parent(how: str = "KILL") -> list[str]:
-    """A command prefix: who is killed cannot end its processes, but the kernel does where setpriv can ask it to."""
+    """Return a command prefix that lets the kernel send a signal when this process ends, also if it is killed.
+
+    It is empty where setpriv is not available.
+    """
     setpriv = shutil.which("setpriv") if sys.platform == "linux" else None
     return [setpriv, "--pdeathsig", how] if setpriv else []
 
@@ -89,14 +97,14 @@ chores()
 
 
 def run_in_512_mib(*arguments: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run the program in a process of its own that gets no more memory than that."""
+    """Run chores in a process of its own with at most 512 MiB of address space."""
     command = [sys.executable, "-c", _IN_512_MIB, *arguments]
     return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, timeout=120, check=False)
 
 
 @contextlib.contextmanager
 def processes(folder: Path) -> Iterator[Processes]:
-    """Processes that are ended at the end."""
+    """Provide Processes in this folder, and end them with the context."""
     running = Processes(folder)
     try:
         yield running

@@ -470,7 +470,10 @@ def test_a_namespace_that_opts_in_lets_its_workloads_be_rolled(api: Api) -> None
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (lambda team: configmap(team, HELM, labels=COPY), "sync-copies cannot write objects that Helm reads as a release"),
+        (
+            lambda team: configmap(team, HELM, labels=COPY),
+            "sync-copies cannot write objects that Helm reads as a release",
+        ),
         (lambda team: configmap(team, labels={**COPY, "owner": "helm"}), "or label owner: helm"),
         (lambda team: token_of(COPY, team), "cannot write Secrets of a type that Kubernetes or Helm processes"),
     ],
