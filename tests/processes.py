@@ -32,7 +32,7 @@ class Processes:
         pass_fds: Sequence[int] = (),
         env: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start a program with additions to its environment. Its output goes to NAME.log, by default of its file name."""
+        """Start a program with more environment variables. Its output goes to NAME.log, by default of its file name."""
         name = name or Path(program).name
         command = [*dying_with_parent(), *self.inside, str(program), *flags]
         with (self.folder / f"{name}.log").open("wb") as log:

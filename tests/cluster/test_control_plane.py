@@ -47,7 +47,7 @@ def test_a_server_that_is_not_ready_in_time_is_told_with_its_log(
 ) -> None:
     monkeypatch.setattr(processes, "START_SECONDS", 0.5)
     with (
-        pytest.raises(RuntimeError, match=r"(?s)^/readyz is not 200 after 0.5 s, kube-apiserver says:\n.+"),
+        pytest.raises(RuntimeError, match=r"(?s)^/readyz is not 200 after 0.5 s; log of kube-apiserver:\n.+"),
         control_plane.control_plane(),
     ):
         pass

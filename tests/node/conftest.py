@@ -1,4 +1,4 @@
-"""A cluster with a node for the whole session, our manifests in it, and what people do there with kubectl."""
+"""A cluster with a node for the whole session, with the shipped manifests, and kubectl for its administrator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def figure() -> Callable[[str], None]:
-    """Note a figure for the summary."""
+    """Add a line to the summary of the test run."""
     return _figures.append
 
 
@@ -41,7 +41,7 @@ def _tools() -> None:
 
 @pytest.fixture
 def nothing_left(_tools: None) -> Iterator[None]:
-    """Nothing is on the machine afterwards that was not there before."""
+    """Compare the machine before and after the test: the test leaves nothing behind."""
     before = machine()
     yield
     wait_for(lambda: machine() <= before, "nothing to be left", seconds=10, detail=lambda: machine() - before)
@@ -49,7 +49,7 @@ def nothing_left(_tools: None) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def node(_tools: None) -> Iterator[Node]:
-    """The cluster. It leaves nothing behind."""
+    """The cluster of the session, which leaves nothing behind."""
     before = machine()
     with cluster() as started:
         _figures.append(f"a cluster with a ready node: {started.seconds:.1f} s")
@@ -59,7 +59,7 @@ def node(_tools: None) -> Iterator[Node]:
 
 @pytest.fixture(scope="session")
 def kubectl(node: Node) -> Kubectl:
-    """kubectl, as the cluster's administrator."""
+    """Run kubectl as the cluster's administrator."""
     return Kubectl(node.plane.kubeconfig)
 
 
@@ -70,7 +70,7 @@ def _installed(kubectl: Kubectl) -> None:
 
 @pytest.fixture
 def api(node: Node, tmp_path: Path) -> Iterator[Api]:
-    """The API server as other tests know it."""
+    """The API server with the helpers of the other tests."""
     api = real_api(node.plane, tmp_path)
     yield api
     api.clean()
@@ -93,12 +93,12 @@ def jobs(api: Api, kubectl: Kubectl, _installed: None) -> Iterator[Jobs]:
 
 @pytest.fixture
 def upstream(node: Node, tmp_path: Path) -> Iterator[Upstream]:
-    """A registry on the node that mirrors are of."""
+    """A registry on the node, which is the upstream of mirrors."""
     with running(node, tmp_path / "upstream") as started:
         yield started
 
 
 @pytest.fixture
 def mirrored(node: Node, api: Api, jobs: Jobs, upstream: Upstream) -> Callable[..., Mirrored]:
-    """Start a mirror of the upstream."""
+    """Create mirrors of the upstream."""
     return lambda **spec: Mirrored(node, api, jobs, upstream, **spec)

@@ -1,4 +1,4 @@
-"""Forwards connections, and ends each once the server has sent that many bytes, as a proxy with a limit does."""
+"""Forward connections, and end each after the server sent a number of bytes, as a proxy with a limit does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 async def cut(address: str, port: int, to: int, most: int) -> None:
-    """Serve for ever."""
+    """Forward connections until the process ends; `most` is the number of bytes."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         answers, requests = await asyncio.open_connection(address, to)

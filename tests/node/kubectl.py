@@ -1,4 +1,4 @@
-"""What people do in a cluster with kubectl, and the Jobs that they make of our CronJobs."""
+"""Run kubectl as users do, and create Jobs from the shipped CronJobs."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from tests.control_plane import programs
 from tests.manifests import ROOT, everything
 from tests.pages import command
 
-# The CronJobs with a schedule; their dry-run twins are suspended as they come.
+# The CronJobs with a schedule; their dry-run twins are shipped suspended.
 SCHEDULED = [
     obj["metadata"]["name"] for obj in everything() if obj["kind"] == "CronJob" and not obj["spec"].get("suspend")
 ]
 
 
 class Kubectl:
-    """kubectl as people use it."""
+    """kubectl with a kubeconfig; the repository is the working directory."""
 
     def __init__(self, kubeconfig: Path) -> None:
         path = f"{programs()}:{os.environ['PATH']}"
         self.env = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": path, "HOME": str(kubeconfig.parent)}
 
     def __call__(self, *words: str) -> str:
-        """Run kubectl, which must succeed, and give what it says."""
+        """Run kubectl, which must succeed. Return its stdout."""
         return self.shell(" ".join(["kubectl", *words]))
 
     def shell(self, line: str) -> str:
-        """Run a line of a shell, which must succeed, and give what it says."""
+        """Run a shell command, which must succeed. Return its stdout."""
         done = subprocess.run(
             line, shell=True, cwd=ROOT, env=self.env, capture_output=True, text=True, timeout=120, check=False
         )
@@ -40,24 +40,24 @@ class Kubectl:
         return done.stdout
 
     def from_docs(self, beginning: str) -> str:
-        """Run the command of the docs that begins like this."""
+        """Run the command of the docs that begins with these words. Return its stdout."""
         return self.shell(command(beginning))
 
 
 def install(kubectl: Kubectl) -> None:
-    """Install our manifests as the README says; no run is to come by itself, but where a test waits for it."""
+    """Install the shipped manifests with the README's commands, and suspend all CronJobs."""
     kubectl.from_docs("kubectl apply -k cronjobs")
     kubectl.from_docs("kubectl apply -k cronjobs/mirror-repair")
     suspend(kubectl, *SCHEDULED)
 
 
 def suspend(kubectl: Kubectl, *cron_jobs: str) -> None:
-    """Switch the schedule of CronJobs off."""
+    """Suspend CronJobs."""
     kubectl(f"""patch cronjob {" ".join(cron_jobs)} -n kube-chores -p '{{"spec": {{"suspend": true}}}}'""")
 
 
 class Jobs:
-    """Makes Jobs by hand and waits for them."""
+    """Create Jobs and wait for them."""
 
     def __init__(self, api: Api, kubectl: Kubectl) -> None:
         self.api, self.kubectl = api, kubectl
@@ -70,7 +70,7 @@ class Jobs:
         env: dict[str, str] | None = None,
         command: list[str] | None = None,
     ) -> Object:
-        """Make a Job of a CronJob, with environment variables or another command."""
+        """Create a Job from a CronJob, with more environment variables or another command."""
         job = self.template(name, of)
         (container,) = job["spec"]["template"]["spec"]["containers"]
         container["env"] = container.get("env", []) + [
@@ -81,31 +81,31 @@ class Jobs:
         return self.start(job)
 
     def template(self, name: str, of: str = "sync-copies") -> Object:
-        """What `kubectl create job --from=cronjob/NAME` would make."""
+        """Return the Job that `kubectl create job --from=cronjob/NAME` would create."""
         words = f"create job {name} --from=cronjob/{of} -n kube-chores --dry-run=client -o json"
         job: Object = json.loads(self.kubectl(words))
         return job
 
     def start(self, job: Object) -> Object:
-        """Make this Job."""
+        """Create this Job."""
         return self.api.call("POST", self.api.path(job, named=False), job)
 
     def pods(self, name: str) -> list[Object]:
-        """The pods of a Job, the oldest first."""
+        """Return the pods of a Job, the oldest first."""
         pods = self.api.items("v1", "Pod", "kube-chores", labelSelector=f"batch.kubernetes.io/job-name={name}")
         return sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
     def running(self, name: str) -> Object:
-        """The one pod of a Job, once it runs."""
+        """Wait until the one pod of a Job runs, and return it."""
         wait_for(lambda: [pod["status"]["phase"] for pod in self.pods(name)] == ["Running"], f"the pod of {name}", 30)
         return self.pods(name)[0]
 
     def exit_codes(self, name: str) -> list[int | None]:
-        """How the pods of a Job ended, in order."""
+        """Return the exit codes of a Job's pods in order; None for a pod that has not ended."""
         return [exit_code(pod) for pod in self.pods(name)]
 
     def ended(self, name: str) -> str:
-        """How a Job ended, Complete or the reason for its failure; empty while it goes on."""
+        """Return "Complete" or the reason of the failure; empty while the Job runs."""
         found = self.api.call("GET", f"/apis/batch/v1/namespaces/kube-chores/jobs/{name}")
         for one in found.get("status", {}).get("conditions", []):
             if one["status"] == "True" and one["type"] in ("Complete", "Failed"):
@@ -113,16 +113,16 @@ class Jobs:
         return ""
 
     def end(self, name: str, seconds: float = 60) -> str:
-        """Wait for a Job to end; Complete, or the reason for its failure."""
-        wait_for(lambda: self.ended(name), f"Job {name} to end", seconds)
+        """Wait for the end of a Job. Return "Complete" or the reason of the failure."""
+        wait_for(lambda: self.ended(name), f"the end of Job {name}", seconds)
         return self.ended(name)
 
     def log(self, name: str) -> str:
-        """What the pods of a Job said."""
+        """Return the logs of a Job's pods."""
         return self.kubectl(f"logs -n kube-chores -l batch.kubernetes.io/job-name={name} --tail=-1")
 
 
 def exit_code(pod: Object) -> int | None:
-    """How the pod's container ended, if it has."""
+    """Return the exit code of the pod's container, None if it has not ended."""
     statuses = pod["status"].get("containerStatuses", [])
     return next((one["state"]["terminated"]["exitCode"] for one in statuses if "terminated" in one["state"]), None)

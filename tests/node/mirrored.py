@@ -1,4 +1,4 @@
-"""A RegistryMirror at work on the node, and pods that pull through it."""
+"""A RegistryMirror that runs on the node, and pods that pull through it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ FAILED_TO_PULL = {"ErrImagePull", "ImagePullBackOff"}
 
 
 def rolled_out(kubectl: Kubectl, kind: str, name: str) -> None:
-    """Wait until all pods are up to date and ready."""
+    """Wait until the rollout of a workload is complete."""
     kubectl(f"rollout status {kind}/{name} -n {NODES if kind == 'daemonset' else NAMESPACE} --timeout=100s")
 
 
 class Mirrored:
-    """A mirror of an upstream, at work."""
+    """A mirror of an upstream. mirror-repair created it, and the node uses it."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Mirrored:
         self._namespace = api.namespace("apps")
 
     def repair(self, meanwhile: Callable[[], object] = lambda: None) -> str:
-        """Have the CronJob mirror-repair run now, to its end; gives what it said."""
+        """Run mirror-repair now, to its end. Return its log."""
         name = f"repair-{next(_numbers)}"
         self.jobs.create(name, of="mirror-repair")
         while not self.jobs.ended(name):
@@ -59,13 +59,13 @@ class Mirrored:
         return self.jobs.log(name)
 
     def repair_once_the_upstream_answers(self) -> None:
-        """Have the CronJob mirror-repair run now, trusting the upstream: else it replaces no registry that serves."""
+        """Run mirror-repair with trust in the upstream's certificate: otherwise it replaces no registry that serves."""
         name = f"repair-{next(_numbers)}"
         self._run_trusting(name, "mirror-repair")
         assert self.jobs.end(name) == "Complete", self.jobs.log(name)
 
     def audit(self) -> Object:
-        """Have the CronJob mirror-audit run now, trusting the upstream; gives the Ready condition that it wrote."""
+        """Run mirror-audit with trust in the upstream's certificate. Return the Ready condition that it wrote."""
         name = f"audit-{next(_numbers)}"
         self._run_trusting(name, "mirror-audit")
         assert self.jobs.end(name) == "Complete", self.jobs.log(name)
@@ -89,9 +89,9 @@ class Mirrored:
         self.jobs.start(job)
 
     def add_volume(self, mib: int = 0, name: str = "") -> None:
-        """Have a volume that is a folder of the node. Unlike that of a hostPath, kubelet gives it the pod's group.
+        """Create a local volume, a folder of the node. kubelet sets the pod's group on it, but not on a hostPath.
 
-        With a size the folder is a file system of its own, which only the node sees.
+        With a size the folder is a separate file system, which exists only in the node's mount namespace.
         """
         mirror = self.mirror
         name = name or mirror.name
@@ -117,7 +117,7 @@ class Mirrored:
         )
 
     def on_node(self, script: str) -> str:
-        """Run a script where the node's files and processes are."""
+        """Run a script in the node's namespaces, which must succeed. Return its stdout."""
         command = [*self.node.enter, "bash", "-c", script]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, f"{script}: {done.stderr}"
@@ -125,38 +125,38 @@ class Mirrored:
 
     @property
     def volume(self) -> Path:
-        """The volume, as the node sees it."""
+        """The folder of the volume on the node."""
         return self.node.plane.folder / "volumes" / self.mirror.name
 
     # the mirror
 
     @property
     def hosts_toml(self) -> Path:
-        """The file on the node, as the machine sees it."""
+        """The node's hosts.toml, as a path outside of the node's namespaces."""
         return self.node.plane.folder / CONTAINERD.name / "certs.d" / folders(self.upstream.host)[0] / "hosts.toml"
 
     @property
     def url(self) -> str:
-        """Where nodes find the mirror."""
+        """The URL of the mirror for nodes."""
         return f"http://{self.mirror.cluster_ip}:5000"
 
     @property
     def refused(self) -> str:
-        """What containerd says when there is no pod behind the Service, or its address is nobody's any more."""
+        """containerd's error if no pod is behind the Service, or its address no longer exists."""
         return f"dial tcp {self.mirror.cluster_ip}:5000: "
 
     def registry(self) -> Object | None:
-        """The mirror's pod."""
+        """Return the mirror's pod, None if it does not exist."""
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{self.mirror.name}-0"
         status, _, body = self.api.request("GET", path)
         return json.loads(body) if status == 200 else None
 
     def accesses(self) -> list[Access]:
-        """The requests that the mirror's pod answered."""
+        """Return the requests that the mirror's pod answered."""
         return accesses(self.kubectl(f"logs {self.mirror.name}-0 -n {NAMESPACE}"))
 
     def node_memory(self) -> int:
-        """KiB in memory of what tells the node of the mirror."""
+        """Return the resident memory of the largest mirror-node process, in KiB."""
         listed = subprocess.run(
             [*self.node.enter, "ps", "-eo", "rss=,args="], capture_output=True, text=True, check=True
         )
@@ -172,22 +172,22 @@ class Mirrored:
         return dict(condition)
 
     def nodes_ready(self) -> int:
-        """On how many nodes the mirror's pod is ready."""
+        """Return the number of nodes on which the DaemonSet's pod is ready."""
         found = self.api.get(self.mirror.daemon_set.document())
         assert found
         return int(found["status"].get("numberReady", 0))
 
     def scale(self, replicas: int) -> None:
-        """Have the mirror's pod, or have it gone."""
+        """Scale the registry, and wait until its pod and its Service follow."""
         self.kubectl(f"scale statefulset {self.mirror.name} -n {NAMESPACE} --replicas={replicas}")
         if replicas:
             rolled_out(self.kubectl, "statefulset", self.mirror.name)
         else:
-            wait_for(lambda: not self.registry(), "the mirror's pod to be gone", 60)
+            wait_for(lambda: not self.registry(), "the deletion of the mirror's pod", 60)
         wait_for(lambda: self.is_behind_its_service() == bool(replicas), "the Service to follow")
 
     def is_behind_its_service(self) -> bool:
-        """Whether nodes get to the mirror."""
+        """Whether the mirror's Service has a ready endpoint."""
         slices = self.api.items(
             "discovery.k8s.io/v1",
             "EndpointSlice",
@@ -199,7 +199,7 @@ class Mirrored:
     # pods that pull
 
     def pod(self, name: str, image: str) -> None:
-        """Create a pod of an image."""
+        """Create a pod that runs an image."""
         self.api.create(
             {
                 "apiVersion": "v1",
@@ -214,24 +214,24 @@ class Mirrored:
         )
 
     def runs(self, name: str, seconds: float = 90) -> str:
-        """Wait until a pod runs; gives what kubelet says of its pull."""
+        """Wait until a pod runs. Return how long kubelet reports that its pull took."""
         wait_for(lambda: self._status(name)["phase"] == "Running", f"pod {name}", seconds, lambda: self._events(name))
         wait_for(lambda: self._pulled(name), f"the Event of pod {name}")
         return self._pulled(name)
 
     def waits(self, name: str) -> str:
-        """Wait until a pod has failed to pull; gives why."""
+        """Wait until a pod has failed to pull. Return the reason."""
 
         def reasons() -> set[str]:
             statuses = self._status(name).get("containerStatuses", [])
             return {one["state"].get("waiting", {}).get("reason", "") for one in statuses}
 
         wait_for(lambda: reasons() & FAILED_TO_PULL, f"pod {name} to fail", 120, lambda: self._events(name))
-        said = next(each for each in self._events(name) if each.startswith("Failed to pull"))
-        return said.rpartition('": ')[2]
+        message = next(each for each in self._events(name) if each.startswith("Failed to pull"))
+        return message.rpartition('": ')[2]
 
     def forget(self, name: str, image: str) -> None:
-        """Remove a pod and its image from the node, with all that only this image consists of."""
+        """Remove a pod and its image from the node, with all blobs that only this image has."""
         self.kubectl(f"delete pod {name} -n {self._namespace}")
         listed = [line.split() for line in self._ctr("images", "ls").splitlines()]
         (digest,) = {words[2] for words in listed if words[0] == image}
@@ -251,5 +251,5 @@ class Mirrored:
         return [each["message"] for each in found]
 
     def _pulled(self, name: str) -> str:
-        said = (re.search(r"^Successfully pulled .* in ([\d.a-z]+) ", each) for each in self._events(name))
-        return next((found[1] for found in said if found), "")
+        pulls = (re.search(r"^Successfully pulled .* in ([\d.a-z]+) ", each) for each in self._events(name))
+        return next((found[1] for found in pulls if found), "")

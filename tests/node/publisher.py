@@ -1,4 +1,4 @@
-"""A publisher of rates in the cluster: a pod of our image serves a document of the ECB's shape."""
+"""A publisher of rates in the cluster: a pod of the project's image serves a document in the ECB's format."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ LABELS = {"app": "publisher"}
 
 
 class Publisher:
-    """Where the publisher is, for the job."""
+    """The URL of the publisher."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     def env(self) -> dict[str, str]:
-        """What tells the job."""
+        """Return the environment variables that set this publisher for fetch-rates."""
         return {"CHORES_ECB_URL": self.url}
 
 
@@ -36,7 +36,7 @@ def publish(api: Api, kubectl: Kubectl, image: str) -> Publisher:
 
 
 def pod(namespace: str, image: str) -> Object:
-    """The pod that serves the documents."""
+    """Return the pod that serves the documents."""
     container = {
         "name": "publisher",
         "image": image,

@@ -1,4 +1,4 @@
-"""However a cluster ends, nothing of it stays. First in the alphabet: the session's own cluster is not yet there."""
+"""A cluster leaves nothing behind, however it ends. First in the alphabet, before the session's own cluster starts."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ POD = "run sleeper --image=localhost/pause:1 --restart=Never"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the test's own clusters have their folders."""
+    """The parent folder of the clusters that a test starts."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return tmp_path
 
 
-def test_a_start_that_fails_says_why_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_start_shows_the_reason_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_node, "images", lambda: ["/none-such.tar"])
     with pytest.raises(RuntimeError, match=r"none-such\.tar"), cluster():
         pass
@@ -39,7 +39,7 @@ def test_an_interrupted_start_leaves_nothing(folder: Path) -> None:
     run = """
         import signal
         from tests.cluster_process import cluster
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs come without
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore SIGINT
         with cluster():
             pass
     """
@@ -68,7 +68,7 @@ def test_a_killed_test_run_leaves_nothing(folder: Path) -> None:
         kubectl("wait pod/sleeper --for=condition=Ready --timeout=60s")
         assert [line for line in machine() if "/busybox sleep" in line]
         process.kill()
-    wait_for(lambda: not list(folder.glob(f"{PREFIX}*")), "the keeper to clean up", seconds=30)
+    wait_for(lambda: not list(folder.glob(f"{PREFIX}*")), "the cleanup by the cluster process", seconds=30)
 
 
 def make(target: str) -> str:
@@ -83,13 +83,13 @@ def _down() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_down")
-def test_the_cluster_to_play_with_comes_and_goes() -> None:
-    said = make("cluster-up")
-    export = said.splitlines()[-1]
+def test_make_starts_and_ends_a_cluster() -> None:
+    output = make("cluster-up")
+    export = output.splitlines()[-1]
     assert export == f"export KUBECONFIG={PLAYGROUND / 'admin.kubeconfig'}"
     kubectl = Kubectl(PLAYGROUND / "admin.kubeconfig")
     assert kubectl.shell(f"{export}; kubectl get nodes").splitlines()[1].split()[:2] == ["node", "Ready"]
     kubectl.from_docs("kubectl apply -k cronjobs")
-    assert make("cluster-up") == said, "one that is there is told again"
+    assert make("cluster-up") == output, "a running cluster is reported again"
     make("cluster-down")
     assert not PLAYGROUND.exists()

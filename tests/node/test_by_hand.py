@@ -1,4 +1,4 @@
-"""Runs by hand, with the commands of the docs."""
+"""Run jobs by hand, with the commands of the docs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_fetch_rates_by_hand_and_a_job_that_reads_the_rate(
 ) -> None:
     shop = api.namespace("shop")
     rate = api.create(exchange_rate(shop))
-    # As the docs name a mirror, for the job and for its twin.
+    # The docs set a mirror of the provider in this way. The dry-run twin needs it too.
     for cron_job in ("fetch-rates", "fetch-rates-dry-run"):
         kubectl(f"set env cronjob/{cron_job} -n kube-chores CHORES_ECB_URL={publisher.url}")
 
@@ -59,7 +59,7 @@ def test_fetch_rates_by_hand_and_a_job_that_reads_the_rate(
 
 
 def reader(api: Api, jobs: Jobs, namespace: str) -> str:
-    """What a Job in the shop reads of the rate: one value from its environment, others from a volume."""
+    """Return the values that a Job in the namespace reads: one from its environment, others from a volume."""
     (container,) = jobs.template("reader")["spec"]["template"]["spec"]["containers"]
     script = "import os; print(os.environ['USD_PER_EUR'], *(open(f'/rates/{n}').read() for n in ('inverse', 'date')))"
     env = [{"name": "USD_PER_EUR", "valueFrom": {"configMapKeyRef": {"name": "usd", "key": "rate"}}}]

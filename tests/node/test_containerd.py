@@ -25,7 +25,7 @@ Figure = Callable[[str], None]
 
 
 def restart(node: Node, config: str) -> None:
-    """Have containerd run with another configuration; containers go on."""
+    """Restart containerd with another configuration; containers keep running."""
     one_node.containerd_config(node.plane.folder).write_text(config)
     listed = subprocess.run([*node.enter, "pidof", "containerd"], capture_output=True, text=True, check=True)
     subprocess.run([*node.enter, "kill", *listed.stdout.split()], check=True)
@@ -44,7 +44,7 @@ def restart(node: Node, config: str) -> None:
 
 @contextlib.contextmanager
 def without_config_path(node: Node) -> Iterator[None]:
-    """containerd does not know the folder of hosts meanwhile."""
+    """Run containerd without config_path until the context ends."""
     before = one_node.containerd_config(node.plane.folder).read_text()
     assert SETTING in before
     restart(node, before.replace(SETTING, ""))
@@ -55,7 +55,7 @@ def without_config_path(node: Node) -> Iterator[None]:
 
 
 def senders(upstream: Upstream) -> set[str]:
-    """Who asked the upstream for something of an image."""
+    """Return the addresses of the clients that fetched blobs from the upstream."""
     return {each.sender for each in upstream.accesses() if "/blobs/" in each.path}
 
 
@@ -65,11 +65,11 @@ def test_a_mirror_that_containerd_does_not_read_is_bypassed_until_it_is_correcte
     lab = Mirrored(node, api, jobs, upstream)
     with without_config_path(node):
         lab.pod("bypassing", upstream.push("one"))
-        figure(f"past a mirror that containerd does not read: pulled in {lab.runs('bypassing')}")
+        figure(f"a mirror that containerd does not read: pulled from the upstream in {lab.runs('bypassing')}")
         assert senders(upstream) == {ADDRESS}
         began = time.monotonic()
         wait_for(lambda: lab.nodes_ready() == 0, "the node's pod to be not ready", 150)
-        figure(f"until the node's pod is not ready since containerd does not read it: {time.monotonic() - began:.0f} s")
+        figure(f"from containerd's change until the node's pod is not ready: {time.monotonic() - began:.0f} s")
         found = lab.audit()
         assert (found["status"], found["reason"]) == ("False", "MirrorBypassed"), found
         assert "pulls do not use the mirror" in found["message"]

@@ -1,4 +1,4 @@
-"""How a run ends reaches its Job: fail at once, retry, or go on where a stopped run left off."""
+"""The exit code of a run decides what its Job does: fail at once, retry, or resume a stopped run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ USER = "system:serviceaccount:kube-chores:sync-copies"
 
 @pytest.fixture
 def slow(node: Node, api: Api) -> Iterator[Callable[[int], Object]]:
-    """Have each new ConfigMap in namespaces labelled `slow` wait some seconds, for a webhook that never answers."""
+    """Delay each new ConfigMap in namespaces labelled `slow` by some seconds, with a webhook that never answers."""
     drop = [*node.enter, "iptables", "-I", "INPUT", "-p", "tcp", "--dport", str(SILENT_PORT), "-j", "DROP"]
     subprocess.run(drop, check=True)
     webhook = {
@@ -53,7 +53,7 @@ def slow(node: Node, api: Api) -> Iterator[Callable[[int], Object]]:
 
 
 def many(api: Api, number: int) -> tuple[Object, list[str]]:
-    """One source and a number of places for its copies."""
+    """Create one source, a rule and a number of target namespaces."""
     home = api.namespace("home")
     source = api.create(configmap(home))
     with ThreadPoolExecutor(8) as pool:
@@ -72,7 +72,7 @@ def test_a_configuration_error_fails_the_job_at_once(api: Api, jobs: Jobs) -> No
 
 
 def unreachable_webhook(namespaces: list[str]) -> Object:
-    """A webhook without a server, so that no ConfigMap can be made in the namespaces."""
+    """Return a webhook without a server, so that no copy can be created in the namespaces."""
     created = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}
     there = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces}
     webhook = {
@@ -127,7 +127,7 @@ def test_the_brake_fails_the_job_and_the_line_that_it_prints_lifts_it(api: Api, 
     assert not any(api.get(at(team, source)) for team in teams)
 
 
-def test_a_deleted_pod_reports_ends_with_143_and_the_next_goes_on(
+def test_a_deleted_pod_reports_ends_with_143_and_the_next_pod_resumes(
     node: Node, api: Api, jobs: Jobs, kubectl: Kubectl, slow: Callable[[int], Object], figure: Callable[[str], None]
 ) -> None:
     source, teams = many(api, 64)
@@ -137,7 +137,7 @@ def test_a_deleted_pod_reports_ends_with_143_and_the_next_goes_on(
     code = "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}:"
     watch = ["kubectl", "get", "pod", pod["name"], "-n", "kube-chores", "-w", "-o", code]
     watched = subprocess.Popen(watch, env=kubectl.env, stdout=subprocess.PIPE, text=True)
-    # The file that the kubelet gives `kubectl logs`: it is removed with the pod, but not for who has opened it.
+    # The file behind `kubectl logs`: kubelet removes it with the pod, but an open file can still be read.
     with (node.plane.folder / f"log/pods/kube-chores_{pod['name']}_{pod['uid']}/chores/0.log").open() as file:
         wait_for(lambda: any(api.get(at(team, source)) for team in teams), "the first copies")
         began = time.monotonic()
@@ -154,13 +154,13 @@ def test_a_deleted_pod_reports_ends_with_143_and_the_next_goes_on(
     assert jobs.end("stopped") == "Complete"
     assert jobs.exit_codes("stopped")[-1] == 0
     assert all(content(api.get(at(team, source))) == content(source) for team in teams)
-    figure(f"a deleted pod was gone after {seconds:.1f} s and had said: {summary}")
+    figure(f"a deleted pod ended after {seconds:.1f} s and had printed: {summary}")
 
 
 def test_a_token_that_is_rotated_during_a_run_does_not_break_it(
     node: Node, api: Api, jobs: Jobs, slow: Callable[[int], Object], figure: Callable[[str], None]
 ) -> None:
-    """The kubelet replaces the token in the volume, and a while later the API server refuses the old one."""
+    """kubelet replaces the token in the volume, and some time later the API server rejects the old one."""
     source, teams = many(api, 16 * 9)
     webhook = slow(10)
     binding = api.create(secret("kube-chores", f"binding-{api.token}"))
@@ -186,24 +186,24 @@ def test_a_token_that_is_rotated_during_a_run_does_not_break_it(
     assert missing > 0
     assert all(content(api.get(at(team, source))) == content(source) for team in teams)
     figure(
-        f"first token refused {refused:.0f} s into a run of {took:.0f} s: {missing} of {len(teams)} copies came after"
+        f"first token rejected {refused:.0f} s into a run of {took:.0f} s: {missing} of {len(teams)} copies came later"
     )
 
 
 def credentials(node: Node, start: int) -> set[str]:
-    """The ids of the tokens that requests of the job's account came with, from a position of the audit log on."""
+    """Return the IDs of the tokens that the job's account used, from a position of the audit log on."""
     events = [event for event in audit_events(node.plane.audit_log, start) if event["user"]["username"] == USER]
     return {event["user"]["extra"]["authentication.kubernetes.io/credential-id"][0] for event in events}
 
 
 def credential(token: str) -> str:
-    """The id of a token as the audit log has it: its claim jti."""
+    """Return the ID of a token as in the audit log: its claim jti."""
     claims = token.split(".")[1]
     return f"JTI={json.loads(base64.urlsafe_b64decode(claims + '=' * (-len(claims) % 4)))['jti']}"
 
 
 def bound_token(api: Api, binding: Object) -> str:
-    """A token of the job's account that is good for as long as a Secret is there."""
+    """Return a token of the job's account that is valid while a Secret exists."""
     reference = {"kind": "Secret", "apiVersion": "v1", "name": binding["metadata"]["name"]}
     request = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"boundObjectRef": reference}}
     path = "/api/v1/namespaces/kube-chores/serviceaccounts/sync-copies/token"
@@ -211,13 +211,13 @@ def bound_token(api: Api, binding: Object) -> str:
 
 
 def token_files(api: Api, token: str) -> Object:
-    """What a pod finds in the volume of its service account."""
+    """Return a ConfigMap with the files of a ServiceAccount volume."""
     files = {"token": token, "ca.crt": Path(api.ca_file or "").read_text(), "namespace": "kube-chores"}
     return configmap("kube-chores", f"token-{api.token}", labels={}, data=files)
 
 
 def with_token_from(volume: Object, job: Object) -> Object:
-    """The Job, with this ConfigMap in the place of the volume that it would get."""
+    """Return the Job with this ConfigMap instead of its ServiceAccount volume."""
     pod = job["spec"]["template"]["spec"]
     pod["automountServiceAccountToken"] = False
     pod["volumes"] = [{"name": "token", "configMap": {"name": volume["metadata"]["name"]}}]

@@ -1,4 +1,4 @@
-"""FarmPods of pods that run: they come with the job, and go with their pods while it is switched off."""
+"""FarmPods of running pods: the job creates them, and the garbage collector deletes them while the job is suspended."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ def shop(api: Api, jobs: Jobs) -> str:
 
 @pytest.fixture
 def start(api: Api, jobs: Jobs, shop: str) -> Start:
-    """Start a pod of our image that sleeps, and wait until it runs."""
+    """Start a pod of the project's image that sleeps, and wait until it runs."""
     (container,) = jobs.template("sleeper", "farm-pods")["spec"]["template"]["spec"]["containers"]
 
     def start(name: str, containers: int = 2) -> Object:
-        asked = pod(shop, name, containers)
-        asked["spec"] = {"terminationGracePeriodSeconds": 1, "containers": asked["spec"]["containers"]}
-        for each in asked["spec"]["containers"]:
+        manifest = pod(shop, name, containers)
+        manifest["spec"] = {"terminationGracePeriodSeconds": 1, "containers": manifest["spec"]["containers"]}
+        for each in manifest["spec"]["containers"]:
             each |= {"image": container["image"], "command": ["sleep", "600"]}
-        made = api.create(asked)
-        wait_for(lambda: (api.get(made) or {})["status"]["phase"] == "Running", f"pod {name} to run", 60)
-        return made
+        created = api.create(manifest)
+        wait_for(lambda: (api.get(created) or {})["status"]["phase"] == "Running", f"pod {name} to run", 60)
+        return created
 
     return start
 
 
-def tell(jobs: Jobs, name: str) -> str:
-    """Run the job once, in a pod; what it says."""
+def run_job(jobs: Jobs, name: str) -> str:
+    """Run farm-pods once, in a pod. Return its log."""
     jobs.create(name, of="farm-pods")
     assert jobs.end(name) == "Complete"
     return jobs.log(name)
 
 
-def test_a_farm_pod_goes_with_its_pod_while_the_job_is_switched_off(
+def test_a_farm_pod_is_deleted_with_its_pod_while_the_job_is_suspended(
     api: Api, jobs: Jobs, kubectl: Kubectl, shop: str, start: Start, figure: Callable[[str], None]
 ) -> None:
     start("web-0")
@@ -62,7 +62,7 @@ def test_a_farm_pod_goes_with_its_pod_while_the_job_is_switched_off(
     ]
     suspended = kubectl("get cronjob farm-pods -n kube-chores -o jsonpath={.spec.suspend}")
     assert suspended == "true"
-    # It looks for new kinds twice a minute, and the CRDs may just have been installed.
+    # The garbage collector discovers new kinds twice a minute, and the CRDs may just have been installed.
     past = {"apiVersion": "v1", "kind": "Pod", "name": "past", "uid": "of-the-past"}
     wait_until_collected(api, api.create(farm_pod(shop, "past", ownerReferences=[past])))
     api.mark()
@@ -71,50 +71,52 @@ def test_a_farm_pod_goes_with_its_pod_while_the_job_is_switched_off(
     began = time.monotonic()
     wait_until_collected(api, farm_pod(shop, "web-0"))
 
-    figure(f"a FarmPod collected after its pod was gone: {time.monotonic() - began:.2f} s")
+    figure(f"a FarmPod collected after its pod was deleted: {time.monotonic() - began:.2f} s")
     assert list(listed(api, shop)) == ["farm-web-1"]
     assert api.requests() == []
 
 
-def test_a_pod_made_anew_under_its_name_owns_its_farm_pod(
+def test_a_recreated_pod_of_the_same_name_owns_its_farm_pod(
     api: Api, jobs: Jobs, kubectl: Kubectl, shop: str, start: Start
 ) -> None:
     first = start("web")
-    tell(jobs, "first")
-    made = listed(api, shop)["farm-web"]
-    assert made["metadata"]["ownerReferences"] == [owner(first)]
+    run_job(jobs, "first")
+    created = listed(api, shop)["farm-web"]
+    assert created["metadata"]["ownerReferences"] == [owner(first)]
 
     kubectl(f"delete pod web -n {shop}")
-    wait_until_collected(api, made)
+    wait_until_collected(api, created)
     second = start("web", containers=1)
-    tell(jobs, "second")
-    anew = listed(api, shop)["farm-web"]
+    run_job(jobs, "second")
+    recreated = listed(api, shop)["farm-web"]
 
     kubectl(f"delete pod web -n {shop} --cascade=orphan")
     third = start("web")
-    assert "metadata.ownerReferences, spec.containers changed" in tell(jobs, "third")
-    given = listed(api, shop)["farm-web"]
+    assert "metadata.ownerReferences, spec.containers changed" in run_job(jobs, "third")
+    adopted = listed(api, shop)["farm-web"]
 
     assert len({each["metadata"]["uid"] for each in (first, second, third)}) == 3
-    assert anew["metadata"]["uid"] != made["metadata"]["uid"] != given["metadata"]["uid"]
-    assert anew["metadata"]["ownerReferences"] == [owner(second)]
-    assert given["metadata"]["uid"] == anew["metadata"]["uid"], "it was not deleted, but given to the later pod"
-    assert (given["metadata"]["ownerReferences"], given["spec"]["containers"]) == ([owner(third)], 2)
+    assert recreated["metadata"]["uid"] != created["metadata"]["uid"] != adopted["metadata"]["uid"]
+    assert recreated["metadata"]["ownerReferences"] == [owner(second)]
+    assert adopted["metadata"]["uid"] == recreated["metadata"]["uid"], "it was not deleted: it got the new owner"
+    assert (adopted["metadata"]["ownerReferences"], adopted["spec"]["containers"]) == ([owner(third)], 2)
 
 
 def test_names_at_the_limit(api: Api, jobs: Jobs, kubectl: Kubectl, shop: str) -> None:
     names = ["a" * 248, "b" * 249, "c" * 253]
     for name in names:
-        asked = pod(shop, name)
-        asked["spec"]["nodeSelector"] = {"no": "node"}  # which could not name its logs after it
-        api.create(asked)
+        manifest = pod(shop, name)
+        manifest["spec"]["nodeSelector"] = {
+            "no": "node"
+        }  # a node cannot run it: the name of its log folder is too long
+        api.create(manifest)
 
-    tell(jobs, "long")
+    run_job(jobs, "long")
 
     found = listed(api, shop)
     assert {each["spec"]["pod"] for each in found.values()} == set(names)
     assert [len(name) for name in found] == [253] * 3
-    assert "3 unchanged" in tell(jobs, "again")
+    assert "3 unchanged" in run_job(jobs, "again")
     kubectl(f"delete pods --all -n {shop}")
     for each in found.values():
         wait_until_collected(api, each)

@@ -1,4 +1,4 @@
-"""What our image is like where it runs."""
+"""The project's image: its size, its user, and its start time in a pod."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ pytestmark = pytest.mark.node
 MIB = 2**20
 
 
-def test_our_part_of_the_image_is_small(node: Node, figure: Callable[[str], None]) -> None:
+def test_the_image_adds_little_to_its_base(node: Node, figure: Callable[[str], None]) -> None:
     with tarfile.open(images()[-1]) as archive:
         manifest = archive.extractfile("manifest.json")
         assert manifest
         (image,) = json.load(manifest)
-        *base, ours = [archive.getmember(layer).size for layer in image["Layers"]]
-    figure(f"image: {ours / MIB:.0f} MiB on a base of {sum(base) / MIB:.0f} MiB, uncompressed")
+        *base, added = [archive.getmember(layer).size for layer in image["Layers"]]
+    figure(f"image: {added / MIB:.0f} MiB on a base of {sum(base) / MIB:.0f} MiB, uncompressed")
     assert len(image["Layers"]) == 2
-    assert ours < 130 * MIB
+    assert added < 130 * MIB
 
 
-def test_it_runs_as_any_user_on_a_root_that_nobody_can_write(api: Api, jobs: Jobs) -> None:
+def test_it_runs_as_any_user_with_a_read_only_root(api: Api, jobs: Jobs) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     source = api.create(configmap(home))
     api.create(rule("settings", home, team))
@@ -44,19 +44,19 @@ def test_it_runs_as_any_user_on_a_root_that_nobody_can_write(api: Api, jobs: Job
 
     assert jobs.end("any-user") == "Complete"
     log = jobs.log("any-user")
-    assert "1000670000" in log.splitlines()  # of two streams, in no order
+    assert "1000670000" in log.splitlines()  # stdout and stderr are mixed in any order
     assert log.count("Read-only file system") == 5
     assert content(api.get(at(team, source))) == content(source)
 
 
-def test_a_run_is_quick_to_its_first_request(node: Node, api: Api, jobs: Jobs, figure: Callable[[str], None]) -> None:
+def test_a_run_sends_its_first_request_soon(node: Node, api: Api, jobs: Jobs, figure: Callable[[str], None]) -> None:
     seconds = sorted(first_request(node, jobs, f"start-{number}") for number in range(3))
     figure(f"from exec in the pod to the first request: {', '.join(f'{each:.2f}' for each in seconds)} s")
     assert seconds[0] < 5
 
 
 def first_request(node: Node, jobs: Jobs, name: str) -> float:
-    """Seconds from the start of the program to when the API server received its first request."""
+    """Return the seconds from the program's start until the API server received its first request."""
     start = node.plane.audit_log.stat().st_size
     jobs.create(name, command=["sh", "-c", "date +%s.%N; exec chores sync-copies"])
     assert jobs.end(name) == "Complete"

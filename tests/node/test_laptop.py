@@ -1,4 +1,4 @@
-"""A person with read rights and a kubeconfig, outside of the cluster."""
+"""A user with read rights and a kubeconfig, outside of the cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ = "--verb=get,list --resource=namespaces,configmaps,secrets,copyrators.kube
 
 @pytest.fixture
 def reader(node: Node, kubectl: Kubectl, tmp_path: Path) -> Path:
-    """The kubeconfig of a user with a certificate who may read what sync-copies looks at, and write nothing."""
+    """The kubeconfig of a user with a certificate, who has the read rights of sync-copies and no write rights."""
     kubectl(f"create clusterrole reader {READ}")
     kubectl("create clusterrolebinding reader --clusterrole=reader --user=reader")
     plane, key, certificate = node.plane, tmp_path / "reader.key", tmp_path / "reader.crt"
@@ -36,7 +36,7 @@ def reader(node: Node, kubectl: Kubectl, tmp_path: Path) -> Path:
     return path
 
 
-def test_read_rights_are_enough_for_a_plan_and_a_real_run_says_what_is_missing(
+def test_read_rights_are_enough_for_a_plan_and_a_real_run_names_the_missing_rights(
     api: Api, jobs: Jobs, kubectl: Kubectl, chores: Chores, reader: Path
 ) -> None:
     home, team, other = (api.namespace(name) for name in ("home", "team", "other"))
