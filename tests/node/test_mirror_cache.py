@@ -1,4 +1,4 @@
-"""What is wrong with a mirror's volume, its cache or its registry breaks no pull, and an audit reports it."""
+"""Faults of a mirror's volume, cache or registry break no pull, and an audit reports them."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ MIB = 1 << 20
 
 
 def senders(upstream: Upstream, image: str) -> set[str]:
-    """Who got blobs of an image from the upstream."""
+    """Return the addresses of the clients that fetched blobs of an image from the upstream."""
     path = f"/v2/{image.removeprefix(f'{upstream.host}/').partition(':')[0]}/blobs/"
     return {each.sender for each in upstream.accesses() if each.path.startswith(path) and each.method == "GET"}
 
 
 def leave_free(lab: Mirrored, mib: int) -> None:
-    """Fill the volume with a file until this is left."""
+    """Fill the volume with a file until `mib` MiB are free."""
     ballast = lab.volume / "ballast"
     free = int(lab.on_node(f"rm -f {ballast}; stat -f -c '%a*%S' {lab.volume} | bc"))
     lab.on_node(f"fallocate -l {free - mib * MIB} {ballast}")
 
 
 def blobs(lab: Mirrored) -> list[str]:
-    """The files of the cached blobs, the largest first."""
+    """Return the paths of the cached blobs on the node, the largest first."""
     return lab.on_node(f"ls -S $(find {lab.volume} -path '*/blobs/*' -name data)").split()
 
 
-def said(lab: Mirrored, kubectl: Kubectl) -> str:
-    """What the container beside the registry has logged."""
+def cache_log(lab: Mirrored, kubectl: Kubectl) -> str:
+    """Return the log of the container `cache`."""
     return kubectl(f"logs {lab.mirror.name}-0 -c cache -n {NAMESPACE}")
 
 
@@ -56,27 +56,27 @@ def test_a_volume_that_fills_breaks_no_pull(mirrored: Start, upstream: Upstream,
     began = time.monotonic()
     lab.pod("larger-than-what-is-free", larger)
     lab.runs("larger-than-what-is-free")
-    figure(f"a layer of 60 MiB where 56 are free and 48 the least: runs after {time.monotonic() - began:.0f} s")
+    figure(f"a layer of 60 MiB with 56 MiB free and 48 the least: the pod runs after {time.monotonic() - began:.0f} s")
     assert senders(upstream, larger) >= {ADDRESS}
 
     leave_free(lab, 1)
     wait_for(lambda: not lab.is_behind_its_service(), "the mirror to leave its Service")
     lab.pod("full", second)
-    figure(f"fallback past a mirror whose volume has 1 MiB free: pulled in {lab.runs('full')}")
+    figure(f"fallback from a mirror whose volume has 1 MiB free: pulled in {lab.runs('full')}")
     assert senders(upstream, second) == {ADDRESS}
     assert lab.audit()["reason"] == "VolumeFilling"
 
     lab.on_node(f"rm {lab.volume}/ballast")
     began = time.monotonic()
-    wait_for(lab.is_behind_its_service, "the mirror to be back", 180)
-    figure(f"a mirror whose volume has room again: ready after {time.monotonic() - began:.0f} s")
+    wait_for(lab.is_behind_its_service, "the mirror to be ready again", 180)
+    figure(f"a mirror whose volume has enough space again: ready after {time.monotonic() - began:.0f} s")
     lab.pod("room-again", third)
     lab.runs("room-again")
     assert ADDRESS not in senders(upstream, third)
     assert lab.audit()["reason"] == "Healthy"
 
 
-def test_a_registry_that_hangs_is_started_again_and_pulls_go_on(
+def test_a_registry_that_does_not_respond_is_restarted_and_pulls_succeed(
     node: Node, mirrored: Start, upstream: Upstream, figure: Figure, tmp_path: Path
 ) -> None:
     lab = mirrored()
@@ -89,14 +89,14 @@ def test_a_registry_that_hangs_is_started_again_and_pulls_go_on(
             lab.pod(name, image)
         for name in images:
             lab.runs(name)
-            figure(f"a registry that hangs: the {name} image runs after {time.monotonic() - began:.0f} s")
+            figure(f"a registry that does not respond: the {name} image runs after {time.monotonic() - began:.0f} s")
     registry = lab.registry()
     assert registry
     restarts = {each["name"]: each["restartCount"] for each in registry["status"]["containerStatuses"]}
     assert restarts == {"registry": 1, "cache": 0}
 
 
-def test_nodes_pass_over_a_mirror_whose_cache_container_hangs_until_it_is_started_again(
+def test_nodes_do_not_use_a_mirror_whose_cache_container_does_not_respond_until_its_restart(
     mirrored: Start, upstream: Upstream, figure: Figure
 ) -> None:
     def restarts() -> dict[str, int]:
@@ -109,18 +109,18 @@ def test_nodes_pass_over_a_mirror_whose_cache_container_hangs_until_it_is_starte
     lab.on_node(f"kill -STOP {process}")
     began = time.monotonic()
     wait_for(lambda: not lab.is_behind_its_service(), "the mirror to leave its Service")
-    figure(f"a mirror whose cache container hangs: unready after {time.monotonic() - began:.0f} s")
+    figure(f"a mirror whose cache container does not respond: unready after {time.monotonic() - began:.0f} s")
     image = upstream.push("app")
     lab.pod("app", image)
     lab.runs("app")
     assert senders(upstream, image) == {ADDRESS}
 
-    wait_for(lab.is_behind_its_service, "the mirror to be back", 120)
+    wait_for(lab.is_behind_its_service, "the mirror to be ready again", 120)
     assert restarts() == {"registry": 0, "cache": 1}
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "damage",
     [
         "truncate -s 1000 {blob}",
         "printf X | dd of={blob} bs=1 seek=5000 conv=notrunc",
@@ -128,7 +128,7 @@ def test_nodes_pass_over_a_mirror_whose_cache_container_hangs_until_it_is_starte
     ids=["truncated", "one byte changed"],
 )
 def test_a_blob_that_is_corrupt_is_removed_and_fetched_again(
-    mirrored: Start, upstream: Upstream, kubectl: Kubectl, figure: Figure, spoil: str
+    mirrored: Start, upstream: Upstream, kubectl: Kubectl, figure: Figure, damage: str
 ) -> None:
     image = upstream.push("app")
     lab = mirrored(fallback="None")
@@ -139,9 +139,9 @@ def test_a_blob_that_is_corrupt_is_removed_and_fetched_again(
 
     lab.forget("first", image)
     blob = blobs(lab)[0]
-    lab.on_node(spoil.format(blob=blob))
+    lab.on_node(damage.format(blob=blob))
     began = time.monotonic()
-    wait_for(lambda: "does not match its digest" in said(lab, kubectl), "the blob to be found", 90)
+    wait_for(lambda: "does not match its digest" in cache_log(lab, kubectl), "the blob to be found", 90)
     figure(f"a corrupt blob: removed after {time.monotonic() - began:.0f} s")
     lab.pod("again", image)
     lab.runs("again")
@@ -152,7 +152,7 @@ def test_a_blob_that_is_corrupt_is_removed_and_fetched_again(
 def test_an_upstream_that_ends_each_connection_early_breaks_one_pull_at_most(
     node: Node, mirrored: Start, upstream: Upstream, tmp_path: Path, figure: Figure
 ) -> None:
-    """The registry cannot go on in the middle of a layer, containerd can: from the upstream the pull succeeds."""
+    """The registry cannot resume in the middle of a layer, but containerd can: from the upstream the pull succeeds."""
     port = 7999
     image = upstream.push("app", more=40 * MIB).replace(upstream.host, f"{ADDRESS}:{port}")
     behind = upstream.host.partition(":")[2]
@@ -163,13 +163,15 @@ def test_an_upstream_that_ends_each_connection_early_breaks_one_pull_at_most(
         began = time.monotonic()
         lab.pod("app", image)
         lab.runs("app", 120)
-        figure(f"an upstream that ends each connection after 16 of 40 MiB: runs after {time.monotonic() - began:.0f} s")
+        figure(
+            f"an upstream ends each connection after 16 of 40 MiB: the pod runs after {time.monotonic() - began:.0f} s"
+        )
         assert lab.audit()["reason"] == "LayersInterrupted"
     finally:
         cutter.end()
 
 
-def test_a_registry_starts_though_its_files_are_broken(
+def test_a_registry_starts_although_its_files_are_damaged(
     mirrored: Start, upstream: Upstream, kubectl: Kubectl, figure: Figure
 ) -> None:
     image = upstream.push("app")
@@ -183,11 +185,11 @@ def test_a_registry_starts_though_its_files_are_broken(
     lab.kubectl(f"scale statefulset {lab.mirror.name} -n {NAMESPACE} --replicas=1")
     began = time.monotonic()
     rolled_out(kubectl, "statefulset", lab.mirror.name)
-    figure(f"a registry whose state is broken: ready after {time.monotonic() - began:.0f} s")
+    figure(f"a registry whose state is damaged: ready after {time.monotonic() - began:.0f} s")
 
     lab.pod("again", image)
     lab.runs("again")
-    assert "the registry cannot start with it" in said(lab, kubectl)
+    assert "the registry cannot start with it" in cache_log(lab, kubectl)
 
 
 def test_images_that_share_a_layer_are_pulled_again_when_it_has_expired(
@@ -196,7 +198,7 @@ def test_images_that_share_a_layer_are_pulled_again_when_it_has_expired(
     layer = new_layer(MIB)
     images = {name: upstream.push(name, layer=layer) for name in ("one", "two")}
     lab = mirrored(fallback="None", ttl="20s")
-    for name, image in images.items():  # forgotten in between, or the node would not fetch the layer for the other one
+    for name, image in images.items():  # removed in between, or the node would not fetch the layer for the second image
         lab.pod(name, image)
         lab.runs(name)
         lab.forget(name, image)

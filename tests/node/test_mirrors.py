@@ -1,4 +1,4 @@
-"""Pods pull their images through a mirror, and what becomes of that when the mirror or its upstream is away."""
+"""Pods pull their images through a mirror, also when the mirror or its upstream is not available."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Start = Callable[..., Mirrored]
 
 
 def connects(node: Node, address: str, port: int) -> bool:
-    """Whether something on the node listens there."""
+    """Whether a connection from the node to this address succeeds."""
     command = [*node.enter, "bash", "-c", f"exec 3<>/dev/tcp/{address}/{port}"]
     return subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
-def test_a_pod_starts_whose_image_comes_through_the_mirror(
+def test_a_pod_whose_image_comes_through_the_mirror_starts(
     node: Node, mirrored: Start, upstream: Upstream, figure: Figure
 ) -> None:
     image = upstream.push("app")
@@ -38,9 +38,9 @@ def test_a_pod_starts_whose_image_comes_through_the_mirror(
     assert lab.hosts_toml.read_text() == hosts_toml(lab.mirror.asked.name, lab.url, f"https://{upstream.host}")
 
     lab.pod("app", image)
-    figure(f"an image of 2 MB that the mirror has to fetch: pulled in {lab.runs('app')}")
+    figure(f"an image of 2 MB that the mirror must fetch: pulled in {lab.runs('app')}")
 
-    figure(f"what tells the node of the mirror: {lab.node_memory() / 1024:.0f} MiB resident of the 96 that it may have")
+    figure(f"mirror-node: {lab.node_memory() / 1024:.0f} MiB resident, with a limit of 96 MiB")
     registry = lab.registry()
     assert registry
     assert {each.sender for each in upstream.accesses()} == {registry["status"]["podIP"]}
@@ -55,7 +55,7 @@ def test_a_pod_starts_whose_image_comes_through_the_mirror(
     assert [each.path.split("/")[3] for each in pulled if each.method == "GET"] == ["manifests", "blobs", "blobs"]
 
 
-def test_what_the_mirror_has_needs_no_upstream_until_the_mirror_restarts(
+def test_cached_images_need_no_upstream_until_the_mirror_restarts(
     mirrored: Start, upstream: Upstream, kubectl: Kubectl, figure: Figure
 ) -> None:
     image = upstream.push("app")
@@ -66,18 +66,18 @@ def test_what_the_mirror_has_needs_no_upstream_until_the_mirror_restarts(
     lab.forget("first", image)
     upstream.delete(image)
     lab.pod("deleted-upstream", image)
-    figure(f"the same when it is in the cache, and upstream no more: pulled in {lab.runs('deleted-upstream')}")
+    figure(f"a cached image that was deleted in the upstream: pulled in {lab.runs('deleted-upstream')}")
 
     lab.forget("deleted-upstream", image)
     upstream.stop()
     lab.pod("without-upstream", image)
-    figure(f"the same when the upstream does not answer: pulled in {lab.runs('without-upstream')}")
+    figure(f"a cached image while the upstream does not answer: pulled in {lab.runs('without-upstream')}")
 
     lab.forget("without-upstream", image)
     kubectl(f"delete pod {lab.mirror.name}-0 -n {NAMESPACE}")
     lab.pod("after-a-restart", image)
     assert lab.waits("after-a-restart").startswith(lab.refused)
-    wait_for(lambda: "connection refused" in log(kubectl, lab), "the mirror to say why")
+    wait_for(lambda: "connection refused" in log(kubectl, lab), "the reason in the mirror's log")
 
     upstream.start()
     rolled_out(kubectl, "statefulset", lab.mirror.name)
@@ -98,17 +98,17 @@ def test_without_a_mirror_nodes_pull_from_the_upstream(
     assert with_mirror
     with silent(node, with_mirror["status"]["podIP"]):
         lab.pod("silent", upstream.push("one"))
-        figure(f"fallback past a mirror that is silent: pulled in {lab.runs('silent')}")
+        figure(f"fallback from a mirror that does not respond: pulled in {lab.runs('silent')}")
     lab.scale(0)
-    lab.pod("gone", upstream.push("two"))
-    figure(f"fallback past a mirror that has no pod: pulled in {lab.runs('gone')}")
+    lab.pod("no-mirror-pod", upstream.push("two"))
+    figure(f"fallback from a mirror without a pod: pulled in {lab.runs('no-mirror-pod')}")
 
     assert {(each.sender, each.agent.partition("/")[0]) for each in upstream.accesses()} == {(ADDRESS, "containerd")}
 
 
 @contextlib.contextmanager
 def silent(node: Node, address: str) -> Iterator[None]:
-    """Nothing that the node sends there arrives, and nobody says so."""
+    """Drop all packets of the node to this address, without an answer."""
 
     def rule(how: str) -> None:
         command = [*node.enter, "iptables", how, "OUTPUT", "-d", address, "-j", "DROP"]
@@ -134,11 +134,11 @@ def test_without_a_fallback_pods_wait_for_the_mirror(mirrored: Start, upstream: 
     assert ADDRESS not in {each.sender for each in upstream.accesses()}
 
 
-def test_a_mirror_that_never_worked_does_once_it_is_corrected_and_its_old_host_is_forgotten(
+def test_a_mirror_that_never_worked_works_when_it_is_corrected_and_its_old_file_is_removed(
     api: Api, mirrored: Start, upstream: Upstream, kubectl: Kubectl
 ) -> None:
     def correct(lab: Mirrored) -> None:
-        """Name the right upstream once the registry has ended for want of it."""
+        """Set the right upstream after the registry ended without one."""
         pod = lab.registry()
         if pod and any(one["restartCount"] for one in pod["status"].get("containerStatuses", ())):
             api.patch(lab.asked, {"spec": {"upstreamUrl": upstream.host}})
@@ -159,27 +159,27 @@ def test_a_mirror_that_never_worked_does_once_it_is_corrected_and_its_old_host_i
     assert ADDRESS not in {each.sender for each in upstream.accesses()}
 
 
-def test_a_file_is_written_again_and_is_gone_before_the_mirror_is(
+def test_a_file_is_written_again_and_is_removed_before_the_mirror_is(
     api: Api, mirrored: Start, upstream: Upstream
 ) -> None:
     lab = mirrored(fallback="None")
     written = lab.hosts_toml.read_text()
     lab.hosts_toml.unlink()
-    wait_for(lab.hosts_toml.exists, "the file to be there again", 40)
+    wait_for(lab.hosts_toml.exists, "the file to exist again", 40)
     assert lab.hosts_toml.read_text() == written
 
     api.delete(lab.asked)
     observed: list[tuple[bool, bool]] = []
 
-    def look() -> None:
-        there = api.get(lab.mirror.service.document()) is not None
-        observed.append((there, lab.hosts_toml.exists()))
+    def observe() -> None:
+        exists = api.get(lab.mirror.service.document()) is not None
+        observed.append((exists, lab.hosts_toml.exists()))
 
-    said = lab.repair(look)
-    assert "configured  daemonset" in said
-    assert "deleted  service" in said
-    assert (True, False) in observed, "the file is gone while the Service is still there"
-    assert (False, True) not in observed, "nodes are never told of a Service that is not there"
+    log = lab.repair(observe)
+    assert "configured  daemonset" in log
+    assert "deleted  service" in log
+    assert (True, False) in observed, "the file is removed while the Service still exists"
+    assert (False, True) not in observed, "nodes never use a Service that does not exist"
     assert not lab.hosts_toml.parent.exists()
     assert [api.get(each.document()) is None for each in lab.mirror.children] == [True, True, False, True, True]
     lab.pod("app", upstream.push("app"))
@@ -187,10 +187,10 @@ def test_a_file_is_written_again_and_is_gone_before_the_mirror_is(
     assert {each.sender for each in upstream.accesses()} == {ADDRESS}
 
 
-def test_a_folder_that_is_mounted_alone_is_written_again_when_it_was_deleted_and_goes_with_the_mirror(
+def test_a_folder_that_is_mounted_alone_is_written_again_after_its_deletion_and_removed_with_the_mirror(
     api: Api, mirrored: Start
 ) -> None:
-    """The upstream has a port, so only another host has a folder of its own in the pod."""
+    """The upstream has a port, so its pod mounts all folders. For another host the pod mounts only one folder."""
     lab = mirrored(registryHost="alone.example.com")
     other = lab.hosts_toml.parent.parent / "other.example.com" / "hosts.toml"
     folder = lab.hosts_toml.parent.parent / "alone.example.com"
@@ -199,9 +199,9 @@ def test_a_folder_that_is_mounted_alone_is_written_again_when_it_was_deleted_and
     other.write_text(hosts_toml(lab.mirror.asked.name, lab.url))
 
     shutil.rmtree(folder)
-    wait_for((folder / "hosts.toml").exists, "the folder to be there again, with the file", 150)
+    wait_for((folder / "hosts.toml").exists, "the folder and the file to exist again", 150)
     assert (folder / "hosts.toml").read_text() == written
-    assert other.exists(), "a pod that mounts one folder does not see the others"
+    assert other.exists(), "a pod that mounts one folder has no access to the others"
 
     api.delete(lab.asked)
     lab.repair()

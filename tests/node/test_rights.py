@@ -1,4 +1,4 @@
-"""The apiserver's audit log of runs in pods: every request is covered by a shipped rule, and every rule was needed."""
+"""The API server's audit log of runs in pods: a shipped rule allows each request, and each rule is needed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.node
 ENV = {"roll-workloads": {"CHORES_SETTLE": "0", "CHORES_COOL_DOWN": "0"}}
 
 
-# The rights of mirrors are tested on the real API server alone: their worlds have no pods that answer.
+# The rights of mirrors are tested only without a node: the mirrors of that test have no pods that answer probes.
 @pytest.mark.parametrize("job", [account for account in rights_worlds() if not account.startswith("mirror-")])
 def test_a_run_uses_every_shipped_rule_and_nothing_else(
     node: Node,
@@ -32,7 +32,7 @@ def test_a_run_uses_every_shipped_rule_and_nothing_else(
     job: str,
 ) -> None:
     runs: list[str] = []
-    # Its namespace would be one more for copies.
+    # Only for fetch-rates: sync-copies would copy to the publisher's namespace too.
     publisher: Publisher | None = request.getfixturevalue("publisher") if job == "fetch-rates" else None
 
     def run() -> Ran:
@@ -52,20 +52,20 @@ def test_a_run_uses_every_shipped_rule_and_nothing_else(
     used = {right(event) for event in events}
     shipped = {(each.role, each.verb, each.resource) for each in rights() if each.job == job}
     assert used <= shipped
-    # Where two roles allow a request the authorizer names one.
+    # If two roles allow a request, the authorizer names one.
     assert {each[1:] for each in used} == {each[1:] for each in shipped}
     figure(f"audit log of a full run of {job}: {len(events)} requests, all {len(shipped)} shipped rights, 0 others")
 
 
 def requests(node: Node, job: str, start: int, stage: str = "ResponseComplete") -> list[Object]:
-    """The events of requests of a job's shipped ServiceAccount."""
+    """Return the audit events of a job's shipped ServiceAccount."""
     events = [event for event in audit_events(node.plane.audit_log, start) if event["stage"] == stage]
     user = f"system:serviceaccount:kube-chores:{job}"
     return [event for event in events if event["user"]["username"] == user]
 
 
 def right(event: dict[str, Any]) -> tuple[str, str, str]:
-    """The role that allowed it, by the server's own words, the verb and the resource."""
+    """Return the role that allowed a request, as the audit log reports it, the verb and the resource."""
     found = re.search(r'of (?:Cluster)?Role "([^"]+)"', event["annotations"]["authorization.k8s.io/reason"])
     resource = event["objectRef"]
     name = "/".join(filter(None, [resource["resource"], resource.get("subresource")]))

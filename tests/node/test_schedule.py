@@ -1,4 +1,4 @@
-"""The CronJob fires, and a pod of ours does what the README says."""
+"""The CronJob creates a Job on schedule, and its pod copies."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def test_the_cron_job_fires_each_minute_and_copies(
         api.create(source)
         api.create(rule(f"{source['kind'].lower()}s", home, team, ruleType=source["kind"].lower()))
 
-    # Made anew: one that was suspended would make up at once for the minute that it missed.
+    # Recreated: a CronJob that is resumed would run at once for the minute that it missed.
     kubectl("delete cronjob sync-copies -n kube-chores")
     kubectl.from_docs("kubectl apply -k cronjobs")
-    wait_for(lambda: api.items("batch/v1", "Job", "kube-chores"), "the CronJob to fire", seconds=70)
+    wait_for(lambda: api.items("batch/v1", "Job", "kube-chores"), "the scheduled Job", seconds=70)
     suspend(kubectl, "sync-copies")
     (job,) = api.items("batch/v1", "Job", "kube-chores")
     assert jobs.end(job["metadata"]["name"]) == "Complete"
@@ -57,11 +57,11 @@ def test_the_cron_job_fires_each_minute_and_copies(
     figure(f"Events of a scheduled Job: {sum(map(len, events.values()))}, and one when the history limit deletes it")
     finished = moment(pod["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"])
     figure(f"from the minute of the schedule to the end of its pod: {(finished - scheduled).total_seconds():.0f} s")
-    figure(f"the scheduled pod said: {log.splitlines()[-1]}")
+    figure(f"the scheduled pod printed: {log.splitlines()[-1]}")
 
 
 def events_of(api: Api, *objects: Object) -> dict[str, list[str]]:
-    """The reasons of the Events about a CronJob, its Job and its pod, by kind, once the last of them is there."""
+    """Wait for the last Event about a CronJob, its Job and its pod. Return the reasons of their Events by kind."""
     names = {"sync-copies", *(each["metadata"]["name"] for each in objects)}
 
     def found() -> dict[str, list[str]]:

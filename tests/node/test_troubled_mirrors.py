@@ -1,4 +1,4 @@
-"""Mirrors on the node whose volume is gone, or behind whose Service is a pod of others."""
+"""Mirrors on the node whose volume was deleted, or whose Service has a foreign pod."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Figure = Callable[[str], None]
 
 
 def phase(lab: Mirrored) -> str:
-    """The phase of the claim."""
+    """Return the phase of the claim, empty if it does not exist."""
     found = lab.api.get(lab.mirror.claim.document())
     return str(found["status"]["phase"]) if found else ""
 
 
 def lose_volume(api: Api, lab: Mirrored) -> None:
-    """Delete the volume that the claim is bound to, and have nothing keep it."""
+    """Delete the volume that the claim is bound to, also its finalizers."""
     volume: Object = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": lab.mirror.name}}
     api.delete(volume)
     if api.get(volume):
         api.patch(volume, {"metadata": {"finalizers": None}})
-    wait_for(lambda: phase(lab) == "Lost", "the claim to be lost", 60)
+    wait_for(lambda: phase(lab) == "Lost", "the phase Lost of the claim", 60)
 
 
 def test_a_mirror_whose_volume_is_deleted_breaks_no_pull_and_is_recreated(
@@ -60,7 +60,7 @@ def test_a_mirror_whose_volume_is_deleted_breaks_no_pull_and_is_recreated(
 
 
 def foreign_pod(lab: Mirrored) -> Object:
-    """A pod that has the labels of the registry and is a web server without images."""
+    """Return a pod with the labels of the registry, which is a web server without images."""
     template = lab.mirror.stateful_set.document()["spec"]["template"]
     (container,) = lab.mirror.daemon_set.document()["spec"]["template"]["spec"]["containers"]
     web: Object = {
@@ -76,7 +76,7 @@ def foreign_pod(lab: Mirrored) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def test_a_pod_of_others_behind_the_service_breaks_no_pull_and_is_reported(
+def test_a_foreign_pod_behind_the_service_breaks_no_pull_and_is_reported(
     node: Node, api: Api, jobs: Jobs, upstream: Upstream, kubectl: Kubectl, figure: Figure
 ) -> None:
     lab = Mirrored(node, api, jobs, upstream)
@@ -84,11 +84,11 @@ def test_a_pod_of_others_behind_the_service_breaks_no_pull_and_is_reported(
     kubectl(f"wait pod foreign -n {NAMESPACE} --for=condition=Ready --timeout=60s")
     for number in range(4):
         lab.pod(f"shared-{number}", upstream.push(f"image-{number}"))
-        figure(f"a pod of others behind the mirror's Service: pulled in {lab.runs(f'shared-{number}')}")
+        figure(f"a foreign pod behind the mirror's Service: pulled in {lab.runs(f'shared-{number}')}")
     found = [lab.audit() for _ in range(2)]
     assert [each["reason"] for each in found] == ["ForeignEndpoints", "ForeignEndpoints"]
     assert found[0] == found[1]
     assert ADDRESS in {each.sender for each in upstream.accesses()}
 
     api.delete(pod)
-    wait_for(lambda: lab.audit()["reason"] != "ForeignEndpoints", "the state to follow", 60)
+    wait_for(lambda: lab.audit()["reason"] != "ForeignEndpoints", "the end of the finding", 60)

@@ -1,4 +1,4 @@
-"""What an uninstall takes along, what it leaves, and that a new install knows it again."""
+"""An uninstall removes what was installed and leaves copies, which a new installation manages again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.node
 
 @pytest.fixture
 def copied(api: Api, jobs: Jobs) -> list[Object]:
-    """Objects of users, and copies of them."""
+    """Two sources, their copies, and an object that is not a copy."""
     home, team = api.namespace("home"), api.namespace("team")
     sources = [api.create(configmap(home)), api.create(secret(home))]
     for obj in rules(api, home, team):
@@ -35,7 +35,7 @@ def rules(api: Api, home: str, team: str) -> list[Object]:
 
 @pytest.fixture
 def installed_again(kubectl: Kubectl) -> Iterator[None]:
-    """Other tests find what they expect."""
+    """Install kube-chores again for the tests that follow."""
     yield
     install(kubectl)
 
@@ -50,7 +50,7 @@ def test_an_uninstall_leaves_copies_and_unmanaged_objects(
     began = time.monotonic()
     kubectl.from_docs("kubectl delete -k cronjobs/mirror-repair")
     kubectl.from_docs("kubectl delete -k cronjobs")
-    figure(f"uninstall, with a Job under way: {time.monotonic() - began:.1f} s")
+    figure(f"uninstall, while a Job runs: {time.monotonic() - began:.1f} s")
 
     assert [api.get(obj) for obj in copied] == copied
     shipped = [obj for obj in load(ROOT / "cronjobs") if "kubechores.dev" not in obj["apiVersion"]]
@@ -61,7 +61,7 @@ def test_an_uninstall_leaves_copies_and_unmanaged_objects(
 
 
 @pytest.mark.usefixtures("installed_again")
-def test_a_new_install_knows_the_copies_and_without_their_rules_deletes_them(
+def test_a_new_installation_manages_the_copies_and_deletes_them_without_their_rules(
     api: Api, jobs: Jobs, kubectl: Kubectl, copied: list[Object]
 ) -> None:
     home, team = (copied[index]["metadata"]["namespace"] for index in (0, 2))
