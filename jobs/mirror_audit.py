@@ -1,8 +1,8 @@
-"""mirror-audit: whether the pull-through caches that RegistryMirrors ask for are there, as asked for, and at work.
+"""mirror-audit: check that the pull-through caches that RegistryMirrors define exist, have not drifted, and work.
 
-What is in the cluster is read with one list for each kind, whatever the number of mirrors, and held against the object
-that stands for each mirror and its outgoing resources. The parts are in jobs/mirrors: registry_mirrors, mirror,
-manifests, seen, drift, children, endpoints, answers, events, verdicts, repairs, removals, codes, findings, status.
+A run reads the cluster with one list request for each kind, whatever the number of mirrors, and compares it with the
+desired resources of each mirror. The parts in jobs/mirrors, in the order of a run: observed, actual, endpoints, events,
+registry_mirrors, mirror, manifests, evaluate, resources, drift, probes, repairs, removals, codes, findings, status.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from jobs.kit.errors import ApiError
 from jobs.kit.model import ExitCode, Finding, ObjectKey, Plan, Result, Severity
 from jobs.kit.objects import EVENTS, SECRETS, Resource
 from jobs.kit.runner import Job, run
-from jobs.mirrors.actual import Object, decode_resource, in_the_way
-from jobs.mirrors.endpoints import Endpoints, Slice, of_services, ready
+from jobs.mirrors.actual import Object, decode_resource, placeholder
+from jobs.mirrors.endpoints import Endpoints, Slice, by_service, ready
 from jobs.mirrors.evaluate import audit, unchanged
-from jobs.mirrors.events import WARNINGS, Event, Quotes, keep, most_telling, quoted
+from jobs.mirrors.events import WARNINGS, Event, Quotes, keep, most_informative, quoted
 from jobs.mirrors.manifests import DAEMON_SETS, STATEFUL_SETS
 from jobs.mirrors.mirror import CACHE_PORT, NAME, NODE_IMAGE, NODE_NAMESPACE, stateful_set_of
 from jobs.mirrors.observed import (
-    CHILD_KINDS,
     NAMESPACE,
     NODES,
+    RESOURCE_KINDS,
     SERVICE_PROXY,
     SLICES,
     STORAGE_CLASSES,
@@ -45,25 +45,25 @@ from jobs.mirrors.observed import (
     Settings,
 )
 from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, RegistryMirror, parse_registry_mirror
-from jobs.mirrors.resources import is_at_work, ordinals
+from jobs.mirrors.resources import is_working, ordinals
 from jobs.mirrors.status import status_updates
 
 REPAIR = "mirror-repair"  # the CronJob with the rights to repair
 _LINUX = "kubernetes.io/os=linux"
 Reduced = TypeVar("Reduced")
-_RESOURCES = (*CHILD_KINDS, EVENTS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES)
+_RESOURCES = (*RESOURCE_KINDS, EVENTS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES)
 
 
 def settings(connection: Connection, run_options: options.RunOptions, given: Mapping[str, Any]) -> Settings:
-    """Return the settings.
+    """Combine options and connection into the settings of a run.
 
     Raises:
-        ConfigurationError: with all problems of all RegistryMirrors in files.
+        ConfigurationError: all problems of all RegistryMirrors in files.
     """
     filenames = given["filenames"]
     probing = Probing(given["probe"] or (Probing.NETWORK if connection.in_pod else Probing.NONE))
     if probing is Probing.NONE:
-        log.log.info("%s: whether mirrors and upstreams answer is not asked; see --probe", NAME)
+        log.log.info("%s: mirrors and upstreams are not probed; see --probe", NAME)
     mirrors = from_files(filenames, REGISTRY_MIRRORS, parse_registry_mirror, "") if filenames else None
     return Settings(
         run_options.namespace or NAMESPACE,
@@ -79,11 +79,13 @@ def settings(connection: Connection, run_options: options.RunOptions, given: Map
 
 
 def observe(cluster: Cluster, settings: Settings) -> Observed:
-    """Read what is there, then the RegistryMirrors: what an overlapping run makes is never left over then.
+    """Read the resources, then the RegistryMirrors.
+
+    In this order, a resource that an overlapping run creates meanwhile is never an orphan.
 
     Raises:
         ConfigurationError: the CRD is missing.
-        ApiError: RegistryMirrors cannot be read, without which nothing can be said.
+        ApiError: the list of RegistryMirrors failed; without it there is no audit.
     """
     denied: dict[str, ApiError] = {}
 
@@ -94,21 +96,23 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
             denied[kind] = error
             return None
 
-    children: dict[ObjectKey, Object] = {}
+    resources: dict[ObjectKey, Object] = {}
     invalid: list[InvalidObject] = []
-    for resource in CHILD_KINDS:
-        children |= read(resource.kind, partial(_objects, cluster, resource, settings.namespace, invalid)) or {}
-    # Earlier versions made DaemonSets where registries are.
-    children |= read(DAEMON_SETS.kind, partial(_objects, cluster, DAEMON_SETS, NODE_NAMESPACE, invalid)) or {}
+    for resource in RESOURCE_KINDS:
+        resources |= read(resource.kind, partial(_objects, cluster, resource, settings.namespace, invalid)) or {}
+    # Both namespaces: earlier versions created DaemonSets in that of the registries.
+    resources |= read(DAEMON_SETS.kind, partial(_objects, cluster, DAEMON_SETS, NODE_NAMESPACE, invalid)) or {}
     quotes: Quotes = {}
-    if not all(is_at_work(key.kind, each) for key, each in children.items()):
+    if not all(is_working(key.kind, each) for key, each in resources.items()):
         for namespace in (settings.namespace, NODE_NAMESPACE):
-            read(EVENTS.kind, partial(_events, cluster, namespace, children, quotes))
-    endpoints = read(SLICES.kind, partial(_endpoints, cluster, settings.namespace, children, invalid)) or {}
+            read(EVENTS.kind, partial(_events, cluster, namespace, resources, quotes))
+    endpoints = read(SLICES.kind, partial(_endpoints, cluster, settings.namespace, resources, invalid)) or {}
     nodes = read(NODES.kind, partial(_nodes, cluster)) or 0
     mirrors, invalid_mirrors = _mirrors(cluster, settings)
     errors = {each.key: each.error for each in invalid}
-    return Observed(mirrors, invalid_mirrors, children, errors, endpoints, nodes, denied, events=most_telling(quotes))
+    return Observed(
+        mirrors, invalid_mirrors, resources, errors, endpoints, nodes, denied, events=most_informative(quotes)
+    )
 
 
 def _mirrors(cluster: Cluster, settings: Settings) -> tuple[tuple[RegistryMirror, ...], tuple[Invalid, ...]]:
@@ -124,46 +128,45 @@ def _objects(
     for each in cluster.objects(resource, Raw, partial(decode_resource, resource, namespace), namespace=namespace):
         if isinstance(each, InvalidObject):
             invalid.append(each)
-            found[each.key] = in_the_way(each.key)
+            found[each.key] = placeholder(each.key)
         else:
             found[each[0]] = each[1]
     return found
 
 
-def _events(cluster: Cluster, namespace: str, children: Mapping[ObjectKey, Object], quotes: Quotes) -> None:
-    """Keep what Warnings say of resources of mirrors; one that cannot be decoded says nothing."""
+def _events(cluster: Cluster, namespace: str, resources: Mapping[ObjectKey, Object], quotes: Quotes) -> None:
+    """Keep quotes of Warning Events about resources of mirrors. Events that cannot be decoded are ignored."""
     reduce = partial(quoted, namespace=namespace)
     for each in cluster.objects(EVENTS, Event, reduce, namespace=namespace, fields=WARNINGS):
-        if isinstance(each, InvalidObject) or each.quote.about not in children:
+        if isinstance(each, InvalidObject) or each.quote.about not in resources:
             continue
-        if each.is_of(children[each.quote.about]):
+        if each.is_of(resources[each.quote.about]):
             keep(quotes, each.quote, each.time)
 
 
 def _endpoints(
-    cluster: Cluster, namespace: str, children: Mapping[ObjectKey, Object], invalid: list[InvalidObject]
+    cluster: Cluster, namespace: str, resources: Mapping[ObjectKey, Object], invalid: list[InvalidObject]
 ) -> dict[str, Endpoints]:
-    """Return who is behind each Service."""
     slices = cluster.objects(SLICES, Slice, partial(ready, namespace), namespace=namespace)
-    return of_services(without_invalid(slices, invalid), partial(_is_own, children, namespace))
+    return by_service(without_invalid(slices, invalid), partial(_is_own, resources, namespace))
 
 
-def _is_own(children: Mapping[ObjectKey, Object], namespace: str, service: str, pod: str) -> bool:
-    """Whether the StatefulSet behind a Service has a pod of this name."""
+def _is_own(resources: Mapping[ObjectKey, Object], namespace: str, service: str, pod: str) -> bool:
+    """Return whether the StatefulSet of a Service has a pod of this name."""
     name = stateful_set_of(service)
     prefix, _, number = pod.rpartition("-")
     if prefix != name or not number.isdecimal() or number != str(int(number)):
         return False
-    return int(number) in ordinals(children.get(ObjectKey(STATEFUL_SETS.kind, name, namespace)))
+    return int(number) in ordinals(resources.get(ObjectKey(STATEFUL_SETS.kind, name, namespace)))
 
 
 def _nodes(cluster: Cluster) -> int:
-    """Return how many nodes there are, whatever else they say."""
+    """Return the number of Linux nodes; their content is not decoded."""
     return sum(1 for _ in cluster.objects(NODES, Raw, len, selector=_LINUX, metadata_only=True))
 
 
 def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
-    """Hold what is there against what the mirrors ask for: the same input gives the same findings in the same order."""
+    """Compare the cluster with what RegistryMirrors define. The same input gives the same findings, sorted."""
     found = audit(observed, settings)
     findings = [*found.findings, *map(_invalid, observed.invalid_mirrors)]
     findings += [
@@ -172,10 +175,10 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
         if each.head.terminating
     ]
     if settings.verbose:
-        findings += [unchanged(mirror, key) for mirror, key in found.right]
+        findings += [unchanged(mirror, key) for mirror, key in found.healthy]
     return Plan(
         tuple(sorted(findings, key=lambda each: (each.object, each.code, each.subjects))),
-        len(found.right),
+        len(found.healthy),
         tuple(sorted(set(found.needs))),
         {"mirrors": len(observed.mirrors)},
         ""
@@ -189,30 +192,30 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     )
 
 
-def _invalid(invalid_mirrors: Invalid) -> Finding:
-    key, reason = invalid_mirrors.head.key, "; ".join(invalid_mirrors.problems)
+def _invalid(invalid_mirror: Invalid) -> Finding:
+    key, reason = invalid_mirror.head.key, "; ".join(invalid_mirror.problems)
     return Finding("invalid", Severity.ERROR, key, reason, subjects=(key.name,), exit_code=ExitCode.REFUSED)
 
 
 def conditions(
     observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result], now: datetime
 ) -> Sequence[StatusUpdate]:
-    """Return what the statuses of RegistryMirrors should say: of those in the cluster that are not pending."""
+    """Return the status updates of the RegistryMirrors in the cluster that are not pending."""
     if settings.mirrors is not None:
         return []
     heads = [*(each.head for each in observed.mirrors), *(each.head for each in observed.invalid_mirrors)]
     final = (head for head in heads if not head.terminating and head.key.name not in plan.pending)
     active = sorted(final, key=lambda head: head.key)
-    return status_updates(active, results, now, asked=settings.probing is Probing.NETWORK)
+    return status_updates(active, results, now, probed=settings.probing is Probing.NETWORK)
 
 
 def _is_of_a_mirror(url: str) -> bool:
-    """Whether what a URL says may change by what a repair writes; upstreams answer as they do."""
+    """Return whether a write of a repair can change the response of a URL: mirrors yes, upstreams no."""
     return url.startswith("http://")
 
 
 def _is_probe(url: str) -> bool:
-    """Whether a URL is of a registry or of its cache: who writes a RegistryMirror chooses the host."""
+    """Return whether a URL is that of a registry or its cache: the author of a RegistryMirror chooses the host."""
     return url.endswith(("/v2/", f":{CACHE_PORT}/"))
 
 
@@ -228,23 +231,20 @@ def _is_probe(url: str) -> bool:
 @options.option(
     "--probe",
     type=click.Choice([each.value for each in Probing]),
-    help="How to ask mirrors and upstreams whether they answer: over the network, the default in a pod; mirrors alone, "
-    "through the API server's service proxy, which takes the right to get services/proxy; or not at all, the default "
-    "elsewhere.",
+    help="How to probe mirrors and upstreams. network is the default in a pod. service-proxy probes only mirrors, "
+    "through the API server, and requires permission to get services/proxy. none is the default elsewhere.",
 )
 @options.option(
     "--node-image",
     metavar="IMAGE",
-    help=f"The image of kube-chores as nodes pull it, which the DaemonSets should have. Default is {NODE_IMAGE} in a "
-    "pod; elsewhere each keeps the one it has.",
+    help=f"Image of kube-chores for the DaemonSets, as nodes pull it. Default is {NODE_IMAGE} in a pod; elsewhere each "
+    "DaemonSet keeps its image.",
 )
-@options.option(
-    "--repair", is_flag=True, help="Make what is missing, set right what drifted, remove what is left over."
-)
+@options.option("--repair", is_flag=True, help="Create missing resources, correct drifted ones, and delete orphans.")
 @options.option(
     "--allow-cache-loss",
     is_flag=True,
-    help="With --repair: make a claim anew where nothing else helps, and delete those of mirrors that are gone.",
+    help="With --repair: recreate claims that cannot be corrected, and delete the claims of deleted mirrors.",
 )
 @options.option(
     "--wait",
@@ -252,8 +252,8 @@ def _is_probe(url: str) -> bool:
     default=0,
     show_default=True,
     metavar="SECONDS",
-    help="With --repair: how long to wait for what the next step hangs on, such as a mirror that starts; else the next "
-    "run goes on.",
+    help="With --repair: how long to wait for the condition of a next step, such as a mirror that starts. After that, "
+    "the next run continues.",
 )
 @options.max_deletes("mirrors")
 @options.run_options(f"Namespace of the mirrors' resources and credentials; default is {NAMESPACE}.")
@@ -261,22 +261,22 @@ def _is_probe(url: str) -> bool:
 def command(context: click.Context, /, options: options.RunOptions, **given: Any) -> None:
     """Audit the registry caches that RegistryMirrors define. They are pull-through caches.
 
-    Says what of a mirror is missing, not as asked for, not at work or not safe; docs/mirror-audit.md explains the cause
-    of each finding and what to do. Changes nothing but the status of RegistryMirrors; with --repair it does what can be
-    done, step by step, and says of the rest what a person must do. Exits 0 when that is done, whatever it found, 1 when
-    a retry is useful, 2 when a person must act first, 3 with --check when anything is not as it should be, 4 when the
-    deletion brake held something back.
+    Reports which resources of a mirror are missing, drifted, not working or not safe. docs/mirror-audit.md explains the
+    cause of each finding and its remedy. Changes only the status of RegistryMirrors. With --repair it repairs step by
+    step, and prints what a person must do for the rest. Exits 0 when the run is complete, whatever it found; 1 when a
+    retry is useful; 2 when a person must act first; 3 with --check when there is a finding; 4 when the deletion brake
+    blocked a deletion.
 
     \b
     Examples:
-      chores mirror-audit                            audit, and tell the statuses
-      chores mirror-audit --check --diff             change nothing, show wanted and actual values
-      chores mirror-audit --probe service-proxy      from a laptop: ask mirrors through the API server
-      chores mirror-audit -f mirrors.yaml -o json    what mirrors in a file would find
-      chores mirror-audit --repair --dry-run         what a repair would do first
+      chores mirror-audit                            audit, and update the statuses
+      chores mirror-audit --check --diff             change nothing, print desired and actual values
+      chores mirror-audit --probe service-proxy      from a laptop: probe mirrors through the API server
+      chores mirror-audit -f mirrors.yaml -o json    audit the mirrors in a file
+      chores mirror-audit --repair --dry-run         print the first steps of a repair
     """
     if not given["repair"] and (given["allow_cache_loss"] or given["wait"]):
-        raise click.UsageError("--allow-cache-loss and --wait go with --repair.")
+        raise click.UsageError("--allow-cache-loss and --wait require --repair.")
     if given["filenames"] and options.dry_run is DryRun.NONE:
         options = replace(options, dry_run=DryRun.CLIENT)
     job = Job(
@@ -286,7 +286,7 @@ def command(context: click.Context, /, options: options.RunOptions, **given: Any
         observe,
         plan,
         conditions,
-        max_deletes=sys.maxsize,  # the plan has a brake of its own, which counts mirrors
+        max_deletes=sys.maxsize,  # the plan has its own brake, which counts mirrors
         refetches=_is_of_a_mirror,
         is_probe=_is_probe,
         cronjob=REPAIR if given["repair"] else NAME,

@@ -91,7 +91,7 @@ class Mirrors:
         self.volume(mirror)
         self.apply(mirror.service.document())
         mirror = self.of(asked)
-        for child in mirror.children[1:]:
+        for child in mirror.resources[1:]:
             self.apply(child.document())
         self.settle(mirror)
         return mirror
@@ -201,7 +201,7 @@ class Mirrors:
 
     def pods(self, mirror: Mirror, component: str) -> list[Object]:
         """The pods of a workload; those on their way out are gone then."""
-        selector = f"kubechores.dev/mirror={mirror.asked.name},app.kubernetes.io/component={component}"
+        selector = f"kubechores.dev/mirror={mirror.registry_mirror.name},app.kubernetes.io/component={component}"
         found = self.api.items("v1", "Pod", NODES if component == "node" else NAMESPACE, labelSelector=selector)
         for pod in found:
             if pod["metadata"].get("deletionTimestamp"):
@@ -224,7 +224,7 @@ class Mirrors:
                     self.run_pod(pod)
             return self._is_settled(mirror)
 
-        wait_for(at_work, f"mirror {mirror.asked.name} to be at work", 60)
+        wait_for(at_work, f"mirror {mirror.registry_mirror.name} to be at work", 60)
 
     def _is_settled(self, mirror: Mirror) -> bool:
         """Whether all that is there of a mirror is at work."""

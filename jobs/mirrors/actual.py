@@ -1,4 +1,4 @@
-"""Resources of mirrors as they come from the API server, checked before the audit walks them. Pure."""
+"""Decode and validate resources of mirrors from the API server, before the audit reads their fields. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
 from jobs.mirrors.mirror import NAME
 from jobs.mirrors.quantities import quantity
 
-# A run has 128 MiB of memory (cronjobs/). A StatefulSet of a mirror has 8 KiB.
+# The memory limit of a run is 128 MiB (cronjobs/). A StatefulSet of a mirror has 8 KiB.
 _MOST_BYTES = 32 << 10
 
 Object = Mapping[str, Any]
@@ -148,25 +148,25 @@ _FORMS: Mapping[str, type[Struct]] = {
 
 
 def decode_resource(resource: Resource, namespace: str, raw: Raw) -> tuple[ObjectKey, Object]:
-    """Return what is kept of a resource: all of one that was made for a mirror, of others that they are in the way.
+    """Return a resource with its key: complete if mirror-audit manages it, otherwise a placeholder.
 
     Raises:
-        InvalidObjectError: it is not such a resource, or it is too large to be kept.
+        InvalidObjectError: it is not a resource of this kind, or it is too large to keep in memory.
     """
     head = decode(raw, _Any).metadata
     key = ObjectKey(resource.kind, head.name, namespace)
     if not stamps.is_managed(string_map(head.labels), NAME, ""):
-        return key, in_the_way(key)
+        return key, placeholder(key)
     if len(raw) > _MOST_BYTES:
-        raise InvalidObjectError(f"it has {len(raw) >> 10} KiB, more than {_MOST_BYTES >> 10}")
+        raise InvalidObjectError(f"it has {len(raw) >> 10} KiB, more than {_MOST_BYTES >> 10} KiB")
     found = decode(raw, _FORMS[resource.kind])
     if isinstance(found, _Claim):
         _check_amounts(found)
     return key, _without_nulls(decode_plain(raw))
 
 
-def in_the_way(key: ObjectKey) -> Object:
-    """Return what stands for an object that has the place of a mirror's resource, and nothing else."""
+def placeholder(key: ObjectKey) -> Object:
+    """Return a placeholder of an object that mirror-audit does not manage, without labels or spec."""
     return {"metadata": {"name": key.name, "namespace": key.namespace, "labels": {}}}
 
 
@@ -180,7 +180,7 @@ def _check_amounts(claim: _Claim) -> None:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Return the value without fields that are null: they mean the same as absent ones."""
+    """Return the value without null fields, which mean the same as absent ones."""
     if isinstance(value, dict):
         return {name: _without_nulls(each) for name, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value

@@ -1,7 +1,7 @@
-"""What of an object is not as we set it: fields that differ, and fields that we set once and nobody asks for any more.
+"""Find the drift of an object: fields that differ, and fields that kube-chores set once and no longer sets. Pure.
 
-What others set beside ours, and what the server fills in, is theirs, except for a key that others add to a selector: it
-selects other pods. Pure.
+Fields that others or the server set in addition are not drift. The exception is a key that others add to a selector,
+because it selects other pods.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 from jobs.kit.model import Change
 from jobs.kit.objects import MANAGER
+from jobs.mirrors.actual import Object
 from jobs.mirrors.quantities import quantity
 
-Object = Mapping[str, Any]
 Path = tuple[str, ...]  # of FieldsV1 elements: ("f:spec", 'k:{"name":"registry"}', "f:image")
 
-# By which fields the items of a list are told apart, as server-side apply does; other lists are compared whole.
+# The merge keys of lists, as in server-side apply. Other lists are compared as one value.
 # https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy
 _KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "containers": (("name",),),
@@ -29,46 +29,48 @@ _KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 }
 _AMOUNTS = ("requests", "limits")
 _WHOLE: frozenset[Path] = frozenset({("f:spec", "f:selector")})
-_LEFT_OUT = "f:publishNotReadyAddresses"  # by the server, where it is false
+_OMITTED_IF_FALSE = "f:publishNotReadyAddresses"  # by the server
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
 
 
 class Drift(NamedTuple):
-    """A field that is not as we set it, and who set it so, where that is known."""
+    """A field that drifted, and the field manager that changed it, if known."""
 
     change: Change
     by: str = ""
 
 
 def drift(desired: Object, actual: Object, ignored: frozenset[Path] = frozenset()) -> list[Drift]:
-    """Return what of `actual` is not as `desired` says, but for fields at or below `ignored`."""
+    """Return the drift of `actual` from `desired`, sorted, without the fields at or below `ignored`."""
     entries = [entry for entry in actual["metadata"].get("managedFields") or [] if not entry.get("subresource")]
     others = [entry for entry in entries if entry.get("manager") != MANAGER]
-    ours = [entry for entry in entries if entry.get("manager") == MANAGER and entry.get("operation") == "Apply"]
+    own = [entry for entry in entries if entry.get("manager") == MANAGER and entry.get("operation") == "Apply"]
     found = [
         Drift(change, _owner(path, others))
-        for path, change in _differing((), desired, actual)
+        for path, change in _differences((), desired, actual)
         if not any(path[: len(each)] == each for each in ignored)
     ]
-    abandoned = (change for entry in ours for change in _abandoned((), entry.get("fieldsV1") or {}, desired, actual))
-    return sorted([*found, *map(Drift, abandoned)])
+    no_longer_set = (
+        change for entry in own for change in _no_longer_set((), entry.get("fieldsV1") or {}, desired, actual)
+    )
+    return sorted([*found, *map(Drift, no_longer_set)])
 
 
-def _differing(path: Path, desired: Any, actual: Any) -> Iterator[tuple[Path, Change]]:
-    """Yield what differs, of a list with keys item by item."""
+def _differences(path: Path, desired: Any, actual: Any) -> Iterator[tuple[Path, Change]]:
+    """Yield the differences; lists with merge keys are compared item by item."""
     keys = _item_keys(path, desired)
     if isinstance(desired, dict) and isinstance(actual, dict):
         for name, value in desired.items():
-            yield from _differing((*path, f"f:{name}"), value, actual.get(name))
+            yield from _differences((*path, f"f:{name}"), value, actual.get(name))
         for name in sorted(actual.keys() - desired.keys()) if path in _WHOLE else ():
             more = (*path, f"f:{name}")
-            yield more, Change(field_name(more), _shown(actual[name]), None)
+            yield more, Change(field_name(more), _displayed(actual[name]), None)
     elif keys and isinstance(actual, list):
         for item in desired:
-            there = next((each for each in actual if _same_item(item, each, keys)), None)
-            yield from _differing((*path, _element(item, keys)), item, there)
+            actual_item = next((each for each in actual if _same_item(item, each, keys)), None)
+            yield from _differences((*path, _element(item, keys)), item, actual_item)
     elif not _equal(path, desired, actual):
-        yield path, Change(field_name(path), _shown(actual), _shown(desired))
+        yield path, Change(field_name(path), _displayed(actual), _displayed(desired))
 
 
 def _item_keys(path: Path, value: Any) -> tuple[str, ...]:
@@ -87,7 +89,7 @@ def _element(item: Object, keys: tuple[str, ...]) -> str:
 
 
 def _equal(path: Path, desired: Any, actual: Any) -> bool:
-    if desired == actual or (path and path[-1] == _LEFT_OUT and not desired and actual is None):
+    if desired == actual or (path and path[-1] == _OMITTED_IF_FALSE and not desired and actual is None):
         return True
     try:
         is_amount = len(path) > 1 and path[-2][2:] in _AMOUNTS and isinstance(actual, (str, int))
@@ -97,16 +99,16 @@ def _equal(path: Path, desired: Any, actual: Any) -> bool:
 
 
 def _owner(path: Path, entries: list[Object]) -> str:
-    """Return who owns a field; who removed an item of a list is told by owning others of it."""
+    """Return the manager of a field. For a removed item of a list, return the manager of other items."""
     is_part = path[-1].startswith("k:") or path[:-1] in _WHOLE
-    return _holder(path, entries) or (_holder(path[:-1], entries) if is_part else "")
+    return _manager(path, entries) or (_manager(path[:-1], entries) if is_part else "")
 
 
-def _holder(path: Path, entries: list[Object]) -> str:
-    return next((str(entry.get("manager")) for entry in entries if _holds(entry.get("fieldsV1") or {}, path)), "")
+def _manager(path: Path, entries: list[Object]) -> str:
+    return next((str(entry.get("manager")) for entry in entries if _owns(entry.get("fieldsV1") or {}, path)), "")
 
 
-def _holds(fields: Object, path: Path) -> bool:
+def _owns(fields: Object, path: Path) -> bool:
     node: Any = fields
     for element in path:
         node = node.get(element) if isinstance(node, dict) else None
@@ -115,27 +117,27 @@ def _holds(fields: Object, path: Path) -> bool:
     return True
 
 
-def _abandoned(path: Path, fields: Object, desired: Any, actual: Any) -> Iterator[Change]:
-    """Yield the fields that we own by `fields` and that `desired` does not have, each at its top."""
+def _no_longer_set(path: Path, fields: Object, desired: Any, actual: Any) -> Iterator[Change]:
+    """Yield the fields that kube-chores owns by `fields` and `desired` no longer has, each at its topmost path."""
     for element, below in fields.items():
         if not _is_field(element):
             continue
-        inner, value = _child(desired, element), _child(actual, element)
+        inner, value = _value_at(desired, element), _value_at(actual, element)
         if inner is None:
-            yield Change(field_name((*path, element)), _shown(value), None)
+            yield Change(field_name((*path, element)), _displayed(value), None)
         elif isinstance(below, dict) and below:
-            yield from _abandoned((*path, element), below, inner, value)
+            yield from _no_longer_set((*path, element), below, inner, value)
 
 
 def _is_field(element: str) -> bool:
-    """Whether an element of a fieldsV1 names a field or an item of a list; anybody may send what is neither."""
+    """Return whether an element of a fieldsV1 names a field or an item of a list; clients can send other elements."""
     try:
         return element.startswith("f:") or (element.startswith("k:") and bool(dict(json.loads(element[2:]))))
     except (TypeError, ValueError):
         return False
 
 
-def _child(value: Any, element: str) -> Any:
+def _value_at(value: Any, element: str) -> Any:
     if element.startswith("f:"):
         return value.get(element[2:]) if isinstance(value, dict) else None
     if not isinstance(value, list):
@@ -145,7 +147,7 @@ def _child(value: Any, element: str) -> Any:
 
 
 def field_name(path: Path) -> str:
-    """Return how people write a path: spec.template.spec.containers[registry].image."""
+    """Format a path for people: spec.template.spec.containers[registry].image."""
     text = ""
     for element in path:
         if element.startswith("k:"):
@@ -157,8 +159,8 @@ def field_name(path: Path) -> str:
     return text.lstrip(".")
 
 
-def _shown(value: Any) -> str | None:
-    """Return a value for people to read; a password that somebody wrote into a URL is not for that."""
+def _displayed(value: Any) -> str | None:
+    """Format a value for people, without a user and password in a URL."""
     if value is None:
         return None
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""Who is behind the Services of mirrors: the registry's own pods, or others. Pure."""
+"""Count the ready endpoints of mirrors' Services: pods of the registry, and foreign ones. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST_NAME = 253
 
 
 class Endpoints(Struct, frozen=True):
-    """The ready addresses of a Service: how many are the registry's, how many others', and the first pod of these."""
+    """The numbers of a Service's ready addresses: pods of its registry, and foreign ones with the first foreign pod."""
 
     own: int = 0
     foreign: int = 0
@@ -36,7 +36,7 @@ class _Endpoint(Struct, rename="camel"):
 
     @property
     def serves(self) -> bool:
-        """Whether pods of it are ready; unknown counts as ready, as the API has it."""
+        """Return whether the endpoint is ready. Unknown counts as ready, as the API defines it."""
         return self.conditions.ready is not False
 
 
@@ -45,7 +45,7 @@ class _SliceMetadata(Struct):
 
 
 class Slice(Struct, rename="camel"):
-    """An EndpointSlice as far as an audit reads it."""
+    """The fields of an EndpointSlice that an audit reads."""
 
     metadata: _SliceMetadata
     address_type: str = ""
@@ -53,7 +53,7 @@ class Slice(Struct, rename="camel"):
 
 
 class Ready(NamedTuple):
-    """The ready addresses of a slice, each with the pod of the namespace that it is said to be of, or nothing."""
+    """The ready addresses of a slice, each with the name of its target pod in the namespace, or an empty string."""
 
     service: str
     family: str
@@ -61,7 +61,7 @@ class Ready(NamedTuple):
 
 
 def ready(namespace: str, read: Slice) -> Ready:
-    """Return what is kept of a slice."""
+    """Reduce a slice to its ready addresses."""
     serving = [each for each in read.endpoints or () if each.serves]
     addresses = [(address, _pod(each.target_ref, namespace)) for each in serving for address in each.addresses or ()]
     return Ready((read.metadata.labels or {}).get(_OF_SERVICE, ""), read.address_type, addresses)
@@ -73,7 +73,7 @@ def _pod(target: _Target | None, namespace: str) -> str:
 
 
 class _Family:
-    """What the slices of one address family say of a Service: a pod has one address in each."""
+    """The endpoints of a Service in one address family, in which each pod has one address."""
 
     def __init__(self) -> None:
         self.own: dict[str, str] = {}
@@ -81,7 +81,7 @@ class _Family:
         self.foreign_pod = ""
 
     def add(self, address: str, pod: str, *, is_own: bool) -> None:
-        """Count an address; the same of a pod of the registry may be in two slices for a moment."""
+        """Count an address. The same address of a registry's pod can be in two slices for a moment."""
         if is_own and self.own.setdefault(pod, address) == address:
             return
         self.foreign += 1
@@ -89,8 +89,8 @@ class _Family:
             self.foreign_pod = min(pod, self.foreign_pod or pod)
 
 
-def of_services(slices: Iterable[Ready], is_own: Callable[[str, str], bool]) -> dict[str, Endpoints]:
-    """Return who is behind each Service; `is_own` is whether its registry has a pod of this name."""
+def by_service(slices: Iterable[Ready], is_own: Callable[[str, str], bool]) -> dict[str, Endpoints]:
+    """Count the endpoints of each Service. `is_own(service, pod)` is whether its registry has a pod of this name."""
     found: dict[str, dict[str, _Family]] = {}
     for each in slices:
         family = found.setdefault(each.service, {}).setdefault(each.family, _Family())
@@ -100,7 +100,7 @@ def of_services(slices: Iterable[Ready], is_own: Callable[[str, str], bool]) -> 
 
 
 def _of_families(families: list[_Family]) -> Endpoints:
-    """Return the counts of a Service: one of two families has a slice for each, with the same pods."""
+    """Return the counts of a Service. With two address families, both have the same pods."""
     pods = filter(None, (each.foreign_pod for each in families))
     own, foreign = max(len(each.own) for each in families), max(each.foreign for each in families)
     return Endpoints(own, foreign, min(pods, default=""))

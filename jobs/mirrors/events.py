@@ -1,7 +1,7 @@
-"""Why a workload or a claim is not at work: what Kubernetes' Warning Events say of it and of its pods. Pure.
+"""Quote Warning Events that explain why a workload is not rolled out or a claim is not bound. Pure.
 
-A text that changes by itself would have every run write a status. So what differs from pod to pod and from try to try
-is left out, and of several texts the longest of the last minutes counts, whichever came last.
+If the text changed by itself, each run would write a status. So the quote omits what differs between pods and between
+attempts. Of several texts it uses the longest of the last minutes, not the newest.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _MOST_KEPT = 1024
 _LONGEST = 400
 _LONGEST_REASON = 64
 _PODS = "Pod"
-# kubelet reports what goes on of a pod every 5 minutes in the end, two texts in turn every 10.
+# For a problem that stays, kubelet writes an Event every 5 minutes, and two alternating texts every 10 minutes.
 _TOGETHER = timedelta(minutes=15)
-# The uid of a pod, and the port from which a node connected.
+# The uid of a pod, and the client port of a node's connection.
 _CHANGING = re.compile(r"\(?\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b\)?|:\d+(?=->)")
 _FIRST_POD = "-0"
 _POD_OF_DAEMON_SET = re.compile(r"(.+)-[a-z0-9]{5}")
@@ -48,7 +48,7 @@ class _Metadata(Struct, rename="camel"):
 
 
 class Event(Struct, rename="camel"):
-    """An Event as far as an audit reads it."""
+    """The fields of an Event that an audit reads."""
 
     involved_object: _Involved
     metadata: _Metadata
@@ -60,36 +60,36 @@ class Event(Struct, rename="camel"):
 
     @property
     def time(self) -> str:
-        """When it was seen last. Which field says so depends on who wrote it."""
+        """The time of its last occurrence. The field depends on the component that wrote the Event."""
         last = self.series.last_observed_time if self.series else None
         return last or self.last_timestamp or self.event_time or self.metadata.creation_timestamp or ""
 
 
 class Quote(NamedTuple):
-    """What is quoted of Events: the object that they explain, and their text."""
+    """A text of Events, and the object that it explains. `length` is that of the text before it was shortened."""
 
     about: ObjectKey
     text: str
     length: int
 
     @property
-    def says(self) -> tuple[bool, int, str]:
-        """How much it says, to choose one."""
+    def rank(self) -> tuple[bool, int, str]:
+        """The rank by which one quote is chosen: first an unused mirror, then the longest."""
         return UNUSED in self.text, self.length, self.text
 
 
-Quotes = dict[Quote, datetime]  # with the time at which each was seen last
+Quotes = dict[Quote, datetime]  # with the time of the last occurrence
 
 
 class Quoted(NamedTuple):
-    """A quote of one Event, when it was seen last, and the uid of the object; nothing where it is about a pod."""
+    """A quote of one Event, the time of its last occurrence, and the uid of the object: None for an Event of a pod."""
 
     quote: Quote
     time: datetime
     uid: str | None
 
     def is_of(self, actual: Object) -> bool:
-        """Whether the Event is of this object or of its pods, and not of an earlier one of the same name."""
+        """Return whether the Event is about this object or its pods, not about an earlier object of the same name."""
         metadata = actual["metadata"]
         if self.uid is not None:
             return bool(self.uid == metadata.get("uid"))
@@ -98,10 +98,10 @@ class Quoted(NamedTuple):
 
 
 def quoted(event: Event, namespace: str) -> Quoted:
-    """Return what is quoted of an Event.
+    """Reduce an Event to its quote.
 
     Raises:
-        InvalidObjectError: its time is not one.
+        InvalidObjectError: its time is not valid.
     """
     about = _explained(event.involved_object, namespace)
     reason = (event.reason or "")[:_LONGEST_REASON]
@@ -117,7 +117,7 @@ def quoted(event: Event, namespace: str) -> Quoted:
 
 
 def _explained(involved: _Involved, namespace: str) -> ObjectKey:
-    """Return the object itself, or the workload of a pod, by the pod's name."""
+    """Return the involved object, or for a pod its workload, by the pod's name."""
     if involved.kind != _PODS:
         return ObjectKey(involved.kind, involved.name, namespace)
     if involved.name.endswith(_FIRST_POD):
@@ -127,18 +127,18 @@ def _explained(involved: _Involved, namespace: str) -> ObjectKey:
 
 
 def keep(kept: Quotes, quote: Quote, time: datetime) -> None:
-    """Keep a quote with the time of the last, unless there are too many."""
+    """Add a quote, or update its time, up to a limit of quotes."""
     if quote in kept or len(kept) < _MOST_KEPT:
         kept[quote] = max(time, kept.get(quote, time))
 
 
-def most_telling(kept: Quotes) -> Mapping[ObjectKey, str]:
-    """Return for each object the text that says most, of those of the minutes before the newest."""
+def most_informative(kept: Quotes) -> Mapping[ObjectKey, str]:
+    """Return for each object the text of the highest rank, of those in the minutes before the newest."""
     newest: dict[ObjectKey, datetime] = {}
     for quote, time in kept.items():
         newest[quote.about] = max(time, newest.get(quote.about, time))
     found: dict[ObjectKey, Quote] = {}
     for quote, time in kept.items():
         if newest[quote.about] - time <= _TOGETHER:
-            found[quote.about] = max(quote, found.get(quote.about, quote), key=lambda each: each.says)
+            found[quote.about] = max(quote, found.get(quote.about, quote), key=lambda each: each.rank)
     return {about: quote.text for about, quote in found.items()}

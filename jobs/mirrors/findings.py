@@ -1,4 +1,4 @@
-"""How findings of an audit are made: how bad one is stands with its code."""
+"""Create the findings of an audit; codes.py has the severity of each code."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from jobs.kit.model import Change, ExitCode, Finding, ObjectKey
 from jobs.mirrors.codes import CODES
 from jobs.mirrors.registry_mirrors import RegistryMirror
 
-_REMEDY = "; the manifests in cronjobs/ hold the rights that this job needs"
+_REMEDY = "; the manifests in cronjobs/ grant the rights that this job needs"
 
 
 def finding(
     code: str, about: ObjectKey, reason: str, mirror: RegistryMirror, changes: tuple[Change, ...] = ()
 ) -> Finding:
-    """Return a finding about one mirror."""
+    """Return a finding about one mirror, with the severity of its code."""
     return Finding(code, CODES[code].severity, about, reason, changes=changes, subjects=(mirror.name,))
 
 
 def unreadable(about: ObjectKey, error: ApiError, subjects: tuple[str, ...]) -> Finding:
-    """Return what to say of something that could not be looked at, which says nothing of whether it is there."""
+    """Return the finding for an object that the API server did not return. Whether it exists is not known."""
     reason = f"cannot be read: {error.message}{_REMEDY if error.is_permission else ''}"
-    return structs.replace(could_not_look(about, reason, subjects, error.exit_code), severity=error.severity)
+    return structs.replace(not_readable(about, reason, subjects, error.exit_code), severity=error.severity)
 
 
-def could_not_look(about: ObjectKey, reason: str, subjects: tuple[str, ...], exit_code: ExitCode) -> Finding:
-    """Return the same, for other reasons than an answer of the API server."""
+def not_readable(about: ObjectKey, reason: str, subjects: tuple[str, ...], exit_code: ExitCode) -> Finding:
+    """Return the finding for something that was not readable for another reason than an error of the API server."""
     return Finding("unreadable", CODES["unreadable"].severity, about, reason, subjects=subjects, exit_code=exit_code)

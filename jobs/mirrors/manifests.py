@@ -1,6 +1,6 @@
-"""Manifests of the kinds that a mirror consists of, typed, with the fields that we set and no others.
+"""Typed manifests of a mirror's resources, with exactly the fields that kube-chores sets.
 
-What is not named here is the server's to default and everybody's to set.
+The server sets defaults for all other fields, and users can set them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Labels = Mapping[str, str]
 
 
 class _Part(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A part of a manifest: what is left at its default is not set."""
+    """A part of a manifest. A field that has its default value is not sent."""
 
 
 class Metadata(_Part, frozen=True):
@@ -37,23 +37,23 @@ class Metadata(_Part, frozen=True):
 
 
 class Manifest(_Part, frozen=True):
-    """An object as it should be: https://kubernetes.io/docs/reference/kubernetes-api/ has the fields."""
+    """A desired object; https://kubernetes.io/docs/reference/kubernetes-api/ documents the fields."""
 
     resource: ClassVar[Resource]
     metadata: Metadata
 
     @property
     def key(self) -> ObjectKey:
-        """Which object it is."""
+        """Its kind, name and namespace."""
         return ObjectKey(self.resource.kind, self.metadata.name, self.metadata.namespace)
 
     def body(self) -> dict[str, Any]:
-        """Return it as plain data, as an item of a list is: without the kind."""
+        """Return it as plain data without apiVersion and kind, like an item of a list."""
         body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         return body
 
     def document(self) -> dict[str, Any]:
-        """Return it as plain data, whole: what a server-side apply sends."""
+        """Return it as plain data with apiVersion and kind: the body of a server-side apply."""
         return {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **self.body()}
 
 
@@ -67,7 +67,7 @@ class ServicePort(_Part, frozen=True):
 
 
 class ServiceSpec(_Part, frozen=True):
-    """What a Service is to be."""
+    """The spec of a Service."""
 
     type: str
     selector: Labels
@@ -78,20 +78,20 @@ class ServiceSpec(_Part, frozen=True):
 
 
 class Service(Manifest, frozen=True):
-    """A name and an address for pods."""
+    """A Service."""
 
     resource = SERVICES
     spec: ServiceSpec
 
 
 class VolumeResources(_Part, frozen=True):
-    """How much a claim asks for."""
+    """The storage that a claim requests."""
 
     requests: Mapping[str, str]
 
 
 class ClaimSpec(_Part, frozen=True):
-    """What a claim is to be."""
+    """The spec of a claim."""
 
     access_modes: tuple[str, ...]
     resources: VolumeResources
@@ -113,7 +113,7 @@ class SecretKey(_Part, frozen=True):
 
 
 class EnvSource(_Part, frozen=True):
-    """Where a variable's value comes from."""
+    """The source of an environment variable's value."""
 
     secret_key_ref: SecretKey
 
@@ -135,19 +135,19 @@ class ContainerPort(_Part, frozen=True):
 
 
 class Capabilities(_Part, frozen=True):
-    """What root may do."""
+    """The Linux capabilities that a container drops."""
 
     drop: tuple[str, ...]
 
 
 class SeccompProfile(_Part, frozen=True):
-    """Which system calls there are."""
+    """The seccomp profile of a pod's containers."""
 
     type: str
 
 
 class SecurityContext(_Part, frozen=True):
-    """What a container may do."""
+    """The security context of a container."""
 
     allow_privilege_escalation: bool
     read_only_root_filesystem: bool
@@ -155,7 +155,7 @@ class SecurityContext(_Part, frozen=True):
 
 
 class PodSecurityContext(_Part, frozen=True):
-    """As whom containers run."""
+    """The security context of a pod: the users and groups of its containers."""
 
     run_as_user: int
     run_as_group: int
@@ -165,20 +165,20 @@ class PodSecurityContext(_Part, frozen=True):
 
 
 class HttpGet(_Part, frozen=True):
-    """A request of a probe."""
+    """The HTTP request of a probe."""
 
     path: str
     port: str
 
 
 class Exec(_Part, frozen=True):
-    """A command of a probe."""
+    """The command of a probe."""
 
     command: tuple[str, ...]
 
 
 class Probe(_Part, frozen=True):
-    """How to know that a container is well."""
+    """A startup, readiness or liveness probe."""
 
     period_seconds: int
     timeout_seconds: int
@@ -189,14 +189,14 @@ class Probe(_Part, frozen=True):
 
 
 class ResourceAmounts(_Part, frozen=True):
-    """What a container asks for and may have."""
+    """The resource requests and limits of a container."""
 
     requests: Mapping[str, str | int]
     limits: Mapping[str, str | int]
 
 
 class VolumeMount(_Part, frozen=True):
-    """Where a container sees a volume."""
+    """The path at which a container mounts a volume."""
 
     name: str
     mount_path: str
@@ -205,7 +205,7 @@ class VolumeMount(_Part, frozen=True):
 
 
 class Container(_Part, frozen=True):
-    """A container."""
+    """A container of a pod."""
 
     name: str
     image: str
@@ -221,13 +221,13 @@ class Container(_Part, frozen=True):
 
 
 class ClaimVolume(_Part, frozen=True):
-    """A volume that is a claim."""
+    """A volume from a PersistentVolumeClaim."""
 
     claim_name: str
 
 
 class HostPath(_Part, frozen=True):
-    """A volume that is a folder of the node."""
+    """A volume that is a directory of the node."""
 
     path: str
     type: str
@@ -242,7 +242,7 @@ class Volume(_Part, frozen=True):
 
 
 class PodSpec(_Part, frozen=True):
-    """A pod."""
+    """The spec of a pod."""
 
     automount_service_account_token: bool
     enable_service_links: bool
@@ -255,41 +255,41 @@ class PodSpec(_Part, frozen=True):
 
 
 class PodMetadata(_Part, frozen=True):
-    """Labels and annotations of pods."""
+    """The metadata of a pod template."""
 
     labels: Labels
     annotations: Labels
 
 
 class PodTemplate(_Part, frozen=True):
-    """The pods of a workload."""
+    """The pod template of a workload."""
 
     metadata: PodMetadata
     spec: PodSpec
 
 
 class Selector(_Part, frozen=True):
-    """Which pods are a workload's."""
+    """The labels by which a workload selects its pods."""
 
     match_labels: Labels
 
 
 class RollingUpdate(_Part, frozen=True):
-    """Which pods of a StatefulSet are replaced, how many of a DaemonSet at a time."""
+    """The parameters of a rolling update: `partition` of a StatefulSet, `max_unavailable` of a DaemonSet."""
 
     partition: int | None = None
     max_unavailable: str | None = None
 
 
 class UpdateStrategy(_Part, frozen=True):
-    """When a workload replaces its pods."""
+    """The update strategy of a workload."""
 
     type: str
     rolling_update: RollingUpdate | None = None
 
 
 class StatefulSetSpec(_Part, frozen=True):
-    """What a StatefulSet is to be."""
+    """The spec of a StatefulSet."""
 
     replicas: int
     service_name: str
@@ -300,14 +300,14 @@ class StatefulSetSpec(_Part, frozen=True):
 
 
 class StatefulSet(Manifest, frozen=True):
-    """Pods with names of their own."""
+    """A StatefulSet."""
 
     resource = STATEFUL_SETS
     spec: StatefulSetSpec
 
 
 class DaemonSetSpec(_Part, frozen=True):
-    """What a DaemonSet is to be."""
+    """The spec of a DaemonSet."""
 
     update_strategy: UpdateStrategy
     selector: Selector
@@ -315,7 +315,7 @@ class DaemonSetSpec(_Part, frozen=True):
 
 
 class DaemonSet(Manifest, frozen=True):
-    """A pod on each node."""
+    """A DaemonSet."""
 
     resource = DAEMON_SETS
     spec: DaemonSetSpec

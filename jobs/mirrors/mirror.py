@@ -1,8 +1,8 @@
-"""A mirror and its outgoing resources: what should be in the cluster for a RegistryMirror. Pure.
+"""The desired resources of a mirror: what a RegistryMirror defines, as manifests. Pure.
 
 mirror.service.spec.ports[0].port
 mirror.stateful_set.spec.template.spec.containers[0].image
-[each.key for each in mirror.children]
+[each.key for each in mirror.resources]
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from jobs.mirrors.registry_mirrors import (
 )
 
 NAME = "mirror-audit"
-# What mounts a folder of nodes is apart from registries, whose namespace refuses that.
+# DaemonSets mount a folder of the node. The namespace of the registries does not allow such mounts.
 NODE_NAMESPACE = "kube-chores-nodes"
 REGISTRY_IMAGE = "docker.io/library/registry:3"
 NODE_IMAGE = f"kube-chores:{__version__}"
@@ -82,7 +82,7 @@ PORT = 5000
 PORT_NAME = "registry"
 CACHE_PORT = 5001
 CACHE_PORT_NAME = "cache"
-# A pod of a StatefulSet carries NAME-HASH, with ten characters of hash, as a label's value of at most 63 characters.
+# Each pod of a StatefulSet has the label value NAME-HASH, with a hash of ten characters. A label value has at most 63.
 # https://github.com/kubernetes/kubernetes/issues/64023
 MOST_CHARACTERS = 52
 _PREFIX, _HEADLESS = "registry-mirror-", "-headless"
@@ -91,41 +91,41 @@ _PINNED = re.compile(r"[^@]*(:(?!latest$)[^:/@]+|@[^@]+)")
 _NOBODY = 65532
 _ROLLING = "RollingUpdate"
 _VOLUME = "/var/lib/registry"
-_NODE_CONTAINERD = "/node/etc/containerd"  # where a pod sees the node's configuration of containerd
+_NODE_CONTAINERD = "/node/etc/containerd"  # where a pod mounts the node's configuration of containerd
 _EVERYTHING = (Toleration(operator="Exists"),)
-# Storage of the node is for logs alone: the cache is a claim's, the root read-only. Of a container kubelet keeps five
-# files of 10 MiB, of 50 MiB in some managed clusters, and a registry logs each request.
+# Only logs use the node's storage: the cache is in a claim, and the root filesystem is read-only. A registry logs each
+# request. kubelet keeps five log files for each container, of 10 MiB each, or of 50 MiB in some managed clusters.
 # https://kubernetes.io/docs/concepts/cluster-administration/logging/#log-rotation
 _STORAGE = "ephemeral-storage"
 _REQUESTS: Amounts = {"cpu": "50m", "memory": "128Mi", _STORAGE: "64Mi"}
 _LIMITS: Amounts = {"memory": "512Mi", _STORAGE: "512Mi"}
-# mirror-node logs only what changes.
+# mirror-node logs changes only.
 _NODE_REQUESTS: Amounts = {"cpu": "5m", "memory": "48Mi", _STORAGE: "10Mi"}
 _NODE_LIMITS: Amounts = {"memory": "96Mi", _STORAGE: "64Mi"}
-# mirror-cache has 25 MiB of Python, and 60 more while it decodes 16 MiB of the scheduler's state.
+# mirror-cache uses 25 MiB for Python, and 60 MiB in addition while it decodes 16 MiB of the scheduler's state.
 _CACHE_REQUESTS: Amounts = {"cpu": "10m", "memory": "48Mi", _STORAGE: "10Mi"}
 _CACHE_LIMITS: Amounts = {"memory": "128Mi", _STORAGE: "64Mi"}
 
 
 def name_problem(name: str) -> str:
-    """Return why nothing can be made for a mirror of this name, or nothing."""
+    """Return why a mirror of this name cannot have resources, or an empty string."""
     if not _NAME.fullmatch(name):
-        return "has dots, which the name of a Service may not have"
+        return "contains dots, which are not valid in the name of a Service"
     if name.endswith(_HEADLESS):
-        return f"ends in {_HEADLESS}, as the name of the second Service of another mirror"
+        return f"ends in {_HEADLESS}, like the name of the second Service of another mirror"
     longest = MOST_CHARACTERS - len(_PREFIX)
     if len(name) > longest:
-        return f"is {len(name)} characters long; at most {longest} leave room for the names of pods"
+        return f"has {len(name)} characters; the names of pods leave room for at most {longest}"
     return ""
 
 
 def stateful_set_of(service: str) -> str:
-    """Return the name of the StatefulSet whose pods are behind a Service of a mirror."""
+    """Return the name of the StatefulSet whose pods a Service of a mirror selects."""
     return service.removesuffix(_HEADLESS)
 
 
 def registry_of(image: str) -> str:
-    """Return the host that nodes pull an image from: the first part of its name, if that can be one.
+    """Return the host from which nodes pull an image: the first part of its name, or docker.io.
 
     https://github.com/distribution/reference/blob/main/normalize.go
     """
@@ -134,19 +134,19 @@ def registry_of(image: str) -> str:
 
 
 def is_pinned(image: str) -> bool:
-    """Whether an image has a digest, or a tag that is not meant to move with each release."""
+    """Return whether an image has a digest, or a tag other than `latest`."""
     return _PINNED.fullmatch(image) is not None
 
 
 @dataclass(frozen=True)
 class Mirror:
-    """What a RegistryMirror asks for, in `namespace`, and in NODE_NAMESPACE what writes files of nodes.
+    """What a RegistryMirror defines. Its resources are in `namespace`; its DaemonSet is in NODE_NAMESPACE.
 
-    `cluster_ip` is the address that its Service has got, empty while there is none; `credentials_version` is the
-    resourceVersion of its Secret.
+    `cluster_ip` is the address of its Service, empty while there is none. `credentials_version` is the resourceVersion
+    of its Secret.
     """
 
-    asked: RegistryMirror
+    registry_mirror: RegistryMirror
     namespace: str
     node_image: str
     cluster_ip: str = ""
@@ -154,36 +154,36 @@ class Mirror:
 
     @property
     def spec(self) -> Spec:
-        """What its RegistryMirror says."""
-        return self.asked.spec
+        """The spec of its RegistryMirror."""
+        return self.registry_mirror.spec
 
     @property
     def name(self) -> str:
-        """The name of what is made for it."""
-        return _PREFIX + self.asked.name
+        """The name of its resources, to which some add a suffix."""
+        return _PREFIX + self.registry_mirror.name
 
     @property
     def image(self) -> str:
-        """The image of its registry."""
+        """The image of its registry: spec.image, or the default."""
         return self.spec.image or REGISTRY_IMAGE
 
     @property
-    def children(self) -> tuple[Manifest, ...]:
-        """Its outgoing resources, in the order in which they can be made."""
+    def resources(self) -> tuple[Manifest, ...]:
+        """Its resources, in the order of creation."""
         return (self.service, self.headless_service, self.claim, self.stateful_set, self.daemon_set)
 
     @cached_property
     def service(self) -> Service:
-        """Where nodes find the mirror."""
+        """The Service from which nodes pull."""
         spec = self._service_spec()
         return Service(metadata=self._metadata(self.name, spec), spec=spec)
 
     @cached_property
     def headless_service(self) -> Service:
-        """What gives the StatefulSet's pod its name."""
+        """The Service that gives the StatefulSet's pod its DNS name."""
         spec = self._service_spec()
         cache = ServicePort(name=CACHE_PORT_NAME, port=CACHE_PORT, target_port=CACHE_PORT_NAME, protocol="TCP")
-        # An audit asks the cache of a registry that is not ready why.
+        # The audit also reads from the container cache why a registry is not ready.
         spec = structs.replace(spec, ports=(*spec.ports, cache), cluster_ip="None", publish_not_ready_addresses=True)
         return Service(metadata=self._metadata(f"{self.name}{_HEADLESS}", spec), spec=spec)
 
@@ -193,14 +193,14 @@ class Mirror:
             type="ClusterIP",
             selector=self._selects("registry"),
             ports=(port,),
-            # With other values nodes get no answer, or are sent to a pod that is not ready instead of the upstream.
+            # With other values nodes get no answer. Or they pull from a pod that is not ready, not from the upstream.
             publish_not_ready_addresses=False,
             internal_traffic_policy="Cluster",
         )
 
     @cached_property
     def claim(self) -> Claim:
-        """The volume of the cache. What is in it is kept when nobody asks for the mirror any more."""
+        """The claim of the cache. It is retained when the RegistryMirror is deleted."""
         storage = self.spec.storage
         spec = ClaimSpec(
             access_modes=("ReadWriteOnce",),
@@ -211,13 +211,13 @@ class Mirror:
 
     @cached_property
     def stateful_set(self) -> StatefulSet:
-        """The registry that fetches and keeps what nodes ask for: one, since two would keep two caches."""
+        """The StatefulSet of the registry. It has one replica: each replica would have a cache of its own."""
         labels = self._selects("registry")
         template = self._template("registry", self._registry_pod(), self._credentials_version())
         spec = StatefulSetSpec(
             replicas=1,
             service_name=self.headless_service.metadata.name,
-            # A pod in order is not replaced before it was ready: one with a wrong upstream never would be.
+            # With OrderedReady, a pod with a wrong upstream is never replaced, since it never becomes ready.
             pod_management_policy="Parallel",
             update_strategy=UpdateStrategy(type=_ROLLING, rolling_update=RollingUpdate(partition=0)),
             selector=Selector(match_labels=labels),
@@ -237,7 +237,7 @@ class Mirror:
             seccomp_profile=SeccompProfile(type="RuntimeDefault"),
         )
         cache = Volume(name="cache", persistent_volume_claim=ClaimVolume(claim_name=self.claim.metadata.name))
-        # The registry is first: its log is what kubectl shows.
+        # The registry is the first container: kubectl logs prints the log of the first one.
         return _pod((self._registry_container(), self._cache_container()), (cache,), security)
 
     def _registry_container(self) -> Container:
@@ -247,11 +247,12 @@ class Mirror:
             image=self.image,
             env=self._registry_env(),
             ports=(ContainerPort(name=PORT_NAME, container_port=PORT, protocol="TCP"),),
-            # A registry asks its upstream first, for up to 5 minutes.
+            # A registry contacts its upstream when it starts, for up to 5 minutes.
             startup_probe=Probe(http_get=answers, period_seconds=2, timeout_seconds=2, failure_threshold=150),
             readiness_probe=Probe(http_get=answers, period_seconds=2, timeout_seconds=3, failure_threshold=3),
-            # kubelet pulls one image at a time, so a registry that hangs stops all pulls of the node. It ends within 30
-            # seconds: four failures in a row, since one that is slow for a moment is not killed, and the grace period.
+            # kubelet pulls one image at a time, so a registry that hangs stops all pulls of the node. This probe ends
+            # it within 30 seconds: after four failures in a row, and the grace period. A registry that is slow only
+            # for a moment is not killed.
             liveness_probe=Probe(
                 http_get=answers,
                 period_seconds=5,
@@ -265,9 +266,12 @@ class Mirror:
         )
 
     def _cache_container(self) -> Container:
-        """Return what guards the volume. It takes the pod out of the Service only where nodes can go elsewhere."""
+        """Return the container that watches the volume.
+
+        It has a readiness probe only with fallback Upstream: only then nodes can pull while the pod is not ready.
+        """
         ready = HttpGet(path="/ready", port=CACHE_PORT_NAME)
-        # Each second counts: meanwhile nodes begin pulls for which there is no room.
+        # Every second, because nodes start pulls for which there is no room until the pod is not ready.
         readiness = Probe(http_get=ready, period_seconds=1, timeout_seconds=3, failure_threshold=1)
         return Container(
             name="cache",
@@ -289,24 +293,27 @@ class Mirror:
 
     @property
     def _folder(self) -> str:
-        """The folder of the upstream: what one had is not served as another one's, though the volume stays."""
+        """The folder of the upstream on the volume: images of an earlier upstream are not served for this one."""
         return self.spec.upstream.replace(":", "_")
 
     def _registry_env(self) -> tuple[Env, ...]:
-        """Return the registry's settings: https://distribution.github.io/distribution/about/configuration/ ."""
+        """Return the settings of the registry.
+
+        https://distribution.github.io/distribution/about/configuration/
+        """
         plain = {
-            "OTEL_TRACES_EXPORTER": "none",  # it would look for a collector on loopback and complain
+            "OTEL_TRACES_EXPORTER": "none",  # otherwise it logs errors that there is no collector on localhost
             "REGISTRY_HTTP_ADDR": f":{PORT}",
             "REGISTRY_PROXY_REMOTEURL": f"https://{self.spec.upstream}",
             "REGISTRY_PROXY_TTL": self.spec.ttl,
-            "REGISTRY_STORAGE_DELETE_ENABLED": "true",  # without it nothing is ever dropped, whatever the ttl
-            # With a descriptor in memory, a blob that was removed is answered with 200 and no content:
+            "REGISTRY_STORAGE_DELETE_ENABLED": "true",  # otherwise nothing is ever deleted, whatever the ttl
+            # With descriptors in memory, the registry answers 200 without content for a blob that was removed:
             # https://github.com/distribution/distribution/issues/2367
             "REGISTRY_STORAGE_CACHE_BLOBDESCRIPTOR": "none",
             "REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY": f"{_VOLUME}/{self._folder}",
         }
         env = [Env(name=name, value=value) for name, value in plain.items()]
-        # Some images serve profiles there, of a memory that holds the login. Without a value nothing listens.
+        # Some images serve memory profiles there, and the memory contains the login. Without a value nothing listens.
         env.append(Env(name="REGISTRY_HTTP_DEBUG_ADDR"))
         if secret := self.spec.credentials_secret:
             for name, key in (("REGISTRY_PROXY_USERNAME", USERNAME), ("REGISTRY_PROXY_PASSWORD", PASSWORD)):
@@ -316,10 +323,14 @@ class Mirror:
 
     @cached_property
     def daemon_set(self) -> DaemonSet:
-        """What tells each node's containerd of the mirror. It names the Service's address: nodes do not ask DNS."""
+        """The DaemonSet that configures containerd on each node.
+
+        It configures the Service's IP address, because nodes do not use the cluster's DNS.
+        """
         template = self._template("node", self._node_pod(), {})
         spec = DaemonSetSpec(
-            # One by one, a node that does not use the mirror would keep all others from a change. The files stay.
+            # All pods at once: otherwise one node that does not use the mirror blocks a change on all others. The
+            # files on nodes stay meanwhile.
             update_strategy=UpdateStrategy(type=_ROLLING, rolling_update=RollingUpdate(max_unavailable="100%")),
             selector=Selector(match_labels=self._selects("node")),
             template=template,
@@ -331,17 +342,17 @@ class Mirror:
         address = f"[{self.cluster_ip}]" if ":" in self.cluster_ip else self.cluster_ip
         args = [
             "mirror-node",
-            f"--name={self.asked.name}",
+            f"--name={self.registry_mirror.name}",
             f"--host={self.spec.host}",
             f"--mirror=http://{address}:{PORT}",
         ]
         if self.spec.fallback == "Upstream":
             args.append(f"--upstream=https://{self.spec.upstream}")
         args.append(f"--containerd-dir={_NODE_CONTAINERD}")
-        # Of a host with a port containerd reads one of two folders, so both must be seen before one is written.
+        # For a host with a port, containerd reads one of two folders. The pod must read both before it writes one.
         mount = VolumeMount(name="certs", mount_path=CERTS)
         if ":" not in self.spec.host:
-            # As subPath, since kubelet follows symbolic links in the path of a volume, and not in a subPath.
+            # A subPath, because kubelet follows symbolic links in the path of a volume, but not in a subPath.
             mount = VolumeMount(name="certs", mount_path=f"{CERTS}/{self.spec.host}", sub_path=self.spec.host)
         container = Container(
             name="node",
@@ -350,22 +361,22 @@ class Mirror:
             readiness_probe=Probe(
                 exec=Exec(command=("chores", *args, "--check")),
                 period_seconds=30,
-                timeout_seconds=10,  # Python starts slowly where the CPU is scarce
+                timeout_seconds=10,  # Python starts slowly with little CPU
                 failure_threshold=2,
             ),
             resources=ResourceAmounts(requests=_NODE_REQUESTS, limits=_NODE_LIMITS),
             security_context=_SECURITY,
             volume_mounts=(mount, VolumeMount(name="containerd", mount_path=_NODE_CONTAINERD, read_only=True)),
         )
-        security = PodSecurityContext(  # the folder is root's
+        security = PodSecurityContext(  # root owns the folder
             run_as_user=0, run_as_group=0, seccomp_profile=SeccompProfile(type="RuntimeDefault")
         )
         certs = Volume(name="certs", host_path=HostPath(path=CERTS, type="DirectoryOrCreate"))
-        # Not its file: a runtime creates a folder where a file to mount is not there.
+        # The folder, not the file: a runtime creates a folder if the file to mount does not exist.
         configuration = Volume(name="containerd", host_path=HostPath(path=CONTAINERD, type="DirectoryOrCreate"))
         pod = _pod((container,), (certs, configuration), security)
-        asked = self.spec.tolerations
-        return structs.replace(pod, tolerations=_EVERYTHING if asked is None else asked)
+        tolerations = self.spec.tolerations
+        return structs.replace(pod, tolerations=_EVERYTHING if tolerations is None else tolerations)
 
     def _template(self, component: str, pod: PodSpec, more: Mapping[str, str]) -> PodTemplate:
         labels = {"app.kubernetes.io/name": "registry-mirror", **self._selects(component)}
@@ -374,12 +385,12 @@ class Mirror:
         return PodTemplate(metadata=PodMetadata(labels=labels, annotations=annotations), spec=pod)
 
     def _selects(self, component: str) -> Mapping[str, str]:
-        return {MIRROR: self.asked.name, COMPONENT: component}
+        return {MIRROR: self.registry_mirror.name, COMPONENT: component}
 
     def _metadata(self, name: str, spec: Struct, orphans: str = "Delete") -> Metadata:
-        source = f"{REGISTRY_MIRRORS.plural}/{self.asked.name}"
-        stamp = stamps.stamp(NAME, "", self.asked.name, source, f"v1:{_hash(spec)}", orphans)
-        labels = {"app.kubernetes.io/name": "registry-mirror", MIRROR: self.asked.name, **stamp.labels}
+        source = f"{REGISTRY_MIRRORS.plural}/{self.registry_mirror.name}"
+        stamp = stamps.stamp(NAME, "", self.registry_mirror.name, source, f"v1:{_hash(spec)}", orphans)
+        labels = {"app.kubernetes.io/name": "registry-mirror", MIRROR: self.registry_mirror.name, **stamp.labels}
         return Metadata(name=name, namespace=self.namespace, labels=labels, annotations=stamp.annotations)
 
 
@@ -387,15 +398,15 @@ def _hash(what: object) -> str:
     return hashlib.sha256(msgspec.json.encode(what, order="deterministic")).hexdigest()[:16]
 
 
-def _amounts(asked: Resources) -> ResourceAmounts:
-    """Return what is asked for, and defaults that are in keeping with it: no limit is less than a request."""
+def _amounts(resources: Resources) -> ResourceAmounts:
+    """Add defaults to the resources of a spec, adjusted so that no limit is less than its request."""
     requests = {
-        **{name: min(amount, asked.limits.get(name, amount), key=quantity) for name, amount in _REQUESTS.items()},
-        **asked.requests,
+        **{name: min(amount, resources.limits.get(name, amount), key=quantity) for name, amount in _REQUESTS.items()},
+        **resources.requests,
     }
     limits = {
         **{name: max(amount, requests.get(name, amount), key=quantity) for name, amount in _LIMITS.items()},
-        **asked.limits,
+        **resources.limits,
     }
     return ResourceAmounts(requests=requests, limits=limits)
 

@@ -1,4 +1,4 @@
-"""How nodes forget a mirror or its host: by its DaemonSet, which removes what it wrote. Pure."""
+"""Remove the files of a mirror or of its host from nodes, by its DaemonSet, which wrote them. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _HOST = "--host="
 
 
 class NodeCleanup(Struct, frozen=True, gc=False):
-    """A DaemonSet that removes what it wrote: exactly that version of it, with other arguments.
+    """A DaemonSet that removes the files it wrote: exactly the observed version, with other arguments.
 
-    Its pods mount the folder of all hosts, since the folder of one cannot be removed while it is mounted.
+    Its pods mount the folder of all hosts: the folder of one host cannot be removed while it is mounted.
     """
 
     actual: Any
@@ -28,7 +28,7 @@ class NodeCleanup(Struct, frozen=True, gc=False):
         """Return the object as JSON."""
         template = self.actual["spec"]["template"]
         (container,) = template["spec"]["containers"]
-        args = [*whose(self.actual), _REMOVE]
+        args = [*file_args(self.actual), _REMOVE]
         changed = {
             **container,
             "image": self.image or container["image"],
@@ -43,7 +43,7 @@ class NodeCleanup(Struct, frozen=True, gc=False):
             **template["spec"],
             "containers": [changed],
             "volumes": [{"name": "certs", "hostPath": {"path": CERTS, "type": "DirectoryOrCreate"}}],
-            # Also on nodes that it was not meant for lately: what was written there is there still.
+            # Also on nodes that it no longer tolerates: files that it wrote there still exist.
             "tolerations": [{"operator": "Exists"}],
         }
         spec = {**self.actual["spec"], "template": {**template, "spec": pod}}
@@ -51,28 +51,28 @@ class NodeCleanup(Struct, frozen=True, gc=False):
         return msgspec.json.encode({**self.actual, **kind, "spec": spec})
 
     def changed_by_server(self, _answer: bytes) -> tuple[str, ...]:
-        """Return nothing: whether nodes forgot is seen by the pods being ready."""
+        """Return nothing: pods that become ready show that nodes removed the files."""
         return ()
 
     def redact(self, text: str) -> str:
-        """Return the text as it is: no secret was sent."""
+        """Return the text unchanged: the request contains no secret."""
         return text
 
 
 def is_node_cleanup(daemon_set: Object) -> bool:
-    """Whether a DaemonSet removes what it wrote."""
+    """Return whether a DaemonSet is a NodeCleanup, which removes the files it wrote."""
     return _REMOVE in _args(daemon_set)
 
 
-def whose(daemon_set: Object) -> list[str]:
-    """Return the arguments that say which file on nodes is meant, or nothing where somebody changed them."""
+def file_args(daemon_set: Object) -> list[str]:
+    """Return the arguments that name the files on nodes, or nothing if somebody changed them."""
     named = [arg for arg in _args(daemon_set) if arg.startswith(("--name=", _HOST))]
     return ["mirror-node", *sorted(named, reverse=True)] if len(named) == 2 else []
 
 
 def host(daemon_set: Object) -> str:
-    """Return the host whose file on nodes a DaemonSet writes, or nothing where somebody changed its arguments."""
-    return next((arg.removeprefix(_HOST) for arg in whose(daemon_set) if arg.startswith(_HOST)), "")
+    """Return the host whose files on nodes a DaemonSet writes, or nothing if somebody changed its arguments."""
+    return next((arg.removeprefix(_HOST) for arg in file_args(daemon_set) if arg.startswith(_HOST)), "")
 
 
 def _args(daemon_set: Object) -> list[str]:

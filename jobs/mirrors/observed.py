@@ -1,4 +1,4 @@
-"""What a run of mirror-audit is told, and what it saw."""
+"""The settings of a run of mirror-audit, and what it reads from the cluster and the network."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from jobs.mirrors.manifests import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
 from jobs.mirrors.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, RegistryMirror
 
 NAMESPACE = "kube-chores-mirrors"
-CHILD_KINDS = (SERVICES, CLAIMS, STATEFUL_SETS, DAEMON_SETS)
+RESOURCE_KINDS = (SERVICES, CLAIMS, STATEFUL_SETS, DAEMON_SETS)
 SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 NODES = Resource("v1", "Node", "nodes")
 STORAGE_CLASSES = Resource("storage.k8s.io/v1", "StorageClass", "storageclasses")
-# What a Service answers, asked through the API server; the name of such an "object" ends with the path to ask for.
+# A GET of a Service through the API server. The name of such an "object" ends with the path of the request.
 # https://kubernetes.io/docs/tasks/access-application-cluster/access-cluster-services/#manually-constructing-apiserver-proxy-urls
 SERVICE_PROXY = Resource("v1", "ServiceProxy", "services", is_object=False)
 
 
 class Probing(str, Enum):
-    """How it is found out whether mirrors and upstreams answer."""
+    """How a run probes mirrors and upstreams; the values of --probe."""
 
     NETWORK = "network"
     SERVICE_PROXY = "service-proxy"
@@ -42,9 +42,10 @@ class Probing(str, Enum):
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run is told. `mirrors` are those of files; None means those of the cluster.
+    """The settings of one run.
 
-    `node_image` empty is the one that a DaemonSet has.
+    `mirrors` come from files; None means the RegistryMirrors in the cluster. With an empty `node_image`, each DaemonSet
+    keeps its image.
     """
 
     namespace: str
@@ -59,7 +60,7 @@ class Settings:
 
 
 class Credentials(Struct, frozen=True):
-    """A Secret as far as an audit looks at it: which of its two keys have a value, never which, and what it is for."""
+    """What an audit keeps of a Secret: which of its two keys have a value, never the values, and its annotations."""
 
     version: str
     keys: frozenset[str]
@@ -68,16 +69,16 @@ class Credentials(Struct, frozen=True):
 
 
 class StorageClass(Struct, frozen=True, rename="camel"):
-    """A StorageClass as far as a repair looks at it."""
+    """The fields of a StorageClass that a repair reads."""
 
     allow_volume_expansion: bool = False
 
 
 class CacheState(Struct, frozen=True, rename="camel"):
-    """What mirror-cache answers, as far as an audit looks at it.
+    """The fields of mirror-cache's response that an audit reads.
 
-    `shortage` is why nodes pass over the registry: "access" if it cannot use the volume, "layers" if one ended early,
-    "answer" if the volume does not answer.
+    `shortage` is why nodes do not use the registry: "access" if it cannot use the volume, "space" or "inodes" if the
+    volume has too few, "layers" if a layer was interrupted, "answer" if the volume does not answer.
     """
 
     least_free_bytes: Annotated[int, Meta(ge=0, le=1 << 60)]
@@ -91,7 +92,7 @@ class _Metadata(Struct, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
-Look = CacheState | Credentials | StorageClass | ApiError | None
+Document = CacheState | Credentials | StorageClass | ApiError | None
 
 
 class _Secret(Struct):
@@ -104,38 +105,38 @@ class _Secret(Struct):
 
 @dataclass(frozen=True)
 class Observed:
-    """What was read.
+    """What a run read.
 
-    `children` are all objects of the kinds that mirrors consist of, in the namespace of the settings; `invalid` says
-    which objects cannot be decoded, of whatever kind. `endpoints` are the ready ones by Service. `denied` says by kind
-    why a list could not be read. `looks` are objects that were looked up and what a Service answered through the API
-    server; `pages` are answers from the network. `events` are quotes of Events, by the workload or claim that they
-    explain.
+    `resources` are all objects of RESOURCE_KINDS in the namespace of the settings, managed by kube-chores or not.
+    `invalid` has the objects of any kind that cannot be decoded. `endpoints` are the ready ones by Service. `nodes` is
+    the number of Linux nodes. `denied` has, by kind, the error of each list request that failed. `documents` are
+    objects read by name, and responses of Services through the API server. `pages` are responses from the network, by
+    URL. `events` are texts of Events, by the workload or claim that they explain.
     """
 
     mirrors: tuple[RegistryMirror, ...]
     invalid_mirrors: tuple[Invalid, ...] = ()
-    children: Mapping[ObjectKey, Object] = field(default_factory=dict)
+    resources: Mapping[ObjectKey, Object] = field(default_factory=dict)
     invalid: Mapping[ObjectKey, ApiError] = field(default_factory=dict)
     endpoints: Mapping[str, Endpoints] = field(default_factory=dict)
     nodes: int = 0
     denied: Mapping[str, ApiError] = field(default_factory=dict)
-    looks: Mapping[ObjectKey, Look] = field(default_factory=dict)
+    documents: Mapping[ObjectKey, Document] = field(default_factory=dict)
     pages: Mapping[str, Page] = field(default_factory=dict)
     events: Mapping[ObjectKey, str] = field(default_factory=dict)
 
     def endpoints_of(self, service: ObjectKey) -> Endpoints:
-        """Return the ready endpoints of a Service."""
+        """Return the ready endpoints of a Service, none if it has no EndpointSlice."""
         return self.endpoints.get(service.name, Endpoints())
 
     def with_documents(self, documents: Mapping[Need, ReadResult], pages: Mapping[str, Page]) -> Observed:
-        """Return the same, knowing these `documents` and `pages` too."""
-        looks = {need.key: document.reduced(partial(_reduced, need.key)) for need, document in documents.items()}
-        return replace(self, looks={**self.looks, **looks}, pages={**self.pages, **pages})
+        """Return a copy with these documents and pages added."""
+        found = {need.key: document.reduced(partial(_reduced, need.key)) for need, document in documents.items()}
+        return replace(self, documents={**self.documents, **found}, pages={**self.pages, **pages})
 
 
 def _reduced(key: ObjectKey, body: bytes) -> CacheState | Credentials | StorageClass | None:
-    """Return what is kept of an answer: of a registry's nothing but that it came."""
+    """Return the part of a response that the run keeps: nothing of a registry's, only that it came."""
     if key.kind == SERVICE_PROXY.kind and not key.name.endswith("/v2/"):
         return decode(body, CacheState)
     if key.kind == STORAGE_CLASSES.kind:

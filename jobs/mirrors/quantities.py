@@ -1,4 +1,4 @@
-"""Quantities of the API, such as 20Gi or 50m, as the numbers that they stand for. Pure."""
+"""Parse quantities of the API, such as 20Gi or 50m. Pure."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _BINARY = {suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi",
 
 
 def quantity(text: str | int) -> Decimal:
-    """Return the number that a quantity stands for, however it is written.
+    """Return a quantity as a number, whatever its suffix.
 
     https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a quantity.
     """
     found = _QUANTITY.fullmatch(str(text))
     if not found:
-        raise ValueError(f"{text!r} is no quantity")
+        raise ValueError(f"{text!r} is not a quantity")
     try:
         number, suffix = Decimal(found[1]), found[2] or ""
         return number * _BINARY[suffix] if suffix in _BINARY else number.scaleb(_SUFFIXES[suffix])
     except ArithmeticError:
-        raise ValueError(f"{text!r} is no quantity") from None
+        raise ValueError(f"{text!r} is not a quantity") from None

@@ -1,4 +1,4 @@
-"""The RegistryMirror: its types, and what none may say."""
+"""The RegistryMirror: its types and its validation."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Amounts = Mapping[str, str | int]
 USERNAME, PASSWORD = "username", "password"  # the keys of the Secret with the credentials
 UPSTREAM, IMAGES = "kubechores.dev/upstream", "kubechores.dev/images"  # its annotations
 
-# Images of Docker Hub are named docker.io/..., and nothing serves them there.
+# The names of Docker Hub's images start with docker.io, but another host serves them.
 # https://distribution.github.io/distribution/recipes/mirror/
 DOCKER_HUB, DOCKER_HUB_SERVER = "docker.io", "registry-1.docker.io"
-_OLD_DOCKER_HUB = "index.docker.io"  # containerd reads it as docker.io, as all clients do
+_OLD_DOCKER_HUB = "index.docker.io"  # containerd and all other clients read it as docker.io
 _DOCKER_HUB_NAMES = frozenset({DOCKER_HUB, DOCKER_HUB_SERVER, _OLD_DOCKER_HUB})
 
 
@@ -51,7 +51,7 @@ class Storage(Struct, frozen=True, rename="camel"):
 
 
 class Resources(Struct, frozen=True):
-    """What the registry's container asks for beside the defaults."""
+    """The resources of the registry's container that a spec sets; others have defaults."""
 
     requests: Amounts = msgspec.field(default_factory=dict)
     limits: Amounts = msgspec.field(default_factory=dict)
@@ -83,7 +83,7 @@ class Spec(Struct, frozen=True, rename="camel"):
 
     @property
     def upstream(self) -> str:
-        """The host that serves the upstream's images, with its port if that is not the usual one."""
+        """The host that serves the upstream's images, with its port unless that is 443."""
         return served_by(self._given)
 
     @property
@@ -92,9 +92,9 @@ class Spec(Struct, frozen=True, rename="camel"):
 
     @property
     def host(self) -> str:
-        """The host in the names of the images that nodes pull through the mirror, with a port as images have it.
+        """The host in the names of the images that nodes pull through the mirror, with the port in those names.
 
-        containerd looks for the folder of exactly this name.
+        containerd reads the folder of exactly this name.
         """
         if self.registry_host:
             return DOCKER_HUB if self.registry_host == _OLD_DOCKER_HUB else self.registry_host
@@ -102,13 +102,13 @@ class Spec(Struct, frozen=True, rename="camel"):
 
 
 def served_by(host: str) -> str:
-    """Return the host that serves the images of a registry of this name, without the port of https."""
+    """Return the host that serves the images of a registry of this name, without the port 443."""
     host = host.removesuffix(":443")
     return DOCKER_HUB_SERVER if host in _DOCKER_HUB_NAMES else host
 
 
 class MirrorStatus(Struct, frozen=True, rename="camel"):
-    """What an earlier audit said."""
+    """The status that an earlier audit wrote."""
 
     observed_generation: int = 0
     findings: int = 0
@@ -116,26 +116,23 @@ class MirrorStatus(Struct, frozen=True, rename="camel"):
 
 
 class RegistryMirror(Struct, frozen=True):
-    """A RegistryMirror that can be followed. One without a uid comes from a file."""
+    """A valid RegistryMirror. One without a uid comes from a file."""
 
     head: Head
     spec: Spec
 
     @property
     def name(self) -> str:
-        """Its name, by which findings name it too: there are no two."""
+        """Its name, which is unique in the cluster; findings name it as their subject."""
         return self.head.key.name
 
 
 def spec_problems(spec: Spec) -> Iterator[str]:
-    """Yield what the CRD refuses, each problem with its field: the CRD of the cluster may be an older one."""
+    """Yield what the CRD rejects, each problem with its field: the cluster may have an older CRD."""
     yield from _name_problems(spec)
     yield from _amount_problems(spec)
     if spec.allow_unauthenticated_readers and not spec.credentials_secret:
-        yield (
-            "allowUnauthenticatedReaders: allowUnauthenticatedReaders says something about the images that "
-            "credentialsSecret opens, so it needs one"
-        )
+        yield "allowUnauthenticatedReaders: allowUnauthenticatedReaders requires credentialsSecret"
     for number, each in enumerate(spec.tolerations or ()):
         if not each.key and each.operator != "Exists":
             yield f"tolerations[{number}]: without a key the operator must be Exists"
@@ -147,16 +144,16 @@ def _name_problems(spec: Spec) -> Iterator[str]:
     if spec.registry_host and not is_host(spec.registry_host):
         yield f"registryHost: {spec.registry_host!r} is not a host"
     if spec.image and not (_IMAGE.fullmatch(spec.image) and len(spec.image) <= _LONGEST_IMAGE):
-        yield f"image: {spec.image!r} is not the reference of an image"
+        yield f"image: {spec.image!r} is not an image reference"
 
 
 def _amount_problems(spec: Spec) -> Iterator[str]:
     if not _is_amount(spec.storage.size, _SIZE):
-        yield f"storage.size: {spec.storage.size!r} is not a size, such as 20Gi"
+        yield f"storage.size: {spec.storage.size!r} is not a size; write one such as 20Gi"
     for field, amounts in (("requests", spec.resources.requests), ("limits", spec.resources.limits)):
         for name, amount in amounts.items():
             if not _is_amount(str(amount), _AMOUNT):
-                yield f"resources.{field}.{name}: {amount!r} is not an amount, such as 500m or 1Gi"
+                yield f"resources.{field}.{name}: {amount!r} is not a quantity; write one such as 500m or 1Gi"
 
 
 def _is_amount(text: str, form: re.Pattern[str]) -> bool:
@@ -164,7 +161,7 @@ def _is_amount(text: str, form: re.Pattern[str]) -> bool:
 
 
 def parse_registry_mirror(head: Head, spec: bytes) -> RegistryMirror | Invalid:
-    """Return the RegistryMirror, or what is wrong with it."""
+    """Return the RegistryMirror, or the problems of its spec."""
     try:
         mirror = RegistryMirror(head, decode(spec or b"null", Spec))
     except InvalidObjectError as error:

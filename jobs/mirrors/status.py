@@ -1,4 +1,4 @@
-"""What each RegistryMirror's status should say after an audit. Pure; the same facts give the same status."""
+"""Compute the status of each RegistryMirror after an audit. Pure: the same findings give the same status."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _MOST_NAMED = 3
 
 
 def status_updates(
-    heads: Sequence[Head], results: Sequence[Result], now: datetime, *, asked: bool
+    heads: Sequence[Head], results: Sequence[Result], now: datetime, *, probed: bool
 ) -> list[StatusUpdate]:
-    """Return what is to be written for RegistryMirrors whose status does not say it yet.
+    """Return the updates of RegistryMirrors whose status changes.
 
-    `asked` is whether mirrors and upstreams were: of one that was not nobody knows that it is healthy.
+    `probed` is whether mirrors and upstreams were probed. Without a probe, a mirror without findings is Unknown.
     """
     findings = [
         result.finding
@@ -31,8 +31,8 @@ def status_updates(
         if result.finding.severity is not Severity.INFO and result.outcome is not Outcome.DONE
     ]
     by_head = ((head, [each for each in findings if head.key.name in each.subjects]) for head in heads if head.uid)
-    stated = (_status_update(head, _condition(head, found, asked=asked), len(found), now) for head, found in by_head)
-    return [status_update for status_update in stated if status_update]
+    updates = (_status_update(head, _condition(head, found, probed=probed), len(found), now) for head, found in by_head)
+    return [update for update in updates if update]
 
 
 def _status_update(head: Head, condition: Condition, findings: int, now: datetime) -> StatusUpdate | None:
@@ -47,22 +47,23 @@ def _status_update(head: Head, condition: Condition, findings: int, now: datetim
     return StatusUpdate(head.key, head.uid, _merge_patch(after), new_event)
 
 
-def _condition(head: Head, findings: Sequence[Finding], *, asked: bool) -> Condition:
-    if not findings and not asked:
-        message = "nothing to find fault with, but whether it and its upstream answer was not asked"
+def _condition(head: Head, findings: Sequence[Finding], *, probed: bool) -> Condition:
+    if not findings and not probed:
+        message = "no findings, but the mirror and its upstream were not probed"
         return new_condition(READY, "Unknown", "NotProbed", message, head.generation)
     if not findings:
-        return new_condition(READY, "True", "Healthy", "as it should be; it and its upstream answer", head.generation)
+        message = "no findings; the mirror and its upstream respond"
+        return new_condition(READY, "True", "Healthy", message, head.generation)
     worst = sorted(findings, key=lambda each: (RANK[each.code], each.object))
-    told = "; ".join(_told(each) for each in worst[:_MOST_NAMED])
+    message = "; ".join(_described(each) for each in worst[:_MOST_NAMED])
     more = f"; and {len(worst) - _MOST_NAMED} more" if len(worst) > _MOST_NAMED else ""
-    # Of what could not be seen nobody knows whether it is well.
-    observed = any(each.code != "unreadable" for each in findings)
-    state = "False" if observed else "Unknown"
-    return new_condition(READY, state, reason(worst[0].code), f"{told}{more}", head.generation)
+    # If nothing but unreadable objects was found, the state of the mirror is not known.
+    is_known = any(each.code != "unreadable" for each in findings)
+    state = "False" if is_known else "Unknown"
+    return new_condition(READY, state, reason(worst[0].code), f"{message}{more}", head.generation)
 
 
-def _told(finding: Finding) -> str:
+def _described(finding: Finding) -> str:
     about = "" if finding.object.kind == REGISTRY_MIRRORS.kind else f"{finding.object}: "
     return f"{about}{finding.reason}"
 

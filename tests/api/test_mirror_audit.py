@@ -23,7 +23,7 @@ from tests.rates import Answer, document, flood, redirect, status
 from tests.registries import Registries, cache_state
 from tests.worlds import encoded
 
-NO_REGISTRY = "does not answer as a registry; the reason is in the log of the run"
+NO_REGISTRY = "does not respond as a registry; the reason is in the log of the run"
 TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
 
 
@@ -34,7 +34,7 @@ def codes(ran: Ran) -> list[str]:
 
 def condition(api: Api, mirror: Mirror) -> dict[str, Any]:
     """The Ready condition of a RegistryMirror."""
-    found = api.get(registry_mirror(mirror.asked.name))
+    found = api.get(registry_mirror(mirror.registry_mirror.name))
     assert found
     (ready,) = found["status"]["conditions"]
     assert ready["observedGeneration"] == found["status"]["observedGeneration"] == found["metadata"]["generation"]
@@ -207,7 +207,7 @@ def lost(mirrors: Mirrors, mirror: Mirror) -> None:
 
 def resized(size: str) -> Callable[[Mirrors, Mirror], None]:
     def resize(mirrors: Mirrors, mirror: Mirror) -> None:
-        mirrors.edit(registry_mirror(mirror.asked.name), {"spec": {"storage": {"size": size}}})
+        mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"storage": {"size": size}}})
 
     return resize
 
@@ -215,28 +215,28 @@ def resized(size: str) -> Callable[[Mirrors, Mirror], None]:
 def respelled(mirrors: Mirrors, mirror: Mirror) -> None:
     resources = {"limits": {"memory": "524288Ki"}, "requests": {"cpu": "0.05"}}
     patch = {"spec": {"storage": {"size": "20480Mi"}, "resources": resources}}
-    mirrors.edit(registry_mirror(mirror.asked.name), patch)
+    mirrors.edit(registry_mirror(mirror.registry_mirror.name), patch)
 
 
 def specified(**spec: Any) -> Callable[[Mirrors, Mirror], None]:
     def specify(mirrors: Mirrors, mirror: Mirror) -> None:
-        mirrors.edit(registry_mirror(mirror.asked.name), {"spec": spec})
+        mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": spec})
 
     return specify
 
 
 def image_of_itself(mirrors: Mirrors, mirror: Mirror) -> None:
-    mirrors.edit(registry_mirror(mirror.asked.name), {"spec": {"fallback": "None", "image": "registry:3.0"}})
-    changed = mirrors.api.get(registry_mirror(mirror.asked.name))
+    mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"fallback": "None", "image": "registry:3.0"}})
+    changed = mirrors.api.get(registry_mirror(mirror.registry_mirror.name))
     assert changed
-    for child in mirrors.of(changed).children[3:]:
+    for child in mirrors.of(changed).resources[3:]:
         mirrors.apply(child.document())
     mirrors.settle(mirror)
 
 
 def image_without_tag(mirrors: Mirrors, mirror: Mirror) -> None:
-    mirrors.edit(registry_mirror(mirror.asked.name), {"spec": {"image": "registry"}})
-    changed = mirrors.api.get(registry_mirror(mirror.asked.name))
+    mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"image": "registry"}})
+    changed = mirrors.api.get(registry_mirror(mirror.registry_mirror.name))
     assert changed
     mirrors.apply(mirrors.of(changed).stateful_set.document())
     mirrors.settle(mirror)
@@ -249,7 +249,7 @@ def leaving(mirrors: Mirrors, mirror: Mirror) -> None:
 
 def mirror_of_another(mirrors: Mirrors, mirror: Mirror) -> None:
     gone = mirrors.well("gone", "quay.io")
-    mirrors.api.delete(registry_mirror(gone.asked.name))
+    mirrors.api.delete(registry_mirror(gone.registry_mirror.name))
 
 
 BREAKS: dict[str, tuple[Callable[[Mirrors, Mirror], Any], list[str]]] = {
@@ -329,12 +329,12 @@ def test_what_changed_is_named_with_who_did_it_and_values_only_with_diff(
 
 def test_a_mirror_that_changed_is_told_apart_from_what_somebody_did(api: Api, audit: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.well()
-    mirrors.edit(registry_mirror(mirror.asked.name), {"spec": {"ttl": "24h"}})
+    mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"ttl": "24h"}})
 
     (found,) = audit("--diff").results
 
     assert found["reason"].endswith(
-        "are not as the mirror asks for; it was made before the mirror, or what it needs, changed"
+        "differ from what the mirror defines; the mirror, or something it depends on, changed after the last write"
     )
     assert {
         "field": "spec.template.spec.containers[registry].env[REGISTRY_PROXY_TTL].value",
@@ -365,7 +365,7 @@ def test_a_volume_that_did_not_grow_as_asked_is_found(api: Api, audit: Run, mirr
 
     (found,) = audit().results
 
-    assert (found["code"], found["reason"]) == ("volume-too-small", "asks for 30Gi and has 20Gi so far")
+    assert (found["code"], found["reason"]) == ("volume-too-small", "requests 30Gi, but its capacity is still 20Gi")
 
 
 def test_nodes_that_are_not_told_of_the_mirror_are_counted(api: Api, audit: Run, mirrors: Mirrors) -> None:
@@ -375,15 +375,15 @@ def test_nodes_that_are_not_told_of_the_mirror_are_counted(api: Api, audit: Run,
     (found,) = audit().results
 
     assert (found["code"], found["object"]["kind"]) == ("nodes-not-covered", "DaemonSet")
-    assert found["reason"] == "runs on 2 of 3 Linux nodes; the others do not know the mirror"
+    assert found["reason"] == "runs on 2 of 3 Linux nodes; the others do not use the mirror"
 
 
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("a" * 37, "its name is 37 characters long; at most 36 leave room for the names of pods"),
-        ("docker.io", "its name has dots, which the name of a Service may not have"),
-        ("hub-headless", "its name ends in -headless, as the name of the second Service of another mirror"),
+        ("a" * 37, "its name has 37 characters; the names of pods leave room for at most 36"),
+        ("docker.io", "its name contains dots, which are not valid in the name of a Service"),
+        ("hub-headless", "its name ends in -headless, like the name of the second Service of another mirror"),
     ],
 )
 def test_a_name_that_nothing_can_be_made_for_is_found(
@@ -414,7 +414,7 @@ def test_credentials_that_are_as_they_should_be_are_no_finding(api: Api, audit: 
 
 
 CREDENTIALS: dict[str, tuple[Object | None, list[str], str]] = {
-    "no Secret": (None, ["credentials-missing"], "is not there"),
+    "no Secret": (None, ["credentials-missing"], "does not exist"),
     "no password": (
         {"data": {"username": encoded(canary())}},
         ["credentials-missing"],
@@ -424,12 +424,12 @@ CREDENTIALS: dict[str, tuple[Object | None, list[str], str]] = {
     "no annotation": (
         {"metadata": {"annotations": None}},
         ["credentials-upstream-not-allowed"],
-        "is not annotated kubechores.dev/upstream: registry-1.docker.io, so it is not for this mirror",
+        "its annotation kubechores.dev/upstream is not registry-1.docker.io, so this mirror does not use it",
     ),
     "somebody else's password": (
         {"metadata": {"annotations": {"kubechores.dev/upstream": "quay.io"}}},
         ["credentials-upstream-not-allowed"],
-        "is not annotated kubechores.dev/upstream: registry-1.docker.io, so it is not for this mirror",
+        "its annotation kubechores.dev/upstream is not registry-1.docker.io, so this mirror does not use it",
     ),
 }
 
@@ -472,9 +472,9 @@ def test_only_an_image_that_the_secret_names_gets_the_credentials(
     assert [each["code"] for each in found] == expected
     assert (api.get(mirror.stateful_set.document()) is None) == bool(expected)
     if expected:
-        assert found[0]["reason"] == f"is not annotated {IMAGES}: {image}, so this image does not get it"
-        (waits,) = [each for each in ran.results if each["object"]["kind"] == "StatefulSet"]
-        assert waits["remedy"] == f"done once secret/{name} in namespace {NAMESPACE} can be used"
+        assert found[0]["reason"] == f"does not list {image} in its annotation {IMAGES}, so this image does not get it"
+        (missing,) = [each for each in ran.results if each["object"]["kind"] == "StatefulSet"]
+        assert missing["remedy"] == f"a repair continues when secret/{name} in namespace {NAMESPACE} is usable"
 
 
 @pytest.mark.parametrize("case", CREDENTIALS)
@@ -543,10 +543,14 @@ def test_a_mirror_that_does_not_answer_is_found(
     ran = reach()
 
     down, upstream = sorted(ran.results, key=lambda each: str(each["code"]))
-    assert (down["code"], down["object"]["name"], down["subjects"]) == ("mirror-down", mirror.name, [mirror.asked.name])
+    assert (down["code"], down["object"]["name"], down["subjects"]) == (
+        "mirror-down",
+        mirror.name,
+        [mirror.registry_mirror.name],
+    )
     url = f"http://{mirror.name}.{NAMESPACE}.svc:5000/v2/"
     assert down["reason"] == f"{url} {NO_REGISTRY}"
-    assert (upstream["code"], upstream["subjects"]) == ("upstream-down", [other.asked.name])
+    assert (upstream["code"], upstream["subjects"]) == ("upstream-down", [other.registry_mirror.name])
     assert upstream["reason"] == f"https://localhost:1/v2/ {NO_REGISTRY}"
     for told in (f"{url}: HTTP 503 Service Unavailable", "https://localhost:1/v2/: connection refused"):
         assert f"mirror-audit: {told}\n" in ran.stderr
@@ -592,7 +596,7 @@ def test_an_upstream_that_is_not_a_registry_is_the_same_for_the_status_whatever_
     observed: dict[str, tuple[str, ...]] = {}
     for place, at in PLACES.items():
         with at(registries) as host:
-            mirrors.edit(registry_mirror(mirror.asked.name), {"spec": {"upstreamUrl": host}})
+            mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"upstreamUrl": host}})
             ran = reach()
             told = condition(api, mirror)
             said = (json.dumps(ran.results), told["reason"], told["message"])
@@ -650,7 +654,7 @@ def test_on_a_laptop_nobody_is_asked_over_the_network(
     ran = audit()
 
     assert (codes(ran), registries.requests) == ([], [])
-    assert "mirror-audit: whether mirrors and upstreams answer is not asked; see --probe\n" in ran.stderr
+    assert "mirror-audit: mirrors and upstreams are not probed; see --probe\n" in ran.stderr
     assert (condition(api, mirror)["status"], condition(api, mirror)["reason"]) == ("Unknown", "NotProbed")
 
 
@@ -673,22 +677,22 @@ CACHES: dict[str, tuple[Object, str, str]] = {
     "layers": (
         {"shortage": "layers"},
         "layers-interrupted",
-        "sent a layer in the last minutes that ended before it was whole",
+        "sent an incomplete layer in the last minutes",
     ),
     "access": (
         {"shortage": "access", "used": False},
         "volume-unusable",
-        "cannot be used by the registry; the reason is in the log of its container cache",
+        "is not usable by the registry; the reason is in the log of its container cache",
     ),
     "corrupt": (
         {"corruptBlobs": 2},
         "cache-corrupt",
-        "2 blobs did not match the digest in the last 24 hours and had to be removed",
+        "digest mismatch in the last 24 hours: 2 blobs removed",
     ),
     "unused": (
         {"used": False},
         "never-used",
-        "nobody has pulled an image of {host} through the mirror yet",
+        "no image of {host} was pulled through the mirror yet",
     ),
 }
 
@@ -746,7 +750,7 @@ def test_a_cache_that_does_not_answer_as_one_leaves_it_unknown(
     (found,) = reach().results
 
     assert (found["code"], found["object"]["name"]) == ("unreadable", mirror.name)
-    assert found["reason"].startswith("its container cache does not answer")
+    assert found["reason"].startswith("its container cache does not respond")
     assert condition(api, mirror)["status"] == "Unknown"
 
 
@@ -782,15 +786,15 @@ def test_the_status_tells_the_worst_and_an_event_tells_the_change_once(
         ("Normal", "Healthy", "default"),
         ("Warning", "Missing", "default"),
     ]
-    assert told[1]["involvedObject"]["name"] == mirror.asked.name
+    assert told[1]["involvedObject"]["name"] == mirror.registry_mirror.name
     assert condition(api, mirror)["message"] == (
-        f"service/{mirror.name} in namespace {NAMESPACE}: is not there; service/{mirror.name}-headless in namespace "
+        f"service/{mirror.name} in namespace {NAMESPACE}: does not exist; service/{mirror.name}-headless in namespace "
         f"{NAMESPACE}: spec.ports[5000] changed by kubectl-edit"
     )
-    table = api.call("GET", f"/apis/kubechores.dev/v1/registrymirrors/{mirror.asked.name}", headers=TABLE)
+    table = api.call("GET", f"/apis/kubechores.dev/v1/registrymirrors/{mirror.registry_mirror.name}", headers=TABLE)
     names = [column["name"] for column in table["columnDefinitions"] if not column["priority"]]
     assert names == ["Name", "Upstream", "State", "Findings", "Age"]
-    assert table["rows"][0]["cells"][:4] == [mirror.asked.name, registries.upstream, "Missing", 2]
+    assert table["rows"][0]["cells"][:4] == [mirror.registry_mirror.name, registries.upstream, "Missing", 2]
 
 
 def test_a_dry_run_writes_no_status(api: Api, audit: Run, mirrors: Mirrors) -> None:
@@ -814,7 +818,7 @@ def test_mirrors_of_a_file_are_audited_without_the_crd_and_say_nothing_of_others
 
     assert (ran.exit_code, ran.summary) == (0, {"missing": 5})
     assert [each for each in api.requests() if "registrymirrors" in each.path] == []
-    file.write_text(yaml.safe_dump(registry_mirror(mirror.asked.name)))
+    file.write_text(yaml.safe_dump(registry_mirror(mirror.registry_mirror.name)))
     assert audit("-f", str(file)).summary == {"unchanged": 5}
 
 
@@ -875,13 +879,13 @@ def test_the_text_tells_mirror_by_mirror_worst_first_in_80_columns(api: Api, aud
 
     heads = [line for line in lines if not line.startswith(" ")]
     assert heads == [
-        f"{poor.asked.name}: 1 error, 1 warning",
-        f"{fair.asked.name}: 1 warning",
+        f"{poor.registry_mirror.name}: 1 error, 1 warning",
+        f"{fair.registry_mirror.name}: 1 warning",
         "mirror-audit: 12 unchanged, 2 drifted, 1 missing (3 mirrors)",
     ]
-    assert lines[1:3] == [f"  missing  service/{poor.name}", "    is not there"]
+    assert lines[1:3] == [f"  missing  service/{poor.name}", "    does not exist"]
     assert max(map(len, lines)) <= 80
-    assert good.asked.name not in "\n".join(lines)
+    assert good.registry_mirror.name not in "\n".join(lines)
 
 
 # What an audit costs
@@ -891,7 +895,7 @@ def test_the_text_tells_mirror_by_mirror_worst_first_in_80_columns(api: Api, aud
 def test_requests_do_not_grow_with_mirrors(api: Api, audit: Run, mirrors: Mirrors, number: int) -> None:
     for each in range(number):
         asked = mirrors.ask(f"m{each}", f"registry-{each}.example.com")
-        for child in mirrors.of(asked).children:
+        for child in mirrors.of(asked).resources:
             mirrors.apply(child.document())
 
     def is_quiet() -> bool:

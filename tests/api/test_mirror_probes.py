@@ -106,7 +106,7 @@ def of(ran: Ran, name: str) -> list[Object]:
 def test_the_status_of_a_mirror_that_answers_is_written_while_others_hang(
     api: Api, reach: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., Silent]
 ) -> None:
-    good = mirrors.well("good", registries.upstream).asked.name
+    good = mirrors.well("good", registries.upstream).registry_mirror.name
     hanging = silent(lambda: stated(api, good))
     bad = mirrors.ask("bad", hanging.host)["metadata"]["name"]
     api.mark()
@@ -124,7 +124,7 @@ def test_the_status_of_a_mirror_that_answers_is_written_while_others_hang(
 def test_a_place_that_refuses_is_reported_no_earlier_than_one_that_is_silent(
     api: Api, reach: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., Silent]
 ) -> None:
-    good = mirrors.well("good", registries.upstream).asked.name
+    good = mirrors.well("good", registries.upstream).registry_mirror.name
     refused = mirrors.ask("a-refused", "localhost:1")["metadata"]["name"]
     meanwhile: list[Object] = []
 
@@ -153,7 +153,7 @@ def test_a_mirror_is_made_while_the_upstream_of_another_hangs(
 
     assert hanging.is_seen, "the registry of the mirror that answers was made"
     assert ran.exit_code == 0
-    assert [each["action"] for each in of(ran, bad.asked.name) if "action" in each] == ["created"] * 4
+    assert [each["action"] for each in of(ran, bad.registry_mirror.name) if "action" in each] == ["created"] * 4
     assert api.get(bad.stateful_set.document())
 
 
@@ -196,7 +196,7 @@ def test_who_was_silent_is_asked_last_and_a_new_mirror_before(
 def test_an_error_about_all_mirrors_is_in_the_status_that_is_written_first(
     api: Api, reach: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., Silent]
 ) -> None:
-    good = mirrors.well("good", registries.upstream).asked.name
+    good = mirrors.well("good", registries.upstream).registry_mirror.name
     hanging = silent(lambda: stated(api, good))
     mirrors.ask("bad", hanging.host)
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"}
@@ -248,9 +248,9 @@ def test_a_probe_with_too_little_time_says_nothing_unless_it_finds_a_registry(
 ) -> None:
     monkeypatch.setattr(runner, "_PROBES_SECONDS", 1.0)
     monkeypatch.setattr(web, "TOTAL_SECONDS", 4.0)
-    name = mirrors.well("silent", silent().host).asked.name
-    good = mirrors.well("good", registries.upstream).asked.name
-    refused = mirrors.well("refused", "localhost:1").asked.name
+    name = mirrors.well("silent", silent().host).registry_mirror.name
+    good = mirrors.well("good", registries.upstream).registry_mirror.name
+    refused = mirrors.well("refused", "localhost:1").registry_mirror.name
 
     reach()
 
@@ -278,7 +278,7 @@ def test_a_registry_is_not_rolled_while_nobody_knows_whether_its_upstream_answer
     ran = repairing()
 
     (found,) = [each for each in ran.results if each["code"] == "drifted"]
-    assert found["remedy"].startswith("done once it is known whether the upstream answers: ")
+    assert found["remedy"].startswith("a repair continues when the upstream was probed: ")
     assert [each.path for each in api.writes() if "statefulsets" in each.path] == []
 
 

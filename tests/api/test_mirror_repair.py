@@ -53,7 +53,7 @@ NOTHING = ("an annotation of others", "a field that others set", "quantities wri
 
 
 HELD = {"finalizers": ["example.com/held"]}
-EXPOSED = "done once spec.allowUnauthenticatedReaders is true: all who reach the mirror may use its login"
+EXPOSED = "a repair continues when spec.allowUnauthenticatedReaders is true: its login then serves every client"
 
 
 def test_everything_that_an_audit_finds_is_tried() -> None:
@@ -62,7 +62,7 @@ def test_everything_that_an_audit_finds_is_tried() -> None:
 
 def made(api: Api, mirror: Mirror) -> list[Object]:
     """What is there of a mirror, by kind."""
-    selector = f"kubechores.dev/mirror={mirror.asked.name}"
+    selector = f"kubechores.dev/mirror={mirror.registry_mirror.name}"
     return [
         {"kind": kind, **each}
         for kind, version, namespace in places()
@@ -78,7 +78,7 @@ def actual(api: Api, document: Object) -> Object:
 
 def again(mirrors: Mirrors, mirror: Mirror) -> Mirror:
     """The mirror as it is asked for now."""
-    return mirrors.of(actual(mirrors.api, registry_mirror(mirror.asked.name)))
+    return mirrors.of(actual(mirrors.api, registry_mirror(mirror.registry_mirror.name)))
 
 
 def changes(api: Api) -> list[str]:
@@ -98,7 +98,7 @@ def test_three_fields_make_a_mirror_and_nothing_is_written_then(api: Api, repair
     (waiting,) = [each for each in first.results if each["object"]["kind"] == "DaemonSet"]
     assert (waiting["code"], waiting["remedy"]) == (
         "missing",
-        f"made once statefulset/{mirror.name} in namespace {NAMESPACE} is ready: nodes would ask in vain",
+        f"a repair creates it when statefulset/{mirror.name} in namespace {NAMESPACE} is ready to serve nodes",
     )
     mirrors.settle(mirror)
     assert repair().summary["created"] == 1
@@ -114,7 +114,7 @@ def test_three_fields_make_a_mirror_and_nothing_is_written_then(api: Api, repair
     assert sorted(each["kind"] for each in there) == sorted([*KINDS, "Service"])
     for each in there:
         assert each["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "kube-chores"
-        assert each["metadata"]["annotations"]["kubechores.dev/rule"] == mirror.asked.name
+        assert each["metadata"]["annotations"]["kubechores.dev/rule"] == mirror.registry_mirror.name
 
 
 def reasons(ran: Ran) -> set[tuple[str, str]]:
@@ -127,11 +127,11 @@ def test_what_was_done_is_told_by_its_result_and_not_by_its_reason(api: Api, rep
     mirror = mirrors.of(mirrors.ask())
     mirrors.volume(mirror)
 
-    assert reasons(repair("--dry-run")) == {("created", f"for registrymirror/{mirror.asked.name}")}
+    assert reasons(repair("--dry-run")) == {("created", f"for registrymirror/{mirror.registry_mirror.name}")}
     text = repair(output="text").stdout
 
-    assert f"  created  service/{mirror.name}\n    for registrymirror/{mirror.asked.name}\n" in text
-    assert "is not there" not in text.replace(f"daemonset/{mirror.name}-node\n    is not there\n    to do", "")
+    assert f"  created  service/{mirror.name}\n    for registrymirror/{mirror.registry_mirror.name}\n" in text
+    assert "does not exist" not in text.replace(f"daemonset/{mirror.name}-node\n    does not exist\n    to do", "")
 
 
 def test_fields_that_were_set_are_named_with_who_had_changed_them(api: Api, repair: Run, mirrors: Mirrors) -> None:
@@ -140,16 +140,21 @@ def test_fields_that_were_set_are_named_with_who_had_changed_them(api: Api, repa
     mirrors.edit(mirror.service.document(), {"metadata": {"labels": {"app.kubernetes.io/name": None}}})
 
     assert reasons(repair()) == {
-        ("serverside-applied", "spec.replicas as the mirror asks for; changed before by kubectl-edit"),
-        ("serverside-applied", "metadata.labels[app.kubernetes.io/name] as the mirror asks for"),
+        ("serverside-applied", "spec.replicas set as in the RegistryMirror; changed before by kubectl-edit"),
+        ("serverside-applied", "metadata.labels[app.kubernetes.io/name] set as in the RegistryMirror"),
     }
 
 
 def test_nodes_that_forget_a_mirror_are_told_as_that(api: Api, repair: Run, mirrors: Mirrors) -> None:
     gone = mirrors.well()
-    api.delete(registry_mirror(gone.asked.name))
+    api.delete(registry_mirror(gone.registry_mirror.name))
 
-    assert reasons(repair()) == {("configured", f"nodes forget registrymirror/{gone.asked.name}, which is not there")}
+    assert reasons(repair()) == {
+        (
+            "configured",
+            f"nodes remove the files of registrymirror/{gone.registry_mirror.name}, which does not exist",
+        )
+    }
 
 
 @pytest.mark.parametrize("broken", MENDED)
@@ -208,17 +213,17 @@ def test_nodes_are_told_of_a_new_address_in_the_same_run(api: Api, repair: Run, 
 def test_another_upstream_rolls_the_registry_and_keeps_the_cache(api: Api, repair: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.well()
     claim = actual(api, mirror.claim.document())["metadata"]["uid"]
-    mirrors.edit(registry_mirror(mirror.asked.name), {"spec": {"upstreamUrl": "quay.io"}})
+    mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"upstreamUrl": "quay.io"}})
 
     first = repair()
 
     # Nodes forget docker.io, and ask for images of quay.io once it is quay.io that the registry fetches from.
     assert (first.exit_code, first.summary["configured"]) == (0, 1)
-    forget = ["mirror-node", f"--name={mirror.asked.name}", "--host=docker.io", "--remove"]
+    forget = ["mirror-node", f"--name={mirror.registry_mirror.name}", "--host=docker.io", "--remove"]
     (node,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
     assert (node["args"], node["volumeMounts"]) == (forget, [{"name": "certs", "mountPath": CERTS}])
-    assert told(repair(), "drifted") == "done once all nodes have forgotten docker.io"
-    mirrors.settle(mirrors.of(actual(api, registry_mirror(mirror.asked.name))))
+    assert told(repair(), "drifted") == "a repair corrects it when all nodes have removed the files of docker.io"
+    mirrors.settle(mirrors.of(actual(api, registry_mirror(mirror.registry_mirror.name))))
     second = repair()
     assert (second.summary["deleted"], second.summary["created"]) == (1, 1)
     container, _ = actual(api, mirror.stateful_set.document())["spec"]["template"]["spec"]["containers"]
@@ -235,7 +240,9 @@ def test_nodes_are_told_of_no_registry_that_still_serves_another_upstream(
     api: Api, repair: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
     mirror = mirrors.well(upstream=registries.upstream, registryHost="old.example.com")
-    mirrors.edit(registry_mirror(mirror.asked.name), {"spec": {"ttl": "1h", "registryHost": "new.example.com"}})
+    mirrors.edit(
+        registry_mirror(mirror.registry_mirror.name), {"spec": {"ttl": "1h", "registryHost": "new.example.com"}}
+    )
     registries.answers[registries.upstream] = status(404)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in registries.env.items():
@@ -277,7 +284,7 @@ def test_credentials_for_somebody_else_are_never_used(api: Api, repair: Run, mir
 
     assert api.get(mirror.stateful_set.document()) is None
     (missing,) = [each for each in ran.results if each["object"]["kind"] == "StatefulSet"]
-    assert missing["remedy"] == f"done once secret/{login} in namespace {NAMESPACE} can be used"
+    assert missing["remedy"] == f"a repair continues when secret/{login} in namespace {NAMESPACE} is usable"
 
 
 def test_a_mirror_that_would_expose_its_credentials_is_not_made(api: Api, repair: Run, mirrors: Mirrors) -> None:
@@ -291,7 +298,7 @@ def test_a_mirror_that_would_expose_its_credentials_is_not_made(api: Api, repair
     assert (ran.exit_code, api.get(mirror.stateful_set.document())) == (0, None)
     (missing,) = [each for each in ran.results if each["object"]["kind"] == "StatefulSet"]
     assert missing["remedy"] == EXPOSED
-    mirrors.edit(registry_mirror(mirror.asked.name), {"spec": {"allowUnauthenticatedReaders": True}})
+    mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"allowUnauthenticatedReaders": True}})
     repair()
     assert api.get(mirror.stateful_set.document())
 
@@ -306,13 +313,13 @@ def test_a_running_mirror_does_not_get_credentials_that_it_may_not_have(
     mirror = mirrors.well(image=image)
     readers = {} if exposed else {"allowUnauthenticatedReaders": True}
     spec = {"credentialsSecret": login, "image": None if exposed else image, "storage": {"size": "10Gi"}, **readers}
-    mirrors.edit(registry_mirror(mirror.asked.name), {"spec": spec})
+    mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": spec})
     api.mark()
 
     ran = repair("--allow-cache-loss")
 
     drifted = [each["remedy"] for each in ran.results if each["code"] == "drifted"]
-    remedy = EXPOSED if exposed else f"done once secret/{login} in namespace {NAMESPACE} can be used"
+    remedy = EXPOSED if exposed else f"a repair continues when secret/{login} in namespace {NAMESPACE} is usable"
     assert (ran.exit_code, drifted, changes(api)) == (0, [remedy], [])
 
 
@@ -320,7 +327,7 @@ def test_a_registry_is_not_rolled_while_its_upstream_is_away(
     api: Api, repair: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
     mirror = mirrors.well(upstream=registries.upstream)
-    mirrors.edit(registry_mirror(mirror.asked.name), {"spec": {"ttl": "24h"}})
+    mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"ttl": "24h"}})
     registries.answers[registries.upstream] = status(404)
     api.mark()
 
@@ -330,9 +337,9 @@ def test_a_registry_is_not_rolled_while_its_upstream_is_away(
         held = repair()
         assert changes(api) == []
         (drifted,) = [each for each in held.results if each["code"] == "drifted"]
-        assert drifted["remedy"].startswith("done once the upstream answers")
+        assert drifted["remedy"].startswith("a repair continues when the upstream responds")
         resized("10Gi")(mirrors, mirror)
-        assert "done once the upstream answers" in told(repair("--allow-cache-loss"), "volume-shrink")
+        assert "a repair continues when the upstream responds" in told(repair("--allow-cache-loss"), "volume-shrink")
         assert changes(api) == []
 
         del registries.answers[registries.upstream]
@@ -355,7 +362,7 @@ def test_a_frozen_field_rolls_no_registry_either_while_its_upstream_is_away(
     with pytest.MonkeyPatch.context() as patch:
         for name, value in registries.env.items():
             patch.setenv(name, value)
-        assert told(repair(), "drifted").startswith("done once the upstream answers")
+        assert told(repair(), "drifted").startswith("a repair continues when the upstream responds")
         assert actual(api, ordered)["metadata"]["uid"] == before
 
         del registries.answers[registries.upstream]
@@ -382,16 +389,16 @@ def test_the_oldest_of_duplicate_mirrors_is_maintained(api: Api, repair: Run, mi
     ran = repair()
 
     assert ran.summary["created"] == ran.summary["serverside-applied"] == 1  # the Service, and its address on nodes
-    (duplicate,) = [each for each in ran.results if each["subjects"] == [younger.asked.name]]
+    (duplicate,) = [each for each in ran.results if each["subjects"] == [younger.registry_mirror.name]]
     assert (duplicate["code"], duplicate["severity"]) == ("duplicate-upstream", "error")
-    assert duplicate["reason"].endswith(f" registrymirror/{oldest.asked.name}, which is older")
+    assert duplicate["reason"].endswith(f" registrymirror/{oldest.registry_mirror.name}, which is older")
     assert made(api, younger) == []
     mirrors.settle(again(mirrors, oldest))
     repair()
     assert condition(api, oldest)["reason"] == "NotProbed"
     assert condition(api, younger)["reason"] == "DuplicateUpstream"
 
-    api.delete(registry_mirror(oldest.asked.name))
+    api.delete(registry_mirror(oldest.registry_mirror.name))
     repair()
     assert len(made(api, younger)) == 4
     assert actual(api, oldest.claim.document())["metadata"]["uid"] == claim
@@ -399,7 +406,7 @@ def test_the_oldest_of_duplicate_mirrors_is_maintained(api: Api, repair: Run, mi
 
 def created_later(api: Api, mirror: Mirror) -> None:
     """Wait until an object that is created now is younger than the mirror: a server has only seconds."""
-    created = actual(api, registry_mirror(mirror.asked.name))["metadata"]["creationTimestamp"]
+    created = actual(api, registry_mirror(mirror.registry_mirror.name))["metadata"]["creationTimestamp"]
     wait_for(lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) > created, "the next second")
 
 
@@ -469,7 +476,7 @@ def test_a_daemon_set_of_an_earlier_version_goes_once_its_successor_is_on_all_no
     first = repair()
 
     assert (first.exit_code, first.summary["created"]) == (0, 1)
-    assert told(first, "orphan") == f"deleted once {mirror.daemon_set.key} is ready"
+    assert told(first, "orphan") == f"a repair deletes it when {mirror.daemon_set.key} is ready"
     mirrors.settle(mirror)
     api.mark()
     assert repair().summary == {"deleted": 1, "unchanged": 5}
@@ -483,16 +490,15 @@ def test_a_daemon_set_of_an_earlier_version_stays_while_nothing_else_can_have_no
     mirror = mirrors.well()
     deleted("daemon_set")(mirrors, mirror)
     mirrors.apply(before_the_move(mirror))
-    api.delete(registry_mirror(mirror.asked.name))
+    api.delete(registry_mirror(mirror.registry_mirror.name))
     api.mark()
 
     ran = repair("--allow-cache-loss")
 
     assert (ran.exit_code, changes(api), len(made(api, mirror))) == (0, [], 5)
     (remedy,) = [each["remedy"] for each in ran.results if each["object"]["kind"] == "DaemonSet"]
-    assert remedy == (
-        f"create registrymirror/{mirror.asked.name} again until this is in namespace {NODES}, then delete the mirror"
-    )
+    name = mirror.registry_mirror.name
+    assert remedy == f"recreate registrymirror/{name}; when {mirror.daemon_set.key} is ready, delete the mirror"
 
 
 @pytest.mark.parametrize("of", ["registry", "node"])
@@ -544,21 +550,21 @@ def test_what_a_mirror_asks_for_stays_whatever_became_of_its_annotation(
 
     after = actual(api, document)["metadata"]
     assert (ran.exit_code, ran.summary.get("serverside-applied"), "orphan" in codes(ran)) == (0, 1, False)
-    assert (after["uid"], after["annotations"]["kubechores.dev/rule"]) == (before, mirror.asked.name)
+    assert (after["uid"], after["annotations"]["kubechores.dev/rule"]) == (before, mirror.registry_mirror.name)
 
 
 def test_what_does_not_say_whose_it_is_stays(api: Api, repair: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.well()
-    for child in mirror.children:
+    for child in mirror.resources:
         mirrors.edit(child.document(), {"metadata": {"annotations": {"kubechores.dev/rule": None}}})
-    api.delete(registry_mirror(mirror.asked.name))
+    api.delete(registry_mirror(mirror.registry_mirror.name))
     api.mark()
 
     ran = repair("--allow-cache-loss")
 
     assert (ran.exit_code, changes(api), len(made(api, mirror))) == (0, [], 5)
     assert {each["remedy"] for each in ran.results} == {
-        "whose it is cannot be told: restore its annotation kubechores.dev/rule, or delete it by hand"
+        "its mirror is not known: restore its annotation kubechores.dev/rule, or delete it manually"
     }
 
 
@@ -603,7 +609,8 @@ def test_a_claim_without_its_storage_class_does_not_grow(api: Api, repair: Run, 
     ran = repair()
 
     assert (ran.exit_code, codes(ran)) == (0, ["volume-too-small"])
-    assert told(ran, "volume-too-small").startswith(f"storageclass/{growing} is not there, which could let it grow")
+    missing = f"storageclass/{growing}, which sets whether it can expand, does not exist"
+    assert told(ran, "volume-too-small").startswith(missing)
 
 
 def test_a_cache_is_lost_only_when_that_is_allowed(api: Api, repair: Run, mirrors: Mirrors) -> None:
@@ -668,7 +675,7 @@ def test_a_registry_that_serves_from_a_lost_volume_stays_while_its_upstream_is_a
             patch.setenv(name, value)
         ran = repair()
 
-    assert told(ran, "volume-lost").startswith("done once the upstream answers")
+    assert told(ran, "volume-lost").startswith("a repair continues when the upstream responds")
     assert changes(api) == []
 
 
@@ -705,14 +712,14 @@ def test_nodes_forget_a_mirror_before_it_goes_and_its_cache_stays(
     api: Api, repair: Run, audit: Run, mirrors: Mirrors
 ) -> None:
     mirror = mirrors.well(tolerations=[])
-    api.delete(registry_mirror(mirror.asked.name))
+    api.delete(registry_mirror(mirror.registry_mirror.name))
     api.mark()
 
     first = repair()
 
     assert (first.exit_code, first.summary) == (0, {"configured": 1, "orphan": 5})
     (container,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
-    forget = ["mirror-node", f"--name={mirror.asked.name}", "--host=docker.io", "--remove"]
+    forget = ["mirror-node", f"--name={mirror.registry_mirror.name}", "--host=docker.io", "--remove"]
     assert container["args"] == forget
     pod = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]
     assert pod["tolerations"] == [{"operator": "Exists"}]
@@ -742,7 +749,7 @@ def _is_gone(mirrors: Mirrors, mirror: Mirror) -> bool:
 def test_a_mirror_that_comes_back_is_made_of_what_is_left(api: Api, repair: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.well()
     claim = actual(api, mirror.claim.document())["metadata"]["uid"]
-    api.delete(registry_mirror(mirror.asked.name))
+    api.delete(registry_mirror(mirror.registry_mirror.name))
     repair()
     mirrors.ask()
 
@@ -758,13 +765,13 @@ def test_the_brake_holds_when_too_many_mirrors_are_gone(
     api: Api, repair: Run, mirrors: Mirrors, chores: Chores
 ) -> None:
     mirror = mirrors.well()
-    api.delete(registry_mirror(mirror.asked.name))
+    api.delete(registry_mirror(mirror.registry_mirror.name))
     api.mark()
 
     held = repair("--max-deletes", "0")
 
     assert (held.exit_code, changes(api)) == (4, [])
-    assert "1 mirrors would be removed" in held.stderr or "1 mirror would be removed" in held.stderr
+    assert "the deletion brake blocks the removal of 1 mirror" in held.stderr
     command = held.stderr.strip().splitlines()[-1].split()
     account = api.service_account_kubeconfig("kube-chores", "mirror-repair")
     lifted = chores(*command[1:], kubeconfig=account)
@@ -793,7 +800,7 @@ def test_options_of_a_repair_go_with_a_repair(api: Api, audit: Run, option: tupl
     ran = audit(*option)
 
     assert ran.exit_code == 2
-    assert "go with --repair" in ran.stderr
+    assert "require --repair" in ran.stderr
 
 
 def test_the_status_tells_what_is_left_and_an_audit_says_the_same(
@@ -821,7 +828,7 @@ def test_the_text_says_what_is_done_and_what_to_do(api: Api, repair: Run, mirror
     ran = repair(output="text")
 
     assert ran.stdout.count("  created  ") == 4
-    assert "    to do: made once" in ran.stdout
+    assert "    to do: a repair creates it when" in ran.stdout
     assert max(map(len, ran.stdout.splitlines())) <= 80
 
 

@@ -181,16 +181,16 @@ def _to_repair_with_all_rights(request: pytest.FixtureRequest, repair: Run) -> N
     storage_class = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "example.com/none"}
     api.create({**storage_class, "metadata": {"name": mirrors.name("fixed")}, "allowVolumeExpansion": False})
     gone = mirrors.well("gone", "gcr.io")
-    api.delete(registry_mirror(gone.asked.name))
+    api.delete(registry_mirror(gone.registry_mirror.name))
     assert repair().exit_code == 0
     mirrors.settle(gone)
-    api.delete(registry_mirror(mirrors.well("going", "ghcr.io").asked.name))
+    api.delete(registry_mirror(mirrors.well("going", "ghcr.io").registry_mirror.name))
     drifted = mirrors.well("drifted", "quay.io", credentialsSecret=mirrors.name("login"))
-    for child in drifted.children:
+    for child in drifted.resources:
         mirrors.edit(child.document(), {"metadata": {"labels": {"app.kubernetes.io/name": "theirs"}}})
     api.delete(mirrors.well("partly", "docker.io").daemon_set.document())
     small = mirrors.well("small", "example.com", storage={"storageClassName": mirrors.name("fixed")})
-    mirrors.edit(registry_mirror(small.asked.name), {"spec": {"storage": {"size": "30Gi"}}})
+    mirrors.edit(registry_mirror(small.registry_mirror.name), {"spec": {"storage": {"size": "30Gi"}}})
     mirrors.ask("new", "registry.example.com")
     mirrors.apply(before_the_move(small))
 

@@ -160,7 +160,11 @@ class Mirrored:
         listed = subprocess.run(
             [*self.node.enter, "ps", "-eo", "rss=,args="], capture_output=True, text=True, check=True
         )
-        lines = [line for line in listed.stdout.splitlines() if f"mirror-node --name={self.mirror.asked.name}" in line]
+        lines = [
+            line
+            for line in listed.stdout.splitlines()
+            if f"mirror-node --name={self.mirror.registry_mirror.name}" in line
+        ]
         return max(int(line.split()[0]) for line in lines)
 
     @property

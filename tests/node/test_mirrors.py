@@ -35,7 +35,9 @@ def test_a_pod_whose_image_comes_through_the_mirror_starts(
 ) -> None:
     image = upstream.push("app")
     lab = mirrored()
-    assert lab.hosts_toml.read_text() == hosts_toml(lab.mirror.asked.name, lab.url, f"https://{upstream.host}")
+    assert lab.hosts_toml.read_text() == hosts_toml(
+        lab.mirror.registry_mirror.name, lab.url, f"https://{upstream.host}"
+    )
 
     lab.pod("app", image)
     figure(f"an image of 2 MB that the mirror must fetch: pulled in {lab.runs('app')}")
@@ -123,7 +125,7 @@ def silent(node: Node, address: str) -> Iterator[None]:
 
 def test_without_a_fallback_pods_wait_for_the_mirror(mirrored: Start, upstream: Upstream) -> None:
     lab = mirrored(fallback="None")
-    assert lab.hosts_toml.read_text() == hosts_toml(lab.mirror.asked.name, lab.url)
+    assert lab.hosts_toml.read_text() == hosts_toml(lab.mirror.registry_mirror.name, lab.url)
     lab.scale(0)
     lab.pod("app", upstream.push("app"))
     assert lab.waits("app").startswith(lab.refused)
@@ -181,7 +183,7 @@ def test_a_file_is_written_again_and_is_removed_before_the_mirror_is(
     assert (True, False) in observed, "the file is removed while the Service still exists"
     assert (False, True) not in observed, "nodes never use a Service that does not exist"
     assert not lab.hosts_toml.parent.exists()
-    assert [api.get(each.document()) is None for each in lab.mirror.children] == [True, True, False, True, True]
+    assert [api.get(each.document()) is None for each in lab.mirror.resources] == [True, True, False, True, True]
     lab.pod("app", upstream.push("app"))
     lab.runs("app")
     assert {each.sender for each in upstream.accesses()} == {ADDRESS}
@@ -196,7 +198,7 @@ def test_a_folder_that_is_mounted_alone_is_written_again_after_its_deletion_and_
     folder = lab.hosts_toml.parent.parent / "alone.example.com"
     written = (folder / "hosts.toml").read_text()
     other.parent.mkdir()
-    other.write_text(hosts_toml(lab.mirror.asked.name, lab.url))
+    other.write_text(hosts_toml(lab.mirror.registry_mirror.name, lab.url))
 
     shutil.rmtree(folder)
     wait_for((folder / "hosts.toml").exists, "the folder and the file to exist again", 150)

@@ -105,7 +105,7 @@ def test_a_resource_that_changes_before_its_deletion_is_deleted_after_another_re
         api = sandbox_api(sandbox, tmp_path)
         mirrors = Mirrors(api)
         mirror = mirrors.well()
-        api.delete(registry_mirror(mirror.asked.name))
+        api.delete(registry_mirror(mirror.registry_mirror.name))
         world = World(sandbox, "mirror-audit", {"CHORES_REPAIR": "1"})
         assert world.run().exit_code == 0
         mirrors.settle(mirror)
@@ -130,7 +130,7 @@ def test_a_step_that_was_not_done_is_reported_with_its_reason(tmp_path: Path) ->
         ran = World(sandbox, "mirror-audit", {"CHORES_REPAIR": "1"}).run()
 
         (failed,) = [each for each in ran.results if each["outcome"] == "failed"]
-        assert (failed["reason"], failed["message"]) == ("is not there", "denied by a policy")
+        assert (failed["reason"], failed["message"]) == ("does not exist", "denied by a policy")
 
 
 def test_a_mirror_is_probed_at_each_observation(tmp_path: Path) -> None:

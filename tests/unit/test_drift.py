@@ -45,7 +45,7 @@ def test_a_quantity_may_be_written_in_any_way(one: str | int, other: str | int) 
 
 @pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "1gi", "one", "1.2.3"])
 def test_what_is_no_quantity_is_an_error_and_differs(text: str) -> None:
-    with pytest.raises(ValueError, match="is no quantity"):
+    with pytest.raises(ValueError, match="is not a quantity"):
         quantity(text)
     assert found({"requests": {"x": "1"}}, {"requests": {"x": text}}) == [("spec.requests.x", text, "1", "")]
 

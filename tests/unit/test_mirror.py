@@ -166,11 +166,11 @@ def test_the_outgoing_resources_refer_to_each_other() -> None:
     assert pod.volumes[0].persistent_volume_claim
     assert pod.volumes[0].persistent_volume_claim.claim_name == made.claim.metadata.name
     assert made.service.spec.ports[0].target_port == pod.containers[0].ports[0].name
-    assert len({each.key for each in made.children}) == len(made.children) == 5
+    assert len({each.key for each in made.resources}) == len(made.resources) == 5
 
 
 def test_every_resource_is_stamped() -> None:
-    for child in mirror().children:
+    for child in mirror().resources:
         assert stamps.is_managed(child.metadata.labels, NAME, "")
         assert child.metadata.annotations[stamps.RULE] == "m"
     assert mirror().claim.metadata.annotations[stamps.ORPHANS] == "Retain"
@@ -202,7 +202,7 @@ def test_a_login_is_referred_to_and_never_held() -> None:
 
 
 def test_nothing_that_only_the_server_should_set_is_set() -> None:
-    for child in mirror().children:
+    for child in mirror().resources:
         text = json.dumps(child.document())
         assert "null" not in text
         assert "{}" not in text
