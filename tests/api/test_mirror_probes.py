@@ -82,7 +82,7 @@ def repair_env(registries: Registries) -> Mapping[str, str]:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not answer at once is late."""
-    monkeypatch.setattr(runner, "_SOON_SECONDS", 0.3)
+    monkeypatch.setattr(runner, "_FAST_PAGES_SECONDS", 0.3)
 
 
 def stated(api: Api, name: str) -> Object:
