@@ -1,7 +1,7 @@
-"""Registry mirrors as they are when all is well: made as they are asked for, and at work as nodes would have them.
+"""Create healthy mirrors: a RegistryMirror with all resources, its pods ready and its claim bound.
 
-The embedded API server runs no controllers of workloads, so statuses are written there. On the real one controllers
-work them out from pods, whose statuses are written here as a kubelet would.
+The embedded API server runs no workload controllers, so the statuses are written there. On the real one, controllers
+compute them from pods, and the statuses of pods are written here, as a kubelet does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ NOW = "2026-01-01T00:00:00Z"
 
 
 def registry_mirror(name: str = "hub", upstream: str = "docker.io", **spec: Any) -> Object:
-    """A RegistryMirror."""
     return {
         "apiVersion": "kubechores.dev/v1",
         "kind": "RegistryMirror",
@@ -36,15 +35,15 @@ def registry_mirror(name: str = "hub", upstream: str = "docker.io", **spec: Any)
 
 
 def credentials(name: str, upstream: str = "docker.io", **fields: Any) -> Object:
-    """A Secret with credentials for an upstream."""
+    """Return a Secret with credentials, annotated for an upstream."""
     fields = fields or {"data": {"username": encoded(canary()), "password": encoded(canary())}}
-    made = secret(NAMESPACE, name, labels={}, **fields)
-    made["metadata"]["annotations"] = {"kubechores.dev/upstream": upstream}
-    return made
+    result = secret(NAMESPACE, name, labels={}, **fields)
+    result["metadata"]["annotations"] = {"kubechores.dev/upstream": upstream}
+    return result
 
 
 def before_the_move(mirror: Mirror) -> Object:
-    """The DaemonSet of a mirror where earlier versions made it."""
+    """Return the DaemonSet of a mirror in the namespace of earlier versions."""
     document = mirror.daemon_set.document()
     return document | {"metadata": document["metadata"] | {"namespace": NAMESPACE}}
 
@@ -57,11 +56,11 @@ class Mirrors:
     nodes: list[str] = field(default_factory=list)
 
     def name(self, name: str = "hub") -> str:
-        """A name that no other test has."""
+        """Return a name that is unique to this test."""
         return f"{name}-{self.api.token}"
 
     def node(self, name: str = "node", *taints: Object, **labels: str) -> str:
-        """Add a Linux node."""
+        """Create a Linux node; return its name."""
         unique = self.name(name)
         ready = {"type": "Ready", "status": "True", "reason": "Tests", "message": "", "lastHeartbeatTime": _now()}
         self.api.create(
@@ -76,57 +75,56 @@ class Mirrors:
         self.nodes.append(unique)
         return unique
 
-    def ask(self, name: str = "hub", upstream: str = "docker.io", **spec: Any) -> Object:
+    def create(self, name: str = "hub", upstream: str = "docker.io", **spec: Any) -> Object:
         """Create a RegistryMirror."""
         return self.api.create(registry_mirror(self.name(name), upstream, **spec))
 
-    def well(self, name: str = "hub", upstream: str = "docker.io", **spec: Any) -> Mirror:
-        """Create a RegistryMirror and all that it asks for, at work."""
-        asked = self.ask(name, upstream, **spec)
-        return self.make(asked)
+    def healthy(self, name: str = "hub", upstream: str = "docker.io", **spec: Any) -> Mirror:
+        """Create a RegistryMirror and its resources, all working."""
+        return self.deploy(self.create(name, upstream, **spec))
 
-    def make(self, asked: Object) -> Mirror:
-        """Make what a RegistryMirror asks for, and have it at work."""
-        mirror = self.of(asked)
+    def deploy(self, document: Object) -> Mirror:
+        """Create the resources of a RegistryMirror, all working."""
+        mirror = self.of(document)
         self.volume(mirror)
         self.apply(mirror.service.document())
-        mirror = self.of(asked)
-        for child in mirror.resources[1:]:
-            self.apply(child.document())
+        mirror = self.of(document)
+        for each in mirror.resources[1:]:
+            self.apply(each.document())
         self.settle(mirror)
         return mirror
 
-    def of(self, asked: Object) -> Mirror:
-        """What a RegistryMirror asks for, knowing what is there."""
+    def of(self, document: Object) -> Mirror:
+        """Return the desired resources of a RegistryMirror, with the values that come from the cluster."""
         parsed = parse_registry_mirror(
-            Head(ObjectKey("RegistryMirror", asked["metadata"]["name"])), json.dumps(asked["spec"]).encode()
+            Head(ObjectKey("RegistryMirror", document["metadata"]["name"])), json.dumps(document["spec"]).encode()
         )
         assert isinstance(parsed, RegistryMirror)
         mirror = Mirror(parsed, NAMESPACE, NODE_IMAGE)
         service = self.api.get(mirror.service.document())
-        held = self.api.get(credentials(mirror.spec.credentials_secret)) if mirror.spec.credentials_secret else None
+        login = self.api.get(credentials(mirror.spec.credentials_secret)) if mirror.spec.credentials_secret else None
         return Mirror(
             parsed,
             NAMESPACE,
             NODE_IMAGE,
             service["spec"]["clusterIP"] if service else "",
-            held["metadata"]["resourceVersion"] if held else "",
+            login["metadata"]["resourceVersion"] if login else "",
         )
 
     def apply(self, document: Object, manager: str = "kube-chores") -> Object:
-        """Server-side apply, as a repair would."""
+        """Apply an object server-side, as a repair does."""
         path = f"{self.api.path(document)}?fieldManager={manager}&force=true"
-        made = self.api.call("PATCH", path, document, headers=APPLY)
-        self.api.made(made)
-        return made
+        applied = self.api.call("PATCH", path, document, headers=APPLY)
+        self.api.made(applied)
+        return applied
 
     def edit(self, document: Object, patch: Object, manager: str = "kubectl-edit") -> Object:
-        """Change an object by hand."""
+        """Change an object as a user with kubectl does."""
         merge = {"Content-Type": "application/merge-patch+json"}
         return self.api.call("PATCH", f"{self.api.path(document)}?fieldManager={manager}", patch, headers=merge)
 
     def settle(self, mirror: Mirror) -> None:
-        """Have the workloads and the volume of a mirror at work, as they are specified now."""
+        """Roll out the current specs of a mirror's workloads, and bind its claim."""
         if self.api.kind == "sandbox":
             self._write_statuses(mirror)
         else:
@@ -135,7 +133,7 @@ class Mirrors:
     # the embedded server
 
     def status(self, document: Object, **status: Any) -> None:
-        """Write a status, for the embedded server's want of controllers."""
+        """Write a status: the embedded server has no controllers."""
         found = self.api.get(document)
         assert found
         generation = found["metadata"].get("generation")
@@ -155,7 +153,7 @@ class Mirrors:
         self.slice(mirror, ready=self.api.get(registry) is not None)
 
     def slice(self, mirror: Mirror, *, ready: bool, address: str = "10.1.0.1", port: int = 5000) -> None:
-        """Say which pods are behind a mirror's Services; the headless one has those that are not ready too."""
+        """Write the EndpointSlices of a mirror's Services; the headless one also has pods that are not ready."""
         endpoint = {"addresses": [address], "targetRef": registry_pod(mirror)}
         self._slice(mirror.name, {**endpoint, "conditions": {"ready": ready}}, {"registry": port})
         cache = CACHE_PORT if port == PORT else port
@@ -181,7 +179,7 @@ class Mirrors:
     # the real server
 
     def volume(self, mirror: Mirror) -> None:
-        """Have a volume for the claim of a mirror, where somebody binds them."""
+        """Create a volume for the claim of a mirror, on the server that binds claims."""
         if self.api.kind == "sandbox":
             return
         self.api.create(
@@ -200,7 +198,7 @@ class Mirrors:
         )
 
     def pods(self, mirror: Mirror, component: str) -> list[Object]:
-        """The pods of a workload; those on their way out are gone then."""
+        """Return the pods of a workload, and end those that are being deleted."""
         selector = f"kubechores.dev/mirror={mirror.registry_mirror.name},app.kubernetes.io/component={component}"
         found = self.api.items("v1", "Pod", NODES if component == "node" else NAMESPACE, labelSelector=selector)
         for pod in found:
@@ -209,7 +207,7 @@ class Mirrors:
         return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
 
     def _end(self, pod: Object) -> None:
-        """Remove a pod at once, as a kubelet does whose containers have ended."""
+        """Remove a pod at once, as a kubelet does when the containers have ended."""
         path = self._path(pod)
         self.api.request("DELETE", f"{path}?gracePeriodSeconds=0")
 
@@ -218,16 +216,16 @@ class Mirrors:
         return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
 
     def _act_as_kubelet(self, mirror: Mirror) -> None:
-        def at_work() -> bool:
+        def is_working() -> bool:
             for component in ("registry", "node"):
                 for pod in self.pods(mirror, component):
                     self.run_pod(pod)
             return self._is_settled(mirror)
 
-        wait_for(at_work, f"mirror {mirror.registry_mirror.name} to be at work", 60)
+        wait_for(is_working, f"mirror {mirror.registry_mirror.name} to work", 60)
 
     def _is_settled(self, mirror: Mirror) -> bool:
-        """Whether all that is there of a mirror is at work."""
+        """Return whether all existing resources of a mirror work."""
         claim = self.api.get(mirror.claim.document())
         registry = self.api.get(mirror.stateful_set.document())
         node = self.api.get(mirror.daemon_set.document())
@@ -236,13 +234,13 @@ class Mirrors:
         )
         return (
             (claim is None or claim.get("status", {}).get("phase") == "Bound")
-            and (registry is None or _has_caught_up(registry, 1, "readyReplicas", "updatedReplicas"))
-            and (node is None or _has_caught_up(node, len(self.nodes), "numberReady", "updatedNumberScheduled"))
+            and (registry is None or _is_rolled_out(registry, 1, "readyReplicas", "updatedReplicas"))
+            and (node is None or _is_rolled_out(node, len(self.nodes), "numberReady", "updatedNumberScheduled"))
             and (registry is None or any(each.get("endpoints") for each in slices))
         )
 
     def run_pod(self, pod: Object, *, ready: bool = True, address: str = "10.1.0.1") -> None:
-        """Bind a pod to a node, if it is to none yet, and say that it runs."""
+        """Bind a pod to a node, if it is not bound yet, and write that it runs."""
         name = pod["metadata"]["name"]
         if not pod["spec"].get("nodeName"):
             target = {"apiVersion": "v1", "kind": "Node", "name": _node_of(pod) or self.nodes[0]}
@@ -256,18 +254,18 @@ class Mirrors:
         self.api.call("PATCH", f"{self._path(pod)}/status", {"status": status}, headers=merge)
 
     def clean(self) -> None:
-        """Remove pods that no kubelet ends, and let go what a finalizer holds."""
+        """Remove pods, which no kubelet ends, and finalizers."""
         for service in self.api.items("v1", "Service", NAMESPACE):
             if service["metadata"].get("finalizers"):
                 self.edit(service, {"metadata": {"finalizers": None}})
         if self.api.kind == "real":
-            self._remove_what_was_made()
+            self._delete_resources()
             for namespace in (NAMESPACE, NODES):
                 for pod in self.api.items("v1", "Pod", namespace):
                     self._end(pod)
 
-    def _remove_what_was_made(self) -> None:
-        """Delete what a repair made for mirrors of this test."""
+    def _delete_resources(self) -> None:
+        """Delete the resources that a repair created for mirrors of this test."""
         for kind, version, namespace in places():
             for each in self.api.items(version, kind, namespace):
                 if (each["metadata"].get("labels") or {}).get(MIRROR, "").endswith(self.api.token):
@@ -275,23 +273,23 @@ class Mirrors:
 
 
 def registry_pod(mirror: Mirror, number: int | str = 0) -> Object:
-    """The reference of an endpoint to a pod of the registry."""
+    """Return the targetRef of an endpoint to a pod of the registry."""
     return {"kind": "Pod", "namespace": NAMESPACE, "name": f"{mirror.name}-{number}"}
 
 
 def places() -> list[tuple[str, str, str]]:
-    """Kinds of what mirrors consist of, each with its API version and where it is."""
+    """Return the kinds of a mirror's resources, each with its API version and its namespace."""
     return [*((kind, version, NAMESPACE) for kind, version in KINDS.items()), ("DaemonSet", "apps/v1", NODES)]
 
 
-def _has_caught_up(workload: Object, wanted: int, *fields: str) -> bool:
+def _is_rolled_out(workload: Object, replicas: int, *fields: str) -> bool:
     status = workload.get("status", {})
     observed = status.get("observedGeneration", 0) >= workload["metadata"]["generation"]
-    return bool(observed and all(status.get(field) == wanted for field in fields))
+    return bool(observed and all(status.get(field) == replicas for field in fields))
 
 
 def _node_of(pod: Object) -> str:
-    """The node that a DaemonSet's pod is for."""
+    """Return the node of a DaemonSet's pod, from its affinity."""
     affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
     terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
     return next((str(f["values"][0]) for term in terms for f in term.get("matchFields", [])), "")

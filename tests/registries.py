@@ -1,4 +1,4 @@
-"""Registries on loopback: mirrors and their caches behind a proxy for their cluster names, an upstream with TLS."""
+"""Registries on localhost: mirrors and their caches behind a proxy for their names, and an upstream with TLS."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.rates import Answer, document, status
 
 
 class Handler(rates.Handler):
-    """Answers as its server was told."""
+    """Responds as its Registries define."""
 
-    def do_GET(self) -> None:  # noqa: N802 - as http.server has it
-        """Answer, and let a client that has gone away go."""
+    def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
+        """Respond, and ignore a client that closed the connection."""
         served: Registries = self.server.registries  # type: ignore[attr-defined]
         parts = urlsplit(self.path)
         host = parts.netloc or self.headers["Host"]
@@ -33,9 +33,9 @@ class Handler(rates.Handler):
 
 @dataclass
 class Registries:
-    """What is served.
+    """The responses of registries, and the requests that they got.
 
-    `answers` are those of hosts that do not answer as they should, `caches` what mirrors report of volumes, by name.
+    `answers` are the responses of hosts with a problem. `caches` are the reports of mirrors' caches, by name.
     """
 
     proxy: str
@@ -47,17 +47,17 @@ class Registries:
 
     @property
     def other_name(self) -> str:
-        """The upstream under a name that its certificate does not have."""
+        """The upstream by a name that is not in its certificate."""
         return self.upstream.replace("localhost", "127.0.0.2")
 
     def answering(self, answer: Answer) -> str:
-        """The upstream, with this answer from now on."""
+        """Set the response of the upstream; return its host."""
         self.answers[self.upstream] = answer
         return self.upstream
 
     @property
     def env(self) -> dict[str, str]:
-        """With what the job reaches them over the network."""
+        """The environment with which the job connects to them."""
         return {
             "HTTP_PROXY": self.proxy,
             "NO_PROXY": "localhost,127.0.0.1,127.0.0.2,no-such-name.invalid",
@@ -66,7 +66,7 @@ class Registries:
         }
 
     def answer(self, host: str, path: str) -> Answer:
-        """How a host answers."""
+        """Return the response of a host: healthy unless it is in `answers`."""
         if host in self.answers:
             return self.answers[host]
         if host.endswith(".svc:5001"):
@@ -76,7 +76,7 @@ class Registries:
 
 
 def cache_state(**differing: object) -> dict[str, object]:
-    """What a cache reports when all is well."""
+    """Return the report of a healthy cache, with these fields changed."""
     return {
         "freeBytes": 9 << 30,
         "capacityBytes": 20 << 30,
@@ -93,12 +93,12 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_about: Any) -> None:
-        """Say nothing of clients that hang up."""
+        """Do not log clients that close the connection."""
 
 
 @contextlib.contextmanager
 def serve(folder: Path) -> Iterator[Registries]:
-    """Serve on two ports of loopback until the end."""
+    """Serve on two ports of localhost while the context is open."""
     make_certificates(folder)
     plain, tls = _Server(("127.0.0.1", 0), Handler), _Server(("127.0.0.1", 0), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

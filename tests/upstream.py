@@ -1,4 +1,4 @@
-"""A registry on the node for mirrors to pull from: an upstream, with images that are nowhere else."""
+"""An upstream for mirrors: a registry on the node, with unique images."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 
 class Access(NamedTuple):
-    """A request that a registry answered."""
+    """A request in the log of a registry."""
 
     sender: str
     method: str
@@ -45,19 +45,19 @@ class Access(NamedTuple):
 
 
 def accesses(log: str) -> list[Access]:
-    """The requests in the log of a registry, except those that ask whether it is there."""
+    """Return the requests in the log of a registry, except probes of /v2/."""
     found = (Access(who, how, where, int(status), agent) for who, how, where, status, agent in _ACCESS.findall(log))
     return [each for each in found if each.path != "/v2/"]
 
 
 class Upstream:
-    """A registry at `host` on the node, which tests reach by a port of loopback; it starts and stops."""
+    """A registry at `host` on the node, which tests start and stop. They connect to it through a port of localhost."""
 
     def __init__(self, node: Node, folder: Path, listening: socket.socket) -> None:
         self._folder = folder
         self._outer = listening.getsockname()[1]
         self._inner = next(_ports)
-        # Who enters the process namespace does so in a child, which has to end with its parent, too.
+        # nsenter enters the process namespace in a child process, which must end with its parent.
         self._inside = (*node.enter, *dying_with_parent())
         self._forward = Processes(folder, self._inside)
         self._forward(
@@ -77,7 +77,7 @@ class Upstream:
         return f"{ADDRESS}:{self._inner}"
 
     def start(self) -> None:
-        """Start it with the images that it has had, and wait until it answers."""
+        """Start it with the images of earlier starts, and wait until it responds."""
         log = self._folder / f"run-{len(self._logs)}"
         log.mkdir()
         self._logs.append(log / "registry.log")
@@ -97,32 +97,32 @@ class Upstream:
         }
 
     def stop(self) -> None:
-        """Stop it."""
+        """Stop it; `start` starts it again with the same images."""
         if self._run:
             self._run.end()
             self._run = None
-            wait_for(lambda: not self._answers(), "the upstream to be gone")
+            wait_for(lambda: not self._answers(), "the upstream to stop")
 
     def end(self) -> None:
-        """Stop it for good."""
+        """Stop it and its forwarded port; it cannot be started again."""
         self.stop()
         self._forward.end()
 
     def accesses(self) -> list[Access]:
-        """The requests that it answered, except those of tests."""
+        """Return the requests that it answered, except those of tests."""
         found = [each for log in self._logs for each in accesses(log.read_text())]
         return [each for each in found if each.agent != "tests"]
 
-    # what it has
+    # images
 
     def push(self, name: str, tag: str = "1", more: int = 32, layer: bytes = b"") -> str:
-        """Put a new image there, of busybox and `more` bytes that no other image has; gives its name for pods.
+        """Push a new image of busybox and `more` random bytes; return its name for pods.
 
-        With `layer` it is another image of that layer.
+        With `layer`, push another image with that layer.
         """
         layer = layer or new_layer(more)
         config = json.dumps({
-            "author": f"{name}:{tag}",  # or two images of a layer would be one
+            "author": f"{name}:{tag}",  # otherwise two images of one layer have the same digest
             "architecture": _architecture(),
             "os": "linux",
             "config": {"Entrypoint": ["/busybox"], "Cmd": ["sleep", "600"]},
@@ -143,7 +143,6 @@ class Upstream:
         self._call("PUT", url, 201, content, {"Content-Type": media})
 
     def delete(self, image: str) -> None:
-        """Delete an image."""
         name, _, tag = image.removeprefix(f"{self.host}/").partition(":")
         url = f"/v2/{name}/manifests/"
         digest = self._call("HEAD", url + tag, 200, None, {"Accept": _MANIFEST})["Docker-Content-Digest"]
@@ -164,8 +163,8 @@ class Upstream:
         try:
             connection.request(method, url, body, {"User-Agent": "tests", **(headers or {})})
             answer = connection.getresponse()
-            said = answer.read()
-            assert answer.status == status, f"{method} {url}: {answer.status} {said!r}"
+            content = answer.read()
+            assert answer.status == status, f"{method} {url}: {answer.status} {content!r}"
             return dict(answer.headers)
         finally:
             connection.close()
@@ -173,7 +172,7 @@ class Upstream:
 
 @contextlib.contextmanager
 def upstream(node: Node, folder: Path) -> Iterator[Upstream]:
-    """A running upstream."""
+    """Run an upstream while the context is open."""
     folder.mkdir()
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
@@ -187,7 +186,7 @@ def upstream(node: Node, folder: Path) -> Iterator[Upstream]:
 
 
 def new_layer(more: int) -> bytes:
-    """Make a layer of busybox and `more` bytes that no other one has."""
+    """Return a layer of busybox and `more` random bytes."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as tar:
         busybox = shutil.which("busybox", path=path())
@@ -200,9 +199,9 @@ def new_layer(more: int) -> bytes:
 
 
 def _architecture() -> str:
-    """What Go calls this machine's architecture."""
-    said = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True)
-    return said.stdout.strip()
+    """Return this machine's architecture as Go names it."""
+    printed = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True)
+    return printed.stdout.strip()
 
 
 def _digest(content: bytes) -> str:

@@ -1,7 +1,7 @@
 """Quote Warning Events that explain why a workload is not rolled out or a claim is not bound. Pure.
 
-If the text changed by itself, each run would write a status. So the quote omits what differs between pods and between
-attempts. Of several texts it uses the longest of the last minutes, not the newest.
+If the text changed by itself, each run would write a status. So the quote omits the parts that change between pods and
+between attempts. Of several texts it uses the longest of the last minutes, not the newest.
 """
 
 from __future__ import annotations

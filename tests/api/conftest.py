@@ -116,8 +116,8 @@ def registries(tmp_path: Path) -> Iterator[Registries]:
 
 
 @pytest.fixture
-def reach(api: Api, installed: Path, registries: Registries) -> Run:
-    """Run mirror-audit as in a pod: it asks mirrors and upstreams over the network."""
+def probe(api: Api, installed: Path, registries: Registries) -> Run:
+    """Run mirror-audit as in a pod: it probes mirrors and upstreams over the network."""
     return runs("mirror-audit", api.service_account_kubeconfig("kube-chores", "mirror-audit"), registries.env)
 
 

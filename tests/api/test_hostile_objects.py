@@ -177,7 +177,7 @@ def test_deep_pods_and_farm_pods_do_not_stop_farm_pods(api: Api, farm: Run) -> N
 
 
 def test_deep_resources_do_not_stop_mirror_audit(api: Api, mirrors: Mirrors, audit: Run) -> None:
-    mirror = mirrors.well()
+    mirror = mirrors.healthy()
     before = audit()
     service = api.get({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": MIRRORS, "name": mirror.name}})
     assert service

@@ -41,10 +41,10 @@ def condition(api: Api, mirror: Mirror) -> dict[str, Any]:
     return dict(ready)
 
 
-def test_nothing_is_found_when_all_is_well(api: Api, reach: Run, mirrors: Mirrors, registries: Registries) -> None:
-    mirror = mirrors.well(upstream=registries.upstream)
+def test_a_healthy_mirror_has_no_findings(api: Api, probe: Run, mirrors: Mirrors, registries: Registries) -> None:
+    mirror = mirrors.healthy(upstream=registries.upstream)
 
-    ran = reach()
+    ran = probe()
 
     assert (ran.exit_code, codes(ran), ran.summary) == (0, [], {"unchanged": 5})
     assert condition(api, mirror)["reason"] == "Healthy"
@@ -53,12 +53,12 @@ def test_nothing_is_found_when_all_is_well(api: Api, reach: Run, mirrors: Mirror
         (f"{mirror.name}-headless.{NAMESPACE}.svc:5001", "/"),
         (f"{mirror.name}.{NAMESPACE}.svc:5000", "/v2/"),
     ]
-    assert (reach("--check").exit_code, reach("-v").summary) == (0, {"unchanged": 5})
+    assert (probe("--check").exit_code, probe("-v").summary) == (0, {"unchanged": 5})
 
 
 def test_a_second_audit_writes_nothing(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirrors.well()
-    mirrors.ask("missing", "gcr.io")
+    mirrors.healthy()
+    mirrors.create("missing", "gcr.io")
     audit()
     api.mark()
 
@@ -96,7 +96,7 @@ def node_pod_not_ready(mirrors: Mirrors, mirror: Mirror) -> None:
     return wait_for(lambda: (mirrors.api.get(found) or {})["status"]["numberReady"] == 1, "the pod to be seen")
 
 
-def no_address(mirrors: Mirrors, mirror: Mirror) -> None:
+def no_endpoint(mirrors: Mirrors, mirror: Mirror) -> None:
     """Have a pod that is ready, and an EndpointSlice that does not know it."""
     if mirrors.api.kind == "sandbox":
         return mirrors.slice(mirror, ready=False)
@@ -179,7 +179,7 @@ def headless(mirrors: Mirrors, mirror: Mirror) -> None:
         mirrors.settle(mirror)
 
 
-def foreign(mirrors: Mirrors, mirror: Mirror) -> None:
+def not_managed(mirrors: Mirrors, mirror: Mirror) -> None:
     deleted("service")(mirrors, mirror)
     theirs = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": mirror.name, "namespace": NAMESPACE}}
     mirrors.api.create({**theirs, "spec": {"ports": [{"port": 80}], "selector": {"theirs": "yes"}}})
@@ -212,7 +212,7 @@ def resized(size: str) -> Callable[[Mirrors, Mirror], None]:
     return resize
 
 
-def respelled(mirrors: Mirrors, mirror: Mirror) -> None:
+def other_suffixes(mirrors: Mirrors, mirror: Mirror) -> None:
     resources = {"limits": {"memory": "524288Ki"}, "requests": {"cpu": "0.05"}}
     patch = {"spec": {"storage": {"size": "20480Mi"}, "resources": resources}}
     mirrors.edit(registry_mirror(mirror.registry_mirror.name), patch)
@@ -242,13 +242,13 @@ def image_without_tag(mirrors: Mirrors, mirror: Mirror) -> None:
     mirrors.settle(mirror)
 
 
-def leaving(mirrors: Mirrors, mirror: Mirror) -> None:
-    mirrors.edit(mirror.headless_service.document(), {"metadata": {"finalizers": ["example.com/held"]}})
+def terminating(mirrors: Mirrors, mirror: Mirror) -> None:
+    mirrors.edit(mirror.headless_service.document(), {"metadata": {"finalizers": ["example.com/keep"]}})
     mirrors.api.delete(mirror.headless_service.document())
 
 
-def mirror_of_another(mirrors: Mirrors, mirror: Mirror) -> None:
-    gone = mirrors.well("gone", "quay.io")
+def orphaned(mirrors: Mirrors, mirror: Mirror) -> None:
+    gone = mirrors.healthy("gone", "quay.io")
     mirrors.api.delete(registry_mirror(gone.registry_mirror.name))
 
 
@@ -270,37 +270,37 @@ BREAKS: dict[str, tuple[Callable[[Mirrors, Mirror], Any], list[str]]] = {
     "a field that we set once": (no_longer_set, ["drifted"]),
     "an annotation of others": (edited("service", {"metadata": {"annotations": {"mine": "yes"}}}), []),
     "a field that others set": (edited("daemon_set", {"spec": {"minReadySeconds": 0, "revisionHistoryLimit": 3}}), []),
-    "quantities written in another way": (respelled, []),
+    "quantities written in another way": (other_suffixes, []),
     "the Service has no address": (headless, ["drifted"]),
-    "an object in the way": (foreign, ["conflict"]),
+    "an object in the way": (not_managed, ["conflict"]),
     "the pod is not ready": (
         lambda mirrors, mirror: workload(mirrors, mirror, ready=False),
         ["no-endpoints", "not-rolled-out"],
     ),
     "a node's pod is not ready": (node_pod_not_ready, ["not-rolled-out"]),
-    "no endpoint": (no_address, ["no-endpoints"]),
+    "no endpoint": (no_endpoint, ["no-endpoints"]),
     "a larger volume is asked for": (resized("30Gi"), ["volume-too-small"]),
     "a smaller volume is asked for": (resized("10Gi"), ["volume-shrink"]),
     "an image without a tag": (image_without_tag, ["image-unpinned"]),
     "images that only the mirror itself has": (image_of_itself, 2 * ["image-depends-on-mirror"]),
-    "the mirror is gone": (mirror_of_another, 5 * ["orphan"]),
+    "the mirror is gone": (orphaned, 5 * ["orphan"]),
     "the claim is new and has no volume yet": (pending, ["volume-pending"]),
     "the volume of the claim is gone": (lost, ["volume-lost"]),
-    "a resource is being deleted": (leaving, ["terminating"]),
+    "a resource is being deleted": (terminating, ["terminating"]),
     "another mirror has the same upstream": (
-        lambda mirrors, mirror: mirrors.well("second"),
+        lambda mirrors, mirror: mirrors.healthy("second"),
         ["duplicate-upstream"],
     ),
     "another mirror is for the same host": (
-        lambda mirrors, mirror: mirrors.well("second", "quay.io", registryHost="docker.io"),
+        lambda mirrors, mirror: mirrors.healthy("second", "quay.io", registryHost="docker.io"),
         ["duplicate-upstream"],
     ),
 }
 
 
 @pytest.mark.parametrize("broken", BREAKS)
-def test_what_is_broken_is_found_and_nothing_else(api: Api, audit: Run, mirrors: Mirrors, broken: str) -> None:
-    mirror = mirrors.well()
+def test_a_broken_mirror_has_exactly_the_expected_findings(api: Api, audit: Run, mirrors: Mirrors, broken: str) -> None:
+    mirror = mirrors.healthy()
     assert codes(audit()) == []
     breaking, expected = BREAKS[broken]
     breaking(mirrors, mirror)
@@ -313,10 +313,8 @@ def test_what_is_broken_is_found_and_nothing_else(api: Api, audit: Run, mirrors:
     assert audit("--check").exit_code == (3 if expected else 0)
 
 
-def test_what_changed_is_named_with_who_did_it_and_values_only_with_diff(
-    api: Api, audit: Run, mirrors: Mirrors
-) -> None:
-    mirror = mirrors.well()
+def test_drift_names_field_and_manager_and_only_with_diff_values(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     mirrors.edit(mirror.service.document(), {"spec": {"ports": [{"name": "registry", "port": 5001}]}})
 
     (found,) = audit().results
@@ -327,8 +325,10 @@ def test_what_changed_is_named_with_who_did_it_and_values_only_with_diff(
     assert [change["field"] for change in found["changes"]] == ["spec.ports[5000]"]
 
 
-def test_a_mirror_that_changed_is_told_apart_from_what_somebody_did(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_a_change_of_the_mirror_has_another_reason_than_a_change_by_others(
+    api: Api, audit: Run, mirrors: Mirrors
+) -> None:
+    mirror = mirrors.healthy()
     mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"ttl": "24h"}})
 
     (found,) = audit("--diff").results
@@ -343,8 +343,8 @@ def test_a_mirror_that_changed_is_told_apart_from_what_somebody_did(api: Api, au
     } in found["changes"]
 
 
-def test_a_password_that_somebody_wrote_into_a_url_is_not_shown(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_a_password_in_a_url_is_not_printed(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     document = mirror.stateful_set.document()
     env = document["spec"]["template"]["spec"]["containers"][0]["env"]
     (url,) = [each for each in env if each["name"] == "REGISTRY_PROXY_REMOTEURL"]
@@ -357,8 +357,8 @@ def test_a_password_that_somebody_wrote_into_a_url_is_not_shown(api: Api, audit:
     assert "https://***@registry.example.com" in [change["actual"] for change in found["changes"]]
 
 
-def test_a_volume_that_did_not_grow_as_asked_is_found(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well(storage={"size": "30Gi"})
+def test_a_volume_smaller_than_its_claim_is_found(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy(storage={"size": "30Gi"})
     smaller = {"status": {"capacity": {"storage": "20Gi"}}}
     merge = {"Content-Type": "application/merge-patch+json"}
     api.call("PATCH", f"{api.path(mirror.claim.document())}/status", smaller, headers=merge)
@@ -368,8 +368,8 @@ def test_a_volume_that_did_not_grow_as_asked_is_found(api: Api, audit: Run, mirr
     assert (found["code"], found["reason"]) == ("volume-too-small", "requests 30Gi, but its capacity is still 20Gi")
 
 
-def test_nodes_that_are_not_told_of_the_mirror_are_counted(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirrors.well(tolerations=[])
+def test_nodes_without_the_daemon_set_are_counted(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirrors.healthy(tolerations=[])
     mirrors.node("tainted", {"key": "for", "value": "others", "effect": "NoSchedule"})
 
     (found,) = audit().results
@@ -386,7 +386,7 @@ def test_nodes_that_are_not_told_of_the_mirror_are_counted(api: Api, audit: Run,
         ("hub-headless", "its name ends in -headless, like the name of the second Service of another mirror"),
     ],
 )
-def test_a_name_that_nothing_can_be_made_for_is_found(
+def test_a_name_without_valid_resource_names_is_found(
     api: Api, audit: Run, mirrors: Mirrors, name: str, why: str
 ) -> None:
     api.create(registry_mirror(name))
@@ -396,9 +396,9 @@ def test_a_name_that_nothing_can_be_made_for_is_found(
     assert (found["code"], found["reason"], found["severity"]) == ("invalid-name", why, "error")
 
 
-def test_the_longest_name_has_room_for_all_that_is_made(api: Api, audit: Run, mirrors: Mirrors) -> None:
+def test_the_longest_name_leaves_room_for_all_resources(api: Api, audit: Run, mirrors: Mirrors) -> None:
     asked = api.create(registry_mirror(f"{'a' * 29}-{api.token}"))
-    mirrors.make(asked)
+    mirrors.deploy(asked)
 
     assert codes(audit()) == []
 
@@ -406,9 +406,9 @@ def test_the_longest_name_has_room_for_all_that_is_made(api: Api, audit: Run, mi
 # Credentials
 
 
-def test_credentials_that_are_as_they_should_be_are_no_finding(api: Api, audit: Run, mirrors: Mirrors) -> None:
+def test_valid_credentials_have_no_finding(api: Api, audit: Run, mirrors: Mirrors) -> None:
     api.create(credentials(mirrors.name("login")))
-    mirrors.well(credentialsSecret=mirrors.name("login"), allowUnauthenticatedReaders=True)
+    mirrors.healthy(credentialsSecret=mirrors.name("login"), allowUnauthenticatedReaders=True)
 
     assert codes(audit()) == []
 
@@ -464,7 +464,7 @@ def test_only_an_image_that_the_secret_names_gets_the_credentials(
         login["metadata"]["annotations"][IMAGES] = images
     api.create(login)
     spec = {"image": image} if image else {}
-    mirror = mirrors.of(mirrors.ask(credentialsSecret=name, allowUnauthenticatedReaders=True, **spec))
+    mirror = mirrors.of(mirrors.create(credentialsSecret=name, allowUnauthenticatedReaders=True, **spec))
 
     found = [each for each in audit().results if each["code"].startswith("credentials")]
     ran = repair()
@@ -478,7 +478,7 @@ def test_only_an_image_that_the_secret_names_gets_the_credentials(
 
 
 @pytest.mark.parametrize("case", CREDENTIALS)
-def test_credentials_that_are_not_as_they_should_be(api: Api, audit: Run, mirrors: Mirrors, case: str) -> None:
+def test_invalid_credentials_are_found(api: Api, audit: Run, mirrors: Mirrors, case: str) -> None:
     name = mirrors.name("login")
     patch, expected, reason = CREDENTIALS[case]
     login = credentials(name)
@@ -488,30 +488,30 @@ def test_credentials_that_are_not_as_they_should_be(api: Api, audit: Run, mirror
         login["metadata"]["annotations"] = patch["metadata"]["annotations"]
     if patch is not None:
         api.create(login)
-    mirrors.well(credentialsSecret=name, allowUnauthenticatedReaders=True)
+    mirrors.healthy(credentialsSecret=name, allowUnauthenticatedReaders=True)
 
     ran = audit("--diff")
 
     assert (codes(ran), ran.results[0]["reason"]) == (expected, reason)
 
 
-def test_credentials_are_served_to_all_unless_that_is_meant(api: Api, audit: Run, mirrors: Mirrors) -> None:
+def test_exposed_credentials_are_found_unless_the_spec_allows_it(api: Api, audit: Run, mirrors: Mirrors) -> None:
     api.create(credentials(mirrors.name("login")))
-    mirrors.well(credentialsSecret=mirrors.name("login"))
+    mirrors.healthy(credentialsSecret=mirrors.name("login"))
 
     assert codes(audit()) == ["credentials-exposed"]
 
 
-def test_new_credentials_are_drift_until_pods_have_them(api: Api, audit: Run, mirrors: Mirrors) -> None:
+def test_new_credentials_are_drift_until_pods_use_them(api: Api, audit: Run, mirrors: Mirrors) -> None:
     login = api.create(credentials(mirrors.name("login")))
-    asked = mirrors.ask(credentialsSecret=mirrors.name("login"), allowUnauthenticatedReaders=True)
-    mirrors.make(asked)
+    asked = mirrors.create(credentialsSecret=mirrors.name("login"), allowUnauthenticatedReaders=True)
+    mirrors.deploy(asked)
     api.patch(login, {"data": {"password": encoded(canary())}})
 
     (found,) = audit().results
     assert found["reason"].startswith("spec.template.metadata.annotations[kubechores.dev/credentials-version] ")
 
-    mirrors.make(asked) if api.kind == "sandbox" else mirrors.apply(mirrors.of(asked).stateful_set.document())
+    mirrors.deploy(asked) if api.kind == "sandbox" else mirrors.apply(mirrors.of(asked).stateful_set.document())
     mirrors.settle(mirrors.of(asked))
     assert codes(audit()) == []
 
@@ -521,7 +521,7 @@ def test_a_secret_of_another_namespace_is_never_read(api: Api, audit: Run, mirro
     login = credentials(mirrors.name("login"))
     login["metadata"]["namespace"] = other
     api.create(login)
-    mirrors.ask(credentialsSecret=mirrors.name("login"))
+    mirrors.create(credentialsSecret=mirrors.name("login"))
     api.mark()
 
     audit()
@@ -533,14 +533,14 @@ def test_a_secret_of_another_namespace_is_never_read(api: Api, audit: Run, mirro
 # Who answers
 
 
-def test_a_mirror_that_does_not_answer_is_found(
-    api: Api, reach: Run, mirrors: Mirrors, registries: Registries, no_pauses: None
+def test_a_mirror_that_does_not_respond_is_found(
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries, no_pauses: None
 ) -> None:
-    mirror = mirrors.well(upstream=registries.upstream)
-    other = mirrors.well("other", "localhost:1")
+    mirror = mirrors.healthy(upstream=registries.upstream)
+    other = mirrors.healthy("other", "localhost:1")
     registries.answers[f"{mirror.name}.{NAMESPACE}.svc:5000"] = status(503)
 
-    ran = reach()
+    ran = probe()
 
     down, upstream = sorted(ran.results, key=lambda each: str(each["code"]))
     assert (down["code"], down["object"]["name"], down["subjects"]) == (
@@ -572,7 +572,7 @@ def listening(*, closed: bool) -> Iterator[str]:
         server.shutdown(socket.SHUT_RDWR)
 
 
-PLACES: dict[str, Callable[[Registries], contextlib.AbstractContextManager[str]]] = {
+SERVERS: dict[str, Callable[[Registries], contextlib.AbstractContextManager[str]]] = {
     "refuses connections": lambda _: contextlib.nullcontext("localhost:1"),
     "has no name": lambda _: contextlib.nullcontext("no-such-name.invalid:5000"),
     "does not serve TLS": lambda registries: contextlib.nullcontext(registries.proxy.partition("//")[2]),
@@ -587,17 +587,17 @@ PLACES: dict[str, Callable[[Registries], contextlib.AbstractContextManager[str]]
 }
 
 
-def test_an_upstream_that_is_not_a_registry_is_the_same_for_the_status_whatever_is_there(
-    api: Api, reach: Run, mirrors: Mirrors, registries: Registries, no_pauses: None, monkeypatch: pytest.MonkeyPatch
+def test_the_status_is_the_same_for_every_upstream_that_is_not_a_registry(
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries, no_pauses: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web, "CONNECT_SECONDS", 0.3)
     monkeypatch.setattr(web, "READ_SECONDS", 0.3)
-    mirror = mirrors.well(upstream="localhost:2")
+    mirror = mirrors.healthy(upstream="localhost:2")
     observed: dict[str, tuple[str, ...]] = {}
-    for place, at in PLACES.items():
+    for place, at in SERVERS.items():
         with at(registries) as host:
             mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"upstreamUrl": host}})
-            ran = reach()
+            ran = probe()
             told = condition(api, mirror)
             said = (json.dumps(ran.results), told["reason"], told["message"])
             observed[place] = tuple(each.replace(host, "HOST") for each in said)
@@ -609,36 +609,36 @@ def test_an_upstream_that_is_not_a_registry_is_the_same_for_the_status_whatever_
 
 
 def test_a_redirect_of_a_mirror_or_an_upstream_is_not_followed(
-    api: Api, reach: Run, mirrors: Mirrors, registries: Registries
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
-    mirror = mirrors.well(upstream=registries.upstream)
+    mirror = mirrors.healthy(upstream=registries.upstream)
     hosts = [registries.upstream, f"{mirror.name}.{NAMESPACE}.svc:5000"]
     hosts += [f"{mirror.name}-headless.{NAMESPACE}.svc:5001"]
     registries.answers |= {host: redirect(f"https://{registries.upstream}/elsewhere") for host in hosts}
 
-    ran = reach()
+    ran = probe()
 
     assert sorted(codes(ran)) == ["mirror-down", "upstream-down"]
     assert sorted(registries.requests) == sorted(zip(hosts, ("/v2/", "/v2/", "/"), strict=True))
 
 
 @pytest.mark.parametrize(("code", "found"), [(200, []), (401, []), (404, ["upstream-down"]), (429, ["upstream-down"])])
-def test_an_upstream_answers_with_200_or_401(
-    api: Api, reach: Run, mirrors: Mirrors, registries: Registries, no_pauses: None, code: int, found: list[str]
+def test_an_upstream_responds_with_200_or_401(
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries, no_pauses: None, code: int, found: list[str]
 ) -> None:
-    mirrors.well(upstream=registries.upstream)
+    mirrors.healthy(upstream=registries.upstream)
     registries.answers[registries.upstream] = status(code)
 
-    assert codes(reach()) == found
+    assert codes(probe()) == found
 
 
-def test_a_mirror_without_a_ready_pod_is_not_asked_but_for_its_cache(
-    api: Api, reach: Run, mirrors: Mirrors, registries: Registries
+def test_without_a_ready_pod_only_the_cache_is_probed(
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
-    mirror = mirrors.well(upstream=registries.upstream)
+    mirror = mirrors.healthy(upstream=registries.upstream)
     workload(mirrors, mirror, ready=False)
 
-    reach()
+    probe()
 
     assert sorted(registries.requests) == [
         (registries.upstream, "/v2/"),
@@ -646,10 +646,10 @@ def test_a_mirror_without_a_ready_pod_is_not_asked_but_for_its_cache(
     ]
 
 
-def test_on_a_laptop_nobody_is_asked_over_the_network(
+def test_outside_a_pod_nothing_is_probed_over_the_network(
     api: Api, audit: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
-    mirror = mirrors.well(upstream=registries.upstream)
+    mirror = mirrors.healthy(upstream=registries.upstream)
 
     ran = audit()
 
@@ -658,8 +658,10 @@ def test_on_a_laptop_nobody_is_asked_over_the_network(
     assert (condition(api, mirror)["status"], condition(api, mirror)["reason"]) == ("Unknown", "NotProbed")
 
 
-def test_the_service_proxy_takes_a_right_that_the_job_does_not_have(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_the_service_proxy_requires_a_permission_that_the_job_does_not_have(
+    api: Api, audit: Run, mirrors: Mirrors
+) -> None:
+    mirror = mirrors.healthy()
 
     ran = audit("--probe", "service-proxy")
 
@@ -698,32 +700,32 @@ CACHES: dict[str, tuple[Object, str, str]] = {
 
 
 @pytest.mark.parametrize("what", CACHES)
-def test_what_a_cache_reports_is_found_and_written_once(
-    api: Api, reach: Run, mirrors: Mirrors, registries: Registries, what: str
+def test_a_problem_of_the_cache_is_found_and_written_once(
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries, what: str
 ) -> None:
-    mirror = mirrors.well(upstream=registries.upstream)
+    mirror = mirrors.healthy(upstream=registries.upstream)
     reported, code, reason = CACHES[what]
     registries.caches[mirror.name] = cache_state(**reported)
 
-    ran = reach()
+    ran = probe()
     (found,) = ran.results
     api.mark()
     registries.caches[mirror.name] = cache_state(**reported, freeBytes=1)
-    reach()
+    probe()
 
     assert (ran.exit_code, found["code"], found["reason"]) == (0, code, reason.format(host=mirror.spec.host))
     assert condition(api, mirror)["status"] == "False"
     assert api.writes() == [], "a figure that moves by itself writes no status"
 
 
-def test_a_cache_is_asked_why_its_mirror_is_not_ready(
-    api: Api, reach: Run, mirrors: Mirrors, registries: Registries
+def test_the_cache_of_a_mirror_that_is_not_ready_is_probed(
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
-    mirror = mirrors.well(upstream=registries.upstream)
+    mirror = mirrors.healthy(upstream=registries.upstream)
     workload(mirrors, mirror, ready=False)
     registries.caches[mirror.name] = cache_state(shortage="space")
 
-    assert sorted(codes(reach())) == ["no-endpoints", "not-rolled-out", "volume-filling"]
+    assert sorted(codes(probe())) == ["no-endpoints", "not-rolled-out", "volume-filling"]
     assert condition(api, mirror)["reason"] == "VolumeFilling"
 
 
@@ -741,45 +743,45 @@ def test_a_cache_is_asked_why_its_mirror_is_not_ready(
     ],
     ids=["503", "no JSON", "a list", "an unknown word", "a negative number", "a large number", "a redirect", "a flood"],
 )
-def test_a_cache_that_does_not_answer_as_one_leaves_it_unknown(
-    api: Api, reach: Run, mirrors: Mirrors, registries: Registries, answer: Answer
+def test_an_invalid_response_of_a_cache_makes_the_status_unknown(
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries, answer: Answer
 ) -> None:
-    mirror = mirrors.well(upstream=registries.upstream)
+    mirror = mirrors.healthy(upstream=registries.upstream)
     registries.answers[f"{mirror.name}-headless.{NAMESPACE}.svc:5001"] = answer
 
-    (found,) = reach().results
+    (found,) = probe().results
 
     assert (found["code"], found["object"]["name"]) == ("unreadable", mirror.name)
     assert found["reason"].startswith("its container cache does not respond")
     assert condition(api, mirror)["status"] == "Unknown"
 
 
-def test_a_registry_of_an_earlier_version_has_no_cache_to_ask(
-    reach: Run, mirrors: Mirrors, registries: Registries
+def test_a_registry_of_an_earlier_version_has_no_cache_to_probe(
+    probe: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
-    mirror = mirrors.well(upstream=registries.upstream)
+    mirror = mirrors.healthy(upstream=registries.upstream)
     earlier = mirror.stateful_set.document()
     earlier["spec"]["template"]["spec"]["containers"].pop()
     mirrors.apply(earlier)
     mirrors.settle(mirror)
 
-    assert codes(reach()) == ["drifted"]
+    assert codes(probe()) == ["drifted"]
     assert "/" not in [path for _, path in registries.requests]
 
 
 # Statuses, Events and reports
 
 
-def test_the_status_tells_the_worst_and_an_event_tells_the_change_once(
-    api: Api, reach: Run, mirrors: Mirrors, registries: Registries
+def test_the_status_names_the_worst_findings_and_each_change_has_one_event(
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
-    mirror = mirrors.well(upstream=registries.upstream)
-    reach()
+    mirror = mirrors.healthy(upstream=registries.upstream)
+    probe()
     deleted("service")(mirrors, mirror)
     ports = [{"name": "registry", "port": 1}, {"name": "cache", "port": 5001, "targetPort": "cache"}]
     mirrors.edit(mirror.headless_service.document(), {"spec": {"ports": ports}})
-    reach()
-    reach()
+    probe()
+    probe()
 
     told = [each for each in api.events() if each.get("source", {}).get("component") == "kube-chores"]
     assert [(each["type"], each["reason"], each["metadata"]["namespace"]) for each in told] == [
@@ -798,7 +800,7 @@ def test_the_status_tells_the_worst_and_an_event_tells_the_change_once(
 
 
 def test_a_dry_run_writes_no_status(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirrors.ask()
+    mirrors.create()
     api.mark()
 
     assert audit("--dry-run").summary == {"missing": 5}
@@ -806,10 +808,10 @@ def test_a_dry_run_writes_no_status(api: Api, audit: Run, mirrors: Mirrors) -> N
     assert api.writes() == []
 
 
-def test_mirrors_of_a_file_are_audited_without_the_crd_and_say_nothing_of_others(
+def test_mirrors_in_a_file_are_audited_without_the_crd_and_no_others(
     api: Api, audit: Run, mirrors: Mirrors, tmp_path: Path
 ) -> None:
-    mirror = mirrors.well()
+    mirror = mirrors.healthy()
     file = tmp_path / "mirrors.yaml"
     file.write_text(yaml.safe_dump(registry_mirror(mirrors.name("other"), "quay.io")))
     api.mark()
@@ -822,7 +824,7 @@ def test_mirrors_of_a_file_are_audited_without_the_crd_and_say_nothing_of_others
     assert audit("-f", str(file)).summary == {"unchanged": 5}
 
 
-def test_all_problems_of_mirrors_in_files_are_told_at_once(api: Api, audit: Run, tmp_path: Path) -> None:
+def test_all_problems_of_mirrors_in_files_are_reported_at_once(api: Api, audit: Run, tmp_path: Path) -> None:
     file = tmp_path / "mirrors.yaml"
     bad = registry_mirror("bad", "https://Registry.example.com/path", ttl="soon", allowUnauthenticatedReaders=True)
     bad["metadata"]["namespace"] = "shop"
@@ -858,7 +860,7 @@ def test_all_problems_of_mirrors_in_files_are_told_at_once(api: Api, audit: Run,
         ({"upstreamUrl": "quay.io", "tolerations": [{"effect": "NoSchedule"}]}, "spec.tolerations[0]"),
     ],
 )
-def test_the_server_refuses_what_cannot_be_followed(api: Api, installed: Path, spec: Object, field: str) -> None:
+def test_the_server_rejects_an_invalid_mirror(api: Api, installed: Path, spec: Object, field: str) -> None:
     code, _, body = api.request(
         "POST", "/apis/kubechores.dev/v1/registrymirrors", {**registry_mirror("odd"), "spec": spec}
     )
@@ -867,8 +869,10 @@ def test_the_server_refuses_what_cannot_be_followed(api: Api, installed: Path, s
     assert field in [cause["field"] for cause in json.loads(body)["details"]["causes"]]
 
 
-def test_the_text_tells_mirror_by_mirror_worst_first_in_80_columns(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    fair, poor, good = (mirrors.well(*each) for each in (("fair", "gcr.io"), ("poor", "quay.io"), ("good", "ghcr.io")))
+def test_the_text_lists_the_worst_mirror_first_in_80_columns(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    fair, poor, good = (
+        mirrors.healthy(*each) for each in (("fair", "gcr.io"), ("poor", "quay.io"), ("good", "ghcr.io"))
+    )
     mirrors.edit(fair.service.document(), {"spec": {"ports": [{"name": "cache", "port": 5001, "targetPort": "cache"}]}})
     mirrors.edit(
         poor.headless_service.document(), {"spec": {"ports": [{"name": "cache", "port": 5001, "targetPort": "cache"}]}}
@@ -894,7 +898,7 @@ def test_the_text_tells_mirror_by_mirror_worst_first_in_80_columns(api: Api, aud
 @pytest.mark.parametrize("number", [1, 10, 50])
 def test_requests_do_not_grow_with_mirrors(api: Api, audit: Run, mirrors: Mirrors, number: int) -> None:
     for each in range(number):
-        asked = mirrors.ask(f"m{each}", f"registry-{each}.example.com")
+        asked = mirrors.create(f"m{each}", f"registry-{each}.example.com")
         for child in mirrors.of(asked).resources:
             mirrors.apply(child.document())
 

@@ -17,14 +17,16 @@ from tests.apis import Api, Object, wait_for
 from tests.mirrors import KINDS, NAMESPACE, NODES, Mirrors
 
 _numbers = itertools.count()
-REFUSED = 'violates PodSecurity "restricted:latest"'
+REJECTED = 'violates PodSecurity "restricted:latest"'
 BYPASSED = (
     "Readiness probe failed: error: pulls do not use the mirror: containerd does not read /etc/containerd/certs.d; "
     "its config_path is not set. Set it\n"
 )
 
 
-def tell(api: Api, kind: str, name: str, reason: str, message: str, namespace: str = NAMESPACE, **fields: Any) -> None:
+def create_event(
+    api: Api, kind: str, name: str, reason: str, message: str, namespace: str = NAMESPACE, **fields: Any
+) -> None:
     """Create an Event, as a component of the cluster would; of each the time is later than of the one before."""
     number = next(_numbers)
     involved = {"kind": kind, "namespace": namespace, "name": name}
@@ -60,7 +62,7 @@ def node_pods(mirror: Mirror, *suffixes: str) -> list[str]:
     return [f"{mirror.daemon_set.metadata.name}-{each}" for each in suffixes]
 
 
-def refused(mirrors: Mirrors, mirror: Mirror) -> None:
+def rejected(mirrors: Mirrors, mirror: Mirror) -> None:
     """Have Pod Security refuse the pod of the registry."""
     api = mirrors.api
     if api.kind == "sandbox":
@@ -69,35 +71,35 @@ def refused(mirrors: Mirrors, mirror: Mirror) -> None:
         said = (
             f'Create Pod {mirror.name}-0 in StatefulSet {mirror.name} failed error: pods "{mirror.name}-0" is forbidden'
         )
-        return tell(
-            api, "StatefulSet", mirror.name, "FailedCreate", f"{said}: {REFUSED}: hostNetwork (pod must not set)"
+        return create_event(
+            api, "StatefulSet", mirror.name, "FailedCreate", f"{said}: {REJECTED}: hostNetwork (pod must not set)"
         )
     mirrors.edit(mirror.stateful_set.document(), {"spec": {"template": {"spec": {"hostNetwork": True}}}})
 
     def is_told() -> bool:
         mirrors.pods(mirror, "registry")  # ends the one that is being replaced
         events = api.items("v1", "Event", NAMESPACE, fieldSelector=f"involvedObject.name={mirror.name}")
-        return any(REFUSED in each["message"] for each in events)
+        return any(REJECTED in each["message"] for each in events)
 
     return wait_for(is_told, "the refusal", 30)
 
 
-def test_a_refusal_of_pod_security_is_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
-    refused(mirrors, mirror)
+def test_a_rejection_by_pod_security_is_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
+    rejected(mirrors, mirror)
 
     found = next(each for each in audit().results if each["code"] == "not-rolled-out")
 
-    assert REFUSED in found["reason"]
+    assert REJECTED in found["reason"]
     assert "; FailedCreate: Create Pod" in found["reason"]
-    assert REFUSED in condition(api, mirror)["message"]
+    assert REJECTED in condition(api, mirror)["message"]
 
 
 def test_a_mirror_that_a_node_does_not_use_is_not_healthy(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+    mirror = mirrors.healthy()
     node_pod_not_ready(mirrors, mirror)
     (pod,) = node_pods(mirror, "x7k2p")
-    tell(api, "Pod", pod, "Unhealthy", BYPASSED, NODES)
+    create_event(api, "Pod", pod, "Unhealthy", BYPASSED, NODES)
 
     (found,) = audit().results
 
@@ -110,45 +112,43 @@ def test_a_mirror_that_a_node_does_not_use_is_not_healthy(api: Api, audit: Run, 
     assert "config_path is not set" in ready["message"]
 
 
-def test_a_bypass_is_known_next_to_a_longer_text_and_for_as_long_as_it_is_reported(
-    api: Api, audit: Run, mirrors: Mirrors
-) -> None:
-    mirror = mirrors.well()
+def test_a_bypass_is_found_next_to_a_longer_text_while_events_report_it(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     node_pod_not_ready(mirrors, mirror)
     (pod,) = node_pods(mirror, "x7k2p")
     long = f"Readiness probe errored: rpc error: code = Unavailable desc = connection error: {'a' * 200}"
-    tell(api, "Pod", pod, "Unhealthy", BYPASSED, NODES)
-    tell(api, "Pod", pod, "Unhealthy", long, NODES)
+    create_event(api, "Pod", pod, "Unhealthy", BYPASSED, NODES)
+    create_event(api, "Pod", pod, "Unhealthy", long, NODES)
     assert codes(audit()) == ["mirror-bypassed"]
 
-    tell(api, "Pod", pod, "Unhealthy", long, NODES, lastTimestamp=after(days=1))
+    create_event(api, "Pod", pod, "Unhealthy", long, NODES, lastTimestamp=after(days=1))
     assert codes(audit()) == ["not-rolled-out"]
 
 
-def test_a_claim_without_a_volume_quotes_why(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_an_event_of_a_claim_without_a_volume_is_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     pending(mirrors, mirror)
-    tell(api, "PersistentVolumeClaim", mirror.name, "ProvisioningFailed", 'storageclass "fast" not found')
+    create_event(api, "PersistentVolumeClaim", mirror.name, "ProvisioningFailed", 'storageclass "fast" not found')
 
     found = next(each for each in audit().results if each["code"] == "volume-pending")
 
     assert found["reason"] == 'is Pending, not Bound; ProvisioningFailed: storageclass "fast" not found'
 
 
-def test_what_changes_from_try_to_try_writes_no_status(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_parts_that_change_between_attempts_write_no_status(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     node_pod_not_ready(mirrors, mirror)
     owner = mirror.daemon_set.metadata.name
     audit()
 
     def again(suffix: str, port: int, number: int) -> None:
         (pod,) = node_pods(mirror, suffix)
-        tell(api, "Pod", pod, "Failed", f"Failed to pull: read tcp 10.0.0.1:{port}->10.0.0.2:443: reset", NODES)
-        tell(api, "Pod", pod, "Failed", "Error: ErrImagePull", NODES, count=number)
+        create_event(api, "Pod", pod, "Failed", f"Failed to pull: read tcp 10.0.0.1:{port}->10.0.0.2:443: reset", NODES)
+        create_event(api, "Pod", pod, "Failed", "Error: ErrImagePull", NODES, count=number)
         uid = f"6cd5a1ee-6d4f-4b6c-a2f9-{number:012x}"
-        tell(api, "Pod", pod, "BackOff", f"Back-off in pod {pod}_{NODES}({uid})", NODES, count=number)
+        create_event(api, "Pod", pod, "BackOff", f"Back-off in pod {pod}_{NODES}({uid})", NODES, count=number)
         refused = f'Error creating: pods "{pod}" is forbidden: exceeded quota'
-        tell(api, "DaemonSet", owner, "FailedCreate", refused, NODES, count=number)
+        create_event(api, "DaemonSet", owner, "FailedCreate", refused, NODES, count=number)
 
     again("x7k2p", 40001, 1)
     audit()
@@ -170,14 +170,14 @@ CHANGING = {
 
 
 @pytest.mark.parametrize("what", CHANGING)
-def test_what_changes_is_left_out_of_the_text_that_is_quoted(api: Api, audit: Run, mirrors: Mirrors, what: str) -> None:
-    mirror = mirrors.well()
+def test_a_quote_omits_the_parts_that_change(api: Api, audit: Run, mirrors: Mirrors, what: str) -> None:
+    mirror = mirrors.healthy()
     node_pod_not_ready(mirrors, mirror)
 
     for hours, suffix, port in ((0, "x7k2p", 40001), (1, "b2b2b", 5002)):
         (pod,) = node_pods(mirror, suffix)
         text = CHANGING[what].format(uid=f"6cd5a1ee-6d4f-4b6c-a2f9-{port:012x}", pod=pod, port=port)
-        tell(api, "Pod", pod, "Failed", f"failed {text}", NODES, lastTimestamp=after(hours=hours))
+        create_event(api, "Pod", pod, "Failed", f"failed {text}", NODES, lastTimestamp=after(hours=hours))
         audit()
         assert "Failed: failed " in condition(api, mirror)["message"]
         writes = api.writes()
@@ -186,16 +186,16 @@ def test_what_changes_is_left_out_of_the_text_that_is_quoted(api: Api, audit: Ru
     assert writes == []
 
 
-def test_two_texts_in_turn_write_one_status(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_two_alternating_texts_write_one_status(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     workload(mirrors, mirror, ready=False)
     pod = f"{mirror.name}-0"
-    tell(api, "Pod", pod, "FailedMount", "MountVolume.SetUp failed: exit status 32", lastTimestamp=after())
+    create_event(api, "Pod", pod, "FailedMount", "MountVolume.SetUp failed: exit status 32", lastTimestamp=after())
     api.mark()
 
     for run, reason in enumerate(["BackOff", "FailedMount"] * 2, 1):
         text = "short" if reason == "BackOff" else "MountVolume.SetUp failed: exit status 32"
-        tell(api, "Pod", pod, reason, text, lastTimestamp=after(minutes=5 * run))
+        create_event(api, "Pod", pod, reason, text, lastTimestamp=after(minutes=5 * run))
         audit()
 
     assert [each.path.rpartition("/")[2] for each in api.writes() if each.path.endswith("/status")] == ["status"]
@@ -203,13 +203,13 @@ def test_two_texts_in_turn_write_one_status(api: Api, audit: Run, mirrors: Mirro
 
 
 def test_of_the_texts_of_the_last_minutes_the_longest_is_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+    mirror = mirrors.healthy()
     workload(mirrors, mirror, ready=False)
     pod = f"{mirror.name}-0"
     long = "0/3 nodes are available: a very long text that is over"
-    tell(api, "Pod", pod, "FailedScheduling", long, lastTimestamp=after())
-    tell(api, "Pod", pod, "Failed", "Failed to pull image: not found", lastTimestamp=after(minutes=10))
-    tell(api, "Pod", pod, "BackOff", "Back-off", lastTimestamp=after(minutes=15, seconds=1))
+    create_event(api, "Pod", pod, "FailedScheduling", long, lastTimestamp=after())
+    create_event(api, "Pod", pod, "Failed", "Failed to pull image: not found", lastTimestamp=after(minutes=10))
+    create_event(api, "Pod", pod, "BackOff", "Back-off", lastTimestamp=after(minutes=15, seconds=1))
 
     found = next(each for each in audit().results if each["code"] == "not-rolled-out")
 
@@ -217,10 +217,10 @@ def test_of_the_texts_of_the_last_minutes_the_longest_is_quoted(api: Api, audit:
 
 
 @pytest.mark.parametrize("kind", ["PersistentVolumeClaim", "StatefulSet", "DaemonSet"])
-def test_an_event_of_a_predecessor_of_the_same_name_is_not_quoted(
+def test_an_event_of_an_earlier_object_of_the_same_name_is_not_quoted(
     api: Api, audit: Run, mirrors: Mirrors, kind: str
 ) -> None:
-    mirror = mirrors.well()
+    mirror = mirrors.healthy()
     name, namespace = mirror.name, NAMESPACE
     if kind == "PersistentVolumeClaim":
         pending(mirrors, mirror)
@@ -230,7 +230,7 @@ def test_an_event_of_a_predecessor_of_the_same_name_is_not_quoted(
         node_pod_not_ready(mirrors, mirror)
         name, namespace = mirror.daemon_set.metadata.name, NODES
     involved = {"kind": kind, "namespace": namespace, "name": name, "uid": "6cd5a1ee-6d4f-4b6c-a2f9-000000000000"}
-    tell(api, kind, name, "ClaimLost", "of the one before", namespace, involvedObject=involved)
+    create_event(api, kind, name, "ClaimLost", "of the one before", namespace, involvedObject=involved)
 
     ran = audit()
 
@@ -238,34 +238,34 @@ def test_an_event_of_a_predecessor_of_the_same_name_is_not_quoted(
     assert "of the one before" not in str(ran.results)
 
 
-def test_what_a_pod_met_before_its_workload_was_created_is_not_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_an_event_from_before_the_workload_was_created_is_not_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     workload(mirrors, mirror, ready=False)
     created = actual(api, mirror.stateful_set.document())["metadata"]["creationTimestamp"]
     before = f"{datetime.fromisoformat(created.removesuffix('Z')) - timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}"
-    tell(api, "Pod", f"{mirror.name}-0", "Unhealthy", "of the one before, and longer", lastTimestamp=before)
-    tell(api, "Pod", f"{mirror.name}-0", "Unhealthy", "of its own", lastTimestamp=created)
+    create_event(api, "Pod", f"{mirror.name}-0", "Unhealthy", "of the one before, and longer", lastTimestamp=before)
+    create_event(api, "Pod", f"{mirror.name}-0", "Unhealthy", "of its own", lastTimestamp=created)
 
     found = next(each for each in audit().results if each["code"] == "not-rolled-out")
 
     assert found["reason"] == "0 of 1 pods are ready; Unhealthy: of its own"
 
 
-def test_events_of_others_and_of_no_warning_are_not_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_events_of_other_objects_and_normal_events_are_not_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     workload(mirrors, mirror, ready=False)
-    tell(api, "Pod", f"{mirror.name}-0", "Pulled", "all is well", type="Normal")
-    tell(api, "Pod", f"{mirror.name}-other-0", "Failed", "of another")
-    tell(api, "Service", mirror.name, "Failed", "of the Service")
-    tell(api, "Pod", mirror.name, "Failed", "of a pod by hand")
+    create_event(api, "Pod", f"{mirror.name}-0", "Pulled", "all is well", type="Normal")
+    create_event(api, "Pod", f"{mirror.name}-other-0", "Failed", "of another")
+    create_event(api, "Service", mirror.name, "Failed", "of the Service")
+    create_event(api, "Pod", mirror.name, "Failed", "of a pod by hand")
 
     assert [each["reason"] for each in audit().results if each["code"] == "not-rolled-out"] == ["0 of 1 pods are ready"]
 
 
-def test_a_hostile_message_is_quoted_cut_and_escaped(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_a_hostile_message_is_shortened_and_escaped(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     workload(mirrors, mirror, ready=False)
-    tell(api, "Pod", f"{mirror.name}-0", "Failed", f"\x1b[31m\n\u202e{'a' * 900}")
+    create_event(api, "Pod", f"{mirror.name}-0", "Failed", f"\x1b[31m\n\u202e{'a' * 900}")
 
     found = next(each for each in audit().results if each["code"] == "not-rolled-out")
 
@@ -273,10 +273,8 @@ def test_a_hostile_message_is_quoted_cut_and_escaped(api: Api, audit: Run, mirro
     assert len(found["reason"]) < 500
 
 
-def test_without_the_right_to_list_events_the_rest_is_found_and_no_mirror_is_unknown(
-    api: Api, audit: Run, mirrors: Mirrors
-) -> None:
-    well, broken = mirrors.well(), mirrors.well("quay", "quay.io")
+def test_without_permission_to_list_events_no_mirror_is_unknown(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    well, broken = mirrors.healthy(), mirrors.healthy("quay", "quay.io")
     deleted("claim")(mirrors, broken)
     mirrors.apply(broken.claim.document())
     drop(api, Right("mirror-audit", "Role", "mirror-audit", "events", "list", NAMESPACE))
@@ -288,8 +286,8 @@ def test_without_the_right_to_list_events_the_rest_is_found_and_no_mirror_is_unk
     assert condition(api, well)["reason"] == "NotProbed"
 
 
-def test_events_are_not_read_while_all_is_at_work(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirrors.well()
+def test_events_are_not_read_while_all_resources_work(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirrors.healthy()
     api.mark()
 
     audit()
@@ -299,10 +297,10 @@ def test_events_are_not_read_while_all_is_at_work(api: Api, audit: Run, mirrors:
 
 @pytest.mark.parametrize("api", ["sandbox"], indirect=True)
 def test_many_events_are_read_in_pages_and_few_are_kept(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+    mirror = mirrors.healthy()
     workload(mirrors, mirror, ready=False)
     for number in range(1200):
-        tell(api, "Pod", f"{mirror.name}-0", f"Reason{number}", "a" * 1000)
+        create_event(api, "Pod", f"{mirror.name}-0", f"Reason{number}", "a" * 1000)
 
     found = next(each for each in audit().results if each["code"] == "not-rolled-out")
 

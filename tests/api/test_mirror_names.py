@@ -21,9 +21,9 @@ from tests.mirrors import Mirrors, credentials
         ("docker.io", "index.docker.io:443"),
     ],
 )
-def test_the_port_of_https_makes_no_other_registry(audit: Run, mirrors: Mirrors, one: str, other: str) -> None:
-    mirrors.well("first", one)
-    mirrors.ask("second", other)
+def test_a_host_with_port_443_is_the_same_registry(audit: Run, mirrors: Mirrors, one: str, other: str) -> None:
+    mirrors.healthy("first", one)
+    mirrors.create("second", other)
 
     (found,) = audit().results
 
@@ -31,13 +31,13 @@ def test_the_port_of_https_makes_no_other_registry(audit: Run, mirrors: Mirrors,
 
 
 @pytest.mark.parametrize("annotated", ["r9.example.com", "r9.example.com:443"])
-def test_credentials_are_for_a_registry_with_and_without_the_port_of_https(
+def test_credentials_are_valid_with_and_without_port_443(
     api: Api, audit: Run, mirrors: Mirrors, annotated: str
 ) -> None:
     login = mirrors.name("login")
     api.create(credentials(login, annotated))
     upstream = "r9.example.com" if annotated.endswith(":443") else "r9.example.com:443"
-    mirrors.well("r9", upstream, credentialsSecret=login, allowUnauthenticatedReaders=True)
+    mirrors.healthy("r9", upstream, credentialsSecret=login, allowUnauthenticatedReaders=True)
 
     assert codes(audit()) == []
 
@@ -55,8 +55,8 @@ def test_credentials_are_for_a_registry_with_and_without_the_port_of_https(
         ({"upstream": "docker.io:443"}, "docker.io"),
     ],
 )
-def test_nodes_get_the_host_as_images_name_it(mirrors: Mirrors, spec: dict[str, Any], host: str) -> None:
-    mirror = mirrors.of(mirrors.ask("r9", **spec))
+def test_nodes_get_the_host_in_the_names_of_images(mirrors: Mirrors, spec: dict[str, Any], host: str) -> None:
+    mirror = mirrors.of(mirrors.create("r9", **spec))
 
     args = mirror.daemon_set.spec.template.spec.containers[0].args
     assert f"--host={host}" in args

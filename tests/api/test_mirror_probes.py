@@ -26,13 +26,13 @@ pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
 @dataclass
-class Silent:
+class SilentServer:
     """A place that takes connections and closes them, without an answer, once `until` returns something."""
 
     until: Callable[[], object]
     server: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
-    taken: list[socket.socket] = field(default_factory=list)
-    is_seen: bool = False
+    connections: list[socket.socket] = field(default_factory=list)
+    is_closed: bool = False
 
     @property
     def host(self) -> str:
@@ -43,19 +43,19 @@ class Silent:
         """Take connections until the end."""
         with contextlib.suppress(OSError, AssertionError):
             while True:
-                self.taken.append(self.server.accept()[0])
+                self.connections.append(self.server.accept()[0])
                 wait_for(self.until, "what is done meanwhile")
-                self.is_seen = True
-                self.taken[-1].close()
+                self.is_closed = True
+                self.connections[-1].close()
 
 
 @pytest.fixture
-def silent() -> Iterator[Callable[..., Silent]]:
+def silent() -> Iterator[Callable[..., SilentServer]]:
     """Start a silent place; by default it never closes connections."""
     never, places = threading.Event(), []
 
-    def start(until: Callable[[], object] = never.wait) -> Silent:
-        place = Silent(until)
+    def start(until: Callable[[], object] = never.wait) -> SilentServer:
+        place = SilentServer(until)
         places.append(place)
         threading.Thread(target=place.run, daemon=True).start()
         return place
@@ -65,7 +65,7 @@ def silent() -> Iterator[Callable[..., Silent]]:
     for place in places:
         place.server.shutdown(socket.SHUT_RDWR)
         place.server.close()
-        for each in place.taken:
+        for each in place.connections:
             each.close()
 
 
@@ -80,19 +80,19 @@ def repair_env(registries: Registries) -> Mapping[str, str]:
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def fast_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not answer at once is late."""
     monkeypatch.setattr(runner, "_FAST_PAGES_SECONDS", 0.3)
 
 
-def stated(api: Api, name: str) -> Object:
+def ready_condition(api: Api, name: str) -> Object:
     """The Ready condition of a RegistryMirror, empty while it has none."""
     path = f"/apis/kubechores.dev/v1/registrymirrors/{name}"
     found = api.call("GET", path).get("status", {}).get("conditions", [])
     return next(iter(found), {})
 
 
-def written(api: Api, name: str) -> list[str]:
+def writes_about(api: Api, name: str) -> list[str]:
     """What was written of a RegistryMirror since the mark: its statuses, and in namespace default the Events."""
     statuses = [each.path for each in api.writes() if each.path.endswith(f"/{name}/status")]
     events = [each for each in api.events() if each["involvedObject"]["name"] == name]
@@ -103,66 +103,66 @@ def of(ran: Ran, name: str) -> list[Object]:
     return [each for each in ran.results if each.get("subjects") == [name]]
 
 
-def test_the_status_of_a_mirror_that_answers_is_written_while_others_hang(
-    api: Api, reach: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., Silent]
+def test_the_status_of_a_mirror_that_responds_is_written_while_others_hang(
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., SilentServer]
 ) -> None:
-    good = mirrors.well("good", registries.upstream).registry_mirror.name
-    hanging = silent(lambda: stated(api, good))
-    bad = mirrors.ask("bad", hanging.host)["metadata"]["name"]
+    good = mirrors.healthy("good", registries.upstream).registry_mirror.name
+    hanging = silent(lambda: ready_condition(api, good))
+    bad = mirrors.create("bad", hanging.host)["metadata"]["name"]
     api.mark()
 
-    ran = reach()
+    ran = probe()
 
-    assert hanging.is_seen, "the status of the mirror that answers was written"
-    assert (stated(api, good)["reason"], stated(api, bad)["reason"]) == ("Healthy", "UpstreamDown")
-    assert [len(written(api, each)) for each in (good, bad)] == [2, 2], "a status and an Event each"
+    assert hanging.is_closed, "the status of the mirror that answers was written"
+    assert (ready_condition(api, good)["reason"], ready_condition(api, bad)["reason"]) == ("Healthy", "UpstreamDown")
+    assert [len(writes_about(api, each)) for each in (good, bad)] == [2, 2], "a status and an Event each"
     late = f"mirror-audit: no answer yet from https://{hanging.host}/v2/: the run reports the others first\n"
     assert late in ran.stderr
     assert f"mirror-audit: registrymirror/{good}: Healthy: " in ran.stderr
 
 
-def test_a_place_that_refuses_is_reported_no_earlier_than_one_that_is_silent(
-    api: Api, reach: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., Silent]
+def test_a_refused_connection_is_reported_no_earlier_than_one_without_a_response(
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., SilentServer]
 ) -> None:
-    good = mirrors.well("good", registries.upstream).registry_mirror.name
-    refused = mirrors.ask("a-refused", "localhost:1")["metadata"]["name"]
+    good = mirrors.healthy("good", registries.upstream).registry_mirror.name
+    refused = mirrors.create("a-refused", "localhost:1")["metadata"]["name"]
     meanwhile: list[Object] = []
 
     def until() -> bool:
-        meanwhile.append(stated(api, refused))
-        return bool(stated(api, good))
+        meanwhile.append(ready_condition(api, refused))
+        return bool(ready_condition(api, good))
 
     hanging = silent(until)
-    mirrors.ask("bad", hanging.host)
+    mirrors.create("bad", hanging.host)
 
-    reach()
+    probe()
 
-    assert hanging.is_seen
+    assert hanging.is_closed
     assert meanwhile == [{}] * len(meanwhile), "a status would tell whoever writes RegistryMirrors which port is closed"
-    assert stated(api, refused)["reason"] == "UpstreamDown"
+    assert ready_condition(api, refused)["reason"] == "UpstreamDown"
 
 
-def test_a_mirror_is_made_while_the_upstream_of_another_hangs(
-    api: Api, repairing: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., Silent]
+def test_a_mirror_is_created_while_the_upstream_of_another_hangs(
+    api: Api, repairing: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., SilentServer]
 ) -> None:
-    good = mirrors.of(mirrors.ask("good", registries.upstream))
+    good = mirrors.of(mirrors.create("good", registries.upstream))
     hanging = silent(lambda: api.get(good.stateful_set.document()))
-    bad = mirrors.of(mirrors.ask("bad", hanging.host))
+    bad = mirrors.of(mirrors.create("bad", hanging.host))
 
     ran = repairing()
 
-    assert hanging.is_seen, "the registry of the mirror that answers was made"
+    assert hanging.is_closed, "the registry of the mirror that answers was made"
     assert ran.exit_code == 0
     assert [each["action"] for each in of(ran, bad.registry_mirror.name) if "action" in each] == ["created"] * 4
     assert api.get(bad.stateful_set.document())
 
 
 @pytest.mark.parametrize("is_edited", [False, True], ids=["created", "edited"])
-def test_who_was_silent_is_asked_last_and_a_new_mirror_before(
-    reach: Run,
+def test_an_upstream_that_did_not_respond_is_probed_last(
+    probe: Run,
     mirrors: Mirrors,
     registries: Registries,
-    silent: Callable[..., Silent],
+    silent: Callable[..., SilentServer],
     monkeypatch: pytest.MonkeyPatch,
     is_edited: bool,
 ) -> None:
@@ -174,50 +174,50 @@ def test_who_was_silent_is_asked_last_and_a_new_mirror_before(
     # By their URLs the other way round.
     places = sorted((silent(lambda: True) for _ in range(2)), key=lambda each: each.host)
     before, new = (each.host.replace("localhost", "127.0.0.1") for each in places)
-    mirrors.well("good", registries.upstream)
-    mirrors.ask("silent", before)
-    edited = mirrors.ask("edited", "localhost:1") if is_edited else None
-    reach()
+    mirrors.healthy("good", registries.upstream)
+    mirrors.create("silent", before)
+    edited = mirrors.create("edited", "localhost:1") if is_edited else None
+    probe()
     if edited:
         mirrors.edit(edited, {"spec": {"upstreamUrl": new}})
     else:
-        mirrors.ask("new", new)
+        mirrors.create("new", new)
     monkeypatch.setattr(web, "IN_FLIGHT", 1)
     registries.requests.clear()
     for place, host in zip(places, (before, new), strict=True):
         place.until = partial(asked, host)
 
-    reach()
+    probe()
 
     hosts = dict.fromkeys(host for host, _ in registries.requests)
     assert [host for host in hosts if host in (registries.upstream, new, before)] == [registries.upstream, new, before]
 
 
 def test_an_error_about_all_mirrors_is_in_the_status_that_is_written_first(
-    api: Api, reach: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., Silent]
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., SilentServer]
 ) -> None:
-    good = mirrors.well("good", registries.upstream).registry_mirror.name
-    hanging = silent(lambda: stated(api, good))
-    mirrors.ask("bad", hanging.host)
+    good = mirrors.healthy("good", registries.upstream).registry_mirror.name
+    hanging = silent(lambda: ready_condition(api, good))
+    mirrors.create("bad", hanging.host)
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"}
     api.patch(
         {**role, "metadata": {"name": "mirror-audit-nodes", "namespace": "kube-chores-nodes"}},
         {"rules": []},
     )
 
-    ran = reach()
+    ran = probe()
 
-    assert (ran.exit_code, hanging.is_seen) == (2, True)
-    assert stated(api, good)["reason"] == "Unreadable"
-    assert len(written(api, good)) == 2
+    assert (ran.exit_code, hanging.is_closed) == (2, True)
+    assert ready_condition(api, good)["reason"] == "Unreadable"
+    assert len(writes_about(api, good)) == 2
 
 
-def test_all_probes_of_a_run_have_one_limit_and_who_was_not_asked_is_not_called_down(
+def test_all_probes_share_one_time_limit_and_an_upstream_not_probed_is_not_down(
     api: Api,
-    reach: Run,
+    probe: Run,
     mirrors: Mirrors,
     registries: Registries,
-    silent: Callable[..., Silent],
+    silent: Callable[..., SilentServer],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(web, "IN_FLIGHT", 1)
@@ -226,50 +226,53 @@ def test_all_probes_of_a_run_have_one_limit_and_who_was_not_asked_is_not_called_
     monkeypatch.setattr(web, "TOTAL_SECONDS", 100.0)
     monkeypatch.setattr(web, "READ_SECONDS", 100.0)
     places = [silent(), silent(), silent()]
-    names = [mirrors.ask(f"silent-{number}", each.host)["metadata"]["name"] for number, each in enumerate(places)]
+    names = [mirrors.create(f"silent-{number}", each.host)["metadata"]["name"] for number, each in enumerate(places)]
 
-    ran = reach()
+    ran = probe()
 
     assert ran.exit_code == 0
-    assert sum(len(each.taken) for each in places) == 1
+    assert sum(len(each.connections) for each in places) == 1
     for name, place in zip(names, places, strict=True):
         (found,) = [each for each in of(ran, name) if each["code"] != "missing"]
         assert (found["code"], found["reason"]) == ("unreadable", f"https://{place.host}/v2/: not probed in time")
         assert stated(api, name)["reason"] == "Unreadable"
 
 
-def test_a_probe_with_too_little_time_says_nothing_unless_it_finds_a_registry(
+def test_a_probe_without_enough_time_reports_only_success(
     api: Api,
-    reach: Run,
+    probe: Run,
     mirrors: Mirrors,
     registries: Registries,
-    silent: Callable[..., Silent],
+    silent: Callable[..., SilentServer],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(runner, "_PROBES_SECONDS", 1.0)
     monkeypatch.setattr(web, "TOTAL_SECONDS", 4.0)
-    name = mirrors.well("silent", silent().host).registry_mirror.name
-    good = mirrors.well("good", registries.upstream).registry_mirror.name
-    refused = mirrors.well("refused", "localhost:1").registry_mirror.name
+    name = mirrors.healthy("silent", silent().host).registry_mirror.name
+    good = mirrors.healthy("good", registries.upstream).registry_mirror.name
+    refused = mirrors.healthy("refused", "localhost:1").registry_mirror.name
 
-    reach()
+    probe()
 
-    assert (stated(api, name)["status"], stated(api, name)["reason"]) == ("Unknown", "Unreadable")
-    assert (stated(api, refused)["status"], stated(api, refused)["reason"]) == ("Unknown", "Unreadable")
-    assert stated(api, good)["reason"] == "Healthy"
+    assert (ready_condition(api, name)["status"], ready_condition(api, name)["reason"]) == ("Unknown", "Unreadable")
+    assert (ready_condition(api, refused)["status"], ready_condition(api, refused)["reason"]) == (
+        "Unknown",
+        "Unreadable",
+    )
+    assert ready_condition(api, good)["reason"] == "Healthy"
 
 
-def test_a_registry_is_not_rolled_while_nobody_knows_whether_its_upstream_answers(
+def test_a_registry_is_not_rolled_while_its_upstream_was_not_probed(
     api: Api,
     repairing: Run,
     mirrors: Mirrors,
     registries: Registries,
-    silent: Callable[..., Silent],
+    silent: Callable[..., SilentServer],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(runner, "_PROBES_SECONDS", 1.0)
     monkeypatch.setattr(web, "TOTAL_SECONDS", 4.0)
-    mirror = mirrors.well("silent", silent().host)
+    mirror = mirrors.healthy("silent", silent().host)
     template = {"spec": {"template": {"metadata": {"labels": {"app.kubernetes.io/name": "theirs"}}}}}
     mirrors.edit(mirror.stateful_set.document(), template)
     mirrors.settle(mirror)
@@ -303,22 +306,22 @@ def waiting(api: Api, registries: Registries) -> Iterator[subprocess.Popen[str]]
 
 
 def test_statuses_are_written_before_a_repair_waits_and_when_a_mirror_is_ready(
-    api: Api, mirrors: Mirrors, registries: Registries, silent: Callable[..., Silent]
+    api: Api, mirrors: Mirrors, registries: Registries, silent: Callable[..., SilentServer]
 ) -> None:
     hosts = {"good": registries.upstream, "bad": "localhost:1", "silent": silent().host}
-    asked = {name: mirrors.ask(name, host) for name, host in hosts.items()}
+    asked = {name: mirrors.create(name, host) for name, host in hosts.items()}
     for each in asked.values():
         mirrors.volume(mirrors.of(each))
     good, *others = (each["metadata"]["name"] for each in asked.values())
 
     with waiting(api, registries) as process:
-        wait_for(lambda: all(stated(api, name) for name in (good, *others)), "the statuses")
-        assert stated(api, good)["status"] == "False"
-        assert {stated(api, name)["reason"] for name in others} == {"UpstreamDown"}
+        wait_for(lambda: all(ready_condition(api, name) for name in (good, *others)), "the statuses")
+        assert ready_condition(api, good)["status"] == "False"
+        assert {ready_condition(api, name)["reason"] for name in others} == {"UpstreamDown"}
         mirrors.settle(mirrors.of(asked["good"]))
         wait_for(lambda: api.get(mirrors.of(asked["good"]).daemon_set.document()), "the DaemonSet")
         mirrors.settle(mirrors.of(asked["good"]))
-        wait_for(lambda: stated(api, good)["reason"] == "Healthy", "the status of the mirror that is ready")
+        wait_for(lambda: ready_condition(api, good)["reason"] == "Healthy", "the status of the mirror that is ready")
         assert process.poll() is None, "the others are still waited for"
         process.send_signal(signal.SIGTERM)
         said, log = process.communicate(timeout=10)
@@ -330,16 +333,16 @@ def test_statuses_are_written_before_a_repair_waits_and_when_a_mirror_is_ready(
     assert all(f"registrymirror/{name}" in said for name in others)
 
 
-def test_a_run_that_is_stopped_does_not_wait_for_who_hangs(
-    api: Api, mirrors: Mirrors, registries: Registries, silent: Callable[..., Silent]
+def test_a_stopped_run_does_not_wait_for_probes(
+    api: Api, mirrors: Mirrors, registries: Registries, silent: Callable[..., SilentServer]
 ) -> None:
     hanging = silent()
-    name = mirrors.ask("bad", hanging.host)["metadata"]["name"]
+    name = mirrors.create("bad", hanging.host)["metadata"]["name"]
 
     with waiting(api, registries) as process:
-        wait_for(lambda: hanging.taken, "the probe")
+        wait_for(lambda: hanging.connections, "the probe")
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=5)
 
     assert process.returncode == 143
-    assert stated(api, name) == {}
+    assert ready_condition(api, name) == {}

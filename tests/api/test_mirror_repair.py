@@ -21,7 +21,7 @@ from tests.registries import Registries
 from tests.worlds import configmap
 
 # What one run mends, whatever pods do meanwhile.
-MENDED = (
+REPAIRED = (
     "the Service is gone",
     "the headless Service is gone",
     "the StatefulSet is gone, and its pod stays",
@@ -34,7 +34,7 @@ MENDED = (
     "the Service has no address",
 )
 # What only a person can mend, or time.
-REFUSED = (
+NOT_REPAIRED = (
     "an object in the way",
     "the pod is not ready",
     "a node's pod is not ready",
@@ -48,19 +48,19 @@ REFUSED = (
     "another mirror has the same upstream",
     "another mirror is for the same host",
 )
-ALONE = ("the mirror is gone", "the volume of the claim is gone")  # have tests of their own
-NOTHING = ("an annotation of others", "a field that others set", "quantities written in another way")
+TESTED_BELOW = ("the mirror is gone", "the volume of the claim is gone")  # have tests of their own
+HEALTHY = ("an annotation of others", "a field that others set", "quantities written in another way")
 
 
-HELD = {"finalizers": ["example.com/held"]}
+WITH_FINALIZER = {"finalizers": ["example.com/keep"]}
 EXPOSED = "a repair continues when spec.allowUnauthenticatedReaders is true: its login then serves every client"
 
 
-def test_everything_that_an_audit_finds_is_tried() -> None:
-    assert {*MENDED, *REFUSED, *NOTHING, *ALONE} == BREAKS.keys()
+def test_every_broken_mirror_is_in_a_test_of_repairs() -> None:
+    assert {*REPAIRED, *NOT_REPAIRED, *HEALTHY, *TESTED_BELOW} == BREAKS.keys()
 
 
-def made(api: Api, mirror: Mirror) -> list[Object]:
+def created(api: Api, mirror: Mirror) -> list[Object]:
     """What is there of a mirror, by kind."""
     selector = f"kubechores.dev/mirror={mirror.registry_mirror.name}"
     return [
@@ -76,7 +76,7 @@ def actual(api: Api, document: Object) -> Object:
     return found
 
 
-def again(mirrors: Mirrors, mirror: Mirror) -> Mirror:
+def current(mirrors: Mirrors, mirror: Mirror) -> Mirror:
     """The mirror as it is asked for now."""
     return mirrors.of(actual(mirrors.api, registry_mirror(mirror.registry_mirror.name)))
 
@@ -87,9 +87,9 @@ def changes(api: Api) -> list[str]:
     return [f"{method} {path}" for method, path in writes if path.rpartition("/")[2] not in ("status", "events")]
 
 
-def test_three_fields_make_a_mirror_and_nothing_is_written_then(api: Api, repair: Run, mirrors: Mirrors) -> None:
+def test_three_fields_create_a_mirror_and_later_runs_write_nothing(api: Api, repair: Run, mirrors: Mirrors) -> None:
     api.create(credentials(mirrors.name("login")))
-    asked = mirrors.ask(credentialsSecret=mirrors.name("login"), allowUnauthenticatedReaders=True)
+    asked = mirrors.create(credentialsSecret=mirrors.name("login"), allowUnauthenticatedReaders=True)
     mirror = mirrors.of(asked)
     mirrors.volume(mirror)
 
@@ -110,7 +110,7 @@ def test_three_fields_make_a_mirror_and_nothing_is_written_then(api: Api, repair
     assert (last.exit_code, last.summary, api.writes()) == (0, {"unchanged": 5}, [])
     container, _ = actual(api, mirror.stateful_set.document())["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "docker.io/library/registry:3"  # of one registry, whatever a node searches
-    there = made(api, mirror)
+    there = created(api, mirror)
     assert sorted(each["kind"] for each in there) == sorted([*KINDS, "Service"])
     for each in there:
         assert each["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "kube-chores"
@@ -123,8 +123,8 @@ def reasons(ran: Ran) -> set[tuple[str, str]]:
     return {(each["action"], each["reason"]) for each in written}
 
 
-def test_what_was_done_is_told_by_its_result_and_not_by_its_reason(api: Api, repair: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.of(mirrors.ask())
+def test_a_write_is_reported_by_its_result_and_not_by_its_reason(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.of(mirrors.create())
     mirrors.volume(mirror)
 
     assert reasons(repair("--dry-run")) == {("created", f"for registrymirror/{mirror.registry_mirror.name}")}
@@ -134,8 +134,8 @@ def test_what_was_done_is_told_by_its_result_and_not_by_its_reason(api: Api, rep
     assert "does not exist" not in text.replace(f"daemonset/{mirror.name}-node\n    does not exist\n    to do", "")
 
 
-def test_fields_that_were_set_are_named_with_who_had_changed_them(api: Api, repair: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_corrected_fields_are_named_with_the_manager_that_changed_them(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     mirrors.edit(mirror.stateful_set.document(), {"spec": {"replicas": 2}})
     mirrors.edit(mirror.service.document(), {"metadata": {"labels": {"app.kubernetes.io/name": None}}})
 
@@ -145,8 +145,8 @@ def test_fields_that_were_set_are_named_with_who_had_changed_them(api: Api, repa
     }
 
 
-def test_nodes_that_forget_a_mirror_are_told_as_that(api: Api, repair: Run, mirrors: Mirrors) -> None:
-    gone = mirrors.well()
+def test_the_cleanup_of_nodes_is_reported(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    gone = mirrors.healthy()
     api.delete(registry_mirror(gone.registry_mirror.name))
 
     assert reasons(repair()) == {
@@ -157,27 +157,27 @@ def test_nodes_that_forget_a_mirror_are_told_as_that(api: Api, repair: Run, mirr
     }
 
 
-@pytest.mark.parametrize("broken", MENDED)
-def test_what_can_be_mended_is_mended_in_one_run(
+@pytest.mark.parametrize("broken", REPAIRED)
+def test_repairable_findings_are_repaired_in_one_run(
     api: Api, repair: Run, audit: Run, mirrors: Mirrors, broken: str
 ) -> None:
-    mirror = mirrors.well()
+    mirror = mirrors.healthy()
     BREAKS[broken][0](mirrors, mirror)
 
     ran = repair()
 
     assert ran.exit_code == 0
     assert ran.summary.keys() & {"created", "serverside-applied"}, ran.results
-    mirrors.settle(again(mirrors, mirror))
+    mirrors.settle(current(mirrors, mirror))
     assert codes(audit()) == []
     repair()
     api.mark()
     assert (repair().exit_code, api.writes()) == (0, [])
 
 
-@pytest.mark.parametrize("broken", REFUSED)
-def test_what_cannot_be_mended_is_refused_with_what_to_do(api: Api, repair: Run, mirrors: Mirrors, broken: str) -> None:
-    mirror = mirrors.well()
+@pytest.mark.parametrize("broken", NOT_REPAIRED)
+def test_other_findings_are_reported_with_a_remedy(api: Api, repair: Run, mirrors: Mirrors, broken: str) -> None:
+    mirror = mirrors.healthy()
     BREAKS[broken][0](mirrors, mirror)
     api.mark()
 
@@ -188,17 +188,17 @@ def test_what_cannot_be_mended_is_refused_with_what_to_do(api: Api, repair: Run,
     assert changes(api) == []
 
 
-@pytest.mark.parametrize("right", NOTHING)
-def test_what_is_right_is_left_alone(api: Api, repair: Run, mirrors: Mirrors, right: str) -> None:
-    mirror = mirrors.well()
+@pytest.mark.parametrize("right", HEALTHY)
+def test_a_repair_changes_no_healthy_resource(api: Api, repair: Run, mirrors: Mirrors, right: str) -> None:
+    mirror = mirrors.healthy()
     BREAKS[right][0](mirrors, mirror)
     api.mark()
 
     assert (repair().exit_code, changes(api)) == (0, [])
 
 
-def test_nodes_are_told_of_a_new_address_in_the_same_run(api: Api, repair: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_nodes_get_a_new_address_in_the_same_run(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     deleted("service")(mirrors, mirror)
 
     ran = repair()
@@ -211,7 +211,7 @@ def test_nodes_are_told_of_a_new_address_in_the_same_run(api: Api, repair: Run, 
 
 
 def test_another_upstream_rolls_the_registry_and_keeps_the_cache(api: Api, repair: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+    mirror = mirrors.healthy()
     claim = actual(api, mirror.claim.document())["metadata"]["uid"]
     mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"upstreamUrl": "quay.io"}})
 
@@ -222,7 +222,7 @@ def test_another_upstream_rolls_the_registry_and_keeps_the_cache(api: Api, repai
     forget = ["mirror-node", f"--name={mirror.registry_mirror.name}", "--host=docker.io", "--remove"]
     (node,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
     assert (node["args"], node["volumeMounts"]) == (forget, [{"name": "certs", "mountPath": CERTS}])
-    assert told(repair(), "drifted") == "a repair corrects it when all nodes have removed the files of docker.io"
+    assert remedy_of(repair(), "drifted") == "a repair corrects it when all nodes have removed the files of docker.io"
     mirrors.settle(mirrors.of(actual(api, registry_mirror(mirror.registry_mirror.name))))
     second = repair()
     assert (second.summary["deleted"], second.summary["created"]) == (1, 1)
@@ -236,10 +236,10 @@ def test_another_upstream_rolls_the_registry_and_keeps_the_cache(api: Api, repai
     assert actual(api, mirror.claim.document())["metadata"]["uid"] == claim
 
 
-def test_nodes_are_told_of_no_registry_that_still_serves_another_upstream(
+def test_nodes_do_not_use_a_registry_that_still_serves_another_upstream(
     api: Api, repair: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
-    mirror = mirrors.well(upstream=registries.upstream, registryHost="old.example.com")
+    mirror = mirrors.healthy(upstream=registries.upstream, registryHost="old.example.com")
     mirrors.edit(
         registry_mirror(mirror.registry_mirror.name), {"spec": {"ttl": "1h", "registryHost": "new.example.com"}}
     )
@@ -248,7 +248,7 @@ def test_nodes_are_told_of_no_registry_that_still_serves_another_upstream(
         for name, value in registries.env.items():
             patch.setenv(name, value)
         repair()
-        mirrors.settle(again(mirrors, mirror))
+        mirrors.settle(current(mirrors, mirror))
 
         ran = repair()
 
@@ -256,7 +256,7 @@ def test_nodes_are_told_of_no_registry_that_still_serves_another_upstream(
         assert api.get(mirror.daemon_set.document()) is None
         del registries.answers[registries.upstream]
         repair()
-        mirrors.settle(again(mirrors, mirror))
+        mirrors.settle(current(mirrors, mirror))
         assert repair().summary["created"] == 1
     (node,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
     assert "--host=new.example.com" in node["args"]
@@ -265,7 +265,7 @@ def test_nodes_are_told_of_no_registry_that_still_serves_another_upstream(
 def test_new_credentials_roll_the_registry_once(api: Api, repair: Run, mirrors: Mirrors) -> None:
     login = mirrors.name("login")
     api.create(credentials(login))
-    mirror = mirrors.well(credentialsSecret=login, allowUnauthenticatedReaders=True)
+    mirror = mirrors.healthy(credentialsSecret=login, allowUnauthenticatedReaders=True)
     api.patch(credentials(login), {"data": credentials(login)["data"]})
     before = actual(api, mirror.stateful_set.document())["metadata"]["generation"]
 
@@ -274,10 +274,10 @@ def test_new_credentials_roll_the_registry_once(api: Api, repair: Run, mirrors: 
     assert actual(api, mirror.stateful_set.document())["metadata"]["generation"] == before + 1
 
 
-def test_credentials_for_somebody_else_are_never_used(api: Api, repair: Run, mirrors: Mirrors) -> None:
+def test_credentials_for_another_upstream_are_never_used(api: Api, repair: Run, mirrors: Mirrors) -> None:
     login = mirrors.name("login")
     api.create(credentials(login, "quay.io"))
-    mirror = mirrors.of(mirrors.ask(credentialsSecret=login))
+    mirror = mirrors.of(mirrors.create(credentialsSecret=login))
     mirrors.volume(mirror)
 
     ran = repair()
@@ -287,10 +287,10 @@ def test_credentials_for_somebody_else_are_never_used(api: Api, repair: Run, mir
     assert missing["remedy"] == f"a repair continues when secret/{login} in namespace {NAMESPACE} is usable"
 
 
-def test_a_mirror_that_would_expose_its_credentials_is_not_made(api: Api, repair: Run, mirrors: Mirrors) -> None:
+def test_a_mirror_that_would_expose_its_credentials_is_not_created(api: Api, repair: Run, mirrors: Mirrors) -> None:
     login = mirrors.name("login")
     api.create(credentials(login))
-    mirror = mirrors.of(mirrors.ask(credentialsSecret=login))
+    mirror = mirrors.of(mirrors.create(credentialsSecret=login))
     mirrors.volume(mirror)
 
     ran = repair()
@@ -304,13 +304,13 @@ def test_a_mirror_that_would_expose_its_credentials_is_not_made(api: Api, repair
 
 
 @pytest.mark.parametrize("exposed", [True, False])
-def test_a_running_mirror_does_not_get_credentials_that_it_may_not_have(
+def test_a_running_mirror_does_not_get_credentials_without_permission(
     api: Api, repair: Run, mirrors: Mirrors, exposed: bool
 ) -> None:
     login = mirrors.name("login")
     api.create(credentials(login))
     image = "registry.example.com/mine:3"
-    mirror = mirrors.well(image=image)
+    mirror = mirrors.healthy(image=image)
     readers = {} if exposed else {"allowUnauthenticatedReaders": True}
     spec = {"credentialsSecret": login, "image": None if exposed else image, "storage": {"size": "10Gi"}, **readers}
     mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": spec})
@@ -323,10 +323,10 @@ def test_a_running_mirror_does_not_get_credentials_that_it_may_not_have(
     assert (ran.exit_code, drifted, changes(api)) == (0, [remedy], [])
 
 
-def test_a_registry_is_not_rolled_while_its_upstream_is_away(
+def test_a_registry_is_not_rolled_while_its_upstream_is_down(
     api: Api, repair: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
-    mirror = mirrors.well(upstream=registries.upstream)
+    mirror = mirrors.healthy(upstream=registries.upstream)
     mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"ttl": "24h"}})
     registries.answers[registries.upstream] = status(404)
     api.mark()
@@ -334,22 +334,24 @@ def test_a_registry_is_not_rolled_while_its_upstream_is_away(
     with pytest.MonkeyPatch.context() as patch:
         for name, value in registries.env.items():
             patch.setenv(name, value)
-        held = repair()
+        blocked = repair()
         assert changes(api) == []
-        (drifted,) = [each for each in held.results if each["code"] == "drifted"]
+        (drifted,) = [each for each in blocked.results if each["code"] == "drifted"]
         assert drifted["remedy"].startswith("a repair continues when the upstream responds")
         resized("10Gi")(mirrors, mirror)
-        assert "a repair continues when the upstream responds" in told(repair("--allow-cache-loss"), "volume-shrink")
+        assert "a repair continues when the upstream responds" in remedy_of(
+            repair("--allow-cache-loss"), "volume-shrink"
+        )
         assert changes(api) == []
 
         del registries.answers[registries.upstream]
         assert repair().summary["serverside-applied"] == 1
 
 
-def test_a_frozen_field_rolls_no_registry_either_while_its_upstream_is_away(
+def test_an_immutable_field_rolls_no_registry_while_its_upstream_is_down(
     api: Api, repair: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
-    mirror = mirrors.well(upstream=registries.upstream)
+    mirror = mirrors.healthy(upstream=registries.upstream)
     ordered = mirror.stateful_set.document()
     api.delete(ordered)
     wait_for(lambda: api.get(ordered) is None, "the StatefulSet to be gone")
@@ -362,7 +364,7 @@ def test_a_frozen_field_rolls_no_registry_either_while_its_upstream_is_away(
     with pytest.MonkeyPatch.context() as patch:
         for name, value in registries.env.items():
             patch.setenv(name, value)
-        assert told(repair(), "drifted").startswith("a repair continues when the upstream responds")
+        assert remedy_of(repair(), "drifted").startswith("a repair continues when the upstream responds")
         assert actual(api, ordered)["metadata"]["uid"] == before
 
         del registries.answers[registries.upstream]
@@ -371,7 +373,7 @@ def test_a_frozen_field_rolls_no_registry_either_while_its_upstream_is_away(
     assert actual(api, ordered)["spec"]["podManagementPolicy"] == "Parallel"
 
 
-def told(ran: Ran, code: str) -> str:
+def remedy_of(ran: Ran, code: str) -> str:
     """What is to be done about the one finding of a code."""
     (found,) = [each for each in ran.results if each["code"] == code]
     return str(found["remedy"])
@@ -379,10 +381,10 @@ def told(ran: Ran, code: str) -> str:
 
 @pytest.mark.parametrize("spec", [{}, {"upstream": "quay.io", "registryHost": "docker.io"}])
 def test_the_oldest_of_duplicate_mirrors_is_maintained(api: Api, repair: Run, mirrors: Mirrors, spec: Object) -> None:
-    oldest = mirrors.well("z")
+    oldest = mirrors.healthy("z")
     claim = actual(api, oldest.claim.document())["metadata"]["uid"]
-    created_later(api, oldest)
-    younger = mirrors.of(mirrors.ask("a", **spec))
+    wait_until_younger(api, oldest)
+    younger = mirrors.of(mirrors.create("a", **spec))
     mirrors.volume(younger)
     deleted("service")(mirrors, oldest)
 
@@ -392,27 +394,29 @@ def test_the_oldest_of_duplicate_mirrors_is_maintained(api: Api, repair: Run, mi
     (duplicate,) = [each for each in ran.results if each["subjects"] == [younger.registry_mirror.name]]
     assert (duplicate["code"], duplicate["severity"]) == ("duplicate-upstream", "error")
     assert duplicate["reason"].endswith(f" registrymirror/{oldest.registry_mirror.name}, which is older")
-    assert made(api, younger) == []
-    mirrors.settle(again(mirrors, oldest))
+    assert created(api, younger) == []
+    mirrors.settle(current(mirrors, oldest))
     repair()
     assert condition(api, oldest)["reason"] == "NotProbed"
     assert condition(api, younger)["reason"] == "DuplicateUpstream"
 
     api.delete(registry_mirror(oldest.registry_mirror.name))
     repair()
-    assert len(made(api, younger)) == 4
+    assert len(created(api, younger)) == 4
     assert actual(api, oldest.claim.document())["metadata"]["uid"] == claim
 
 
-def created_later(api: Api, mirror: Mirror) -> None:
+def wait_until_younger(api: Api, mirror: Mirror) -> None:
     """Wait until an object that is created now is younger than the mirror: a server has only seconds."""
     created = actual(api, registry_mirror(mirror.registry_mirror.name))["metadata"]["creationTimestamp"]
     wait_for(lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) > created, "the next second")
 
 
-def test_of_mirrors_of_the_same_second_the_first_by_name_is_maintained(api: Api, repair: Run, mirrors: Mirrors) -> None:
+def test_of_duplicates_of_the_same_second_the_first_by_name_is_maintained(
+    api: Api, repair: Run, mirrors: Mirrors
+) -> None:
     def same_second() -> bool:
-        asked = [mirrors.ask(name) for name in ("b", "a", "c")]
+        asked = [mirrors.create(name) for name in ("b", "a", "c")]
         if len({each["metadata"]["creationTimestamp"] for each in asked}) == 1:
             return True
         for each in asked:
@@ -433,9 +437,9 @@ def test_of_mirrors_of_the_same_second_the_first_by_name_is_maintained(api: Api,
     } == first
 
 
-def test_a_mirror_that_no_resource_can_be_made_for_stops_no_other(api: Api, repair: Run, mirrors: Mirrors) -> None:
+def test_a_mirror_with_an_invalid_name_does_not_block_others(api: Api, repair: Run, mirrors: Mirrors) -> None:
     unusable = api.create(registry_mirror(f"a.{api.token}"))
-    mirror = mirrors.of(mirrors.ask("b"))
+    mirror = mirrors.of(mirrors.create("b"))
     mirrors.volume(mirror)
 
     ran = repair()
@@ -444,30 +448,30 @@ def test_a_mirror_that_no_resource_can_be_made_for_stops_no_other(api: Api, repa
     assert [each["code"] for each in ran.results if each["subjects"] == [unusable["metadata"]["name"]]] == [
         "invalid-name"
     ]
-    assert len(made(api, mirror)) == 4
+    assert len(created(api, mirror)) == 4
 
 
-def test_an_older_mirror_that_is_being_deleted_is_waited_for(api: Api, repair: Run, mirrors: Mirrors) -> None:
-    older = api.create(registry_mirror(mirrors.name("a")) | {"metadata": HELD | {"name": mirrors.name("a")}})
-    younger = mirrors.of(mirrors.ask("b"))
+def test_a_duplicate_waits_until_the_older_mirror_is_deleted(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    older = api.create(registry_mirror(mirrors.name("a")) | {"metadata": WITH_FINALIZER | {"name": mirrors.name("a")}})
+    younger = mirrors.of(mirrors.create("b"))
     mirrors.volume(younger)
     api.delete(registry_mirror(mirrors.name("a")))
 
     ran = repair()
 
     assert sorted(codes(ran)) == ["duplicate-upstream"]
-    assert made(api, younger) == []
+    assert created(api, younger) == []
     mirrors.edit(
         {"apiVersion": "kubechores.dev/v1", "kind": "RegistryMirror", **older}, {"metadata": {"finalizers": None}}
     )
     repair()
-    assert len(made(api, younger)) == 4
+    assert len(created(api, younger)) == 4
 
 
-def test_a_daemon_set_of_an_earlier_version_goes_once_its_successor_is_on_all_nodes(
+def test_a_moved_daemon_set_is_deleted_when_its_successor_is_on_all_nodes(
     api: Api, repair: Run, audit: Run, mirrors: Mirrors
 ) -> None:
-    mirror = mirrors.well()
+    mirror = mirrors.healthy()
     api.delete(mirror.daemon_set.document())  # with its pods, which are ready: a successor would adopt them
     wait_for(lambda: not mirrors.pods(mirror, "node"), "its pods to be gone")
     before = mirrors.apply(before_the_move(mirror))
@@ -476,7 +480,7 @@ def test_a_daemon_set_of_an_earlier_version_goes_once_its_successor_is_on_all_no
     first = repair()
 
     assert (first.exit_code, first.summary["created"]) == (0, 1)
-    assert told(first, "orphan") == f"a repair deletes it when {mirror.daemon_set.key} is ready"
+    assert remedy_of(first, "orphan") == f"a repair deletes it when {mirror.daemon_set.key} is ready"
     mirrors.settle(mirror)
     api.mark()
     assert repair().summary == {"deleted": 1, "unchanged": 5}
@@ -484,10 +488,8 @@ def test_a_daemon_set_of_an_earlier_version_goes_once_its_successor_is_on_all_no
     assert (api.get(before), codes(audit())) == (None, [])
 
 
-def test_a_daemon_set_of_an_earlier_version_stays_while_nothing_else_can_have_nodes_forget(
-    api: Api, repair: Run, mirrors: Mirrors
-) -> None:
-    mirror = mirrors.well()
+def test_a_moved_daemon_set_without_a_successor_is_not_deleted(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     deleted("daemon_set")(mirrors, mirror)
     mirrors.apply(before_the_move(mirror))
     api.delete(registry_mirror(mirror.registry_mirror.name))
@@ -495,7 +497,7 @@ def test_a_daemon_set_of_an_earlier_version_stays_while_nothing_else_can_have_no
 
     ran = repair("--allow-cache-loss")
 
-    assert (ran.exit_code, changes(api), len(made(api, mirror))) == (0, [], 5)
+    assert (ran.exit_code, changes(api), len(created(api, mirror))) == (0, [], 5)
     (remedy,) = [each["remedy"] for each in ran.results if each["object"]["kind"] == "DaemonSet"]
     name = mirror.registry_mirror.name
     assert remedy == f"recreate registrymirror/{name}; when {mirror.daemon_set.key} is ready, delete the mirror"
@@ -504,10 +506,8 @@ def test_a_daemon_set_of_an_earlier_version_stays_while_nothing_else_can_have_no
 @pytest.mark.parametrize("of", ["registry", "node"])
 @pytest.mark.parametrize("api", ["real"], indirect=True)
 @pytest.mark.cluster
-def test_only_the_namespace_of_nodes_takes_a_pod_that_mounts_a_folder_of_a_node(
-    api: Api, mirrors: Mirrors, of: str
-) -> None:
-    mirror = mirrors.of(mirrors.ask())
+def test_only_the_namespace_of_nodes_allows_a_pod_with_a_host_path(api: Api, mirrors: Mirrors, of: str) -> None:
+    mirror = mirrors.of(mirrors.create())
     template = (mirror.stateful_set if of == "registry" else mirror.daemon_set).document()["spec"]["template"]
     answers = {}
     for namespace in (NAMESPACE, NODES):
@@ -519,10 +519,10 @@ def test_only_the_namespace_of_nodes_takes_a_pod_that_mounts_a_folder_of_a_node(
     assert answers == {own: 201, other: 403}, body
 
 
-def test_new_credentials_are_used_though_something_else_cannot_be_read(api: Api, repair: Run, mirrors: Mirrors) -> None:
+def test_new_credentials_are_used_while_other_reads_fail(api: Api, repair: Run, mirrors: Mirrors) -> None:
     login = mirrors.name("login")
     api.create(credentials(login))
-    mirror = mirrors.well(credentialsSecret=login, allowUnauthenticatedReaders=True)
+    mirror = mirrors.healthy(credentialsSecret=login, allowUnauthenticatedReaders=True)
     api.patch(credentials(login), {"data": credentials(login)["data"]})
     before = actual(api, mirror.stateful_set.document())["metadata"]["generation"]
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
@@ -538,10 +538,10 @@ def test_new_credentials_are_used_though_something_else_cannot_be_read(api: Api,
 
 @pytest.mark.parametrize("rule", [None, "gone"])
 @pytest.mark.parametrize("broken", ["stateful_set", "claim", "service"])
-def test_what_a_mirror_asks_for_stays_whatever_became_of_its_annotation(
+def test_a_desired_resource_is_not_an_orphan_whatever_its_annotation(
     api: Api, repair: Run, mirrors: Mirrors, broken: str, rule: str | None
 ) -> None:
-    mirror = mirrors.well()
+    mirror = mirrors.healthy()
     document = getattr(mirror, broken).document()
     mirrors.edit(document, {"metadata": {"annotations": {"kubechores.dev/rule": rule}}})
     before = actual(api, document)["metadata"]["uid"]
@@ -553,8 +553,8 @@ def test_what_a_mirror_asks_for_stays_whatever_became_of_its_annotation(
     assert (after["uid"], after["annotations"]["kubechores.dev/rule"]) == (before, mirror.registry_mirror.name)
 
 
-def test_what_does_not_say_whose_it_is_stays(api: Api, repair: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_an_orphan_without_the_name_of_its_mirror_is_not_deleted(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     for child in mirror.resources:
         mirrors.edit(child.document(), {"metadata": {"annotations": {"kubechores.dev/rule": None}}})
     api.delete(registry_mirror(mirror.registry_mirror.name))
@@ -562,14 +562,14 @@ def test_what_does_not_say_whose_it_is_stays(api: Api, repair: Run, mirrors: Mir
 
     ran = repair("--allow-cache-loss")
 
-    assert (ran.exit_code, changes(api), len(made(api, mirror))) == (0, [], 5)
+    assert (ran.exit_code, changes(api), len(created(api, mirror))) == (0, [], 5)
     assert {each["remedy"] for each in ran.results} == {
         "its mirror is not known: restore its annotation kubechores.dev/rule, or delete it manually"
     }
 
 
-def test_a_laptop_leaves_workloads_the_image_that_they_have(api: Api, repair: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_outside_a_pod_workloads_keep_their_image(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     daemon_set = actual(api, mirror.daemon_set.document())
     (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
     pulled = "registry.example.com/kube-chores:1"
@@ -592,8 +592,10 @@ def growing(api: Api, mirrors: Mirrors) -> str:
     return name
 
 
-def test_a_claim_grows_where_its_storage_class_allows(api: Api, repair: Run, mirrors: Mirrors, growing: str) -> None:
-    mirror = mirrors.well(storage={"storageClassName": growing})
+def test_a_claim_is_expanded_if_its_storage_class_allows_it(
+    api: Api, repair: Run, mirrors: Mirrors, growing: str
+) -> None:
+    mirror = mirrors.healthy(storage={"storageClassName": growing})
     resized("30Gi")(mirrors, mirror)
 
     assert repair().summary["serverside-applied"] == 1
@@ -601,8 +603,10 @@ def test_a_claim_grows_where_its_storage_class_allows(api: Api, repair: Run, mir
     assert actual(api, mirror.claim.document())["spec"]["resources"]["requests"] == {"storage": "30Gi"}
 
 
-def test_a_claim_without_its_storage_class_does_not_grow(api: Api, repair: Run, mirrors: Mirrors, growing: str) -> None:
-    mirror = mirrors.well(storage={"storageClassName": growing})
+def test_a_claim_without_its_storage_class_is_not_expanded(
+    api: Api, repair: Run, mirrors: Mirrors, growing: str
+) -> None:
+    mirror = mirrors.healthy(storage={"storageClassName": growing})
     api.delete({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": growing}})
     resized("30Gi")(mirrors, mirror)
 
@@ -610,13 +614,13 @@ def test_a_claim_without_its_storage_class_does_not_grow(api: Api, repair: Run, 
 
     assert (ran.exit_code, codes(ran)) == (0, ["volume-too-small"])
     missing = f"storageclass/{growing}, which sets whether it can expand, does not exist"
-    assert told(ran, "volume-too-small").startswith(missing)
+    assert remedy_of(ran, "volume-too-small").startswith(missing)
 
 
-def test_a_cache_is_lost_only_when_that_is_allowed(api: Api, repair: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_a_claim_is_recreated_only_with_allow_cache_loss(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     resized("10Gi")(mirrors, mirror)
-    smaller = again(mirrors, mirror)
+    smaller = current(mirrors, mirror)
     uid = actual(api, mirror.claim.document())["metadata"]["uid"]
     assert "--allow-cache-loss" in repair().results[0]["remedy"]
     assert actual(api, mirror.claim.document())["metadata"]["uid"] == uid
@@ -637,10 +641,8 @@ def test_a_cache_is_lost_only_when_that_is_allowed(api: Api, repair: Run, mirror
     assert actual(api, mirror.claim.document())["metadata"]["uid"] != uid
 
 
-def test_a_claim_that_lost_its_volume_is_recreated_since_its_cache_is_lost_already(
-    api: Api, repair: Run, mirrors: Mirrors
-) -> None:
-    mirror = mirrors.well()
+def test_a_claim_that_lost_its_volume_is_recreated(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     uid = actual(api, mirror.claim.document())["metadata"]["uid"]
     BREAKS["the volume of the claim is gone"][0](mirrors, mirror)
     api.mark()
@@ -662,10 +664,10 @@ def test_a_claim_that_lost_its_volume_is_recreated_since_its_cache_is_lost_alrea
     assert codes(repair()) == []
 
 
-def test_a_registry_that_serves_from_a_lost_volume_stays_while_its_upstream_is_away(
+def test_a_registry_with_a_lost_volume_is_not_deleted_while_its_upstream_is_down(
     api: Api, repair: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
-    mirror = mirrors.well(upstream=registries.upstream)
+    mirror = mirrors.healthy(upstream=registries.upstream)
     BREAKS["the volume of the claim is gone"][0](mirrors, mirror)
     registries.answers[registries.upstream] = status(404)
     api.mark()
@@ -675,12 +677,12 @@ def test_a_registry_that_serves_from_a_lost_volume_stays_while_its_upstream_is_a
             patch.setenv(name, value)
         ran = repair()
 
-    assert told(ran, "volume-lost").startswith("a repair continues when the upstream responds")
+    assert remedy_of(ran, "volume-lost").startswith("a repair continues when the upstream responds")
     assert changes(api) == []
 
 
-def test_what_goes_anyway_is_not_mended_before(api: Api, repair: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_a_resource_to_be_recreated_is_not_corrected_first(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     resized("10Gi")(mirrors, mirror)
     BREAKS["another image"][0](mirrors, mirror)
     api.mark()
@@ -692,8 +694,8 @@ def test_what_goes_anyway_is_not_mended_before(api: Api, repair: Run, mirrors: M
     assert first == ["DELETE"]
 
 
-def test_what_is_not_ours_stays_as_it_is(api: Api, repair: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_objects_not_managed_by_the_job_are_not_changed(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     BREAKS["an object in the way"][0](mirrors, mirror)
     other = {"name": f"other-{api.token}", "namespace": NAMESPACE, "labels": {"kubechores.dev/mirror": "gone"}}
     others = [
@@ -708,10 +710,10 @@ def test_what_is_not_ours_stays_as_it_is(api: Api, repair: Run, mirrors: Mirrors
     assert [actual(api, each) for each in others] == before
 
 
-def test_nodes_forget_a_mirror_before_it_goes_and_its_cache_stays(
+def test_nodes_are_cleaned_up_before_a_mirror_is_deleted_and_its_cache_is_retained(
     api: Api, repair: Run, audit: Run, mirrors: Mirrors
 ) -> None:
-    mirror = mirrors.well(tolerations=[])
+    mirror = mirrors.healthy(tolerations=[])
     api.delete(registry_mirror(mirror.registry_mirror.name))
     api.mark()
 
@@ -724,7 +726,7 @@ def test_nodes_forget_a_mirror_before_it_goes_and_its_cache_stays(
     pod = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]
     assert pod["tolerations"] == [{"operator": "Exists"}]
     assert container["readinessProbe"]["exec"]["command"] == ["chores", *forget, "--check"]
-    assert len(made(api, mirror)) == 5
+    assert len(created(api, mirror)) == 5
 
     mirrors.settle(mirror)
     second = repair()
@@ -732,7 +734,7 @@ def test_nodes_forget_a_mirror_before_it_goes_and_its_cache_stays(
     assert (second.exit_code, second.summary) == (0, {"deleted": 4, "orphan": 1})
     deletes = [each.path.split("/")[-2] for each in api.writes() if each.method == "DELETE"]
     assert deletes == ["daemonsets", "statefulsets", "services", "services"]
-    assert [each["kind"] for each in made(api, mirror)] == ["PersistentVolumeClaim"]
+    assert [each["kind"] for each in created(api, mirror)] == ["PersistentVolumeClaim"]
     assert "--allow-cache-loss" in repair().results[0]["remedy"]
 
     assert repair("--allow-cache-loss").summary["deleted"] == 1
@@ -746,12 +748,12 @@ def _is_gone(mirrors: Mirrors, mirror: Mirror) -> bool:
     return mirrors.api.get(mirror.claim.document()) is None
 
 
-def test_a_mirror_that_comes_back_is_made_of_what_is_left(api: Api, repair: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_a_recreated_mirror_uses_its_retained_cache(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     claim = actual(api, mirror.claim.document())["metadata"]["uid"]
     api.delete(registry_mirror(mirror.registry_mirror.name))
     repair()
-    mirrors.ask()
+    mirrors.create()
 
     ran = repair()
 
@@ -761,18 +763,18 @@ def test_a_mirror_that_comes_back_is_made_of_what_is_left(api: Api, repair: Run,
     assert actual(api, mirror.claim.document())["metadata"]["uid"] == claim
 
 
-def test_the_brake_holds_when_too_many_mirrors_are_gone(
+def test_the_brake_blocks_the_removal_of_too_many_mirrors(
     api: Api, repair: Run, mirrors: Mirrors, chores: Chores
 ) -> None:
-    mirror = mirrors.well()
+    mirror = mirrors.healthy()
     api.delete(registry_mirror(mirror.registry_mirror.name))
     api.mark()
 
-    held = repair("--max-deletes", "0")
+    blocked = repair("--max-deletes", "0")
 
-    assert (held.exit_code, changes(api)) == (4, [])
-    assert "the deletion brake blocks the removal of 1 mirror" in held.stderr
-    command = held.stderr.strip().splitlines()[-1].split()
+    assert (blocked.exit_code, changes(api)) == (4, [])
+    assert "the deletion brake blocks the removal of 1 mirror" in blocked.stderr
+    command = blocked.stderr.strip().splitlines()[-1].split()
     account = api.service_account_kubeconfig("kube-chores", "mirror-repair")
     lifted = chores(*command[1:], kubeconfig=account)
     assert (command[:3], lifted.returncode) == (["chores", "mirror-audit", "--repair"], 0), lifted.stderr
@@ -784,8 +786,8 @@ def test_the_brake_holds_when_too_many_mirrors_are_gone(
     assert repair("--max-deletes", "0").summary == {"deleted": 4, "orphan": 1}
 
 
-def test_a_dry_run_writes_nothing_and_says_what_is_first(api: Api, repair: Run, mirrors: Mirrors) -> None:
-    mirrors.ask()
+def test_a_dry_run_writes_nothing_and_prints_the_first_steps(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirrors.create()
     api.mark()
 
     ran = repair("--dry-run")
@@ -796,17 +798,15 @@ def test_a_dry_run_writes_nothing_and_says_what_is_first(api: Api, repair: Run, 
 
 
 @pytest.mark.parametrize("option", [("--allow-cache-loss",), ("--wait", "5")])
-def test_options_of_a_repair_go_with_a_repair(api: Api, audit: Run, option: tuple[str, ...]) -> None:
+def test_options_of_a_repair_require_repair(api: Api, audit: Run, option: tuple[str, ...]) -> None:
     ran = audit(*option)
 
     assert ran.exit_code == 2
     assert "require --repair" in ran.stderr
 
 
-def test_the_status_tells_what_is_left_and_an_audit_says_the_same(
-    api: Api, repair: Run, audit: Run, mirrors: Mirrors
-) -> None:
-    mirror = mirrors.well()
+def test_a_repair_and_an_audit_write_the_same_status(api: Api, repair: Run, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     BREAKS["two replicas"][0](mirrors, mirror)
     BREAKS["a smaller volume is asked for"][0](mirrors, mirror)
     repair()
@@ -821,8 +821,8 @@ def test_the_status_tells_what_is_left_and_an_audit_says_the_same(
     assert api.writes() == []
 
 
-def test_the_text_says_what_is_done_and_what_to_do(api: Api, repair: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.of(mirrors.ask())
+def test_the_text_prints_writes_and_remedies(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.of(mirrors.create())
     mirrors.volume(mirror)
 
     ran = repair(output="text")
@@ -832,10 +832,10 @@ def test_the_text_says_what_is_done_and_what_to_do(api: Api, repair: Run, mirror
     assert max(map(len, ran.stdout.splitlines())) <= 80
 
 
-def test_of_two_repairs_at_once_one_counts_what_was_made(
+def test_of_two_simultaneous_repairs_one_counts_the_created_resources(
     api: Api, repair: Run, mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mirrors.volume(mirrors.of(mirrors.ask()))
+    mirrors.volume(mirrors.of(mirrors.create()))
     others: list[Ran] = []
     write = Cluster.write
 

@@ -91,7 +91,7 @@ def with_value(field: str, value: object) -> Object:
 
 
 @pytest.mark.parametrize("field", VALUES)
-def test_the_server_takes_exactly_what_the_job_can_follow(
+def test_the_server_accepts_exactly_the_specs_that_the_job_accepts(
     api: Api, audit: Run, installed: Path, tmp_path: Path, field: str
 ) -> None:
     good, bad = VALUES[field]

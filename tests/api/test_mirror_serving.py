@@ -70,10 +70,10 @@ HARMLESS: Mapping[str, tuple[str, Object]] = {
 
 
 @pytest.mark.parametrize("what", BREAKING)
-def test_a_field_of_others_that_keeps_nodes_from_the_mirror_is_found_and_repaired(
+def test_a_field_of_others_that_breaks_the_mirror_is_found_and_repaired(
     api: Api, audit: Run, repair: Run, mirrors: Mirrors, what: str
 ) -> None:
-    mirror = mirrors.well()
+    mirror = mirrors.healthy()
     child, patch, field = BREAKING[what]
     mirrors.edit(getattr(mirror, child).document(), patch)
 
@@ -87,10 +87,10 @@ def test_a_field_of_others_that_keeps_nodes_from_the_mirror_is_found_and_repaire
 
 
 @pytest.mark.parametrize("what", HARMLESS)
-def test_a_field_of_others_that_changes_nothing_for_nodes_is_theirs(
+def test_a_harmless_field_of_others_is_not_drift(
     api: Api, audit: Run, repair: Run, mirrors: Mirrors, what: str
 ) -> None:
-    mirror = mirrors.well()
+    mirror = mirrors.healthy()
     child, patch = HARMLESS[what]
     mirrors.edit(getattr(mirror, child).document(), patch)
     mirrors.settle(mirror)
@@ -102,8 +102,8 @@ def test_a_field_of_others_that_changes_nothing_for_nodes_is_theirs(
 
 
 @pytest.mark.parametrize("api", [pytest.param("real", marks=pytest.mark.cluster)], indirect=True)
-def test_a_node_that_does_not_use_the_mirror_does_not_keep_others_from_a_change(api: Api, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_a_node_that_does_not_use_the_mirror_does_not_block_others(api: Api, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     mirrors.edit(mirror.daemon_set.document(), {"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}})
 
     def all_have_it() -> bool:
@@ -165,13 +165,13 @@ def of_code(ran: Ran, code: str) -> dict[str, str]:
     return {each["object"]["name"]: each["reason"] for each in ran.results if each["code"] == code}
 
 
-def test_an_address_of_others_behind_the_service_is_one_finding_whatever_answers(
-    api: Api, reach: Run, mirrors: Mirrors, registries: Registries
+def test_a_foreign_endpoint_is_one_finding_whatever_the_response(
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
-    mirror = mirrors.well(upstream=registries.upstream)
+    mirror = mirrors.healthy(upstream=registries.upstream)
     second_endpoint(mirrors, mirror)
 
-    (found,) = reach().results
+    (found,) = probe().results
 
     assert (found["code"], found["severity"]) == ("foreign-endpoints", "error")
     which = "1 address is not part of the registry, but requests of nodes go there"
@@ -179,12 +179,12 @@ def test_an_address_of_others_behind_the_service_is_one_finding_whatever_answers
     before = condition(api, mirror)
     assert before["reason"] == "ForeignEndpoints"
     registries.answers[f"{mirror.name}.{NAMESPACE}.svc:5000"] = status(404)  # as the other pod
-    reach()
+    probe()
     assert condition(api, mirror) == before
 
 
-def test_a_pod_with_the_labels_of_the_registry_is_named(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_a_foreign_pod_with_the_labels_of_the_registry_is_named(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     name = foreign_pod(mirrors, mirror)
 
     reasons = of_code(audit(), "foreign-endpoints")
@@ -195,19 +195,19 @@ def test_a_pod_with_the_labels_of_the_registry_is_named(api: Api, audit: Run, mi
     assert reasons == {each.metadata.name: expected for each in services}
 
 
-def test_a_pod_of_others_does_not_stand_for_the_registry(
-    api: Api, reach: Run, mirrors: Mirrors, registries: Registries
+def test_a_foreign_pod_does_not_count_as_the_registry(
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
-    mirror = mirrors.well(upstream=registries.upstream)
+    mirror = mirrors.healthy(upstream=registries.upstream)
     workload(mirrors, mirror, ready=False)
     name = foreign_pod(mirrors, mirror)
     registries.caches[mirror.name] = cache_state(used=False)  # as the other pod
 
     def is_missed() -> bool:
-        return mirror.name in of_code(reach(), "no-endpoints")
+        return mirror.name in of_code(probe(), "no-endpoints")
 
     wait_for(is_missed, "the registry to be missed")
-    ran = reach()
+    ran = probe()
 
     which = f"pod {name} is not part of the registry, but requests of nodes go there"
     reason = f"has 1 endpoint for 1 replica: {which}"
@@ -227,8 +227,8 @@ REFERENCES: Mapping[str, Object] = {
 
 
 @pytest.mark.parametrize("reference", REFERENCES)
-def test_only_the_pods_of_the_stateful_set_are_the_registry(mirrors: Mirrors, audit: Run, reference: str) -> None:
-    mirror = mirrors.well()
+def test_only_pods_of_the_stateful_set_count_as_the_registry(mirrors: Mirrors, audit: Run, reference: str) -> None:
+    mirror = mirrors.healthy()
     fields = {**REFERENCES[reference]}
     own = registry_pod(mirror, fields.pop("number", 0))
     target = {name: value for name, value in {**own, **fields}.items() if value is not None}
@@ -239,28 +239,28 @@ def test_only_the_pods_of_the_stateful_set_are_the_registry(mirrors: Mirrors, au
     assert reason.startswith("has 2 endpoints for 1 replica: ")
 
 
-def test_the_cache_is_not_believed_while_others_share_its_name(
-    reach: Run, mirrors: Mirrors, registries: Registries
+def test_the_cache_is_not_probed_while_its_service_has_foreign_endpoints(
+    probe: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
-    mirror = mirrors.well(upstream=registries.upstream)
+    mirror = mirrors.healthy(upstream=registries.upstream)
     headless = mirror.headless_service.metadata.name
     second_endpoint(mirrors, mirror, service=headless)
     registries.caches[mirror.name] = cache_state(used=False)
 
-    assert list(of_code(ran := reach(), "foreign-endpoints")) == [headless]
+    assert list(of_code(ran := probe(), "foreign-endpoints")) == [headless]
     assert codes(ran) == ["foreign-endpoints"]
 
 
 def test_both_addresses_of_a_pod_are_one_endpoint(api: Api, audit: Run, mirrors: Mirrors) -> None:
     """A Service of two families has a slice for each."""
-    mirror = mirrors.well()
+    mirror = mirrors.healthy()
     second_endpoint(mirrors, mirror, "fd00::1", family="IPv6", targetRef=registry_pod(mirror))
 
     assert codes(audit()) == []
 
 
-def test_replicas_that_somebody_added_are_no_pods_of_others(audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_additional_replicas_are_not_foreign_endpoints(audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     scaled(mirrors, mirror)
     if mirrors.api.kind == "sandbox":
         second_endpoint(mirrors, mirror, targetRef=registry_pod(mirror, 1))
@@ -268,8 +268,8 @@ def test_replicas_that_somebody_added_are_no_pods_of_others(audit: Run, mirrors:
     assert codes(audit()) == ["drifted"]
 
 
-def test_a_registry_whose_numbers_begin_elsewhere_is_the_registry(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.well()
+def test_a_registry_with_another_start_ordinal_counts_as_the_registry(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
     mirrors.edit(mirror.stateful_set.document(), {"spec": {"ordinals": {"start": 1}}})
     mirrors.settle(mirror)
     if api.kind == "sandbox":
@@ -299,8 +299,10 @@ NARROWED: Mapping[str, tuple[Object, str]] = {
 
 
 @pytest.mark.parametrize("what", NARROWED)
-def test_what_lets_a_daemon_set_run_on_few_nodes_is_named(api: Api, audit: Run, mirrors: Mirrors, what: str) -> None:
-    mirror = mirrors.well()
+def test_fields_that_restrict_a_daemon_set_to_some_nodes_are_named(
+    api: Api, audit: Run, mirrors: Mirrors, what: str
+) -> None:
+    mirror = mirrors.healthy()
     pod, field = NARROWED[what]
     found = mirror.daemon_set.document()
     mirrors.edit(found, {"spec": {"template": {"spec": pod}}})

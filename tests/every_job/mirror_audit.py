@@ -36,7 +36,7 @@ def _audited(api: Api) -> Iterator[Mapping[str, str]]:
         ("hub", "docker.io", {}),
         ("quay", "quay.io", {"credentialsSecret": "login"}),
     ):
-        mirrors.make(api.create(registry_mirror(name, upstream, **spec)))
+        mirrors.deploy(api.create(registry_mirror(name, upstream, **spec)))
     mirrors.edit(mirrors.of(registry_mirror("hub")).stateful_set.document(), {"spec": {"replicas": 0}})
     api.delete(mirrors.of(registry_mirror("quay", "quay.io")).headless_service.document())
     mirrors.apply(mirrors.of(registry_mirror("gone", "gcr.io")).service.document())
@@ -70,7 +70,7 @@ def _to_repair(api: Api) -> Iterator[Mapping[str, str]]:
         "gone": ("gcr.io", {}),
     }
     made = {
-        name: mirrors.make(api.create(registry_mirror(name, upstream, **spec)))
+        name: mirrors.deploy(api.create(registry_mirror(name, upstream, **spec)))
         for name, (upstream, spec) in asked.items()
     }
     api.delete(registry_mirror("gone"))
@@ -169,9 +169,9 @@ FAULTS = [
 def _to_audit(request: pytest.FixtureRequest, _audit: Run) -> None:
     mirrors: Mirrors = request.getfixturevalue("mirrors")
     mirrors.api.create(credentials(mirrors.name("login")))
-    mirrors.well(credentialsSecret=mirrors.name("login"))
-    mirrors.ask("missing", "gcr.io")
-    mirrors.apply(mirrors.of(mirrors.ask("new", "quay.io")).claim.document())  # not bound, so Events are read
+    mirrors.healthy(credentialsSecret=mirrors.name("login"))
+    mirrors.create("missing", "gcr.io")
+    mirrors.apply(mirrors.of(mirrors.create("new", "quay.io")).claim.document())  # not bound, so Events are read
 
 
 def _to_repair_with_all_rights(request: pytest.FixtureRequest, repair: Run) -> None:
@@ -180,18 +180,18 @@ def _to_repair_with_all_rights(request: pytest.FixtureRequest, repair: Run) -> N
     api.create(credentials(mirrors.name("login"), "quay.io"))
     storage_class = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "example.com/none"}
     api.create({**storage_class, "metadata": {"name": mirrors.name("fixed")}, "allowVolumeExpansion": False})
-    gone = mirrors.well("gone", "gcr.io")
+    gone = mirrors.healthy("gone", "gcr.io")
     api.delete(registry_mirror(gone.registry_mirror.name))
     assert repair().exit_code == 0
     mirrors.settle(gone)
-    api.delete(registry_mirror(mirrors.well("going", "ghcr.io").registry_mirror.name))
-    drifted = mirrors.well("drifted", "quay.io", credentialsSecret=mirrors.name("login"))
+    api.delete(registry_mirror(mirrors.healthy("going", "ghcr.io").registry_mirror.name))
+    drifted = mirrors.healthy("drifted", "quay.io", credentialsSecret=mirrors.name("login"))
     for child in drifted.resources:
         mirrors.edit(child.document(), {"metadata": {"labels": {"app.kubernetes.io/name": "theirs"}}})
-    api.delete(mirrors.well("partly", "docker.io").daemon_set.document())
-    small = mirrors.well("small", "example.com", storage={"storageClassName": mirrors.name("fixed")})
+    api.delete(mirrors.healthy("partly", "docker.io").daemon_set.document())
+    small = mirrors.healthy("small", "example.com", storage={"storageClassName": mirrors.name("fixed")})
     mirrors.edit(registry_mirror(small.registry_mirror.name), {"spec": {"storage": {"size": "30Gi"}}})
-    mirrors.ask("new", "registry.example.com")
+    mirrors.create("new", "registry.example.com")
     mirrors.apply(before_the_move(small))
 
 
@@ -220,7 +220,7 @@ def two(api: Api) -> Mirrors:
     for number in range(3):
         mirrors.node(f"node-{number}")
     for name, upstream in (("docker-hub", "docker.io"), ("quay", "quay.io")):
-        mirrors.make(api.create(registry_mirror(name, upstream)))
+        mirrors.deploy(api.create(registry_mirror(name, upstream)))
     return mirrors
 
 
@@ -228,7 +228,7 @@ def well(_sandbox: Sandbox, api: Api, folder: Path) -> str:
     mirrors = Mirrors(api)
     mirrors.node()
     with serve(folder) as registries:
-        mirrors.make(api.create(registry_mirror("internal", registries.upstream)))
+        mirrors.deploy(api.create(registry_mirror("internal", registries.upstream)))
         said = [run(api, "--probe", "network", *more, registries=registries) for more in ([], ["-v"])]
         return "\n".join([*said, listed(api, registries.upstream)])
 
@@ -257,7 +257,7 @@ def unanswered(_sandbox: Sandbox, api: Api, folder: Path) -> str:
     mirrors = Mirrors(api)
     mirrors.node()
     with serve(folder) as registries:
-        mirror = mirrors.make(api.create(registry_mirror("internal", registries.upstream)))
+        mirror = mirrors.deploy(api.create(registry_mirror("internal", registries.upstream)))
         registries.answers[registries.upstream] = status(404)
         registries.answers[f"{mirror.name}.{NAMESPACE}.svc:5000"] = status(404)
         return run(api, "--probe", "network", registries=registries)
@@ -267,7 +267,7 @@ def login(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     mirrors = Mirrors(api)
     mirrors.node()
     api.create(credentials("hub-login", "quay.io"))
-    mirrors.make(api.create(registry_mirror("docker-hub", credentialsSecret="hub-login")))
+    mirrors.deploy(api.create(registry_mirror("docker-hub", credentialsSecret="hub-login")))
     return run(api)
 
 

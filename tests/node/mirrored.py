@@ -41,7 +41,7 @@ class Mirrored:
     ) -> None:
         self.node, self.api, self.jobs, self.kubectl, self.upstream = node, api, jobs, jobs.kubectl, upstream
         mirrors = Mirrors(api)
-        self.asked = mirrors.ask("mirror", upstream.host, **spec)
+        self.asked = mirrors.create("mirror", upstream.host, **spec)
         self.mirror = mirrors.of(self.asked)
         self.add_volume(volume_mib)
         self.repair(lambda: meanwhile(self))

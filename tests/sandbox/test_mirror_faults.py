@@ -74,7 +74,7 @@ def test_an_invalid_mirror_stops_no_other_and_its_resources_are_not_orphans(buil
         assert (condition["status"], condition["reason"]) == ("False", "Invalid")
 
 
-def test_a_mirror_that_is_being_deleted_is_left_alone(built: Built, tmp_path: Path) -> None:
+def test_a_mirror_that_is_being_deleted_is_skipped(built: Built, tmp_path: Path) -> None:
     with built.serve() as world:
         api = sandbox_api(world.sandbox, tmp_path)
         api.patch(registry_mirror("quay"), {"metadata": {"finalizers": ["example.com/held"]}})

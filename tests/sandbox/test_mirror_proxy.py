@@ -33,7 +33,7 @@ def world(tmp_path: Path, limit: Callable[..., None]) -> Iterator[tuple[World, M
         api = sandbox_api(sandbox, tmp_path)
         mirrors = Mirrors(api)
         mirrors.node()
-        yield World(sandbox, "mirror-audit"), mirrors, mirrors.make(api.create(registry_mirror()))
+        yield World(sandbox, "mirror-audit"), mirrors, mirrors.deploy(api.create(registry_mirror()))
 
 
 def behind(registries: Registries, mirrors: Mirrors, mirror: Mirror, answer: Answer) -> None:
@@ -43,7 +43,9 @@ def behind(registries: Registries, mirrors: Mirrors, mirror: Mirror, answer: Ans
     mirrors.slice(mirror, ready=True, address=host, port=int(port))
 
 
-def test_a_mirror_answers_through_the_api_server(world: tuple[World, Mirrors, Mirror], registries: Registries) -> None:
+def test_a_mirror_is_probed_through_the_api_server(
+    world: tuple[World, Mirrors, Mirror], registries: Registries
+) -> None:
     behind(registries, *world[1:], document(json.dumps(cache_state()).encode()))
 
     ran = world[0].run(*FLAGS)
@@ -55,7 +57,7 @@ def test_a_mirror_answers_through_the_api_server(world: tuple[World, Mirrors, Mi
     assert {f"{services}:registry/proxy/v2/", f"{services}-headless:cache/proxy/"} <= asked
 
 
-def test_a_cache_answers_through_the_api_server(world: tuple[World, Mirrors, Mirror], registries: Registries) -> None:
+def test_a_cache_is_probed_through_the_api_server(world: tuple[World, Mirrors, Mirror], registries: Registries) -> None:
     behind(registries, *world[1:], document(json.dumps(cache_state(shortage="space")).encode()))
 
     (found,) = world[0].run(*FLAGS).results
@@ -75,7 +77,7 @@ def test_a_mirror_with_another_answer_is_down(
     assert found["reason"].startswith(f"/v2/ through the API server: HTTP {code} ")
 
 
-def test_a_pod_that_cannot_be_reached_is_down(world: tuple[World, Mirrors, Mirror]) -> None:
+def test_an_unreachable_pod_is_down(world: tuple[World, Mirrors, Mirror]) -> None:
     _, mirrors, mirror = world
     mirrors.slice(mirror, ready=True, address="127.0.0.1", port=1)
 

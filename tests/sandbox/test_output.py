@@ -321,7 +321,7 @@ def test_a_long_name_does_not_widen_the_rows_of_others(api: Api, columns: int) -
 def test_rows_of_a_dry_run_repair_contain_that_it_is_one(api: Api) -> None:
     mirrors = Mirrors(api)
     mirrors.node()
-    mirrors.ask()
+    mirrors.create()
     repair = runs("mirror-audit", api.service_account_kubeconfig("kube-chores", "mirror-repair"))
 
     planned = repair("--repair", "--dry-run", output="text").stdout.splitlines()

@@ -37,7 +37,7 @@ def asked(api: Api) -> tuple[Mirrors, Mirror]:
     mirrors = Mirrors(api)
     mirrors.node("node-1")
     mirrors.node("node-2")
-    return mirrors, mirrors.of(mirrors.ask())
+    return mirrors, mirrors.of(mirrors.create())
 
 
 def begun(api: Api) -> subprocess.Popen[str]:
@@ -104,7 +104,7 @@ def test_a_resource_that_changes_before_its_deletion_is_deleted_after_another_re
     with Sandbox(of=embedded.installed()) as sandbox:
         api = sandbox_api(sandbox, tmp_path)
         mirrors = Mirrors(api)
-        mirror = mirrors.well()
+        mirror = mirrors.healthy()
         api.delete(registry_mirror(mirror.registry_mirror.name))
         world = World(sandbox, "mirror-audit", {"CHORES_REPAIR": "1"})
         assert world.run().exit_code == 0
@@ -138,7 +138,7 @@ def test_a_mirror_is_probed_at_each_observation(tmp_path: Path) -> None:
         api = sandbox_api(sandbox, tmp_path)
         mirrors = Mirrors(api)
         mirrors.node()
-        mirror = mirrors.well(upstream=registries.upstream)
+        mirror = mirrors.healthy(upstream=registries.upstream)
         api.delete(mirror.headless_service.document())
         world = World(sandbox, "mirror-audit", {**registries.env, "CHORES_REPAIR": "1"})
 

@@ -38,25 +38,25 @@ def found(wanted: Any, actual: Any, *entries: Any) -> list[tuple[str, str | None
         ("1", "1000m"),
     ],
 )
-def test_a_quantity_may_be_written_in_any_way(one: str | int, other: str | int) -> None:
+def test_equal_quantities_with_other_suffixes_are_not_drift(one: str | int, other: str | int) -> None:
     assert quantity(one) == quantity(other)
     assert found({"requests": {"x": one}}, {"requests": {"x": other}}) == []
 
 
 @pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "1gi", "one", "1.2.3"])
-def test_what_is_no_quantity_is_an_error_and_differs(text: str) -> None:
+def test_an_invalid_quantity_is_an_error_and_drift(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         quantity(text)
     assert found({"requests": {"x": "1"}}, {"requests": {"x": text}}) == [("spec.requests.x", text, "1", "")]
 
 
 @given(st.integers(0, 10**6), st.sampled_from(["", "Ki", "Mi", "k", "M", "m"]))
-def test_a_quantity_is_its_number(number: int, suffix: str) -> None:
+def test_a_quantity_is_a_number_times_its_suffix(number: int, suffix: str) -> None:
     assert quantity(f"{number}{suffix}") == number * quantity(f"1{suffix}")
     assert quantity("1Ki") == Decimal(1024)
 
 
-def test_only_fields_that_we_set_are_compared() -> None:
+def test_only_desired_fields_are_compared() -> None:
     ours = {"port": 80, "protocol": "TCP", "name": "a"}
     wanted = {"replicas": 1, "ports": [ours]}
     others = {"revisionHistoryLimit": 3, "ports": [{"port": 81, "protocol": "TCP"}, ours]}
@@ -64,24 +64,24 @@ def test_only_fields_that_we_set_are_compared() -> None:
     assert found(wanted, {**wanted, **others}) == []
 
 
-def test_a_list_without_keys_is_compared_whole() -> None:
+def test_a_list_without_merge_keys_is_compared_as_one_value() -> None:
     assert found({"args": ["a", "b"]}, {"args": ["b", "a"]}) == [("spec.args", '["b","a"]', '["a","b"]', "")]
 
 
-def test_who_changed_a_field_is_named() -> None:
+def test_the_manager_that_changed_a_field_is_named() -> None:
     by = owned("kubectl-edit", "Update", **{"f:spec": {"f:replicas": {}}})
 
     assert found({"replicas": 1}, {"replicas": 2}, by) == [("spec.replicas", "2", "1", "kubectl-edit")]
     assert found({"replicas": 1}, {}, by) == [("spec.replicas", None, "1", "kubectl-edit")]
 
 
-def test_a_status_is_nobodys_change() -> None:
+def test_a_manager_of_the_status_is_not_named() -> None:
     controller = {**owned("controller", "Update", **{"f:spec": {"f:replicas": {}}}), "subresource": "status"}
 
     assert found({"replicas": 1}, {"replicas": 2}, controller) == [("spec.replicas", "2", "1", "")]
 
 
-def test_a_field_that_we_own_and_do_not_ask_for_is_drift() -> None:
+def test_an_owned_field_that_is_no_longer_desired_is_drift() -> None:
     env = [{"name": "OLD", "value": "1"}, {"name": "NEW", "value": "1"}]
     fields: dict[str, Any] = {".": {}, "f:name": {}, "f:image": {}, "f:tty": {}, "f:env": {}}
     fields["f:env"] = {'k:{"name":"OLD"}': {".": {}, "f:name": {}}}
@@ -99,7 +99,7 @@ def test_a_field_that_we_own_and_do_not_ask_for_is_drift() -> None:
     assert found(wanted, actual, {**ours, "manager": "somebody"}) == []
 
 
-def test_a_user_in_a_url_does_not_show() -> None:
+def test_a_user_in_a_url_is_not_printed() -> None:
     ((_, actual, _, _),) = found({"url": "https://a"}, {"url": "https://robot:of-the-tests@a"})
 
     assert actual == "https://***@a"
@@ -108,5 +108,5 @@ def test_a_user_in_a_url_does_not_show() -> None:
 @given(
     st.recursive(st.integers() | st.text() | st.booleans(), lambda inner: st.dictionaries(st.text(min_size=1), inner))
 )
-def test_an_object_as_it_should_be_has_no_drift(spec: Any) -> None:
+def test_a_desired_object_has_no_drift(spec: Any) -> None:
     assert found(spec, json.loads(json.dumps(spec))) == []

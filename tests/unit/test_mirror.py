@@ -43,7 +43,7 @@ def env(of: Mirror) -> dict[str, str | None]:
         ("registry.example.com:5000", "registry.example.com:5000", "registry.example.com:5000"),
     ],
 )
-def test_a_registry_is_known_by_its_host(given: str, upstream: str, host: str) -> None:
+def test_the_upstream_url_defines_host_and_upstream(given: str, upstream: str, host: str) -> None:
     made = mirror(given)
 
     assert env(made)["REGISTRY_PROXY_REMOTEURL"] == f"https://{upstream}"
@@ -52,21 +52,21 @@ def test_a_registry_is_known_by_its_host(given: str, upstream: str, host: str) -
     assert args == ("mirror-node", "--name=m", *mirror_args, "--containerd-dir=/node/etc/containerd")
 
 
-def test_nodes_without_a_fallback_are_told_of_no_upstream() -> None:
+def test_without_a_fallback_nodes_do_not_get_the_upstream() -> None:
     args = mirror(fallback="None").daemon_set.spec.template.spec.containers[0].args
 
     mirror_args = ("--host=quay.io", "--mirror=http://10.0.0.7:5000")
     assert args == ("mirror-node", "--name=m", *mirror_args, "--containerd-dir=/node/etc/containerd")
 
 
-def test_a_registry_serves_no_profiles_whatever_the_configuration_of_its_image_is() -> None:
+def test_a_registry_serves_no_profiles_whatever_its_image_configures() -> None:
     env = mirror().stateful_set.document()["spec"]["template"]["spec"]["containers"][0]["env"]
 
     # A value that is empty is one that the server leaves out.
     assert [each for each in env if "DEBUG" in each["name"]] == [{"name": "REGISTRY_HTTP_DEBUG_ADDR"}]
 
 
-def test_an_address_of_ipv6_is_in_brackets() -> None:
+def test_an_ipv6_address_is_in_brackets() -> None:
     made = replace(mirror(), cluster_ip="fd00::7")
 
     assert "--mirror=http://[fd00::7]:5000" in made.daemon_set.spec.template.spec.containers[0].args
@@ -81,7 +81,7 @@ def test_an_address_of_ipv6_is_in_brackets() -> None:
         ("quay.io:443", {"mountPath": CERTS}),
     ],
 )
-def test_a_pod_on_a_node_mounts_no_more_than_it_writes(upstream: str, mount: dict[str, str]) -> None:
+def test_a_pod_on_a_node_mounts_only_the_folders_that_it_writes(upstream: str, mount: dict[str, str]) -> None:
     pod = mirror(upstream).daemon_set.document()["spec"]["template"]["spec"]
     (container,) = pod["containers"]
 
@@ -101,7 +101,7 @@ def test_a_pod_on_a_node_mounts_no_more_than_it_writes(upstream: str, mount: dic
     assert pod["automountServiceAccountToken"] is False
 
 
-def test_a_registry_has_a_cache_container_with_the_same_volume_and_no_more_rights() -> None:
+def test_a_registry_has_a_cache_container_with_the_same_volume_and_rights() -> None:
     pod = mirror("registry.example.com:5000", ttl="24h").stateful_set.document()["spec"]["template"]["spec"]
     registry, cache = pod["containers"]
 
@@ -113,7 +113,7 @@ def test_a_registry_has_a_cache_container_with_the_same_volume_and_no_more_right
     assert {"name": root, "value": "/var/lib/registry/registry.example.com_5000"} in registry["env"]
 
 
-def test_space_makes_a_mirror_unready_only_where_nodes_can_go_elsewhere() -> None:
+def test_only_a_mirror_with_a_fallback_is_unready_without_free_space() -> None:
     def probe(**spec: str) -> object:
         return mirror(**spec).stateful_set.spec.template.spec.containers[1].readiness_probe
 
@@ -131,7 +131,7 @@ def test_a_registry_that_hangs_is_ended_within_30_seconds() -> None:
     assert detected + probe.termination_grace_period_seconds <= 30
 
 
-def test_an_audit_finds_the_cache_of_a_registry_that_is_not_ready() -> None:
+def test_the_headless_service_publishes_the_cache_of_a_registry_that_is_not_ready() -> None:
     service = mirror().headless_service.spec
 
     assert [(each.name, each.port) for each in service.ports] == [("registry", 5000), ("cache", 5001)]
@@ -140,12 +140,12 @@ def test_an_audit_finds_the_cache_of_a_registry_that_is_not_ready() -> None:
     assert mirror().service.spec.publish_not_ready_addresses is False
 
 
-def test_a_registry_remembers_no_blobs_that_may_be_removed_and_drops_those_of_a_week_ago() -> None:
+def test_a_registry_has_no_descriptor_cache_and_a_ttl_of_a_week() -> None:
     assert env(mirror())["REGISTRY_STORAGE_CACHE_BLOBDESCRIPTOR"] == "none"
     assert env(mirror())["REGISTRY_PROXY_TTL"] == "168h"
 
 
-def test_no_pod_is_anothers() -> None:
+def test_selectors_select_only_the_pods_of_their_own_workload() -> None:
     made = mirror()
     workloads = (made.stateful_set.spec, made.daemon_set.spec)
     registry, node = (each.selector.match_labels for each in workloads)
@@ -157,7 +157,7 @@ def test_no_pod_is_anothers() -> None:
     assert made.service.spec.selector == made.headless_service.spec.selector == registry
 
 
-def test_the_outgoing_resources_refer_to_each_other() -> None:
+def test_the_resources_refer_to_each_other() -> None:
     made = mirror()
     pod = made.stateful_set.spec.template.spec
 
@@ -188,7 +188,7 @@ def test_a_changed_configuration_or_login_rolls_the_registry() -> None:
     assert usual.daemon_set == mirror(credentialsSecret="login", version="2").daemon_set
 
 
-def test_a_login_is_referred_to_and_never_held() -> None:
+def test_credentials_are_references_and_never_values() -> None:
     refs = {
         each.name: (each.value_from.secret_key_ref.name, each.value_from.secret_key_ref.key)
         for each in mirror(credentialsSecret="login").stateful_set.spec.template.spec.containers[0].env
@@ -201,7 +201,7 @@ def test_a_login_is_referred_to_and_never_held() -> None:
     }
 
 
-def test_nothing_that_only_the_server_should_set_is_set() -> None:
+def test_no_field_is_set_that_only_the_server_sets() -> None:
     for child in mirror().resources:
         text = json.dumps(child.document())
         assert "null" not in text
@@ -209,7 +209,7 @@ def test_nothing_that_only_the_server_should_set_is_set() -> None:
         assert "[]" not in text
 
 
-def test_what_is_asked_for_is_set() -> None:
+def test_every_field_of_the_spec_is_set() -> None:
     made = mirror(
         storage={"size": "5Gi", "storageClassName": "fast"},
         image=PINNED,
@@ -240,7 +240,7 @@ def test_what_is_asked_for_is_set() -> None:
         ({"limits": {"cpu": "20m"}}, {"cpu": "20m", "memory": "128Mi"}, {"cpu": "20m", "memory": "512Mi"}),
     ],
 )
-def test_no_default_is_at_odds_with_what_is_asked_for(asked: Any, requests: Any, limits: Any) -> None:
+def test_no_default_contradicts_the_spec(asked: Any, requests: Any, limits: Any) -> None:
     container = mirror(resources=asked).stateful_set.document()["spec"]["template"]["spec"]["containers"][0]
     resources = container["resources"]
 
@@ -265,12 +265,12 @@ def test_an_image_is_pinned_by_a_tag_or_a_digest(image: str, pinned: bool) -> No
 
 
 @pytest.mark.parametrize(("name", "usable"), [("a" * 36, True), ("a" * 37, False), ("a.b", False), ("a-1", True)])
-def test_a_name_has_room_for_those_of_pods(name: str, usable: bool) -> None:
+def test_a_name_leaves_room_for_the_names_of_pods(name: str, usable: bool) -> None:
     assert (not name_problem(name)) is usable
 
 
 @given(field=st.sampled_from(["upstreamUrl", "registryHost", "image", "storage"]), data=st.data())
-def test_the_schema_and_the_job_take_the_same_values(field: str, data: st.DataObject) -> None:
+def test_the_schema_and_the_job_accept_the_same_values(field: str, data: st.DataObject) -> None:
     value = data.draw(st.text("aZ019.:-_/@+GiKm \n", min_size=1, max_size=12))
     spec = {"upstreamUrl": "quay.io", field: {"size": value} if field == "storage" else value}
 
@@ -280,7 +280,7 @@ def test_the_schema_and_the_job_take_the_same_values(field: str, data: st.DataOb
     assert isinstance(parsed, RegistryMirror) == (schema_problems(document, "registrymirrors") == []), value
 
 
-def test_a_spec_of_another_type_is_broken_and_says_where() -> None:
+def test_a_spec_of_another_type_is_invalid_and_names_the_field() -> None:
     broken = parse_registry_mirror(Head(ObjectKey("RegistryMirror", "m")), b'{"upstreamUrl": 1}')
 
     assert isinstance(broken, Invalid)
