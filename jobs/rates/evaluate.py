@@ -222,7 +222,7 @@ def _no_rate(rate: ExchangeRate, last: Figures | None, actual: ReducedObject | N
         how = f"set spec.maxChange to {why.percent}" if rate.head.uid else f"use --max-change {why.percent}"
         reason = f"{why.reason}: the last rate stays; {how} to accept it"
         return _error(rate, "jump", rate.head.key, reason, ExitCode.BRAKE)
-    without = "the ConfigMap is left unchanged" if actual else "there is no rate yet"
+    without = "the ConfigMap is left untouched" if actual else "there is no rate yet"
     consequence = f"the rate of {last.date} stays" if last else without
     exit_code = ExitCode.REFUSED if why.permanent else ExitCode.FAILED
     return _error(rate, "unavailable", rate.head.key, f"{consequence}: {why.first_reason or why.reason}", exit_code)

@@ -235,7 +235,7 @@ def test_all_probes_share_one_time_limit_and_an_upstream_not_probed_is_not_down(
     for name, place in zip(names, places, strict=True):
         (found,) = [each for each in of(ran, name) if each["code"] != "missing"]
         assert (found["code"], found["reason"]) == ("unreadable", f"https://{place.host}/v2/: not probed in time")
-        assert stated(api, name)["reason"] == "Unreadable"
+        assert ready_condition(api, name)["reason"] == "Unreadable"
 
 
 def test_a_probe_without_enough_time_reports_only_success(
