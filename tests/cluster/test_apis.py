@@ -1,4 +1,4 @@
-"""What every other test on an API server leans on."""
+"""The helpers that all other tests on an API server use."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_objects_are_created_replaced_patched_and_deleted(api: Api) -> None:
 @pytest.mark.cluster
 @pytest.mark.parametrize("api", ["real"], indirect=True)
 def test_a_connection_that_the_server_closed_is_replaced(api: Api) -> None:
-    """The API server closes one that is idle for 90 seconds, as while a long job runs."""
+    """The API server closes a connection that is idle for 90 seconds, such as during a long job."""
     namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
     with socket.create_server(("127.0.0.1", 0)) as listening:
         here, there = listening.fileno(), api.url.removeprefix("https://").split(":")
@@ -77,7 +77,7 @@ def test_a_connection_that_the_server_closed_is_replaced(api: Api) -> None:
                 second.kill()
 
 
-def test_a_service_account_token_is_who_it_says(api: Api) -> None:
+def test_a_service_account_token_authenticates_its_account(api: Api) -> None:
     namespace = api.namespace("team-a")
     api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "worker", "namespace": namespace}})
     token = api.service_account_token(namespace, "worker")
@@ -94,7 +94,7 @@ def test_a_secret_without_a_canary_is_refused(api: Api) -> None:
         api.create(secret | {"stringData": {"password": "hunter2"}})
 
 
-def test_an_event_that_shows_a_canary_is_seen(api: Api) -> None:
+def test_an_event_that_shows_a_canary_is_found(api: Api) -> None:
     namespace = api.namespace("team-a")
     event = {
         "apiVersion": "v1",
@@ -108,7 +108,7 @@ def test_an_event_that_shows_a_canary_is_seen(api: Api) -> None:
     api.delete(made)
 
 
-def test_what_a_test_made_is_gone_after_it(api: Api) -> None:
+def test_objects_of_a_test_are_deleted_after_it(api: Api) -> None:
     obj = config_map("default", f"left-{api.token}")
     api.create(obj)
     copy = config_map("default", f"copy-{api.token}")
@@ -148,8 +148,8 @@ def test_the_kubeconfig_works_with_kubectl(api: Api, tmp_path: Path) -> None:
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("api", ["real"], indirect=True)
-def test_namespaces_go_away_soon(api: Api) -> None:
+def test_namespaces_are_deleted_soon(api: Api) -> None:
     name = api.namespace("team-a")
     obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     api.delete(obj)
-    wait_for(lambda: api.get(obj) is None, f"namespace {name} to go", seconds=15)
+    wait_for(lambda: api.get(obj) is None, f"the deletion of namespace {name}", seconds=15)

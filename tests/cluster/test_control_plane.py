@@ -1,4 +1,4 @@
-"""A control plane that does not start, or whose test dies, leaves a reason behind and nothing else."""
+"""A control plane that does not start, or whose test is killed, shows the reason and leaves nothing else behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Control planes are made in the test's own folder, by which their processes are known."""
+    """Create control planes in the test's own folder, which identifies their processes."""
     if reason := control_plane.missing():
         pytest.skip(reason)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -30,19 +30,19 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def alive(folder: Path) -> list[str]:
-    """Command lines of the processes that were started for this folder."""
+    """Return the command lines of the processes that were started for this folder."""
     lines = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
     return [line for line in lines if f"{folder}/kube-chores-tests-" in line]
 
 
-def test_a_program_that_exits_is_told_with_its_own_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_exits_is_reported_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_plane, "_etcd_flags", lambda folder, port: [f"--data-dir={folder}", "--no-such-flag"])
     with pytest.raises(RuntimeError, match=r"(?s)^etcd exited with \d+:.*no-such-flag"), control_plane.control_plane():
         pass
     assert alive(tmp_path) == []
 
 
-def test_a_server_that_is_not_ready_in_time_is_told_with_its_log(
+def test_a_server_that_is_not_ready_in_time_is_reported_with_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "START_SECONDS", 0.5)

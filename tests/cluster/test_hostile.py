@@ -1,4 +1,4 @@
-"""That the real server takes and keeps what the fuzz tests have the embedded one serve."""
+"""The real server accepts and keeps the objects that the embedded server has in the fuzz tests."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tests import hostile
 from tests.apis import Api, Object, wait_for
 
 pytestmark = pytest.mark.cluster
-MOST_PODS = 10  # for a billion kube-controller-manager takes 16 GiB
+MOST_PODS = 10  # for a billion pods kube-controller-manager needs 16 GiB
 
 
 @pytest.fixture
 def api(api: Api) -> Api:
-    """A server with the namespaces of the worlds, in which pods can be made."""
+    """A server with the namespaces of the worlds, in which pods can be created."""
     for name in ("home", "team-a", "team-b", "shop", hostile.NAME):
         api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     return api
 
 
 def objects() -> dict[str, Object]:
-    """One object of each kind."""
+    """Return one object of each kind."""
     return {slot.obj["kind"]: slot.obj for made in hostile.SLOTS.values() for slot in made()}
 
 
@@ -56,7 +56,7 @@ def _contents() -> Iterator[Object]:
 
 @pytest.mark.parametrize("api", ["real"], indirect=True)
 @pytest.mark.usefixtures("installed")
-def test_the_real_server_takes_what_is_called_legal(api: Api) -> None:
+def test_the_real_server_accepts_each_legal_object(api: Api) -> None:
     owner = api.call("GET", "/api/v1/namespaces/kube-system")["metadata"]["uid"]
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "shop"}}
     wait_for(lambda: api.get(account), "the account of pods")
@@ -72,7 +72,7 @@ def test_the_real_server_takes_what_is_called_legal(api: Api) -> None:
 
 
 def _sent(api: Api, obj: Object) -> list[str]:
-    """Create the object and write its status; return what the server says against it."""
+    """Create the object and write its status. Return the server's errors and the lost managed fields."""
     status = obj.pop("status", None)
     if (obj.get("spec") or {}).get("replicas", 0) > MOST_PODS:
         checked, _, body = api.request("POST", f"{api.path(obj, named=False)}?dryRun=All", msgspec.json.encode(obj))
@@ -82,7 +82,7 @@ def _sent(api: Api, obj: Object) -> list[str]:
         return [body.decode()[:300]]
     api.made(obj)
     if obj["metadata"].get("finalizers"):
-        api.patch(obj, {"metadata": {"finalizers": None}})  # or it could not be deleted
+        api.patch(obj, {"metadata": {"finalizers": None}})  # otherwise it could not be deleted
     kept = [entry["fieldsV1"] for entry in obj["metadata"].get("managedFields", ())]
     lost = [f"{obj['metadata']['name']}: not kept: {bytes(each)[:99]!r}" for each in kept if bytes(each) not in body]
     if status is not None:

@@ -25,7 +25,7 @@ from tests.workloads import KEY, KEY_ENV, set_key, workload
 from tests.worlds import secret
 
 CRONJOBS = ROOT / "cronjobs"
-# The alerts are for a cluster with the Prometheus operator, whose CRD is not ours to bring.
+# The alerts need the Prometheus operator, whose CRD is not part of the installation.
 SAMPLES = sorted(path for path in (CRONJOBS / "samples").rglob("*.yaml") if path.parent.name != "monitoring")
 
 pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("api", ["real"], indirect=True)]
@@ -53,7 +53,7 @@ def test_the_fixture_reads_what_kustomize_builds(api: Api) -> None:
         assert sorted(built, key=key) == sorted(load(folder), key=key)
 
 
-def test_kubectl_apply_makes_what_the_fixture_makes(api: Api) -> None:
+def test_kubectl_apply_creates_the_objects_of_the_fixture(api: Api) -> None:
     objects = load(CRONJOBS)
     assert len(kubectl(api, "apply", "-k", str(CRONJOBS)).splitlines()) == len(objects)
     applied = [without_server_fields(api.get(obj) or {}) for obj in objects]
@@ -92,7 +92,9 @@ def suspended(api: Api, name: str) -> bool:
 
 
 @pytest.mark.parametrize("how", [(), ("--server-side", "--force-conflicts")], ids=["client", "server"])
-def test_what_the_docs_suspend_stays_suspended_when_an_install_is_applied_again(api: Api, how: tuple[str, ...]) -> None:
+def test_cron_jobs_that_the_docs_suspend_stay_suspended_when_an_install_is_applied_again(
+    api: Api, how: tuple[str, ...]
+) -> None:
     folders = (str(CRONJOBS), str(CRONJOBS / "mirror-repair"))
     for folder in folders:
         kubectl(api, "apply", *how, "-k", folder)
@@ -112,7 +114,7 @@ def test_what_the_docs_suspend_stays_suspended_when_an_install_is_applied_again(
         kubectl(api, "patch", "cronjob", name, "-n", "kube-chores", "-p", '{"spec": {"suspend": false}}')
 
 
-def test_without_secrets_is_all_but_the_rights_on_secrets(api: Api) -> None:
+def test_without_secrets_omits_only_the_rights_on_secrets(api: Api) -> None:
     built = list(yaml.safe_load_all(kubectl(api, "kustomize", str(CRONJOBS / "without-secrets"))))
     roles = [obj for obj in built if obj["kind"] in ("Role", "ClusterRole")]
     assert [role for role in roles for each in role["rules"] if "secrets" in each["resources"]] == []
@@ -139,7 +141,7 @@ def test_the_network_policies_can_be_added_and_applied_again(api: Api, tmp_path:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
-def test_the_server_takes_every_sample(api: Api, installed: Path, sample: Path) -> None:
+def test_the_server_accepts_every_sample(api: Api, installed: Path, sample: Path) -> None:
     for obj in load(sample):
         answer = api.call("POST", api.path(obj, named=False) + "?dryRun=All&fieldValidation=Strict", obj)
         assert answer["metadata"]["name"] == obj["metadata"]["name"]
@@ -167,13 +169,13 @@ def test_no_manifest_has_a_field_the_server_does_not_know(api: Api, installed: P
     for obj in load(CRONJOBS):
         obj["metadata"]["name"] += ".try" if obj["kind"] != "Namespace" else "-try"
         if obj["kind"] == "CustomResourceDefinition":
-            continue  # its name is fixed; it has been taken as it is
+            continue  # its name is fixed, and the fixture has created it already
         api.call("POST", api.path(obj, named=False) + "?dryRun=All&fieldValidation=Strict", obj)
 
 
 @pytest.fixture
 def limited(api: Api) -> str:
-    """A namespace whose pods must say how much storage of a node they use."""
+    """A namespace whose pods must set requests and limits of ephemeral storage."""
     name = api.namespace("limited")
     ratio = {"type": "Container", "maxLimitRequestRatio": {"ephemeral-storage": "10"}}
     kind = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "storage", "namespace": name}}
@@ -184,7 +186,7 @@ def limited(api: Api) -> str:
 
 
 def templates() -> dict[str, Object]:
-    """Templates of all pods that an installation has."""
+    """Return the templates of all pods of an installation."""
     cron = {obj["metadata"]["name"]: obj for obj in everything() if obj["kind"] == "CronJob"}
     head = Head(ObjectKey("RegistryMirror", "try"))
     asked = parse_registry_mirror(head, b'{"upstreamUrl": "quay.io"}')
@@ -211,7 +213,7 @@ def test_every_pod_limits_the_storage_of_its_node(api: Api, installed: Path, lim
 
 @pytest.fixture
 def job(api: Api, installed: Path) -> Iterator[Object]:
-    """A Job by hand, as people make one."""
+    """A Job that is created by hand from the CronJob."""
     name = f"try-{api.token}"
     words = ["create", "job", name, "--from=cronjob/sync-copies", "-n", "kube-chores", "-o", "json"]
     made: Object = json.loads(kubectl(api, *words))

@@ -1,4 +1,4 @@
-"""The admission policies on a real API server: stolen tokens, tenants that forge stamps, and people who may go on.
+"""The admission policies on a real API server: stolen tokens, tenants that forge stamps, and users without limits.
 
 Each attack succeeds on a control plane without the policies, where RBAC alone limits the account.
 """
@@ -31,24 +31,29 @@ WITH = pytest.mark.parametrize("api", ["real"], indirect=True)
 pytestmark = pytest.mark.cluster
 
 COPIES, RATES, OTHERS = "kube-chores-copies", "kube-chores-rates", "kube-chores-adoption"
-EITHER = f"{COPIES} or {OTHERS}"  # a write may meet two, and the server asks them in any order
+EITHER = f"{COPIES} or {OTHERS}"  # two policies may match a write, and the server evaluates them in any order
 ROLLS, OF_MIRRORS, PODS = "kube-chores-rolls", "kube-chores-mirrors", "kube-chores-mirror-pods"
 MERGE = {"Content-Type": "application/merge-patch+json"}
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
-OURS = {"app.kubernetes.io/managed-by": "kube-chores"}
-COPY = {**OURS, "kubechores.dev/job": "sync-copies", "kubechores.dev/rule-namespace": "kube-chores"}
-NOT_OURS = {"kubechores.dev/rule-namespace": "another"}
-ANOTHER = COPY | NOT_OURS
+MANAGED = {"app.kubernetes.io/managed-by": "kube-chores"}
+COPY = {**MANAGED, "kubechores.dev/job": "sync-copies", "kubechores.dev/rule-namespace": "kube-chores"}
+OTHER_INSTALLATION = {"kubechores.dev/rule-namespace": "another"}
+ANOTHER = COPY | OTHER_INSTALLATION
 STAMP_OF_A_RATE = {**COPY, "kubechores.dev/job": "fetch-rates"}
-MIRROR = {**OURS, "kubechores.dev/job": "mirror-audit"}
+MIRROR = {**MANAGED, "kubechores.dev/job": "mirror-audit"}
 RATE = {"data": {"rate": "1.1", "currency": "USD"}}
 OPT_IN = {"kubechores.dev/roll-on-config-change": "true"}
-GONE = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "00000000-0000-0000-0000-000000000000"}
+DELETED_OWNER = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "name": "deleted",
+    "uid": "00000000-0000-0000-0000-000000000000",
+}
 
 
 @dataclass(frozen=True)
-class Thief:
-    """Somebody with the token of an account, and a namespace of somebody else."""
+class Client:
+    """A client with the token of an account, and a namespace of other users."""
 
     api: Api
     token: str
@@ -60,13 +65,13 @@ class Thief:
         return self.api.request("POST", self.api.path(obj, named=False), obj, token=self.token)
 
     def put(self, obj: Object) -> Answer:
-        """Write an object over the one that is there."""
+        """Replace an object."""
         version = (self.api.get(obj) or {"metadata": {}})["metadata"].get("resourceVersion")
         body = {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}
         return self.api.request("PUT", self.api.path(obj), body, token=self.token)
 
     def patch(self, obj: Object, patch: Object) -> Answer:
-        """Merge into an object."""
+        """Merge a patch into an object."""
         return self.api.request("PATCH", self.api.path(obj), patch, headers=MERGE, token=self.token)
 
     def apply(self, obj: Object) -> Answer:
@@ -79,8 +84,8 @@ class Thief:
         """Delete an object."""
         return self.api.request("DELETE", self.api.path(obj), token=self.token)
 
-    def theirs(self, obj: Object) -> Object:
-        """Create an object as its owner would."""
+    def existing(self, obj: Object) -> Object:
+        """Create an object as its owner, with the administrator's token."""
         self.api.create(obj)
         return obj
 
@@ -97,17 +102,17 @@ def refused_by(answer: Answer) -> str:
 
 
 def expect(api: Api, answer: Answer, policy: str) -> None:
-    """Check that the policy, or one of "A or B", refused, or that nothing did where there are none."""
+    """Check that the policy, or one of "A or B", refused the request. Without policies the request must succeed."""
     if has_policies(api):
         assert refused_by(answer) in policy.split(" or "), answer
-        assert b"resulted in error" not in answer[2], "an expression that fails refuses everything"
+        assert b"resulted in error" not in answer[2], "an expression with an error refuses all requests"
     else:
         assert answer[0] < 300, answer
 
 
 # stolen tokens
 
-Attack = Callable[[Thief], Answer]
+Attack = Callable[[Client], Answer]
 
 
 def token_of(labels: Object, namespace: str) -> Object:
@@ -120,7 +125,7 @@ HELM = "sh.helm.release.v1.shop.v9"
 
 
 def owned(obj: Object) -> Object:
-    return having(obj, ownerReferences=[GONE])
+    return having(obj, ownerReferences=[DELETED_OWNER])
 
 
 def finalized(obj: Object) -> Object:
@@ -136,19 +141,19 @@ def labelled(obj: Object, labels: Object) -> Object:
 
 
 def controlled(obj: Object, api: Api) -> Object:
-    """Give an object an owner that is there: the garbage collector would delete it otherwise."""
+    """Give an object an owner that exists: otherwise the garbage collector would delete the object."""
     owner = api.create(configmap(obj["metadata"]["namespace"], "owner", labels={}))
-    reference = {**GONE, "name": "owner", "uid": owner["metadata"]["uid"], "controller": True}
+    reference = {**DELETED_OWNER, "name": "owner", "uid": owner["metadata"]["uid"], "controller": True}
     return having(obj, ownerReferences=[reference])
 
 
-def replaced(thief: Thief, before: Object, after: Object) -> Answer:
-    thief.theirs(before)
-    return thief.put(after)
+def replaced(client: Client, before: Object, after: Object) -> Answer:
+    client.existing(before)
+    return client.put(after)
 
 
-def a_copy(thief: Thief) -> Object:
-    return configmap(thief.team, labels=COPY)
+def a_copy(client: Client) -> Object:
+    return configmap(client.team, labels=COPY)
 
 
 SYNC_COPIES: Mapping[str, tuple[str, Attack]] = {
@@ -156,32 +161,32 @@ SYNC_COPIES: Mapping[str, tuple[str, Attack]] = {
     "mints a token as a copy": (COPIES, lambda t: t.post(token_of(COPY, t.team))),
     "mints a token in kube-system": (COPIES, lambda t: t.post(token_of(COPY, "kube-system"))),
     "creates what is not a copy": (OTHERS, lambda t: t.post(configmap(t.team, labels={}))),
-    "replaces a Secret": (OTHERS, lambda t: t.put(t.theirs(secret(t.team)))),
-    "adopts a Secret": (OTHERS, lambda t: t.put(labelled(t.theirs(secret(t.team)), COPY))),
-    "deletes a Secret": (OTHERS, lambda t: t.delete(t.theirs(secret(t.team)))),
-    "replaces a rate": (RATES, lambda t: t.put(t.theirs(rate(t)))),
+    "replaces a Secret": (OTHERS, lambda t: t.put(t.existing(secret(t.team)))),
+    "adopts a Secret": (OTHERS, lambda t: t.put(labelled(t.existing(secret(t.team)), COPY))),
+    "deletes a Secret": (OTHERS, lambda t: t.delete(t.existing(secret(t.team)))),
+    "replaces a rate": (RATES, lambda t: t.put(t.existing(rate(t)))),
     "creates a rate": (RATES, lambda t: t.post(rate(t))),
-    "deletes a rate": (RATES, lambda t: t.delete(t.theirs(rate(t)))),
-    "makes a copy of a rate": (f"{COPIES} or {RATES}", lambda t: t.put(labelled(t.theirs(rate(t)), COPY))),
+    "deletes a rate": (RATES, lambda t: t.delete(t.existing(rate(t)))),
+    "makes a copy of a rate": (f"{COPIES} or {RATES}", lambda t: t.put(labelled(t.existing(rate(t)), COPY))),
     "creates a copy with the stamp of another job": (
         OTHERS,
         lambda t: t.post(configmap(t.team, labels={**COPY, "kubechores.dev/job": "mirror-audit"})),
     ),
-    "has the garbage collector delete a ConfigMap": (OTHERS, lambda t: t.put(owned(t.theirs(configmap(t.team))))),
+    "has the garbage collector delete a ConfigMap": (OTHERS, lambda t: t.put(owned(t.existing(configmap(t.team))))),
     "deletes a copy of another installation": (
         COPIES,
-        lambda t: t.delete(t.theirs(configmap(t.team, labels=ANOTHER))),
+        lambda t: t.delete(t.existing(configmap(t.team, labels=ANOTHER))),
     ),
     "gives a copy to another installation": (
         COPIES,
-        lambda t: t.put(labelled(t.theirs(configmap(t.team, labels=COPY)), ANOTHER)),
+        lambda t: t.put(labelled(t.existing(configmap(t.team, labels=COPY)), ANOTHER)),
     ),
-    "removes a stamp": (OTHERS, lambda t: t.put(labelled(t.theirs(configmap(t.team, labels=COPY)), {}))),
+    "removes a stamp": (OTHERS, lambda t: t.put(labelled(t.existing(configmap(t.team, labels=COPY)), {}))),
     "creates a copy with a finalizer": (COPIES, lambda t: t.post(finalized(a_copy(t)))),
-    "keeps a copy from being deleted": (COPIES, lambda t: t.put(finalized(t.theirs(a_copy(t))))),
+    "keeps a copy from being deleted": (COPIES, lambda t: t.put(finalized(t.existing(a_copy(t))))),
     "removes a finalizer of a copy": (COPIES, lambda t: replaced(t, finalized(a_copy(t)), a_copy(t))),
     "creates a copy with an owner": (COPIES, lambda t: t.post(owned(a_copy(t)))),
-    "gives a copy an owner": (COPIES, lambda t: t.put(owned(t.theirs(a_copy(t))))),
+    "gives a copy an owner": (COPIES, lambda t: t.put(owned(t.existing(a_copy(t))))),
     "removes an owner of a copy": (COPIES, lambda t: replaced(t, controlled(a_copy(t), t.api), a_copy(t))),
     "writes to kube-system": (COPIES, lambda t: t.post(configmap("kube-system", f"x-{t.team}", labels=COPY))),
     "writes a Helm release": (
@@ -196,7 +201,7 @@ SYNC_COPIES: Mapping[str, tuple[str, Attack]] = {
     ),
     "makes a Helm release of a copy": (
         COPIES,
-        lambda t: t.put(labelled(t.theirs(secret(t.team, labels=COPY)), {**COPY, "owner": "helm"})),
+        lambda t: t.put(labelled(t.existing(secret(t.team, labels=COPY)), {**COPY, "owner": "helm"})),
     ),
     "writes a bootstrap token": (
         COPIES,
@@ -205,14 +210,14 @@ SYNC_COPIES: Mapping[str, tuple[str, Attack]] = {
 }
 
 
-def rate(thief: Thief, namespace: str = "", /, **fields: Any) -> Object:
-    namespace = namespace or thief.team
-    labels = {**OURS, "kubechores.dev/job": "fetch-rates", "kubechores.dev/rule-namespace": namespace}
-    return configmap(namespace, f"rate-{thief.team}", labels=labels, **(fields or RATE))
+def rate(client: Client, namespace: str = "", /, **fields: Any) -> Object:
+    namespace = namespace or client.team
+    labels = {**MANAGED, "kubechores.dev/job": "fetch-rates", "kubechores.dev/rule-namespace": namespace}
+    return configmap(namespace, f"rate-{client.team}", labels=labels, **(fields or RATE))
 
 
-def with_labels_of_a_rate(thief: Thief) -> Object:
-    return labelled(thief.theirs(configmap(thief.team, data=RATE["data"])), rate(thief)["metadata"]["labels"])
+def with_labels_of_a_rate(client: Client) -> Object:
+    return labelled(client.existing(configmap(client.team, data=RATE["data"])), rate(client)["metadata"]["labels"])
 
 
 FETCH_RATES: Mapping[str, tuple[str, Attack]] = {
@@ -226,18 +231,19 @@ FETCH_RATES: Mapping[str, tuple[str, Attack]] = {
         RATES,
         lambda t: t.post(labelled(rate(t), {"kubechores.dev/job": "fetch-rates"})),
     ),
-    "removes a stamp": (OTHERS, lambda t: t.put(labelled(t.theirs(rate(t)), {}))),
+    "removes a stamp": (OTHERS, lambda t: t.put(labelled(t.existing(rate(t)), {}))),
     "makes a rate of a ConfigMap": (OTHERS, lambda t: t.put(with_labels_of_a_rate(t))),
     "creates a rate with a finalizer": (RATES, lambda t: t.post(finalized(rate(t)))),
-    "keeps a rate from being deleted": (RATES, lambda t: t.put(finalized(t.theirs(rate(t))))),
+    "keeps a rate from being deleted": (RATES, lambda t: t.put(finalized(t.existing(rate(t))))),
     "removes a finalizer of a rate": (RATES, lambda t: replaced(t, finalized(rate(t)), rate(t))),
     "creates a rate with an owner": (RATES, lambda t: t.post(owned(rate(t)))),
-    "gives a rate an owner": (RATES, lambda t: t.put(owned(t.theirs(rate(t))))),
+    "gives a rate an owner": (RATES, lambda t: t.put(owned(t.existing(rate(t))))),
     "gives a rate an owner of another API": (
         RATES,
         lambda t: t.put(
             having(
-                t.theirs(rate(t)), ownerReferences=[{**GONE, "apiVersion": "example.com/v1", "kind": "ExchangeRate"}]
+                t.existing(rate(t)),
+                ownerReferences=[{**DELETED_OWNER, "apiVersion": "example.com/v1", "kind": "ExchangeRate"}],
             )
         ),
     ),
@@ -245,34 +251,34 @@ FETCH_RATES: Mapping[str, tuple[str, Attack]] = {
         RATES,
         lambda t: replaced(t, controlled(rate(t), t.api), rate(t)),
     ),
-    "replaces a ConfigMap": (OTHERS, lambda t: t.put(t.theirs(configmap(t.team)))),
-    "stamps a ConfigMap": (EITHER, lambda t: t.put(labelled(t.theirs(configmap(t.team)), COPY))),
-    "deletes a ConfigMap": (OTHERS, lambda t: t.delete(t.theirs(configmap(t.team)))),
+    "replaces a ConfigMap": (OTHERS, lambda t: t.put(t.existing(configmap(t.team)))),
+    "stamps a ConfigMap": (EITHER, lambda t: t.put(labelled(t.existing(configmap(t.team)), COPY))),
+    "deletes a ConfigMap": (OTHERS, lambda t: t.delete(t.existing(configmap(t.team)))),
     "writes another key": (RATES, lambda t: t.post(rate(t, data={"Corefile": "x"}))),
     "writes binary data": (RATES, lambda t: t.post(rate(t, binaryData={"rate": encoded("1")}))),
     "writes a long value": (RATES, lambda t: t.post(rate(t, data={"rate": "1" * 65}))),
-    "changes a copy": (COPIES, lambda t: t.put(t.theirs(configmap(t.team, labels=COPY)))),
+    "changes a copy": (COPIES, lambda t: t.put(t.existing(configmap(t.team, labels=COPY)))),
     "creates a copy": (COPIES, lambda t: t.post(configmap(t.team, labels=COPY))),
-    "deletes a copy": (COPIES, lambda t: t.delete(t.theirs(configmap(t.team, labels=COPY)))),
+    "deletes a copy": (COPIES, lambda t: t.delete(t.existing(configmap(t.team, labels=COPY)))),
 }
 
 
 def workload(
-    thief: Thief, kind: str = "Deployment", annotations: Object | None = None, pods: Object | None = None
+    client: Client, kind: str = "Deployment", annotations: Object | None = None, pods: Object | None = None
 ) -> Object:
     labels = {"app": "web"}
     pod = {"metadata": {"labels": labels, "annotations": {"theirs": "1"}, **(pods or {})}, "spec": pod_spec()}
     spec: Object = {"selector": {"matchLabels": labels}, "template": pod}
     spec |= {"replicas": 0} if kind != "DaemonSet" else {}
     spec |= {"serviceName": "web"} if kind == "StatefulSet" else {}
-    metadata = {"name": "web", "namespace": thief.team, "annotations": OPT_IN if annotations is None else annotations}
-    return thief.theirs({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec})
+    metadata = {"name": "web", "namespace": client.team, "annotations": OPT_IN if annotations is None else annotations}
+    return client.existing({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec})
 
 
-def opted_out(thief: Thief) -> Object:
-    """A workload that opts out, in a namespace that opts in."""
-    opt_in(thief.api, thief.team)
-    return workload(thief, annotations=dict.fromkeys(OPT_IN, "false"))
+def opted_out(client: Client) -> Object:
+    """Create a workload that opts out, in a namespace that opts in."""
+    opt_in(client.api, client.team)
+    return workload(client, annotations=dict.fromkeys(OPT_IN, "false"))
 
 
 def opt_in(api: Api, namespace: str) -> None:
@@ -318,7 +324,7 @@ ROLL_WORKLOADS: Mapping[str, tuple[str, Attack]] = {
     ),
     "has the garbage collector delete a workload": (
         ROLLS,
-        lambda t: t.patch(workload(t), {"metadata": {"ownerReferences": [GONE]}}),
+        lambda t: t.patch(workload(t), {"metadata": {"ownerReferences": [DELETED_OWNER]}}),
     ),
     "keeps a workload from being deleted": (
         ROLLS,
@@ -329,7 +335,10 @@ ROLL_WORKLOADS: Mapping[str, tuple[str, Attack]] = {
         lambda t: t.patch(workload(t), {"metadata": {"generateName": "x-"}}),
     ),
     "keeps pods from being deleted": (ROLLS, lambda t: t.patch(workload(t), pods(finalizers=["example.com/kept"]))),
-    "has the garbage collector delete pods": (ROLLS, lambda t: t.patch(workload(t), pods(ownerReferences=[GONE]))),
+    "has the garbage collector delete pods": (
+        ROLLS,
+        lambda t: t.patch(workload(t), pods(ownerReferences=[DELETED_OWNER])),
+    ),
     "removes a finalizer of pods": (
         ROLLS,
         lambda t: t.patch(workload(t, pods={"finalizers": ["example.com/kept"]}), pods(finalizers=None)),
@@ -356,28 +365,28 @@ ROLL_WORKLOADS: Mapping[str, tuple[str, Attack]] = {
 }
 
 
-def service(thief: Thief, labels: Object, **fields: Any) -> Object:
-    metadata = {"name": f"web-{thief.api.token}", "namespace": MIRRORS, "labels": labels}
+def service(client: Client, labels: Object, **fields: Any) -> Object:
+    metadata = {"name": f"web-{client.api.token}", "namespace": MIRRORS, "labels": labels}
     spec = {"selector": {"app": "web"}, "ports": [{"port": 80}], **fields}
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
-def mirror_daemon_set(thief: Thief, labels: Object) -> Object:
+def mirror_daemon_set(client: Client, labels: Object) -> Object:
     pod = {"metadata": {"labels": {"app": "web"}}, "spec": pod_spec(nodeSelector={"no": "node"})}
-    metadata = {"name": f"web-{thief.api.token}", "namespace": NODES, "labels": labels}
+    metadata = {"name": f"web-{client.api.token}", "namespace": NODES, "labels": labels}
     spec = {"selector": {"matchLabels": {"app": "web"}}, "template": pod}
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
 
 
-def claim(thief: Thief, **fields: Any) -> Object:
-    metadata = {"name": f"web-{thief.api.token}", "namespace": MIRRORS, "labels": MIRROR}
+def claim(client: Client, **fields: Any) -> Object:
+    metadata = {"name": f"web-{client.api.token}", "namespace": MIRRORS, "labels": MIRROR}
     spec = {**CLAIM, **fields}
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
 
 
-def stateful_set(thief: Thief, **fields: Any) -> Object:
-    """A StatefulSet that no namespace with Pod Security refuses: it has no pods."""
-    metadata = {"name": f"web-{thief.api.token}", "namespace": MIRRORS, "labels": MIRROR}
+def stateful_set(client: Client, **fields: Any) -> Object:
+    """Return a StatefulSet without pods, which Pod Security cannot refuse."""
+    metadata = {"name": f"web-{client.api.token}", "namespace": MIRRORS, "labels": MIRROR}
     pod = {"metadata": {"labels": {"app": "web"}}, "spec": pod_spec()}
     spec = {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "serviceName": "web", "template": pod, **fields}
     return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}
@@ -402,33 +411,33 @@ VOLUMES: Mapping[str, Object] = {
 def external(what: str, *, later: bool = False) -> Attack:
     fields = EXTERNAL[what]
     if later:
-        return lambda thief: thief.patch(thief.theirs(service(thief, MIRROR)), {"spec": fields})
-    return lambda thief: thief.post(service(thief, MIRROR, **fields))
+        return lambda client: client.patch(client.existing(service(client, MIRROR)), {"spec": fields})
+    return lambda client: client.post(service(client, MIRROR, **fields))
 
 
 def choosing(what: str) -> Attack:
-    return lambda thief: thief.post(claim(thief, **VOLUMES[what]))
+    return lambda client: client.post(claim(client, **VOLUMES[what]))
 
 
 MIRROR_REPAIR: Mapping[str, tuple[str, Attack]] = {
     "creates a Service without its stamp": (OF_MIRRORS, lambda t: t.post(service(t, {}))),
-    "applies a DaemonSet without its stamp": (OF_MIRRORS, lambda t: t.apply(mirror_daemon_set(t, OURS))),
+    "applies a DaemonSet without its stamp": (OF_MIRRORS, lambda t: t.apply(mirror_daemon_set(t, MANAGED))),
     "redirects a Service": (
         OF_MIRRORS,
-        lambda t: t.patch(t.theirs(service(t, {})), {"spec": {"selector": {"app": "evil"}}}),
+        lambda t: t.patch(t.existing(service(t, {})), {"spec": {"selector": {"app": "evil"}}}),
     ),
-    "stamps a Service": (OF_MIRRORS, lambda t: t.patch(t.theirs(service(t, {})), {"metadata": {"labels": MIRROR}})),
+    "stamps a Service": (OF_MIRRORS, lambda t: t.patch(t.existing(service(t, {})), {"metadata": {"labels": MIRROR}})),
     "removes a stamp": (
         OF_MIRRORS,
-        lambda t: t.patch(t.theirs(service(t, MIRROR)), {"metadata": {"labels": dict.fromkeys(MIRROR)}}),
+        lambda t: t.patch(t.existing(service(t, MIRROR)), {"metadata": {"labels": dict.fromkeys(MIRROR)}}),
     ),
-    "deletes a DaemonSet": (OF_MIRRORS, lambda t: t.delete(t.theirs(mirror_daemon_set(t, {})))),
+    "deletes a DaemonSet": (OF_MIRRORS, lambda t: t.delete(t.existing(mirror_daemon_set(t, {})))),
     **{f"creates a Service with {what}": (OF_MIRRORS, external(what)) for what in EXTERNAL},
     **{f"gives a Service {what}": (OF_MIRRORS, external(what, later=True)) for what in EXTERNAL},
     **{f"creates a claim that chooses {what}": (OF_MIRRORS, choosing(what)) for what in VOLUMES},
-    "chooses the volume of a claim that waits": (
+    "chooses the volume of a pending claim": (
         OF_MIRRORS,
-        lambda t: t.patch(t.theirs(claim(t)), {"spec": {"volumeName": "theirs"}}),
+        lambda t: t.patch(t.existing(claim(t)), {"spec": {"volumeName": "theirs"}}),
     ),
     "has a StatefulSet create a claim": (
         OF_MIRRORS,
@@ -450,15 +459,15 @@ ATTACKS = {
 @BOTH
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_stolen_token_writes_only_what_its_job_writes(api: Api, attack: str) -> None:
-    account, policy, steal = ATTACKS[attack]
-    thief = Thief(api, api.service_account_token("kube-chores", account), api.namespace("team"))
+    account, policy, act = ATTACKS[attack]
+    client = Client(api, api.service_account_token("kube-chores", account), api.namespace("team"))
 
-    expect(api, steal(thief), policy)
+    expect(api, act(client), policy)
 
 
 @WITH
 def test_a_namespace_that_opts_in_lets_its_workloads_be_rolled(api: Api) -> None:
-    account = Thief(api, api.service_account_token("kube-chores", "roll-workloads"), api.namespace("team"))
+    account = Client(api, api.service_account_token("kube-chores", "roll-workloads"), api.namespace("team"))
     opt_in(api, account.team)
 
     for kind in ("Deployment", "StatefulSet", "DaemonSet"):
@@ -478,26 +487,26 @@ def test_a_namespace_that_opts_in_lets_its_workloads_be_rolled(api: Api) -> None
         (lambda team: token_of(COPY, team), "cannot write Secrets of a type that Kubernetes or Helm processes"),
     ],
 )
-def test_a_refused_copy_is_told_why(api: Api, made: Callable[[str], Object], message: str) -> None:
-    thief = Thief(api, api.service_account_token("kube-chores", "sync-copies"), api.namespace("team"))
+def test_the_refusal_of_a_copy_gives_the_reason(api: Api, made: Callable[[str], Object], message: str) -> None:
+    client = Client(api, api.service_account_token("kube-chores", "sync-copies"), api.namespace("team"))
 
-    assert message in thief.post(made(thief.team))[2].decode()
+    assert message in client.post(made(client.team))[2].decode()
 
 
 @BOTH
 def test_a_stolen_token_of_sync_copies_makes_nobody_cluster_admin(api: Api) -> None:
-    """The way of the issue, to its end: a token of a controller that may write any ClusterRole."""
-    thief = Thief(api, api.service_account_token("kube-chores", "sync-copies"), "kube-system")
+    """The whole attack: sync-copies mints the token of a controller that can write any ClusterRole."""
+    client = Client(api, api.service_account_token("kube-chores", "sync-copies"), "kube-system")
     minted = token_of(COPY, "kube-system")
     minted["metadata"]["name"] = f"minted-{api.token}"
     minted["metadata"]["annotations"]["kubernetes.io/service-account.name"] = "clusterrole-aggregation-controller"
 
-    expect(api, thief.post(minted), COPIES)
+    expect(api, client.post(minted), COPIES)
 
     if has_policies(api):
         return
     wait_for(lambda: (api.get(minted) or {}).get("data", {}).get("token"), "the token")
-    stolen = json.loads(api.request("GET", api.path(minted), token=thief.token)[2])["data"]["token"]
+    stolen = json.loads(api.request("GET", api.path(minted), token=client.token)[2])["data"]["token"]
     escalates = {"verb": "escalate", "group": "rbac.authorization.k8s.io", "resource": "clusterroles"}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
     body = {**review, "spec": {"resourceAttributes": escalates}}
@@ -508,14 +517,14 @@ def test_a_stolen_token_of_sync_copies_makes_nobody_cluster_admin(api: Api) -> N
 @WITH
 @pytest.mark.parametrize("what", EXTERNAL)
 def test_mirror_repair_keeps_what_others_set_on_a_service(api: Api, what: str) -> None:
-    thief = Thief(api, api.service_account_token("kube-chores", "mirror-repair"), MIRRORS)
-    made = thief.theirs(service(thief, MIRROR, **EXTERNAL[what]))
+    client = Client(api, api.service_account_token("kube-chores", "mirror-repair"), MIRRORS)
+    made = client.existing(service(client, MIRROR, **EXTERNAL[what]))
 
-    assert thief.patch(made, {"metadata": {"labels": {"a": "b"}}})[0] == 200
-    assert thief.patch(made, {"spec": {"type": "ClusterIP"}})[0] == 200
+    assert client.patch(made, {"metadata": {"labels": {"a": "b"}}})[0] == 200
+    assert client.patch(made, {"spec": {"type": "ClusterIP"}})[0] == 200
 
 
-# pods of mirrors, whoever creates them
+# pods of mirrors, for all users
 
 
 def node_pod(path: str) -> Object:
@@ -530,7 +539,7 @@ CONTAINERD = "/etc/containerd"
 def reading_containerd(
     path: str = CONTAINERD, mounts: Sequence[Object] = ({"readOnly": True},), **fields: Any
 ) -> Object:
-    """A pod with the configuration of containerd; the first of several mounts is read-only."""
+    """Return a pod with containerd's configuration; the first of several mounts is read-only."""
     first = {"name": "containerd", "mountPath": "/a", "readOnly": True}
     mounted = [{**(first if number == 0 else {"name": "containerd"}), **each} for number, each in enumerate(mounts)]
     volume = {"name": "containerd", "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
@@ -622,17 +631,17 @@ def pod(namespace: str, spec: Object) -> Object:
 
 @BOTH
 @pytest.mark.parametrize("what", REFUSED_PODS)
-def test_pods_of_mirrors_do_not(api: Api, what: str) -> None:
+def test_pods_of_mirrors_cannot(api: Api, what: str) -> None:
     component, spec = REFUSED_PODS[what]
-    admin = Thief(api, api.admin_token, place_of_mirrors(api, component))
+    admin = Client(api, api.admin_token, place_of_mirrors(api, component))
 
     expect(api, admin.post(pod(admin.team, spec)), PODS)
 
 
 @BOTH
-def test_pods_of_mirrors_do_not_leave_apparmor_by_an_annotation(api: Api) -> None:
-    """The annotation is older than the field, and the server still takes it."""
-    admin = Thief(api, api.admin_token, place_of_mirrors(api, "mirrors"))
+def test_pods_of_mirrors_cannot_disable_apparmor_by_an_annotation(api: Api) -> None:
+    """The annotation is older than the field, and the server still accepts it."""
+    admin = Client(api, api.admin_token, place_of_mirrors(api, "mirrors"))
     unconfined = {"container.apparmor.security.beta.kubernetes.io/web": "unconfined"}
 
     expect(api, admin.post(having(pod(admin.team, pod_spec()), annotations=unconfined)), PODS)
@@ -671,25 +680,25 @@ def test_pods_of_mirrors_run_without_ephemeral_containers(api: Api, component: s
 
 
 @pytest.fixture
-def tenant(api: Api) -> Thief:
-    """Somebody with the role `edit` in one namespace."""
+def tenant(api: Api) -> Client:
+    """A client with the role `edit` in one namespace."""
     team = api.namespace("team")
     metadata = {"name": "tenant", "namespace": team}
     api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     bind(api, "RoleBinding", "edit", account(team, "tenant"), team)
-    tenant = Thief(api, api.service_account_token(team, "tenant"), team)
+    tenant = Client(api, api.service_account_token(team, "tenant"), team)
     trial = f"{api.path(configmap(team), named=False)}?dryRun=All"
     wait_for(lambda: api.request("POST", trial, configmap(team), token=tenant.token)[0] == 201, "the role")
     return tenant
 
 
-Forgery = Callable[[Thief, Object], Answer]
+Forgery = Callable[[Client, Object], Answer]
 
 
-def stamped(tenant: Thief, labels: Object) -> Object:
+def stamped(tenant: Client, labels: Object) -> Object:
     obj = configmap(tenant.team, labels={**labels, "kubechores.dev/rule-hash": "1"})
     obj["metadata"]["annotations"] = {f"kubechores.dev/{each}": "1" for each in ANNOTATIONS}
-    return tenant.theirs(obj)
+    return tenant.existing(obj)
 
 
 def changed_stamp(key: str) -> Forgery:
@@ -698,7 +707,7 @@ def changed_stamp(key: str) -> Forgery:
     return lambda tenant, labels: tenant.patch(stamped(tenant, labels), changed)
 
 
-def stamped_again(tenant: Thief, labels: Object) -> Answer:
+def stamped_again(tenant: Client, labels: Object) -> Answer:
     made = stamped(tenant, labels)
     job = "kubechores.dev/job"
     assert tenant.patch(made, {"metadata": {"labels": {job: None}}})[0] == 200
@@ -709,11 +718,11 @@ ANNOTATIONS = ("rule", "source", "fingerprint", "orphans")
 FORGERIES: Mapping[str, Forgery] = {
     "creates": lambda t, labels: t.post(configmap(t.team, labels=labels)),
     "creates a Secret": lambda t, labels: t.post(secret(t.team, labels=labels)),
-    "creates for another installation": lambda t, labels: t.post(configmap(t.team, labels=labels | NOT_OURS)),
-    "replaces": lambda t, labels: t.put(labelled(t.theirs(configmap(t.team)), labels)),
-    "patches": lambda t, labels: t.patch(t.theirs(configmap(t.team)), {"metadata": {"labels": labels}}),
+    "creates for another installation": lambda t, labels: t.post(configmap(t.team, labels=labels | OTHER_INSTALLATION)),
+    "replaces": lambda t, labels: t.put(labelled(t.existing(configmap(t.team)), labels)),
+    "patches": lambda t, labels: t.patch(t.existing(configmap(t.team)), {"metadata": {"labels": labels}}),
     "applies": lambda t, labels: t.apply(configmap(t.team, labels=labels)),
-    "stamps again what it unstamped": stamped_again,
+    "sets a stamp again that it removed": stamped_again,
     **{f"changes the {key}": changed_stamp(key) for key in ("rule-namespace", "rule-hash", *ANNOTATIONS)},
 }
 
@@ -721,15 +730,15 @@ FORGERIES: Mapping[str, Forgery] = {
 @BOTH
 @pytest.mark.parametrize(("labels", "policy"), [(COPY, COPIES), (STAMP_OF_A_RATE, RATES)], ids=["copies", "rates"])
 @pytest.mark.parametrize("way", FORGERIES)
-def test_a_tenant_cannot_forge_a_stamp(api: Api, tenant: Thief, way: str, labels: Object, policy: str) -> None:
+def test_a_tenant_cannot_forge_a_stamp(api: Api, tenant: Client, way: str, labels: Object, policy: str) -> None:
     expect(api, FORGERIES[way](tenant, labels), policy)
 
 
 @BOTH
-def test_a_tenant_cannot_copy_a_rate(api: Api, tenant: Thief) -> None:
-    """Copies of what an ExchangeRate owns would be orphans of it, and hold the deletion brake."""
+def test_a_tenant_cannot_copy_a_rate(api: Api, tenant: Client) -> None:
+    """Copies of a rate would be orphans of its ExchangeRate, and the deletion brake would block its deletions."""
     made = stamped(tenant, STAMP_OF_A_RATE)
-    made["metadata"] |= {"name": "another", "ownerReferences": [GONE]}
+    made["metadata"] |= {"name": "another", "ownerReferences": [DELETED_OWNER]}
 
     expect(api, tenant.post(made), RATES)
 
@@ -749,15 +758,15 @@ def test_a_user_who_is_a_tenant_cannot_forge_a_stamp_either(api: Api) -> None:
 
 FREE: Mapping[str, Attack] = {
     "removes a stamp": lambda t: t.patch(
-        t.theirs(configmap(t.team, labels=COPY)), {"metadata": {"labels": dict.fromkeys(COPY)}}
+        t.existing(configmap(t.team, labels=COPY)), {"metadata": {"labels": dict.fromkeys(COPY)}}
     ),
-    "changes the data of a copy": lambda t: t.patch(t.theirs(configmap(t.team, labels=COPY)), {"data": {"a": "2"}}),
-    "deletes a copy": lambda t: t.delete(t.theirs(secret(t.team, labels=COPY))),
+    "changes the data of a copy": lambda t: t.patch(t.existing(configmap(t.team, labels=COPY)), {"data": {"a": "2"}}),
+    "deletes a copy": lambda t: t.delete(t.existing(secret(t.team, labels=COPY))),
     "removes a stamp of a rate": lambda t: t.patch(
-        t.theirs(rate(t)), {"metadata": {"labels": dict.fromkeys(STAMP_OF_A_RATE)}}
+        t.existing(rate(t)), {"metadata": {"labels": dict.fromkeys(STAMP_OF_A_RATE)}}
     ),
-    "changes a rate": lambda t: t.patch(t.theirs(rate(t)), {"data": {"rate": "2", "note": "x"}}),
-    "deletes a rate": lambda t: t.delete(t.theirs(rate(t))),
+    "changes a rate": lambda t: t.patch(t.existing(rate(t)), {"data": {"rate": "2", "note": "x"}}),
+    "deletes a rate": lambda t: t.delete(t.existing(rate(t))),
     "deletes all copies": lambda t: t.delete({**configmap(t.team), "metadata": {"name": "", "namespace": t.team}}),
     "creates a Secret": lambda t: t.post(secret(t.team, labels={})),
     "creates a token": lambda t: t.post(token_of({}, t.team)),
@@ -767,16 +776,16 @@ FREE: Mapping[str, Attack] = {
 
 @WITH
 @pytest.mark.parametrize("what", FREE)
-def test_a_tenant_is_not_limited_otherwise(tenant: Thief, what: str) -> None:
+def test_a_tenant_is_not_limited_otherwise(tenant: Client, what: str) -> None:
     assert FREE[what](tenant)[0] < 300
 
 
-# people, backups and controllers
+# users, backups and controllers
 
 
 @WITH
 def test_a_cluster_admin_restores_copies(api: Api) -> None:
-    admin = Thief(api, api.admin_token, api.namespace("team"))
+    admin = Client(api, api.admin_token, api.namespace("team"))
 
     assert admin.post(secret(admin.team, labels=COPY))[0] == 201
 
@@ -789,7 +798,7 @@ def test_a_backup_account_restores_everything(api: Api, role: str) -> None:
     bind(api, "ClusterRoleBinding", role, account(team, "backup"))
     if role != "cluster-admin":
         bind(api, "ClusterRoleBinding", "edit", account(team, "backup"))
-    backup = Thief(api, api.service_account_token(team, "backup"), team)
+    backup = Client(api, api.service_account_token(team, "backup"), team)
     wait_for(lambda: backup.post(secret(team, labels=COPY))[0] in (201, 409), "the role")
 
     for obj in (rate(backup), configmap("kube-system", f"x-{team}", labels=COPY), service(backup, {})):
@@ -806,7 +815,7 @@ def kubectl(api: Api, *words: str, stdin: str = "") -> str:
 
 
 @WITH
-def test_an_owner_applies_and_undoes_a_workload_that_is_rolled(api: Api, tenant: Thief) -> None:
+def test_an_owner_applies_and_undoes_a_workload_that_is_rolled(api: Api, tenant: Client) -> None:
     owner = [f"--as=system:serviceaccount:{tenant.team}:tenant", "-n", tenant.team]
     made = workload(tenant)
     for number, value in enumerate(("first", "second"), 1):
@@ -824,7 +833,7 @@ def test_an_owner_applies_and_undoes_a_workload_that_is_rolled(api: Api, tenant:
 
 
 @WITH
-def test_a_namespace_goes_with_its_copies(api: Api) -> None:
+def test_a_deleted_namespace_deletes_its_copies(api: Api) -> None:
     team = api.namespace("team")
     copy = api.create(configmap(team, labels=COPY))
 
@@ -908,55 +917,61 @@ def annotated(obj: Object, **annotations: str) -> Object:
     return {**obj, "metadata": {**obj["metadata"], "annotations": {keys[key]: annotations[key] for key in annotations}}}
 
 
-# What is there, and the policy that refuses a PUT of it with the stamp.
-NOT_ADOPTED: Mapping[str, tuple[str, Callable[[Thief], Object]]] = {
+# Existing objects, and the policy that refuses a PUT of the object with the stamp.
+NOT_ADOPTED: Mapping[str, tuple[str, Callable[[Client], Object]]] = {
     "a Secret of Helm's type": (COPIES, lambda t: secret(t.team, labels={}) | {"type": "helm.sh/release.v1"}),
     "a release by its name": (f"{COPIES} or {OTHERS}", lambda t: secret(t.team, HELM, labels={})),
     "a release in a ConfigMap": (f"{COPIES} or {OTHERS}", lambda t: configmap(t.team, HELM, labels={})),
     "a release by its label": (OTHERS, lambda t: configmap(t.team, labels={"owner": "helm"})),
     "a part of a release": (OTHERS, lambda t: annotated(secret(t.team, labels={}), helm="shop")),
-    "what Helm manages": (
+    "an object that Helm manages": (
         OTHERS,
         lambda t: secret(t.team, labels={"app.kubernetes.io/managed-by": "Helm"}),
     ),
-    "what Argo CD applied": (OTHERS, lambda t: annotated(configmap(t.team, labels={}), argo="shop:/ConfigMap:x/y")),
-    "what a controller owns": (f"{COPIES} or {OTHERS}", lambda t: controlled(secret(t.team, labels={}), t.api)),
+    "an object that Argo CD applied": (
+        OTHERS,
+        lambda t: annotated(configmap(t.team, labels={}), argo="shop:/ConfigMap:x/y"),
+    ),
+    "an object that a controller owns": (
+        f"{COPIES} or {OTHERS}",
+        lambda t: controlled(secret(t.team, labels={}), t.api),
+    ),
 }
 
 
 @WITH
 @pytest.mark.parametrize("what", NOT_ADOPTED)
-def test_a_stolen_token_that_may_adopt_does_not_take(api: Api, what: str) -> None:
-    thief = Thief(api, api.service_account_token("kube-chores", "sync-copies"), api.namespace("team"))
+def test_a_stolen_token_with_the_verb_adopt_cannot_adopt(api: Api, what: str) -> None:
+    client = Client(api, api.service_account_token("kube-chores", "sync-copies"), api.namespace("team"))
     policy, make = NOT_ADOPTED[what]
-    bind_adopt(api, thief.team)
-    theirs = thief.theirs(make(thief))
-    bare = {**theirs, "metadata": {key: theirs["metadata"][key] for key in ("name", "namespace")}}
+    bind_adopt(api, client.team)
+    existing = client.existing(make(client))
+    bare = {**existing, "metadata": {key: existing["metadata"][key] for key in ("name", "namespace")}}
 
-    expect(api, thief.put(labelled(bare, COPY)), policy)
-    expect(api, thief.delete(theirs), OTHERS)
+    expect(api, client.put(labelled(bare, COPY)), policy)
+    expect(api, client.delete(existing), OTHERS)
 
 
 @WITH
-def test_a_stolen_token_that_may_adopt_writes_nothing_without_its_stamp(api: Api) -> None:
-    thief = Thief(api, api.service_account_token("kube-chores", "sync-copies"), api.namespace("team"))
-    bind_adopt(api, thief.team)
+def test_a_stolen_token_with_the_verb_adopt_writes_nothing_without_its_stamp(api: Api) -> None:
+    client = Client(api, api.service_account_token("kube-chores", "sync-copies"), api.namespace("team"))
+    bind_adopt(api, client.team)
 
-    expect(api, thief.put(thief.theirs(secret(thief.team, labels={}))), OTHERS)
+    expect(api, client.put(client.existing(secret(client.team, labels={}))), OTHERS)
 
 
 # kube-* namespaces
 
 
 @WITH
-def test_a_kube_namespace_that_agreed_gets_copies(api: Api) -> None:
+def test_a_kube_namespace_that_opted_in_gets_copies(api: Api) -> None:
     team = api.namespace("kube-team", annotations={"kubechores.dev/copies": "true"})
     other = api.namespace("kube-other", annotations={"kubechores.dev/copies": "false"})
-    thief = Thief(api, api.service_account_token("kube-chores", "sync-copies"), team)
+    client = Client(api, api.service_account_token("kube-chores", "sync-copies"), team)
 
-    assert thief.post(configmap(team, labels=COPY))[0] == 201
-    assert refused_by(thief.post(configmap(other, labels=COPY))) == COPIES
-    assert thief.delete(thief.theirs(configmap(other, labels=COPY)))[0] == 200
+    assert client.post(configmap(team, labels=COPY))[0] == 201
+    assert refused_by(client.post(configmap(other, labels=COPY))) == COPIES
+    assert client.delete(client.existing(configmap(other, labels=COPY)))[0] == 200
 
 
 # policies of others
@@ -964,7 +979,7 @@ def test_a_kube_namespace_that_agreed_gets_copies(api: Api) -> None:
 
 @WITH
 @pytest.mark.parametrize("reason", [None, "Forbidden"])
-def test_a_run_that_a_policy_of_somebody_else_refuses_names_it(api: Api, sync: Run, reason: str | None) -> None:
+def test_a_run_names_the_policy_of_others_that_refuses_its_write(api: Api, sync: Run, reason: str | None) -> None:
     home, team = api.namespace("home"), api.namespace("team", labels={"closed": api.token})
     api.create(configmap(home))
     api.create(rule("settings", home, team))
@@ -1002,7 +1017,7 @@ def test_each_policy_compiles_and_has_no_warning(api: Api) -> None:
 
 
 def overlay(api: Api, *lines: str) -> list[Object]:
-    """What the built kubectl makes of a kustomization."""
+    """Return the objects that the built kubectl renders from a kustomization."""
     cronjobs = os.path.relpath(ROOT / "cronjobs", api.folder.resolve())
     text = "\n".join(lines).replace("CRONJOBS", cronjobs)
     (api.folder / "kustomization.yaml").write_text(text)
@@ -1017,17 +1032,17 @@ def test_a_kustomization_with_a_namespace_and_a_prefix_keeps_the_policies_whole(
     policies = {obj["metadata"]["name"] for obj in built if obj["kind"] == "ValidatingAdmissionPolicy"}
     bound = {obj["spec"]["policyName"] for obj in built if obj["kind"] == "ValidatingAdmissionPolicyBinding"}
 
-    said = kubectl(
+    applied = kubectl(
         api, "apply", "--dry-run=server", "-f", "-", stdin="\n---\n".join(map(json.dumps, filter(is_policy, built)))
     )
 
     assert policies == bound
     assert len(policies) == 6
-    assert said.count(" created (server dry run)") == 12
+    assert applied.count(" created (server dry run)") == 12
 
 
 @WITH
-def test_the_component_leaves_out_the_policies_alone(api: Api) -> None:
+def test_the_component_omits_only_the_policies(api: Api) -> None:
     built = overlay(api, "resources: [CRONJOBS]", "components: [CRONJOBS/components/without-policies]")
     whole = overlay(api, "resources: [CRONJOBS]")
 

@@ -1,4 +1,4 @@
-"""What the token of each shipped account can do to what is not its own: the table of docs/security.md."""
+"""What the token of each shipped account can do to objects of others: the table of docs/security.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.apis import Api, Object, real_api
-from tests.cluster.test_policies import COPY, GONE, Thief, image, labelled, pod_spec, rate, token_of
+from tests.cluster.test_policies import COPY, DELETED_OWNER, Client, image, labelled, pod_spec, rate, token_of
 from tests.control_plane import ControlPlane
 from tests.manifests import ROOT, everything
 from tests.unit.test_docs import check
@@ -18,7 +18,7 @@ from tests.worlds import configmap, secret
 
 pytestmark = pytest.mark.cluster
 ACCOUNTS = sorted(obj["metadata"]["name"] for obj in everything() if obj["kind"] == "ServiceAccount")
-# Mirrors are in namespaces of their own, where some accounts have more rights.
+# Mirrors are in separate namespaces, where some accounts have more rights.
 OF_MIRRORS = [
     name for obj in everything() if obj["kind"] == "Namespace" and (name := obj["metadata"]["name"]) != "kube-chores"
 ]
@@ -33,7 +33,7 @@ def servers(
     manifests_without_policies: dict[str, Object],
     tmp_path: Path,
 ) -> Iterator[list[Api]]:
-    """The control plane without the admission policies, and the one with them."""
+    """The control plane without the admission policies, then the one with them."""
     found = [
         real_api(plane_without_policies, tmp_path, manifests_without_policies),
         real_api(plane, tmp_path, manifests),
@@ -44,76 +44,76 @@ def servers(
 
 
 def fresh(obj: Object) -> Object:
-    """Give an object a name that no other has."""
+    """Give an object a unique name."""
     return {**obj, "metadata": {**obj["metadata"], "name": f"{obj['metadata']['name']}-{next(_numbers)}"}}
 
 
-def a_secret(thief: Thief) -> Object:
-    return thief.theirs(fresh(secret(thief.team, labels={})))
+def a_secret(client: Client) -> Object:
+    return client.existing(fresh(secret(client.team, labels={})))
 
 
-def a_workload(thief: Thief, kind: str) -> Object:
+def a_workload(client: Client, kind: str) -> Object:
     labels = {"app": f"web-{next(_numbers)}"}
     pod = {"metadata": {"labels": labels}, "spec": pod_spec(nodeSelector={"no": "node"})}
     metadata = {
         "name": labels["app"],
-        "namespace": thief.team,
+        "namespace": client.team,
         "annotations": {"kubechores.dev/roll-on-config-change": "true"},
     }
     spec = {"selector": {"matchLabels": labels}, "template": pod}
-    return thief.theirs({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec})
+    return client.existing({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec})
 
 
-def mints(thief: Thief) -> bool:
-    return any(done(thief.post(fresh(token_of(labels, thief.team)))) for labels in ({}, COPY))
+def mints(client: Client) -> bool:
+    return any(done(client.post(fresh(token_of(labels, client.team)))) for labels in ({}, COPY))
 
 
-def reads(thief: Thief) -> bool:
-    return done(thief.api.request("GET", thief.api.path(a_secret(thief)), token=thief.token))
+def reads(client: Client) -> bool:
+    return done(client.api.request("GET", client.api.path(a_secret(client)), token=client.token))
 
 
-def replaces(thief: Thief) -> bool:
-    return any(done(thief.put(labelled(a_secret(thief), labels))) for labels in ({}, COPY)) or done(
-        thief.patch(a_secret(thief), {"metadata": {"labels": COPY}})
+def replaces(client: Client) -> bool:
+    return any(done(client.put(labelled(a_secret(client), labels))) for labels in ({}, COPY)) or done(
+        client.patch(a_secret(client), {"metadata": {"labels": COPY}})
     )
 
 
-def deletes(thief: Thief) -> bool:
-    return done(thief.delete(a_secret(thief)))
+def deletes(client: Client) -> bool:
+    return done(client.delete(a_secret(client)))
 
 
-def writes_to_kube_system(thief: Thief) -> bool:
-    bodies = (configmap("kube-system", labels={}), configmap("kube-system", labels=COPY), rate(thief, "kube-system"))
-    return any(done(thief.post(fresh(body))) for body in (*bodies, secret("kube-system", labels=COPY)))
+def writes_to_kube_system(client: Client) -> bool:
+    bodies = (configmap("kube-system", labels={}), configmap("kube-system", labels=COPY), rate(client, "kube-system"))
+    return any(done(client.post(fresh(body))) for body in (*bodies, secret("kube-system", labels=COPY)))
 
 
-def changes_an_image(thief: Thief) -> bool:
-    return any(done(thief.patch(a_workload(thief, kind), image("x"))) for kind in ("Deployment", "DaemonSet"))
+def changes_an_image(client: Client) -> bool:
+    return any(done(client.patch(a_workload(client, kind), image("x"))) for kind in ("Deployment", "DaemonSet"))
 
 
-def deletes_a_workload(thief: Thief) -> bool:
-    collected = {"metadata": {"ownerReferences": [GONE]}}
+def deletes_a_workload(client: Client) -> bool:
+    collected = {"metadata": {"ownerReferences": [DELETED_OWNER]}}
     return any(
-        done(thief.delete(a_workload(thief, kind))) or done(thief.patch(a_workload(thief, kind), collected))
+        done(client.delete(a_workload(client, kind))) or done(client.patch(a_workload(client, kind), collected))
         for kind in ("Deployment", "DaemonSet")
     )
 
 
-def binds_cluster_admin(thief: Thief) -> bool:
+def binds_cluster_admin(client: Client) -> bool:
     rbac = "rbac.authorization.k8s.io"
     role = {"apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin"}
     subject = {"apiGroup": rbac, "kind": "Group", "name": "system:serviceaccounts:kube-chores"}
-    body = {"apiVersion": f"{rbac}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": f"x-{thief.team}"}}
-    return done(thief.post({**body, "roleRef": role, "subjects": [subject]}))
+    body = {"apiVersion": f"{rbac}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": f"x-{client.team}"}}
+    return done(client.post({**body, "roleRef": role, "subjects": [subject]}))
 
 
 def done(answer: tuple[int, Any, bytes]) -> bool:
-    """Whether an attempt succeeded; what did not was forbidden, not in some other way wrong."""
+    """Whether an attempt succeeded. A failed attempt must be forbidden, not fail for another reason."""
     assert answer[0] < 300 or answer[0] == 403, answer
     return answer[0] < 300
 
 
-DEEDS: Mapping[str, Callable[[Thief], bool]] = {
+ACTIONS: Mapping[str, Callable[[Client], bool]] = {
     "mint a token": mints,
     "read a foreign Secret": reads,
     "replace it": replaces,
@@ -125,26 +125,26 @@ DEEDS: Mapping[str, Callable[[Thief], bool]] = {
 }
 
 
-def able(api: Api, account: str, deed: Callable[[Thief], bool], team: str) -> str:
-    """Where the token of an account can do something."""
+def where(api: Api, account: str, act: Callable[[Client], bool], team: str) -> str:
+    """Return where the token of an account can do something: "yes", "no" or "in NAMESPACE"."""
     token = api.service_account_token("kube-chores", account)
-    if deed(Thief(api, token, team)):
+    if act(Client(api, token, team)):
         return "yes"
-    places = [place for place in OF_MIRRORS if deed(Thief(api, token, place))]
-    return f"in {' and '.join(places)}" if places else "no"
+    namespaces = [namespace for namespace in OF_MIRRORS if act(Client(api, token, namespace))]
+    return f"in {' and '.join(namespaces)}" if namespaces else "no"
 
 
 def cell(without: str, with_policies: str) -> str:
     return without if without == with_policies else f"{without}; with the policies {with_policies}"
 
 
-def test_the_table_of_stolen_tokens_is_what_they_can_do(servers: list[Api]) -> None:
+def test_the_table_of_stolen_tokens_matches_what_they_can_do(servers: list[Api]) -> None:
     teams = [api.namespace("team") for api in servers]
-    rows = [["account", *DEEDS], ["---"] * (len(DEEDS) + 1)]
+    rows = [["account", *ACTIONS], ["---"] * (len(ACTIONS) + 1)]
     for account in ACCOUNTS:
         found = (
-            [able(api, account, deed, team) for api, team in zip(servers, teams, strict=True)]
-            for deed in DEEDS.values()
+            [where(api, account, act, team) for api, team in zip(servers, teams, strict=True)]
+            for act in ACTIONS.values()
         )
         rows.append([account, *(cell(*each) for each in found)])
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
