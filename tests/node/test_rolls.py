@@ -50,7 +50,7 @@ PODS: dict[tuple[str, str], Object] = {
 ROLLED = {name for _, name in PODS} - {"unused-key"}
 
 
-def made(space: str, kind: str, name: str, uses: Object) -> Object:
+def sleeping(space: str, kind: str, name: str, uses: Object) -> Object:
     """Return a workload with one idle pod."""
     manifest = workload(space, name, kind, pod=uses)
     pod = manifest["spec"]["template"]["spec"]
