@@ -72,7 +72,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
 
 
 def _farm_pods(cluster: Cluster, namespace: str) -> tuple[dict[ObjectKey, FarmPod], Sequence[InvalidObject]]:
-    """Return all FarmPods, whoever created them: so a conflict is found without a write."""
+    """Return all FarmPods, also those of others: so a conflict is found without a write."""
     invalid: list[InvalidObject] = []
     objects = cluster.objects(FARM_PODS, FarmPodObject, _with_key, namespace=namespace)
     return dict(without_invalid(objects, invalid)), invalid

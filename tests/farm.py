@@ -10,11 +10,11 @@ from tests.canary import canary
 Object = dict[str, Any]
 FARMED = {"kubechores.dev/farm": "true"}
 VERSION = "kubechores.dev/v1"
-COLLECTED_SECONDS = 60.0  # the garbage collector looks for new kinds twice a minute, and ours may be new
+COLLECTED_SECONDS = 60.0  # the garbage collector discovers new kinds every 30 s, and FarmPod may be new
 
 
 def pod(namespace: str, name: str, containers: int = 1, **metadata: Any) -> Object:
-    """A pod whose environment holds passwords, as does what kubectl remembers of it."""
+    """Return a pod with passwords in its environment variables and in kubectl's last-applied-configuration."""
     env = [{"name": "PASSWORD", "value": canary()}]
     each = [{"name": f"c{number}", "image": "none:1", "env": env} for number in range(containers)]
     metadata["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": canary()}
@@ -27,7 +27,7 @@ def pod(namespace: str, name: str, containers: int = 1, **metadata: Any) -> Obje
 
 
 def farm_pod(namespace: str, name: str, containers: int = 1, **metadata: Any) -> Object:
-    """A FarmPod that somebody else makes for a pod; also enough of one for `api.get`."""
+    """Return a FarmPod that somebody else creates for a pod; also sufficient for `api.get`."""
     return {
         "apiVersion": VERSION,
         "kind": "FarmPod",
@@ -37,13 +37,12 @@ def farm_pod(namespace: str, name: str, containers: int = 1, **metadata: Any) ->
 
 
 def llama(namespace: str, name: str = "dolly", weight: float = 31.4, height: float = 0.5) -> Object:
-    """A Llama."""
     spec = {"weight": weight, "height": height}
     return {"apiVersion": VERSION, "kind": "Llama", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
 def farmed(api: Api, name: str = "shop", labels: Any = FARMED) -> str:
-    """A namespace that opted in, in which pods can be made: those need an account."""
+    """Create a namespace that opted in, and wait for its ServiceAccount: pods need it."""
     namespace = api.namespace(name, labels=labels)
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}}
     wait_for(lambda: api.get(account), f"the account of pods in {namespace}")
@@ -51,12 +50,12 @@ def farmed(api: Api, name: str = "shop", labels: Any = FARMED) -> str:
 
 
 def listed(api: Api, namespace: str) -> dict[str, Object]:
-    """The FarmPods of a namespace by name."""
+    """Return the FarmPods of a namespace by name."""
     return {each["metadata"]["name"]: each for each in api.items(VERSION, "FarmPod", namespace)}
 
 
 def owner(of: Object) -> Object:
-    """How a FarmPod names its pod."""
+    """Return the owner reference of a FarmPod to its pod."""
     return {"apiVersion": "v1", "kind": "Pod", "name": of["metadata"]["name"], "uid": of["metadata"]["uid"]}
 
 

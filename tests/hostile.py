@@ -1,4 +1,4 @@
-"""Objects that an API server takes and serves, and that hardly any reader expects; and lies that none would serve."""
+"""Valid objects that few clients expect, and malformed objects that no API server sends."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from tests.worlds import configmap, exchange_rate, rule, secret
 
 NAME = "hostile"
 NAMES = string.ascii_lowercase + string.digits
-OURS = {"app.kubernetes.io/managed-by": "kube-chores", "app.kubernetes.io/part-of": "kube-chores"}
+MANAGED = {"app.kubernetes.io/managed-by": "kube-chores", "app.kubernetes.io/part-of": "kube-chores"}
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A place for a hostile object in a world: the object, what belongs to it, and what a job makes of it.
+    """A hostile object in a world: the object, the objects that it needs, and the result of a job.
 
-    `made` is a State's key, or `annotated`. An object that looks like one of the job's own may be deleted.
+    `result` is the State key of the object that the job writes because of it. A `managed` object has the labels of the
+    job, so that the job may delete it.
     """
 
     name: str
@@ -39,13 +40,13 @@ class Slot:
     group: str
     obj: Object
     others: Sequence[tuple[str, str, Object]] = ()
-    made: Key | None = None
+    result: Key | None = None
     reported: bool = False
-    ours: bool = False
+    managed: bool = False
 
     @property
     def key(self) -> Key:
-        """The hostile object's own key."""
+        """The key of the hostile object."""
         place = self.obj["metadata"]
         return self.plural, place.get("namespace", ""), place["name"]
 
@@ -54,14 +55,14 @@ class Slot:
 
 
 class Drawn:
-    """An object that was drawn; failures show it cut."""
+    """An object that hypothesis drew; failures print it truncated."""
 
     def __init__(self, obj: Object, changed: tuple[Any, ...] = ()) -> None:
         self.obj, self.changed = obj, changed
 
     @property
     def opts_out(self) -> bool:
-        """Whether a job may pass it by without a word."""
+        """Whether a job may ignore the object without a finding."""
         out = self.changed[:2] in (
             ("metadata", "annotations"),
             ("metadata", "labels"),
@@ -91,7 +92,7 @@ class _Short(reprlib.Repr):
 _SHORT = _Short()
 
 
-# Where there may be one
+# The hostile objects of each job
 
 
 def _namespace(name: str, **labels: str) -> Object:
@@ -108,7 +109,7 @@ def _child(kind: str) -> Object:
         },
     }
     spec = specs.get(kind) or workload(MIRRORS, NAME, kind)["spec"]
-    labels = {**OURS, "kubechores.dev/job": "mirror-audit", "app.kubernetes.io/instance": NAME}
+    labels = {**MANAGED, "kubechores.dev/job": "mirror-audit", "app.kubernetes.io/instance": NAME}
     metadata = {"name": f"registry-mirror-{NAME}", "namespace": MIRRORS, "labels": labels}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
 
@@ -134,12 +135,12 @@ def _sync() -> list[Slot]:
     copied = ("configmaps", "team-a", NAME)
     return [
         Slot(
-            "Namespace", "namespaces", "", _namespace(f"team-{NAME}"), made=("configmaps", f"team-{NAME}", "settings")
+            "Namespace", "namespaces", "", _namespace(f"team-{NAME}"), result=("configmaps", f"team-{NAME}", "settings")
         ),
-        Slot("ConfigMap", *sources, source, [(*rules, followed)], made=copied),
-        Slot("Secret", "secrets", "", login, [(*rules, logins)], made=("secrets", "team-a", NAME)),
-        Slot("CopyratorRule", *rules, followed, [(*sources, source)], made=copied),
-        Slot("copy", *sources, configmap("team-b", NAME, labels=STAMP), ours=True),
+        Slot("ConfigMap", *sources, source, [(*rules, followed)], result=copied),
+        Slot("Secret", "secrets", "", login, [(*rules, logins)], result=("secrets", "team-a", NAME)),
+        Slot("CopyratorRule", *rules, followed, [(*sources, source)], result=copied),
+        Slot("copy", *sources, configmap("team-b", NAME, labels=STAMP), managed=True),
         Slot(
             "conflict",
             *sources,
@@ -151,11 +152,11 @@ def _sync() -> list[Slot]:
 
 
 def _rates() -> list[Slot]:
-    labels = {**OURS, "kubechores.dev/job": "fetch-rates"}
+    labels = {**MANAGED, "kubechores.dev/job": "fetch-rates"}
     rate = exchange_rate("shop", NAME)
     return [
-        Slot("ExchangeRate", "exchangerates", "kubechores.dev", rate, made=("configmaps", "shop", NAME)),
-        Slot("ConfigMap", "configmaps", "", configmap("shop", NAME, labels=labels), ours=True),
+        Slot("ExchangeRate", "exchangerates", "kubechores.dev", rate, result=("configmaps", "shop", NAME)),
+        Slot("ConfigMap", "configmaps", "", configmap("shop", NAME, labels=labels), managed=True),
         Slot(
             "conflict",
             "configmaps",
@@ -182,8 +183,8 @@ def _mirrors() -> list[Slot]:
         Slot(
             "RegistryMirror", "registrymirrors", "kubechores.dev", registry_mirror(NAME, "example.org"), reported=True
         ),
-        *(Slot(kind, plural, "", _child(kind), ours=True) for kind, plural in children.items()),
-        *(Slot(kind, plural, "apps", _child(kind), ours=True) for kind, plural in workloads.items()),
+        *(Slot(kind, plural, "", _child(kind), managed=True) for kind, plural in children.items()),
+        *(Slot(kind, plural, "apps", _child(kind), managed=True) for kind, plural in workloads.items()),
         Slot("EndpointSlice", "endpointslices", "discovery.k8s.io", _slice()),
         Slot("Node", "nodes", "", node),
         Slot("StorageClass", "storageclasses", "storage.k8s.io", storage_class),
@@ -203,10 +204,10 @@ def _rolls() -> list[Slot]:
             "",
             _namespace(NAME),
             [("deployments", "apps", inside)],
-            made=("deployments", NAME, "inside"),
+            result=("deployments", NAME, "inside"),
         ),
         *(
-            Slot(kind, plural, "apps", workload("shop", NAME, kind), made=(plural, "shop", NAME))
+            Slot(kind, plural, "apps", workload("shop", NAME, kind), result=(plural, "shop", NAME))
             for kind, plural in plurals.items()
         ),
         Slot(
@@ -215,7 +216,7 @@ def _rolls() -> list[Slot]:
             "",
             configmap("shop", NAME),
             [("deployments", "apps", uses)],
-            made=("deployments", "shop", "uses"),
+            result=("deployments", "shop", "uses"),
         ),
         Slot(
             "Secret",
@@ -223,7 +224,7 @@ def _rolls() -> list[Slot]:
             "",
             secret("shop", NAME),
             [("deployments", "apps", reads)],
-            made=("deployments", "shop", "reads"),
+            result=("deployments", "shop", "reads"),
         ),
     ]
 
@@ -237,9 +238,9 @@ def _farm() -> list[Slot]:
             "",
             _namespace(NAME, **FARMED),
             [("pods", "", inside)],
-            made=("farmpods", NAME, "farm-inside"),
+            result=("farmpods", NAME, "farm-inside"),
         ),
-        Slot("Pod", "pods", "", pod("shop", NAME), made=("farmpods", "shop", f"farm-{NAME}")),
+        Slot("Pod", "pods", "", pod("shop", NAME), result=("farmpods", "shop", f"farm-{NAME}")),
         Slot("FarmPod", "farmpods", "kubechores.dev", farm_pod("shop", NAME)),
         Slot(
             "conflict",
@@ -261,7 +262,7 @@ SLOTS: Mapping[str, Callable[[], list[Slot]]] = {
 }
 
 
-# What an API server takes
+# Objects that an API server accepts
 
 DEPTHS = (3, 90, 400, 1100, 3000, 9000)
 OPEN, CLOSE = "[{", "]}"
@@ -286,7 +287,7 @@ ELEMENTS = (
 
 @st.composite
 def fields_v1(draw: st.DrawFn) -> Any:
-    """A fieldsV1 that a server keeps: elements of the four kinds, nested, or very many."""
+    """Draw a fieldsV1 that a server stores: elements of the four kinds, deeply nested or very many."""
     element = draw(some(*ELEMENTS))
     if draw(st.booleans()):
         depth = draw(some(*DEPTHS))
@@ -331,7 +332,7 @@ ANNOTATIONS = (
 
 @st.composite
 def texts(draw: st.DrawFn) -> str:
-    """An annotation's value: a server takes any text of some length."""
+    """Draw the value of an annotation: a server accepts any text up to a length."""
     depth = draw(some(*DEPTHS))
     key = draw(some('{"a":', '{"sources":', '{"version":1,"uid":"u","sources":'))
     odd = draw(
@@ -374,7 +375,7 @@ def texts(draw: st.DrawFn) -> str:
 
 
 def owner(**changed: Any) -> Object:
-    """An owner; `place` gives it the uid of a namespace that is there, or the garbage collector takes the object."""
+    """Return an owner reference. `place` sets the uid of an existing namespace, so that it is not collected."""
     return {"apiVersion": "v1", "kind": "Namespace", "name": "kube-system", "uid": "", **changed}
 
 
@@ -439,7 +440,7 @@ _WORKLOADS: Sequence[Object] = (
 _OF_MIRRORS: Sequence[Object] = tuple(
     {"status": {"findings": 2**31 - 1, "observedGeneration": 2**63 - 1, "conditions": each}} for each in CONDITIONS
 )
-# By kind, what a server takes beside metadata.
+# By kind: fields other than metadata that a server accepts.
 CONTENT: Mapping[str, Sequence[Object]] = {
     "ConfigMap": (
         {"data": {}},
@@ -532,7 +533,7 @@ FINALIZERS = (["example.com/f"], ["example.com/f"] * 3, [f"example.com/{number}"
 
 @st.composite
 def hostile(draw: st.DrawFn, base: Object) -> Drawn:
-    """The object with metadata that a server takes."""
+    """Draw the object with metadata that a server accepts."""
     made = merge_patch(copy.deepcopy(base), draw(some({}, *CONTENT[base["kind"]])))
     metadata = made["metadata"]
     version = made["apiVersion"]
@@ -552,7 +553,7 @@ def hostile(draw: st.DrawFn, base: Object) -> Drawn:
 
 
 def worst(base: Object) -> Object:
-    """The object with as much and as deep metadata as a server takes."""
+    """Return the object with the largest and deepest metadata that a server accepts."""
     made = copy.deepcopy(base)
     deep = msgspec.Raw(b'{"f:a":' * 9000 + b"{}" + b"}" * 9000)
     entry = {"operation": "Update", "apiVersion": base["apiVersion"], "fieldsType": "FieldsV1", "fieldsV1": deep}
@@ -565,7 +566,7 @@ def worst(base: Object) -> Object:
     return made
 
 
-# What no API server serves
+# Objects that no API server sends
 
 WRONG: Sequence[Any] = (
     None,
@@ -593,14 +594,14 @@ WRONG: Sequence[Any] = (
 
 
 def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The paths of all parts of an object."""
+    """Return the paths of all parts of an object."""
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(each for name, part in parts for each in paths(part, (*path, name)))][0 if path else 1 :]
 
 
 @st.composite
-def lies(draw: st.DrawFn, stored: Object) -> Drawn:
-    """The object as stored, with a part of another type or without it; it keeps its own name."""
+def malformed(draw: st.DrawFn, stored: Object) -> Drawn:
+    """Draw the stored object with one part of another type, or without it. Its name does not change."""
     made = copy.deepcopy(stored)
     made["metadata"] = {
         "managedFields": [{"manager": "m", "operation": "Update", "fieldsV1": {"f:data": {}}}],
@@ -623,11 +624,11 @@ def lies(draw: st.DrawFn, stored: Object) -> Drawn:
     return Drawn(made, path)
 
 
-# In a world
+# Objects in a world
 
 
 def place(world: World, slot: Slot, obj: Object) -> None:
-    """Store the object and what belongs to it, past the checks of the server."""
+    """Store the object and the objects that it needs, without the validation of the server."""
     cluster = world.sandbox.cluster
     with cluster.store.lock:
         owning = cluster.namespace("kube-system")
@@ -642,7 +643,7 @@ def place(world: World, slot: Slot, obj: Object) -> None:
 
 
 def serve_instead(world: World, slot: Slot, obj: Object) -> None:
-    """Have the server send other JSON for the object that is stored."""
+    """Make the server send other JSON for the stored object."""
     stored = stored_in(world, slot)
     stored.raw = msgspec.json.encode(obj)
     stored._metadata_only = msgspec.json.encode(
@@ -651,7 +652,7 @@ def serve_instead(world: World, slot: Slot, obj: Object) -> None:
 
 
 def stored_in(world: World, slot: Slot) -> Stored:
-    """What the server holds of it."""
+    """Return the object as the server stores it."""
     cluster = world.sandbox.cluster
     resource = cluster.find(slot.group, "v1", slot.plural)
     assert resource
@@ -660,17 +661,17 @@ def stored_in(world: World, slot: Slot) -> Stored:
     return stored
 
 
-def is_made(world: World, slot: Slot) -> bool:
-    """Whether the job made of the object what it makes of others."""
-    assert slot.made
-    plural = slot.made[0]
+def is_processed(world: World, slot: Slot) -> bool:
+    """Whether the job wrote the result for this object."""
+    assert slot.result
+    plural = slot.result[0]
     group = "apps" if plural in ("deployments", "statefulsets", "daemonsets") else ""
-    found = world.stored(plural, "kubechores.dev" if plural == "farmpods" else group).get(slot.made)
+    found = world.stored(plural, "kubechores.dev" if plural == "farmpods" else group).get(slot.result)
     return found is not None and (not group or BASELINE in (found["metadata"].get("annotations") or {}))
 
 
-def kept(world: World, slot: Slot) -> State:
-    """What no job may change of the object: all but its status and annotations, of which jobs have some."""
+def fixed_fields(world: World, slot: Slot) -> State:
+    """Return the fields that no job may change: all except status and annotations, since jobs write some of these."""
     found = world.stored(slot.plural, slot.group).get(slot.key)
     if found is None:
         return {}

@@ -1,7 +1,7 @@
-"""Network, mount and process namespaces for a cluster, and cgroups of its own, all gone afterwards.
+"""Network, mount and process namespaces for a cluster, and separate cgroups; all are removed afterwards.
 
-Ending the first process of a process namespace ends every other one, containers too, and with the last of them go the
-mounts, interfaces and rules that they made. That leaves cgroups, which have to be removed one by one.
+If the first process of a process namespace ends, the kernel ends all others, including containers. Their mounts,
+interfaces and rules are removed with the last one. Only cgroups remain, and must be removed one by one.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ CONTAINERD = Path("/etc/containerd")
 CGROUPS = Path("/sys/fs/cgroup")
 GIVE_UP_SECONDS = 30.0
 _UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
-# The first process is handed every orphan and has to bury it: a shell that waits does.
+# The first process becomes the parent of every orphan and must reap it: a shell that waits does.
 _FIRST = ("sh", "-c", "echo; while :; do sleep 3600 & wait; done")
 
 
 def refused() -> str | None:
-    """Why no namespaces or cgroups can be made on this machine, or None."""
+    """Return why this machine cannot create namespaces or cgroups, or None."""
     if not _hierarchies():
         return f"no cgroups below {CGROUPS} that this user may add to"
     if absent := [name for name in ("unshare", "nsenter") if not shutil.which(name)]:
-        return f"no {' and no '.join(absent)} to make namespaces with"
+        return f"no {' and no '.join(absent)} to create namespaces with"
     tried = subprocess.run([*_UNSHARE, "true"], capture_output=True, text=True, check=False)
     return f"no namespaces: {tried.stderr.strip()}" if tried.returncode else None
 
 
 @contextlib.contextmanager
 def namespaces(folder: Path) -> Iterator[tuple[str, ...]]:
-    """Make the namespaces, with a bridge for pods, and give the command prefix that enters them."""
+    """Create the namespaces, with a bridge for pods, and yield the command prefix that enters them."""
     command = [*dying_with_parent(), *_UNSHARE, *_FIRST]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True) as outer:
         try:
             assert outer.stdout
-            outer.stdout.readline()  # the first process is there, and /proc is its own
+            outer.stdout.readline()  # the first process has started, and has its own /proc
             own = f"/proc/{outer.pid}/ns"
-            # `unshare` itself stays outside the process namespace that it made.
+            # `unshare` itself stays outside the process namespace that it creates.
             enter = ("nsenter", f"--net={own}/net", f"--mount={own}/mnt", f"--pid={own}/pid_for_children", "--")
             subprocess.run([*enter, "sh", "-e", "-c", _network_and_mounts(folder)], check=True)
             yield enter
@@ -57,14 +57,14 @@ def namespaces(folder: Path) -> Iterator[tuple[str, ...]]:
 
 
 def _kill_first_process(unshare: int) -> None:
-    """End the first process of the namespace; the kernel ends all others before `unshare` hears of it and ends."""
+    """End the first process of the namespace; the kernel ends all others before `unshare` gets the signal and ends."""
     listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(unshare)], capture_output=True, text=True, check=False)
     for pid in listed.stdout.split():
         os.kill(int(pid), signal.SIGKILL)
 
 
 def _network_and_mounts(folder: Path) -> str:
-    """Return a script: the network, and folders of our own where programs keep things whatever they are told."""
+    """Return a script that sets up the network, and separate folders where programs store files at fixed paths."""
     for name in ("lib", "log", CONTAINERD.name):
         (folder / name).mkdir()
     (folder / "hosts").write_text(f"127.0.0.1 localhost\n{ADDRESS} node\n")
@@ -84,14 +84,14 @@ def _network_and_mounts(folder: Path) -> str:
 
 
 def _hierarchies() -> list[Path]:
-    """The folders in which cgroups can be made: one with version 2, one for each controller with version 1."""
+    """Return the folders for cgroups: one with version 2, one for each controller with version 1."""
     mounted = [CGROUPS] if (CGROUPS / "cgroup.procs").exists() else sorted(CGROUPS.glob("*/"))
     return [path for path in mounted if (path / "cgroup.procs").exists() and os.access(path, os.W_OK)]
 
 
 @contextlib.contextmanager
 def cgroups(name: str) -> Iterator[None]:
-    """Make a cgroup of this name in each hierarchy, and remove it with all below it, once its processes have ended."""
+    """Create a cgroup of this name in each hierarchy; remove it and its children after their processes ended."""
     try:
         for hierarchy in _hierarchies():
             (hierarchy / name).mkdir(exist_ok=True)
@@ -101,7 +101,7 @@ def cgroups(name: str) -> Iterator[None]:
 
 
 def remove_cgroups(name: str) -> None:
-    """Remove what a killed process left."""
+    """Remove the cgroups of this name, also those of a killed process."""
     deadline = time.monotonic() + GIVE_UP_SECONDS
     for hierarchy in _hierarchies():
         for folder, _, _ in os.walk(hierarchy / name, topdown=False):
@@ -112,7 +112,7 @@ def _remove_cgroup(cgroup: Path, deadline: float) -> None:
     while True:
         try:
             return cgroup.rmdir()
-        except OSError:  # a process that has ended is still being counted
+        except OSError:  # the kernel still counts a process that has ended
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)

@@ -12,19 +12,19 @@ SELECTED = {"copyrator": "true"}
 
 
 def configmap(namespace: str, name: str = "settings", *, labels: Any = SELECTED, **fields: Any) -> Object:
-    """A ConfigMap that the rules of `rule()` select."""
+    """Return a ConfigMap that the rules of `rule()` select."""
     fields = fields or {"data": {"a": "1", "b": "2"}}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(namespace, name, labels), **fields}
 
 
 def secret(namespace: str, name: str = "login", *, labels: Any = SELECTED, **fields: Any) -> Object:
-    """A Secret that the rules of `rule(ruleType="secret")` select; every value holds a canary."""
+    """Return a Secret that the rules of `rule(ruleType="secret")` select; every value contains a canary."""
     fields = fields or {"data": {"user": encoded(canary()), "password": encoded(canary())}}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": _metadata(namespace, name, labels), **fields}
 
 
 def rule(name: str, source_namespace: str, to: str | list[str], **spec: Any) -> Object:
-    """A CopyratorRule of the shipped installation; `to` are globs of target namespaces."""
+    """Return a CopyratorRule in namespace kube-chores; `to` are globs of target namespaces."""
     include = [to] if isinstance(to, str) else to
     return {
         "apiVersion": "kubechores.dev/v1",
@@ -41,7 +41,6 @@ def rule(name: str, source_namespace: str, to: str | list[str], **spec: Any) -> 
 
 
 def exchange_rate(namespace: str, name: str = "usd", currency: str = "USD", **spec: Any) -> Object:
-    """An ExchangeRate."""
     return {
         "apiVersion": "kubechores.dev/v1",
         "kind": "ExchangeRate",
@@ -51,20 +50,20 @@ def exchange_rate(namespace: str, name: str = "usd", currency: str = "USD", **sp
 
 
 def at(namespace: str, source: Object) -> Object:
-    """Where the copy of a source is: enough of it for `api.get`, `api.patch` and `api.delete`."""
+    """Return the key fields of a source's copy: sufficient for `api.get`, `api.patch` and `api.delete`."""
     place = {"namespace": namespace, "name": source["metadata"]["name"]}
     return {"apiVersion": "v1", "kind": source["kind"], "metadata": place}
 
 
 def content(obj: Object | None) -> Object | None:
-    """What an object holds, to compare a copy with its source."""
+    """Return the content of an object, to compare a copy with its source."""
     if obj is None:
         return None
     return {key: obj[key] for key in ("type", "data", "binaryData", "immutable") if obj.get(key)}
 
 
 def encoded(value: str) -> str:
-    """Base64, as in a Secret's data."""
+    """Return the value in Base64, as in a Secret's data."""
     return base64.b64encode(value.encode()).decode()
 
 

@@ -1,4 +1,4 @@
-"""What a tenant can do to its own copies: the run reports it, and it fails no run and no other copy."""
+"""What a tenant can do to its own copies: runs report it, do not fail, and write all other copies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ON_THE_REAL_SERVER = pytest.mark.parametrize("api", [pytest.param("real", marks=
 
 
 class Tenant:
-    """An account with the role `edit` in one namespace."""
+    """An account with role `edit` in one namespace."""
 
     def __init__(self, api: Api, namespace: str) -> None:
         account = {"name": "tenant", "namespace": namespace}
@@ -59,7 +59,7 @@ def home(api: Api) -> str:
 
 @pytest.fixture
 def team(api: Api) -> Iterator[str]:
-    """A namespace whose copies lose their finalizers in the end."""
+    """Yield a namespace; afterwards, remove the finalizers of its copies."""
     name = api.namespace("team")
     yield name
     for kind in ("ConfigMap", "Secret"):
@@ -73,7 +73,7 @@ def tenant(api: Api, team: str) -> Tenant:
 
 
 def only(ran: Ran) -> tuple[str, str, str]:
-    """Code, severity and outcome of the only finding of a run."""
+    """Return code, severity and outcome of the only finding of a run."""
     (found,) = ran.results
     return found["code"], found["severity"], found["outcome"]
 
@@ -189,9 +189,9 @@ def test_the_run_that_deletes_a_copy_already_reports_that_a_finalizer_keeps_it(
         if each["object"] == {"kind": "Secret", "name": "login", "namespace": team}
     ]
     assert (ran.exit_code, kept) == (0, ["a finalizer keeps it: see its metadata.finalizers"])
-    told = ready(api, "logins")
-    assert (told["status"], told["reason"]) == ("True", "OrphansTerminating")
-    assert told["message"].endswith(f"1 orphan is still being deleted: secret/login in namespace {team}")
+    reported = ready(api, "logins")
+    assert (reported["status"], reported["reason"]) == ("True", "OrphansTerminating")
+    assert reported["message"].endswith(f"1 orphan is still being deleted: secret/login in namespace {team}")
     api.mark()
     assert (sync().exit_code, api.writes()) == (0, [])
 
@@ -211,7 +211,7 @@ def test_a_withdrawn_copy_that_a_finalizer_keeps_is_reported_after_its_rule_was_
     assert (ran.exit_code, only(ran)) == (0, ("orphan", "warning", "reported"))
 
 
-def test_a_copy_in_a_namespace_that_is_being_deleted_is_no_finding(
+def test_a_copy_in_a_terminating_namespace_is_not_reported(
     api: Api, sync: Run, home: str, team: str, tenant: Tenant
 ) -> None:
     source = api.create(secret(home))
@@ -231,8 +231,8 @@ def test_a_copy_in_a_namespace_that_is_being_deleted_is_no_finding(
 
 def fill_annotations(tenant: Tenant, copy: Object) -> None:
     """Fill the annotations to their limit, without room for the stamp."""
-    gone = dict.fromkeys((stamps.RULE, stamps.SOURCE, stamps.FINGERPRINT, stamps.ORPHANS))
-    tenant.patch(copy, metadata={"annotations": {**gone, "fill": "x" * (FULL - len("fill"))}})
+    without_stamp = dict.fromkeys((stamps.RULE, stamps.SOURCE, stamps.FINGERPRINT, stamps.ORPHANS))
+    tenant.patch(copy, metadata={"annotations": {**without_stamp, "fill": "x" * (FULL - len("fill"))}})
 
 
 def test_a_copy_whose_annotations_are_full_fails_no_run(
@@ -249,11 +249,11 @@ def test_a_copy_whose_annotations_are_full_fails_no_run(
 
     assert (ran.exit_code, ran.summary) == (0, {"configured": 1, "failed": 1})
     assert content(api.get(at(other, source))) == content(api.get(source))
-    told = ready(api, "settings")
-    assert (told["status"], told["reason"]) == ("False", "TooLarge")
-    assert told["message"].startswith(f"configmap/settings in namespace {team}: ")
-    assert "metadata.annotations: Too long" in told["message"]
-    assert "labels and annotations of other clients leave no room" in told["message"]
+    reported = ready(api, "settings")
+    assert (reported["status"], reported["reason"]) == ("False", "TooLarge")
+    assert reported["message"].startswith(f"configmap/settings in namespace {team}: ")
+    assert "metadata.annotations: Too long" in reported["message"]
+    assert "labels and annotations of other clients leave no room" in reported["message"]
     assert sync("--check").exit_code == 3
     tenant.patch(at(team, source), metadata={"annotations": {"fill": None}})
     assert sync().summary == {"configured": 1, "unchanged": 1}
@@ -310,7 +310,7 @@ def test_a_copy_whose_labels_leave_no_room_in_etcd_fails_no_run(
 
 
 def quota(api: Api, namespace: str, what: str) -> Object:
-    """A quota of none of these objects, in force."""
+    """Create a quota that allows none of these objects, and wait until it is enforced."""
     made = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": namespace}}
     api.create({**made, "spec": {"hard": {what: "0"}}})
     wait_for(lambda: (api.get(made) or {}).get("status", {}).get("used"), "the quota to be in force")
@@ -329,10 +329,10 @@ def test_a_full_quota_fails_no_run(api: Api, sync: Run, home: str, team: str, ki
 
     assert (ran.exit_code, ran.summary) == (0, {"created": 1, "failed": 1})
     assert api.get(at(other, source))
-    told = ready(api, "rule")
-    assert (told["status"], told["reason"]) == ("False", "QuotaExceeded")
-    assert f"{kind}/{source['metadata']['name']} in namespace {team}: " in told["message"]
-    assert "exceeded quota: none" in told["message"]
+    reported = ready(api, "rule")
+    assert (reported["status"], reported["reason"]) == ("False", "QuotaExceeded")
+    assert f"{kind}/{source['metadata']['name']} in namespace {team}: " in reported["message"]
+    assert "exceeded quota: none" in reported["message"]
     assert sync("--check").exit_code == 3
     api.delete(full)
     assert sync().summary == {"created": 1, "unchanged": 1}
@@ -368,7 +368,7 @@ def test_a_full_quota_fails_no_run_of_fetch_rates(api: Api, fetch: Run, team: st
 
 
 def annotates(tenant: Tenant, copy: Object) -> Callable[[], None]:
-    """What gives a copy another version, and leaves alone what the job wrote."""
+    """Return a change that updates the resourceVersion, but no field that the job writes."""
     numbers = count()
     return lambda: tenant.patch(copy, metadata={"annotations": {"tests/beat": str(next(numbers))}})
 
@@ -384,15 +384,15 @@ def test_a_copy_that_a_tenant_changes_all_the_time_is_reported(
 
     with rival(api, installed, annotates(tenant, at(team, source))) as contested:
         ran = sync(kubeconfig=contested)
-        told = ready(api, "settings")
+        reported = ready(api, "settings")
         api.mark()
         again = sync(kubeconfig=contested)
         assert [each for each in api.writes() if each.path.endswith("/status")] == []
 
     for each in (ran, again):
         assert (each.exit_code, only_failed(each)) == (0, ("write-conflict", "warning"))
-    assert (told["status"], told["reason"]) == ("False", "WriteConflict")
-    assert told["message"].startswith(f"configmap/settings in namespace {team}: not as it should be")
+    assert (reported["status"], reported["reason"]) == ("False", "WriteConflict")
+    assert reported["message"].startswith(f"configmap/settings in namespace {team}: not as it should be")
     assert content(api.get(at(other, source))) == content(api.get(source))
     assert sync().summary == {"configured": 1, "unchanged": 1}
     assert ready(api, "settings")["reason"] == "Synced"
@@ -410,19 +410,19 @@ def test_a_rate_that_a_tenant_changes_all_the_time_is_reported(
 
     with rival(api, account, annotates(tenant, configmap_of(rate))) as contested:
         ran = fetch(kubeconfig=contested)
-        told, held = condition(api, rate), (api.get(rate) or {})["status"]["date"]
+        reported, date = condition(api, rate), (api.get(rate) or {})["status"]["date"]
         api.mark()
         again = fetch(kubeconfig=contested)
         assert [each for each in api.writes() if each.path.endswith("/status")] == []
 
     for each in (ran, again):
         assert (each.exit_code, only_failed(each)) == (0, ("write-conflict", "warning"))
-    assert (told["status"], told["reason"], held) == ("False", "WriteConflict", before)
+    assert (reported["status"], reported["reason"], date) == ("False", "WriteConflict", before)
     assert fetch().summary == {"configured": 1}
     assert condition(api, rate)["status"] == "True"
 
 
 def only_failed(ran: Ran) -> tuple[str, str]:
-    """Code and severity of the only failed write of a run."""
+    """Return code and severity of the only failed write of a run."""
     (found,) = [each for each in ran.results if each["outcome"] == "failed"]
     return found["code"], found["severity"]

@@ -1,4 +1,4 @@
-"""farm-pods, against the embedded and the real API server."""
+"""farm-pods, on the embedded and the real API server."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
 Object = dict[str, Any]
 
 
-def gone(api: Api, obj: Object) -> Callable[[], bool]:
+def is_deleted(api: Api, obj: Object) -> Callable[[], bool]:
     return lambda: api.get(obj) is None
 
 
 def codes(ran: Ran, namespace: str) -> list[tuple[str, str, str]]:
-    """What is said of FarmPods of the namespace: those of other tests may still be going."""
+    """Return name, code and outcome of FarmPods of this namespace; those of other tests may still be terminating."""
     found = [each for each in ran.results if each["object"].get("namespace") == namespace]
     return [(each["object"]["name"], each["code"], each["outcome"]) for each in found]
 
@@ -55,7 +55,7 @@ def test_each_pod_of_a_namespace_that_opted_in_gets_a_farm_pod(api: Api, farm: R
     assert listed(api, other) == {}
 
 
-def test_a_converged_run_writes_nothing_also_where_others_put_something_on_farm_pods(api: Api, farm: Run) -> None:
+def test_a_converged_run_writes_nothing_even_after_others_add_to_farm_pods(api: Api, farm: Run) -> None:
     shop = farmed(api)
     api.create(pod(shop, "web"))
     farm()
@@ -83,13 +83,13 @@ def test_a_converged_run_writes_nothing_also_where_others_put_something_on_farm_
     ],
     ids=lambda given: given if isinstance(given, str) else "",
 )
-def test_what_was_changed_by_hand_is_set_right_and_what_others_added_stays(
+def test_manual_changes_are_repaired_and_additions_of_others_stay(
     api: Api, farm: Run, field: str, edit: dict[str, Any]
 ) -> None:
     shop = farmed(api)
     web = api.create(pod(shop, "web"))
     farm()
-    theirs: dict[str, Any] = {"labels": {"team": "search"}, "finalizers": ["example.com/held"]}
+    theirs: dict[str, Any] = {"labels": {"team": "search"}, "finalizers": ["example.com/protected"]}
     merged = {"metadata": {**theirs, **edit.get("metadata", {})}, **{k: v for k, v in edit.items() if k == "spec"}}
     made = api.patch(farm_pod(shop, "web"), merged)
 
@@ -103,12 +103,12 @@ def test_what_was_changed_by_hand_is_set_right_and_what_others_added_stays(
     assert found["metadata"]["ownerReferences"] == [owner(web)]
     assert found["metadata"]["annotations"] == {"kubechores.dev/source": f"{shop}/web"}
     assert found["metadata"]["labels"]["team"] == "search"
-    assert found["metadata"]["finalizers"] == ["example.com/held"]
+    assert found["metadata"]["finalizers"] == ["example.com/protected"]
     assert found["metadata"]["uid"] == made["metadata"]["uid"]
     assert farm().summary == {"unchanged": 1}
 
 
-def test_a_farm_pod_goes_with_its_pod_without_the_job(api: Api, farm: Run) -> None:
+def test_a_farm_pod_is_deleted_with_its_pod_without_the_job(api: Api, farm: Run) -> None:
     shop = farmed(api)
     for name in ("web-0", "web-1"):
         api.create(pod(shop, name))
@@ -122,7 +122,7 @@ def test_a_farm_pod_goes_with_its_pod_without_the_job(api: Api, farm: Run) -> No
     assert api.requests() == []
 
 
-def test_a_pod_made_anew_under_its_name_owns_its_farm_pod(api: Api, farm: Run) -> None:
+def test_a_recreated_pod_owns_its_farm_pod(api: Api, farm: Run) -> None:
     shop = farmed(api)
     first = api.create(pod(shop, "web"))
     farm()
@@ -137,14 +137,14 @@ def test_a_pod_made_anew_under_its_name_owns_its_farm_pod(api: Api, farm: Run) -
     assert (found["metadata"]["ownerReferences"], found["spec"]["containers"]) == ([owner(second)], 3)
 
 
-def test_a_farm_pod_that_outlived_its_pod_is_given_to_the_next_in_place(api: Api, farm: Run) -> None:
+def test_a_farm_pod_that_remains_after_its_pod_gets_the_next_pod_as_owner(api: Api, farm: Run) -> None:
     shop = farmed(api)
     first = api.create(pod(shop, "web"))
     farm()
     made = listed(api, shop)["farm-web"]
     orphaning = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Orphan"}
     api.call("DELETE", api.path(first), orphaning)
-    wait_for(gone(api, first), "the pod to be gone")
+    wait_for(is_deleted(api, first), "the pod to be deleted")
     second = api.create(pod(shop, "web", containers=3))
     api.mark()
 
@@ -156,7 +156,7 @@ def test_a_farm_pod_that_outlived_its_pod_is_given_to_the_next_in_place(api: Api
     assert [each.method for each in api.writes()] == ["PUT"]
 
 
-def test_a_second_owner_would_keep_it_and_goes(api: Api, farm: Run) -> None:
+def test_a_second_owner_is_removed(api: Api, farm: Run) -> None:
     shop = farmed(api)
     web, other = api.create(pod(shop, "web")), api.create(pod(shop, "other"))
     farm()
@@ -167,7 +167,7 @@ def test_a_second_owner_would_keep_it_and_goes(api: Api, farm: Run) -> None:
     assert listed(api, shop)["farm-web"]["metadata"]["ownerReferences"] == [owner(web)]
 
 
-def test_an_owner_that_the_job_would_not_set_so_is_set_right(api: Api, farm: Run) -> None:
+def test_an_owner_reference_that_was_changed_is_repaired(api: Api, farm: Run) -> None:
     shop = farmed(api)
     web = api.create(pod(shop, "web"))
     farm()
@@ -178,20 +178,22 @@ def test_an_owner_that_the_job_would_not_set_so_is_set_right(api: Api, farm: Run
     assert listed(api, shop)["farm-web"]["metadata"]["ownerReferences"] == [owner(web)]
 
 
-def test_a_farm_pod_that_is_being_deleted_is_left_alone(api: Api, farm: Run) -> None:
+def test_a_farm_pod_that_is_being_deleted_stays_untouched(api: Api, farm: Run) -> None:
     shop = farmed(api)
-    for name in ("web", "gone"):
+    for name in ("web", "orphaned"):
         api.create(pod(shop, name))
     farm()
-    for name in ("web", "gone"):
-        api.patch(farm_pod(shop, name), {"metadata": {"ownerReferences": None, "finalizers": ["example.com/held"]}})
+    for name in ("web", "orphaned"):
+        api.patch(
+            farm_pod(shop, name), {"metadata": {"ownerReferences": None, "finalizers": ["example.com/protected"]}}
+        )
         api.delete(farm_pod(shop, name))
-    api.delete(pod(shop, "gone"))
+    api.delete(pod(shop, "orphaned"))
     api.mark()
 
     ran = farm()
     writes = api.writes()
-    for name in ("web", "gone"):
+    for name in ("web", "orphaned"):
         api.patch(farm_pod(shop, name), {"metadata": {"finalizers": None}})
 
     assert (ran.exit_code, codes(ran, shop), writes) == (0, [("farm-web", "skipped", "reported")], [])
@@ -218,7 +220,7 @@ def test_names_at_the_limit(api: Api, farm: Run) -> None:
     wait_until_collected(api, found)
 
 
-def test_a_name_made_to_be_that_of_another_is_told_and_nothing_is_written(api: Api, farm: Run) -> None:
+def test_a_collision_of_names_is_reported_and_nothing_is_written(api: Api, farm: Run) -> None:
     shop = farmed(api)
     api.create(pod(shop, "b" * 250))
     farm()
@@ -232,7 +234,7 @@ def test_a_name_made_to_be_that_of_another_is_told_and_nothing_is_written(api: A
     assert listed(api, shop) == before
 
 
-def test_what_is_in_the_way_is_told_and_left_untouched_without_trying(api: Api, farm: Run) -> None:
+def test_a_conflict_is_reported_without_a_write(api: Api, farm: Run) -> None:
     shop = farmed(api)
     for name in ("web", "other"):
         api.create(pod(shop, name))
@@ -252,21 +254,21 @@ def test_what_is_in_the_way_is_told_and_left_untouched_without_trying(api: Api, 
     assert [api.get(each) for each in theirs] == theirs
 
 
-def test_a_pod_that_is_being_deleted_gets_none_and_one_that_ended_does(api: Api, farm: Run) -> None:
+def test_a_completed_pod_gets_a_farm_pod_and_a_terminating_one_does_not(api: Api, farm: Run) -> None:
     shop = farmed(api)
     api.create(pod(shop, "ended"))
     api.patch_status(pod(shop, "ended"), {"phase": "Succeeded"})
-    going = api.create(pod(shop, "going", finalizers=["example.com/held"]))
-    api.delete(going)
+    terminating = api.create(pod(shop, "terminating", finalizers=["example.com/protected"]))
+    api.delete(terminating)
 
     ran = farm()
-    api.patch(going, {"metadata": {"finalizers": None}})
+    api.patch(terminating, {"metadata": {"finalizers": None}})
 
     assert (ran.exit_code, ran.summary, ran.report["facts"]["pods"]) == (0, {"created": 1}, 1)
     assert list(listed(api, shop)) == ["farm-ended"]
 
 
-def test_a_namespace_that_is_named_is_served_without_a_label_and_alone(api: Api, farm: Run) -> None:
+def test_only_the_namespace_of_the_option_is_handled_even_without_a_label(api: Api, farm: Run) -> None:
     shop, other = farmed(api, labels={}), farmed(api, "other")
     for namespace in (shop, other):
         api.create(pod(namespace, "web"))
@@ -278,15 +280,15 @@ def test_a_namespace_that_is_named_is_served_without_a_label_and_alone(api: Api,
     assert (list(listed(api, shop)), listed(api, other)) == (["farm-web"], {})
 
 
-def test_a_namespace_that_is_being_deleted_is_not_looked_at(api: Api, farm: Run) -> None:
+def test_a_terminating_namespace_is_not_read(api: Api, farm: Run) -> None:
     shop = farmed(api)
-    held = api.create(farm_pod(shop, "held", finalizers=["example.com/held"]))
-    api.create(pod(shop, "web", finalizers=["example.com/held"]))
+    protected = api.create(farm_pod(shop, "protected", finalizers=["example.com/protected"]))
+    api.create(pod(shop, "web", finalizers=["example.com/protected"]))
     api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": shop}})
     api.mark()
 
     ran = farm()
-    for each in (held, pod(shop, "web")):
+    for each in (protected, pod(shop, "web")):
         api.patch(each, {"metadata": {"finalizers": None}})
 
     assert (ran.exit_code, ran.summary, ran.report["note"]) == (
@@ -297,7 +299,7 @@ def test_a_namespace_that_is_being_deleted_is_not_looked_at(api: Api, farm: Run)
     assert [each for each in api.requests() if "/pods" in each.path] == []
 
 
-def test_farm_pods_of_a_namespace_that_opted_out_go_with_their_pods(api: Api, farm: Run) -> None:
+def test_farm_pods_of_a_namespace_that_opted_out_are_deleted_with_their_pods(api: Api, farm: Run) -> None:
     shop = farmed(api)
     api.create(pod(shop, "web"))
     farm()
@@ -312,7 +314,7 @@ def test_farm_pods_of_a_namespace_that_opted_out_go_with_their_pods(api: Api, fa
     wait_until_collected(api, farm_pod(shop, "web"))
 
 
-def test_one_that_nobody_will_collect_is_told_with_what_to_do(api: Api, farm: Run) -> None:
+def test_a_farm_pod_that_is_never_collected_is_reported_with_its_remedy(api: Api, farm: Run) -> None:
     shop = farmed(api)
     api.create(pod(shop, "web"))
     farm()
@@ -326,27 +328,29 @@ def test_one_that_nobody_will_collect_is_told_with_what_to_do(api: Api, farm: Ru
     assert list(listed(api, shop)) == ["farm-web"]
 
 
-def test_one_whose_pod_is_being_deleted_or_that_something_owns_is_no_stray(api: Api, farm: Run) -> None:
+def test_a_farm_pod_with_an_owner_or_a_terminating_pod_is_not_an_orphan(api: Api, farm: Run) -> None:
     shop = farmed(api)
-    going, other = (api.create(pod(shop, name, finalizers=["example.com/held"])) for name in ("going", "other"))
+    terminating, other = (
+        api.create(pod(shop, name, finalizers=["example.com/protected"])) for name in ("leaving", "other")
+    )
     api.create(pod(shop, "web"))
     farm()
-    disown(api, farm_pod(shop, "going"))
-    api.delete(going)
+    disown(api, farm_pod(shop, "leaving"))
+    api.delete(terminating)
     api.patch(farm_pod(shop, "web"), {"metadata": {"ownerReferences": [{**owner(other), "controller": True}]}})
     api.delete(pod(shop, "web"))
 
     found = codes(farm("-v"), shop)
     check = farm("--check")
-    for each in (going, other):
+    for each in (terminating, other):
         api.patch(each, {"metadata": {"finalizers": None}})
 
-    notes = [(f"farm-{name}", "retained", "reported") for name in ("going", "web")]
+    notes = [(f"farm-{name}", "retained", "reported") for name in ("leaving", "web")]
     assert found == [notes[0], ("farm-other", "unchanged", "reported"), notes[1]]
     assert (check.exit_code, check.summary) == (0, {"unchanged": 1})
 
 
-def test_the_object_brake_makes_none_of_a_namespace_and_says_how_to_lift_it(api: Api, farm: Run) -> None:
+def test_the_object_brake_blocks_a_whole_namespace_and_prints_how_to_lift_it(api: Api, farm: Run) -> None:
     shop = farmed(api)
     for number in range(3):
         api.create(pod(shop, f"web-{number}"))
@@ -355,36 +359,36 @@ def test_the_object_brake_makes_none_of_a_namespace_and_says_how_to_lift_it(api:
     for number in range(3, 5):
         api.create(pod(shop, f"web-{number}"))
 
-    held = farm("-n", shop, "--max-objects", "4")
+    blocked = farm("-n", shop, "--max-objects", "4")
 
-    assert (held.exit_code, held.summary) == (4, {"configured": 1, "over-limit": 1, "unchanged": 2})
-    (told,) = [each for each in held.results if each["code"] == "over-limit"]
-    assert told["object"] == {"kind": "Namespace", "name": shop}
-    assert told["reason"].startswith("2 pods have no FarmPods")
-    assert "the object brake blocks 2 of 2 creates: there would be 5 FarmPods, the limit is 4" in held.stderr
-    command = held.stderr.strip().splitlines()[-1].split()
+    assert (blocked.exit_code, blocked.summary) == (4, {"configured": 1, "over-limit": 1, "unchanged": 2})
+    (over_limit,) = [each for each in blocked.results if each["code"] == "over-limit"]
+    assert over_limit["object"] == {"kind": "Namespace", "name": shop}
+    assert over_limit["reason"].startswith("2 pods have no FarmPods")
+    assert "the object brake blocks 2 of 2 creates: there would be 5 FarmPods, the limit is 4" in blocked.stderr
+    command = blocked.stderr.strip().splitlines()[-1].split()
     assert command[:2] == ["chores", "farm-pods"]
     assert command[-2:] == ["--max-objects", "5"]
     assert len(listed(api, shop)) == 3
     assert farm(*command[2:]).summary == {"created": 2, "unchanged": 3}
     full = farm("-n", shop, "--max-objects", "0")
-    assert (full.exit_code, "brake" in full.stderr) == (0, False), "what is there already is no reason to hold"
+    assert (full.exit_code, "brake" in full.stderr) == (0, False), "existing FarmPods do not trigger the brake"
 
 
-def test_many_pods_of_one_namespace_hold_no_other_namespace(api: Api, farm: Run) -> None:
+def test_many_pods_of_one_namespace_do_not_block_other_namespaces(api: Api, farm: Run) -> None:
     crowd, *small = (farmed(api, name) for name in ("a-crowd", *(f"shop-{number:02}" for number in range(20))))
     for number in range(12):
         api.create(pod(crowd, f"web-{number}"))
     for shop in small:
         api.create(pod(shop, "web"))
-    wait_for(lambda: _are_active(api), "the namespaces of earlier tests to be gone", 120)
+    wait_for(lambda: _are_active(api), "the namespaces of earlier tests to be deleted", 120)
     there = len(api.items(VERSION, "FarmPod"))
 
     ran = farm("--max-objects", str(there + 25))
 
     assert (ran.exit_code, ran.summary) == (4, {"created": 20, "over-limit": 1})
-    (told,) = [each for each in ran.results if each["code"] == "over-limit"]
-    assert told["object"] == {"kind": "Namespace", "name": crowd}
+    (over_limit,) = [each for each in ran.results if each["code"] == "over-limit"]
+    assert over_limit["object"] == {"kind": "Namespace", "name": crowd}
     assert "the object brake blocks 12 of 32 creates" in ran.stderr
     assert [len(listed(api, shop)) for shop in (crowd, *small)] == [0, *20 * [1]]
     again = farm("--max-objects", str(there + 25))
@@ -395,7 +399,7 @@ def _are_active(api: Api) -> bool:
     return {each["status"]["phase"] for each in api.items("v1", "Namespace")} == {"Active"}
 
 
-def test_a_dry_run_of_each_kind_changes_nothing_and_says_what_a_run_would_do(api: Api, farm: Run) -> None:
+def test_dry_runs_and_checks_write_nothing_and_report_the_plan(api: Api, farm: Run) -> None:
     shop = farmed(api)
     for name in ("web", "new"):
         api.create(pod(shop, name))
@@ -411,7 +415,7 @@ def test_a_dry_run_of_each_kind_changes_nothing_and_says_what_a_run_would_do(api
     assert farm().summary == client.summary
 
 
-def test_pods_that_cannot_be_read_in_one_namespace_stop_no_other(api: Api, farm: Run) -> None:
+def test_unreadable_pods_of_one_namespace_do_not_stop_other_namespaces(api: Api, farm: Run) -> None:
     shop, other = farmed(api), farmed(api, "other")
     for namespace in (shop, other):
         api.create(pod(namespace, "web"))
@@ -445,7 +449,7 @@ def test_pods_that_cannot_be_read_in_one_namespace_stop_no_other(api: Api, farm:
 
 @pytest.fixture
 def overtaken(api: Api, farm: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
-    """Run the job; `first` happens before its first write."""
+    """Run the job, and call `first` before its first write."""
     write = Cluster.write
 
     def run(first: Callable[[], object], *arguments: str) -> Ran:
@@ -460,9 +464,7 @@ def overtaken(api: Api, farm: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[
     return run
 
 
-def test_a_run_that_another_one_overtakes_ends_where_one_ends(
-    api: Api, farm: Run, overtaken: Callable[..., Ran]
-) -> None:
+def test_two_overlapping_runs_end_in_the_same_state_as_one(api: Api, farm: Run, overtaken: Callable[..., Ran]) -> None:
     shop = farmed(api)
     api.create(pod(shop, "kept"))
     farm()
@@ -480,7 +482,7 @@ def test_a_run_that_another_one_overtakes_ends_where_one_ends(
     assert farm().summary == {"unchanged": 2}
 
 
-def test_what_another_run_wrote_meanwhile_is_told_with_v(api: Api, farm: Run, overtaken: Callable[..., Ran]) -> None:
+def test_objects_that_another_run_wrote_are_reported_with_v(api: Api, farm: Run, overtaken: Callable[..., Ran]) -> None:
     shop = farmed(api)
     for name in ("kept", "new"):
         api.create(pod(shop, name))
@@ -491,10 +493,10 @@ def test_what_another_run_wrote_meanwhile_is_told_with_v(api: Api, farm: Run, ov
     assert {each["message"] for each in ran.results} == {"another run wrote it meanwhile"}
 
 
-def test_a_pod_made_anew_while_a_run_is_under_way_is_not_given_its_past(
+def test_a_pod_that_is_recreated_during_a_run_does_not_get_the_state_of_the_first(
     api: Api, farm: Run, overtaken: Callable[..., Ran]
 ) -> None:
-    """The run saw the first pod; another run gave the FarmPod to the second one meanwhile."""
+    """The run read the first pod; meanwhile another run made the second pod the owner of the FarmPod."""
     shop = farmed(api)
     first = api.create(pod(shop, "web"))
     farm()
@@ -503,7 +505,7 @@ def test_a_pod_made_anew_while_a_run_is_under_way_is_not_given_its_past(
 
     def meanwhile() -> None:
         api.call("DELETE", api.path(first), {"apiVersion": "v1", "kind": "DeleteOptions"})
-        wait_for(gone(api, first), "the pod to be gone")
+        wait_for(is_deleted(api, first), "the pod to be deleted")
         made.append(api.create(pod(shop, "web", containers=2)))
         farm()
 
@@ -515,7 +517,7 @@ def test_a_pod_made_anew_while_a_run_is_under_way_is_not_given_its_past(
     assert farm().summary == {"unchanged": 1}
 
 
-def test_a_pod_that_goes_meanwhile_is_not_said_to_be_served(api: Api, farm: Run, overtaken: Callable[..., Ran]) -> None:
+def test_a_pod_that_is_deleted_during_a_run_is_only_an_info(api: Api, farm: Run, overtaken: Callable[..., Ran]) -> None:
     shop = farmed(api)
     web = api.create(pod(shop, "web"))
     farm()
@@ -530,7 +532,7 @@ def test_a_pod_that_goes_meanwhile_is_not_said_to_be_served(api: Api, farm: Run,
     assert (ran.exit_code, ran.summary, ran.results) == (0, {}, [])
 
 
-def test_something_foreign_that_appears_meanwhile_stays(api: Api, overtaken: Callable[..., Ran]) -> None:
+def test_an_object_of_others_that_is_created_during_a_run_stays(api: Api, overtaken: Callable[..., Ran]) -> None:
     shop = farmed(api)
     api.create(pod(shop, "web"))
     theirs: list[Object] = []
@@ -542,10 +544,10 @@ def test_something_foreign_that_appears_meanwhile_stays(api: Api, overtaken: Cal
 
 
 @pytest.mark.parametrize("api", ["sandbox"], indirect=True)  # others need the CRDs of the real one
-def test_without_the_crd_the_run_says_how_to_install_it(api: Api, farm: Run) -> None:
+def test_a_missing_crd_is_reported_with_its_remedy(api: Api, farm: Run) -> None:
     definition = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
     api.delete({**definition, "metadata": {"name": "farmpods.kubechores.dev"}})
-    wait_for(lambda: api.request("GET", "/apis/kubechores.dev/v1/farmpods")[0] == 404, "the CRD to be gone")
+    wait_for(lambda: api.request("GET", "/apis/kubechores.dev/v1/farmpods")[0] == 404, "the CRD to be deleted")
 
     ran = farm()
 
@@ -554,7 +556,7 @@ def test_without_the_crd_the_run_says_how_to_install_it(api: Api, farm: Run) -> 
 
 
 def visitor(api: Api, namespace: str, role: str, name: str = "visitor") -> str:
-    """The token of an account with this ClusterRole in the namespace."""
+    """Return the token of an account with this ClusterRole in the namespace."""
     metadata = {"name": name, "namespace": namespace}
     api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     api.create(
@@ -569,12 +571,12 @@ def visitor(api: Api, namespace: str, role: str, name: str = "visitor") -> str:
     return api.service_account_token(namespace, name)
 
 
-def test_who_may_read_farm_pods_but_no_pods_sees_no_environment_anywhere(api: Api, farm: Run) -> None:
+def test_users_with_permission_to_read_only_farm_pods_see_no_environment(api: Api, farm: Run) -> None:
     shop = farmed(api)
-    for name in ("web", "mended"):
+    for name in ("web", "repaired"):
         api.create(pod(shop, name, containers=2))
     farm()
-    disown(api, farm_pod(shop, "mended"))
+    disown(api, farm_pod(shop, "repaired"))
     assert farm().summary == {"configured": 1, "unchanged": 1}
     token = visitor(api, shop, "kube-chores-farm-view")
     farm_pods = f"/apis/kubechores.dev/v1/namespaces/{shop}/farmpods"
@@ -593,7 +595,7 @@ def test_who_may_read_farm_pods_but_no_pods_sees_no_environment_anywhere(api: Ap
 
 
 @pytest.mark.parametrize(("role", "may_keep"), [("view", False), ("edit", True)])
-def test_who_views_a_namespace_reads_its_farm_and_who_edits_it_keeps_its_llamas(
+def test_role_view_reads_the_farm_and_role_edit_writes_llamas(
     api: Api, installed: Path, role: str, may_keep: bool
 ) -> None:
     shop = farmed(api)

@@ -1,4 +1,4 @@
-"""A mistake in a rule deletes no copy, and whoever meant it can say so; on both API servers."""
+"""A mistake in a rule deletes no copy, and users can confirm a deletion; on both API servers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COPIES = 3
 
 
 class Installation:
-    """One rule with three copies, and another one that has nothing to do with it."""
+    """One rule with three copies, and an unrelated rule."""
 
     def __init__(self, api: Api, sync: Run, kind: str = "configmap") -> None:
         self.api, self.sync = api, sync
@@ -37,14 +37,14 @@ class Installation:
         self.api.patch(self.rule, {"spec": spec})
 
     def ready(self, name: str = "logins") -> Object:
-        """The Ready condition of a rule."""
+        """Return the Ready condition of a rule."""
         found = self.api.get(rule(name, "", ""))
         assert found
         (condition,) = found["status"]["conditions"]
         return dict(condition)
 
     def copies(self) -> int:
-        """How many of the rule's copies are there."""
+        """Return how many copies of the rule exist."""
         return sum(self.api.get(at(team, self.source)) is not None for team in self.teams)
 
     def assert_copies_stay(self, reason: str, code: str, copies: int = COPIES) -> Ran:
@@ -64,13 +64,13 @@ class Installation:
 
 @pytest.fixture(params=["configmap", "secret"])
 def made(api: Api, sync: Run, request: pytest.FixtureRequest) -> Installation:
-    """An installation whose copies are made."""
+    """Return an installation whose copies exist."""
     return Installation(api, sync, request.param)
 
 
 @pytest.fixture
 def small(api: Api, sync: Run) -> Installation:
-    """The same, of ConfigMaps."""
+    """Return an installation with ConfigMaps only."""
     return Installation(api, sync)
 
 
@@ -112,13 +112,13 @@ def test_a_mistyped_selector_or_target_deletes_nothing(small: Installation, spec
     assert small.ready()["message"].startswith(message.replace("TOKEN", small.api.token))
 
 
-def test_a_source_namespace_that_is_being_deleted_or_gone_takes_no_copy_along(api: Api, sync: Run) -> None:
+def test_a_source_namespace_that_is_terminating_or_deleted_deletes_no_copy(api: Api, sync: Run) -> None:
     made = Installation(api, sync)
     last = api.create(configmap(made.home, "last", labels={}))
     api.patch(last, {"metadata": {"finalizers": ["example.com/slow"]}})
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.home}}
     api.delete(namespace)
-    wait_for(lambda: api.get(made.source) is None, "the source is gone")
+    wait_for(lambda: api.get(made.source) is None, "the source to be deleted")
 
     ran = sync()
 
@@ -126,7 +126,7 @@ def test_a_source_namespace_that_is_being_deleted_or_gone_takes_no_copy_along(ap
     assert made.copies() == COPIES
     assert made.ready()["message"].startswith(f"source namespace {made.home} is being deleted; ")
     api.patch(last, {"metadata": {"finalizers": None}})
-    wait_for(lambda: api.get(namespace) is None, "the namespace is gone")
+    wait_for(lambda: api.get(namespace) is None, "the namespace to be deleted")
     assert sync().exit_code == 4
     assert made.copies() == COPIES
     assert made.ready()["message"].startswith(f"source namespace {made.home} does not exist; ")
@@ -156,7 +156,7 @@ def test_a_lost_status_deletes_nothing(small: Installation) -> None:
     small.assert_copies_stay("NothingSelected", "nothing-selected")
 
 
-def test_a_status_that_is_restored_with_a_recreated_rule_says_nothing_of_it(small: Installation) -> None:
+def test_a_status_that_is_restored_with_a_recreated_rule_does_not_count(small: Installation) -> None:
     before = small.api.get(small.rule)
     assert before and before["status"]["selectedGeneration"] == before["metadata"]["generation"] == 1
     small.api.delete(small.rule)
@@ -171,7 +171,7 @@ def test_a_source_namespace_that_is_recreated_empty_takes_no_copy_along(small: I
     api = small.api
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": small.home}}
     api.delete(namespace)
-    wait_for(lambda: api.get(namespace) is None, "the namespace is gone")
+    wait_for(lambda: api.get(namespace) is None, "the namespace to be deleted")
     assert small.sync().exit_code == 4
 
     api.create(namespace)
@@ -219,7 +219,7 @@ def test_a_rule_whose_only_target_did_not_opt_in_deletes_nothing_elsewhere(small
     ids=["selector", "targets", "namespaces"],
 )
 @pytest.mark.parametrize("is_new", [True, False], ids=["renamed", "shared"])
-def test_a_deleted_rule_takes_no_copy_along_that_a_mistaken_one_may_select(
+def test_copies_of_a_deleted_rule_stay_if_a_mistaken_one_may_select_them(
     small: Installation, spec: Object, is_new: bool
 ) -> None:
     other = rule("renamed", small.home, f"team-*-{small.api.token}")
@@ -239,7 +239,7 @@ def test_a_deleted_rule_takes_no_copy_along_that_a_mistaken_one_may_select(
     assert small.sync().summary == {"configured": COPIES, "unchanged": 1}
 
 
-def test_a_new_rule_that_selects_nothing_holds_no_withdrawal_of_others(small: Installation) -> None:
+def test_a_new_rule_that_selects_nothing_does_not_block_deletions_of_other_copies(small: Installation) -> None:
     early = rule("early", small.home, f"team-*-{small.api.token}", selector={"matchLabels": {"app": "later"}})
     elsewhere = rule("elsewhere", small.other, small.home, selector={"matchLabels": {"app": "later"}})
     small.api.create(early)
@@ -253,7 +253,7 @@ def test_a_new_rule_that_selects_nothing_holds_no_withdrawal_of_others(small: In
     assert small.sync().summary == {"deleted": 1, "nothing-selected": 1}
 
 
-def test_a_place_keeps_its_copy_while_its_rule_may_be_mistaken(small: Installation) -> None:
+def test_a_copy_does_not_change_its_source_while_its_rule_may_be_mistaken(small: Installation) -> None:
     api = small.api
     annex = api.namespace("annex")
     api.create(configmap(annex, data={"a": "another"}))
@@ -269,7 +269,7 @@ def test_a_place_keeps_its_copy_while_its_rule_may_be_mistaken(small: Installati
     assert small.sync("--max-deletes", "10").summary["configured"] == 1
 
 
-# what is meant
+# intended deletions
 
 
 def test_a_source_that_is_deleted_or_unlabelled_withdraws_its_copies(made: Installation) -> None:
@@ -309,14 +309,14 @@ def test_the_printed_number_counts_the_other_deletions_too(small: Installation) 
     small.edit(namespaces=["platfrom"])
     small.api.delete(small.bystander)
 
-    held = small.sync("--dry-run")
+    blocked = small.sync("--dry-run")
 
-    assert held.summary == {"orphan": COPIES, "deleted": 1, "source-namespace-missing": 1}
-    assert held.stderr.strip().endswith("--max-deletes 4")
+    assert blocked.summary == {"orphan": COPIES, "deleted": 1, "source-namespace-missing": 1}
+    assert blocked.stderr.strip().endswith("--max-deletes 4")
     assert small.sync("--max-deletes", "4").summary == {"deleted": COPIES + 1, "source-namespace-missing": 1}
 
 
-def test_max_deletes_confirms_no_more_than_it_says(small: Installation) -> None:
+def test_max_deletes_still_limits_confirmed_deletions(small: Installation) -> None:
     small.edit(namespaces=["platfrom"])
 
     ran = small.sync("--max-deletes", "2")
@@ -325,7 +325,7 @@ def test_max_deletes_confirms_no_more_than_it_says(small: Installation) -> None:
     assert ran.stderr.strip().endswith("--max-deletes 3")
 
 
-def test_a_rule_that_is_deleted_withdraws_its_copies_though_it_was_mistaken(small: Installation) -> None:
+def test_a_deleted_rule_withdraws_its_copies_although_it_was_mistaken(small: Installation) -> None:
     small.edit(namespaces=["platfrom"])
     small.assert_copies_stay("SourceNamespaceMissing", "source-namespace-missing")
     small.api.delete(small.rule)
@@ -333,7 +333,7 @@ def test_a_rule_that_is_deleted_withdraws_its_copies_though_it_was_mistaken(smal
     assert small.sync().summary == {"deleted": COPIES, "unchanged": 1}
 
 
-def test_an_opt_out_removes_its_copy_though_the_rule_may_be_mistaken(small: Installation) -> None:
+def test_an_opt_out_deletes_its_copy_although_the_rule_may_be_mistaken(small: Installation) -> None:
     small.edit(namespaces=["platfrom"])
     _opt_out(small.api, small.teams[0])
 
@@ -343,7 +343,7 @@ def test_an_opt_out_removes_its_copy_though_the_rule_may_be_mistaken(small: Inst
     assert small.api.get(at(small.teams[0], small.source)) is None
 
 
-def test_a_new_rule_that_selects_nothing_says_so_without_an_error_code(api: Api, sync: Run) -> None:
+def test_a_new_rule_that_selects_nothing_is_reported_and_exits_0(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     api.create(rule("early", home, team))
 
@@ -359,7 +359,7 @@ def test_a_new_rule_that_selects_nothing_says_so_without_an_error_code(api: Api,
     assert sync().summary == {"deleted": 1}
 
 
-def test_copies_that_rules_say_to_retain_are_no_error(api: Api, sync: Run) -> None:
+def test_copies_that_rules_retain_are_not_an_error(api: Api, sync: Run) -> None:
     made = Installation(api, sync)
     made.edit(orphans="Retain")
     sync()
@@ -374,7 +374,7 @@ def test_copies_that_rules_say_to_retain_are_no_error(api: Api, sync: Run) -> No
 # rules that are renamed, changed, or share a copy
 
 
-def test_a_rule_that_is_renamed_new_first_writes_its_name_and_deletes_nothing(small: Installation) -> None:
+def test_a_rule_whose_new_name_is_created_first_deletes_nothing(small: Installation) -> None:
     api = small.api
     api.create(rule("logins-2", small.home, f"team-*-{api.token}"))
     api.delete(small.rule)
@@ -389,7 +389,7 @@ def test_the_type_of_a_rule_cannot_be_changed(small: Installation) -> None:
         small.edit(ruleType="secret")
 
 
-def test_a_copy_that_another_rule_wants_too_stays_as_that_rules_copy(small: Installation) -> None:
+def test_a_copy_that_another_rule_requires_too_becomes_a_copy_of_that_rule(small: Installation) -> None:
     api = small.api
     api.create(rule("second", small.home, small.teams[0]))
     assert small.sync().summary == {"unchanged": COPIES + 1}
@@ -401,10 +401,10 @@ def test_a_copy_that_another_rule_wants_too_stays_as_that_rules_copy(small: Inst
     assert content(api.get(at(small.teams[0], small.source))) == content(small.source)
 
 
-# runs that speak of a part
+# runs for some rules only
 
 
-def test_a_run_for_one_rule_says_that_it_may_be_mistaken_and_deletes_nothing(small: Installation) -> None:
+def test_a_run_for_one_rule_reports_that_it_may_be_mistaken_and_deletes_nothing(small: Installation) -> None:
     small.edit(namespaces=["platfrom"])
 
     assert small.sync("--rule-name", "other").summary == {"unchanged": 1}
@@ -456,24 +456,24 @@ def test_opt_outs_have_an_allowance_of_their_own(api: Api, sync: Run) -> None:
     home = api.namespace("home")
     leavers = [api.namespace(f"team-{number}") for number in range(11)]
     stays = api.namespace("team-stays")
-    source, gone = api.create(configmap(home)), api.create(configmap(home, "gone"))
+    source, moved = api.create(configmap(home)), api.create(configmap(home, "moved"))
     api.create(rule("rule", home, f"team-*-{api.token}"))
-    api.create(rule("gone", home, stays, selector={"matchLabels": {"app": "gone"}}))
-    api.patch(gone, {"metadata": {"labels": {"copyrator": None, "app": "gone"}}})
+    api.create(rule("moved", home, stays, selector={"matchLabels": {"app": "moved"}}))
+    api.patch(moved, {"metadata": {"labels": {"copyrator": None, "app": "moved"}}})
     assert sync().summary == {"created": 13}
     for namespace in leavers:
         _opt_out(api, namespace)
-    api.delete(gone)
+    api.delete(moved)
 
     ran = sync()
 
     assert (ran.exit_code, ran.summary) == (4, {"deleted": 1, "opted-out": 11, "unchanged": 1})
-    assert api.get(at(stays, gone)) is None
+    assert api.get(at(stays, moved)) is None
     assert all(api.get(at(namespace, source)) for namespace in leavers)
     assert sync("--max-deletes", "11").summary == {"deleted": 11, "unchanged": 1}
 
 
-# namespaces of Kubernetes itself
+# kube-* namespaces
 
 
 def test_a_kube_namespace_receives_copies_once_it_opted_in(api: Api, sync: Run) -> None:
@@ -505,7 +505,7 @@ def _opt_out(api: Api, namespace: str) -> None:
 
 
 def _forged(copy: Object | None, namespace: str, name: str) -> Object:
-    """What a tenant makes out of a copy that it can read."""
+    """Return the object that a tenant creates from a copy that it can read."""
     assert copy
     metadata = {key: copy["metadata"][key] for key in ("labels", "annotations")}
     annotations = {

@@ -1,4 +1,4 @@
-"""Which types of Secrets sync-copies copies, on both API servers: docs/sync-copies.md has the same as a table."""
+"""The types of Secrets that sync-copies copies, on both API servers; the table in docs/sync-copies.md is the same."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NEVER_COPIED = {
 
 
 def of_type(namespace: str, name: str, kind: str, *keys: str) -> Object:
-    """A Secret of a type that the rules select."""
+    """Return a Secret of this type that the rules select."""
     value = json.dumps({"auths": {"registry.example.com": {"auth": canary()}}}) if "docker" in kind else canary()
     made = secret(namespace, name, type=kind, data={key: encoded(value) for key in keys or ("key",)})
     annotations = {"kubernetes.io/service-account.name": "reader"} if "service-account" in kind else {}
@@ -101,7 +101,7 @@ def test_a_helm_release_in_a_configmap_is_never_copied(api: Api, sync: Run) -> N
     assert api.get(at(team, release)) is None
 
 
-def test_the_table_of_types_says_what_is_tested() -> None:
+def test_the_table_of_types_is_that_of_the_tests() -> None:
     text = (ROOT / "docs" / "sync-copies.md").read_text()
     table = re.findall(r"^\| `(\S+/\S+|Opaque)` \| (yes|no): ", text, re.MULTILINE)
     rows = {kind: next(answer for pattern, answer in table if fnmatch(kind, pattern)) for kind in CORE | NEVER_COPIED}

@@ -1,4 +1,4 @@
-"""sync-copies with the rights of its ServiceAccount: what its users do, on both API servers."""
+"""sync-copies with the rights of its ServiceAccount: what users do, on both API servers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STAMP = {
 }
 
 
-def test_a_first_sweep_makes_one_copy_in_each_target_and_none_of_itself(api: Api, sync: Run) -> None:
+def test_a_first_sweep_creates_one_copy_in_each_target_except_its_own(api: Api, sync: Run) -> None:
     home, team_a, team_b = api.namespace("home"), api.namespace("team-a"), api.namespace("team-b")
     source = api.create(secret(home))
     api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
@@ -40,13 +40,13 @@ def test_a_first_sweep_makes_one_copy_in_each_target_and_none_of_itself(api: Api
     assert api.get(at(home, source)) == before
 
 
-def test_a_converged_sweep_writes_nothing_also_after_a_change_of_metadata_alone(api: Api, sync: Run) -> None:
+def test_a_converged_sweep_writes_nothing_even_after_a_change_of_metadata(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     source = api.create(configmap(home))
     api.create(rule("settings", home, f"*-{api.token}"))
     sync()
     api.patch(source, {"metadata": {"annotations": {"note": "new"}}})
-    api.patch(at(team, source), {"metadata": {"labels": {"seen-by": "somebody"}}})
+    api.patch(at(team, source), {"metadata": {"labels": {"owner": "somebody"}}})
     api.mark()
 
     ran = sync()
@@ -55,7 +55,7 @@ def test_a_converged_sweep_writes_nothing_also_after_a_change_of_metadata_alone(
     assert api.writes() == []
 
 
-def test_changed_sources_reach_all_their_copies(api: Api, sync: Run) -> None:
+def test_changed_sources_update_all_their_copies(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     settings, login = api.create(configmap(home)), api.create(secret(home))
     api.create(rule("settings", home, f"*-{api.token}"))
@@ -75,7 +75,7 @@ def test_changed_sources_reach_all_their_copies(api: Api, sync: Run) -> None:
         assert content(api.get(at(team, source))) == content(api.get(source))
 
 
-def test_a_new_namespace_gets_its_copies_and_the_others_are_left_alone(api: Api, sync: Run) -> None:
+def test_a_new_namespace_gets_its_copies_and_the_others_stay_untouched(api: Api, sync: Run) -> None:
     home = api.namespace("home")
     api.namespace("team-a")
     source = api.create(configmap(home))
@@ -91,7 +91,7 @@ def test_a_new_namespace_gets_its_copies_and_the_others_are_left_alone(api: Api,
     assert content(api.get(at(added, source))) == content(source)
 
 
-def test_a_hand_edited_copy_is_repaired_and_says_who_did_it(api: Api, sync: Run) -> None:
+def test_a_hand_edited_copy_is_repaired_and_the_manager_is_named(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     source = api.create(configmap(home))
     api.create(rule("settings", home, f"*-{api.token}"))
@@ -105,7 +105,7 @@ def test_a_hand_edited_copy_is_repaired_and_says_who_did_it(api: Api, sync: Run)
     assert content(api.get(at(team, source))) == content(source)
 
 
-def test_an_extra_key_goes_and_labels_of_others_stay(api: Api, sync: Run) -> None:
+def test_an_extra_key_is_removed_and_labels_of_others_stay(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     source = api.create(configmap(home))
     api.create(rule("settings", home, f"*-{api.token}"))
@@ -124,7 +124,7 @@ def test_an_extra_key_goes_and_labels_of_others_stay(api: Api, sync: Run) -> Non
     api.patch(at(team, source), {"metadata": {"finalizers": None}})
 
 
-def test_a_deleted_copy_is_made_again(api: Api, sync: Run) -> None:
+def test_a_deleted_copy_is_recreated(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     source = api.create(secret(home))
     api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
@@ -135,7 +135,7 @@ def test_a_deleted_copy_is_made_again(api: Api, sync: Run) -> None:
     assert content(api.get(at(team, source))) == content(source)
 
 
-def test_binary_data_arrives_as_it_is(api: Api, sync: Run) -> None:
+def test_binary_data_is_copied_unchanged(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     binary = base64.b64encode(bytes(range(256))).decode()
     source = api.create(configmap(home, binaryData={"all-bytes": binary}, data={"text": "ünïcödé\n\u2028"}))
@@ -259,7 +259,7 @@ def test_match_expressions_select_sources(api: Api, sync: Run) -> None:
     ],
     ids=json.dumps,
 )
-def test_a_selector_that_names_no_label_is_refused_by_schema_and_by_code(
+def test_a_selector_without_a_label_is_rejected_by_schema_and_by_code(
     api: Api, sync: Run, tmp_path: Path, selector: object
 ) -> None:
     home = api.namespace("home")
@@ -277,9 +277,7 @@ def test_a_selector_that_names_no_label_is_refused_by_schema_and_by_code(
     assert "everything: spec.selector: must name at least one label" in ran.stderr
 
 
-def test_a_file_in_the_shape_of_the_blog_is_answered_with_the_same_rule_in_the_new_form(
-    api: Api, sync: Run, tmp_path: Path
-) -> None:
+def test_a_rule_in_the_old_format_is_printed_in_the_new_format(api: Api, sync: Run, tmp_path: Path) -> None:
     home = api.namespace("home")
     api.namespace("team")
     api.create(configmap(home))
@@ -304,12 +302,12 @@ def test_a_file_in_the_shape_of_the_blog_is_answered_with_the_same_rule_in_the_n
     assert sync("-f", str(file)).summary["created"] >= 1
 
 
-def test_a_missing_crd_says_how_to_install_it_and_a_file_needs_none(api: Api, sync: Run, tmp_path: Path) -> None:
+def test_a_missing_crd_is_reported_and_a_file_needs_none(api: Api, sync: Run, tmp_path: Path) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     api.create(configmap(home))
     crd = yaml.safe_load(Path("cronjobs/crds/copyrators.yaml").read_text())
     api.delete(crd)
-    wait_for(lambda: api.get(crd) is None, "the CRD to be gone")
+    wait_for(lambda: api.get(crd) is None, "the CRD to be deleted")
     wait_for(lambda: api.request("GET", "/apis/kubechores.dev/v1/copyrators")[0] == 404, "the API to forget it")
 
     ran = sync()
@@ -332,7 +330,7 @@ def test_a_missing_crd_says_how_to_install_it_and_a_file_needs_none(api: Api, sy
         ("RoleBinding/sync-copies", 'cannot list resource "copyrators"'),
     ],
 )
-def test_a_missing_right_is_named_and_a_retry_is_not_asked_for(api: Api, sync: Run, binding: str, missing: str) -> None:
+def test_a_missing_permission_is_named_and_not_retried(api: Api, sync: Run, binding: str, missing: str) -> None:
     home = api.namespace("home")
     api.namespace("team")
     api.create(secret(home))
@@ -370,7 +368,7 @@ def test_one_denied_source_namespace_does_not_stop_the_other_rules(api: Api, syn
     assert [result["code"] for result in ran.results if result["severity"] == "error"] == ["unreadable"]
 
 
-def test_kubectl_sees_what_the_rule_is(api: Api, sync: Run) -> None:
+def test_kubectl_prints_the_columns_of_a_rule(api: Api, sync: Run) -> None:
     sync()
     table = api.request(
         "GET",
@@ -381,7 +379,7 @@ def test_kubectl_sees_what_the_rule_is(api: Api, sync: Run) -> None:
     assert columns[:3] == ["Name", "Type", "From"]
 
 
-def test_a_replaced_copy_leaves_the_labels_of_others_and_the_next_run_nothing_to_do(api: Api, sync: Run) -> None:
+def test_a_replacement_keeps_labels_of_others_and_leaves_nothing_for_the_next_run(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     source = api.create(configmap(home, data={"a": "1"}, immutable=True))
     api.create(rule("settings", home, f"*-{api.token}"))

@@ -1,4 +1,4 @@
-"""The farm on a real API server: what kubectl shows, and what two thousand pods cost."""
+"""The farm on a real API server: what kubectl prints, and the cost of two thousand pods."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def farm(api: Api, installed: Path) -> Run:
     return runs("farm-pods", api.service_account_kubeconfig("kube-chores", "farm-pods"))
 
 
-def test_kubectl_shows_the_farm_as_the_docs_do(api: Api, farm: Run) -> None:
+def test_kubectl_prints_the_farm_as_in_the_docs(api: Api, farm: Run) -> None:
     shop = farmed(api)
     for name, containers in (("web-0", 2), ("web-1", 2), ("rates-29384", 1)):
         api.create(pod(shop, name, containers))
@@ -51,14 +51,14 @@ def test_kubectl_shows_the_farm_as_the_docs_do(api: Api, farm: Run) -> None:
     shown = [each.partition("\n") for each in block.split("$ ") if each]
 
     for command, _, rows in shown:
-        said = kubectl(api, *command.replace(" shop", f" {shop}").split()[1:])
-        assert _as_in_docs(said, command, shop) == (_cells(rows) if " -A" in command else rows)
+        printed = kubectl(api, *command.replace(" shop", f" {shop}").split()[1:])
+        assert _as_in_docs(printed, command, shop) == (_cells(rows) if " -A" in command else rows)
     assert [command.split()[2] for command, _, _ in shown] == ["farmpods", "fp", "llamas", "farm"]
 
 
-def _as_in_docs(said: str, command: str, shop: str) -> object:
-    """What kubectl printed, all five minutes old; of all namespaces the cells of ours, whose name has a width."""
-    text = re.sub(r"\d+s$", "5m", said, flags=re.M)
+def _as_in_docs(printed: str, command: str, shop: str) -> object:
+    """Return the output with age 5m; for all namespaces only the cells of this one, since widths differ."""
+    text = re.sub(r"\d+s$", "5m", printed, flags=re.M)
     if " -A" not in command:
         return text
     here = [line for line in text.splitlines() if line.startswith(("NAMESPACE", shop))]
@@ -71,7 +71,7 @@ def _cells(text: str) -> list[list[str]]:
 
 @pytest.fixture
 def crowd(api: Api) -> Iterator[str]:
-    """A namespace with many pods, gone after the test."""
+    """Yield a namespace with many pods, and delete it after the test."""
     shop = farmed(api)
     transport = Transport(connect(str(api.kubeconfig)).endpoint, "tests")
     path = f"/api/v1/namespaces/{shop}/pods"
@@ -81,16 +81,16 @@ def crowd(api: Api) -> Iterator[str]:
     assert statuses == {201}
     yield shop
     api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": shop}})
-    wait_for(lambda: not api.items("v1", "Pod", shop, limit="1"), "the pods to be gone", 120)
+    wait_for(lambda: not api.items("v1", "Pod", shop, limit="1"), "the pods to be deleted", 120)
 
 
-def test_many_pods_in_runs_that_are_held_cut_and_finished(
+def test_many_pods_in_runs_that_are_blocked_stopped_and_finished(
     api: Api, plane: ControlPlane, farm: Run, crowd: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api.mark()
-    held = farm("-n", crowd, "--max-objects", str(PODS - 1))
-    assert (held.exit_code, held.summary, api.writes()) == (4, {"over-limit": 1}, [])
-    assert f"--max-objects {PODS + PODS // 10}" in held.stderr
+    blocked = farm("-n", crowd, "--max-objects", str(PODS - 1))
+    assert (blocked.exit_code, blocked.summary, api.writes()) == (4, {"over-limit": 1}, [])
+    assert f"--max-objects {PODS + PODS // 10}" in blocked.stderr
 
     position = plane.audit_log.stat().st_size
     code, summary = cut(api, crowd)
@@ -114,7 +114,7 @@ def test_many_pods_in_runs_that_are_held_cut_and_finished(
     assert traffic["requests"] == {"GET": len(requests)}
     assert traffic["bytesReceived"] <= 1.02 * sum(figures) + 10_000, "each list is read once"
     with capsys.disabled():
-        print(  # noqa: T201 - seen without -s
+        print(  # noqa: T201 - shown without -s
             f"\n{PODS} pods, all with their FarmPods: {len(requests)} requests, no write, {traffic['bytesReceived']} "
             f"bytes received ({figures[0]} of pods, {figures[1]} of FarmPods); cut after {summary['created']} writes; "
             f"{' and '.join(f'{each:.0f}' for each in rates)} writes a second of {RATE} allowed"
@@ -122,7 +122,7 @@ def test_many_pods_in_runs_that_are_held_cut_and_finished(
 
 
 def cut(api: Api, namespace: str) -> tuple[int, Object]:
-    """Run the job in a process that gets SIGTERM on the way, as from activeDeadlineSeconds."""
+    """Run the job in a process that gets SIGTERM while it writes, as from activeDeadlineSeconds."""
     kubeconfig = api.service_account_kubeconfig("kube-chores", "farm-pods")
     command = [sys.executable, "-m", "jobs", "farm-pods", "-o", "json", "-n", namespace, "--kubeconfig", kubeconfig]
     process = subprocess.Popen(
@@ -138,7 +138,7 @@ def cut(api: Api, namespace: str) -> tuple[int, Object]:
 
 
 def posts(plane: ControlPlane, position: int, namespace: str) -> list[list[datetime]]:
-    """When FarmPods were posted, run by run: their connections tell them apart."""
+    """Return the times of POST requests for FarmPods by run; runs differ by their connections."""
     found: dict[str, list[datetime]] = {}
     for event in audit_events(plane.audit_log, position):
         of = event.get("objectRef", {})
@@ -154,7 +154,7 @@ def rate(times: list[datetime]) -> float:
 
 
 def listed_bytes(api: Api, namespace: str) -> list[int]:
-    """How many bytes the lists of pods and of FarmPods have, page by page."""
+    """Return the bytes of the lists of pods and of FarmPods, read page by page."""
     paths = (f"/api/v1/namespaces/{namespace}/pods", f"/apis/kubechores.dev/v1/namespaces/{namespace}/farmpods")
     return [pages(lambda query, path=path: api.request("GET", f"{path}?{query}")[2]) for path in paths]  # type: ignore[misc]
 

@@ -1,4 +1,4 @@
-"""Each job within the memory limit of its CronJob, with objects of any legal size: the kernel kills what needs more."""
+"""Each job within the memory limit of its CronJob, with objects of any valid size: the kernel kills larger ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Limited = Callable[..., Ran]
 
 
 def limit_of(job: str) -> int:
-    """The memory limit of the shipped CronJob in bytes."""
+    """Return the memory limit of the shipped CronJob in bytes."""
     (manifest,) = yaml.safe_load_all((ROOT / "cronjobs" / job / "cronjob.yaml").read_text())
     (container,) = manifest["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     amount: str = container["resources"]["limits"]["memory"]
@@ -42,7 +42,7 @@ def limit_of(job: str) -> int:
 
 @pytest.fixture
 def limited(api: Api, installed: Path, capsys: pytest.CaptureFixture[str]) -> Limited:
-    """Run a job with the rights and the memory of its CronJob; prints the most memory that it used."""
+    """Run a job with the permissions and the memory limit of its CronJob; print its peak memory."""
     if reason := refused():
         pytest.skip(reason)
 
@@ -65,7 +65,7 @@ def in_parallel(make: Callable[[Object], object], objects: list[Object]) -> None
 
 
 def many_labels(number: int, size: int = 1_100_000) -> dict[str, str]:
-    """Labels of so many bytes in all, other ones for each number."""
+    """Return labels of `size` bytes in total, different for each number."""
     value = f"v{number:02}" + "x" * 60
     return {f"k{index:06}-{number:02}": value for index in range(size // 80)}
 
@@ -76,7 +76,7 @@ def stamp(job: str, namespace: str = "kube-chores") -> dict[str, str]:
 
 
 def large(number: int, size: int = 900_000) -> dict[str, str]:
-    """Data of so many bytes, other ones for each number."""
+    """Return data of `size` bytes, different for each number."""
     return {"data": f"{number:06}" + "x" * size}
 
 

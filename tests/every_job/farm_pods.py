@@ -18,19 +18,19 @@ from tests.farm import FARMED, farm_pod, farmed, pod
 from tests.fault_world import FaultWorld, State, World, kinds, metadata
 
 JOB = "farm-pods"
-FOREIGN = {("farmpods", "shop", "farm-taken"), ("farmpods", "shop", "farm-no-pod")}
+FOREIGN = {("farmpods", "shop", "farm-foreign"), ("farmpods", "shop", "farm-no-pod")}
 AT_ONCE = {"CHORES_WRITES_PER_SECOND": "1000"}
 
 
-# a world in which runs are disturbed
+# a world for runs with faults
 
 
 @contextmanager
 def _world(api: Api) -> Iterator[Mapping[str, str]]:
-    """A run creates, repairs, gives a FarmPod to a later pod, and has something in its way."""
+    """Build a world in which a run creates and repairs FarmPods, changes an owner, and finds a conflict."""
     for name in ("shop", "search"):
         api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": FARMED}})
-    for name in ("kept", "edited", "anew", "disowned"):
+    for name in ("kept", "edited", "recreated", "disowned"):
         api.create(pod("shop", name))
     assert runs(JOB, api.kubeconfig)().summary == {"created": 4}
     _changes(api)
@@ -39,18 +39,18 @@ def _world(api: Api) -> Iterator[Mapping[str, str]]:
 
 def _changes(api: Api) -> None:
     api.patch(farm_pod("shop", "edited"), {"spec": {"containers": 9}})
-    for name in ("anew", "disowned"):
+    for name in ("recreated", "disowned"):
         api.patch(farm_pod("shop", name), {"metadata": {"ownerReferences": None}})
-    api.delete(pod("shop", "anew"))
-    api.create(pod("shop", "anew", containers=2))
-    for name in ("taken", "no-pod"):
+    api.delete(pod("shop", "recreated"))
+    api.create(pod("shop", "recreated", containers=2))
+    for name in ("foreign", "no-pod"):
         api.create(farm_pod("shop", name, containers=9))
-    for namespace, name in (("shop", "taken"), ("shop", "new"), ("search", "web"), ("search", "x" * 250)):
+    for namespace, name in (("shop", "foreign"), ("shop", "new"), ("search", "web"), ("search", "x" * 250)):
         api.create(pod(namespace, name))
 
 
 def _state(world: World) -> State:
-    """FarmPods without what differs when they are made a second time."""
+    """Return FarmPods without fields that change when they are recreated."""
     return {
         key: {"spec": obj["spec"], **metadata(obj, "labels", "annotations", "ownerReferences")}
         for key, obj in world.stored("farmpods", "kubechores.dev").items()
@@ -75,7 +75,7 @@ FAULTS = [
 ]
 
 
-# a world in which all rights are used
+# a world in which a run uses all its permissions
 
 
 def _to_list(request: pytest.FixtureRequest, farm: Run) -> None:
@@ -90,7 +90,7 @@ def _to_list(request: pytest.FixtureRequest, farm: Run) -> None:
 RIGHTS = [RightsWorld(JOB, "farm", _to_list)]
 
 
-# what users read
+# outputs
 
 
 def run(api: Api, *arguments: str) -> str:
@@ -132,7 +132,7 @@ def braked(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     return run(api, "--max-objects", "2")
 
 
-def stray(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+def orphaned(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     opted_in(api, "web-0")
     run(api)
     api.patch(farm_pod("team-shop", "web-0"), {"metadata": {"ownerReferences": None}})
@@ -150,8 +150,8 @@ def opted_out(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
 SCENARIOS: dict[str, Scenario] = {
     "A first run, a second one, and the second one with -v": first,
     "FarmPods were changed by hand": renewed,
-    "A FarmPod of that name is not ours": conflict,
+    "A FarmPod of that name is not managed by kube-chores": conflict,
     "There would be more FarmPods than allowed": braked,
-    "A FarmPod lost its owner before that was deleted": stray,
-    "A namespace does not opt in any more": opted_out,
+    "A FarmPod has no owner, and its pod was deleted": orphaned,
+    "A namespace no longer opts in": opted_out,
 }

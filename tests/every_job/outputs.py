@@ -1,4 +1,4 @@
-"""What a terminal shows of a run, and of `kubectl get`, the same on every machine and every day."""
+"""The output of runs and of `kubectl get`, the same on every machine and every day."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
 
 
 def shown(api: Api, job: str, *arguments: str, account: str = "", env: Mapping[str, str] | None = None) -> str:
-    """Run a command as its ServiceAccount; gives the prompt, the output and the exit code."""
+    """Run a command as its ServiceAccount; return the prompt, the output and the exit code."""
     kubeconfig = api.service_account_kubeconfig("kube-chores", account or job)
     done = CliRunner().invoke(chores, [job, *arguments], env={**(env or {}), "KUBECONFIG": str(kubeconfig)})
     text = re.sub(rf"^{job}: writing to .*\n", "", done.output, flags=re.M)
@@ -23,7 +23,7 @@ def shown(api: Api, job: str, *arguments: str, account: str = "", env: Mapping[s
 
 
 def listed(api: Api, path: str, command: str, cell: Callable[[str], str] = str) -> str:
-    """What `kubectl get` shows of a list, without the age and with `cell` of each cell."""
+    """Return the output of `kubectl get` for a list, without column AGE; `cell` converts each cell."""
     table = api.call("GET", path, headers=TABLE)
     columns = [n for n, column in enumerate(table["columnDefinitions"]) if not column["priority"]][:-1]
     rows = [[table["columnDefinitions"][n]["name"].upper() for n in columns]]

@@ -24,15 +24,15 @@ from tests.worlds import at, configmap, encoded, rule, secret
 JOB = "sync-copies"
 
 
-# a world in which runs are disturbed
+# a world for runs with faults
 
 STAMP = {
     "app.kubernetes.io/managed-by": "kube-chores",
     "kubechores.dev/job": "sync-copies",
     "kubechores.dev/rule-namespace": "kube-chores",
 }
-FIXED, KEPT, WANTED = {"copy": "fixed"}, {"copy": "kept"}, {"copy": "wanted"}
-# What nobody but its owner may change.
+FIXED, KEPT, ADOPTED = {"copy": "fixed"}, {"copy": "kept"}, {"copy": "adopted"}
+# Objects that only their owner may change.
 FOREIGN = {
     ("secrets", "team-a", "taken"),  # has the name of a copy
     ("configmaps", "team-a", "other-install"),
@@ -43,7 +43,7 @@ FOREIGN = {
 
 @contextmanager
 def _world(api: Api) -> Iterator[Mapping[str, str]]:
-    """A run has a write of each kind to do, and something in its way."""
+    """Build a world in which a run has a write of each kind, and a conflict."""
     _first_sources(api)
     first = runs(JOB, api.kubeconfig)("-n", "kube-chores")
     assert (first.exit_code, first.summary) == (0, {"created": 13}), first
@@ -54,7 +54,7 @@ def _world(api: Api) -> Iterator[Mapping[str, str]]:
 def _first_sources(api: Api) -> None:
     for name in ("home", "annex", "team-a", "team-b", "leaver"):
         api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    for name in ("settings", "theme", "gone"):
+    for name in ("settings", "theme", "withdrawn"):
         api.create(configmap("home", name))
     api.create(configmap("home", "fixed", labels=FIXED, immutable=True, data={"a": "1"}))
     api.create(configmap("annex", "kept", labels=KEPT))
@@ -73,7 +73,7 @@ def _first_sources(api: Api) -> None:
 def _changes(api: Api) -> None:
     api.patch(at("home", configmap("home", "settings")), {"data": {"a": "new", "b": None}})
     api.patch(at("team-a", configmap("home", "theme")), {"data": {"a": "by hand"}})
-    api.delete(configmap("home", "gone"))
+    api.delete(configmap("home", "withdrawn"))
     api.delete(configmap("annex", "kept"))
     api.delete(configmap("home", "fixed"))
     api.create(configmap("home", "fixed", labels=FIXED, immutable=True, data={"a": "2"}))
@@ -87,33 +87,33 @@ def _changes(api: Api) -> None:
     api.delete(rule("old", "home", ""))
     opted_out = {"metadata": {"annotations": {"kubechores.dev/copies": "false"}}}
     api.patch({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "leaver"}}, opted_out)
-    api.create(configmap("annex", "wanted", labels=WANTED))
-    api.create(configmap("team-a", "wanted", labels={}, data={"a": "theirs"}))
-    api.create(rule("wanted", "annex", "team-a", selector={"matchLabels": WANTED}, conflict="Adopt"))
+    api.create(configmap("annex", "adopted", labels=ADOPTED))
+    api.create(configmap("team-a", "adopted", labels={}, data={"a": "theirs"}))
+    api.create(rule("adopted", "annex", "team-a", selector={"matchLabels": ADOPTED}, conflict="Adopt"))
 
 
-def is_ours(obj: Object) -> bool:
-    """Whether sync-copies made the object for rules in kube-chores."""
+def is_copy(obj: Object) -> bool:
+    """Whether the object is a copy of rules in kube-chores."""
     return STAMP.items() <= (obj["metadata"].get("labels") or {}).items()
 
 
 def objects(world: World) -> State:
-    """All ConfigMaps and Secrets, whole."""
+    """Return all ConfigMaps and Secrets, with all fields."""
     return world.stored("configmaps") | world.stored("secrets")
 
 
 def rules(world: World) -> State:
-    """All CopyratorRules, whole."""
+    """Return all CopyratorRules, with all fields."""
     return world.stored("copyrators", "kubechores.dev")
 
 
 def _state(world: World) -> State:
-    """The statuses of rules, copies without what differs when they are made a second time, all else whole."""
+    """Return the statuses of rules, copies without fields that change if they are recreated, and all other objects."""
     found, of_rules = objects(world), rules(world)
     copies = {
         key: {**each, "metadata": metadata(each, "labels", "annotations")}
         for key, each in found.items()
-        if is_ours(each)
+        if is_copy(each)
     }
     public = [of_rules.values(), world.stored("events").values(), [each["metadata"] for each in copies.values()]]
     canary.observed("what many may read", repr(list(map(list, public))))
@@ -152,19 +152,19 @@ FAULTS = [
 ]
 
 
-# a world in which all rights are used
+# a world in which a run uses all its permissions
 
 
 def _to_copy(request: pytest.FixtureRequest, sync: Run) -> None:
     api: Api = request.getfixturevalue("api")
     home, team = api.namespace("home"), api.namespace("team")
     for make, kind in ((configmap, "configmap"), (secret, "secret")):
-        for name in ("kept", "gone"):
+        for name in ("kept", "withdrawn"):
             api.create(make(home, name))
         api.create(rule(f"{kind}s", home, f"*-{api.token}", ruleType=kind))
     assert sync().exit_code == 0
     for make in (configmap, secret):
-        api.delete(make(home, "gone"))
+        api.delete(make(home, "withdrawn"))
         api.patch(at(team, make(home, "kept")), {"data": {"extra": "eA=="}})
     for number in range(2):
         api.namespace(f"new-{number}")
@@ -173,7 +173,7 @@ def _to_copy(request: pytest.FixtureRequest, sync: Run) -> None:
 RIGHTS = [RightsWorld(JOB, "sync", _to_copy)]
 
 
-# what users read
+# outputs
 
 
 def run(api: Api, tmp_path: Path, *arguments: str) -> str:
@@ -307,37 +307,37 @@ def unreachable(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
 
 
 def status(api: Api, name: str) -> str:
-    """What the rule says of itself, as `kubectl get -o yaml` shows it."""
+    """Return the status of a rule as `kubectl get -o yaml` prints it."""
     found = api.get(rule(name, "", ""))
     assert found
-    told: dict[str, Any] = found["status"]
-    for condition in told["conditions"]:
+    found_status: dict[str, Any] = found["status"]
+    for condition in found_status["conditions"]:
         condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
-    if "selectedUid" in told:
-        told["selectedUid"] = "1f6c3b0e-7a52-4c59-9d0f-3c1f7a1f2b11"
-    text = yaml.safe_dump({"status": told}, sort_keys=False, width=110)
+    if "selectedUid" in found_status:
+        found_status["selectedUid"] = "1f6c3b0e-7a52-4c59-9d0f-3c1f7a1f2b11"
+    text = yaml.safe_dump({"status": found_status}, sort_keys=False, width=110)
     return f"$ kubectl get copyrator {name} -n kube-chores -o yaml\n...\n{text}".rstrip()
 
 
 SCENARIOS: dict[str, Scenario] = {
     "A first run, a second one, and the second one with -v": first,
     "A copy was changed by hand": edited,
-    "An object in the way is not ours": conflict,
-    "The same with `conflict: Adopt`": adopted,
-    "A source is gone, and its copies with it": orphaned,
-    "The same with `orphans: Retain`": retained,
+    "An object with the name of a copy is not managed by kube-chores": conflict,
+    "Such an object, and a rule with `conflict: Adopt`": adopted,
+    "A source was deleted": orphaned,
+    "A source was deleted, and its rule has `orphans: Retain`": retained,
     "More would be deleted than the brake allows": braked,
     "A rule may be mistaken: its source namespace does not exist": mistaken,
     "A new rule selects nothing": selects_nothing,
     "A rule names a kube-* namespace that did not opt in": not_opted_in,
     "A Secret's type changed": replaced,
-    "Two sources claim the same place": collision,
-    "A rule cannot be followed": invalid,
+    "Two sources would be copied to the same place": collision,
+    "A rule is not valid": invalid,
     "A rule in a file has several problems": empty_selector,
     "A rule in a file has the format of an older tool": old_form,
     "There is no rule": no_rule,
     "The CRD is not installed": no_crd,
-    "A right is missing": no_right,
+    "A permission is missing": no_right,
     "A write fails": failing,
     "The credentials are not accepted": unauthorized,
     "There is no such context": unreachable,

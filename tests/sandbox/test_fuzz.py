@@ -17,7 +17,20 @@ from hypothesis import strategies as st
 from jobs.kit.model import ExitCode
 from tests.api.conftest import Ran
 from tests.fault_world import Built, State, World
-from tests.hostile import NAME, SLOTS, Drawn, Slot, hostile, is_made, kept, lies, place, serve_instead, stored_in, worst
+from tests.hostile import (
+    NAME,
+    SLOTS,
+    Drawn,
+    Slot,
+    fixed_fields,
+    hostile,
+    is_processed,
+    malformed,
+    place,
+    serve_instead,
+    stored_in,
+    worst,
+)
 from tests.processes import run_in_512_mib
 
 WORLDS = ("sync-copies", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads", "farm-pods")
@@ -53,9 +66,9 @@ def check(built: Built, world: World, slot: Slot, drawn: Drawn, untouched: State
     assert {key: end.get(key) for key in built.end} == built.end, ran
     after = built.world.untouched(world)
     assert {key: after.get(key) for key in untouched} == untouched, ran
-    assert slot.ours or kept(world, slot) == before, ran
+    assert slot.managed or fixed_fields(world, slot) == before, ran
     assert not slot.reported or drawn.opts_out or NAME in ran.stdout + ran.stderr, ran
-    assert not slot.made or drawn.opts_out or is_made(world, slot) or NAME in ran.stdout + ran.stderr, ran
+    assert not slot.result or drawn.opts_out or is_processed(world, slot) or NAME in ran.stdout + ran.stderr, ran
 
 
 @pytest.mark.parametrize("built", WORLDS, indirect=True)
@@ -68,7 +81,7 @@ def test_an_object_that_the_api_server_accepts_stops_no_job(built: Built, data: 
         untouched = built.world.untouched(world)
         drawn = data.draw(hostile(slot.obj))
         place(world, slot, drawn.obj)
-        before = kept(world, slot)
+        before = fixed_fields(world, slot)
 
         ran = world.run()
 
@@ -84,8 +97,8 @@ def test_an_object_that_no_api_server_serves_stops_no_job(built: Built, data: st
     with built.serve() as world:
         untouched = built.world.untouched(world)
         place(world, slot, slot.obj)
-        before = kept(world, slot)
-        drawn = data.draw(lies(stored_in(world, slot).obj))
+        before = fixed_fields(world, slot)
+        drawn = data.draw(malformed(stored_in(world, slot).obj))
         serve_instead(world, slot, drawn.obj)
 
         ran = world.run()

@@ -27,7 +27,7 @@ from tests import embedded
 from tests.apis import Api, sandbox_api
 from tests.canary import canary
 from tests.every_job import sync_copies
-from tests.every_job.sync_copies import JOB, STAMP, is_ours
+from tests.every_job.sync_copies import JOB, STAMP, is_copy
 from tests.fault_world import Key, Object, World, served
 from tests.worlds import configmap, encoded, rule, secret
 
@@ -176,7 +176,7 @@ def _build(api: Api, drawn: Object) -> None:
 
 def _edit(api: Api, world: World, drawn: Object) -> None:
     """Change copies by hand, and sources: some are made anew with what cannot be changed in place."""
-    copies = [key for key, each in sorted(sync_copies.objects(world).items()) if is_ours(each)]
+    copies = [key for key, each in sorted(sync_copies.objects(world).items()) if is_copy(each)]
     if drawn["labelled"]:
         for each in copies:
             _try(api, "PATCH", each, EDITS["label"])
@@ -186,7 +186,7 @@ def _edit(api: Api, world: World, drawn: Object) -> None:
             _try(api, *(("DELETE", key) if how == "delete" else ("PATCH", key, EDITS[how])))
     for number, source in drawn["changes"]:
         before = drawn["sources"][number % len(drawn["sources"])]
-        if api.get(before) and not is_ours(api.get(before) or {}):
+        if api.get(before) and not is_copy(api.get(before) or {}):
             api.delete(before)
             again = source["kind"] == before["kind"]
             made = source | {"metadata": before["metadata"]} if again else source
@@ -228,7 +228,7 @@ def _converges(world: World) -> None:
     for code in {each["code"] for each in ran.results} | set(ran.summary):
         event(code)
     after = sync_copies.objects(world)
-    spoiled = [key for key, each in before.items() if not is_ours(each) and after.get(key) != each]
+    spoiled = [key for key, each in before.items() if not is_copy(each) and after.get(key) != each]
     assert [key for key in spoiled if not (key in after and _may_be_adopted(before[key], specs))] == []
     writes = len(world.writes())
     again = world.run()

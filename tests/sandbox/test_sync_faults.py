@@ -73,7 +73,7 @@ def test_a_write_that_one_namespace_refuses_fails_no_run(built: Built, refusal: 
 
 
 def test_a_copy_that_changes_before_it_is_deleted_stays_until_the_next_run(built: Built, tmp_path: Path) -> None:
-    orphan = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "team-b", "name": "gone"}}
+    orphan = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "team-b", "name": "withdrawn"}}
     with built.serve() as world:
         api = sandbox_api(world.sandbox, tmp_path)
         change = partial(api.patch, orphan, {"metadata": {"labels": {"theirs": "yes"}}})

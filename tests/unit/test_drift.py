@@ -22,8 +22,8 @@ def object_of(spec: Any, *entries: Any) -> dict[str, Any]:
     return {"metadata": {"managedFields": list(entries)}, "spec": spec}
 
 
-def found(wanted: Any, actual: Any, *entries: Any) -> list[tuple[str, str | None, str | None, str]]:
-    return [(*each.change, each.by) for each in drift({"spec": wanted}, object_of(actual, *entries))]
+def found(desired: Any, actual: Any, *entries: Any) -> list[tuple[str, str | None, str | None, str]]:
+    return [(*each.change, each.by) for each in drift({"spec": desired}, object_of(actual, *entries))]
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def test_a_quantity_is_a_number_times_its_suffix(number: int, suffix: str) -> No
 
 def test_only_desired_fields_are_compared() -> None:
     ours = {"port": 80, "protocol": "TCP", "name": "a"}
-    wanted = {"replicas": 1, "ports": [ours]}
+    desired = {"replicas": 1, "ports": [ours]}
     others = {"revisionHistoryLimit": 3, "ports": [{"port": 81, "protocol": "TCP"}, ours]}
 
-    assert found(wanted, {**wanted, **others}) == []
+    assert found(desired, {**desired, **others}) == []
 
 
 def test_a_list_without_merge_keys_is_compared_as_one_value() -> None:
@@ -87,16 +87,16 @@ def test_an_owned_field_that_is_no_longer_desired_is_drift() -> None:
     fields["f:env"] = {'k:{"name":"OLD"}': {".": {}, "f:name": {}}}
     spec: dict[str, Any] = {"f:spec": {"f:containers": {'k:{"name":"a"}': fields}}}
     ours = {"manager": "kube-chores", "operation": "Apply", "fieldsV1": spec}
-    wanted = {"containers": [{"name": "a", "image": "x", "env": [{"name": "NEW", "value": "1"}]}]}
+    desired = {"containers": [{"name": "a", "image": "x", "env": [{"name": "NEW", "value": "1"}]}]}
     actual = {"containers": [{"name": "a", "image": "x", "tty": True, "env": env}]}
 
-    assert found(wanted, actual, ours) == [
+    assert found(desired, actual, ours) == [
         ("spec.containers[a].env[OLD]", '{"name":"OLD","value":"1"}', None, ""),
         ("spec.containers[a].tty", "true", None, ""),
     ]
-    # What an update of ours owns holds what the server filled in too.
-    assert found(wanted, actual, {**ours, "operation": "Update"}) == []
-    assert found(wanted, actual, {**ours, "manager": "somebody"}) == []
+    # An update by kube-chores also owns the fields that the server set.
+    assert found(desired, actual, {**ours, "operation": "Update"}) == []
+    assert found(desired, actual, {**ours, "manager": "somebody"}) == []
 
 
 def test_a_user_in_a_url_is_not_printed() -> None:

@@ -1,4 +1,4 @@
-"""The pure parts of farm-pods: names, what is kept of a pod, plans and the brake."""
+"""The pure parts of farm-pods: names, reduced pods, plans and the brake."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAMES = st.lists(LABELS, min_size=1, max_size=8).map(".".join).filter(lambda nam
 
 
 def document(of: Pod, **metadata: Any) -> bytes:
-    """The FarmPod of a pod as the API serves it."""
+    """Return the FarmPod of a pod as the API serves it."""
     made = json.loads(FarmPodManifest(of).encode())
     made["metadata"] |= {"uid": "uid-farm", "resourceVersion": "7", **metadata}
     return json.dumps(made).encode()
@@ -47,7 +47,7 @@ def planned(of: Observed, **settings: Any) -> Plan:
     return plan(of, Settings(**settings), NOW)
 
 
-def told(of: Plan) -> list[tuple[str, str]]:
+def codes(of: Plan) -> list[tuple[str, str]]:
     return [(finding.object.name, finding.code) for finding in of.findings]
 
 
@@ -60,7 +60,7 @@ def with_documents(of: Observed, *documents: tuple[Need, bytes | int]) -> Observ
 
 
 @given(NAMES)
-def test_every_pod_name_gives_a_name(name: str) -> None:
+def test_every_pod_name_results_in_a_valid_name(name: str) -> None:
     found = place("shop", name).name
 
     assert is_name(found)
@@ -68,13 +68,13 @@ def test_every_pod_name_gives_a_name(name: str) -> None:
 
 
 @given(st.sets(st.text("ab", min_size=1, max_size=3), min_size=2))
-def test_long_names_that_begin_alike_have_names_of_their_own(ends: set[str]) -> None:
+def test_long_names_with_the_same_prefix_have_different_names(ends: set[str]) -> None:
     assert len({place("shop", "x" * 250 + end) for end in ends}) == len(ends)
 
 
-def test_of_a_pod_nothing_but_names_uid_and_a_count_is_decoded() -> None:
-    asked = pod("shop", "web", containers=2, uid="uid-web")
-    body = json.dumps(asked)
+def test_only_names_uid_and_number_of_containers_of_a_pod_are_decoded() -> None:
+    with_pod = pod("shop", "web", containers=2, uid="uid-web")
+    body = json.dumps(with_pod)
     assert TOKEN in body
 
     read = msgspec.json.decode(body, type=PodObject)
@@ -85,7 +85,7 @@ def test_of_a_pod_nothing_but_names_uid_and_a_count_is_decoded() -> None:
 
 
 @pytest.mark.parametrize("containers", [1, 3])
-def test_what_is_written_is_right_once_it_is_read_back(containers: int) -> None:
+def test_a_farm_pod_that_was_written_and_read_is_as_desired(containers: int) -> None:
     of = Pod("shop", "web", "uid-web", containers)
 
     assert FarmPodManifest(of).changed_by_server(document(of)) == ()
@@ -95,7 +95,7 @@ def test_what_is_written_is_right_once_it_is_read_back(containers: int) -> None:
 @pytest.mark.parametrize(
     "spec", [None, {}, {"pod": 1, "containers": "x"}, {"pod": "web"}, {"pod": "web", "containers": 9}]
 )
-def test_whatever_a_spec_holds_is_looked_at_and_set_right(spec: object) -> None:
+def test_any_wrong_spec_is_read_and_repaired(spec: object) -> None:
     broken = json.dumps({**json.loads(document(WEB)), "spec": spec}).encode()
     before = observed(WEB, web=broken)
     assert planned(before).needs == (Need(WEB.place),)
@@ -104,57 +104,57 @@ def test_whatever_a_spec_holds_is_looked_at_and_set_right(spec: object) -> None:
 
     found = planned(with_documents(before, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode())))
 
-    assert told(found) == [("farm-web", "drifted")]
+    assert codes(found) == [("farm-web", "drifted")]
     fix = found.findings[0].fix
     assert fix and fix.action is Action.REPLACE
     written = json.loads(fix.body.encode())
     assert (written["spec"], written["metadata"]["resourceVersion"]) == ({"pod": "web", "containers": 2}, "7")
 
 
-def test_of_two_pods_of_one_name_the_one_that_is_asked_last_counts() -> None:
+def test_of_two_pods_of_one_name_the_one_that_was_read_last_counts() -> None:
     later = Pod("shop", "web", "uid-later", 1)
     before = with_documents(observed(WEB, web=document(later)), (Need(WEB.place), document(later)))
 
     found = planned(with_documents(before, (Need(WEB.key), json.dumps(pod("shop", "web", uid="uid-later")).encode())))
 
-    assert (told(found), found.unchanged) == ([], 1)
+    assert (codes(found), found.unchanged) == ([], 1)
 
 
-def test_a_pod_that_was_asked_is_asked_anew_once_its_farm_pod_is_read_again() -> None:
+def test_a_pod_is_read_again_after_its_farm_pod_was_read_again() -> None:
     stale = document(Pod("shop", "web", "uid-before", 2))
     first = with_documents(observed(WEB, web=stale), (Need(WEB.place), stale))
-    asked = with_documents(first, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode()))
-    assert told(planned(asked)) == [("farm-web", "drifted")]
-    assert planned(asked).findings[0].reason == "pod/web was recreated"
+    with_pod = with_documents(first, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode()))
+    assert codes(planned(with_pod)) == [("farm-web", "drifted")]
+    assert planned(with_pod).findings[0].reason == "pod/web was recreated"
 
-    assert planned(with_documents(asked, (Need(WEB.place), stale))).needs == (Need(WEB.key),)
+    assert planned(with_documents(with_pod, (Need(WEB.place), stale))).needs == (Need(WEB.key),)
 
 
-def test_a_farm_pod_that_went_and_that_another_run_made_anew_is_right() -> None:
-    went = with_documents(observed(WEB, web=document(Pod("shop", "web", "uid-before", 2))), (Need(WEB.place), 404))
-    asked = with_documents(went, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode()))
-    assert told(planned(asked)) == [("farm-web", "missing")]
+def test_a_farm_pod_that_was_deleted_and_that_another_run_recreated_is_as_desired() -> None:
+    deleted = with_documents(observed(WEB, web=document(Pod("shop", "web", "uid-before", 2))), (Need(WEB.place), 404))
+    with_pod = with_documents(deleted, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode()))
+    assert codes(planned(with_pod)) == [("farm-web", "missing")]
 
-    found = planned(with_documents(asked, (Need(WEB.place, full=False), document(WEB))))
+    found = planned(with_documents(with_pod, (Need(WEB.place, full=False), document(WEB))))
 
-    assert (told(found), found.needs, found.unchanged) == ([], (), 1)
+    assert (codes(found), found.needs, found.unchanged) == ([], (), 1)
 
 
 @pytest.mark.parametrize(
     ("need", "status"), [(Need(WEB.place), 500), (Need(WEB.place, full=False), 500), (Need(WEB.key), 403)]
 )
-def test_what_cannot_be_looked_at_is_told_and_not_written(need: Need, status: int) -> None:
+def test_an_object_that_cannot_be_read_is_reported_and_not_written(need: Need, status: int) -> None:
     stale = document(Pod("shop", "web", "uid-before", 2))
     before = with_documents(observed(WEB, web=stale), (Need(WEB.place), stale))
 
     found = planned(with_documents(before, (need, status)))
 
-    assert told(found) == [("farm-web", "unreadable")]
+    assert codes(found) == [("farm-web", "unreadable")]
     assert found.findings[0].fix is None
     assert found.findings[0].exit_code is not ExitCode.DONE
 
 
-def test_a_pod_that_went_while_it_was_looked_at_is_only_worth_a_note() -> None:
+def test_a_pod_that_is_deleted_during_a_run_is_only_an_info() -> None:
     stale = document(Pod("shop", "web", "uid-before", 2))
     before = with_documents(observed(WEB, web=stale), (Need(WEB.place), stale), (Need(WEB.key), 404))
 
@@ -162,52 +162,54 @@ def test_a_pod_that_went_while_it_was_looked_at_is_only_worth_a_note() -> None:
     assert (found.code, found.severity, found.fix) == ("retained", Severity.INFO, None)
 
 
-def test_where_pods_could_not_be_read_nothing_is_said_of_farm_pods() -> None:
+def test_farm_pods_of_a_namespace_whose_pods_cannot_be_read_are_not_reported() -> None:
     failure = Finding("unreadable", Severity.ERROR, WEB.key._replace(kind="Namespace", name="shop", namespace=""), "no")
     unowned = document(WEB, ownerReferences=[])
     read = observed(web=unowned)
 
-    assert told(planned(Observed(["shop"], (), read.farm_pods, (failure,)), verbose=True)) == [("shop", "unreadable")]
-    assert told(planned(read)) == [("farm-web", "orphan")]
+    assert codes(planned(Observed(["shop"], (), read.farm_pods, (failure,)), verbose=True)) == [("shop", "unreadable")]
+    assert codes(planned(read)) == [("farm-web", "orphan")]
 
 
-def test_where_nobody_looks_for_pods_an_unowned_farm_pod_is_no_stray() -> None:
+def test_an_unowned_farm_pod_in_a_namespace_that_is_not_read_is_not_an_orphan() -> None:
     unowned = observed(web=document(WEB, ownerReferences=[]))
 
-    assert told(planned(Observed([], (), unowned.farm_pods), verbose=True)) == [("farm-web", "retained")]
+    assert codes(planned(Observed([], (), unowned.farm_pods), verbose=True)) == [("farm-web", "retained")]
 
 
 def test_the_plan_does_not_depend_on_the_order_of_what_was_read() -> None:
     pods = [Pod("shop", f"web-{number}", f"uid-{number}", 1) for number in range(20)]
-    there = {f"p{number}": document(pods[number]) for number in range(0, 20, 3)}
+    existing = {f"p{number}": document(pods[number]) for number in range(0, 20, 3)}
     plans = []
     for seed in range(5):
         mixed = random.Random(seed).sample(pods, len(pods))
-        plans.append(planned(observed(*mixed, **dict(random.Random(seed).sample(list(there.items()), len(there))))))
+        plans.append(
+            planned(observed(*mixed, **dict(random.Random(seed).sample(list(existing.items()), len(existing)))))
+        )
 
     assert all(each == plans[0] for each in plans)
     assert len(plans[0].findings) == 13
 
 
 @pytest.mark.parametrize(("most", "made"), [(0, 0), (3, 0), (4, 3), (5, 3)])
-def test_the_brake_counts_what_is_there_and_what_would_be(most: int, made: int) -> None:
+def test_the_brake_counts_existing_and_missing_farm_pods(most: int, made: int) -> None:
     pods = [Pod("shop", name, f"uid-{name}", 1) for name in "abcd"]
-    foreign = document(Pod("shop", "other", "uid-other", 1), labels={})
+    of_others = document(Pod("shop", "other", "uid-other", 1), labels={})
 
-    found = planned(observed(*pods, a=document(pods[0]), other=foreign), max_objects=most)
+    found = planned(observed(*pods, a=document(pods[0]), other=of_others), max_objects=most)
 
     assert sum(finding.fix is not None for finding in found.findings) == made
     assert {finding.exit_code for finding in found.findings} == {ExitCode.DONE if made else ExitCode.BRAKE}
     assert [(brake.option, brake.value) for brake in found.brakes] == ([] if made else [("--max-objects", "4")])
 
 
-def crowded(creates: Mapping[str, int], there: Mapping[str, int]) -> Observed:
-    """Namespaces with as many pods that have a FarmPod, and as many that have none."""
-    served = [Pod(name, f"old-{n}", f"uid-{n}", 1) for name, number in there.items() for n in range(number)]
+def farm_of(creates: Mapping[str, int], existing: Mapping[str, int]) -> Observed:
+    """Return namespaces with these numbers of pods without and with a FarmPod."""
+    served = [Pod(name, f"old-{n}", f"uid-{n}", 1) for name, number in existing.items() for n in range(number)]
     new = [Pod(name, f"new-{n}", f"uid-{n}", 1) for name, number in creates.items() for n in range(number)]
     read = [msgspec.json.decode(document(each), type=FarmPodObject) for each in served]
     farm_pods = {each.place: found.reduced for each, found in zip(served, read, strict=True)}
-    return Observed(sorted({*creates, *there}), [*served, *new], farm_pods)
+    return Observed(sorted({*creates, *existing}), [*served, *new], farm_pods)
 
 
 def served(of: Plan) -> Mapping[str, int]:
@@ -215,32 +217,32 @@ def served(of: Plan) -> Mapping[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("creates", "there", "made"),
+    ("creates", "existing", "made"),
     [
         ({"big": 30, "small": 2, "tiny": 1}, {}, {"small": 2, "tiny": 1}),
         ({"big": 8, "small": 2}, {}, {"big": 8, "small": 2}),
         ({"a": 5, "b": 5, "c": 5}, {}, {"a": 5, "b": 5}),
-        # One that does not fit stops no larger one with few that are new.
+        # A namespace that does not fit does not stop a larger one with few new pods.
         ({"large": 1, "middle": 5}, {"large": 8}, {"large": 1}),
-        # All pods of a namespace make its size, not those alone that are new.
+        # All pods of a namespace count for its size, not only new ones.
         ({"large": 2, "small": 4}, {"large": 5}, {"small": 4}),
         ({"other": 1}, {"full": 12}, {}),
     ],
 )
 def test_the_brake_serves_whole_namespaces_and_the_smallest_first(
-    creates: Mapping[str, int], there: Mapping[str, int], made: Mapping[str, int]
+    creates: Mapping[str, int], existing: Mapping[str, int], made: Mapping[str, int]
 ) -> None:
-    found = planned(crowded(creates, there), max_objects=10)
+    found = planned(farm_of(creates, existing), max_objects=10)
 
-    held = creates.keys() - made.keys()
+    blocked = creates.keys() - made.keys()
     assert served(found) == made
-    assert {each.object.name for each in found.findings if each.code == "over-limit"} == held
+    assert {each.object.name for each in found.findings if each.code == "over-limit"} == blocked
     assert {each.exit_code for each in found.findings if each.code == "over-limit"} == (
-        {ExitCode.BRAKE} if held else set()
+        {ExitCode.BRAKE} if blocked else set()
     )
-    total = sum(creates.values()) + sum(there.values())
+    total = sum(creates.values()) + sum(existing.values())
     assert [(each.option, each.value) for each in found.brakes] == (
-        [("--max-objects", str(total + total // 10))] if held else []
+        [("--max-objects", str(total + total // 10))] if blocked else []
     )
 
 
@@ -251,14 +253,14 @@ def test_the_brake_serves_whole_namespaces_and_the_smallest_first(
     st.data(),
 )
 def test_a_run_that_is_cut_anywhere_is_resumed_with_the_same_namespaces(
-    creates: dict[str, int], there: dict[str, int], most: int, data: st.DataObject
+    creates: dict[str, int], existing: dict[str, int], most: int, data: st.DataObject
 ) -> None:
-    first = served(planned(crowded(creates, there), max_objects=most))
+    first = served(planned(farm_of(creates, existing), max_objects=most))
     done = {name: data.draw(st.integers(0, number)) for name, number in first.items()}
     left = {name: number - done.get(name, 0) for name, number in creates.items()}
-    grown = {name: there.get(name, 0) + done.get(name, 0) for name in {*there, *creates}}
+    grown = {name: existing.get(name, 0) + done.get(name, 0) for name in {*existing, *creates}}
 
-    then = served(planned(crowded(left, grown), max_objects=most))
+    then = served(planned(farm_of(left, grown), max_objects=most))
 
     assert then == {name: first[name] - done[name] for name in first if done[name] < first[name]}
-    assert sum(there.values()) + sum(first.values()) <= max(most, sum(there.values()))
+    assert sum(existing.values()) + sum(first.values()) <= max(most, sum(existing.values()))

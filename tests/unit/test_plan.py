@@ -1,4 +1,4 @@
-"""sync-copies' plan: a pure function of what was seen."""
+"""sync-copies' plan: a pure function of the observation."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def source(
 
 
 def copy(namespace: str, of: ReducedObject, by: Rule, *others: str) -> ReducedObject:
-    """What a metadata-only list shows of a copy that was made for this rule from this source."""
+    """Return a copy as in a metadata-only list, created for this rule from this source."""
     assert of.content
     name = f"{of.namespace}/{of.name}"
     stamp = stamps.stamp("sync-copies", "kube-chores", by.name, name, stamps.fingerprint(of.content, of.uid))
@@ -80,20 +80,20 @@ def test_a_missing_copy_is_created() -> None:
     assert finding.fix.action is Action.CREATE
 
 
-def test_a_right_copy_is_unchanged_and_needs_no_reading() -> None:
+def test_a_copy_as_desired_is_unchanged_without_a_read() -> None:
     made = plan(observed([rule()], [source()], [copy("team", source(), rule())], "team"), SETTINGS, NOW)
 
     assert (made.findings, made.needs, made.unchanged) == ((), (), 1)
 
 
-def test_a_copy_of_which_somebody_owns_a_field_is_read_before_it_is_judged() -> None:
+def test_a_copy_with_a_field_of_another_manager_is_read_first() -> None:
     suspect = copy("team", source(), rule(), "kubectl")
     world = observed([rule()], [source()], [suspect], "team")
 
     assert plan(world, SETTINGS, NOW).needs == (Need(ObjectKey("ConfigMap", "settings", "team")),)
 
 
-def test_a_copy_that_lost_or_gained_one_of_our_fields_is_read() -> None:
+def test_a_copy_with_a_removed_or_added_field_is_read_first() -> None:
     whole = copy("team", source(), rule())
     ownership = whole.header.ownership
     for ours in (["data.a"], ["data.a", "data.b", "data.c"], []):
@@ -103,7 +103,7 @@ def test_a_copy_that_lost_or_gained_one_of_our_fields_is_read() -> None:
         assert plan(world, SETTINGS, NOW).needs == (Need(ObjectKey("ConfigMap", "settings", "team")),)
 
 
-def test_a_changed_source_replaces_without_reading_and_for_that_very_version() -> None:
+def test_a_changed_source_replaces_exactly_the_listed_version_without_a_read() -> None:
     changed = source(content=Content(data={"a": "new"}))
 
     finding = only(plan(observed([rule()], [changed], [copy("team", source(), rule())], "team"), SETTINGS, NOW))
@@ -114,16 +114,16 @@ def test_a_changed_source_replaces_without_reading_and_for_that_very_version() -
     assert b'"uid":"copy-uid"' in finding.fix.body.encode()
 
 
-def test_a_source_made_anew_with_the_same_content_restamps() -> None:
-    anew = source(uid="another")
+def test_a_recreated_source_with_the_same_content_updates_the_stamp() -> None:
+    recreated = source(uid="another")
 
-    finding = only(plan(observed([rule()], [anew], [copy("team", source(), rule())], "team"), SETTINGS, NOW))
+    finding = only(plan(observed([rule()], [recreated], [copy("team", source(), rule())], "team"), SETTINGS, NOW))
 
     assert finding.fix
     assert finding.fix.action is Action.REPLACE
 
 
-def test_two_rules_that_want_the_same_source_make_one_copy() -> None:
+def test_two_rules_that_select_the_same_source_create_one_copy() -> None:
     rules = [rule("b"), rule("a")]
 
     finding = only(plan(observed(rules, [source()], [], "team"), SETTINGS, NOW))
@@ -160,7 +160,7 @@ def test_a_source_is_never_adopted_even_when_the_list_of_sources_failed() -> Non
     assert "a rule copies from it" in finding.reason
 
 
-def test_a_copy_changes_hands_only_in_a_run_that_could_read_everything() -> None:
+def test_a_copy_changes_its_source_only_in_a_run_that_could_read_everything() -> None:
     rules = [rule("a", "home"), rule("b", "other")]
     existing = copy("team", source("home"), rules[0])
     world = observed(rules, [source("other")], [existing], "team")
@@ -174,24 +174,24 @@ def test_a_copy_changes_hands_only_in_a_run_that_could_read_everything() -> None
     assert (uncertain.code, uncertain.fix, uncertain.subjects) == ("unreadable", None, ("b",))
     assert uncertain.reason.startswith("remains a copy of home/settings")
 
-    (taken,) = (finding for finding in plan(world, SETTINGS, NOW).findings if finding.object.namespace == "team")
-    assert taken.fix
-    assert taken.reason == "source changed from home/settings to other/settings"
+    (changed,) = (finding for finding in plan(world, SETTINGS, NOW).findings if finding.object.namespace == "team")
+    assert changed.fix
+    assert changed.reason == "source changed from home/settings to other/settings"
 
 
 def test_a_copy_is_never_a_source() -> None:
-    made_by_us = source(labels={stamps.MANAGED_BY: MANAGER, stamps.JOB: "sync-copies"})
+    managed = source(labels={stamps.MANAGED_BY: MANAGER, stamps.JOB: "sync-copies"})
 
-    told = plan(observed([rule()], [made_by_us], [], "team"), SETTINGS, NOW)
+    skipped = plan(observed([rule()], [managed], [], "team"), SETTINGS, NOW)
 
-    assert only(told).severity is Severity.INFO
-    assert "never a source" in only(told).reason
+    assert only(skipped).severity is Severity.INFO
+    assert "never a source" in only(skipped).reason
 
 
 @pytest.mark.parametrize(
     "kind", ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1"]
 )
-def test_secrets_that_belong_to_one_namespace_or_tool_are_no_sources(kind: str) -> None:
+def test_secrets_of_one_namespace_or_tool_are_never_sources(kind: str) -> None:
     spec = Spec("secret", SELECTOR, ("home",))
     query = SourceQuery("secret", "home", SELECTOR.query())
     namespaces = tuple(Namespace(name, {}, True, False) for name in ("home", "team"))
@@ -205,13 +205,13 @@ def test_secrets_that_belong_to_one_namespace_or_tool_are_no_sources(kind: str) 
     assert only(plan(world, SETTINGS, NOW)).severity is Severity.INFO
 
 
-def test_an_orphan_is_reported_by_a_run_that_saw_every_rule_and_by_no_other() -> None:
+def test_only_a_run_that_read_every_rule_reports_orphans() -> None:
     orphan = copy("team", source(), rule())
     world = observed([rule("another", targets=Targets(exclude=("*",)))], [source()], [orphan], "team")
-    blind = replace(world, failures=(Finding("unreadable", Severity.ERROR, ObjectKey("CopyratorRule", "x"), ""),))
+    incomplete = replace(world, failures=(Finding("unreadable", Severity.ERROR, ObjectKey("CopyratorRule", "x"), ""),))
 
     assert only(plan(world, SETTINGS, NOW)).code == "orphan"
-    assert only(plan(blind, SETTINGS, NOW)).code == "unreadable"
+    assert only(plan(incomplete, SETTINGS, NOW)).code == "unreadable"
     assert plan(world, replace(SETTINGS, rule_name="another"), NOW).findings == ()
     assert plan(world, replace(SETTINGS, rules=world.rules), NOW).findings == ()
 
@@ -220,38 +220,38 @@ def test_a_copy_of_a_source_that_cannot_be_decoded_stays() -> None:
     there = copy("team", source(), rule())
     world = observed([rule()], [], [there], "team")
     invalid = InvalidObject(ObjectKey("ConfigMap", "settings", "home"), InvalidObjectError("it is not"))
-    blind = replace(world, sources=dict.fromkeys(world.sources, (invalid,)))
+    incomplete = replace(world, sources=dict.fromkeys(world.sources, (invalid,)))
 
     assert only(plan(world, SETTINGS, NOW)).code == "orphan"
-    findings = plan(blind, SETTINGS, NOW).findings
+    findings = plan(incomplete, SETTINGS, NOW).findings
     assert [(each.code, each.object.namespace, each.fix) for each in findings] == [
         ("unreadable", "home", None),
         ("unreadable", "team", None),
     ]
 
 
-def test_a_namespace_that_is_going_away_is_left_alone() -> None:
-    world = observed([rule()], [source()], [copy("team", source(), rule("gone"))], "team")
-    going = replace(world, namespaces=(Namespace("home", {}, True, False), Namespace("team", {}, False, False)))
+def test_a_terminating_namespace_is_skipped() -> None:
+    world = observed([rule()], [source()], [copy("team", source(), rule("deleted"))], "team")
+    terminating = replace(world, namespaces=(Namespace("home", {}, True, False), Namespace("team", {}, False, False)))
 
-    assert plan(going, SETTINGS, NOW).findings == ()
+    assert plan(terminating, SETTINGS, NOW).findings == ()
 
 
-def test_a_dry_run_looks_at_every_missing_place_and_tells_what_is_in_the_way() -> None:
+def test_a_dry_run_reads_every_missing_place_and_reports_conflicts() -> None:
     world = observed([rule()], [source()], [], "team-a", "team-b")
     settings = replace(SETTINGS, dry_run=True)
     needs = plan(world, settings, NOW).needs
     absent = ReadResult(error=ApiError(404, "not found"))
-    foreign = ReadResult(b'{"metadata": {"name": "settings", "namespace": "team-b"}}')
-    looked = world.with_documents(dict(zip(needs, (absent, foreign), strict=True)), {})
+    of_others = ReadResult(b'{"metadata": {"name": "settings", "namespace": "team-b"}}')
+    with_reads = world.with_documents(dict(zip(needs, (absent, of_others), strict=True)), {})
 
-    made = plan(looked, settings, NOW)
+    made = plan(with_reads, settings, NOW)
 
     assert [need.full for need in needs] == [False, False]
     assert [(f.code, f.object.namespace) for f in made.findings] == [("missing", "team-a"), ("conflict", "team-b")]
 
 
-def test_metadata_of_the_rule_is_set_and_taken_back_and_that_of_others_is_kept() -> None:
+def test_metadata_of_the_rule_is_set_and_removed_and_that_of_others_stays() -> None:
     before = rule(metadata=CopyMetadata(labels={"ours": "1"}))
     listed = copy("team", source(), before)
     labels = {**listed.header.labels, "ours": "1", "theirs": "2"}
@@ -296,15 +296,15 @@ def test_the_plan_does_not_depend_on_the_order_of_what_was_read() -> None:
     assert len({text(plan(shuffled(), SETTINGS, NOW)) for _ in range(10)}) == 1
 
 
-def test_a_source_that_several_rules_may_not_copy_is_told_to_all_of_them() -> None:
-    made_by_us = source(labels={stamps.MANAGED_BY: MANAGER, stamps.JOB: "sync-copies"})
+def test_a_skipped_source_is_reported_for_all_rules_that_select_it() -> None:
+    managed = source(labels={stamps.MANAGED_BY: MANAGER, stamps.JOB: "sync-copies"})
 
     for rules in ([rule("a"), rule("b")], [rule("b"), rule("a")]):
-        assert only(plan(observed(rules, [made_by_us], [], "team"), SETTINGS, NOW)).subjects == ("a", "b")
+        assert only(plan(observed(rules, [managed], [], "team"), SETTINGS, NOW)).subjects == ("a", "b")
 
 
 def test_a_source_is_never_adopted() -> None:
-    """Two that adopt each other would both be copies without a source, and both be deleted by the next run."""
+    """Otherwise two sources could adopt each other: both would become copies without a source, and be deleted."""
     rules = [rule(name, namespace, conflict="Adopt") for name, namespace in (("a", "home"), ("b", "team"))]
     theirs = ReadResult(b'{"metadata": {"name": "settings", "namespace": "home", "labels": {"copyrator": "true"}}}')
     world = observed(rules, [source("home"), source("team")], [], "team")
@@ -343,7 +343,7 @@ def test_a_rule_is_not_mistaken_because_something_of_it_cannot_be_decoded(is_nam
     assert codes == ({"unreadable", "nothing-selected"} if is_namespace else {"unreadable"})
 
 
-def test_a_rule_whose_sources_cannot_be_read_is_not_called_mistaken() -> None:
+def test_a_rule_whose_sources_cannot_be_read_is_not_reported_as_mistaken() -> None:
     new = Rule(structs.replace(rule().head, generation=2), rule().spec)
     world = observed([new], [], [copy("team", source(), new)], "team")
     denied = Finding("unreadable", Severity.ERROR, new.head.key, "", subjects=(new.name,))
@@ -352,7 +352,7 @@ def test_a_rule_whose_sources_cannot_be_read_is_not_called_mistaken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mistaken", "is_kept"),
+    ("mistaken", "is_blocked"),
     [
         (rule("new", targets=Targets(include=("taem",))), True),
         (rule("new", "platfrom"), True),
@@ -362,7 +362,7 @@ def test_a_rule_whose_sources_cannot_be_read_is_not_called_mistaken() -> None:
     ],
     ids=["targets", "source namespace", "another source namespace", "other targets", "another type"],
 )
-def test_a_mistaken_rule_keeps_copies_of_a_deleted_one_that_it_may_select(mistaken: Rule, is_kept: bool) -> None:
+def test_a_mistaken_rule_blocks_the_deletion_of_copies_that_it_may_select(mistaken: Rule, is_blocked: bool) -> None:
     edited = Rule(structs.replace(mistaken.head, generation=2), mistaken.spec)
     orphan = copy("team", source(), rule("deleted"))
     world = observed([edited], [source()], [orphan], "team", "elsewhere")
@@ -372,11 +372,11 @@ def test_a_mistaken_rule_keeps_copies_of_a_deleted_one_that_it_may_select(mistak
 
     (found,) = (each for each in plan(world, SETTINGS, NOW).findings if each.code == "orphan")
 
-    assert (found.exit_code is ExitCode.BRAKE, found.fix is None) == (is_kept, is_kept)
-    assert found.subjects == (("new",) if is_kept else ("deleted",))
+    assert (found.exit_code is ExitCode.BRAKE, found.fix is None) == (is_blocked, is_blocked)
+    assert found.subjects == (("new",) if is_blocked else ("deleted",))
 
 
-def test_a_mistaken_rule_keeps_no_copy_of_another_source_than_it_selects() -> None:
+def test_a_mistaken_rule_does_not_block_the_deletion_of_copies_of_other_sources() -> None:
     edited = Rule(structs.replace(head("new"), generation=2), rule("new", targets=Targets(include=("taem",))).spec)
     of_another = structs.replace(source(), name="theme")
     orphan = structs.replace(copy("team", of_another, rule("deleted")), name="theme")
@@ -389,7 +389,7 @@ def test_a_mistaken_rule_keeps_no_copy_of_another_source_than_it_selects() -> No
     assert found.fix
 
 
-def test_a_copy_of_what_is_never_copied_goes_though_its_rule_may_be_mistaken() -> None:
+def test_a_copy_of_a_source_that_is_never_copied_is_deleted_although_its_rule_may_be_mistaken() -> None:
     edited = Rule(structs.replace(head("rule"), generation=2), Spec("secret", SELECTOR, ("home",)))
     token = source(content=Content("bootstrap.kubernetes.io/token"))
     orphan = copy("team", token, edited)
