@@ -144,19 +144,19 @@ def _latest(place: Place, observed: Observed) -> ReducedObject | ApiError | None
 def _compare(key: ObjectKey, desired: Desired, actual: ReducedObject, settings: Settings) -> Finding | Need | None:
     """Compare a copy with the desired one; from its metadata alone, if that is sufficient."""
     known = actual.content is not None
-    fresh = actual.header.annotations.get(stamps.FINGERPRINT) == desired.annotations[stamps.FINGERPRINT]
+    current = actual.header.annotations.get(stamps.FINGERPRINT) == desired.annotations[stamps.FINGERPRINT]
     ownership = actual.header.ownership
-    if not known and fresh and (ownership.others or ownership.content != desired.fields):
+    if not known and current and (ownership.others or ownership.content != desired.fields):
         return Need(key)  # possible drift: another manager owns a field, or a field was added or removed
-    right = same_content(actual.content, desired.content) if actual.content is not None else fresh
+    same = same_content(actual.content, desired.content) if actual.content is not None else current
     relabelled = metadata_changes(desired.labels, desired.annotations, actual.header)
-    if right and not relabelled:
+    if same and not relabelled:
         return None
-    if not known and not right and (ownership.has_immutable or settings.diff):
+    if not known and not same and (ownership.has_immutable or settings.diff):
         return Need(key)
     differing = changes(actual.content, desired.content, secret=desired.resource is SECRETS) if known else ()
-    code = "drifted" if fresh else "outdated"
-    reason = _why(desired, actual, differing, relabelled, fresh=fresh, right=right)
+    code = "drifted" if current else "outdated"
+    reason = _why(desired, actual, differing, relabelled, current=current, same=same)
     others = [change for change in relabelled if "kubechores.dev/" not in change.field]
     shown = (*differing, *(_hidden(change) if desired.resource is SECRETS else change for change in others))
     fix = repair(_manifest(key, desired), actual)
@@ -233,14 +233,14 @@ def _why(
     differing: Sequence[Change],
     relabelled: Sequence[Change],
     *,
-    fresh: bool,
-    right: bool,
+    current: bool,
+    same: bool,
 ) -> str:
     source_before = actual.header.annotations.get(stamps.SOURCE)
     if source_before is not None and source_before != desired.source:
         return f"source changed from {source_before} to {desired.source}"
-    if not fresh:
-        return sys.intern(f"source {desired.source} {'was recreated' if right else 'changed'}")
+    if not current:
+        return sys.intern(f"source {desired.source} {'was recreated' if same else 'changed'}")
     names = [change.field for change in (differing or relabelled)]
     named = ", ".join(names[:_MOST_FIELDS_NAMED]) + (
         f" and {len(names) - _MOST_FIELDS_NAMED} more" * (len(names) > _MOST_FIELDS_NAMED)

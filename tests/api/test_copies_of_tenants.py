@@ -311,10 +311,10 @@ def test_a_copy_whose_labels_leave_no_room_in_etcd_fails_no_run(
 
 def quota(api: Api, namespace: str, what: str) -> Object:
     """Create a quota that allows none of these objects, and wait until it is enforced."""
-    made = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": namespace}}
-    api.create({**made, "spec": {"hard": {what: "0"}}})
-    wait_for(lambda: (api.get(made) or {}).get("status", {}).get("used"), "the quota to be in force")
-    return made
+    created = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": namespace}}
+    api.create({**created, "spec": {"hard": {what: "0"}}})
+    wait_for(lambda: (api.get(created) or {}).get("status", {}).get("used"), "the quota to be in force")
+    return created
 
 
 @ON_THE_REAL_SERVER

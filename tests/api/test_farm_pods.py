@@ -91,7 +91,7 @@ def test_manual_changes_are_repaired_and_additions_of_others_stay(
     farm()
     theirs: dict[str, Any] = {"labels": {"team": "search"}, "finalizers": ["example.com/protected"]}
     merged = {"metadata": {**theirs, **edit.get("metadata", {})}, **{k: v for k, v in edit.items() if k == "spec"}}
-    made = api.patch(farm_pod(shop, "web"), merged)
+    created = api.patch(farm_pod(shop, "web"), merged)
 
     ran = farm("--diff")
 
@@ -104,7 +104,7 @@ def test_manual_changes_are_repaired_and_additions_of_others_stay(
     assert found["metadata"]["annotations"] == {"kubechores.dev/source": f"{shop}/web"}
     assert found["metadata"]["labels"]["team"] == "search"
     assert found["metadata"]["finalizers"] == ["example.com/protected"]
-    assert found["metadata"]["uid"] == made["metadata"]["uid"]
+    assert found["metadata"]["uid"] == created["metadata"]["uid"]
     assert farm().summary == {"unchanged": 1}
 
 
@@ -141,7 +141,7 @@ def test_a_farm_pod_that_remains_after_its_pod_gets_the_next_pod_as_owner(api: A
     shop = farmed(api)
     first = api.create(pod(shop, "web"))
     farm()
-    made = listed(api, shop)["farm-web"]
+    created = listed(api, shop)["farm-web"]
     orphaning = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Orphan"}
     api.call("DELETE", api.path(first), orphaning)
     wait_for(is_deleted(api, first), "the pod to be deleted")
@@ -151,7 +151,7 @@ def test_a_farm_pod_that_remains_after_its_pod_gets_the_next_pod_as_owner(api: A
     assert farm().summary == {"configured": 1}
 
     found = listed(api, shop)["farm-web"]
-    assert found["metadata"]["uid"] == made["metadata"]["uid"], "the job has no right to delete"
+    assert found["metadata"]["uid"] == created["metadata"]["uid"], "the job has no permission to delete"
     assert (found["metadata"]["ownerReferences"], found["spec"]["containers"]) == ([owner(second)], 3)
     assert [each.method for each in api.writes()] == ["PUT"]
 
@@ -438,7 +438,7 @@ def test_unreadable_pods_of_one_namespace_do_not_stop_other_namespaces(api: Api,
             "subjects": [{"kind": "ServiceAccount", "name": "farm-pods", "namespace": "kube-chores"}],
         }
     )
-    wait_for(lambda: farm("-n", other, "--dry-run").exit_code == 0, "the authorizer to know")
+    wait_for(lambda: farm("-n", other, "--dry-run").exit_code == 0, "the authorizer to read the new RoleBinding")
 
     ran = farm()
 
@@ -496,24 +496,24 @@ def test_objects_that_another_run_wrote_are_reported_with_v(api: Api, farm: Run,
 def test_a_pod_that_is_recreated_during_a_run_does_not_get_the_state_of_the_first(
     api: Api, farm: Run, overtaken: Callable[..., Ran]
 ) -> None:
-    """The run read the first pod; meanwhile another run made the second pod the owner of the FarmPod."""
+    """The run read the first pod; meanwhile another run created the second pod the owner of the FarmPod."""
     shop = farmed(api)
     first = api.create(pod(shop, "web"))
     farm()
     disown(api, farm_pod(shop, "web"))
-    made: list[Object] = []
+    created: list[Object] = []
 
     def meanwhile() -> None:
         api.call("DELETE", api.path(first), {"apiVersion": "v1", "kind": "DeleteOptions"})
         wait_for(is_deleted(api, first), "the pod to be deleted")
-        made.append(api.create(pod(shop, "web", containers=2)))
+        created.append(api.create(pod(shop, "web", containers=2)))
         farm()
 
     ran = overtaken(meanwhile)
 
     assert ran.exit_code == 0
     found = listed(api, shop)["farm-web"]
-    assert (found["metadata"]["ownerReferences"], found["spec"]["containers"]) == ([owner(made[0])], 2)
+    assert (found["metadata"]["ownerReferences"], found["spec"]["containers"]) == ([owner(created[0])], 2)
     assert farm().summary == {"unchanged": 1}
 
 
@@ -580,11 +580,11 @@ def test_users_with_permission_to_read_only_farm_pods_see_no_environment(api: Ap
     assert farm().summary == {"configured": 1, "unchanged": 1}
     token = visitor(api, shop, "kube-chores-farm-view")
     farm_pods = f"/apis/kubechores.dev/v1/namespaces/{shop}/farmpods"
-    wait_for(lambda: api.request("GET", farm_pods, token=token)[0] == 200, "the authorizer to know")
+    wait_for(lambda: api.request("GET", farm_pods, token=token)[0] == 200, "the authorizer to read the new RoleBinding")
 
     for path in (f"/api/v1/namespaces/{shop}/pods", f"/api/v1/namespaces/{shop}/pods/web"):
         assert api.request("GET", path, token=token)[0] == 403
-        assert TOKEN in api.request("GET", path)[2].decode(), "there is something to see"
+        assert TOKEN in api.request("GET", path)[2].decode(), "a user with permission to read pods sees the password"
     for path in (farm_pods, f"{farm_pods}/farm-web", f"{farm_pods}?watch=true&timeoutSeconds=1"):
         for headers in ({}, TABLE, METADATA_ONLY if path == farm_pods else {}):
             status, _, body = api.request("GET", path, token=token, headers=headers)

@@ -63,7 +63,7 @@ class Installation:
 
 
 @pytest.fixture(params=["configmap", "secret"])
-def made(api: Api, sync: Run, request: pytest.FixtureRequest) -> Installation:
+def installation(api: Api, sync: Run, request: pytest.FixtureRequest) -> Installation:
     """Return an installation whose copies exist."""
     return Installation(api, sync, request.param)
 
@@ -77,20 +77,20 @@ def small(api: Api, sync: Run) -> Installation:
 # mistakes
 
 
-def test_a_source_namespace_that_does_not_exist_deletes_nothing(made: Installation) -> None:
-    made.edit(namespaces=["platfrom"])
+def test_a_source_namespace_that_does_not_exist_deletes_nothing(installation: Installation) -> None:
+    installation.edit(namespaces=["platfrom"])
 
-    ran = made.assert_copies_stay("SourceNamespaceMissing", "source-namespace-missing")
+    ran = installation.assert_copies_stay("SourceNamespaceMissing", "source-namespace-missing")
 
     message = "source namespace platfrom does not exist; no copy of this rule is deleted until this is fixed"
-    assert made.ready()["message"] == message
+    assert installation.ready()["message"] == message
     rules = "logins (source namespace platfrom does not exist); correct or delete these rules"
     assert f"rules that may be mistaken block the deletion of 3 copies: {rules}" in ran.stderr
-    made.edit(namespaces=[made.home])
-    made.api.mark()
-    assert made.sync().summary == {"unchanged": COPIES + 1}
-    assert made.api.copy_writes() == []
-    assert made.ready()["status"] == "True"
+    installation.edit(namespaces=[installation.home])
+    installation.api.mark()
+    assert installation.sync().summary == {"unchanged": COPIES + 1}
+    assert installation.api.copy_writes() == []
+    assert installation.ready()["status"] == "True"
 
 
 @pytest.mark.parametrize(
@@ -113,23 +113,23 @@ def test_a_mistyped_selector_or_target_deletes_nothing(small: Installation, spec
 
 
 def test_a_source_namespace_that_is_terminating_or_deleted_deletes_no_copy(api: Api, sync: Run) -> None:
-    made = Installation(api, sync)
-    last = api.create(configmap(made.home, "last", labels={}))
+    installation = Installation(api, sync)
+    last = api.create(configmap(installation.home, "last", labels={}))
     api.patch(last, {"metadata": {"finalizers": ["example.com/slow"]}})
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.home}}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": installation.home}}
     api.delete(namespace)
-    wait_for(lambda: api.get(made.source) is None, "the source to be deleted")
+    wait_for(lambda: api.get(installation.source) is None, "the source to be deleted")
 
     ran = sync()
 
     assert ran.exit_code == 4
-    assert made.copies() == COPIES
-    assert made.ready()["message"].startswith(f"source namespace {made.home} is being deleted; ")
+    assert installation.copies() == COPIES
+    assert installation.ready()["message"].startswith(f"source namespace {installation.home} is being deleted; ")
     api.patch(last, {"metadata": {"finalizers": None}})
     wait_for(lambda: api.get(namespace) is None, "the namespace to be deleted")
     assert sync().exit_code == 4
-    assert made.copies() == COPIES
-    assert made.ready()["message"].startswith(f"source namespace {made.home} does not exist; ")
+    assert installation.copies() == COPIES
+    assert installation.ready()["message"].startswith(f"source namespace {installation.home} does not exist; ")
 
 
 def test_a_rule_with_one_missing_namespace_of_two_keeps_all_its_copies(small: Installation) -> None:
@@ -146,7 +146,7 @@ def test_a_rule_with_one_missing_namespace_of_two_keeps_all_its_copies(small: In
     assert ran.summary == {"orphan": COPIES, "source-namespace-missing": 1, "unchanged": COPIES + 1}
     assert small.copies() == COPIES
     api.patch(small.source, {"data": {"a": "new"}})
-    assert small.sync().summary["configured"] == COPIES, "what can be read is still copied"
+    assert small.sync().summary["configured"] == COPIES, "sources that can be read are still copied"
 
 
 def test_a_lost_status_deletes_nothing(small: Installation) -> None:
@@ -187,16 +187,16 @@ def test_a_source_namespace_that_is_recreated_empty_takes_no_copy_along(small: I
 
 
 def test_a_selector_that_selects_only_what_is_never_copied_deletes_nothing(api: Api, sync: Run) -> None:
-    made = Installation(api, sync, "secret")
+    installation = Installation(api, sync, "secret")
     owner = {"kubernetes.io/service-account.name": "ci"}
-    token = secret(made.home, "token", labels={"app": "ci"}, type="kubernetes.io/service-account-token")
+    token = secret(installation.home, "token", labels={"app": "ci"}, type="kubernetes.io/service-account-token")
     token["metadata"]["annotations"] = owner
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "ci", "namespace": made.home}}
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "ci", "namespace": installation.home}}
     api.create(account)
     api.create(token)
-    made.edit(selector={"matchLabels": {"copyrator": None, "app": "ci"}})
+    installation.edit(selector={"matchLabels": {"copyrator": None, "app": "ci"}})
 
-    made.assert_copies_stay("NothingSelected", "nothing-selected")
+    installation.assert_copies_stay("NothingSelected", "nothing-selected")
 
 
 def test_a_rule_whose_only_target_did_not_opt_in_deletes_nothing_elsewhere(small: Installation) -> None:
@@ -272,13 +272,13 @@ def test_a_copy_does_not_change_its_source_while_its_rule_may_be_mistaken(small:
 # intended deletions
 
 
-def test_a_source_that_is_deleted_or_unlabelled_withdraws_its_copies(made: Installation) -> None:
-    made.api.patch(made.source, {"metadata": {"labels": {"copyrator": None}}})
+def test_a_source_that_is_deleted_or_unlabelled_withdraws_its_copies(installation: Installation) -> None:
+    installation.api.patch(installation.source, {"metadata": {"labels": {"copyrator": None}}})
 
-    ran = made.sync()
+    ran = installation.sync()
 
     assert (ran.exit_code, ran.summary) == (0, {"deleted": COPIES, "unchanged": 1})
-    assert (made.ready()["reason"], made.ready()["message"]) == ("Synced", "0 copies")
+    assert (installation.ready()["reason"], installation.ready()["message"]) == ("Synced", "0 copies")
 
 
 def test_an_edit_after_which_a_rule_selects_something_withdraws_the_rest(small: Installation) -> None:
@@ -360,15 +360,15 @@ def test_a_new_rule_that_selects_nothing_is_reported_and_exits_0(api: Api, sync:
 
 
 def test_copies_that_rules_retain_are_not_an_error(api: Api, sync: Run) -> None:
-    made = Installation(api, sync)
-    made.edit(orphans="Retain")
+    installation = Installation(api, sync)
+    installation.edit(orphans="Retain")
     sync()
-    made.edit(namespaces=["platfrom"])
+    installation.edit(namespaces=["platfrom"])
 
     ran = sync()
 
     assert (ran.exit_code, ran.summary) == (0, {"source-namespace-missing": 1, "unchanged": 1})
-    assert made.copies() == COPIES
+    assert installation.copies() == COPIES
 
 
 # rules that are renamed, changed, or share a copy
@@ -430,7 +430,7 @@ def test_a_rule_of_a_file_that_selects_nothing_is_reported(small: Installation, 
     assert small.sync("-f", str(file), "--check").exit_code == 3
 
 
-# allowances
+# limits of the brake
 
 
 def test_forged_stamps_do_not_raise_what_the_brake_allows(api: Api, sync: Run) -> None:

@@ -35,9 +35,9 @@ NEVER_COPIED = {
 def of_type(namespace: str, name: str, kind: str, *keys: str) -> Object:
     """Return a Secret of this type that the rules select."""
     value = json.dumps({"auths": {"registry.example.com": {"auth": canary()}}}) if "docker" in kind else canary()
-    made = secret(namespace, name, type=kind, data={key: encoded(value) for key in keys or ("key",)})
+    created = secret(namespace, name, type=kind, data={key: encoded(value) for key in keys or ("key",)})
     annotations = {"kubernetes.io/service-account.name": "reader"} if "service-account" in kind else {}
-    return {**made, "metadata": {**made["metadata"], "annotations": annotations}}
+    return {**created, "metadata": {**created["metadata"], "annotations": annotations}}
 
 
 @pytest.mark.parametrize("kind", [*CORE, "example.com/own"])

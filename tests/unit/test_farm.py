@@ -32,9 +32,9 @@ NAMES = st.lists(LABELS, min_size=1, max_size=8).map(".".join).filter(lambda nam
 
 def document(of: Pod, **metadata: Any) -> bytes:
     """Return the FarmPod of a pod as the API serves it."""
-    made = json.loads(FarmPodManifest(of).encode())
-    made["metadata"] |= {"uid": "uid-farm", "resourceVersion": "7", **metadata}
-    return json.dumps(made).encode()
+    created = json.loads(FarmPodManifest(of).encode())
+    created["metadata"] |= {"uid": "uid-farm", "resourceVersion": "7", **metadata}
+    return json.dumps(created).encode()
 
 
 def observed(*pods: Pod, **farm_pods: bytes) -> Observed:
@@ -191,16 +191,16 @@ def test_the_plan_does_not_depend_on_the_order_of_what_was_read() -> None:
     assert len(plans[0].findings) == 13
 
 
-@pytest.mark.parametrize(("most", "made"), [(0, 0), (3, 0), (4, 3), (5, 3)])
-def test_the_brake_counts_existing_and_missing_farm_pods(most: int, made: int) -> None:
+@pytest.mark.parametrize(("most", "created"), [(0, 0), (3, 0), (4, 3), (5, 3)])
+def test_the_brake_counts_existing_and_missing_farm_pods(most: int, created: int) -> None:
     pods = [Pod("shop", name, f"uid-{name}", 1) for name in "abcd"]
     of_others = document(Pod("shop", "other", "uid-other", 1), labels={})
 
     found = planned(observed(*pods, a=document(pods[0]), other=of_others), max_objects=most)
 
-    assert sum(finding.fix is not None for finding in found.findings) == made
-    assert {finding.exit_code for finding in found.findings} == {ExitCode.DONE if made else ExitCode.BRAKE}
-    assert [(brake.option, brake.value) for brake in found.brakes] == ([] if made else [("--max-objects", "4")])
+    assert sum(finding.fix is not None for finding in found.findings) == created
+    assert {finding.exit_code for finding in found.findings} == {ExitCode.DONE if created else ExitCode.BRAKE}
+    assert [(brake.option, brake.value) for brake in found.brakes] == ([] if created else [("--max-objects", "4")])
 
 
 def farm_of(creates: Mapping[str, int], existing: Mapping[str, int]) -> Observed:
@@ -217,7 +217,7 @@ def served(of: Plan) -> Mapping[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("creates", "existing", "made"),
+    ("creates", "existing", "created"),
     [
         ({"big": 30, "small": 2, "tiny": 1}, {}, {"small": 2, "tiny": 1}),
         ({"big": 8, "small": 2}, {}, {"big": 8, "small": 2}),
@@ -230,12 +230,12 @@ def served(of: Plan) -> Mapping[str, int]:
     ],
 )
 def test_the_brake_serves_whole_namespaces_and_the_smallest_first(
-    creates: Mapping[str, int], existing: Mapping[str, int], made: Mapping[str, int]
+    creates: Mapping[str, int], existing: Mapping[str, int], created: Mapping[str, int]
 ) -> None:
     found = planned(farm_of(creates, existing), max_objects=10)
 
-    blocked = creates.keys() - made.keys()
-    assert served(found) == made
+    blocked = creates.keys() - created.keys()
+    assert served(found) == created
     assert {each.object.name for each in found.findings if each.code == "over-limit"} == blocked
     assert {each.exit_code for each in found.findings if each.code == "over-limit"} == (
         {ExitCode.BRAKE} if blocked else set()

@@ -67,9 +67,9 @@ def observed(
     )
 
 
-def only(made: Plan) -> Finding:
-    assert len(made.findings) == 1, made.findings
-    return made.findings[0]
+def only(result: Plan) -> Finding:
+    assert len(result.findings) == 1, result.findings
+    return result.findings[0]
 
 
 def test_a_missing_copy_is_created() -> None:
@@ -81,9 +81,9 @@ def test_a_missing_copy_is_created() -> None:
 
 
 def test_a_copy_as_desired_is_unchanged_without_a_read() -> None:
-    made = plan(observed([rule()], [source()], [copy("team", source(), rule())], "team"), SETTINGS, NOW)
+    result = plan(observed([rule()], [source()], [copy("team", source(), rule())], "team"), SETTINGS, NOW)
 
-    assert (made.findings, made.needs, made.unchanged) == ((), (), 1)
+    assert (result.findings, result.needs, result.unchanged) == ((), (), 1)
 
 
 def test_a_copy_with_a_field_of_another_manager_is_read_first() -> None:
@@ -137,9 +137,9 @@ def test_two_sources_for_one_place_are_reported_and_neither_is_written() -> None
     existing = copy("team", source("home"), rules[0])
     world = observed(rules, [source("home"), source("other")], [existing], "team")
 
-    made = plan(world, SETTINGS, NOW)
+    result = plan(world, SETTINGS, NOW)
 
-    collisions = [finding for finding in made.findings if finding.object.namespace == "team"]
+    collisions = [finding for finding in result.findings if finding.object.namespace == "team"]
     assert [(f.code, f.fix, f.exit_code) for f in collisions] == [("collision", None, ExitCode.REFUSED)]
     assert collisions[0].subjects == ("a", "b")
 
@@ -245,10 +245,10 @@ def test_a_dry_run_reads_every_missing_place_and_reports_conflicts() -> None:
     of_others = ReadResult(b'{"metadata": {"name": "settings", "namespace": "team-b"}}')
     with_reads = world.with_documents(dict(zip(needs, (absent, of_others), strict=True)), {})
 
-    made = plan(with_reads, settings, NOW)
+    result = plan(with_reads, settings, NOW)
 
     assert [need.full for need in needs] == [False, False]
-    assert [(f.code, f.object.namespace) for f in made.findings] == [("missing", "team-a"), ("conflict", "team-b")]
+    assert [(f.code, f.object.namespace) for f in result.findings] == [("missing", "team-a"), ("conflict", "team-b")]
 
 
 def test_metadata_of_the_rule_is_set_and_removed_and_that_of_others_stays() -> None:
@@ -290,8 +290,8 @@ def test_the_plan_does_not_depend_on_the_order_of_what_was_read() -> None:
             copies={"configmap": {"settings": copies}},
         )
 
-    def text(made: Plan) -> str:
-        return "\n".join(f"{f.object} {f.code} {f.reason} {f.fix and f.fix.body.encode()!r}" for f in made.findings)
+    def text(result: Plan) -> str:
+        return "\n".join(f"{f.object} {f.code} {f.reason} {f.fix and f.fix.body.encode()!r}" for f in result.findings)
 
     assert len({text(plan(shuffled(), SETTINGS, NOW)) for _ in range(10)}) == 1
 
@@ -310,10 +310,10 @@ def test_a_source_is_never_adopted() -> None:
     world = observed(rules, [source("home"), source("team")], [], "team")
     needs = [Need(ObjectKey("ConfigMap", "settings", namespace)) for namespace in ("home", "team")]
 
-    made = plan(world.with_documents(dict.fromkeys(needs, theirs), {}), SETTINGS, NOW)
+    result = plan(world.with_documents(dict.fromkeys(needs, theirs), {}), SETTINGS, NOW)
 
-    assert [(finding.code, finding.fix) for finding in made.findings] == [("conflict", None)] * 2
-    assert "a rule copies from it" in made.findings[0].reason
+    assert [(finding.code, finding.fix) for finding in result.findings] == [("conflict", None)] * 2
+    assert "a rule copies from it" in result.findings[0].reason
 
 
 def test_a_copy_does_not_change_its_source_while_something_cannot_be_read() -> None:
