@@ -112,10 +112,10 @@ def evaluate(place: Place, context: Context) -> Finding | Need | None:
         return _conflict_or_adoption(place, actual, context.observed)
     if actual.header.terminating:
         return _terminating(place, actual)
-    return _compare_copy(place, actual, context)
+    return _evaluate_copy(place, actual, context)
 
 
-def _compare_copy(place: Place, actual: ReducedObject, context: Context) -> Finding | Need | None:
+def _evaluate_copy(place: Place, actual: ReducedObject, context: Context) -> Finding | Need | None:
     """Evaluate a copy that exists: compare it, block its change to another source, or treat it as an orphan."""
     before = actual.header.annotations.get(stamps.SOURCE, "")
     invalid = _source_of(place.key, actual) in context.invalid_sources
