@@ -154,7 +154,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
 
 
 def _is_tenant_problem(finding: Finding, limited: Container[str]) -> bool:
-    """Whether only the author of an ExchangeRate can resolve a finding; `limited` are subjects that set maxChange."""
+    """Return whether only the author of an ExchangeRate can resolve this; `limited` are subjects with maxChange."""
     if finding.code == "jump":
         return all(name in limited for name in finding.subjects)
     return finding.code in ("invalid", "collision", "unavailable") and finding.exit_code is ExitCode.REFUSED

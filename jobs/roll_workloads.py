@@ -110,7 +110,7 @@ def _namespaces(cluster: Cluster, only: str) -> tuple[_Namespaces, list[Finding]
 
 
 def _is_forbidden(error: ApiError) -> bool:
-    """Whether only the permission is missing; with invalid credentials, all other requests fail too."""
+    """Return whether only the permission is missing; with invalid credentials, all other requests fail too."""
     return error.status == 403 and error.is_permission
 
 
@@ -260,7 +260,7 @@ def command(context: click.Context, /, options: options.RunOptions, **given: Any
     Examples:
       chores roll-workloads --dry-run                show which workloads a run would restart, and why
       chores roll-workloads -n shop                  serve one namespace
-      chores roll-workloads --settle 0 --cool-down 0 roll at once
+      chores roll-workloads --settle 0 --cool-down 0 roll without waiting
     """
     job = Job(
         NAME,

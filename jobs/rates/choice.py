@@ -130,7 +130,10 @@ def _figures(table: Table | ProviderFailure, spec: Spec) -> Figures | NoFigures:
 
 
 def _keeps_last(found: Figures, last: Figures, names: Sequence[str]) -> bool:
-    """Whether to keep the last figures: these are older, or of the same day and equal or from a later provider."""
+    """Return whether to keep the last figures.
+
+    True if `found` is older, or of the same day and either equal or from a later provider.
+    """
     if last.source not in names or found.date > last.date:
         return False
     if found.date < last.date or same(found.rate, last.rate):
@@ -139,7 +142,7 @@ def _keeps_last(found: Figures, last: Figures, names: Sequence[str]) -> bool:
 
 
 def _contradicts(jumped: Figures, last: Figures, found: Figures, max_change: int) -> bool:
-    """Whether a provider has the day of a jump, but no jump: then the last figures are confirmed, not only kept."""
+    """Return whether a provider has the day of a jump, but no jump: it confirms the last figures."""
     return found.date >= jumped.date and change(last.rate, found.rate) <= max_change
 
 

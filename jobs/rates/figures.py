@@ -34,11 +34,11 @@ class Figures(Struct, frozen=True):
     source: str
 
     def are_complete(self) -> bool:
-        """Whether all fields are set, and rate and date are valid: users can edit them."""
+        """Return whether all fields are set, and rate and date are valid: users can edit them."""
         return all(structs.astuple(self)) and is_sane(_decimal(self.rate)) and is_day(self.date)
 
     def are_for(self, base: str, currency: str) -> bool:
-        """Whether they are the rate of this currency in this base."""
+        """Return whether they are the rate of this currency in this base."""
         return (self.base, self.currency) == (base, currency)
 
     def data(self) -> dict[str, str]:
@@ -66,14 +66,14 @@ def figures(table: Table, base: str, currency: str) -> Figures:
 
 
 def is_sane(rate: Decimal) -> bool:
-    """Whether a number can be a rate: finite, positive, of a plausible size and number of digits."""
+    """Return whether a number can be a rate: finite, positive, of a plausible size and number of digits."""
     if not rate.is_finite() or rate <= 0:
         return False
     return abs(rate.adjusted()) <= _WIDEST_EXPONENT and len(rate.as_tuple().digits) <= _MOST_DIGITS
 
 
 def is_day(text: str) -> bool:
-    """Whether the text is a date in the form YYYY-MM-DD, which sorts as text."""
+    """Return whether the text is a date in the form YYYY-MM-DD, which sorts as text."""
     try:
         return date.fromisoformat(text).isoformat() == text
     except ValueError:
@@ -87,7 +87,7 @@ def change(before: str, after: str) -> Decimal:
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two rates are the same number: trailing zeros do not count."""
+    """Return whether two rates are the same number: trailing zeros do not count."""
     return Decimal(one) == Decimal(other)
 
 

@@ -156,7 +156,7 @@ def _rollout_stuck(workload: Workload, before: Baseline, settings: Settings, now
 
 
 def _stuck_pod_remedy(workload: Workload) -> str:
-    """Return how to remove a pod that the StatefulSet controller does not replace, or "" if there is none.
+    """Return how to remove a pod that the StatefulSet controller does not replace, or an empty string.
 
     A pod that may be of the newest template is not named: it may only be slow to start.
     """
@@ -173,7 +173,7 @@ def _stuck_pod_remedy(workload: Workload) -> str:
 
 
 def _delete_pod_remedy(workload: Workload) -> str:
-    """Return the command that deletes the stuck pod, or "" if there is none; no pod has the newest template yet."""
+    """Return the command that deletes the stuck pod, or an empty string; no pod has the newest template yet."""
     if not (workload.is_stuck and workload.stuck_pod):
         return ""
     pod, namespace = workload.stuck_pod, workload.key.namespace
@@ -201,7 +201,7 @@ def _why_recorded(before: Baseline | None, after: Baseline) -> str:
 def _too_soon(
     workload: Workload, changed: Mapping[Reference, Source | None], before: Baseline, settings: Settings, now: datetime
 ) -> str:
-    """Return why a later run must do the roll, and what ends the wait; "" if it can be done now.
+    """Return why a later run must do the roll, and what ends the wait; empty if it can be done now.
 
     A roll waits for a rollout in progress, for more changes of the config (settle) and after the last roll (cool_down).
     """
@@ -232,7 +232,7 @@ def _wait(workload: Workload, before: Baseline, cool_down: timedelta) -> timedel
 
 
 def _is_within(limit: timedelta, age: timedelta) -> bool:
-    """Whether an age is below the limit. Clocks differ, so the age may be negative, down to the negative limit."""
+    """Return whether an age is below the limit. Clocks differ, so it may also be negative, down to -limit."""
     return -limit < age < limit
 
 

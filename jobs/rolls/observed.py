@@ -100,7 +100,7 @@ class Observed:
 
 
 def _is_same(one: Key | ApiError | None, other: Key | ApiError | None) -> bool:
-    """Whether both keys give the same digests, also if one was written meanwhile."""
+    """Return whether both keys give the same digests, also if one was written meanwhile."""
     if isinstance(one, Key) and isinstance(other, Key):
         return one.value == other.value
     return one is other

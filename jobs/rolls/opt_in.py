@@ -77,7 +77,7 @@ class _Fields(Struct):
 
 
 def _is_in_template(at: Metadata) -> bool:
-    """Whether the annotation is set below `spec`: lists of metadata have no templates, but they have managedFields."""
+    """Return whether managedFields contain the annotation below `spec`: lists of metadata have no templates."""
     name = f'"f:{ROLL_OPT_IN}"'.encode()
     entries = (bytes(each.fields_v1) for each in at.managed_fields or ())
     return any(name in bytes(decode(fields, _Fields).spec) for fields in entries if name in fields)

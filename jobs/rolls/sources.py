@@ -33,7 +33,7 @@ class Source(Struct, frozen=True):
     changed: datetime | None = None
 
     def covers(self, reference: Reference) -> bool:
-        """Whether all keys of the reference have been digested."""
+        """Return whether all keys of the reference have been digested."""
         return self.keys.issuperset(reference.named_keys)
 
 
@@ -116,7 +116,7 @@ def _fingerprint(digests: Mapping[str, str]) -> str:
 
 
 def missing(reference: Reference, found: Source | None) -> str:
-    """Return what pods need to start and is missing, with the remedy, or ""."""
+    """Return what pods need to start and is missing, with the remedy, or an empty string."""
     if found is None:
         return f"{reference} does not exist, create it" if reference.required else ""
     absent = [key for key in reference.required_keys if key not in found.digests]

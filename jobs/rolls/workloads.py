@@ -27,10 +27,10 @@ KINDS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS)
 class Workload(Struct, frozen=True):
     """A workload that opted in. `roll_id` is the annotation of its pod template.
 
-    `deferral` is why it cannot be rolled now, "" if it can. `progress` is the state of a rollout in progress, else "".
+    `deferral` is why it cannot be rolled now, or empty. `progress` is the state of a rollout in progress, or empty.
     `is_stuck`: the rollout may never complete, or no pod is available. `stuck_pod` is the pod of a StatefulSet that its
     controller does not replace after a change of the template; `is_outdated`: such a pod has an older template.
-    `newest_revision` is that of the newest template, "" if no pod has it.
+    `newest_revision` is that of the newest template, or empty if no pod has it.
     """
 
     key: ObjectKey
@@ -158,7 +158,7 @@ def workload(key: ObjectKey, body: bytes) -> Workload:
 
 
 def _deferral(key: ObjectKey, document: _Document) -> str:
-    """Return why the workload cannot be rolled now, with the remedy, or ""."""
+    """Return why the workload cannot be rolled now, with the remedy, or an empty string."""
     spec = document.spec
     if spec.paused:
         return f"it is paused: run {kubectl(key, 'rollout resume')}"
@@ -258,7 +258,7 @@ _STUCK = {
 
 
 def _stuck_pod(name: str, spec: _Spec, status: _Status) -> str:
-    """Return the name of the unavailable pod that a StatefulSet does not replace, or "".
+    """Return the name of the unavailable pod that a StatefulSet does not replace, or an empty string.
 
     It is the pod that was created last or updated last: pods are created in ascending and updated in descending order.
     The result is "NAME-N" if the ordinal does not follow from the status: several pods of one template may be the one,
@@ -275,7 +275,7 @@ def _stuck_pod(name: str, spec: _Spec, status: _Status) -> str:
 
 
 def _is_outdated(spec: _Spec, status: _Status) -> bool:
-    """Whether pods have a template between the current and the newest, or the first pods did not start."""
+    """Return whether pods have a template between the current and the newest, or the first pods did not start."""
     did_not_start = status.replicas < _replicas(spec) or _replicas(spec) == 1
     return _between(status) > 0 or (status.updated_replicas == 0 and did_not_start)
 

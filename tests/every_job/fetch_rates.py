@@ -20,7 +20,7 @@ from tests.rates import RATES, RatesServer, ago, ecb, frankfurter, serve, status
 from tests.worlds import configmap, exchange_rate
 
 JOB = "fetch-rates"
-FOREIGN = {("configmaps", "shop", "taken"), ("configmaps", "shop", "unrelated")}
+UNMANAGED = {("configmaps", "shop", "taken"), ("configmaps", "shop", "unrelated")}
 
 
 # a world whose requests fail in the tests of faults
@@ -42,7 +42,7 @@ def _world(api: Api) -> Iterator[Mapping[str, str]]:
         api.patch(configmap("shop", "gbp"), {"data": {"rate": "0", "more": "x"}})
         api.patch(configmap("shop", "jpy"), {"immutable": True})
         api.delete(configmap("shop", "chf"))
-        for name in FOREIGN:
+        for name in UNMANAGED:
             api.create({**configmap("shop", name[2]), "data": {"rate": "theirs"}})
         api.create(exchange_rate("shop", "taken", "SEK"))
         api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bank"}})
@@ -68,7 +68,7 @@ def _state(world: World) -> State:
 
 def _untouched(world: World) -> State:
     found = world.stored("configmaps")
-    return {key: found[key] for key in FOREIGN}
+    return {key: found[key] for key in UNMANAGED}
 
 
 FAULTS = [
@@ -80,7 +80,7 @@ FAULTS = [
         untouched=_untouched,
         exit_code=4,
         summary={"created": 2, "configured": 3, "replaced": 1, "deleted": 1, "conflict": 1, "jump": 1},
-        codes_after_401=frozenset({2, 4}),  # 2 goes after 4
+        codes_after_401=frozenset({2, 4}),  # 4 takes precedence over 2
         sent=kinds(
             list="exchangerates configmaps",
             get="configmaps",

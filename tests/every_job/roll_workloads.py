@@ -244,8 +244,8 @@ def of_namespace(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     api.create(in_template)
     without = run(api)
     api.patch(space, {"metadata": {"annotations": {OPT_IN: "true"}}})
-    for name, asks in (("web", None), ("out", "false")):
-        api.create(workload("team-shop", name, opted_in=asks))
+    for name, value in (("web", None), ("out", "false")):
+        api.create(workload("team-shop", name, opted_in=value))
     api.delete(in_template)
     return f"{without}\n{run(api)}"
 
