@@ -17,7 +17,7 @@ pytestmark = pytest.mark.parametrize("built", ["roll-workloads"], indirect=True)
 
 
 def test_a_run_that_read_an_older_config_does_not_roll_back_the_roll_of_another(built: Built, tmp_path: Path) -> None:
-    """One run reads the config, then it changes and another run rolls: the first must look at the config again."""
+    """One run reads the config, then it changes and another run rolls. The first run must read the config again."""
     with built.serve() as world:
         api = sandbox_api(world.sandbox, tmp_path)
 
