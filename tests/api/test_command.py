@@ -1,4 +1,4 @@
-"""The flags that all jobs share, tried through sync-copies on both API servers."""
+"""The flags of all jobs, tested with sync-copies on both API servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.worlds import at, configmap, content, exchange_rate, rule, secret
 
 @pytest.fixture
 def team(api: Api) -> str:
-    """A world with one source of each kind and a rule for each; gives the target namespace."""
+    """Create one source of each kind and a rule for each; return the target namespace."""
     home, team = api.namespace("home"), api.namespace("team")
     api.create(configmap(home))
     api.create(secret(home))
@@ -302,6 +302,6 @@ def test_a_run_with_files_needs_no_namespace(
 
 
 def namespace_reads(api: Api, name: str) -> list[Request]:
-    """The GETs of a namespace by its name, or of any where that is empty."""
+    """The GET requests of a namespace by its name, or of any namespace if that is empty."""
     prefix = f"/api/v1/namespaces/{name}"
     return [each for each in api.requests() if each.path.startswith(prefix) and each.path.count("/") == 4]

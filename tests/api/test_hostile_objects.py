@@ -1,4 +1,4 @@
-"""One object that is nested deeper than Python decodes stops no job, against the embedded and the real API server."""
+"""An object that is nested deeper than Python decodes stops no job, on the embedded and the real API server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def nested(levels: int = 9000) -> str:
 
 
 def deep(obj: Object, levels: int = 9000, manager: str = "tenant", fields: str = "") -> bytes:
-    """The object with managedFields of a client, which Python's JSON cannot encode."""
+    """The object as JSON with deep managedFields, which Python's json module cannot encode."""
     entry = {"manager": manager, "operation": "Update", "apiVersion": obj["apiVersion"], "fieldsType": "FieldsV1"}
     entry["time"] = "2026-01-01T00:00:00Z"
     metadata = {**obj["metadata"], "managedFields": [{**entry, "fieldsV1": "NESTED"}]}
@@ -32,7 +32,7 @@ def deep(obj: Object, levels: int = 9000, manager: str = "tenant", fields: str =
 
 
 def create(api: Api, obj: Object, **options: Any) -> Object:
-    """Create an object with deep managedFields; gives it as it was sent, since Python cannot decode the answer."""
+    """Create an object with deep managedFields; return it as sent, since Python cannot decode the answer."""
     status, _, answer = api.request("POST", api.path(obj, named=False), deep(obj, **options))
     assert status == 201, answer[:500]
     api.made(obj)

@@ -142,10 +142,10 @@ def test_the_command_that_lifts_the_brake_impersonates_too(
     assert run(path).exit_code == 0
     api.delete(source)
 
-    held = run(path, "--max-deletes", "0", *acting)
-    command = shlex.split(held.stderr.strip().splitlines()[-1])
+    blocked = run(path, "--max-deletes", "0", *acting)
+    command = shlex.split(blocked.stderr.strip().splitlines()[-1])
 
-    assert held.exit_code == 4
+    assert blocked.exit_code == 4
     assert [word for word in command if word in acting] == acting
     done = chores(*command[1:], kubeconfig=path)
     assert (done.returncode, "1 deleted" in done.stdout) == (0, True), done.stderr

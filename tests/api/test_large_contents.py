@@ -1,4 +1,4 @@
-"""Contents of which a run keeps digests alone, as of large ones, against the embedded and the real API server."""
+"""Contents of which a run keeps only digests, as of large ones, on the embedded and the real API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a namespace can do so that the API server refuses the jobs' writes there: reported, and it fails no other."""
+"""Namespaces in which the API server refuses writes of the jobs: reported, without an effect on other namespaces."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 Refusing = Callable[..., AbstractContextManager[object]]
-# By what refuses, the code and the reason that a status has for it, and what the run ends with if all is refused.
+# For each cause: the code, the reason in a status, and the exit code if all writes are refused.
 REFUSALS: dict[str, tuple[Refusing, str, str, int]] = {
     "a policy": (refusing, "denied", "Denied", 2),
     "a webhook that denies": (lambda api, *at: webhook(api, denied, *at), "denied", "Denied", 2),
@@ -42,7 +42,7 @@ each_refusal = pytest.mark.parametrize("refusal", REFUSALS)
 
 
 def failed(ran: Ran) -> list[tuple[str, str, str]]:
-    """Namespace, code and severity of what could not be written."""
+    """Namespace, code and severity of each failed write."""
     return [
         (each["object"]["namespace"], each["code"], each["severity"])
         for each in ran.results
@@ -59,15 +59,15 @@ def test_copies_that_one_namespace_refuses_fail_no_run(api: Api, sync: Run, refu
 
     with refuse(api, team):
         ran = sync()
-        told = ready(api, "settings")
+        condition = ready(api, "settings")
         api.mark()
         again = sync()
 
         assert [event["reason"] for event in api.events()] == [reason]
     assert (ran.exit_code, ran.summary, failed(ran)) == (0, {"created": 1, "failed": 1}, [(team, code, "warning")])
     assert content(api.get(at(other, source))) == content(api.get(source))
-    assert (told["status"], told["reason"]) == ("False", reason)
-    assert told["message"].startswith(f"configmap/settings in namespace {team}: ")
+    assert (condition["status"], condition["reason"]) == ("False", reason)
+    assert condition["message"].startswith(f"configmap/settings in namespace {team}: ")
     assert (again.exit_code, again.summary) == (0, {"failed": 1, "unchanged": 1})
     assert [each.status for each in api.writes()] == [500 if code == "webhook-failed" else api.writes()[0].status]
 
@@ -103,7 +103,7 @@ def test_a_policy_that_refuses_writes_in_the_whole_cluster_fails_a_run_without_o
     api.patch(source, {"data": {"a": "new"}})
 
     with refuse(api):
-        sync()  # its Event is refused too, in the namespace of the run
+        sync()  # the Event in the namespace of the run is refused too
         ran = sync()
 
     assert (ran.exit_code, ran.summary) == (exit_code, {"failed": 6, "unchanged": 6})
@@ -231,14 +231,14 @@ def test_a_copy_that_another_client_changes_at_each_write_fails_no_run(api: Api,
 
     with webhook(api, fights, team):
         ran = sync()
-        told = ready(api, "settings")
+        condition = ready(api, "settings")
         api.mark()
         again = sync()
         assert [each for each in api.writes() if each.path.endswith("/status")] == []
 
     assert (ran.exit_code, failed(ran)) == (0, [(team, "write-conflict", "warning")])
     assert content(api.get(at(other, source))) == content(api.get(source))
-    assert (told["status"], told["reason"]) == ("False", "WriteConflict")
+    assert (condition["status"], condition["reason"]) == ("False", "WriteConflict")
     assert (again.exit_code, failed(again)) == (0, [(team, "write-conflict", "warning")])
     assert sync().summary == {"configured": 1, "unchanged": 1}
 
@@ -261,7 +261,7 @@ def test_a_webhook_that_is_down_gets_few_requests(api: Api, sync: Run) -> None:
 
 
 def test_a_quota_whose_use_is_not_known_yet_fails_no_run(api: Api, farm: Run) -> None:
-    """The controller counts objects of a custom resource only half a minute after its CRD appeared."""
+    """The controller starts to count custom resources half a minute after their CRD is created."""
     team, other = farmed(api, "team"), farmed(api, "other")
     meta = {"name": "none", "namespace": team}
     hard = {"count/farmpods.kubechores.dev": "0"}
@@ -276,7 +276,7 @@ def test_a_quota_whose_use_is_not_known_yet_fails_no_run(api: Api, farm: Run) ->
 
 
 def test_a_label_of_helm_on_a_copy_fails_no_run(api: Api, sync: Run) -> None:
-    """A policy of this project refuses the job such copies, and a tenant can label one."""
+    """A shipped policy denies the job writes to such copies, and a tenant can label a copy."""
     home, team, other = api.namespace("home"), api.namespace("team"), api.namespace("other")
     source = api.create(configmap(home))
     api.create(rule("settings", home, [team, other]))
@@ -339,11 +339,11 @@ def test_a_copy_that_admission_changes_creates_an_event_for_its_rule(api: Api, s
 
     assert (ran.exit_code, ran.summary) == (0, {"created": 2})
     assert content(api.get(at(other, source))) == content(api.get(source))
-    told = [event for event in api.events() if event["reason"] == "ChangedByAdmission"]
-    assert [(event["type"], event["involvedObject"]["name"]) for event in told] == [("Warning", "settings")]
+    events = [event for event in api.events() if event["reason"] == "ChangedByAdmission"]
+    assert [(event["type"], event["involvedObject"]["name"]) for event in events] == [("Warning", "settings")]
     where = f"configmap/settings in namespace {team}"
-    assert told[0]["message"].startswith(f"{where}: the server keeps other values than were sent in data.a")
-    assert "theirs" not in told[0]["message"]
+    assert events[0]["message"].startswith(f"{where}: the server keeps other values than were sent in data.a")
+    assert "theirs" not in events[0]["message"]
     assert ready(api, "settings")["reason"] == "Synced"
 
 

@@ -1,4 +1,4 @@
-"""What a sweep costs, counted by the server: requests and bytes are exact."""
+"""The exact number of requests and bytes of a sweep, counted by the server."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.farm import VERSION, farmed, pod
 from tests.worlds import encoded, rule, secret
 
 PAGE = 4
-RULES_READ = 2  # their types before the copies, and the rules after them: the small constant
-RIGHTS_ASKED = 1  # whether there may be copies of a type that no rule is about
+RULES_READ = 2  # before the copies for their types, and after the copies
+ACCESS_REVIEWS = 1  # whether the run can list copies of a type without rules
 
 
 @pytest.fixture(autouse=True)
@@ -25,18 +25,18 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pages(items: int) -> int:
-    """The most requests that a list of so many items takes: the last full page may be followed by an empty one."""
+    """Return the maximum number of requests for a list of items: an empty page may follow a last full one."""
     return ceil(items / PAGE) + 1
 
 
 @pytest.fixture
 def quiet(api: Api) -> None:
-    """No namespace of an earlier test is still going away: what those say of themselves comes over the wire too."""
+    """Wait until no namespace of an earlier test is terminating: their status adds bytes to the answers."""
 
     def all_active() -> bool:
         return {each["status"]["phase"] for each in api.items("v1", "Namespace")} == {"Active"}
 
-    wait_for(all_active, "the namespaces of earlier tests to be gone", 120)
+    wait_for(all_active, "the deletion of the namespaces of earlier tests", 120)
 
 
 def lists(requests: list[Request]) -> bool:
@@ -81,9 +81,9 @@ def test_a_converged_sweep_is_lists_by_page_and_nothing_else(api: Api, sync: Run
     assert api.writes() == []
     requests = [each for each in api.requests() if each.method == "GET"]
     assert lists(requests)
-    # The ConfigMaps that the last rule may have left behind are one list more.
+    # One more list: of ConfigMaps that the last deleted rule may have left as orphans.
     assert len(requests) <= pages(namespaces) + pages(3 * teams) + pages(3) + pages(0) + RULES_READ
-    assert ran.report["traffic"]["requests"] == {"GET": len(requests), "POST": RIGHTS_ASKED}
+    assert ran.report["traffic"]["requests"] == {"GET": len(requests), "POST": ACCESS_REVIEWS}
     full = [each for each in requests if each.path.endswith("/secrets") and f"/{home}/" in each.path]
     assert len(full) <= pages(3)
 
@@ -129,7 +129,7 @@ def test_bytes_do_not_grow_with_the_content_of_copies(
     assert sync().summary == {"configured": teams}
     large, large_source = cost()
 
-    # The source is read in full, once; eight copies of 20 kB more are not. The rest is versions with a digit more.
+    # The source is read once in full; the eight copies with 20 kB more each are not. Versions may have one more digit.
     assert large_source - small_source > 15 * 1024
     assert abs((large - small) - (large_source - small_source)) < 500
 
@@ -149,7 +149,7 @@ def test_unrelated_objects_add_no_requests(api: Api, quiet: None, sync: Run, mon
     after = sync().report["traffic"]
 
     assert after["requests"] == before["requests"]
-    # 260 kB came to the cluster, of which nothing shows but versions with a digit more.
+    # The cluster has 260 kB more; in the answers, only versions may have one more digit.
     assert abs(after["bytesReceived"] - before["bytesReceived"]) < 500
 
 
@@ -167,7 +167,7 @@ def test_requests_grow_with_places_of_sources_and_not_with_rules_times_namespace
     for number in range(20):
         api.create(rule(f"logins-{number}", home, f"team-{number % 4}-{api.token}", ruleType="secret"))
 
-    sync()  # tells each new rule's status
+    sync()  # writes the status of each new rule
 
     assert sync().report["traffic"]["requests"] == one_rule
 

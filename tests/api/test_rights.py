@@ -1,4 +1,4 @@
-"""The shipped rights are enough, none is unused, and each that is missing is named."""
+"""The shipped rights are sufficient, none is unused, and a missing one is named."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.usefixtures("installed")
 Object = dict[str, Any]
 SHIPPED = everything()
 VERBS = {"POST": "create", "PUT": "update", "DELETE": "delete", "PATCH": "patch"}
-OPTIONAL = {"cronjobs", "jobs"}  # a run goes on without
-MARKS = {"stamp", "roll", "adopt", "restore"}  # verbs that no request has: admission policies ask for them
+OPTIONAL = {"cronjobs", "jobs"}  # a run continues without these
+MARKS = {"stamp", "roll", "adopt", "restore"}  # verbs that only admission policies check; no request has them
 
 
 @pytest.fixture(params=WITHOUT_POLICIES_TOO)
@@ -51,13 +51,13 @@ class Right:
 
 
 def component(obj: Object) -> str:
-    """The job that an object of the manifests belongs to."""
+    """The job of an object of the manifests."""
     job: str = obj["metadata"]["labels"]["app.kubernetes.io/component"]
     return job
 
 
 def is_for_people(role: Object) -> bool:
-    """Whether a role is aggregated to those that people have."""
+    """Whether a role is aggregated to view, edit or admin."""
     return any("/aggregate-to-" in label for label in role["metadata"]["labels"])
 
 
@@ -99,7 +99,7 @@ GROUPS = {
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest, account: str) -> Run:
-    """Run the job as an account in a world in which it uses each of its rights."""
+    """Run the job as an account, in a cluster where it uses each of its rights."""
     world = rights_worlds()[account]
     run: Run = request.getfixturevalue(world.fixture)
     world.build(request, run)
@@ -119,7 +119,7 @@ def test_the_shipped_rights_are_enough_and_none_is_unused(api: Api, account: str
 
 
 def used(request: Request) -> set[tuple[str, str]]:
-    """Which rights a request needed: to make something by a patch takes two."""
+    """Return the rights that a request required: a patch that creates an object requires two."""
     parts = request.path.strip("/").split("/")
     parts = parts[2:] if parts[0] == "api" else parts[3:]
     parts = parts[2:] if parts[0] == "namespaces" and len(parts) > 2 else parts
@@ -139,7 +139,7 @@ def test_a_missing_right_is_named_and_exits_2(api: Api, right: Right, run: Run) 
     ran = run()
 
     assert ran.exit_code == 2
-    assert f'cannot {right.verb} resource "{right.resource}"' in said(ran)
+    assert f'cannot {right.verb} resource "{right.resource}"' in output_of(ran)
 
 
 @pytest.mark.parametrize("api", ["sandbox"], indirect=True)
@@ -152,7 +152,7 @@ def test_a_missing_optional_right_is_named_and_exits_0(api: Api, right: Right, r
     ran = run("-v")
 
     assert ran.exit_code == 0
-    assert f'cannot {right.verb} resource "{right.resource}"' in said(ran)
+    assert f'cannot {right.verb} resource "{right.resource}"' in output_of(ran)
 
 
 def test_without_the_list_of_configmaps_nothing_is_decided(api: Api, fetch: Run, rates: RatesServer) -> None:
@@ -169,7 +169,7 @@ def test_without_the_list_of_configmaps_nothing_is_decided(api: Api, fetch: Run,
 
 
 def drop(api: Api, right: Right) -> None:
-    """Take one verb of one resource from each role of the job that gives it, and wait until the authorizer knows."""
+    """Remove one verb of one resource from each role of the job, and wait until the authorizer uses that."""
     same = [
         each for each in rights() if (each.job, each.resource, each.verb) == (right.job, right.resource, right.verb)
     ]
@@ -198,7 +198,7 @@ def allowed(api: Api, right: Right) -> bool:
     return bool(json.loads(api.request("POST", path, review, token=token)[2])["status"]["allowed"])
 
 
-def said(ran: Ran) -> str:
+def output_of(ran: Ran) -> str:
     if not ran.stdout:
         return ran.stderr
     return "\n".join(f"{result.get('reason')} {result.get('message')} {result.get('remedy')}" for result in ran.results)

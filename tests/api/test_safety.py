@@ -1,4 +1,4 @@
-"""Ownership, deletion, replacement, status: what sync-copies may never do, and what it tells, on both API servers."""
+"""Ownership, deletion, replacement and status: what sync-copies must never do, on both API servers."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def ready(api: Api, name: str) -> Object:
     return dict(condition)
 
 
-def told(api: Api) -> list[tuple[str, str]]:
+def events_of(api: Api) -> list[tuple[str, str]]:
     """The Events about rules since the test began: type and reason."""
     events = [event for event in api.events() if event["involvedObject"]["kind"] == "CopyratorRule"]
     return [(event["type"], event["reason"]) for event in events]
 
 
-# what is not ours
+# objects that are not managed
 
 
 def test_an_object_in_the_way_is_reported_once_and_then_read_without_a_write(api: Api, sync: Run) -> None:
@@ -67,7 +67,7 @@ def test_an_object_in_the_way_is_reported_once_and_then_read_without_a_write(api
         "message": "1 of 2 copies blocked by an object that is not managed by kube-chores:"
         f" configmap/settings in namespace {team}",
     }
-    assert told(api) == [("Warning", "Conflict")]
+    assert events_of(api) == [("Warning", "Conflict")]
     assert first.report["traffic"]["bytesReceived"] < 200_000, "what others hold was not read"
 
     api.mark()
@@ -83,7 +83,7 @@ def test_an_object_in_the_way_is_reported_once_and_then_read_without_a_write(api
     assert sync().summary == {"created": 1, "unchanged": 1}
     assert content(api.get(at(team, source))) == content(source)
     assert ready(api, "settings") == {"status": "True", "reason": "Synced", "message": "2 copies"}
-    assert sorted(told(api)) == [("Normal", "Synced"), ("Warning", "Conflict")]
+    assert sorted(events_of(api)) == [("Normal", "Synced"), ("Warning", "Conflict")]
 
 
 def test_adopt_takes_over_an_object_that_was_not_managed(api: Api, sync: Run) -> None:
@@ -248,7 +248,7 @@ def test_a_copy_stays_while_one_of_two_rules_requires_it(api: Api, sync: Run) ->
     assert sync().summary == {"created": 1}
 
     api.delete(first)
-    assert sync().summary == {"configured": 1}  # stamped for the rule that is left
+    assert sync().summary == {"configured": 1}  # the stamp has the remaining rule
     assert sync().summary == {"unchanged": 1}
     copy = api.get(at(team, source))
     assert copy and copy["metadata"]["annotations"]["kubechores.dev/rule"] == "kube-chores/second"
@@ -279,17 +279,17 @@ def test_a_collision_writes_neither_and_keeps_the_copy_that_is_there(api: Api, s
 
 def test_an_invalid_rule_stops_deletions_and_nothing_else(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
-    source, gone = api.create(configmap(home)), api.create(configmap(home, "gone"))
+    source, removed = api.create(configmap(home)), api.create(configmap(home, "removed"))
     api.create(rule("good", home, f"*-{api.token}"))
     sync()
-    api.delete(gone)
+    api.delete(removed)
     api.patch(source, {"data": {"a": "new"}})
     api.create(rule("broken", home, f"*-{api.token}", metadata={"labels": {"kubechores.dev/job": "mine"}}))
 
     ran = sync()
 
     assert (ran.exit_code, ran.summary) == (2, {"configured": 1, "invalid": 1})
-    assert api.get(at(team, gone))
+    assert api.get(at(team, removed))
     assert "kubechores.dev/job is reserved" in ready(api, "broken")["message"]
     assert ready(api, "good")["status"] == "True"
     api.mark()
@@ -302,7 +302,7 @@ def test_an_invalid_rule_stops_deletions_and_nothing_else(api: Api, sync: Run) -
 
 @pytest.fixture
 def many(api: Api, sync: Run) -> Object:
-    """Twelve copies in one namespace and a source each, of which one has changed; gives the rule."""
+    """Create twelve copies in one namespace with a source each, one of which changed; return the rule."""
     home = api.namespace("home")
     api.namespace("team")
     for number in range(12):
@@ -349,7 +349,7 @@ def test_a_dry_run_and_max_deletes_0_show_the_brake_too(api: Api, sync: Run, man
     assert sync("--max-deletes", "0").exit_code == 4
 
 
-# what cannot be changed in place
+# immutable fields
 
 
 def test_a_copy_of_another_type_is_replaced(api: Api, sync: Run) -> None:
@@ -359,13 +359,13 @@ def test_a_copy_of_another_type_is_replaced(api: Api, sync: Run) -> None:
     sync()
     before = api.get(at(team, source))
     api.delete(source)
-    anew = api.create(secret(home, type="kubernetes.io/basic-auth", data={"username": encoded(canary())}))
+    recreated = api.create(secret(home, type="kubernetes.io/basic-auth", data={"username": encoded(canary())}))
 
     assert sync().summary == {"replaced": 1}
 
-    after = api.get(at(team, anew))
+    after = api.get(at(team, recreated))
     assert before and after
-    assert content(after) == content(anew)
+    assert content(after) == content(recreated)
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
     assert sync().summary == {"unchanged": 1}
 
@@ -378,12 +378,12 @@ def test_an_immutable_copy_is_replaced(api: Api, sync: Run, kind: str) -> None:
     api.create(rule("rule", home, f"*-{api.token}", ruleType=kind))
     sync()
     api.delete(source)
-    anew = api.create(make(home, "x", immutable=True, data={"a": encoded(canary())}))
+    recreated = api.create(make(home, "x", immutable=True, data={"a": encoded(canary())}))
 
     assert sync("--dry-run=server").summary == {"replaced": 1}
     assert content(api.get(at(team, source))) == content(source)
     assert sync().summary == {"replaced": 1}
-    assert content(api.get(at(team, anew))) == content(anew)
+    assert content(api.get(at(team, recreated))) == content(recreated)
     assert sync().summary == {"unchanged": 1}
 
 
@@ -398,14 +398,14 @@ def test_a_copy_that_was_made_immutable_by_hand_is_replaced(api: Api, sync: Run)
     assert content(api.get(at(team, source))) == content(source)
 
 
-# namespaces that go away
+# terminating namespaces
 
 
 def test_a_terminating_namespace_is_skipped(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     api.namespace("other")
-    metadata = {"name": "held", "namespace": team, "finalizers": ["example.com/held"]}
-    held = api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    metadata = {"name": "protected", "namespace": team, "finalizers": ["example.com/protect"]}
+    protected = api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
     api.create(configmap(home))
     api.create(rule("settings", home, f"*-{api.token}"))
     api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
@@ -413,28 +413,28 @@ def test_a_terminating_namespace_is_skipped(api: Api, sync: Run) -> None:
     ran = sync()
 
     assert (ran.exit_code, ran.summary) == (0, {"created": 1})
-    api.patch(held, {"metadata": {"finalizers": None}})
+    api.patch(protected, {"metadata": {"finalizers": None}})
 
 
 def test_rules_deleted_with_their_namespace_delete_no_copy(api: Api, sync: Run) -> None:
-    """An uninstall, seen by a run that was under way."""
+    """An uninstall during a run."""
     home, rules, team = (api.namespace(name) for name in ("home", "rules", "team"))
     source = api.create(configmap(home))
-    wanted = rule("settings", home, team)
-    wanted["metadata"]["namespace"] = rules
-    api.create(wanted)
+    requested = rule("settings", home, team)
+    requested["metadata"]["namespace"] = rules
+    api.create(requested)
     assert sync("-n", rules, kubeconfig=api.kubeconfig).exit_code == 0
-    metadata = {"name": "held", "namespace": rules, "finalizers": ["example.com/held"]}
-    held = api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    metadata = {"name": "protected", "namespace": rules, "finalizers": ["example.com/protect"]}
+    protected = api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
     api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": rules}})
-    wait_for(lambda: api.get(wanted) is None, "the rule to go")
+    wait_for(lambda: api.get(requested) is None, "the rule to go")
 
     ran = sync("-n", rules, kubeconfig=api.kubeconfig)
 
     assert ran.exit_code == 0
     assert [result["object"]["kind"] for result in ran.results] == ["Namespace"]
     assert content(api.get(at(team, source))) == content(source)
-    api.patch(held, {"metadata": {"finalizers": None}})
+    api.patch(protected, {"metadata": {"finalizers": None}})
 
 
 # status and Events
@@ -447,14 +447,14 @@ def test_status_and_events_change_only_when_the_state_does(api: Api, sync: Run) 
     api.create(rule("settings", home, f"*-{api.token}"))
     sync()
     assert ready(api, "settings") == {"status": "True", "reason": "Synced", "message": "1 copy"}
-    assert told(api) == [("Normal", "Synced")]
+    assert events_of(api) == [("Normal", "Synced")]
     api.mark()
 
     for _ in range(3):
         sync()
 
     assert api.writes() == []
-    assert told(api) == [("Normal", "Synced")]
+    assert events_of(api) == [("Normal", "Synced")]
 
 
 @pytest.mark.parametrize("api", [pytest.param("real", marks=pytest.mark.cluster)], indirect=True)
@@ -501,9 +501,9 @@ def test_two_runs_at_once_have_the_same_result_as_one(api: Api, sync: Run, insta
     command = [sys.executable, "-m", "jobs", "sync-copies", "-o", "json", "--kubeconfig", str(installed)]
 
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [run.communicate(timeout=60) for run in both]
+    outputs = [run.communicate(timeout=60) for run in both]
 
-    for run, (stdout, stderr) in zip(both, said, strict=True):
+    for run, (stdout, stderr) in zip(both, outputs, strict=True):
         canaries.observed("stdout", stdout + stderr)
         assert run.returncode == 0, stderr
         assert json.loads(stdout)["summary"].keys() <= {"created", "unchanged"}

@@ -1,1 +1,1 @@
-"""What the embedded API server and a real kube-apiserver must answer alike."""
+"""Requests to which the embedded API server and a real kube-apiserver must give the same answer."""

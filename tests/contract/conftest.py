@@ -1,4 +1,4 @@
-"""A namespace of the test's own, and requests in it whose answers can be compared."""
+"""A namespace for each test, and requests in it whose answers can be compared."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Answer:
 
     @property
     def problem(self) -> tuple[int, str, str]:
-        """Code, reason and message of a Status, which must look like one."""
+        """Code, reason and message of the answer, which must be a Status."""
         body = self.body
         assert {key: body[key] for key in ("kind", "apiVersion", "status", "metadata")} == {
             "kind": "Status",
@@ -66,7 +66,7 @@ class Answer:
         return str(self.body["metadata"]["resourceVersion"])
 
     def owners(self) -> dict[str, str]:
-        """The fieldsV1 of each manager, as the bytes of the answer have them."""
+        """The fieldsV1 of each manager, as in the bytes of the answer."""
         found = {}
         for entry in self.body["metadata"].get("managedFields", []):
             name = f"{entry['manager']} {entry['operation']}"
@@ -116,7 +116,7 @@ def place(api: Api) -> Place:
 
 
 def until(found: Callable[[], bool], seconds: float = 15.0) -> bool:
-    """Whether something that servers do in the background comes true."""
+    """Whether a condition becomes true: servers do some work in the background."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found():

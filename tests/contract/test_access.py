@@ -1,4 +1,4 @@
-"""Who may do what: ServiceAccount tokens, RBAC, and the wording of a no."""
+"""ServiceAccount tokens, RBAC, and the messages of refusals."""
 
 from __future__ import annotations
 

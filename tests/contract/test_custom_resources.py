@@ -1,4 +1,4 @@
-"""CopyratorRules as the shipped CRD has them: validation, status, ownership, and the CRD's own life."""
+"""CopyratorRules with the shipped CRD: validation, status, ownership, and the lifecycle of the CRD."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def create(place: Place, spec: Any = GOOD, **more: Any) -> Answer:
     return place.send("POST", path(place) + "?fieldManager=author", rule(spec, **more))
 
 
-def wrong_type(field: str, wanted: str, actual: str) -> tuple[str, str, str]:
-    text = f'Invalid value: "{actual}": {field} in body must be of type {wanted}: "{actual}"'
+def wrong_type(field: str, expected: str, actual: str) -> tuple[str, str, str]:
+    text = f'Invalid value: "{actual}": {field} in body must be of type {expected}: "{actual}"'
     return field, "FieldValueTypeInvalid", text
 
 
@@ -184,7 +184,7 @@ def test_the_status_is_written_through_its_own_path(rules: Place) -> None:
     made = create(rules).body
     changed = {**made, "spec": {**GOOD, "orphans": "Retain"}, "status": {"conditions": [CONDITION]}}
 
-    status = rules.send("PUT", path(rules, "a/status") + "?fieldManager=judge", changed)
+    status = rules.send("PUT", path(rules, "a/status") + "?fieldManager=tester", changed)
     changed["metadata"] = status.body["metadata"]
     main = rules.send("PUT", path(rules, "a") + "?fieldManager=author", {**changed, "status": {}})
 
@@ -192,7 +192,7 @@ def test_the_status_is_written_through_its_own_path(rules: Place) -> None:
     assert status.body["status"] == {"conditions": [CONDITION]}
     assert main.body["status"] == {"conditions": [CONDITION]}
     assert (main.body["spec"]["orphans"], main.body["metadata"]["generation"]) == ("Retain", 2)
-    assert main.owners()["judge Update status"] == (
+    assert main.owners()["tester Update status"] == (
         '{"f:status":{".":{},"f:conditions":{".":{},"k:{\\"type\\":\\"Ready\\"}":{".":{},"f:lastTransitionTime":{},'
         '"f:message":{},"f:observedGeneration":{},"f:reason":{},"f:status":{},"f:type":{}}}}}'
     )

@@ -1,4 +1,4 @@
-"""Pods, what they own, and the custom resources of the farm, as kubectl and the job meet them."""
+"""Pods, the objects that they own, and FarmPods and Llamas, as kubectl and the job use them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GROUP = "kubechores.dev/v1"
 
 @pytest.fixture
 def farm(place: Place) -> Place:
-    """A namespace in which pods and custom resources of the farm can be made."""
+    """A namespace in which pods, FarmPods and Llamas can be created."""
     for plural in ("farmpods", "llamas"):
         for obj in load(ROOT / "cronjobs" / "crds" / f"{plural}.yaml"):
             place.api.put(obj)
@@ -24,7 +24,7 @@ def farm(place: Place) -> Place:
 
 
 def cells(answer: Answer) -> tuple[list[str], list[list[Any]]]:
-    """Names of columns and what stands in them, without the age."""
+    """Names and values of columns, without the age."""
     columns = [column["name"] for column in answer.body["columnDefinitions"] if not column["priority"]]
     assert columns[-1] == "Age"
     return columns[:-1], [row["cells"][: len(columns) - 1] for row in answer.body["rows"]]

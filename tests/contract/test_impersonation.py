@@ -1,4 +1,4 @@
-"""Impersonation: who a request counts as, which rights that takes, and the wording of a no."""
+"""Impersonation: the user of a request, the rights that it requires, and the messages of refusals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def token(place: Place) -> str:
 
 
 def grant(place: Place, *rules: Object) -> None:
-    """Give the account rights in the whole cluster."""
+    """Grant the account rights in the whole cluster."""
     name = {"name": f"impersonator-{place.namespace}"}
     kind = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": name}
     place.api.create({**kind, "rules": list(rules)})
@@ -82,7 +82,7 @@ def may(resource: str, *names: str, group: str = "", verb: str = "impersonate") 
 def test_the_admin_impersonates_users_groups_and_accounts(
     place: Place, headers: dict[str, str], info: dict[str, Any]
 ) -> None:
-    # Header values go as UTF-8; http.client takes them as Latin-1.
+    # The header is sent as UTF-8; http.client encodes it as Latin-1.
     sent = {f"Impersonate-{name}": value.encode().decode("latin-1") for name, value in headers.items()}
 
     assert send(place, sent).body["status"]["userInfo"] == info

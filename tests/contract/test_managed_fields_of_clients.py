@@ -1,4 +1,4 @@
-"""managedFields that a client sends: which are kept, and that they may be nested as deep as JSON may."""
+"""managedFields that a client sends: which entries are stored, and how deep they may be nested."""
 
 from __future__ import annotations
 

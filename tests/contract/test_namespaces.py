@@ -1,4 +1,4 @@
-"""The life of a namespace, which decides where copies may be made."""
+"""The lifecycle of a namespace, which decides where copies can be created."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_namespace_that_is_refused(place: Place, name: str, why: str) -> None:
 
 
 def test_a_namespace_is_emptied_and_deleted(place: Place) -> None:
-    place.config_map("held", metadata={"finalizers": ["contract.test/held"]})
+    place.config_map("protected", metadata={"finalizers": ["contract.test/protect"]})
     place.secret("b", stringData={"a": "canary-1"})
     itself = f"/api/v1/namespaces/{place.namespace}"
 
@@ -56,7 +56,7 @@ def test_a_namespace_is_emptied_and_deleted(place: Place) -> None:
     assert refused.body["details"]["kind"] == "secrets"
     assert until(lambda: place.send("GET", place.path("secrets", "b")).status == 404)
     assert place.send("GET", itself).body["status"]["phase"] == "Terminating"
-    assert place.send("PATCH", place.path("configmaps", "held"), {"data": {"a": "1"}}, MERGE).status == 200
+    assert place.send("PATCH", place.path("configmaps", "protected"), {"data": {"a": "1"}}, MERGE).status == 200
 
-    place.send("PATCH", place.path("configmaps", "held"), {"metadata": {"finalizers": None}}, MERGE)
+    place.send("PATCH", place.path("configmaps", "protected"), {"metadata": {"finalizers": None}}, MERGE)
     assert until(lambda: place.send("GET", itself).status == 404, 30)

@@ -1,4 +1,4 @@
-"""Create, read, replace and delete: statuses, wording, conflicts, preconditions, dry runs."""
+"""Create, read, replace and delete: statuses, messages, conflicts, preconditions, dry runs."""
 
 from __future__ import annotations
 
@@ -174,13 +174,13 @@ def test_a_dry_run_changes_nothing(place: Place, method: str, suffix: str, body:
 
 
 def config_maps(place: Place) -> list[Any]:
-    """What is there, without the one that the real cluster adds to a new namespace when it gets round to it."""
+    """The objects without the one that the real cluster creates in a new namespace after a while."""
     items = place.send("GET", place.path("configmaps")).body["items"]
     return [item for item in items if item["metadata"]["name"] != "kube-root-ca.crt"]
 
 
 def test_finalizers_delay_a_deletion(place: Place) -> None:
-    place.config_map(metadata={"finalizers": ["contract.test/held"]})
+    place.config_map(metadata={"finalizers": ["contract.test/protect"]})
     path = place.path("configmaps", "a")
 
     answer = place.send("DELETE", path)
@@ -188,7 +188,9 @@ def test_finalizers_delay_a_deletion(place: Place) -> None:
     assert answer.status == 200
     assert answer.body["metadata"]["deletionTimestamp"]
     assert place.send("GET", path).status == 200
-    more = place.send("PATCH", path, {"metadata": {"finalizers": ["contract.test/held", "contract.test/more"]}}, MERGE)
+    more = place.send(
+        "PATCH", path, {"metadata": {"finalizers": ["contract.test/protect", "contract.test/more"]}}, MERGE
+    )
     assert more.problem[2] == (
         'ConfigMap "a" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if the object is '
         'being deleted, found new finalizers []string{"contract.test/more"}'

@@ -1,4 +1,4 @@
-"""managedFields after every kind of edit, byte for byte: what sync-copies decides from."""
+"""managedFields after every kind of edit, byte for byte: sync-copies detects drift by them."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ EDITS: dict[str, tuple[Edit, dict[str, str]]] = {
         patch(
             {
                 "metadata": {
-                    "finalizers": ["contract.test/held"],
+                    "finalizers": ["contract.test/protect"],
                     "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "b", "uid": "u-1"}],
                 }
             },
         ),
         {
             OURS: BOTH,
-            OTHER: '{"f:metadata":{"f:finalizers":{".":{},"v:\\"contract.test/held\\"":{}},'
+            OTHER: '{"f:metadata":{"f:finalizers":{".":{},"v:\\"contract.test/protect\\"":{}},'
             '"f:ownerReferences":{".":{},"k:{\\"uid\\":\\"u-1\\"}":{}}}}',
         },
     ),

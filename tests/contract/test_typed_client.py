@@ -1,4 +1,4 @@
-"""An independent witness: the kubernetes package reads and writes the same objects."""
+"""An independent client: the kubernetes package reads and writes the same objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ConfigMaps and Secrets may not be: every cause, in the server's words."""
+"""ConfigMaps and Secrets that are not valid: every cause, with the message of the server."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def test_an_object_has_one_controller_at_most(place: Place) -> None:
 
     assert (answer.status, answer.body["reason"]) == (422, "Invalid")
     assert {(field, reason) for field, reason, _ in answer.causes} == {("metadata.ownerReferences", INVALID)}
-    told = (
+    expected = (
         'Only one reference can have Controller set to true. Found "true" in references for ConfigMap/x and ConfigMap/y'
     )
-    assert told in answer.message
+    assert expected in answer.message
 
 
 @pytest.mark.parametrize(

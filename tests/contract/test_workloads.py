@@ -1,4 +1,4 @@
-"""Services, claims, workloads and what goes with them: what mirror-audit reads, and how drift shows in them."""
+"""Services, claims and workloads: the fields that mirror-audit reads, and how drift is visible in them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ POD_FIELDS = (
     '{".":{},"f:hostPath":{"f:path":{},"f:type":{}},"f:name":{}}}}}'
 )
 SELECTOR = {"selector": {"matchLabels": LABELS}, "template": POD}
-# kind: (API version, plural, spec, the fields that are ours then)
+# kind: (API version, plural, spec, the fields that kube-chores owns after that)
 KINDS: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "Service": (
         "v1",
@@ -116,7 +116,7 @@ def test_applying_again_changes_nothing(place: Place, kind: str) -> None:
     first, again = applied(place, kind), applied(place, kind)
 
     assert (again.body["spec"], again.owners()[OURS]) == (first.body["spec"], first.owners()[OURS])
-    # Of the others controllers write statuses and finalizers meanwhile.
+    # Controllers write the statuses and finalizers of the other kinds meanwhile.
     assert kind != "Service" or again.version == first.version
 
 
@@ -207,7 +207,7 @@ def test_nodes_are_counted_by_their_metadata(place: Place) -> None:
     assert "spec" not in answer.body["items"][0]
 
 
-# kind: (a change that the API lets nobody make, the field that it names)
+# kind: (a change that the API refuses to every user, the field that it names)
 FROZEN: dict[str, tuple[dict[str, Any], str]] = {
     "Service": ({"clusterIP": "None"}, "spec.clusterIPs[0]"),
     "PersistentVolumeClaim": ({"accessModes": ["ReadWriteMany"]}, "spec"),
@@ -283,7 +283,7 @@ def test_a_claim_grows_once_it_is_bound_and_where_its_class_allows(place: Place,
 
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_a_merge_patch_of_another_version_changes_nothing(place: Place, kind: str) -> None:
-    """Controllers write statuses all the time, so the version that was read is often an older one."""
+    """Controllers write statuses at any time, so the version that was read is often outdated."""
     before = applied(place, kind).body["metadata"]
     place.send("PATCH", at(place, kind), {"metadata": {"annotations": {"theirs": "1"}}}, MERGE)
     ours = {"template": {"metadata": {"annotations": {"ours": "1"}}}}
@@ -301,7 +301,7 @@ def test_a_merge_patch_of_another_version_changes_nothing(place: Place, kind: st
 
 def test_the_generation_of_a_deployment_counts_its_annotations_too(place: Place) -> None:
     applied(place, "Deployment")
-    if place.api.kind == "real":  # its controller annotates it
+    if place.api.kind == "real":  # its controller adds an annotation
         wait_for(lambda: REVISION in annotated(place.send("GET", at(place, "Deployment")).body), "the revision")
     before = place.send("GET", at(place, "Deployment")).body["metadata"]["generation"]
 

@@ -1,4 +1,4 @@
-"""Fixtures that the tests of disturbed runs share."""
+"""Fixtures of the tests with faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE = 3  # so that lists have several pages
 
 @pytest.fixture(scope="module")
 def quick() -> Iterator[None]:
-    """Small pages, one request after the other, and no pauses before a retry, for all tests of a module."""
+    """Use small pages, one request at a time and no pauses before a retry, for all tests of a module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cluster, "PAGE_SIZE", PAGE)
         patch.setattr(transport, "IN_FLIGHT", 1)
@@ -62,7 +62,7 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the certificate of a server on loopback, which is its own authority."""
+    """A folder with the self-signed certificate of a server on loopback."""
     folder = tmp_path_factory.mktemp("certificates")
     make_certificates(folder)
     return folder

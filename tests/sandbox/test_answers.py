@@ -1,4 +1,4 @@
-"""What counts as an answer of the API: the object that was requested, a list in pages that fit, an error of the API."""
+"""The answers that count as those of the API: the requested object, pages of limited size, a Status."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_only_a_404_of_the_api_server_means_that_an_object_does_not_exist(sandbo
 
 @pytest.fixture
 def ten(sandbox: Sandbox, cluster: Cluster) -> list[str]:
-    """Ten ConfigMaps of 100 kB; gives their names."""
+    """Create ten ConfigMaps of 100 kB; return their names."""
     names = [f"a-{number}" for number in range(10)]
     for name in names:
         made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "x" * 100_000}}

@@ -1,4 +1,4 @@
-"""What of a kubeconfig's credentials goes over the wire, and to whom."""
+"""The credentials of a kubeconfig that are sent, and to which server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def printing(token: str, **status: str) -> str:
 
 
 def run(path: Path, *arguments: str, **env: str) -> Result:
-    """Run sync-copies with a kubeconfig, and no proxy of the environment but what `env` has."""
+    """Run sync-copies with a kubeconfig, and no proxy of the environment except those in `env`."""
     none = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"))
     result = CliRunner().invoke(chores, ["sync-copies", *arguments], env={**none, **env, "KUBECONFIG": str(path)})
     assert isinstance(result.exception, SystemExit | None), result.exception
@@ -63,7 +63,7 @@ def run(path: Path, *arguments: str, **env: str) -> Result:
 
 
 def sent(endpoint: Endpoint) -> Answer:
-    """Send one request; status 0 is that of a server which was never reached."""
+    """Send one request; status 0: the server was never reached."""
     transport = Transport(endpoint, "tests", retry_seconds=0)
     try:
         return transport.send(GET)
@@ -91,7 +91,7 @@ def test_no_credential_goes_over_http_to_another_machine(
         "password": {"username": "me", "password": SECRET},
         "plugin": plugin(tmp_path, printing(SECRET)),
     }
-    # On loopback or not, a proxy is another machine.
+    # A proxy counts as another machine, also on loopback.
     cluster = {"server": f"http://{host}:8080", "proxy-url": f"http://127.0.0.1:{server.port}"}
 
     result = run(kubeconfig(tmp_path, cluster, users[credential]))
@@ -254,7 +254,7 @@ def test_the_newline_at_the_end_of_a_token_file_is_not_part_of_the_token(tmp_pat
 
 
 def impersonated(request: Sent) -> dict[str, list[str]]:
-    """The headers of a request by which it impersonates."""
+    """The impersonation headers of a request."""
     return {name: request.values(name) for name, _ in request.headers if name.startswith("impersonate-")}
 
 
@@ -380,7 +380,7 @@ def test_a_client_certificate_is_presented(tmp_path: Path, certificates: Path, s
 
 
 def of_files(folder: Path, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields, of which those that end in -data hold the content of the file."""
+    """The fields; those that end in -data have the content of the file."""
     return {
         name: base64.b64encode((folder / value).read_bytes()).decode() if name.endswith("-data") else value
         for name, value in fields.items()

@@ -1,4 +1,4 @@
-"""The demo, and the README that quotes it."""
+"""The demo, and its output in the README."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the embedded cluster does for tests alone: faults that call back, and clusters that begin as another one."""
+"""Features of the embedded cluster for tests: faults with callbacks, and clusters that start as a copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each job in each of its worlds, killed, disturbed, delayed or run twice at once at each of its requests."""
+"""Each job in each of its worlds, with a kill, a fault, a delay or a second run at each of its requests."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ every_world = pytest.mark.parametrize("built", WORLDS, indirect=True, scope="mod
 INDEPENDENT = [name for name, world in WORLDS.items() if world.independent_writes]
 worlds_of_independent_writes = pytest.mark.parametrize("built", INDEPENDENT, indirect=True, scope="module")
 
-MANY = transport.IN_FLIGHT  # before it is one in these tests
-TIME_LIMIT = 0.06  # of a request that is answered later than that
+MANY = transport.IN_FLIGHT  # its value before these tests set it to 1
+TIME_LIMIT = 0.06  # the timeout of a request; the answer comes later
 GIVE_UP = 30.0
 
 ONCE: dict[str, dict[str, Any]] = {
@@ -35,7 +35,7 @@ ONCE: dict[str, dict[str, Any]] = {
     "410 in a list": {"status": 410},
     "401": {"status": 401},
 }
-# What a proxy sends in place of the API server, or the server of another cluster.
+# Answers of a proxy, or of the API server of another cluster.
 FOREIGN: list[tuple[int, bytes]] = [
     (200, b'{"error": "access denied"}'),
     (200, b'{"metadata": {}, "items": []}'),
@@ -51,7 +51,7 @@ LASTING: dict[str, dict[str, Any]] = {
 
 
 def wrong_afterwards(built: Built, cluster: World, untouched: State) -> list[object]:
-    """What is not as it should be after the run that follows, and after one more."""
+    """Return what is wrong after the next run, and after one more."""
     ran = cluster.run()
     found = [*differing(built.world.state(cluster), built.end)]
     writes = len(cluster.writes())
@@ -65,7 +65,7 @@ def wrong_afterwards(built: Built, cluster: World, untouched: State) -> list[obj
 
 
 def sweep(built: Built, numbers: Sequence[int], disturb: Callable[[World, int], list[object]]) -> dict[str, object]:
-    """Disturb a run at each of these requests; gives what was wrong, by request."""
+    """Inject a fault at each of these requests; return what was wrong, by request."""
     wrong: dict[str, object] = {}
     for number in numbers:
         with built.serve() as cluster:
@@ -78,7 +78,7 @@ def sweep(built: Built, numbers: Sequence[int], disturb: Callable[[World, int], 
 
 def report(capsys: pytest.CaptureFixture[str], text: str) -> None:
     with capsys.disabled():
-        print(f"\n{text}")  # noqa: T201 - seen without -s
+        print(f"\n{text}")  # noqa: T201 - visible without -s
 
 
 @every_world
@@ -86,7 +86,7 @@ def report(capsys: pytest.CaptureFixture[str], text: str) -> None:
 def test_the_next_run_completes_the_writes_of_a_killed_run(
     built: Built, capsys: pytest.CaptureFixture[str], when: str
 ) -> None:
-    # After a read is before the next request.
+    # After a read is the same as before the next request.
     numbers = [n for n, each in enumerate(built.trace) if when == "before" or each.method != "GET"]
 
     def kill(cluster: World, number: int) -> list[object]:
@@ -143,7 +143,7 @@ def test_a_run_or_the_next_recovers_from_a_write_that_is_handled_after_its_timeo
     codes: Counter[int] = Counter()
 
     def disturb(cluster: World, number: int) -> list[object]:
-        """Handle a request once the run is over. On a busy machine other requests may be late as well."""
+        """Handle a request after the end of the run. On a busy machine, other requests may be late too."""
         release, handled = threading.Event(), threading.Event()
         cluster.sandbox.inject(Fault(kind="call-before", skip=number, call=lambda: release.wait(GIVE_UP)))
         cluster.sandbox.inject(Fault(kind="call-after", skip=number, call=handled.set))
@@ -197,12 +197,12 @@ def test_a_write_that_always_fails_stops_no_other_and_is_reported_once(
 
 
 def writes_state(built: Built, request: Request) -> bool:
-    """Whether it writes an object and not a status, an Event or a review."""
+    """Whether the request writes an object, and not a status, an Event or a review."""
     return request.method != "GET" and resource(request) in {plural for plural, _, _ in built.end}
 
 
 def _while_it_lasts(built: Built, cluster: World, method: str, path: str) -> list[object]:
-    """What is wrong while writes to `path` fail: others undone, another exit code, or the same reported twice."""
+    """Return what is wrong while writes to `path` fail: other writes missing, the exit code, or repeated reports."""
     first = cluster.run()
     statuses = {plural for plural, _, _ in built.end if f"patch {plural}/status" in built.world.sent}
     undone = [key for key in differing(built.world.state(cluster), built.end) if key[0] not in statuses]
@@ -236,9 +236,9 @@ def test_a_list_that_fails_half_way_never_leads_to_a_deletion(
             ran = cluster.run()
             cluster.sandbox.clear_faults()
             found: list[object] = [] if ran.exit_code == 1 else [ran]
-            gone = before.keys() - built.world.state(cluster).keys()
-            # A step that reads everything again may come after one that saw everything, and deleted.
-            found += [key for key in gone if not (built.world.reads_again and is_deleted(built, key))]
+            deleted = before.keys() - built.world.state(cluster).keys()
+            # A step may read everything again after a step that read everything and deleted objects.
+            found += [key for key in deleted if not (built.world.reads_again and is_deleted(built, key))]
             found += wrong_afterwards(built, cluster, untouched)
         if found:
             wrong[built.name(number)] = found
@@ -260,8 +260,8 @@ def test_an_answer_of_another_server_is_an_error_and_the_next_run_recovers(
         code = cluster.run().exit_code
         cluster.sandbox.clear_faults()
         codes[int(code)] += 1
-        gone = before.keys() - built.world.state(cluster).keys()
-        found: list[object] = [f"{key} is gone" for key in gone if not is_deleted(built, key)]
+        deleted = before.keys() - built.world.state(cluster).keys()
+        found: list[object] = [f"{key} was deleted" for key in deleted if not is_deleted(built, key)]
         return found if code in (built.world.exit_code, 1, 2) else [*found, f"exit {code}"]
 
     wrong = sweep(built, built.to_disturb(), disturb)
@@ -271,7 +271,7 @@ def test_an_answer_of_another_server_is_an_error_and_the_next_run_recovers(
 
 
 def _almost_right(built: Built, listed: Request) -> list[tuple[int, bytes]]:
-    """What a proxy could make of the right answer: an empty list of no version, and objects of another namespace."""
+    """Return changed answers, as of a faulty proxy: an empty list without a version, objects of another namespace."""
     with built.serve() as cluster:
         url = f"{cluster.sandbox.url}{listed.path}"
         headers = {"Authorization": f"Bearer {cluster.sandbox.admin_token}", "Accept": listed.accept}
@@ -298,9 +298,9 @@ def test_a_list_of_another_server_deletes_nothing(built: Built) -> None:
                 ran = cluster.run()
                 cluster.sandbox.clear_faults()
                 found: list[object] = [] if ran.exit_code in (1, 2) else [ran]
-                gone = before.keys() - built.world.state(cluster).keys()
-                # What a repair deletes of one kind does not depend on the list of another one.
-                found += [key for key in gone if not (built.world.reads_again and is_deleted(built, key))]
+                deleted = before.keys() - built.world.state(cluster).keys()
+                # The deletions of one kind in a repair do not depend on the list of another kind.
+                found += [key for key in deleted if not (built.world.reads_again and is_deleted(built, key))]
                 found += wrong_afterwards(built, cluster, untouched)
             if found:
                 wrong[f"{path} {body!r}"] = found
@@ -316,14 +316,14 @@ def test_each_world_has_all_kinds_of_requests_and_lists_of_several_pages(built: 
 
 
 def _is_written(key: Key, method: str, path: str) -> bool:
-    """Whether a write to this path may be of this object; the path of a create does not name it."""
+    """Whether a write to this path may be of this object; the path of a create does not contain its name."""
     plural, namespace, name = key
     collection = f"/namespaces/{namespace}/{plural}"
     return path.endswith(collection if method == "POST" else f"{collection}/{name}")
 
 
 def is_deleted(built: Built, key: Key) -> bool:
-    """Whether an undisturbed run deletes an object, be it to make it again."""
+    """Whether a run without faults deletes this object, also if it recreates it."""
     plural, namespace, name = key
     path = f"/namespaces/{namespace}/{plural}/{name}"
     return any(each.method == "DELETE" and each.path.endswith(path) for each in built.trace)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.parametrize("built", ["farm-pods"], indirect=True)
 
 
 def test_a_pod_recreated_at_any_moment_of_a_run_owns_its_farm_pod_after_the_next(built: Built, tmp_path: Path) -> None:
-    """Whoever is first, the job or the garbage collector, the end is the same."""
+    """The result is the same if the job or the garbage collector is first."""
     wrong: dict[str, object] = {}
     for number in range(len(built.trace)):
         with built.serve() as world:

@@ -1,4 +1,4 @@
-"""Faults on demand, and what the embedded cluster remembers of requests."""
+"""Injected faults, and the requests that the embedded cluster records."""
 
 from __future__ import annotations
 
@@ -120,10 +120,10 @@ def test_an_expired_token_gives_a_fresh_one(client: Client) -> None:
     client.sandbox.expire_continue_tokens()
 
     status, raw = client.send("GET", f"{CONFIG_MAPS}?limit=1&continue={token}")
-    gone = json.loads(raw)
-    rest, raw = client.send("GET", f"{CONFIG_MAPS}?limit=10&continue={gone['metadata']['continue']}")
+    expired = json.loads(raw)
+    rest, raw = client.send("GET", f"{CONFIG_MAPS}?limit=10&continue={expired['metadata']['continue']}")
 
-    assert (status, gone["reason"], rest) == (410, "Expired", 200)
+    assert (status, expired["reason"], rest) == (410, "Expired", 200)
     assert [item["metadata"]["name"] for item in json.loads(raw)["items"]] == ["b", "c", "kube-root-ca.crt"]
 
 

@@ -1,4 +1,4 @@
-"""Files that are named with -f and that nobody should write: each is refused in a sentence that names the place."""
+"""Hostile files for -f: each is refused with one message that names the file and the position."""
 
 from __future__ import annotations
 
@@ -96,9 +96,9 @@ def test_a_hostile_file_is_refused_with_its_place(
 ) -> None:
     file = written(tmp_path, text)
 
-    told = refused(sandbox, "-f", file, job=job)
+    problems = refused(sandbox, "-f", file, job=job)
 
-    assert told == [f"{file}: {problem}"]
+    assert problems == [f"{file}: {problem}"]
 
 
 @pytest.mark.parametrize("text", [BOMB, MERGED], ids=["aliases", "merge keys"])
@@ -131,9 +131,9 @@ def test_all_problems_of_all_files_are_reported_at_once(sandbox: Sandbox, tmp_pa
     (tmp_path / "c.yaml").mkdir()
     os.mkfifo(tmp_path / "d.yaml")
 
-    told = refused(sandbox, "-f", str(tmp_path), "-f", "/dev/zero", "-f", str(tmp_path / "missing"))
+    problems = refused(sandbox, "-f", str(tmp_path), "-f", "/dev/zero", "-f", str(tmp_path / "missing"))
 
-    assert [each.replace(f"{tmp_path}/", "") for each in told] == [
+    assert [each.replace(f"{tmp_path}/", "") for each in problems] == [
         "a.yaml: line 3, column 23: key 'ruleType' is already set at line 3",
         "a.yaml: is not valid YAML at line 5, column 2: expected the node content, but found '<stream end>'",
         "c.yaml: cannot be read: Is a directory",
@@ -177,19 +177,19 @@ def test_a_value_is_read_as_kubectl_reads_it(sandbox: Sandbox, tmp_path: Path, t
 def test_a_problem_quotes_a_long_value_cut(sandbox: Sandbox, tmp_path: Path, job: str, spec: object) -> None:
     content = {"apiVersion": "kubechores.dev/v1", "kind": JOBS[job], "metadata": {"name": "long"}, "spec": spec}
 
-    told = refused(sandbox, "-f", written(tmp_path, yaml.safe_dump(content, width=1 << 30)), job=job)
+    problems = refused(sandbox, "-f", written(tmp_path, yaml.safe_dump(content, width=1 << 30)), job=job)
 
-    assert all(f"{JOBS[job]} long: spec" in each for each in told)
-    assert max(len(each) - len(str(tmp_path)) for each in told) < 400
+    assert all(f"{JOBS[job]} long: spec" in each for each in problems)
+    assert max(len(each) - len(str(tmp_path)) for each in problems) < 400
 
 
 def test_a_problem_shows_no_control_characters(sandbox: Sandbox, tmp_path: Path) -> None:
     text = 'kind: CopyratorRule\nmetadata: {name: "x\\e[2J\\n"}\nspec: {"\\e[2J": {"\\e]0;": 1}}\n'
 
-    told = "\n".join(refused(sandbox, "-f", written(tmp_path, text)))
+    problems = "\n".join(refused(sandbox, "-f", written(tmp_path, text)))
 
-    assert "CopyratorRule x\\x1b[2J\\n: metadata.name: 'x\\x1b[2J\\n' is not a valid name" in told
-    assert "\x1b" not in told
+    assert "CopyratorRule x\\x1b[2J\\n: metadata.name: 'x\\x1b[2J\\n' is not a valid name" in problems
+    assert "\x1b" not in problems
 
 
 @pytest.mark.parametrize(
@@ -209,10 +209,10 @@ def test_a_pattern_matches_to_the_end_of_the_value(
 ) -> None:
     content = {"apiVersion": "kubechores.dev/v1", "kind": JOBS[job], "metadata": {"name": "x"}, "spec": spec}
 
-    (told,) = refused(sandbox, "-f", written(tmp_path, yaml.safe_dump(content)), job=job)
+    (problems,) = refused(sandbox, "-f", written(tmp_path, yaml.safe_dump(content)), job=job)
 
-    assert f"{JOBS[job]} x: spec.{field}: " in told
-    assert "\\n' does not match '^" in told
+    assert f"{JOBS[job]} x: spec.{field}: " in problems
+    assert "\\n' does not match '^" in problems
 
 
 def test_of_many_problems_the_first_are_reported(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -231,9 +231,9 @@ def test_of_many_problems_the_first_are_reported(sandbox: Sandbox, tmp_path: Pat
 def test_a_long_rule_in_the_old_form_is_refused_without_the_new_form(sandbox: Sandbox, tmp_path: Path) -> None:
     text = "kind: CopyratorRule\nruleType: [" + "x," * 5000 + "]\n"
 
-    (told,) = refused(sandbox, "-f", written(tmp_path, text))
+    (problems,) = refused(sandbox, "-f", written(tmp_path, text))
 
-    assert told.endswith("older tool; write ruleType, namespaces and selector under spec")
+    assert problems.endswith("older tool; write ruleType, namespaces and selector under spec")
 
 
 @pytest.mark.parametrize("data", [b"a: \xff", b"#" * (4 << 20), b"[" * 3000], ids=["bytes", "size", "depth"])
@@ -245,10 +245,10 @@ def test_standard_input_has_the_same_limits(sandbox: Sandbox, data: bytes) -> No
 
 
 def test_a_tag_that_a_value_begins_with_is_not_shown(sandbox: Sandbox, tmp_path: Path) -> None:
-    (told,) = refused(sandbox, "-f", written(tmp_path, f"password: !{canary()}!more x"))
+    (problems,) = refused(sandbox, "-f", written(tmp_path, f"password: !{canary()}!more x"))
 
-    assert told.endswith("is not valid YAML at line 1, column 11: found undefined")
-    assert not leaks(told)
+    assert problems.endswith("is not valid YAML at line 1, column 11: found undefined")
+    assert not leaks(problems)
 
 
 def test_legal_yaml_with_anchors_merge_keys_and_json_is_read(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -270,8 +270,8 @@ items:
     ran = World(sandbox, "sync-copies").run("-f", written(tmp_path, text))
     assert (ran.exit_code, ran.report["facts"]["rules"]) == (0, 2), ran
     as_json = '{"apiVersion":"kubechores.dev/v1","kind":"ExchangeRate","metadata":{"name":"\\u0075sd"},"spec":null}'
-    (told,) = refused(sandbox, "-f", written(tmp_path, as_json, "rates.json"), job="fetch-rates")
-    assert told.endswith("ExchangeRate usd: spec: None is not of type 'object'")
+    (problems,) = refused(sandbox, "-f", written(tmp_path, as_json, "rates.json"), job="fetch-rates")
+    assert problems.endswith("ExchangeRate usd: spec: None is not of type 'object'")
 
 
 PARTS = (

@@ -38,7 +38,7 @@ PROFILE = settings(
     max_examples=int(os.environ.get("FUZZ_EXAMPLES", "100")),
     derandomize=True,
     deadline=None,
-    phases=[Phase.explicit, Phase.generate],  # an example has one hostile object; shrinking takes minutes
+    phases=[Phase.explicit, Phase.generate],  # an example has one hostile object, and shrinking it takes minutes
     suppress_health_check=list(HealthCheck),
 )
 
@@ -60,7 +60,7 @@ def _recursion_as_in_a_pod() -> Iterator[None]:
 
 
 def check(built: Built, world: World, slot: Slot, drawn: Drawn, untouched: State, before: State, ran: Ran) -> None:
-    """The run ended as documented, with the good objects as they are without the hostile one."""
+    """Check that the run ended as documented, with the same good objects as without the hostile one."""
     assert ran.exit_code in DOCUMENTED, ran
     end = built.world.state(world)
     assert {key: end.get(key) for key in built.end} == built.end, ran

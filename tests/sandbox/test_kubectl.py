@@ -150,4 +150,4 @@ def test_the_farm(kubectl: Kubectl) -> None:
     assert "farmpod.kubechores.dev/farm-web" in farm
     assert "llama.kubechores.dev/dolly" in farm
     assert kubectl("get", "fp", "-A", "--no-headers").split()[:4] == ["default", "farm-web", "2", "web"]
-    assert "How much it weighs" in kubectl("explain", "llama.spec")
+    assert "Its weight" in kubectl("explain", "llama.spec")

@@ -1,4 +1,4 @@
-"""What people read of a run: nothing from outside reaches a terminal, a log, a status or an Event as it is."""
+"""The output of a run: untrusted text is escaped on a terminal, in logs, statuses and Events."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def sync(api: Api) -> Run:
 
 
 def store(sandbox: Sandbox, obj: dict[str, Any]) -> None:
-    """Have the server hold an object that it would not take."""
+    """Store an object that the server would refuse."""
     resource = sandbox.cluster.find("", "v1", "configmaps")
     assert resource
     with sandbox.cluster.store.lock:
@@ -58,7 +58,7 @@ def store(sandbox: Sandbox, obj: dict[str, Any]) -> None:
 
 @pytest.fixture
 def hostile(sandbox: Sandbox, api: Api, sync: Run) -> None:
-    """A copy with another value, manager and source, and one of a name that no server takes."""
+    """A copy with another value, manager and source, and one with a name that every server refuses."""
     sync()
     copy = api.get(at("team", configmap("home")))
     assert copy
@@ -230,30 +230,30 @@ def test_progress_is_for_terminals_that_can_move_the_cursor(api: Api, env: Mappi
 
 
 @pytest.fixture
-def gone(tmp_path: Path) -> Path:
-    """A kubeconfig of a server that is not there."""
+def stopped(tmp_path: Path) -> Path:
+    """The kubeconfig of a server that is stopped."""
     with Sandbox() as sandbox:
-        return sandbox.kubeconfig(tmp_path / "gone.kubeconfig", context="staging")
+        return sandbox.kubeconfig(tmp_path / "stopped.kubeconfig", context="staging")
 
 
 @pytest.mark.parametrize("job", ["sync-copies", "mirror-audit", "roll-workloads"])
-def test_an_unreachable_server_is_named_with_the_context_and_what_to_check(job: str, gone: Path) -> None:
-    code, shown = on_terminal(job, env={"KUBECONFIG": str(gone)})
+def test_an_unreachable_server_is_named_with_the_context_and_what_to_check(job: str, stopped: Path) -> None:
+    code, shown = on_terminal(job, env={"KUBECONFIG": str(stopped)})
 
     assert code == 1
-    server = yaml.safe_load(gone.read_text())["clusters"][0]["cluster"]["server"]
+    server = yaml.safe_load(stopped.read_text())["clusters"][0]["cluster"]["server"]
     assert shown.splitlines()[-1].startswith(f"error: no connection to the cluster of context staging: {server}: ")
     assert shown.endswith("; check that the cluster is running, that the context is correct, and the VPN or proxy\n")
     assert "unreadable" not in shown
 
 
 def test_a_run_without_a_terminal_logs_that_it_retries(
-    gone: Path, limit: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    stopped: Path, limit: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "LONGEST_PAUSE_SECONDS", 0.01)
     limit(retry_seconds=0.5)
 
-    ran = runs("sync-copies", gone)()
+    ran = runs("sync-copies", stopped)()
 
     assert ran.exit_code == 1
     warnings = [line for line in ran.stderr.splitlines() if line.startswith("warning: ")]

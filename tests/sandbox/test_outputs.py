@@ -25,7 +25,7 @@ PAGE = ROOT / "docs" / "outputs.md"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[tuple[Sandbox, Api]]:
-    """An embedded cluster with our manifests, a platform namespace and two teams, a source and a rule of each type."""
+    """An embedded cluster with the manifests, a platform namespace and two teams, a source and a rule of each type."""
     with Sandbox(of=embedded.installed()) as sandbox:
         api = sandbox_api(sandbox, tmp_path)
         for name in ("platform", "team-billing", "team-shop"):

@@ -1,4 +1,4 @@
-"""Credential plugins of a kubeconfig: without their credentials no request is sent."""
+"""Credential plugins of a kubeconfig: without a credential, no request is sent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def expiring(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def configured(tmp_path: Path, server: Recorder) -> Callable[..., Path]:
-    """Write a kubeconfig of `server` with a plugin that is this shell script."""
+    """Write a kubeconfig of `server` whose plugin is this shell script."""
 
     def configured(script: str, **settings: Any) -> Path:
         return kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, plugin(tmp_path, script, **settings))

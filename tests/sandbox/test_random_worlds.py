@@ -1,4 +1,4 @@
-"""Worlds that nobody thought of: a second run writes nothing, what is not ours stays, and order does not matter."""
+"""Random clusters: a second run writes nothing, unmanaged objects stay, and the order of reads does not matter."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ PROFILE = settings(
     max_examples=100,
     derandomize=True,
     deadline=None,
-    phases=[Phase.explicit, Phase.generate],  # a world that fails is small as it is; shrinking takes minutes
+    phases=[Phase.explicit, Phase.generate],  # a failing world is small, and shrinking it takes minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
-# What there may be
+# The parts of a world
 
 
 def some(*choices: Any) -> st.SearchStrategy[Any]:
@@ -64,7 +64,7 @@ def some(*choices: Any) -> st.SearchStrategy[Any]:
 
 
 def optional(**fields: Any) -> st.SearchStrategy[Object]:
-    """A dict with any of these fields."""
+    """Return a strategy for a dict with any of these fields."""
     return st.fixed_dictionaries({}, optional={name: some(value) for name, value in fields.items()})
 
 
@@ -77,7 +77,7 @@ SECRET_TYPES = some(
 
 @st.composite
 def objects(draw: st.DrawFn, namespaces: Sequence[str]) -> Object:
-    """A ConfigMap or Secret that is not ours."""
+    """A ConfigMap or Secret that kube-chores does not manage."""
     namespace, name, labels = draw(some(*namespaces)), draw(some(*NAMES)), draw(LABELS)
     if draw(st.booleans()):
         data, binary, immutable = draw(CONFIGMAP)
@@ -90,12 +90,12 @@ def objects(draw: st.DrawFn, namespaces: Sequence[str]) -> Object:
 
 @st.composite
 def foreign(draw: st.DrawFn) -> Object:
-    """An object at the place of a copy: of nobody, another job or installation, or ours of a rule that is gone."""
+    """An object with the name of a copy: not managed, of another job or installation, or of a deleted rule."""
     made = draw(objects(NAMESPACES))
     stale = draw(st.integers(0, 3)) == 0
     made["metadata"]["labels"] |= STAMP if stale else draw(some(*OTHER_STAMPS))
     if stale:
-        marks = {"kubechores.dev/rule": "kube-chores/gone", "kubechores.dev/source": "home/gone"}
+        marks = {"kubechores.dev/rule": "kube-chores/deleted", "kubechores.dev/source": "home/deleted"}
         orphans = draw(optional(**{"kubechores.dev/orphans": "Delete"}))
         made["metadata"]["annotations"] = marks | orphans
     made["controlled"] = draw(st.integers(0, 3)) == 0
@@ -149,7 +149,7 @@ WORLDS = st.fixed_dictionaries(
 )
 
 
-# Making it
+# Create the world
 
 
 def _namespace(name: str, labels: Object | None = None, *, willing: bool = True) -> Object:
@@ -197,14 +197,14 @@ def _edit(api: Api, world: World, drawn: Object) -> None:
 
 
 def _try(api: Api, method: str, key: Key, patch: Object | None = None) -> None:
-    """An edit that the server may refuse: of what is immutable, of the type's keys, of what is gone."""
+    """An edit that the server may refuse: of an immutable object, of the keys of a type, of a deleted object."""
     plural, namespace, name = key
     headers = {"Content-Type": "application/merge-patch+json"} if patch else None
     status = api.request(method, f"/api/v1/namespaces/{namespace}/{plural}/{name}", patch, headers=headers)[0]
     assert status in (200, 404, 422)
 
 
-# What must hold
+# Properties
 
 
 @PROFILE
@@ -238,7 +238,7 @@ def _converges(world: World) -> None:
 
 
 def _may_be_adopted(obj: Object, rules: Sequence[Object]) -> bool:
-    """What a rule may adopt: of nobody, not controlled, of no tool's type, and no source of any rule."""
+    """Whether a rule may adopt it: not managed, without a controller, of no tool's type, not a source of a rule."""
     metadata = obj["metadata"]
     of_its_kind = [each for each in rules if each["ruleType"] == obj["kind"].lower()]
     return (
@@ -262,30 +262,30 @@ def _selects(rule: Object, obj: Object) -> bool:
 @PROFILE
 @given(drawn=WORLDS, seed=st.integers(0, 1 << 32))
 def test_the_plan_does_not_depend_on_the_order_of_reads(drawn: Object, seed: int) -> None:
-    told = Settings("kube-chores", verbose=True, diff=True)
+    settings = Settings("kube-chores", verbose=True, diff=True)
     with served(embedded.installed(), JOB) as world, tempfile.TemporaryDirectory() as folder:
         api = sandbox_api(world.sandbox, Path(folder))
         _build(api, drawn)
         world.run()
         _edit(api, world, drawn)
-        observed = _settled(world, told)
+        observed = _settled(world, settings)
 
-    event(f"{len(plan(observed, told, NOW).findings)} findings")
+    event(f"{len(plan(observed, settings, NOW).findings)} findings")
     shuffled = _shuffled(observed, random.Random(seed))
-    assert _lines(plan(shuffled, told, NOW)) == _lines(plan(observed, told, NOW))
+    assert _lines(plan(shuffled, settings, NOW)) == _lines(plan(observed, settings, NOW))
 
 
-def _settled(world: World, told: Settings) -> Observed:
-    """What a run sees, with all that it needs to read."""
+def _settled(world: World, settings: Settings) -> Observed:
+    """What a run observes, with all objects that its plan needs."""
     transport = Transport(Endpoint(world.sandbox.url, lambda: f"Bearer {world.sandbox.admin_token}"), "tests")
     cluster = Cluster(transport, "kube-chores")
     kinds = {resource.kind: resource for resource in KINDS.values()}
-    observed = observe(cluster, told)
-    while needs := plan(observed, told, NOW).needs:
-        wanted = {(kinds[need.key.kind], need.key.namespace, need.key.name, need.full): need for need in needs}
-        answers = list(cluster.read(wanted))
+    observed = observe(cluster, settings)
+    while needs := plan(observed, settings, NOW).needs:
+        requested = {(kinds[need.key.kind], need.key.namespace, need.key.name, need.full): need for need in needs}
+        answers = list(cluster.read(requested))
         observed = observed.with_documents(
-            {wanted[each.request.tag]: ReadResult(each.body, error_of(each)) for each in answers}, {}
+            {requested[each.request.tag]: ReadResult(each.body, error_of(each)) for each in answers}, {}
         )
     transport.close()
     return observed

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: what is in flight is finished, the report is written, and the next run resumes."""
+"""SIGTERM and Ctrl-C: requests in flight are finished, the report is written, and the next run continues."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_ctrl_c_on_a_terminal_is_answered_on_a_line_of_its_own(sandbox: Sandbox,
 
 def test_a_namespace_that_starts_terminating_during_a_run_is_skipped(sandbox: Sandbox, api: Api) -> None:
     team = f"team-0-{api.token}"
-    metadata = {"name": "held", "namespace": team, "finalizers": ["example.com/held"]}
+    metadata = {"name": "protected", "namespace": team, "finalizers": ["example.com/protect"]}
     api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
     sandbox.inject(Fault("POST", f"/api/v1/namespaces/{team}/configmaps", kind="delay", seconds=1))
     run = started(api)
@@ -188,7 +188,7 @@ def test_a_namespace_that_is_deleted_during_a_run_is_skipped(sandbox: Sandbox, a
     run = started(api)
     wait_for(lambda: api.copy_writes(), "the first writes")
     api.delete(place)
-    wait_for(lambda: api.get(place) is None, "the namespace to be gone")
+    wait_for(lambda: api.get(place) is None, "the deletion of the namespace")
 
     stdout, _ = run.communicate(timeout=60)
 
@@ -203,7 +203,7 @@ def test_mirrors_that_hang_do_not_delay_a_stop(api: Api, tmp_path: Path) -> None
     mirrors.node()
     with serve_registries(tmp_path) as registries:
         registries.answers[registries.upstream] = silence
-        mirror = mirrors.healthy(upstream=registries.upstream)
+        mirror = mirrors.well(upstream=registries.upstream)
         kubeconfig = api.service_account_kubeconfig("kube-chores", "mirror-audit")
         command = [sys.executable, "-m", "jobs", "mirror-audit", "-o", "json", "--kubeconfig", str(kubeconfig)]
         env = {**os.environ, **registries.env}
@@ -216,7 +216,7 @@ def test_mirrors_that_hang_do_not_delay_a_stop(api: Api, tmp_path: Path) -> None
     (found,) = json.loads(stdout)["results"]
     assert (found["code"], found["reason"].partition(": ")[2]) == ("unreadable", "not fetched: the run was stopped")
     assert "status" not in (api.get(registry_mirror(mirror.registry_mirror.name)) or {}), (
-        "what was not seen is not told"
+        "a mirror that was not observed has no status"
     )
 
 
@@ -238,4 +238,4 @@ def test_a_provider_that_hangs_does_not_delay_a_stop(api: Api) -> None:
         assert rates.fetched() == ["ecb"]
     found = api.get(rate)
     assert found
-    assert "status" not in found, "a run that was stopped knows too little to say anything"
+    assert "status" not in found, "a stopped run writes no status"

@@ -89,7 +89,7 @@ def test_a_copy_that_changes_before_it_is_deleted_stays_until_the_next_run(built
 
 
 def test_copies_of_a_rule_that_appears_during_a_run_stay(built: Built, tmp_path: Path) -> None:
-    """Another run makes them while this one, which may have read the rules before, reads the copies."""
+    """Another run creates them while this one reads the copies; it may have read the rules before."""
     late = configmap("home", "late", labels={"copy": "late"})
     wrong = []
     for number in range(len(built.trace)):

@@ -1,4 +1,4 @@
-"""Requests against a server that misbehaves: what is retried, what is not, and for how long."""
+"""Requests to a faulty server: which are retried, and for how long."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def connected(sandbox: Sandbox) -> Iterator[Callable[..., Transport]]:
 
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attempts follow each other almost at once."""
+    """Retry almost without pauses."""
     monkeypatch.setattr("jobs.kit.transport.LONGEST_PAUSE_SECONDS", 0.01)
 
 
@@ -92,13 +92,13 @@ TOO_LARGE = "etcdserver: request is too large"
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [TOO_LARGE, "rpc error: code = ResourceExhausted desc = trying to send message larger than max (3 vs. 2)"],
 )
 def test_a_write_that_is_too_large_for_etcd_is_not_sent_again(
-    sandbox: Sandbox, connected: Callable[..., Transport], short_pauses: None, said: str
+    sandbox: Sandbox, connected: Callable[..., Transport], short_pauses: None, message: str
 ) -> None:
-    sandbox.inject(Fault("PUT", status=500, message=said, times=2))
+    sandbox.inject(Fault("PUT", status=500, message=message, times=2))
 
     answer = connected().send(Request("PUT", f"{GET.path}/x", BODY))
 
@@ -149,7 +149,7 @@ def test_a_server_that_does_not_answer_is_an_error_that_names_it(
 
 @pytest.fixture
 def nowhere() -> Iterator[str]:
-    """The URL of a port of which nobody else makes use, and at which nobody listens."""
+    """The URL of a port that is reserved, and on which no server listens."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"
@@ -246,7 +246,7 @@ def test_once_stopping_no_request_is_sent_but_those_in_flight_are_answered(
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """When each request was begun."""
+    """The time at which each request was started."""
     times: list[float] = []
     handle = Transport._handle
 
@@ -324,7 +324,7 @@ def test_a_retry_does_not_wait_for_the_rate_limit(sandbox: Sandbox, connected: C
 
 @pytest.fixture
 def cpu_used() -> Callable[[], float]:
-    """The processor time of this thread alone, in seconds: the embedded server runs in others."""
+    """The processor time of this thread only, in seconds: the embedded server runs in others."""
     began = time.thread_time()
     return lambda: time.thread_time() - began
 

@@ -1,4 +1,4 @@
-"""Writes and what comes of them, against a server that answers as each test says."""
+"""Apply findings against a fake server, and check requests and results."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def refusal(status: int, message: str) -> tuple[int, bytes]:
 
 @dataclass
 class Server:
-    """Answers each write as `says` does, by default with what was sent, and remembers them."""
+    """A fake server: answers each write with `respond`, by default with its body, and records the writes."""
 
-    says: Callable[[Action, str], tuple[int, bytes] | None] = lambda _action, _path: None
+    respond: Callable[[Action, str], tuple[int, bytes] | None] = lambda _action, _path: None
     writes: list[tuple[Action, str, dict[str, Any], bool]] = field(default_factory=list)
 
     def write(self, writes: Iterable[Write], *, dry_run: bool) -> Iterator[Answer]:
@@ -40,10 +40,10 @@ class Server:
         for each in writes:
             path = each.resource.path(each.namespace, each.name)
             self.writes.append((each.action, path, json.loads(each.body), dry_run))
-            status, answer = self.says(each.action, path) or (200, each.body)
+            status, answer = self.respond(each.action, path) or (200, each.body)
             yield Answer(Request(methods.get(each.action, "PUT"), path, each.body, tag=each), status, answer)
 
-    def carry_out(self, *findings: Finding) -> list[Result]:
+    def apply_findings(self, *findings: Finding) -> list[Result]:
         return list(apply(self, findings, {"Secret": SECRETS}, DryRun.NONE))  # type: ignore[arg-type]
 
 
@@ -57,7 +57,7 @@ def finding(action: Action, number: int = 0) -> Finding:
 def test_an_orphan_that_changed_meanwhile_is_left_to_the_next_run() -> None:
     server = Server(lambda _action, _path: refusal(409, "the resourceVersion in the precondition does not match"))
 
-    (result,) = server.carry_out(finding(Action.DELETE))
+    (result,) = server.apply_findings(finding(Action.DELETE))
 
     assert (result.outcome, result.exit_code) == (Outcome.SKIPPED, ExitCode.DONE)
     assert result.message == "changed meanwhile: the next run reads it again"
@@ -66,7 +66,7 @@ def test_an_orphan_that_changed_meanwhile_is_left_to_the_next_run() -> None:
 def test_few_objects_are_missing_at_a_time_while_many_are_replaced() -> None:
     server = Server()
 
-    results = server.carry_out(*(finding(Action.RECREATE, number) for number in range(50)))
+    results = server.apply_findings(*(finding(Action.RECREATE, number) for number in range(50)))
 
     missing, most = 0, 0
     for action, _, _, dry_run in server.writes:
@@ -79,7 +79,7 @@ def test_few_objects_are_missing_at_a_time_while_many_are_replaced() -> None:
 def test_the_dry_run_before_a_replacement_uses_the_same_name_in_every_run() -> None:
     refused = Server(lambda action, _path: refusal(403, "exceeded quota") if action is Action.CREATE else None)
 
-    (result,) = refused.carry_out(finding(Action.RECREATE))
+    (result,) = refused.apply_findings(finding(Action.RECREATE))
 
     assert (result.outcome, result.message) == (Outcome.FAILED, "exceeded quota")
     assert [(body["metadata"]["name"], dry_run) for _, _, body, dry_run in refused.writes] == [
@@ -92,19 +92,19 @@ def test_a_webhook_that_quotes_the_secret_is_not_quoted(action: Action) -> None:
     quoted = 'admission webhook "w" denied the request: "hunter2" (aHVudGVyMg==) is too short'
     server = Server(lambda action, _path: None if action is Action.DELETE else refusal(400, quoted))
 
-    (result,) = server.carry_out(finding(action))
+    (result,) = server.apply_findings(finding(action))
 
     assert result.message == 'admission webhook "w" denied the request: "***" (***) is too short'
 
 
-KEPT: dict[str, Any] = {"metadata": {"annotations": {BASELINE: "new"}}, "spec": {"template": {}}}
+STORED: dict[str, Any] = {"metadata": {"annotations": {BASELINE: "new"}}, "spec": {"template": {}}}
 
 
 @pytest.mark.parametrize(("mark", "outcome"), [("", Outcome.DONE), ("mark", Outcome.FAILED)])
 def test_a_restart_that_admission_removed_has_failed(mark: str, outcome: Outcome) -> None:
-    """The baseline has moved on, so no later run would try again; and nobody is to be told that pods restart."""
+    """The baseline is already recorded, so no later run would repeat the roll, and no report may show a restart."""
     action = Action.ROLL if mark else Action.ANNOTATE
-    server = Server(lambda _action, _path: (200, json.dumps(KEPT).encode()))
+    server = Server(lambda _action, _path: (200, json.dumps(STORED).encode()))
     patch = Finding("changed", Severity.WARNING, WEB, "", Fix(action, BaselinePatch("uid", "7", "new", mark)))
 
     (result,) = list(apply(server, [patch], {"Deployment": DEPLOYMENTS}, DryRun.NONE))  # type: ignore[arg-type]
@@ -116,7 +116,7 @@ def test_a_restart_that_admission_removed_has_failed(mark: str, outcome: Outcome
 def test_a_baseline_that_admission_removed_is_reported(mark: str, outcome: Outcome) -> None:
     kept = {"metadata": {}, "spec": {"template": {"metadata": {"annotations": {ROLL_ID: "mark"}}}}}
     action = Action.ROLL if mark else Action.ANNOTATE
-    server = Server(lambda _action, _path: (200, json.dumps(kept).encode()))
+    server = Server(lambda _action, _path: (200, json.dumps(stored).encode()))
     patch = Finding("changed", Severity.WARNING, WEB, "", Fix(action, BaselinePatch("uid", "7", "new", mark)))
 
     (result,) = list(apply(server, [patch], {"Deployment": DEPLOYMENTS}, DryRun.NONE))  # type: ignore[arg-type]
@@ -126,10 +126,10 @@ def test_a_baseline_that_admission_removed_is_reported(mark: str, outcome: Outco
 
 @pytest.mark.parametrize("action", [Action.CREATE, Action.REPLACE])
 def test_other_changes_by_admission_are_reported_and_the_write_is_done(action: Action) -> None:
-    kept = {"metadata": {"name": "login", "namespace": "team-0"}, "type": "Opaque", "data": {}}
-    server = Server(lambda _action, _path: (200, json.dumps(kept).encode()))
+    stored = {"metadata": {"name": "login", "namespace": "team-0"}, "type": "Opaque", "data": {}}
+    server = Server(lambda _action, _path: (200, json.dumps(stored).encode()))
 
-    (result,) = server.carry_out(finding(action))
+    (result,) = server.apply_findings(finding(action))
 
     assert (result.outcome, result.exit_code) == (Outcome.DONE, ExitCode.DONE)
     assert result.message.endswith("admission changed them")

@@ -1,4 +1,4 @@
-"""The suite's own checks fail when they should."""
+"""The checks of the suite itself fail if they should."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_skipped_cluster_test_fails_in_ci_only(tmp_path: Path) -> None:
 
 
 def _suite(folder: Path, test: str, CI: str = "") -> subprocess.CompletedProcess[str]:  # noqa: N803
-    """A run of pytest with this suite's conftest on one file; its output is read here, not printed."""
+    """Run pytest with the conftest of this suite on one file, and capture its output."""
     (folder / "test_inner.py").write_text(textwrap.dedent(test))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-c", str(ROOT / "pyproject.toml")]
     command += ["-p", "no:cacheprovider", "--rootdir", str(folder), str(folder)]

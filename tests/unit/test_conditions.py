@@ -1,4 +1,4 @@
-"""What is written of a run where other people read it: conditions and Events."""
+"""The messages of conditions and Events, which users of the cluster read."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ NOW = datetime(2026, 1, 20, tzinfo=timezone.utc)
 
 def test_text_from_outside_is_escaped_in_conditions_and_events() -> None:
     condition = new_condition("Rolled", "True", "ConfigChanged", HOSTILE)
-    told = event(WEB, "apps/v1", "uid", condition, NOW)
+    created = event(WEB, "apps/v1", "uid", condition, NOW)
 
-    assert left_in(condition.message) == left_in(told["message"]) == []
-    assert told["message"] == condition.message == new_condition("Rolled", "True", "Other", condition.message).message
+    assert left_in(condition.message) == left_in(created["message"]) == []
+    assert (
+        created["message"] == condition.message == new_condition("Rolled", "True", "Other", condition.message).message
+    )
 
 
 def test_messages_are_cut_to_what_is_allowed() -> None:

@@ -1,4 +1,4 @@
-"""Which server, as whom: kubeconfigs and pods."""
+"""Find the API server and the credentials, in kubeconfigs and pods."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_without_a_cluster_the_error_is_one_sentence(tmp_path: Path, environ: di
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a: [", "clusters: 7", "current-context: gone\ncontexts: []\nclusters: []\nusers: []"]
+    "text", ["", "a: [", "clusters: 7", "current-context: missing\ncontexts: []\nclusters: []\nusers: []"]
 )
 def test_an_invalid_kubeconfig_is_an_error_in_one_sentence(tmp_path: Path, text: str) -> None:
     path = tmp_path / "broken"

@@ -1,4 +1,4 @@
-"""tools/image, with a tool in the place of docker, podman and buildah."""
+"""tools/image, with a fake docker, podman and buildah."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ echo "$@" >>"$CALLS"
 case "$*" in
 "push --digestfile "*) printf {DIGEST} >"$3" ;;
 "image inspect "*) printf 'registry.example.com/other@sha256:1\\n{REPOSITORY}@{DIGEST}\\n' ;;
-*) echo "what $1 says" >&2 ;;
+*) echo "progress of $1" >&2 ;;
 esac
 """
 
 
 def image(folder: Path, tool: str, **env: str) -> tuple[str, list[str]]:
-    """Run tools/image; gives its stdout and what it had the tool do."""
+    """Run tools/image; return its stdout and the calls of the tool."""
     (folder / tool).write_text(FAKE)
     (folder / tool).chmod(0o755)
     calls = folder / "calls"

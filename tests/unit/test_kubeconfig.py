@@ -1,4 +1,4 @@
-"""Kubeconfigs: which fields there are, how files merge, and what is wrong with one."""
+"""Kubeconfigs: their fields, how files merge, and the problems of invalid ones."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def test_base64_may_have_line_ends(tmp_path: Path) -> None:
     assert endpoint.ca_data == b"-----BEGIN CERTIFICATE-----\n"
 
 
-# Without `command`, which would be run.
+# Without `command`: connect() would run it.
 KEYS = sorted({name for names in FIELDS.values() for name in names.split()} - {"command"} | {"name", "extension", "x"})
 VALUES = st.recursive(
     st.none()

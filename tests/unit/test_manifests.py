@@ -1,4 +1,4 @@
-"""What the shipped manifests promise, read without a cluster."""
+"""Properties of the shipped manifests, checked without a cluster."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ from jobs.mirrors.registry_mirrors import RegistryMirror, parse_registry_mirror
 from tests.manifests import ROOT, Object, load
 
 CRONJOBS = ROOT / "cronjobs"
-REPAIR = CRONJOBS / "mirror-repair"  # what people choose beside everything else
+REPAIR = CRONJOBS / "mirror-repair"  # optional: not part of the default installation
 NETWORK_POLICIES = CRONJOBS / "components" / "network-policies"
 EVERYTHING = [*load(CRONJOBS), *load(REPAIR)]
 WITHOUT_SECRETS = load(CRONJOBS / "without-secrets")
 FOR_PEOPLE = [obj for obj in EVERYTHING if any("/aggregate-to-" in label for label in obj["metadata"]["labels"])]
-# Roles that an administrator binds where accounts restore backups, or where rules adopt.
+# Roles that an administrator binds for accounts that restore backups, or for rules that adopt.
 UNBOUND = [obj for obj in EVERYTHING if obj["metadata"]["name"] in ("kube-chores-restore", "kube-chores-adopt")]
 OF_JOBS = [obj for obj in EVERYTHING if obj not in FOR_PEOPLE + UNBOUND]
 CRON = {obj["metadata"]["name"]: obj for obj in EVERYTHING if obj["kind"] == "CronJob"}
 LABELS = "app.kubernetes.io/"
 COMPONENT = f"{LABELS}component"
-# Mirrors are in two namespaces of their own, and Events about what is cluster-scoped in default.
+# Mirrors have two namespaces of their own. Events about cluster-scoped objects are in default.
 _OF_MIRRORS = ["kube-chores", "kube-chores-mirrors", "kube-chores-nodes", "default"]
 PLACES = {"mirror-audit": _OF_MIRRORS, "mirror-repair": _OF_MIRRORS}
 
 
 def mirror() -> Mirror:
-    """A mirror."""
     asked = parse_registry_mirror(Head(ObjectKey("RegistryMirror", "try")), b'{"upstreamUrl": "quay.io"}')
     assert isinstance(asked, RegistryMirror)
     return Mirror(asked, "kube-chores-mirrors", NODE_IMAGE)
@@ -195,7 +194,7 @@ def test_the_command_takes_the_args_of_its_cron_job(name: str) -> None:
 
 
 def minutes(schedule: str) -> int:
-    """In how many minutes of an hour a schedule of ours fires."""
+    """Return the number of minutes of an hour at which a schedule of the manifests fires."""
     minute, hour, *_ = schedule.split()
     if hour != "*":
         return 0
@@ -278,7 +277,7 @@ def test_network_policies_deny_connections_to_jobs_and_to_pods_that_write_files_
 
 
 def selects(policy: Object, namespace: str, template: Object) -> bool:
-    """Whether a NetworkPolicy is for the pods of a template in a namespace."""
+    """Whether a NetworkPolicy selects the pods of this template in this namespace."""
     selector, labels = policy["spec"]["podSelector"], template["metadata"]["labels"]
     if policy["metadata"]["namespace"] != namespace or not selector.get("matchLabels", {}).items() <= labels.items():
         return False

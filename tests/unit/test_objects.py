@@ -1,4 +1,4 @@
-"""What metadata tells of an object's content, and content that shows no value."""
+"""Ownership from managedFields, content without values in its repr, and replacements."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ def test_null_values_count_as_empty() -> None:
 
 
 def test_changes_name_every_field_and_hide_the_values_of_secrets() -> None:
-    actual = Content("Opaque", {"a": canary(), "gone": canary()}, immutable=True)
+    actual = Content("Opaque", {"a": canary(), "deleted": canary()}, immutable=True)
     desired = Content("kubernetes.io/tls", {"a": canary(), "new": canary()})
 
     assert changes(actual, desired, secret=True) == (
         Change("data.a", "***", "***"),
-        Change("data.gone", "***", None),
+        Change("data.deleted", "***", None),
         Change("data.new", None, "***"),
         Change("immutable", "true", None),
         Change("type", "Opaque", "kubernetes.io/tls"),

@@ -1,4 +1,4 @@
-"""What a run holds in memory of what it reads."""
+"""The parts of objects that a run keeps in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.worlds import encoded
 
 
 class Server:
-    """Answers every list with two copies of one source, as the transport would."""
+    """A fake transport: answers every list with two copies of one source."""
 
     def __init__(self) -> None:
         self.data = {"password": encoded(canary())}

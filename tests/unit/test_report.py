@@ -164,7 +164,7 @@ def test_json_and_yaml_have_the_same_document(capsys: pytest.CaptureFixture[str]
 
 
 def hostile_field(kind: Any) -> Any:
-    """A hostile value of a field of a finding, by the type that it is annotated with."""
+    """Return a hostile value for a field of a finding, by the type annotation."""
     values = {
         "str": HOSTILE,
         "ObjectKey": ObjectKey(HOSTILE, HOSTILE, HOSTILE),
@@ -187,7 +187,7 @@ def test_every_field_of_a_finding_is_escaped_on_a_terminal(
     capsys: pytest.CaptureFixture[str], by_subject: bool
 ) -> None:
     fields = {name: hostile_field(kind) for name, kind in Finding.__annotations__.items()}
-    found = Finding(**{**fields, "code": "missing"})  # which is always the job's own
+    found = Finding(**{**fields, "code": "missing"})  # a code is always from the job itself
     plan = Plan((), 0, (), {HOSTILE: 2}, note=HOSTILE, by_subject=by_subject)
     results = [Result(found, Outcome.REPORTED, HOSTILE), Result(found, Outcome.FAILED, HOSTILE)]
 
@@ -199,7 +199,7 @@ def test_every_field_of_a_finding_is_escaped_on_a_terminal(
 
     text = capsys.readouterr().out
     assert left_in(text) == []
-    # Object, reason, message and fields of changes at the least, of each of the two.
+    # At least object, reason, message and fields of changes, for each of the two.
     assert text.count("forged") >= 2 * (1 + 1 + 1 + 4)
 
 

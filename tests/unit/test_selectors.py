@@ -17,10 +17,10 @@ LABELS = {"app": "web", "tier": "front"}
         (LabelSelector({"tier": "front", "app": "api"}), "app=api,tier=front", False),
         (LabelSelector(match_expressions=(Expression("app", "In", ("web", "api")),)), "app in (api,web)", True),
         (LabelSelector(match_expressions=(Expression("app", "NotIn", ("web",)),)), "app notin (web)", False),
-        (LabelSelector(match_expressions=(Expression("gone", "NotIn", ("web",)),)), "gone notin (web)", True),
+        (LabelSelector(match_expressions=(Expression("absent", "NotIn", ("web",)),)), "absent notin (web)", True),
         (LabelSelector(match_expressions=(Expression("app", "Exists"),)), "app", True),
         (LabelSelector(match_expressions=(Expression("app", "DoesNotExist"),)), "!app", False),
-        (LabelSelector({"app": "web"}, (Expression("gone", "Exists"),)), "app=web,gone", False),
+        (LabelSelector({"app": "web"}, (Expression("absent", "Exists"),)), "absent,app=web", False),
     ],
 )
 def test_a_selector_matches_as_its_query(selector: LabelSelector, query: str, matches: bool) -> None:

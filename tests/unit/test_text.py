@@ -1,4 +1,4 @@
-"""What is shown of text from outside."""
+"""Escapes of untrusted text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents from the web: what is asked for, how often, and that nothing shows which must not."""
+"""Documents from the web: requests, retries, limits, and errors without addresses or credentials."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_many_documents_are_fetched_some_at_a_time(monkeypatch: pytest.MonkeyPat
 
 @responses.activate
 @pytest.mark.parametrize(
-    ("error", "told", "tries"),
+    ("error", "described", "tries"),
     [
         (
             requests.ConnectionError(ConnectionResetError(104, "Connection reset by peer")),
@@ -122,12 +122,12 @@ def test_many_documents_are_fetched_some_at_a_time(monkeypatch: pytest.MonkeyPat
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-def test_each_failure_is_described_without_addresses(error: Exception, told: str, tries: int) -> None:
+def test_each_failure_is_described_without_addresses(error: Exception, described: str, tries: int) -> None:
     answer = responses.get(URL, body=error)
 
     page = fetch(URL, AGENT)
 
-    assert page.error.startswith(told)
+    assert page.error.startswith(described)
     assert "of-the-tests" not in page.error
     assert answer.call_count == tries
 
@@ -272,7 +272,7 @@ def test_proxies_and_authorities_come_from_the_environment(monkeypatch: pytest.M
 
 @contextmanager
 def answering(answer: bytes) -> Iterator[str]:
-    """Send these bytes to each request and close the connection; gives the URL."""
+    """Answer each request with these bytes and close the connection; yield the URL."""
 
     class Handler(StreamRequestHandler):
         def handle(self) -> None:
@@ -327,7 +327,7 @@ ANSWERS = {
     ),
     "nothing": (b"", "the connection was closed without an answer"),
     "SSH": (b"SSH-2.0-OpenSSH_9.2\r\n", NOT_HTTP),
-    "a status that is no number": (b"HTTP/1.1 abc\r\n\r\n", NOT_HTTP),
+    "a status that is not a number": (b"HTTP/1.1 abc\r\n\r\n", NOT_HTTP),
     "many headers": (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n", NOT_HTTP),
     "a long header": (b"HTTP/1.1 200 OK\r\nA: " + b"b" * 100_000 + b"\r\n\r\n", NOT_HTTP),
     "two lengths": (b"HTTP/1.1 200 OK\r\nContent-Length: 1, 2\r\n\r\nab", "the answer has headers that are not valid"),
