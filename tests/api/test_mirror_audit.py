@@ -1,4 +1,4 @@
-"""mirror-audit as users run it: the same on the embedded and the real API server."""
+"""mirror-audit as users run it, on the embedded and the real API server."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
 
 
 def codes(ran: Ran) -> list[str]:
-    """The codes of a run's findings."""
+    """Return the codes of a run's findings."""
     return [each["code"] for each in ran.results]
 
 
 def condition(api: Api, mirror: Mirror) -> dict[str, Any]:
-    """The Ready condition of a RegistryMirror."""
+    """Return the Ready condition of a RegistryMirror, which must be of its current generation."""
     found = api.get(registry_mirror(mirror.registry_mirror.name))
     assert found
     (ready,) = found["status"]["conditions"]
@@ -68,11 +68,11 @@ def test_a_second_audit_writes_nothing(api: Api, audit: Run, mirrors: Mirrors) -
     assert api.writes() == []
 
 
-# What is broken, each with the findings that it makes and no others.
+# Ways to break a mirror, each with exactly the expected findings.
 
 
 def workload(mirrors: Mirrors, mirror: Mirror, ready: bool) -> None:
-    """Have the pod of the registry be ready or not."""
+    """Make the pod of the registry ready or not."""
     if mirrors.api.kind == "sandbox":
         numbers = {"replicas": 1, "updatedReplicas": 1, "readyReplicas": int(ready)}
         mirrors.status(mirror.stateful_set.document(), **numbers)
@@ -82,22 +82,22 @@ def workload(mirrors: Mirrors, mirror: Mirror, ready: bool) -> None:
     mirrors.run_pod(pod, ready=ready)
     found = mirror.stateful_set.document()
     wait_for(
-        lambda: (mirrors.api.get(found) or {})["status"].get("readyReplicas", 0) == int(ready), "the pod to be seen"
+        lambda: (mirrors.api.get(found) or {})["status"].get("readyReplicas", 0) == int(ready), "the status of the pod"
     )
 
 
 def node_pod_not_ready(mirrors: Mirrors, mirror: Mirror) -> None:
-    """Have the pod on one of the nodes be not ready."""
+    """Make the pod on one of the nodes not ready."""
     if mirrors.api.kind == "sandbox":
         numbers = {"desiredNumberScheduled": 2, "updatedNumberScheduled": 2, "numberReady": 1}
         return mirrors.status(mirror.daemon_set.document(), **numbers)
     mirrors.run_pod(mirrors.pods(mirror, "node")[0], ready=False)
     found = mirror.daemon_set.document()
-    return wait_for(lambda: (mirrors.api.get(found) or {})["status"]["numberReady"] == 1, "the pod to be seen")
+    return wait_for(lambda: (mirrors.api.get(found) or {})["status"]["numberReady"] == 1, "the status of the pod")
 
 
 def no_endpoint(mirrors: Mirrors, mirror: Mirror) -> None:
-    """Have a pod that is ready, and an EndpointSlice that does not know it."""
+    """Have a pod that is ready and not in an EndpointSlice."""
     if mirrors.api.kind == "sandbox":
         return mirrors.slice(mirror, ready=False)
     selector = f"kubernetes.io/service-name={mirror.name}"
@@ -116,7 +116,7 @@ def no_endpoint(mirrors: Mirrors, mirror: Mirror) -> None:
             mirrors.run_pod(each, address="")
         return ready()
 
-    wait_for(lambda: not ready(), "the pod to be missed")
+    wait_for(lambda: not ready(), "the controller to observe the deletion")
     wait_for(ready_without_address, "a pod that is ready and has no address")
     return None
 
@@ -128,7 +128,7 @@ def deleted(which: str) -> Callable[[Mirrors, Mirror], None]:
         mirrors.api.call("DELETE", f"{path}?propagationPolicy=Orphan")
         if which == "claim":
             mirrors.edit(document, {"metadata": {"finalizers": None}}) if mirrors.api.get(document) else None
-        wait_for(lambda: mirrors.api.get(document) is None, f"{which} to be gone")
+        wait_for(lambda: mirrors.api.get(document) is None, f"{which} to be deleted")
 
     return delete
 
@@ -170,7 +170,7 @@ def no_longer_set(mirrors: Mirrors, mirror: Mirror) -> None:
 
 
 def headless(mirrors: Mirrors, mirror: Mirror) -> None:
-    """Make the Service anew without an address, as ours in everything else."""
+    """Recreate the Service without an IP address, otherwise unchanged."""
     deleted("service")(mirrors, mirror)
     document = mirror.service.document()
     document["spec"]["clusterIP"] = "None"
@@ -181,8 +181,8 @@ def headless(mirrors: Mirrors, mirror: Mirror) -> None:
 
 def not_managed(mirrors: Mirrors, mirror: Mirror) -> None:
     deleted("service")(mirrors, mirror)
-    theirs = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": mirror.name, "namespace": NAMESPACE}}
-    mirrors.api.create({**theirs, "spec": {"ports": [{"port": 80}], "selector": {"theirs": "yes"}}})
+    other = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": mirror.name, "namespace": NAMESPACE}}
+    mirrors.api.create({**other, "spec": {"ports": [{"port": 80}], "selector": {"other": "yes"}}})
 
 
 def pending(mirrors: Mirrors, mirror: Mirror) -> None:
@@ -191,7 +191,7 @@ def pending(mirrors: Mirrors, mirror: Mirror) -> None:
 
 
 def lost(mirrors: Mirrors, mirror: Mirror) -> None:
-    """Have the volume be gone that the claim is bound to."""
+    """Delete the volume of the claim."""
     if mirrors.api.kind == "sandbox":
         return mirrors.status(mirror.claim.document(), phase="Lost")
     volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": mirror.name}}
@@ -229,8 +229,8 @@ def image_of_itself(mirrors: Mirrors, mirror: Mirror) -> None:
     mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"fallback": "None", "image": "registry:3.0"}})
     changed = mirrors.api.get(registry_mirror(mirror.registry_mirror.name))
     assert changed
-    for child in mirrors.of(changed).resources[3:]:
-        mirrors.apply(child.document())
+    for each in mirrors.of(changed).resources[3:]:
+        mirrors.apply(each.document())
     mirrors.settle(mirror)
 
 
@@ -248,44 +248,44 @@ def terminating(mirrors: Mirrors, mirror: Mirror) -> None:
 
 
 def orphaned(mirrors: Mirrors, mirror: Mirror) -> None:
-    gone = mirrors.healthy("gone", "quay.io")
-    mirrors.api.delete(registry_mirror(gone.registry_mirror.name))
+    removed = mirrors.healthy("removed", "quay.io")
+    mirrors.api.delete(registry_mirror(removed.registry_mirror.name))
 
 
 BREAKS: dict[str, tuple[Callable[[Mirrors, Mirror], Any], list[str]]] = {
-    "the Service is gone": (deleted("service"), ["missing"]),
-    "the headless Service is gone": (deleted("headless_service"), ["missing"]),
-    "the StatefulSet is gone, and its pod stays": (deleted("stateful_set"), ["missing"]),
-    "the DaemonSet is gone": (deleted("daemon_set"), ["missing"]),
+    "the Service was deleted": (deleted("service"), ["missing"]),
+    "the headless Service was deleted": (deleted("headless_service"), ["missing"]),
+    "the StatefulSet was deleted, and its pod stays": (deleted("stateful_set"), ["missing"]),
+    "the DaemonSet was deleted": (deleted("daemon_set"), ["missing"]),
     "the Service has another selector": (
         edited("headless_service", {"spec": {"selector": {"kubechores.dev/mirror": "x"}}}),
         ["drifted"],
     ),
     "two replicas": (scaled, ["drifted"]),
     "another image": (another_image, ["drifted"]),
-    "a label of ours is gone": (
+    "a label of kube-chores was removed": (
         edited("service", {"metadata": {"labels": {"app.kubernetes.io/name": None}}}),
         ["drifted"],
     ),
-    "a field that we set once": (no_longer_set, ["drifted"]),
+    "a field that kube-chores no longer sets": (no_longer_set, ["drifted"]),
     "an annotation of others": (edited("service", {"metadata": {"annotations": {"mine": "yes"}}}), []),
     "a field that others set": (edited("daemon_set", {"spec": {"minReadySeconds": 0, "revisionHistoryLimit": 3}}), []),
     "quantities written in another way": (other_suffixes, []),
     "the Service has no address": (headless, ["drifted"]),
-    "an object in the way": (not_managed, ["conflict"]),
+    "an object that is not managed": (not_managed, ["conflict"]),
     "the pod is not ready": (
         lambda mirrors, mirror: workload(mirrors, mirror, ready=False),
         ["no-endpoints", "not-rolled-out"],
     ),
     "a node's pod is not ready": (node_pod_not_ready, ["not-rolled-out"]),
     "no endpoint": (no_endpoint, ["no-endpoints"]),
-    "a larger volume is asked for": (resized("30Gi"), ["volume-too-small"]),
-    "a smaller volume is asked for": (resized("10Gi"), ["volume-shrink"]),
+    "a larger volume is requested": (resized("30Gi"), ["volume-too-small"]),
+    "a smaller volume is requested": (resized("10Gi"), ["volume-shrink"]),
     "an image without a tag": (image_without_tag, ["image-unpinned"]),
-    "images that only the mirror itself has": (image_of_itself, 2 * ["image-depends-on-mirror"]),
-    "the mirror is gone": (orphaned, 5 * ["orphan"]),
+    "images that nodes pull only through the mirror": (image_of_itself, 2 * ["image-depends-on-mirror"]),
+    "the mirror was deleted": (orphaned, 5 * ["orphan"]),
     "the claim is new and has no volume yet": (pending, ["volume-pending"]),
-    "the volume of the claim is gone": (lost, ["volume-lost"]),
+    "the volume of the claim was deleted": (lost, ["volume-lost"]),
     "a resource is being deleted": (terminating, ["terminating"]),
     "another mirror has the same upstream": (
         lambda mirrors, mirror: mirrors.healthy("second"),
@@ -397,8 +397,8 @@ def test_a_name_without_valid_resource_names_is_found(
 
 
 def test_the_longest_name_leaves_room_for_all_resources(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    asked = api.create(registry_mirror(f"{'a' * 29}-{api.token}"))
-    mirrors.deploy(asked)
+    document = api.create(registry_mirror(f"{'a' * 29}-{api.token}"))
+    mirrors.deploy(document)
 
     assert codes(audit()) == []
 
@@ -504,15 +504,15 @@ def test_exposed_credentials_are_found_unless_the_spec_allows_it(api: Api, audit
 
 def test_new_credentials_are_drift_until_pods_use_them(api: Api, audit: Run, mirrors: Mirrors) -> None:
     login = api.create(credentials(mirrors.name("login")))
-    asked = mirrors.create(credentialsSecret=mirrors.name("login"), allowUnauthenticatedReaders=True)
-    mirrors.deploy(asked)
+    document = mirrors.create(credentialsSecret=mirrors.name("login"), allowUnauthenticatedReaders=True)
+    mirrors.deploy(document)
     api.patch(login, {"data": {"password": encoded(canary())}})
 
     (found,) = audit().results
     assert found["reason"].startswith("spec.template.metadata.annotations[kubechores.dev/credentials-version] ")
 
-    mirrors.deploy(asked) if api.kind == "sandbox" else mirrors.apply(mirrors.of(asked).stateful_set.document())
-    mirrors.settle(mirrors.of(asked))
+    mirrors.deploy(document) if api.kind == "sandbox" else mirrors.apply(mirrors.of(document).stateful_set.document())
+    mirrors.settle(mirrors.of(document))
     assert codes(audit()) == []
 
 
@@ -526,11 +526,11 @@ def test_a_secret_of_another_namespace_is_never_read(api: Api, audit: Run, mirro
 
     audit()
 
-    asked = [each.path for each in api.requests() if "/secrets" in each.path]
-    assert asked == [f"/api/v1/namespaces/{NAMESPACE}/secrets/{mirrors.name('login')}"]
+    paths = [each.path for each in api.requests() if "/secrets" in each.path]
+    assert paths == [f"/api/v1/namespaces/{NAMESPACE}/secrets/{mirrors.name('login')}"]
 
 
-# Who answers
+# Probes
 
 
 def test_a_mirror_that_does_not_respond_is_found(
@@ -552,13 +552,13 @@ def test_a_mirror_that_does_not_respond_is_found(
     assert down["reason"] == f"{url} {NO_REGISTRY}"
     assert (upstream["code"], upstream["subjects"]) == ("upstream-down", [other.registry_mirror.name])
     assert upstream["reason"] == f"https://localhost:1/v2/ {NO_REGISTRY}"
-    for told in (f"{url}: HTTP 503 Service Unavailable", "https://localhost:1/v2/: connection refused"):
-        assert f"mirror-audit: {told}\n" in ran.stderr
+    for cause in (f"{url}: HTTP 503 Service Unavailable", "https://localhost:1/v2/: connection refused"):
+        assert f"mirror-audit: {cause}\n" in ran.stderr
 
 
 @contextlib.contextmanager
 def listening(*, closed: bool) -> Iterator[str]:
-    """An address where connections are closed at once, or where nobody answers."""
+    """Listen on an address that closes connections at once, or never responds."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def close() -> None:
@@ -598,9 +598,9 @@ def test_the_status_is_the_same_for_every_upstream_that_is_not_a_registry(
         with at(registries) as host:
             mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"upstreamUrl": host}})
             ran = probe()
-            told = condition(api, mirror)
-            said = (json.dumps(ran.results), told["reason"], told["message"])
-            observed[place] = tuple(each.replace(host, "HOST") for each in said)
+            ready = condition(api, mirror)
+            texts = (json.dumps(ran.results), ready["reason"], ready["message"])
+            observed[place] = tuple(each.replace(host, "HOST") for each in texts)
         assert f"mirror-audit: https://{host}/v2/: " in ran.stderr
 
     assert set(observed.values()) == {observed["refuses connections"]}
@@ -670,7 +670,7 @@ def test_the_service_proxy_requires_a_permission_that_the_job_does_not_have(
     assert 'cannot get resource "services/proxy"' in found["reason"]
 
 
-# What the cache of a mirror reports
+# Reports of a mirror's cache
 
 
 CACHES: dict[str, tuple[Object, str, str]] = {
@@ -715,7 +715,7 @@ def test_a_problem_of_the_cache_is_found_and_written_once(
 
     assert (ran.exit_code, found["code"], found["reason"]) == (0, code, reason.format(host=mirror.spec.host))
     assert condition(api, mirror)["status"] == "False"
-    assert api.writes() == [], "a figure that moves by itself writes no status"
+    assert api.writes() == [], "a figure that changes by itself writes no status"
 
 
 def test_the_cache_of_a_mirror_that_is_not_ready_is_probed(
@@ -783,12 +783,12 @@ def test_the_status_names_the_worst_findings_and_each_change_has_one_event(
     probe()
     probe()
 
-    told = [each for each in api.events() if each.get("source", {}).get("component") == "kube-chores"]
-    assert [(each["type"], each["reason"], each["metadata"]["namespace"]) for each in told] == [
+    events = [each for each in api.events() if each.get("source", {}).get("component") == "kube-chores"]
+    assert [(each["type"], each["reason"], each["metadata"]["namespace"]) for each in events] == [
         ("Normal", "Healthy", "default"),
         ("Warning", "Missing", "default"),
     ]
-    assert told[1]["involvedObject"]["name"] == mirror.registry_mirror.name
+    assert events[1]["involvedObject"]["name"] == mirror.registry_mirror.name
     assert condition(api, mirror)["message"] == (
         f"service/{mirror.name} in namespace {NAMESPACE}: does not exist; service/{mirror.name}-headless in namespace "
         f"{NAMESPACE}: spec.ports[5000] changed by kubectl-edit"
@@ -892,23 +892,23 @@ def test_the_text_lists_the_worst_mirror_first_in_80_columns(api: Api, audit: Ru
     assert good.registry_mirror.name not in "\n".join(lines)
 
 
-# What an audit costs
+# Number of requests
 
 
 @pytest.mark.parametrize("number", [1, 10, 50])
 def test_requests_do_not_grow_with_mirrors(api: Api, audit: Run, mirrors: Mirrors, number: int) -> None:
     for each in range(number):
-        asked = mirrors.create(f"m{each}", f"registry-{each}.example.com")
-        for child in mirrors.of(asked).resources:
-            mirrors.apply(child.document())
+        document = mirrors.create(f"m{each}", f"registry-{each}.example.com")
+        for resource in mirrors.of(document).resources:
+            mirrors.apply(resource.document())
 
     def is_quiet() -> bool:
-        """Whether all controllers have seen what was made, so that a run has nothing new to tell."""
+        """Return whether all controllers have observed the resources, so that a run writes no status."""
         api.mark()
         audit()
         return api.writes() == []
 
-    wait_for(is_quiet, "statuses to stay as they are", 60)
+    wait_for(is_quiet, "runs to write no statuses", 60)
     api.mark()
 
     ran = audit()
@@ -922,7 +922,7 @@ def test_requests_do_not_grow_with_mirrors(api: Api, audit: Run, mirrors: Mirror
     assert requests == [
         *of_mirrors[:4],
         of_nodes,
-        *(f"/api/v1/namespaces/{each}/events" for each in (NAMESPACE, NODES)),  # since nothing is at work
+        *(f"/api/v1/namespaces/{each}/events" for each in (NAMESPACE, NODES)),  # because no resource works
         of_mirrors[4],
         "/api/v1/nodes",
         "/apis/kubechores.dev/v1/registrymirrors",

@@ -1,4 +1,4 @@
-"""What an audit quotes of Events, where a workload or a claim of a mirror is not at work."""
+"""The Events that an audit quotes if a workload or a claim of a mirror does not work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BYPASSED = (
 def create_event(
     api: Api, kind: str, name: str, reason: str, message: str, namespace: str = NAMESPACE, **fields: Any
 ) -> None:
-    """Create an Event, as a component of the cluster would; of each the time is later than of the one before."""
+    """Create an Event, as a component of the cluster does. Each is later than the one before."""
     number = next(_numbers)
     involved = {"kind": kind, "namespace": namespace, "name": name}
     event: Object = {
@@ -44,12 +44,12 @@ def create_event(
 
 
 def after(**duration: float) -> str:
-    """A time after all objects were created."""
+    """Return a time after the creation of all objects."""
     return f"{datetime(2100, 1, 1) + timedelta(**duration):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def uid_of(api: Api, involved: Object) -> str:
-    """The uid of an object of a mirror; that of a pod does not matter."""
+    """Return the uid of a mirror's resource, or any uid for a pod."""
     if involved["kind"] not in KINDS:
         return "1-2-3"
     about = {name: involved[name] for name in ("namespace", "name")}
@@ -63,25 +63,25 @@ def node_pods(mirror: Mirror, *suffixes: str) -> list[str]:
 
 
 def rejected(mirrors: Mirrors, mirror: Mirror) -> None:
-    """Have Pod Security refuse the pod of the registry."""
+    """Have Pod Security reject the pod of the registry."""
     api = mirrors.api
     if api.kind == "sandbox":
         mirrors.status(mirror.stateful_set.document(), replicas=0, updatedReplicas=0, readyReplicas=0)
         mirrors.slice(mirror, ready=False)
-        said = (
+        message = (
             f'Create Pod {mirror.name}-0 in StatefulSet {mirror.name} failed error: pods "{mirror.name}-0" is forbidden'
         )
         return create_event(
-            api, "StatefulSet", mirror.name, "FailedCreate", f"{said}: {REJECTED}: hostNetwork (pod must not set)"
+            api, "StatefulSet", mirror.name, "FailedCreate", f"{message}: {REJECTED}: hostNetwork (pod must not set)"
         )
     mirrors.edit(mirror.stateful_set.document(), {"spec": {"template": {"spec": {"hostNetwork": True}}}})
 
-    def is_told() -> bool:
+    def has_event() -> bool:
         mirrors.pods(mirror, "registry")  # ends the one that is being replaced
         events = api.items("v1", "Event", NAMESPACE, fieldSelector=f"involvedObject.name={mirror.name}")
         return any(REJECTED in each["message"] for each in events)
 
-    return wait_for(is_told, "the refusal", 30)
+    return wait_for(has_event, "the rejection", 30)
 
 
 def test_a_rejection_by_pod_security_is_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:

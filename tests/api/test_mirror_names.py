@@ -1,4 +1,4 @@
-"""Names of one registry, and by which of them nodes look a mirror up: the same on both API servers."""
+"""The different names of one registry, and the name by which nodes find its mirror, on both API servers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_credentials_are_valid_with_and_without_port_443(
 @pytest.mark.parametrize(
     ("spec", "host"),
     [
-        # containerd looks a host up as images name it, with its port.
+        # containerd searches for the host in the names of images, with its port.
         ({"upstream": "r9.example.com"}, "r9.example.com"),
         ({"upstream": "r9.example.com:443"}, "r9.example.com:443"),
         ({"upstream": "r9.example.com:443", "registryHost": "r9.example.com"}, "r9.example.com"),

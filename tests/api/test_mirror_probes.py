@@ -1,4 +1,4 @@
-"""Mirrors and upstreams that take a connection and never answer: what a run does and reports meanwhile."""
+"""Mirrors and upstreams that accept connections and never respond: writes and reports of a run meanwhile."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("no_pauses")
 
 @dataclass
 class SilentServer:
-    """A place that takes connections and closes them, without an answer, once `until` returns something."""
+    """A server that accepts connections and closes them, without a response, when `until` returns a true value."""
 
     until: Callable[[], object]
     server: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
@@ -36,22 +36,22 @@ class SilentServer:
 
     @property
     def host(self) -> str:
-        """Its host as an upstream's."""
+        """Its host and port, for spec.upstreamUrl."""
         return f"localhost:{self.server.getsockname()[1]}"
 
     def run(self) -> None:
-        """Take connections until the end."""
+        """Accept connections until the socket is closed."""
         with contextlib.suppress(OSError, AssertionError):
             while True:
                 self.connections.append(self.server.accept()[0])
-                wait_for(self.until, "what is done meanwhile")
+                wait_for(self.until, "the condition of the test")
                 self.is_closed = True
                 self.connections[-1].close()
 
 
 @pytest.fixture
 def silent() -> Iterator[Callable[..., SilentServer]]:
-    """Start a silent place; by default it never closes connections."""
+    """Start servers that never respond; by default they never close connections."""
     never, places = threading.Event(), []
 
     def start(until: Callable[[], object] = never.wait) -> SilentServer:
@@ -71,7 +71,7 @@ def silent() -> Iterator[Callable[..., SilentServer]]:
 
 @pytest.fixture
 def repairing(api: Api, registries: Registries) -> Run:
-    """Run mirror-audit --repair as in a pod: it asks mirrors and upstreams over the network."""
+    """Run mirror-audit --repair as in a pod: it probes mirrors and upstreams over the network."""
     return runs("mirror-audit", api.service_account_kubeconfig("kube-chores", "mirror-repair"), repair_env(registries))
 
 
@@ -81,19 +81,19 @@ def repair_env(registries: Registries) -> Mapping[str, str]:
 
 @pytest.fixture(autouse=True)
 def fast_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not answer at once is late."""
+    """Shorten the time after which a run reports without the slow responses."""
     monkeypatch.setattr(runner, "_FAST_PAGES_SECONDS", 0.3)
 
 
 def ready_condition(api: Api, name: str) -> Object:
-    """The Ready condition of a RegistryMirror, empty while it has none."""
+    """Return the Ready condition of a RegistryMirror, or an empty dict if it has none."""
     path = f"/apis/kubechores.dev/v1/registrymirrors/{name}"
     found = api.call("GET", path).get("status", {}).get("conditions", [])
     return next(iter(found), {})
 
 
 def writes_about(api: Api, name: str) -> list[str]:
-    """What was written of a RegistryMirror since the mark: its statuses, and in namespace default the Events."""
+    """Return the status writes of a RegistryMirror since the mark, and the reasons of its Events."""
     statuses = [each.path for each in api.writes() if each.path.endswith(f"/{name}/status")]
     events = [each for each in api.events() if each["involvedObject"]["name"] == name]
     return [*statuses, *(str(each["reason"]) for each in events)]
@@ -113,7 +113,7 @@ def test_the_status_of_a_mirror_that_responds_is_written_while_others_hang(
 
     ran = probe()
 
-    assert hanging.is_closed, "the status of the mirror that answers was written"
+    assert hanging.is_closed, "the status of the mirror that responds was written"
     assert (ready_condition(api, good)["reason"], ready_condition(api, bad)["reason"]) == ("Healthy", "UpstreamDown")
     assert [len(writes_about(api, each)) for each in (good, bad)] == [2, 2], "a status and an Event each"
     late = f"mirror-audit: no answer yet from https://{hanging.host}/v2/: the run reports the others first\n"
@@ -138,7 +138,7 @@ def test_a_refused_connection_is_reported_no_earlier_than_one_without_a_response
     probe()
 
     assert hanging.is_closed
-    assert meanwhile == [{}] * len(meanwhile), "a status would tell whoever writes RegistryMirrors which port is closed"
+    assert meanwhile == [{}] * len(meanwhile), "otherwise a status shows authors of RegistryMirrors closed ports"
     assert ready_condition(api, refused)["reason"] == "UpstreamDown"
 
 
@@ -151,7 +151,7 @@ def test_a_mirror_is_created_while_the_upstream_of_another_hangs(
 
     ran = repairing()
 
-    assert hanging.is_closed, "the registry of the mirror that answers was made"
+    assert hanging.is_closed, "the registry of the mirror that responds was created"
     assert ran.exit_code == 0
     assert [each["action"] for each in of(ran, bad.registry_mirror.name) if "action" in each] == ["created"] * 4
     assert api.get(bad.stateful_set.document())
@@ -167,11 +167,11 @@ def test_an_upstream_that_did_not_respond_is_probed_last(
     is_edited: bool,
 ) -> None:
 
-    def asked(host: str) -> bool:
+    def on_probe(host: str) -> bool:
         registries.requests.append((host, ""))
         return True
 
-    # By their URLs the other way round.
+    # In the order of their URLs, the new one comes last.
     places = sorted((silent(lambda: True) for _ in range(2)), key=lambda each: each.host)
     before, new = (each.host.replace("localhost", "127.0.0.1") for each in places)
     mirrors.healthy("good", registries.upstream)
@@ -185,7 +185,7 @@ def test_an_upstream_that_did_not_respond_is_probed_last(
     monkeypatch.setattr(web, "IN_FLIGHT", 1)
     registries.requests.clear()
     for place, host in zip(places, (before, new), strict=True):
-        place.until = partial(asked, host)
+        place.until = partial(on_probe, host)
 
     probe()
 
@@ -273,7 +273,7 @@ def test_a_registry_is_not_rolled_while_its_upstream_was_not_probed(
     monkeypatch.setattr(runner, "_PROBES_SECONDS", 1.0)
     monkeypatch.setattr(web, "TOTAL_SECONDS", 4.0)
     mirror = mirrors.healthy("silent", silent().host)
-    template = {"spec": {"template": {"metadata": {"labels": {"app.kubernetes.io/name": "theirs"}}}}}
+    template = {"spec": {"template": {"metadata": {"labels": {"app.kubernetes.io/name": "other"}}}}}
     mirrors.edit(mirror.stateful_set.document(), template)
     mirrors.settle(mirror)
     api.mark()
@@ -287,7 +287,7 @@ def test_a_registry_is_not_rolled_while_its_upstream_was_not_probed(
 
 @contextlib.contextmanager
 def waiting(api: Api, registries: Registries) -> Iterator[subprocess.Popen[str]]:
-    """A repair that waits for what the next steps depend on."""
+    """Start a repair that waits for the conditions of its next steps."""
     kubeconfig = api.service_account_kubeconfig("kube-chores", "mirror-repair")
     env = {**os.environ, **repair_env(registries), "KUBECONFIG": str(kubeconfig), "CHORES_WAIT": "60"}
     process = subprocess.Popen(
@@ -309,28 +309,28 @@ def test_statuses_are_written_before_a_repair_waits_and_when_a_mirror_is_ready(
     api: Api, mirrors: Mirrors, registries: Registries, silent: Callable[..., SilentServer]
 ) -> None:
     hosts = {"good": registries.upstream, "bad": "localhost:1", "silent": silent().host}
-    asked = {name: mirrors.create(name, host) for name, host in hosts.items()}
-    for each in asked.values():
+    documents = {name: mirrors.create(name, host) for name, host in hosts.items()}
+    for each in documents.values():
         mirrors.volume(mirrors.of(each))
-    good, *others = (each["metadata"]["name"] for each in asked.values())
+    good, *others = (each["metadata"]["name"] for each in documents.values())
 
     with waiting(api, registries) as process:
         wait_for(lambda: all(ready_condition(api, name) for name in (good, *others)), "the statuses")
         assert ready_condition(api, good)["status"] == "False"
         assert {ready_condition(api, name)["reason"] for name in others} == {"UpstreamDown"}
-        mirrors.settle(mirrors.of(asked["good"]))
-        wait_for(lambda: api.get(mirrors.of(asked["good"]).daemon_set.document()), "the DaemonSet")
-        mirrors.settle(mirrors.of(asked["good"]))
+        mirrors.settle(mirrors.of(documents["good"]))
+        wait_for(lambda: api.get(mirrors.of(documents["good"]).daemon_set.document()), "the DaemonSet")
+        mirrors.settle(mirrors.of(documents["good"]))
         wait_for(lambda: ready_condition(api, good)["reason"] == "Healthy", "the status of the mirror that is ready")
-        assert process.poll() is None, "the others are still waited for"
+        assert process.poll() is None, "the run still waits for the others"
         process.send_signal(signal.SIGTERM)
-        said, log = process.communicate(timeout=10)
+        stdout, log = process.communicate(timeout=10)
 
     assert process.returncode == 143
     assert "Healthy" in [each["reason"] for each in api.events() if each["involvedObject"]["name"] == good]
     assert f"mirror-audit: registrymirror/{good}: Healthy: " in log
     assert "mirror-audit: some steps are not possible yet: the run reads again for up to 60 seconds\n" in log
-    assert all(f"registrymirror/{name}" in said for name in others)
+    assert all(f"registrymirror/{name}" in stdout for name in others)
 
 
 def test_a_stopped_run_does_not_wait_for_probes(

@@ -1,4 +1,4 @@
-"""mirror-audit --repair as users run it: the same on the embedded and the real API server."""
+"""mirror-audit --repair as users run it, on the embedded and the real API server."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from tests.rates import status
 from tests.registries import Registries
 from tests.worlds import configmap
 
-# What one run mends, whatever pods do meanwhile.
+# Repaired by one run, whatever the state of pods.
 REPAIRED = (
-    "the Service is gone",
-    "the headless Service is gone",
-    "the StatefulSet is gone, and its pod stays",
-    "the DaemonSet is gone",
+    "the Service was deleted",
+    "the headless Service was deleted",
+    "the StatefulSet was deleted, and its pod stays",
+    "the DaemonSet was deleted",
     "the Service has another selector",
     "two replicas",
     "another image",
-    "a label of ours is gone",
-    "a field that we set once",
+    "a label of kube-chores was removed",
+    "a field that kube-chores no longer sets",
     "the Service has no address",
 )
-# What only a person can mend, or time.
+# Only a person or time can resolve these.
 NOT_REPAIRED = (
-    "an object in the way",
+    "an object that is not managed",
     "the pod is not ready",
     "a node's pod is not ready",
     "no endpoint",
-    "a larger volume is asked for",
-    "a smaller volume is asked for",
+    "a larger volume is requested",
+    "a smaller volume is requested",
     "an image without a tag",
-    "images that only the mirror itself has",
+    "images that nodes pull only through the mirror",
     "the claim is new and has no volume yet",
     "a resource is being deleted",
     "another mirror has the same upstream",
     "another mirror is for the same host",
 )
-TESTED_BELOW = ("the mirror is gone", "the volume of the claim is gone")  # have tests of their own
+TESTED_BELOW = ("the mirror was deleted", "the volume of the claim was deleted")  # have tests of their own
 HEALTHY = ("an annotation of others", "a field that others set", "quantities written in another way")
 
 
@@ -61,7 +61,7 @@ def test_every_broken_mirror_is_in_a_test_of_repairs() -> None:
 
 
 def created(api: Api, mirror: Mirror) -> list[Object]:
-    """What is there of a mirror, by kind."""
+    """Return the existing resources of a mirror, each with its kind."""
     selector = f"kubechores.dev/mirror={mirror.registry_mirror.name}"
     return [
         {"kind": kind, **each}
@@ -77,20 +77,20 @@ def actual(api: Api, document: Object) -> Object:
 
 
 def current(mirrors: Mirrors, mirror: Mirror) -> Mirror:
-    """The mirror as it is asked for now."""
+    """Return the mirror that the RegistryMirror defines now."""
     return mirrors.of(actual(mirrors.api, registry_mirror(mirror.registry_mirror.name)))
 
 
 def changes(api: Api) -> list[str]:
-    """The writes since the mark, but for statuses and Events."""
+    """Return the writes since the mark, except statuses and Events."""
     writes = [(each.method, each.path) for each in api.writes()]
     return [f"{method} {path}" for method, path in writes if path.rpartition("/")[2] not in ("status", "events")]
 
 
 def test_three_fields_create_a_mirror_and_later_runs_write_nothing(api: Api, repair: Run, mirrors: Mirrors) -> None:
     api.create(credentials(mirrors.name("login")))
-    asked = mirrors.create(credentialsSecret=mirrors.name("login"), allowUnauthenticatedReaders=True)
-    mirror = mirrors.of(asked)
+    document = mirrors.create(credentialsSecret=mirrors.name("login"), allowUnauthenticatedReaders=True)
+    mirror = mirrors.of(document)
     mirrors.volume(mirror)
 
     first = repair()
@@ -118,7 +118,7 @@ def test_three_fields_create_a_mirror_and_later_runs_write_nothing(api: Api, rep
 
 
 def reasons(ran: Ran) -> set[tuple[str, str]]:
-    """What a run says of its writes, by action."""
+    """Return the action and the reason of each write of a run."""
     written = [each for each in ran.results if each["outcome"] in ("done", "planned")]
     return {(each["action"], each["reason"]) for each in written}
 
@@ -146,13 +146,13 @@ def test_corrected_fields_are_named_with_the_manager_that_changed_them(api: Api,
 
 
 def test_the_cleanup_of_nodes_is_reported(api: Api, repair: Run, mirrors: Mirrors) -> None:
-    gone = mirrors.healthy()
-    api.delete(registry_mirror(gone.registry_mirror.name))
+    removed = mirrors.healthy()
+    api.delete(registry_mirror(removed.registry_mirror.name))
 
     assert reasons(repair()) == {
         (
             "configured",
-            f"nodes remove the files of registrymirror/{gone.registry_mirror.name}, which does not exist",
+            f"nodes remove the files of registrymirror/{removed.registry_mirror.name}, which does not exist",
         )
     }
 
@@ -217,7 +217,7 @@ def test_another_upstream_rolls_the_registry_and_keeps_the_cache(api: Api, repai
 
     first = repair()
 
-    # Nodes forget docker.io, and ask for images of quay.io once it is quay.io that the registry fetches from.
+    # Nodes remove the files of docker.io. They pull images of quay.io when the registry has quay.io as its upstream.
     assert (first.exit_code, first.summary["configured"]) == (0, 1)
     forget = ["mirror-node", f"--name={mirror.registry_mirror.name}", "--host=docker.io", "--remove"]
     (node,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
@@ -354,7 +354,7 @@ def test_an_immutable_field_rolls_no_registry_while_its_upstream_is_down(
     mirror = mirrors.healthy(upstream=registries.upstream)
     ordered = mirror.stateful_set.document()
     api.delete(ordered)
-    wait_for(lambda: api.get(ordered) is None, "the StatefulSet to be gone")
+    wait_for(lambda: api.get(ordered) is None, "the StatefulSet to be deleted")
     ordered["spec"]["podManagementPolicy"] = "OrderedReady"
     mirrors.apply(ordered)
     mirrors.settle(mirror)
@@ -374,7 +374,7 @@ def test_an_immutable_field_rolls_no_registry_while_its_upstream_is_down(
 
 
 def remedy_of(ran: Ran, code: str) -> str:
-    """What is to be done about the one finding of a code."""
+    """Return the remedy of the only finding with this code."""
     (found,) = [each for each in ran.results if each["code"] == code]
     return str(found["remedy"])
 
@@ -407,7 +407,7 @@ def test_the_oldest_of_duplicate_mirrors_is_maintained(api: Api, repair: Run, mi
 
 
 def wait_until_younger(api: Api, mirror: Mirror) -> None:
-    """Wait until an object that is created now is younger than the mirror: a server has only seconds."""
+    """Wait until new objects are younger than the mirror: a server's timestamps have a resolution of seconds."""
     created = actual(api, registry_mirror(mirror.registry_mirror.name))["metadata"]["creationTimestamp"]
     wait_for(lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) > created, "the next second")
 
@@ -416,10 +416,10 @@ def test_of_duplicates_of_the_same_second_the_first_by_name_is_maintained(
     api: Api, repair: Run, mirrors: Mirrors
 ) -> None:
     def same_second() -> bool:
-        asked = [mirrors.create(name) for name in ("b", "a", "c")]
-        if len({each["metadata"]["creationTimestamp"] for each in asked}) == 1:
+        documents = [mirrors.create(name) for name in ("b", "a", "c")]
+        if len({each["metadata"]["creationTimestamp"] for each in documents}) == 1:
             return True
-        for each in asked:
+        for each in documents:
             api.delete(registry_mirror(each["metadata"]["name"]))
         return False
 
@@ -472,8 +472,8 @@ def test_a_moved_daemon_set_is_deleted_when_its_successor_is_on_all_nodes(
     api: Api, repair: Run, audit: Run, mirrors: Mirrors
 ) -> None:
     mirror = mirrors.healthy()
-    api.delete(mirror.daemon_set.document())  # with its pods, which are ready: a successor would adopt them
-    wait_for(lambda: not mirrors.pods(mirror, "node"), "its pods to be gone")
+    api.delete(mirror.daemon_set.document())  # with its pods: otherwise the successor adopts them, and they are ready
+    wait_for(lambda: not mirrors.pods(mirror, "node"), "its pods to be deleted")
     before = mirrors.apply(before_the_move(mirror))
     api.mark()
 
@@ -536,7 +536,7 @@ def test_new_credentials_are_used_while_other_reads_fail(api: Api, repair: Run, 
     assert actual(api, mirror.stateful_set.document())["metadata"]["generation"] == before + 1
 
 
-@pytest.mark.parametrize("rule", [None, "gone"])
+@pytest.mark.parametrize("rule", [None, "deleted"])
 @pytest.mark.parametrize("broken", ["stateful_set", "claim", "service"])
 def test_a_desired_resource_is_not_an_orphan_whatever_its_annotation(
     api: Api, repair: Run, mirrors: Mirrors, broken: str, rule: str | None
@@ -555,8 +555,8 @@ def test_a_desired_resource_is_not_an_orphan_whatever_its_annotation(
 
 def test_an_orphan_without_the_name_of_its_mirror_is_not_deleted(api: Api, repair: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.healthy()
-    for child in mirror.resources:
-        mirrors.edit(child.document(), {"metadata": {"annotations": {"kubechores.dev/rule": None}}})
+    for each in mirror.resources:
+        mirrors.edit(each.document(), {"metadata": {"annotations": {"kubechores.dev/rule": None}}})
     api.delete(registry_mirror(mirror.registry_mirror.name))
     api.mark()
 
@@ -585,7 +585,7 @@ def test_outside_a_pod_workloads_keep_their_image(api: Api, repair: Run, mirrors
 
 @pytest.fixture
 def growing(api: Api, mirrors: Mirrors) -> str:
-    """A storage class that lets volumes grow."""
+    """Create a storage class that allows volumes to expand; return its name."""
     name = mirrors.name("growing")
     kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "example.com/none"}
     api.create({**kind, "metadata": {"name": name}, "allowVolumeExpansion": True})
@@ -629,14 +629,14 @@ def test_a_claim_is_recreated_only_with_allow_cache_loss(api: Api, repair: Run, 
 
     assert repair("--allow-cache-loss").exit_code == 0
 
-    def anew() -> bool:
+    def is_recreated() -> bool:
         for pod in mirrors.pods(mirror, "registry") if api.kind == "real" else []:
             mirrors.run_pod(pod)
         repair("--allow-cache-loss")
         claim = api.get(mirror.claim.document())
         return bool(claim and claim["spec"]["resources"]["requests"] == {"storage": "10Gi"})
 
-    wait_for(anew, "the claim to be made anew", 60)
+    wait_for(is_recreated, "the claim to be recreated", 60)
     assert api.get(smaller.stateful_set.document())
     assert actual(api, mirror.claim.document())["metadata"]["uid"] != uid
 
@@ -644,7 +644,7 @@ def test_a_claim_is_recreated_only_with_allow_cache_loss(api: Api, repair: Run, 
 def test_a_claim_that_lost_its_volume_is_recreated(api: Api, repair: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.healthy()
     uid = actual(api, mirror.claim.document())["metadata"]["uid"]
-    BREAKS["the volume of the claim is gone"][0](mirrors, mirror)
+    BREAKS["the volume of the claim was deleted"][0](mirrors, mirror)
     api.mark()
 
     def recreated() -> bool:
@@ -668,7 +668,7 @@ def test_a_registry_with_a_lost_volume_is_not_deleted_while_its_upstream_is_down
     api: Api, repair: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
     mirror = mirrors.healthy(upstream=registries.upstream)
-    BREAKS["the volume of the claim is gone"][0](mirrors, mirror)
+    BREAKS["the volume of the claim was deleted"][0](mirrors, mirror)
     registries.answers[registries.upstream] = status(404)
     api.mark()
 
@@ -696,8 +696,8 @@ def test_a_resource_to_be_recreated_is_not_corrected_first(api: Api, repair: Run
 
 def test_objects_not_managed_by_the_job_are_not_changed(api: Api, repair: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.healthy()
-    BREAKS["an object in the way"][0](mirrors, mirror)
-    other = {"name": f"other-{api.token}", "namespace": NAMESPACE, "labels": {"kubechores.dev/mirror": "gone"}}
+    BREAKS["an object that is not managed"][0](mirrors, mirror)
+    other = {"name": f"other-{api.token}", "namespace": NAMESPACE, "labels": {"kubechores.dev/mirror": "deleted"}}
     others = [
         actual(api, mirror.service.document()) | {"apiVersion": "v1", "kind": "Service"},
         api.create({"apiVersion": "v1", "kind": "Service", "metadata": other, "spec": {"ports": [{"port": 80}]}}),
@@ -738,11 +738,11 @@ def test_nodes_are_cleaned_up_before_a_mirror_is_deleted_and_its_cache_is_retain
     assert "--allow-cache-loss" in repair().results[0]["remedy"]
 
     assert repair("--allow-cache-loss").summary["deleted"] == 1
-    wait_for(lambda: _is_gone(mirrors, mirror), "the claim to be gone")
+    wait_for(lambda: _is_deleted(mirrors, mirror), "the claim to be deleted")
     assert codes(audit()) == []
 
 
-def _is_gone(mirrors: Mirrors, mirror: Mirror) -> bool:
+def _is_deleted(mirrors: Mirrors, mirror: Mirror) -> bool:
     if mirrors.api.kind == "real":
         mirrors.pods(mirror, "registry")
     return mirrors.api.get(mirror.claim.document()) is None
@@ -776,12 +776,12 @@ def test_the_brake_blocks_the_removal_of_too_many_mirrors(
     assert "the deletion brake blocks the removal of 1 mirror" in blocked.stderr
     command = blocked.stderr.strip().splitlines()[-1].split()
     account = api.service_account_kubeconfig("kube-chores", "mirror-repair")
-    lifted = chores(*command[1:], kubeconfig=account)
-    assert (command[:3], lifted.returncode) == (["chores", "mirror-audit", "--repair"], 0), lifted.stderr
+    allowed = chores(*command[1:], kubeconfig=account)
+    assert (command[:3], allowed.returncode) == (["chores", "mirror-audit", "--repair"], 0), allowed.stderr
     (container,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
     assert "--remove" in container["args"]
 
-    # What has begun goes on, or it would have to be lifted at each step.
+    # The brake does not block a removal in progress: otherwise the user must allow each step.
     mirrors.settle(mirror)
     assert repair("--max-deletes", "0").summary == {"deleted": 4, "orphan": 1}
 
@@ -808,16 +808,16 @@ def test_options_of_a_repair_require_repair(api: Api, audit: Run, option: tuple[
 def test_a_repair_and_an_audit_write_the_same_status(api: Api, repair: Run, audit: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.healthy()
     BREAKS["two replicas"][0](mirrors, mirror)
-    BREAKS["a smaller volume is asked for"][0](mirrors, mirror)
+    BREAKS["a smaller volume is requested"][0](mirrors, mirror)
     repair()
     mirrors.settle(mirror)
     repair()
-    told = condition(api, mirror)
+    before = condition(api, mirror)
     api.mark()
 
     audit()
 
-    assert told["reason"] == "VolumeShrink"
+    assert before["reason"] == "VolumeShrink"
     assert api.writes() == []
 
 

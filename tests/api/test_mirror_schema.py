@@ -1,4 +1,4 @@
-"""Which RegistryMirrors the API server takes, which a file may hold and which the job can follow: the same ones."""
+"""The API server, files and the job accept the same RegistryMirrors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.mirrors import registry_mirror
 
 HEX = 64 * "a"
 LONG = ".".join(["a" * 62] * 4)  # 251 characters
-# Values by field: those that can be followed, and others.
+# Values by field: valid ones, and others.
 VALUES: dict[str, tuple[list[object], list[object]]] = {
     "upstreamUrl": (
         [
@@ -95,18 +95,18 @@ def test_the_server_accepts_exactly_the_specs_that_the_job_accepts(
     api: Api, audit: Run, installed: Path, tmp_path: Path, field: str
 ) -> None:
     good, bad = VALUES[field]
-    taken, followed, in_files = [], [], []
+    accepted, parsed_by_job, in_files = [], [], []
     for value in [*good, *bad]:
         document = with_value(field, value)
         code, _, body = api.request("POST", "/apis/kubechores.dev/v1/registrymirrors?dryRun=All", document)
         assert code in (201, 422), body
-        taken += [value] if code == 201 else []
+        accepted += [value] if code == 201 else []
         parsed = parse_registry_mirror(Head(ObjectKey("RegistryMirror", "odd")), json.dumps(document["spec"]).encode())
-        followed += [value] if isinstance(parsed, RegistryMirror) else []
+        parsed_by_job += [value] if isinstance(parsed, RegistryMirror) else []
         file = tmp_path / "mirror.json"
         file.write_text(json.dumps(document))
         in_files += [value] if audit("-f", str(file)).exit_code == 0 else []
 
-    assert taken == good
-    assert followed == good
+    assert accepted == good
+    assert parsed_by_job == good
     assert in_files == good

@@ -1,4 +1,4 @@
-"""What keeps a mirror from serving although nothing of it is missing: fields that others set, and pods of others."""
+"""Complete mirrors that do not serve: because of fields that others set, and of foreign pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.mirrors import NAMESPACE, Mirrors, registry_pod
 from tests.rates import status
 from tests.registries import Registries, cache_state
 
-# What others set that keeps nodes from the registry, or the registry from a change: the child, a patch, the field.
+# Fields of others that block requests of nodes, or rollouts: the resource, a patch, the field.
 BREAKING: Mapping[str, tuple[str, Object, str]] = {
     "pods that are not ready get requests": (
         "service",
@@ -29,10 +29,10 @@ BREAKING: Mapping[str, tuple[str, Object, str]] = {
         {"spec": {"internalTrafficPolicy": "Local"}},
         "spec.internalTrafficPolicy",
     ),
-    "the selector has more labels": ("service", {"spec": {"selector": {"app": "theirs"}}}, "spec.selector.app"),
+    "the selector has more labels": ("service", {"spec": {"selector": {"app": "other"}}}, "spec.selector.app"),
     "the headless Service has more labels": (
         "headless_service",
-        {"spec": {"selector": {"app": "theirs"}}},
+        {"spec": {"selector": {"app": "other"}}},
         "spec.selector.app",
     ),
     "the registry is not replaced": (
@@ -40,7 +40,7 @@ BREAKING: Mapping[str, tuple[str, Object, str]] = {
         {"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}},
         "spec.updateStrategy.type",
     ),
-    "the first pod is left out": (
+    "the first pod is not updated": (
         "stateful_set",
         {"spec": {"updateStrategy": {"rollingUpdate": {"partition": 1}}}},
         "spec.updateStrategy.rollingUpdate.partition",
@@ -50,13 +50,13 @@ BREAKING: Mapping[str, tuple[str, Object, str]] = {
         {"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}},
         "spec.updateStrategy.type",
     ),
-    "one node keeps the others from a change": (
+    "one node blocks the rollout on the others": (
         "daemon_set",
         {"spec": {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 1}}}},
         "spec.updateStrategy.rollingUpdate.maxUnavailable",
     ),
 }
-# What others may set: nodes reach the registry all the same.
+# Fields of others without effect on nodes.
 HARMLESS: Mapping[str, tuple[str, Object]] = {
     "clients stay with a pod": ("service", {"spec": {"sessionAffinity": "ClientIP"}}),
     "clients outside reach it": ("service", {"spec": {"externalIPs": ["192.0.2.1"]}}),
@@ -74,8 +74,8 @@ def test_a_field_of_others_that_breaks_the_mirror_is_found_and_repaired(
     api: Api, audit: Run, repair: Run, mirrors: Mirrors, what: str
 ) -> None:
     mirror = mirrors.healthy()
-    child, patch, field = BREAKING[what]
-    mirrors.edit(getattr(mirror, child).document(), patch)
+    resource, patch, field = BREAKING[what]
+    mirrors.edit(getattr(mirror, resource).document(), patch)
 
     drifted = [each for each in audit().results if each["code"] == "drifted"]
 
@@ -91,14 +91,14 @@ def test_a_harmless_field_of_others_is_not_drift(
     api: Api, audit: Run, repair: Run, mirrors: Mirrors, what: str
 ) -> None:
     mirror = mirrors.healthy()
-    child, patch = HARMLESS[what]
-    mirrors.edit(getattr(mirror, child).document(), patch)
+    resource, patch = HARMLESS[what]
+    mirrors.edit(getattr(mirror, resource).document(), patch)
     mirrors.settle(mirror)
-    before = actual(api, getattr(mirror, child).document())["spec"]
+    before = actual(api, getattr(mirror, resource).document())["spec"]
 
     assert codes(audit()) == []
     repair()
-    assert actual(api, getattr(mirror, child).document())["spec"] == before
+    assert actual(api, getattr(mirror, resource).document())["spec"] == before
 
 
 @pytest.mark.parametrize("api", [pytest.param("real", marks=pytest.mark.cluster)], indirect=True)
@@ -111,29 +111,29 @@ def test_a_node_that_does_not_use_the_mirror_does_not_block_others(api: Api, mir
             if not pod["status"].get("podIP"):  # the pod before is ready
                 mirrors.run_pod(pod, ready=False)
         found = actual(api, mirror.daemon_set.document())
-        is_seen = found["status"]["observedGeneration"] == found["metadata"]["generation"]
-        return bool(is_seen and found["status"].get("updatedNumberScheduled") == 2)
+        is_observed = found["status"]["observedGeneration"] == found["metadata"]["generation"]
+        return bool(is_observed and found["status"].get("updatedNumberScheduled") == 2)
 
     wait_for(all_have_it, "the change on both nodes", 30)
 
 
-# pods of others behind the Service
+# foreign pods
 
 
 def second_endpoint(
     mirrors: Mirrors, mirror: Mirror, address: str = "10.1.0.9", service: str = "", family: str = "IPv4", **fields: Any
 ) -> None:
-    """Have an EndpointSlice of a Service, by default the mirror's, with one more address that is ready."""
+    """Create an EndpointSlice of a Service, by default the mirror's, with another ready address."""
     service = service or mirror.name
     labels = {"kubernetes.io/service-name": service, "endpointslice.kubernetes.io/managed-by": "tests"}
     metadata = {"name": f"{service}-2", "namespace": NAMESPACE, "labels": labels}
-    made: Object = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata}
-    made |= {"addressType": family, "ports": [{"name": "registry", "port": 5000, "protocol": "TCP"}]}
-    mirrors.api.create(made | {"endpoints": [{"addresses": [address], "conditions": {"ready": True}, **fields}]})
+    document: Object = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata}
+    document |= {"addressType": family, "ports": [{"name": "registry", "port": 5000, "protocol": "TCP"}]}
+    mirrors.api.create(document | {"endpoints": [{"addresses": [address], "conditions": {"ready": True}, **fields}]})
 
 
 def foreign_pod(mirrors: Mirrors, mirror: Mirror) -> str:
-    """Have a ready pod of others with the labels of the registry's; return its name."""
+    """Create a ready foreign pod with the labels of the registry's; return its name."""
     api = mirrors.api
     name = f"foreign-{api.token}"
     if api.kind == "sandbox":
@@ -161,7 +161,7 @@ def foreign_pod(mirrors: Mirrors, mirror: Mirror) -> str:
 
 
 def of_code(ran: Ran, code: str) -> dict[str, str]:
-    """The reasons of the findings of a code by the name of the object."""
+    """Return the reasons of the findings of a code, by the name of the object."""
     return {each["object"]["name"]: each["reason"] for each in ran.results if each["code"] == code}
 
 
@@ -203,22 +203,22 @@ def test_a_foreign_pod_does_not_count_as_the_registry(
     name = foreign_pod(mirrors, mirror)
     registries.caches[mirror.name] = cache_state(used=False)  # as the other pod
 
-    def is_missed() -> bool:
+    def is_unready() -> bool:
         return mirror.name in of_code(probe(), "no-endpoints")
 
-    wait_for(is_missed, "the registry to be missed")
+    wait_for(is_unready, "the registry to be unready")
     ran = probe()
 
     which = f"pod {name} is not part of the registry, but requests of nodes go there"
     reason = f"has 1 endpoint for 1 replica: {which}"
     assert of_code(ran, "foreign-endpoints")[mirror.name] == reason
-    assert set(codes(ran)) == {"foreign-endpoints", "no-endpoints", "not-rolled-out"}, "no answer is believed"
+    assert set(codes(ran)) == {"foreign-endpoints", "no-endpoints", "not-rolled-out"}, "the audit ignores the responses"
 
 
 REFERENCES: Mapping[str, Object] = {
     "a pod of another name": {"kind": "Pod", "namespace": NAMESPACE, "name": "other-0"},
-    "a replica that was not asked for": {"number": 1},
-    "a pod with a name that is nearly one": {"number": "00"},
+    "a replica that is not desired": {"number": 1},
+    "a pod with a similar name": {"number": "00"},
     "a pod of another namespace": {"namespace": "other"},
     "a node": {"kind": "Node"},
     "no namespace": {"namespace": None},
@@ -252,7 +252,7 @@ def test_the_cache_is_not_probed_while_its_service_has_foreign_endpoints(
 
 
 def test_both_addresses_of_a_pod_are_one_endpoint(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    """A Service of two families has a slice for each."""
+    """A Service with two address families has a slice for each."""
     mirror = mirrors.healthy()
     second_endpoint(mirrors, mirror, "fd00::1", family="IPv6", targetRef=registry_pod(mirror))
 
@@ -286,7 +286,7 @@ def test_a_registry_with_another_start_ordinal_counts_as_the_registry(api: Api, 
     wait_for(is_well, "the pod with the number 1", 30)
 
 
-# nodes that the DaemonSet leaves out
+# nodes without the DaemonSet
 
 ON_DISKS = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]}
 NARROWED: Mapping[str, tuple[Object, str]] = {

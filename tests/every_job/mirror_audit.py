@@ -1,4 +1,4 @@
-"""mirror-audit, and its repairs, in the suites that run over all jobs."""
+"""mirror-audit and its repairs in the suites that cover all jobs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ JOB = "mirror-audit"
 REPAIR = {"CHORES_REPAIR": "1", "CHORES_ALLOW_CACHE_LOSS": "1"}
 
 
-# worlds in which runs are disturbed
+# worlds for the tests with faults
 
 
 @contextmanager
 def _audited(api: Api) -> Iterator[Mapping[str, str]]:
-    """A mirror without findings, one that was changed, one with credentials, one that is not made yet, one deleted."""
+    """Mirrors: one without findings, one drifted, one with credentials, one without resources, one deleted."""
     mirrors = Mirrors(api)
     mirrors.node()
     api.create(credentials("login", "quay.io"))
@@ -39,7 +39,7 @@ def _audited(api: Api) -> Iterator[Mapping[str, str]]:
         mirrors.deploy(api.create(registry_mirror(name, upstream, **spec)))
     mirrors.edit(mirrors.of(registry_mirror("hub")).stateful_set.document(), {"spec": {"replicas": 0}})
     api.delete(mirrors.of(registry_mirror("quay", "quay.io")).headless_service.document())
-    mirrors.apply(mirrors.of(registry_mirror("gone", "gcr.io")).service.document())
+    mirrors.apply(mirrors.of(registry_mirror("removed", "gcr.io")).service.document())
     api.create(registry_mirror("new", "ghcr.io"))
     yield {}
 
@@ -59,42 +59,47 @@ def _resources(world: World) -> State:
 
 @contextmanager
 def _to_repair(api: Api) -> Iterator[Mapping[str, str]]:
-    """Mirrors that drifted, lack something, are new, too large, deleted, or find something in their way."""
+    """Mirrors: drifted, incomplete, new, too large, deleted, and one with a name conflict."""
     mirrors = Mirrors(api)
     mirrors.node()
     api.create(credentials("login", "quay.io"))
-    asked = {
+    specs = {
         "hub": ("docker.io", {}),
         "quay": ("quay.io", {"credentialsSecret": "login"}),
         "large": ("example.com", {}),
-        "gone": ("gcr.io", {}),
+        "removed": ("gcr.io", {}),
     }
-    made = {
+    deployed = {
         name: mirrors.deploy(api.create(registry_mirror(name, upstream, **spec)))
-        for name, (upstream, spec) in asked.items()
+        for name, (upstream, spec) in specs.items()
     }
-    api.delete(registry_mirror("gone"))
+    api.delete(registry_mirror("removed"))
     runs(JOB, api.kubeconfig, REPAIR)()
-    mirrors.settle(made["gone"])
-    mirrors.edit(made["hub"].stateful_set.document(), {"spec": {"replicas": 0}})
-    mirrors.edit(made["hub"].daemon_set.document(), {"metadata": {"labels": {"app.kubernetes.io/name": None}}})
-    api.delete(made["quay"].headless_service.document())
+    mirrors.settle(deployed["removed"])
+    mirrors.edit(deployed["hub"].stateful_set.document(), {"spec": {"replicas": 0}})
+    mirrors.edit(deployed["hub"].daemon_set.document(), {"metadata": {"labels": {"app.kubernetes.io/name": None}}})
+    api.delete(deployed["quay"].headless_service.document())
     mirrors.edit(registry_mirror("large"), {"spec": {"storage": {"size": "10Gi"}}})
     api.create(registry_mirror("new", "ghcr.io"))
-    theirs = {"name": TAKEN[2], "namespace": TAKEN[1]}
-    api.create({"apiVersion": "v1", "kind": "Service", "metadata": theirs, "spec": {"ports": [{"port": 80}]}})
+    other = {"name": TAKEN[2], "namespace": TAKEN[1]}
+    api.create({"apiVersion": "v1", "kind": "Service", "metadata": other, "spec": {"ports": [{"port": 80}]}})
     api.create(registry_mirror("taken", "registry.example.com"))
     yield REPAIR
 
 
 TAKEN = ("services", NAMESPACE, "registry-mirror-taken")
-_CHILDREN = {"services": "", "persistentvolumeclaims": "", "statefulsets": "apps", "daemonsets": "apps"}  # by group
+_RESOURCE_PLURALS = {
+    "services": "",
+    "persistentvolumeclaims": "",
+    "statefulsets": "apps",
+    "daemonsets": "apps",
+}  # by group
 
 
 def _repaired(world: World) -> State:
-    """The resources of mirrors, without what differs when they are made a second time, and the mirrors' statuses."""
+    """Return the statuses of mirrors, and their resources without fields that a recreation changes."""
     found: State = {}
-    for plural, group in _CHILDREN.items():
+    for plural, group in _RESOURCE_PLURALS.items():
         found |= {key: _without_identity(obj) for key, obj in world.stored(plural, group).items()}
     return found | world.stored("secrets") | _statuses(world)
 
@@ -115,7 +120,7 @@ FAULTS = [
         build=_audited,
         state=_statuses,
         untouched=_resources,
-        independent_writes=False,  # it writes statuses and Events alone
+        independent_writes=False,  # it writes only statuses and Events
         summary={
             "unchanged": 8,
             "credentials-exposed": 1,
@@ -125,7 +130,7 @@ FAULTS = [
             "orphan": 1,
         },
         sent=kinds(
-            list=f"registrymirrors nodes endpointslices events {' '.join(_CHILDREN)}",
+            list=f"registrymirrors nodes endpointslices events {' '.join(_RESOURCE_PLURALS)}",
             get="secrets",
             create="events",
             patch="registrymirrors/status",
@@ -151,19 +156,19 @@ FAULTS = [
         },
         codes_after_401=frozenset({0, 2}),  # a later step may succeed
         reads_again=True,
-        independent_writes=False,  # a step is taken when the one before is seen done
+        independent_writes=False,  # each step depends on the result of the one before
         sent=kinds(
-            list=f"registrymirrors nodes endpointslices events {' '.join(_CHILDREN)}",
+            list=f"registrymirrors nodes endpointslices events {' '.join(_RESOURCE_PLURALS)}",
             get="secrets",
             create="events",
-            patch=f"registrymirrors/status {' '.join(_CHILDREN)}",
-            delete=" ".join(_CHILDREN),
+            patch=f"registrymirrors/status {' '.join(_RESOURCE_PLURALS)}",
+            delete=" ".join(_RESOURCE_PLURALS),
         ),
     ),
 ]
 
 
-# worlds in which all rights are used
+# worlds that use all permissions
 
 
 def _to_audit(request: pytest.FixtureRequest, _audit: Run) -> None:
@@ -180,14 +185,14 @@ def _to_repair_with_all_rights(request: pytest.FixtureRequest, repair: Run) -> N
     api.create(credentials(mirrors.name("login"), "quay.io"))
     storage_class = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "example.com/none"}
     api.create({**storage_class, "metadata": {"name": mirrors.name("fixed")}, "allowVolumeExpansion": False})
-    gone = mirrors.healthy("gone", "gcr.io")
-    api.delete(registry_mirror(gone.registry_mirror.name))
+    removed = mirrors.healthy("removed", "gcr.io")
+    api.delete(registry_mirror(removed.registry_mirror.name))
     assert repair().exit_code == 0
-    mirrors.settle(gone)
-    api.delete(registry_mirror(mirrors.healthy("going", "ghcr.io").registry_mirror.name))
+    mirrors.settle(removed)
+    api.delete(registry_mirror(mirrors.healthy("terminating", "ghcr.io").registry_mirror.name))
     drifted = mirrors.healthy("drifted", "quay.io", credentialsSecret=mirrors.name("login"))
-    for child in drifted.resources:
-        mirrors.edit(child.document(), {"metadata": {"labels": {"app.kubernetes.io/name": "theirs"}}})
+    for each in drifted.resources:
+        mirrors.edit(each.document(), {"metadata": {"labels": {"app.kubernetes.io/name": "other"}}})
     api.delete(mirrors.healthy("partly", "docker.io").daemon_set.document())
     small = mirrors.healthy("small", "example.com", storage={"storageClassName": mirrors.name("fixed")})
     mirrors.edit(registry_mirror(small.registry_mirror.name), {"spec": {"storage": {"size": "30Gi"}}})
@@ -201,7 +206,7 @@ RIGHTS = [
 ]
 
 
-# what users read
+# output for users
 
 
 def run(api: Api, *arguments: str, registries: Registries | None = None, account: str = "") -> str:
@@ -215,7 +220,7 @@ def listed(api: Api, upstream: str = "registry.example.com") -> str:
 
 
 def two(api: Api) -> Mirrors:
-    """Two mirrors that are well, on three nodes."""
+    """Two healthy mirrors, on three nodes."""
     mirrors = Mirrors(api)
     for number in range(3):
         mirrors.node(f"node-{number}")
@@ -224,16 +229,16 @@ def two(api: Api) -> Mirrors:
     return mirrors
 
 
-def well(_sandbox: Sandbox, api: Api, folder: Path) -> str:
+def healthy(_sandbox: Sandbox, api: Api, folder: Path) -> str:
     mirrors = Mirrors(api)
     mirrors.node()
     with serve(folder) as registries:
         mirrors.deploy(api.create(registry_mirror("internal", registries.upstream)))
-        said = [run(api, "--probe", "network", *more, registries=registries) for more in ([], ["-v"])]
-        return "\n".join([*said, listed(api, registries.upstream)])
+        outputs = [run(api, "--probe", "network", *more, registries=registries) for more in ([], ["-v"])]
+        return "\n".join([*outputs, listed(api, registries.upstream)])
 
 
-def not_asked(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+def not_probed(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     two(api)
     return "\n".join([run(api), listed(api)])
 
@@ -253,7 +258,7 @@ def changed(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     return "\n".join([run(api, "--diff"), listed(api)])
 
 
-def unanswered(_sandbox: Sandbox, api: Api, folder: Path) -> str:
+def unresponsive(_sandbox: Sandbox, api: Api, folder: Path) -> str:
     mirrors = Mirrors(api)
     mirrors.node()
     with serve(folder) as registries:
@@ -271,7 +276,7 @@ def login(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     return run(api)
 
 
-def left(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+def orphans(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     two(api)
     api.delete(registry_mirror("quay"))
     return run(api)
@@ -292,7 +297,7 @@ def repaired(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     return run(api, "--repair", account="mirror-repair")
 
 
-def forgotten(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+def cleaned_up(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     mirrors = two(api)
     quay = mirrors.of(registry_mirror("quay", "quay.io"))
     api.delete(registry_mirror("quay"))
@@ -302,13 +307,13 @@ def forgotten(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
 
 
 SCENARIOS: dict[str, Scenario] = {
-    "All is well": well,
-    "All that is looked at from a laptop is well": not_asked,
-    "Somebody changed a mirror": changed,
-    "A mirror and its upstream do not answer": unanswered,
-    "A login is not for this upstream": login,
-    "A mirror is gone, and what was made for it is not": left,
-    "Something cannot be read": denied,
-    "A repair makes one mirror, sets another right, and cannot shrink the volume of a third": repaired,
-    "A repair removes a mirror that is gone: nodes forget it first": forgotten,
+    "A healthy mirror": healthy,
+    "From a laptop: no findings, and no probes": not_probed,
+    "Mirrors with drift": changed,
+    "A mirror and its upstream do not respond": unresponsive,
+    "Credentials for another upstream": login,
+    "Resources of a deleted mirror": orphans,
+    "A resource is not readable": denied,
+    "A repair creates one mirror, corrects another, and cannot shrink the volume of a third": repaired,
+    "A repair removes a deleted mirror: first the files on nodes": cleaned_up,
 }

@@ -1,4 +1,4 @@
-"""mirror-audit when it cannot read: it never reports as missing what it could not see."""
+"""mirror-audit with read errors: it never reports an unreadable object as missing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_resource_that_cannot_be_read_is_never_reported_as_missing(
         found = _findings(ran.results)
         assert ran.exit_code == 1, path
         assert "unreadable" in [code for code, _, _ in found], path
-        # Less is known, and nothing else is said than when all could be read.
+        # Fewer findings than when everything is readable, and no others.
         assert {each for each in found if each[0] != "unreadable"} <= usual, path
 
 
@@ -77,7 +77,7 @@ def test_an_invalid_mirror_stops_no_other_and_its_resources_are_not_orphans(buil
 def test_a_mirror_that_is_being_deleted_is_skipped(built: Built, tmp_path: Path) -> None:
     with built.serve() as world:
         api = sandbox_api(world.sandbox, tmp_path)
-        api.patch(registry_mirror("quay"), {"metadata": {"finalizers": ["example.com/held"]}})
+        api.patch(registry_mirror("quay"), {"metadata": {"finalizers": ["example.com/keep"]}})
         api.delete(registry_mirror("quay"))
 
         ran = world.run("-v")

@@ -1,4 +1,4 @@
-"""mirror-audit from a laptop: mirrors are asked through the API server, and upstreams are not."""
+"""mirror-audit from a laptop: it probes mirrors through the API server, and no upstreams."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def world(tmp_path: Path, limit: Callable[..., None]) -> Iterator[tuple[World, M
         yield World(sandbox, "mirror-audit"), mirrors, mirrors.deploy(api.create(registry_mirror()))
 
 
-def behind(registries: Registries, mirrors: Mirrors, mirror: Mirror, answer: Answer) -> None:
-    """Have a server of this test stand behind the mirror's Services."""
+def as_endpoint(registries: Registries, mirrors: Mirrors, mirror: Mirror, answer: Answer) -> None:
+    """Make a server of this test the endpoint of the mirror's Services."""
     host, _, port = registries.proxy.partition("//")[2].partition(":")
     registries.answers[f"{host}:{port}"] = answer
     mirrors.slice(mirror, ready=True, address=host, port=int(port))
@@ -46,19 +46,19 @@ def behind(registries: Registries, mirrors: Mirrors, mirror: Mirror, answer: Ans
 def test_a_mirror_is_probed_through_the_api_server(
     world: tuple[World, Mirrors, Mirror], registries: Registries
 ) -> None:
-    behind(registries, *world[1:], document(json.dumps(cache_state()).encode()))
+    as_endpoint(registries, *world[1:], document(json.dumps(cache_state()).encode()))
 
     ran = world[0].run(*FLAGS)
 
     assert (ran.exit_code, ran.results) == (0, [])
     assert sorted(path for _, path in registries.requests) == ["/", "/v2/"]
     services = f"/api/v1/namespaces/{NAMESPACE}/services/http:registry-mirror-hub"
-    asked = {each.path for each in world[0].requests()}
-    assert {f"{services}:registry/proxy/v2/", f"{services}-headless:cache/proxy/"} <= asked
+    paths = {each.path for each in world[0].requests()}
+    assert {f"{services}:registry/proxy/v2/", f"{services}-headless:cache/proxy/"} <= paths
 
 
 def test_a_cache_is_probed_through_the_api_server(world: tuple[World, Mirrors, Mirror], registries: Registries) -> None:
-    behind(registries, *world[1:], document(json.dumps(cache_state(shortage="space")).encode()))
+    as_endpoint(registries, *world[1:], document(json.dumps(cache_state(shortage="space")).encode()))
 
     (found,) = world[0].run(*FLAGS).results
 
@@ -69,7 +69,7 @@ def test_a_cache_is_probed_through_the_api_server(world: tuple[World, Mirrors, M
 def test_a_mirror_with_another_answer_is_down(
     world: tuple[World, Mirrors, Mirror], registries: Registries, code: int
 ) -> None:
-    behind(registries, *world[1:], status(code))
+    as_endpoint(registries, *world[1:], status(code))
 
     (found,) = world[0].run(*FLAGS).results
 

@@ -1,4 +1,4 @@
-"""mirror-audit --repair from look to look: it waits for what the next step hangs on, and takes over nothing new."""
+"""mirror-audit --repair step by step: it waits for the condition of the next step, and adopts no objects."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ REPAIR = [sys.executable, "-m", "jobs", "mirror-audit", "--repair", "-o", "json"
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:
-    """An embedded cluster with our manifests."""
+    """An embedded cluster with the manifests of kube-chores."""
     with Sandbox(of=embedded.installed()) as sandbox:
         yield sandbox_api(sandbox, tmp_path)
 
 
-def asked(api: Api) -> tuple[Mirrors, Mirror]:
-    """A RegistryMirror that nothing was made for, and two nodes."""
+def created(api: Api) -> tuple[Mirrors, Mirror]:
+    """Create two nodes and a RegistryMirror without resources."""
     mirrors = Mirrors(api)
     mirrors.node("node-1")
     mirrors.node("node-2")
@@ -41,50 +41,50 @@ def asked(api: Api) -> tuple[Mirrors, Mirror]:
 
 
 def begun(api: Api) -> subprocess.Popen[str]:
-    """A repair that waits, and has made a registry that is not ready yet."""
+    """Start a repair with --wait; it waits for the registry to become ready."""
     kubeconfig = api.service_account_kubeconfig("kube-chores", "mirror-repair")
     env = {**os.environ, "KUBECONFIG": str(kubeconfig), "CHORES_WAIT": "60"}
     return subprocess.Popen(REPAIR, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 def test_a_run_that_waits_creates_all_resources_of_a_mirror(api: Api) -> None:
-    mirrors, mirror = asked(api)
+    mirrors, mirror = created(api)
     process = begun(api)
     wait_for(lambda: api.get(mirror.stateful_set.document()), "the registry")
     assert api.get(mirror.daemon_set.document()) is None
     mirrors.settle(mirror)
 
-    said, _ = process.communicate(timeout=60)
+    stdout, _ = process.communicate(timeout=60)
 
     assert process.returncode == 0
-    assert json.loads(said)["summary"] == {"created": 5, "not-rolled-out": 1, "unchanged": 4}
+    assert json.loads(stdout)["summary"] == {"created": 5, "not-rolled-out": 1, "unchanged": 4}
     assert api.get(mirror.daemon_set.document())
 
 
 def test_a_waiting_run_ends_on_a_signal_and_reports_its_writes(api: Api) -> None:
-    _, mirror = asked(api)
+    _, mirror = created(api)
     process = begun(api)
     wait_for(lambda: api.get(mirror.stateful_set.document()), "the registry")
 
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=5)
+    stdout, _ = process.communicate(timeout=5)
 
     assert process.returncode == 143
-    assert json.loads(said)["summary"]["created"] == 4
+    assert json.loads(stdout)["summary"]["created"] == 4
 
 
 def test_a_resource_that_another_client_creates_meanwhile_is_not_taken_over(tmp_path: Path) -> None:
     with Sandbox(of=embedded.installed()) as sandbox:
         api = sandbox_api(sandbox, tmp_path)
         api.create(registry_mirror("hub"))
-        theirs = {
+        other = {
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": {"name": "registry-mirror-hub", "namespace": NAMESPACE},
-            "spec": {"selector": {"theirs": "yes"}, "ports": [{"port": 80}]},
+            "spec": {"selector": {"other": "yes"}, "ports": [{"port": 80}]},
         }
-        path = api.path(theirs)
-        sandbox.inject(Fault("PATCH", path, kind="call-before", call=lambda: api.create(theirs)))
+        path = api.path(other)
+        sandbox.inject(Fault("PATCH", path, kind="call-before", call=lambda: api.create(other)))
 
         ran = World(sandbox, "mirror-audit", {"CHORES_REPAIR": "1"}).run()
 
@@ -95,9 +95,9 @@ def test_a_resource_that_another_client_creates_meanwhile_is_not_taken_over(tmp_
             if each["object"]["name"] == "registry-mirror-hub" and each["object"]["kind"] == "Service"
         ]
         assert conflict["code"] == "conflict"
-        found = api.get(theirs)
+        found = api.get(other)
         assert found
-        assert (found["spec"]["selector"], "labels" in found["metadata"]) == ({"theirs": "yes"}, False)
+        assert (found["spec"]["selector"], "labels" in found["metadata"]) == ({"other": "yes"}, False)
 
 
 def test_a_resource_that_changes_before_its_deletion_is_deleted_after_another_read(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_resource_that_changes_before_its_deletion_is_deleted_after_another_re
         assert world.run().exit_code == 0
         mirrors.settle(mirror)
         service = mirror.headless_service.document()
-        note = {"metadata": {"annotations": {"theirs": "yes"}}}
+        note = {"metadata": {"annotations": {"other": "yes"}}}
         call = partial(mirrors.edit, service, note)
         sandbox.inject(Fault("DELETE", api.path(service), kind="call-before", call=call))
 
@@ -123,7 +123,7 @@ def test_a_resource_that_changes_before_its_deletion_is_deleted_after_another_re
 def test_a_step_that_was_not_done_is_reported_with_its_reason(tmp_path: Path) -> None:
     with Sandbox(of=embedded.installed()) as sandbox:
         api = sandbox_api(sandbox, tmp_path)
-        _, mirror = asked(api)
+        _, mirror = created(api)
         path = api.path(mirror.service.document())
         sandbox.inject(Fault("PATCH", path, status=403, message="denied by a policy", times=None))
 
@@ -146,5 +146,5 @@ def test_a_mirror_is_probed_at_each_observation(tmp_path: Path) -> None:
 
         assert ran.summary["created"] == 1
         host = f"{mirror.name}.{NAMESPACE}.svc"
-        asked = [path for name, path in registries.requests if name.startswith(host)]
-        assert asked == ["/v2/", "/v2/"]
+        paths = [path for name, path in registries.requests if name.startswith(host)]
+        assert paths == ["/v2/", "/v2/"]

@@ -1,4 +1,4 @@
-"""What counts as drift, on objects as they come."""
+"""The drift of objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The object that stands for a mirror and its outgoing resources."""
+"""The desired resources of a mirror."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ PINNED = f"registry@sha256:{64 * 'a'}"
 
 def mirror(upstream: str = "quay.io", name: str = "m", *, version: str = "", **spec: Any) -> Mirror:
     head = Head(ObjectKey("RegistryMirror", name))
-    asked = parse_registry_mirror(head, json.dumps({"upstreamUrl": upstream, **spec}).encode())
-    assert isinstance(asked, RegistryMirror)
-    return Mirror(asked, "mirrors", "kube-chores:1", "10.0.0.7", version)
+    registry_mirror = parse_registry_mirror(head, json.dumps({"upstreamUrl": upstream, **spec}).encode())
+    assert isinstance(registry_mirror, RegistryMirror)
+    return Mirror(registry_mirror, "mirrors", "kube-chores:1", "10.0.0.7", version)
 
 
 def env(of: Mirror) -> dict[str, str | None]:
@@ -44,10 +44,10 @@ def env(of: Mirror) -> dict[str, str | None]:
     ],
 )
 def test_the_upstream_url_defines_host_and_upstream(given: str, upstream: str, host: str) -> None:
-    made = mirror(given)
+    desired = mirror(given)
 
-    assert env(made)["REGISTRY_PROXY_REMOTEURL"] == f"https://{upstream}"
-    args = made.daemon_set.spec.template.spec.containers[0].args
+    assert env(desired)["REGISTRY_PROXY_REMOTEURL"] == f"https://{upstream}"
+    args = desired.daemon_set.spec.template.spec.containers[0].args
     mirror_args = (f"--host={host}", "--mirror=http://10.0.0.7:5000", f"--upstream=https://{upstream}")
     assert args == ("mirror-node", "--name=m", *mirror_args, "--containerd-dir=/node/etc/containerd")
 
@@ -62,14 +62,14 @@ def test_without_a_fallback_nodes_do_not_get_the_upstream() -> None:
 def test_a_registry_serves_no_profiles_whatever_its_image_configures() -> None:
     env = mirror().stateful_set.document()["spec"]["template"]["spec"]["containers"][0]["env"]
 
-    # A value that is empty is one that the server leaves out.
+    # The server omits an empty value.
     assert [each for each in env if "DEBUG" in each["name"]] == [{"name": "REGISTRY_HTTP_DEBUG_ADDR"}]
 
 
 def test_an_ipv6_address_is_in_brackets() -> None:
-    made = replace(mirror(), cluster_ip="fd00::7")
+    desired = replace(mirror(), cluster_ip="fd00::7")
 
-    assert "--mirror=http://[fd00::7]:5000" in made.daemon_set.spec.template.spec.containers[0].args
+    assert "--mirror=http://[fd00::7]:5000" in desired.daemon_set.spec.template.spec.containers[0].args
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_an_ipv6_address_is_in_brackets() -> None:
     [
         ("quay.io", {"mountPath": f"{CERTS}/quay.io", "subPath": "quay.io"}),
         ("docker.io", {"mountPath": f"{CERTS}/docker.io", "subPath": "docker.io"}),
-        # containerd reads HOST_PORT_ or HOST:PORT: both must be seen before one is written.
+        # containerd reads HOST_PORT_ or HOST:PORT: the pod must read both before it writes one.
         ("quay.io:443", {"mountPath": CERTS}),
     ],
 )
@@ -126,7 +126,7 @@ def test_a_registry_that_hangs_is_ended_within_30_seconds() -> None:
     assert probe
     assert probe.termination_grace_period_seconds
 
-    # The first attempt begins within a period; each of them takes as long as its time limit.
+    # The first attempt starts within a period; each attempt takes its whole timeout.
     detected = probe.period_seconds + probe.failure_threshold * max(probe.timeout_seconds, probe.period_seconds)
     assert detected + probe.termination_grace_period_seconds <= 30
 
@@ -146,33 +146,33 @@ def test_a_registry_has_no_descriptor_cache_and_a_ttl_of_a_week() -> None:
 
 
 def test_selectors_select_only_the_pods_of_their_own_workload() -> None:
-    made = mirror()
-    workloads = (made.stateful_set.spec, made.daemon_set.spec)
+    desired = mirror()
+    workloads = (desired.stateful_set.spec, desired.daemon_set.spec)
     registry, node = (each.selector.match_labels for each in workloads)
 
     for spec in workloads:
         assert spec.selector.match_labels.items() <= spec.template.metadata.labels.items()
     assert not registry.items() <= workloads[1].template.metadata.labels.items()
     assert not node.items() <= workloads[0].template.metadata.labels.items()
-    assert made.service.spec.selector == made.headless_service.spec.selector == registry
+    assert desired.service.spec.selector == desired.headless_service.spec.selector == registry
 
 
 def test_the_resources_refer_to_each_other() -> None:
-    made = mirror()
-    pod = made.stateful_set.spec.template.spec
+    desired = mirror()
+    pod = desired.stateful_set.spec.template.spec
 
-    assert made.stateful_set.spec.service_name == made.headless_service.metadata.name
-    assert made.headless_service.spec.cluster_ip == "None"
+    assert desired.stateful_set.spec.service_name == desired.headless_service.metadata.name
+    assert desired.headless_service.spec.cluster_ip == "None"
     assert pod.volumes[0].persistent_volume_claim
-    assert pod.volumes[0].persistent_volume_claim.claim_name == made.claim.metadata.name
-    assert made.service.spec.ports[0].target_port == pod.containers[0].ports[0].name
-    assert len({each.key for each in made.resources}) == len(made.resources) == 5
+    assert pod.volumes[0].persistent_volume_claim.claim_name == desired.claim.metadata.name
+    assert desired.service.spec.ports[0].target_port == pod.containers[0].ports[0].name
+    assert len({each.key for each in desired.resources}) == len(desired.resources) == 5
 
 
 def test_every_resource_is_stamped() -> None:
-    for child in mirror().resources:
-        assert stamps.is_managed(child.metadata.labels, NAME, "")
-        assert child.metadata.annotations[stamps.RULE] == "m"
+    for each in mirror().resources:
+        assert stamps.is_managed(each.metadata.labels, NAME, "")
+        assert each.metadata.annotations[stamps.RULE] == "m"
     assert mirror().claim.metadata.annotations[stamps.ORPHANS] == "Retain"
 
 
@@ -202,32 +202,35 @@ def test_credentials_are_references_and_never_values() -> None:
 
 
 def test_no_field_is_set_that_only_the_server_sets() -> None:
-    for child in mirror().resources:
-        text = json.dumps(child.document())
+    for each in mirror().resources:
+        text = json.dumps(each.document())
         assert "null" not in text
         assert "{}" not in text
         assert "[]" not in text
 
 
 def test_every_field_of_the_spec_is_set() -> None:
-    made = mirror(
+    desired = mirror(
         storage={"size": "5Gi", "storageClassName": "fast"},
         image=PINNED,
         resources={"limits": {"memory": "1Gi", "cpu": 2}},
         tolerations=[{"key": "a", "operator": "Exists"}],
     )
-    container, _ = made.stateful_set.spec.template.spec.containers
+    container, _ = desired.stateful_set.spec.template.spec.containers
 
-    assert (made.claim.spec.resources.requests, made.claim.spec.storage_class_name) == ({"storage": "5Gi"}, "fast")
+    assert (desired.claim.spec.resources.requests, desired.claim.spec.storage_class_name) == (
+        {"storage": "5Gi"},
+        "fast",
+    )
     assert container.image == PINNED
     assert container.resources.limits == {"memory": "1Gi", "cpu": 2, "ephemeral-storage": "512Mi"}
     assert container.resources.requests == {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "64Mi"}
-    assert [each.key for each in made.daemon_set.spec.template.spec.tolerations] == ["a"]
+    assert [each.key for each in desired.daemon_set.spec.template.spec.tolerations] == ["a"]
     assert mirror(tolerations=[]).daemon_set.spec.template.spec.tolerations == ()
 
 
 @pytest.mark.parametrize(
-    ("asked", "requests", "limits"),
+    ("resources", "requests", "limits"),
     [
         ({}, {"cpu": "50m", "memory": "128Mi"}, {"memory": "512Mi"}),
         ({"requests": {"memory": "1Gi"}}, {"cpu": "50m", "memory": "1Gi"}, {"memory": "1Gi"}),
@@ -240,8 +243,8 @@ def test_every_field_of_the_spec_is_set() -> None:
         ({"limits": {"cpu": "20m"}}, {"cpu": "20m", "memory": "128Mi"}, {"cpu": "20m", "memory": "512Mi"}),
     ],
 )
-def test_no_default_contradicts_the_spec(asked: Any, requests: Any, limits: Any) -> None:
-    container = mirror(resources=asked).stateful_set.document()["spec"]["template"]["spec"]["containers"][0]
+def test_no_default_contradicts_the_spec(resources: Any, requests: Any, limits: Any) -> None:
+    container = mirror(resources=resources).stateful_set.document()["spec"]["template"]["spec"]["containers"][0]
     resources = container["resources"]
 
     storage = {"ephemeral-storage": "64Mi"}, {"ephemeral-storage": "512Mi"}
