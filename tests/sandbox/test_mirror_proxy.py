@@ -88,7 +88,7 @@ def test_an_unreachable_pod_is_down(world: tuple[World, Mirrors, Mirror]) -> Non
 
 
 @pytest.mark.parametrize("code", [403, 500])
-def test_an_api_server_that_does_not_probe_is_no_result_for_the_mirror(
+def test_an_error_of_the_api_server_itself_makes_the_mirror_unreadable(
     world: tuple[World, Mirrors, Mirror], code: int
 ) -> None:
     world[0].sandbox.inject(Fault("GET", "*/proxy/v2/", status=code, times=None))
