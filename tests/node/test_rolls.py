@@ -83,7 +83,7 @@ def test_pods_restart_once_when_their_config_changed(
     for name in ("settings", *FIVE):
         api.create(configmap(space, name))
     api.create(secret(space))
-    manifests = [made(space, kind, name, uses) for (kind, name), uses in PODS.items()]
+    manifests = [sleeping(space, kind, name, uses) for (kind, name), uses in PODS.items()]
     for each in manifests:
         apply(kubectl, tmp_path, each)
         api.made(each)
@@ -132,7 +132,7 @@ READS_ONCE = '[ "$(/busybox cat /config/a)" = bad ] || /busybox touch /ready; ex
 
 
 def read_once(space: str, kind: str, name: str) -> Object:
-    manifest = made(space, kind, name, FROM_A_VOLUME)
+    manifest = sleeping(space, kind, name, FROM_A_VOLUME)
     (container,) = manifest["spec"]["template"]["spec"]["containers"]
     container["command"] = ["/busybox", "sh", "-c", READS_ONCE]
     ready = {"exec": {"command": ["/busybox", "test", "-e", "/ready"]}}
@@ -172,7 +172,7 @@ def test_the_fix_of_a_stuck_rollout_is_rolled(
 
 
 def is_stuck(api: Api, workload: Object) -> bool:
-    """Return whether the only new pod was created and is not available."""
+    """Whether the only new pod was created and is not available."""
     status = (api.get(workload) or {})["status"]
     if workload["kind"] == "Deployment":
         return bool(status.get("unavailableReplicas") and status.get("updatedReplicas"))

@@ -203,7 +203,7 @@ def test_mirrors_that_hang_do_not_delay_a_stop(api: Api, tmp_path: Path) -> None
     mirrors.node()
     with serve_registries(tmp_path) as registries:
         registries.answers[registries.upstream] = silence
-        mirror = mirrors.well(upstream=registries.upstream)
+        mirror = mirrors.healthy(upstream=registries.upstream)
         kubeconfig = api.service_account_kubeconfig("kube-chores", "mirror-audit")
         command = [sys.executable, "-m", "jobs", "mirror-audit", "-o", "json", "--kubeconfig", str(kubeconfig)]
         env = {**os.environ, **registries.env}

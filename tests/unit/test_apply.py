@@ -114,7 +114,7 @@ def test_a_restart_that_admission_removed_has_failed(mark: str, outcome: Outcome
 
 @pytest.mark.parametrize(("mark", "outcome"), [("", Outcome.DONE), ("mark", Outcome.FAILED)])
 def test_a_baseline_that_admission_removed_is_reported(mark: str, outcome: Outcome) -> None:
-    kept = {"metadata": {}, "spec": {"template": {"metadata": {"annotations": {ROLL_ID: "mark"}}}}}
+    stored = {"metadata": {}, "spec": {"template": {"metadata": {"annotations": {ROLL_ID: "mark"}}}}}
     action = Action.ROLL if mark else Action.ANNOTATE
     server = Server(lambda _action, _path: (200, json.dumps(stored).encode()))
     patch = Finding("changed", Severity.WARNING, WEB, "", Fix(action, BaselinePatch("uid", "7", "new", mark)))
