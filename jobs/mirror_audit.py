@@ -87,13 +87,13 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
         ConfigurationError: the CRD is missing.
         ApiError: the list of RegistryMirrors failed; without it there is no audit.
     """
-    denied: dict[str, ApiError] = {}
+    list_errors: dict[str, ApiError] = {}
 
     def read(kind: str, reading: Callable[[], Reduced]) -> Reduced | None:
         try:
             return retry_if_expired(reading)
         except ApiError as error:
-            denied[kind] = error
+            list_errors[kind] = error
             return None
 
     resources: dict[ObjectKey, Object] = {}
@@ -111,7 +111,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     mirrors, invalid_mirrors = _mirrors(cluster, settings)
     errors = {each.key: each.error for each in invalid}
     return Observed(
-        mirrors, invalid_mirrors, resources, errors, endpoints, nodes, denied, events=most_informative(quotes)
+        mirrors, invalid_mirrors, resources, errors, endpoints, nodes, list_errors, events=most_informative(quotes)
     )
 
 
@@ -182,7 +182,7 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
         tuple(sorted(set(found.needs))),
         {"mirrors": len(observed.mirrors)},
         ""
-        if observed.mirrors or observed.invalid_mirrors or observed.denied
+        if observed.mirrors or observed.invalid_mirrors or observed.list_errors
         else f"no {REGISTRY_MIRRORS.kind} in the cluster",
         urls=tuple(found.urls),
         brakes=tuple(found.brakes),
@@ -209,7 +209,7 @@ def conditions(
     return status_updates(active, results, now, probed=settings.probing is Probing.NETWORK)
 
 
-def _is_of_a_mirror(url: str) -> bool:
+def _is_mirror_url(url: str) -> bool:
     """Return whether a write of a repair can change the response of a URL: mirrors yes, upstreams no."""
     return url.startswith("http://")
 
@@ -287,7 +287,7 @@ def command(context: click.Context, /, options: options.RunOptions, **given: Any
         plan,
         conditions,
         max_deletes=sys.maxsize,  # the plan has its own brake, which counts mirrors
-        refetches=_is_of_a_mirror,
+        refetches=_is_mirror_url,
         is_probe=_is_probe,
         cronjob=REPAIR if given["repair"] else NAME,
         steps=given["repair"],

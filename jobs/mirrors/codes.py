@@ -54,7 +54,7 @@ CODES: Mapping[str, Code] = {
     "missing": Code(_ERROR, "a resource of the mirror does not exist", "run mirror-audit --repair, which creates it"),
     "conflict": Code(
         _ERROR,
-        "an object with the name of a resource is not managed by mirror-audit, so it is never changed",
+        "an object with the name of a resource is not managed by kube-chores, so it is left untouched",
         "rename or delete it, or rename the RegistryMirror",
     ),
     "volume-unusable": Code(

@@ -145,7 +145,7 @@ def _version_in_use(mirror: Mirror, observed: Observed) -> str:
 def _unreadable(observed: Observed, mirrors: Sequence[RegistryMirror]) -> Iterator[Finding]:
     """Yield one finding for each kind that could not be listed; it is about all mirrors."""
     subjects = tuple(sorted(mirror.name for mirror in mirrors))
-    for kind, error in sorted(observed.denied.items()):
+    for kind, error in sorted(observed.list_errors.items()):
         # Events only explain findings: without them, no mirror is Unknown.
         yield unreadable(ObjectKey(kind, "(all)"), error, () if kind == EVENTS.kind else subjects)
 

@@ -191,9 +191,9 @@ class Mirror:
         port = ServicePort(name=PORT_NAME, port=PORT, target_port=PORT_NAME, protocol="TCP")
         return ServiceSpec(
             type="ClusterIP",
-            selector=self._selects("registry"),
+            selector=self._selector_labels("registry"),
             ports=(port,),
-            # With other values nodes get no answer. Or they pull from a pod that is not ready, not from the upstream.
+            # With other values, nodes get no response, or pull from a pod that is not ready instead of the upstream.
             publish_not_ready_addresses=False,
             internal_traffic_policy="Cluster",
         )
@@ -212,7 +212,7 @@ class Mirror:
     @cached_property
     def stateful_set(self) -> StatefulSet:
         """The StatefulSet of the registry. It has one replica: each replica would have a cache of its own."""
-        labels = self._selects("registry")
+        labels = self._selector_labels("registry")
         template = self._template("registry", self._registry_pod(), self._credentials_version())
         spec = StatefulSetSpec(
             replicas=1,
@@ -241,20 +241,20 @@ class Mirror:
         return _pod((self._registry_container(), self._cache_container()), (cache,), security)
 
     def _registry_container(self) -> Container:
-        answers = HttpGet(path="/v2/", port=PORT_NAME)
+        registry_request = HttpGet(path="/v2/", port=PORT_NAME)
         return Container(
             name="registry",
             image=self.image,
             env=self._registry_env(),
             ports=(ContainerPort(name=PORT_NAME, container_port=PORT, protocol="TCP"),),
             # A registry contacts its upstream when it starts, for up to 5 minutes.
-            startup_probe=Probe(http_get=answers, period_seconds=2, timeout_seconds=2, failure_threshold=150),
-            readiness_probe=Probe(http_get=answers, period_seconds=2, timeout_seconds=3, failure_threshold=3),
+            startup_probe=Probe(http_get=registry_request, period_seconds=2, timeout_seconds=2, failure_threshold=150),
+            readiness_probe=Probe(http_get=registry_request, period_seconds=2, timeout_seconds=3, failure_threshold=3),
             # kubelet pulls one image at a time, so a registry that hangs stops all pulls of the node. This probe ends
             # it within 30 seconds: after four failures in a row, and the grace period. A registry that is slow only
             # for a moment is not killed.
             liveness_probe=Probe(
-                http_get=answers,
+                http_get=registry_request,
                 period_seconds=5,
                 timeout_seconds=5,
                 failure_threshold=4,
@@ -268,7 +268,7 @@ class Mirror:
     def _cache_container(self) -> Container:
         """Return the container that watches the volume.
 
-        It has a readiness probe only with fallback Upstream: only then nodes can pull while the pod is not ready.
+        It has a readiness probe only with fallback Upstream: only then can nodes pull while the pod is not ready.
         """
         ready = HttpGet(path="/ready", port=CACHE_PORT_NAME)
         # Every second, because nodes start pulls for which there is no room until the pod is not ready.
@@ -307,7 +307,7 @@ class Mirror:
             "REGISTRY_PROXY_REMOTEURL": f"https://{self.spec.upstream}",
             "REGISTRY_PROXY_TTL": self.spec.ttl,
             "REGISTRY_STORAGE_DELETE_ENABLED": "true",  # otherwise nothing is ever deleted, whatever the ttl
-            # With descriptors in memory, the registry answers 200 without content for a blob that was removed:
+            # With descriptors in memory, the registry registry_request 200 without content for a blob that was removed:
             # https://github.com/distribution/distribution/issues/2367
             "REGISTRY_STORAGE_CACHE_BLOBDESCRIPTOR": "none",
             "REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY": f"{_VOLUME}/{self._folder}",
@@ -332,7 +332,7 @@ class Mirror:
             # All pods at once: otherwise one node that does not use the mirror blocks a change on all others. The
             # files on nodes stay meanwhile.
             update_strategy=UpdateStrategy(type=_ROLLING, rolling_update=RollingUpdate(max_unavailable="100%")),
-            selector=Selector(match_labels=self._selects("node")),
+            selector=Selector(match_labels=self._selector_labels("node")),
             template=template,
         )
         metadata = self._metadata(f"{self.name}-node", spec)
@@ -379,12 +379,12 @@ class Mirror:
         return structs.replace(pod, tolerations=_EVERYTHING if tolerations is None else tolerations)
 
     def _template(self, component: str, pod: PodSpec, more: Mapping[str, str]) -> PodTemplate:
-        labels = {"app.kubernetes.io/name": "registry-mirror", **self._selects(component)}
+        labels = {"app.kubernetes.io/name": "registry-mirror", **self._selector_labels(component)}
         configuration = [(each.args, each.env) for each in pod.containers]
         annotations = {CONFIG_HASH: _hash(configuration), **more}
         return PodTemplate(metadata=PodMetadata(labels=labels, annotations=annotations), spec=pod)
 
-    def _selects(self, component: str) -> Mapping[str, str]:
+    def _selector_labels(self, component: str) -> Mapping[str, str]:
         return {MIRROR: self.registry_mirror.name, COMPONENT: component}
 
     def _metadata(self, name: str, spec: Struct, orphans: str = "Delete") -> Metadata:

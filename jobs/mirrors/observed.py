@@ -109,7 +109,7 @@ class Observed:
 
     `resources` are all objects of RESOURCE_KINDS in the namespace of the settings, managed by kube-chores or not.
     `invalid` has the objects of any kind that cannot be decoded. `endpoints` are the ready ones by Service. `nodes` is
-    the number of Linux nodes. `denied` has, by kind, the error of each list request that failed. `documents` are
+    the number of Linux nodes. `list_errors` has, by kind, the error of each list request that failed. `documents` are
     objects read by name, and responses of Services through the API server. `pages` are responses from the network, by
     URL. `events` are texts of Events, by the workload or claim that they explain.
     """
@@ -120,7 +120,7 @@ class Observed:
     invalid: Mapping[ObjectKey, ApiError] = field(default_factory=dict)
     endpoints: Mapping[str, Endpoints] = field(default_factory=dict)
     nodes: int = 0
-    denied: Mapping[str, ApiError] = field(default_factory=dict)
+    list_errors: Mapping[str, ApiError] = field(default_factory=dict)
     documents: Mapping[ObjectKey, Document] = field(default_factory=dict)
     pages: Mapping[str, Page] = field(default_factory=dict)
     events: Mapping[ObjectKey, str] = field(default_factory=dict)

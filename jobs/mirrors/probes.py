@@ -24,7 +24,6 @@ from jobs.mirrors.resources import is_managed
 _NOT_PROBED = {NOT_FETCHED: ExitCode.FAILED, NOT_IN_TIME: ExitCode.DONE}
 # A later run finds this text in the message of the condition, and then probes the mirror last.
 NO_REGISTRY = "does not respond as a registry"
-_THROUGH = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
 
 
 class ProbeResult(NamedTuple):
@@ -112,7 +111,7 @@ def mirror_itself(mirror: Mirror, observed: Observed, settings: Settings) -> Pro
 def _has_only_registry_pods(service: ObjectKey, observed: Observed) -> bool:
     """Return whether all endpoints of a Service are the registry's, so that a response is the registry's too."""
     found = observed.endpoints_of(service)
-    return SLICES.kind in observed.denied or bool(found.own and not found.foreign)
+    return SLICES.kind in observed.list_errors or bool(found.own and not found.foreign)
 
 
 def _fetched(

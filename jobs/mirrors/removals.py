@@ -72,8 +72,8 @@ def _removal(orphan: Finding, others: Sequence[ObjectKey], observed: Observed, s
     if key.kind == CLAIMS.kind and not settings.allow_cache_loss:
         return Step(remedy="retained for a later mirror of this name; with --allow-cache-loss, a repair deletes it")
     before = _DELETED_AFTER.get(key.kind, ())
-    if denied := [kind for kind in before if kind in observed.denied]:
-        return Step(remedy=f"a repair deletes it when {denied[0]}s, which may use it, are readable")
+    if unlisted := [kind for kind in before if kind in observed.list_errors]:
+        return Step(remedy=f"a repair deletes it when {unlisted[0]}s, which may use it, are readable")
     if blockers := [other for other in others if other.kind in before]:
         return Step(remedy=f"a repair deletes it when {blockers[0]} no longer exists", may_progress=True)
     return Step(delete(actual))
@@ -112,6 +112,6 @@ def _clean_up_nodes(actual: Object, settings: Settings) -> Step:
             return Step(remedy=remedy, may_progress=True)
         return Step(delete(actual))
     if not file_args(actual):
-        return Step(remedy="its arguments do not name the files it wrote on nodes: delete those and it manually")
+        return Step(remedy="its arguments do not name its files on nodes: delete the files and the DaemonSet manually")
     result = f"nodes remove the files of registrymirror/{mirror_name(actual)}, which does not exist"
     return Step(Fix(Action.REPLACE, NodeCleanup(actual, settings.node_image), result), may_progress=True)

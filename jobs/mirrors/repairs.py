@@ -181,7 +181,7 @@ def _create(context: _RepairContext, desired: Manifest) -> Step:
         if problem := _credentials_blocker(context):
             return Step(remedy=problem)
         if _may_lose_cache(context) and _recreation_reason(context):
-            remedy = f"a repair creates it when {context.mirror.claim.key} was recreated"
+            remedy = f"a repair creates it after {context.mirror.claim.key} is recreated"
             return Step(remedy=remedy, may_progress=True)
     if desired is context.mirror.daemon_set and not _is_current_and_ready(context):
         remedy = f"a repair creates it when {context.mirror.stateful_set.key} is ready to serve nodes"
@@ -204,7 +204,8 @@ def _is_ready(context: _RepairContext) -> bool:
         return False
     if not (registry.get("status") or {}).get("readyReplicas"):
         return False
-    return SLICES.kind in context.observed.denied or bool(context.observed.endpoints_of(context.mirror.service.key).own)
+    endpoints = context.observed.endpoints_of(context.mirror.service.key)
+    return SLICES.kind in context.observed.list_errors or bool(endpoints.own)
 
 
 def _correct(context: _RepairContext, desired: Manifest) -> Step:
@@ -221,7 +222,7 @@ def _correct(context: _RepairContext, desired: Manifest) -> Step:
         return step
     if desired is context.mirror.daemon_set and _changes_hosts(desired, actual) and not _is_current_and_ready(context):
         key = context.mirror.stateful_set.key
-        remedy = f"a repair corrects it when {key} is up to date and ready: until then it serves images of another host"
+        remedy = f"a repair corrects it when {key}, which still serves images of another host, is up to date and ready"
         return Step(remedy=remedy, may_progress=True)
     without_address = desired is context.mirror.service and not context.mirror.cluster_ip
     if without_address or _immutable(desired, fields):
@@ -235,9 +236,8 @@ def _clean_up_old_host(context: _RepairContext, actual: Object) -> Step | None:
     is_for_another_host = before not in ("", context.mirror.spec.host)
     if is_node_cleanup(actual):
         if is_for_another_host and rollout_problem(DAEMON_SETS.kind, actual):
-            return Step(
-                remedy=f"a repair corrects it when all nodes have removed the files of {before}", may_progress=True
-            )
+            remedy = f"a repair corrects it when all nodes have removed the files of {before}"
+            return Step(remedy=remedy, may_progress=True)
         return Step(delete(actual))  # after an apply it still has the mount of all folders
     if is_for_another_host:
         result = f"nodes remove the files of {before}"
@@ -300,7 +300,7 @@ def _upstream_blocker(context: _RepairContext) -> str:
     is_unknown = is_upstream_unknown(context.mirror, context.observed)
     if not (is_unknown or "upstream-down" in context.codes) or not _is_ready(context):
         return ""
-    when = "the upstream was probed" if is_unknown else "the upstream responds"
+    when = "a probe shows that the upstream responds" if is_unknown else "the upstream responds"
     return f"a repair continues when {when}: a registry does not start without it, and this one serves its cache"
 
 
@@ -325,9 +325,8 @@ def _expand(context: _RepairContext, desired: Manifest) -> Step:
     document = context.observed.documents.get(key) if key else None
     if isinstance(document, ApiError) and document.status != HTTPStatus.NOT_FOUND:
         # Not a separate finding: an audit does not read storage classes, so it does not report it.
-        remedy = (
-            f"a repair continues when {key}, which sets whether volumes can expand, is readable: {document.message}"
-        )
+        what = f"{key}, which sets whether volumes can expand,"
+        remedy = f"a repair continues when {what} is readable: {document.message}"
         return Step(remedy=remedy, exit_code=document.exit_code)
     return _recreate_claim(context) or _apply(desired, actual, f"requests {context.mirror.spec.storage.size}")
 
@@ -360,7 +359,7 @@ def _recreate_claim(context: _RepairContext) -> Step | None:
         return None
     if not _may_lose_cache(context):
         return Step(remedy=f"{why}: the claim can only be recreated, empty; --allow-cache-loss allows that")
-    if STATEFUL_SETS.kind in context.observed.denied:
+    if STATEFUL_SETS.kind in context.observed.list_errors:
         return Step(remedy=f"a repair recreates it when {STATEFUL_SETS.kind}s, which may use it, are readable")
     claim, stateful_set = context.actual(context.mirror.claim.key), context.actual(context.mirror.stateful_set.key)
     assert claim

@@ -17,7 +17,7 @@ from jobs.mirrors.quantities import quantity
 
 _MOST_FIELDS_NAMED = 3
 UNKNOWN = "(unknown)"
-# Not drift: the fingerprint only explains other drift, and findings of their own report the size of the claim.
+# Not drift: the fingerprint only explains other drift, and separate findings report the size of the claim.
 NOT_DRIFT: frozenset[Path] = frozenset(
     {
         ("f:metadata", "f:annotations", f"f:{stamps.FINGERPRINT}"),
@@ -29,7 +29,7 @@ NOT_DRIFT: frozenset[Path] = frozenset(
 def resource_findings(mirror: Mirror, observed: Observed, settings: Settings) -> Iterator[Finding]:
     """Yield the findings about the resources of a mirror, except those of kinds that could not be listed."""
     for desired in mirror.resources:
-        if desired.resource.kind not in observed.denied:
+        if desired.resource.kind not in observed.list_errors:
             yield from _resource(mirror, desired, observed, settings)
 
 
@@ -40,13 +40,13 @@ def _resource(mirror: Mirror, desired: Manifest, observed: Observed, settings: S
     if actual is None:
         yield finding("missing", desired.key, "does not exist", mirror.registry_mirror)
     elif not is_managed(actual):
-        reason = "exists and is not managed by mirror-audit: it is not changed"
+        reason = "exists and is not managed by kube-chores: left untouched"
         yield finding("conflict", desired.key, reason, mirror.registry_mirror)
     elif actual["metadata"].get("deletionTimestamp"):
         yield finding("terminating", desired.key, "is being deleted", mirror.registry_mirror)
     else:
         yield from _drifted(mirror, desired, actual, settings)
-        yield from _WORKING[desired.resource.kind](mirror, desired, actual, observed)
+        yield from _HEALTH_CHECKS[desired.resource.kind](mirror, desired, actual, observed)
 
 
 def is_managed(actual: Object) -> bool:
@@ -61,7 +61,7 @@ def mirror_name(actual: Object) -> str:
 
 def _drifted(mirror: Mirror, desired: Manifest, actual: Object, settings: Settings) -> Iterator[Finding]:
     if desired.resource is DAEMON_SETS and not mirror.cluster_ip:
-        return  # its arguments depend on the address of the Service, which has a finding of its own
+        return  # its arguments depend on the address of the Service, which has a separate finding
     found = drift(desired.body(), actual, NOT_DRIFT)
     if found:
         changes = tuple(each.change for each in found) if settings.diff else ()
@@ -90,14 +90,14 @@ def _service(mirror: Mirror, desired: Manifest, _actual: Object, observed: Obser
         # kube-chores does not set spec.clusterIP, and no write can change None.
         reason = "has no IP address from which nodes can pull: spec.clusterIP is None"
         yield finding("drifted", desired.key, reason, mirror.registry_mirror)
-    if desired is mirror.service and SLICES.kind not in observed.denied and not found.own:
+    if desired is mirror.service and SLICES.kind not in observed.list_errors and not found.own:
         yield finding("no-endpoints", desired.key, "has no ready endpoint", mirror.registry_mirror)
     if found.foreign:
         replicas = len(ordinals(observed.resources.get(mirror.stateful_set.key)))
         counts = f"has {_counted(found.own + found.foreign, 'endpoint')} for {_counted(replicas, 'replica')}"
         who = f"pod {found.foreign_pod}" if found.foreign_pod else _counted(found.foreign, "address", "es")
         verb = "is" if found.foreign_pod or found.foreign == 1 else "are"
-        reason = f"{counts}: {who} {verb} not part of the registry, but requests of nodes go there"
+        reason = f"{counts}: {who} {verb} not part of the registry; nodes send requests there"
         yield finding("foreign-endpoints", desired.key, reason, mirror.registry_mirror)
 
 
@@ -106,7 +106,7 @@ def _counted(number: int, what: str, plural: str = "s") -> str:
 
 
 def ordinals(stateful_set: Object | None) -> range:
-    """Return the ordinals of a StatefulSet's pods. Other replicas than 1 are drift, but their pods are its own."""
+    """Return the ordinals of a StatefulSet's pods. More than one replica is drift, but all of them are the registry."""
     if not stateful_set or not is_managed(stateful_set):
         return range(1)
     start = int((stateful_set["spec"].get("ordinals") or {}).get("start", 0))
@@ -148,7 +148,7 @@ def _daemon_set(mirror: Mirror, desired: Manifest, actual: Object, observed: Obs
     if why := rollout_problem(DAEMON_SETS.kind, actual):
         code = "mirror-bypassed" if UNUSED in observed.events.get(desired.key, "") else "not-rolled-out"
         yield finding(code, desired.key, _explained(why, desired.key, observed), mirror.registry_mirror)
-    elif NODES.kind not in observed.denied and scheduled < observed.nodes:
+    elif NODES.kind not in observed.list_errors and scheduled < observed.nodes:
         fields = " and ".join(f"spec.template.spec.{field}" for field in _restricting_fields(desired, actual))
         why = f", because of {fields}" if fields else ""
         reason = f"runs on {scheduled} of {observed.nodes} Linux nodes{why}; the others do not use the mirror"
@@ -199,7 +199,7 @@ def _status(actual: Object) -> Object:
     return status
 
 
-_WORKING: Mapping[str, Callable[[Mirror, Manifest, Object, Observed], Iterator[Finding]]] = {
+_HEALTH_CHECKS: Mapping[str, Callable[[Mirror, Manifest, Object, Observed], Iterator[Finding]]] = {
     SERVICES.kind: _service,
     CLAIMS.kind: _claim,
     STATEFUL_SETS.kind: _stateful_set,

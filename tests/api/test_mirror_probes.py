@@ -281,7 +281,7 @@ def test_a_registry_is_not_rolled_while_its_upstream_was_not_probed(
     ran = repairing()
 
     (found,) = [each for each in ran.results if each["code"] == "drifted"]
-    assert found["remedy"].startswith("a repair continues when the upstream was probed: ")
+    assert found["remedy"].startswith("a repair continues when a probe shows that the upstream responds: ")
     assert [each.path for each in api.writes() if "statefulsets" in each.path] == []
 
 
