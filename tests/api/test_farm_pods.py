@@ -496,7 +496,7 @@ def test_objects_that_another_run_wrote_are_reported_with_v(api: Api, farm: Run,
 def test_a_pod_that_is_recreated_during_a_run_does_not_get_the_state_of_the_first(
     api: Api, farm: Run, overtaken: Callable[..., Ran]
 ) -> None:
-    """The run read the first pod; meanwhile another run created the second pod the owner of the FarmPod."""
+    """The run read the first pod; meanwhile another run set the second pod as the owner of the FarmPod."""
     shop = farmed(api)
     first = api.create(pod(shop, "web"))
     farm()
