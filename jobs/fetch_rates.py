@@ -273,13 +273,13 @@ def command(
 
     A rate comes from the first provider that has a valid one: ecb, then frankfurter. open-er-api is only used by name.
     On any failure the last valid rate stays. A second run in a row writes nothing. Exits 0 when done, 1 when a retry is
-    useful, 2 when a user must act first, 3 with --check when anything differs from the desired state, 4 when a rate is
-    not updated because it changed too much.
+    useful, 2 when a person must act first, 3 with --check when there are findings, 4 when a rate is not updated because
+    it changed too much.
 
     \b
     Examples:
       chores fetch-rates --currency USD              print the rate of the dollar
-      chores fetch-rates --dry-run --diff            show what a run would change
+      chores fetch-rates --dry-run --diff            show what would change, and how
       chores fetch-rates -n shop                     serve the ExchangeRates of one namespace
     """
     rate_options = _rate_options(given)

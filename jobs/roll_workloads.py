@@ -254,11 +254,11 @@ def command(context: click.Context, /, options: options.RunOptions, **given: Any
     all its workloads, except those with "false". The first run records the ConfigMaps and Secrets that pods use as the
     baseline, and restarts nothing. If their content changes later, a run restarts the workload once, however many
     changed, as `kubectl rollout restart` does. Exits 0 when done, also if rolls are deferred, 1 when a retry is useful,
-    2 when a user must act first, 3 with --check when anything differs from the desired state.
+    2 when a person must act first, 3 with --check when there are findings.
 
     \b
     Examples:
-      chores roll-workloads --dry-run                show which workloads a run would restart, and why
+      chores roll-workloads --dry-run                show what would be restarted, and why
       chores roll-workloads -n shop                  serve one namespace
       chores roll-workloads --settle 0 --cool-down 0 roll without waiting
     """

@@ -186,13 +186,13 @@ def _in_brackets(text: str) -> str:
 
 def _baseline_recorded(workload: Workload, before: Baseline | None, after: Baseline) -> Finding:
     fix = Fix(Action.ANNOTATE, BaselinePatch(workload.uid, workload.resource_version, after.encode()))
-    reason = f"{_why_recorded(before, after)}: the current config is the new baseline, no pod restarts"
+    reason = f"{_why_recorded(before, after)}: the current config is recorded as its baseline, no pod restarts"
     return structs.replace(_finding("baseline-recorded", workload.key, reason), fix=fix)
 
 
 def _why_recorded(before: Baseline | None, after: Baseline) -> str:
     if before is None:
-        return "its config was not known before"
+        return "it has no valid baseline yet"
     if before.sources.keys() != after.sources.keys():
         return "its pod template uses other config than before"
     return "its baseline was computed with another key"
@@ -210,7 +210,7 @@ def _too_soon(
     for reference, source in changed.items():
         if source and source.changed and _is_within(settings.settle, now - source.changed):
             until = f"a run rolls it {_span(settings.settle)} after the last change (--settle)"
-            return f"{reference} changed {_ago(now - source.changed)}, and it may change more: {until}"
+            return f"the last change of {reference} was {_ago(now - source.changed)}, and more may follow: {until}"
     wait = _wait(workload, before, settings.cool_down)
     if before.rolled_at and _is_within(wait, now - before.rolled_at):
         until = f"a run rolls it {_span(wait)} after that (--cool-down)"
@@ -260,7 +260,7 @@ def within_budget(findings: Sequence[Finding], max_rolls: int) -> tuple[list[Fin
     """
     rolls = _in_turn([each for each in findings if each.fix and _is_roll(each.fix)])
     deferred = {each.object for each in rolls[max_rolls:]}
-    why = f"this run has no roll left of {max_rolls} (--max-rolls): a later run rolls it"
+    why = f"--max-rolls {max_rolls} is reached: a later run rolls it"
     allowed = [
         _finding("deferred", each.object, f"{each.reason}, but {why}") if each.object in deferred else each
         for each in findings

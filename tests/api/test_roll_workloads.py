@@ -603,7 +603,7 @@ def test_a_roll_waits_for_more_changes(api: Api, roll: Run) -> None:
     changed(api, source)
 
     until = "a run rolls it 60 min after the last change (--settle)"
-    assert deferred(api, roll, made, "--settle", "3600").endswith(f"and it may change more: {until}")
+    assert deferred(api, roll, made, "--settle", "3600").endswith(f"and more may follow: {until}")
     assert roll("--settle", "0").summary == {"restarted": 1}
 
 
@@ -645,7 +645,7 @@ def test_rolls_over_the_limit_are_done_by_later_runs_in_order(api: Api, roll: Ru
     ran = roll("--max-rolls", "0")
     assert ran.summary == {"deferred": 5}
     assert {each["reason"].rpartition(", but ")[2] for each in ran.results} == {
-        "this run has no roll left of 0 (--max-rolls): a later run rolls it"
+        "--max-rolls 0 is reached: a later run rolls it"
     }
 
 
