@@ -43,7 +43,8 @@ CODES: Mapping[str, Code] = {
     "mirror-bypassed": Code(
         _ERROR,
         "containerd on a node does not read hosts.toml, so its pulls do not use the mirror",
-        "set config_path in containerd's configuration on that node and restart it; see docs/mirrors-on-nodes.md",
+        "set config_path in containerd's configuration on that node, then restart containerd; see "
+        "docs/mirrors-on-nodes.md",
     ),
     "upstream-down": Code(
         _ERROR,
