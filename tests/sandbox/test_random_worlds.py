@@ -175,7 +175,7 @@ def _build(api: Api, drawn: Object) -> None:
 
 
 def _edit(api: Api, world: World, drawn: Object) -> None:
-    """Change copies by hand, and sources: some are made anew with what cannot be changed in place."""
+    """Change copies by hand, and sources: some are recreated with what cannot be changed in place."""
     copies = [key for key, each in sorted(sync_copies.objects(world).items()) if is_copy(each)]
     if drawn["labelled"]:
         for each in copies:

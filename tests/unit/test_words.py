@@ -50,7 +50,7 @@ IDIOMS = {
 }
 
 # Words of others: a term of an API, or what another tool prints.
-ALLOWED = re.compile(r"\bGone\b|\bGONE\b|Last Seen")
+ALLOWED = re.compile(r"\bGone\b|\bGONE\b|Last Seen|terms_of_use")
 
 TEXTS = sorted(
     {
