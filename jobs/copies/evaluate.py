@@ -13,7 +13,7 @@ from jobs.copies.rules import RuleStatus
 from jobs.kit import stamps
 from jobs.kit.diff import HIDDEN, changes, metadata_changes
 from jobs.kit.errors import ApiError
-from jobs.kit.manifests import Deletion, Manifest, Replacement, repair
+from jobs.kit.manifests import DataManifest, Deletion, Replacement, repair
 from jobs.kit.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
 from jobs.kit.objects import SECRETS, Content, Digested, Header, ReducedObject, same_content
 
@@ -168,8 +168,10 @@ def _hidden(change: Change) -> Change:
     return change._replace(actual=change.actual and HIDDEN, desired=change.desired and HIDDEN)
 
 
-def _manifest(key: ObjectKey, desired: Desired) -> Manifest:
-    return Manifest(desired.resource, key, desired.labels, desired.annotations, desired.content, source=desired.origin)
+def _manifest(key: ObjectKey, desired: Desired) -> DataManifest:
+    return DataManifest(
+        desired.resource, key, desired.labels, desired.annotations, desired.content, source=desired.origin
+    )
 
 
 def _conflict_or_adoption(place: Place, actual: ReducedObject, observed: Observed) -> Finding | Need | None:

@@ -22,7 +22,7 @@ from jobs.kit.errors import (
     FailedWebhookError,
     InvalidObjectError,
 )
-from jobs.kit.manifests import Manifest, Recreation, Replacement
+from jobs.kit.manifests import DataManifest, Recreation, Replacement
 from jobs.kit.model import Action, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
 from jobs.kit.objects import PartialObject, Resource
 from jobs.kit.transport import IN_FLIGHT, Answer
@@ -81,15 +81,15 @@ def write_statuses(
         for answer in cluster.patch_statuses(patches):
             _, status_update = answer.request.tag
             if error := error_of(answer):
-                yield from _unwritten(status_update, error)
+                yield from _failed_status(status_update, error)
             else:
                 written.append(status_update)
         for answer in cluster.create_events((each.event, each) for each in written if each.event):
             if error := error_of(answer):
-                yield from _unwritten(answer.request.tag[1], error)
+                yield from _failed_status(answer.request.tag[1], error)
 
 
-def _unwritten(status_update: StatusUpdate, error: ApiError) -> Iterator[Result]:
+def _failed_status(status_update: StatusUpdate, error: ApiError) -> Iterator[Result]:
     """Yield the result of a status or Event that was refused.
 
     404 and 409 give no result. For a status, the resource was deleted or recreated, and the next run writes its status.
@@ -110,18 +110,20 @@ class _Writer:
         """Yield the result of each: first those that are one request, then those that are a delete and a create."""
         yield from self._send([f for f in findings if f.fix and f.fix.action is not Action.RECREATE])
         recreated = [f for f in findings if f.fix and f.fix.action is Action.RECREATE]
-        refused = [r for r in self._send(recreated, self._trial, dry_run=True) if r.outcome is not Outcome.DONE]
+        refused = [
+            r for r in self._send(recreated, self._to_dry_run_create, dry_run=True) if r.outcome is not Outcome.DONE
+        ]
         yield from refused
-        accepted = _without(recreated, refused)
+        accepted = _exclude(recreated, refused)
         if self.dry_run:
             yield from (Result(finding, Outcome.DONE) for finding in accepted)
             return
         # In batches: each object is missing for a moment only, and a run that is killed leaves few of them missing.
         rest = iter(accepted)
         while batch := list(islice(rest, IN_FLIGHT)):
-            remaining = [r for r in self._send(batch, self._delete) if r.outcome is not Outcome.DONE]
+            remaining = [r for r in self._send(batch, self._to_delete) if r.outcome is not Outcome.DONE]
             yield from remaining
-            yield from self._send(_without(batch, remaining), self._create)
+            yield from self._send(_exclude(batch, remaining), self._to_create)
 
     def _send(
         self,
@@ -137,13 +139,13 @@ class _Writer:
             for finding in findings:
                 try:
                     self._check_webhooks(finding, request)
-                    yield (request or self._single)(finding)
+                    yield (request or self._to_write)(finding)
                 except ApiError as error:
                     unsent.append(_unsent_result(unanswered.pop(id(finding)), error))
 
         for answer in self.cluster.write(writes(), dry_run=self.dry_run if dry_run is None else dry_run):
             finding = unanswered.pop(id(answer.request.tag.tag))
-            result = _result(finding, answer)
+            result = _result_of(finding, answer)
             if result.cause == WEBHOOK_FAILED:
                 self.failed_webhooks.setdefault(finding.object.namespace, result.message)
             yield result
@@ -159,23 +161,23 @@ class _Writer:
             FailedWebhookError: a webhook did not answer for another object of the namespace.
         """
         failed = self.failed_webhooks.get(finding.object.namespace)
-        if failed and request != self._create:
+        if failed and request != self._to_create:
             raise FailedWebhookError(failed)
 
-    def _single(self, finding: Finding) -> Write:
+    def _to_write(self, finding: Finding) -> Write:
         assert finding.fix
         return self._write(finding, finding.fix.action, self._complete(finding.fix.body).encode())
 
-    def _trial(self, finding: Finding) -> Write:
+    def _to_dry_run_create(self, finding: Finding) -> Write:
         """Return the create under another name, to check that the server accepts it while the old object exists."""
-        manifest = self._complete(_recreation(finding).manifest).renamed(_TRIAL_NAME)
+        manifest = self._complete(_recreation_of(finding).manifest).renamed(_TRIAL_NAME)
         return self._write(finding, Action.CREATE, manifest.encode())
 
-    def _delete(self, finding: Finding) -> Write:
-        return self._write(finding, Action.DELETE, _recreation(finding).deletion.encode())
+    def _to_delete(self, finding: Finding) -> Write:
+        return self._write(finding, Action.DELETE, _recreation_of(finding).deletion.encode())
 
-    def _create(self, finding: Finding) -> Write:
-        return self._write(finding, Action.CREATE, self._complete(_recreation(finding).manifest).encode())
+    def _to_create(self, finding: Finding) -> Write:
+        return self._write(finding, Action.CREATE, self._complete(_recreation_of(finding).manifest).encode())
 
     def _complete(self, body: Any) -> Any:
         """Return the body of a write with the values that were too large to keep; they are read again.
@@ -183,7 +185,7 @@ class _Writer:
         Raises:
             ApiError: the values cannot be read, or changed since.
         """
-        if not isinstance(body, (Manifest, Replacement)) or not body.reads:
+        if not isinstance(body, (DataManifest, Replacement)) or not body.reads:
             return body
         manifest = body.manifest if isinstance(body, Replacement) else body
         if manifest.source and manifest.source in body.reads and manifest.source not in self.sources:
@@ -203,13 +205,13 @@ class _Writer:
         return Write(action, self.resources[kind], namespace, name, body, finding)
 
 
-def _recreation(finding: Finding) -> Recreation:
+def _recreation_of(finding: Finding) -> Recreation:
     assert finding.fix
     assert isinstance(finding.fix.body, Recreation)
     return finding.fix.body
 
 
-def _without(findings: Sequence[Finding], results: Sequence[Result]) -> list[Finding]:
+def _exclude(findings: Sequence[Finding], results: Sequence[Result]) -> list[Finding]:
     excluded = {id(result.finding) for result in results}
     return [finding for finding in findings if id(finding) not in excluded]
 
@@ -223,10 +225,10 @@ def _unsent_result(finding: Finding, error: ApiError) -> Result:
     return Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause, error.refused_by)
 
 
-def _result(finding: Finding, answer: Answer) -> Result:
+def _result_of(finding: Finding, answer: Answer) -> Result:
     error = error_of(answer)
     if error is None:
-        return _accepted(finding, answer)
+        return _result_of_accepted(finding, answer)
     if error.is_terminating_namespace:
         return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} is terminating")
     if error.is_missing_namespace:
@@ -243,10 +245,10 @@ def _result(finding: Finding, answer: Answer) -> Result:
         # If the answer to an earlier attempt was lost, the conflict may be with the run's own write.
         others = error.status == 409 and (answer.attempts == 1 or answer.request.method == "POST")
         return Result(finding, Outcome.CONFLICTED, message, ExitCode.FAILED, WRITE_CONFLICT if others else "")
-    return _failed(finding, message, error)
+    return _result_of_failure(finding, message, error)
 
 
-def _accepted(finding: Finding, answer: Answer) -> Result:
+def _result_of_accepted(finding: Finding, answer: Answer) -> Result:
     """Return the result of a write that the server accepted, also if it stored other values than were sent."""
     assert finding.fix
     if answer.request.method == "DELETE":
@@ -257,7 +259,7 @@ def _accepted(finding: Finding, answer: Answer) -> Result:
         changed = finding.fix.body.changed_by_server(answer.body)
     except InvalidObjectError as invalid:
         return Result(finding, Outcome.FAILED, f"the answer to the write: {invalid.message}", ExitCode.FAILED)
-    finding = _as_applied(finding, finding.fix, answer)
+    finding = _with_action_taken(finding, finding.fix, answer)
     if not changed:
         return Result(finding, Outcome.DONE)
     note = f"the server keeps other values than were sent in {', '.join(changed)}: admission changed them"
@@ -267,7 +269,7 @@ def _accepted(finding: Finding, answer: Answer) -> Result:
     return Result(finding, outcome, note, code, CHANGED_BY_ADMISSION)
 
 
-def _as_applied(finding: Finding, fix: Fix, answer: Answer) -> Finding:
+def _with_action_taken(finding: Finding, fix: Fix, answer: Answer) -> Finding:
     """Return the finding of an apply with the action that the server took: it creates (201) or changes (200) an object.
 
     https://kubernetes.io/docs/reference/using-api/server-side-apply/
@@ -287,19 +289,19 @@ def _has_finalizer(answer: Answer) -> bool:
     return found.deletion_timestamp is not None and bool(decode_list(found.finalizers, str))
 
 
-def _failed(finding: Finding, message: str, error: ApiError) -> Result:
+def _result_of_failure(finding: Finding, message: str, error: ApiError) -> Result:
     """Return the failure of a write, with its cause if the object's namespace may have caused it."""
     assert finding.fix
-    if error.is_too_large and _fits_alone(finding.fix):
+    if error.is_too_large and _fits_without_others(finding.fix):
         full = f"{message}; labels and annotations of other clients leave no room"
         return Result(finding, Outcome.FAILED, full, error.exit_code, TOO_LARGE_THERE)
     return Result(finding, Outcome.FAILED, message, error.exit_code, error.cause, error.refused_by)
 
 
-def _fits_alone(fix: Fix) -> bool:
+def _fits_without_others(fix: Fix) -> bool:
     """Whether the write is small enough without the labels and annotations of other clients."""
     if isinstance(fix.body, Replacement):
-        return fix.body.fits_alone()
+        return fix.body.fits_without_others()
     return fix.action in (Action.ANNOTATE, Action.ROLL)
 
 

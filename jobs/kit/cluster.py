@@ -145,13 +145,13 @@ class Cluster:
             if answer.is_too_long and limit > 1:
                 limit //= 2
                 continue
-            page = _decoded(answer, _List, kind)
+            page = _decode_answer(answer, _List, kind)
             if len(answer.body) < PAGE_BYTES // 4:
                 limit = min(PAGE_SIZE, limit * 2)  # only one of the objects may have been large
             answer = replace(answer, body=b"")  # the page has references to the parts that it needs
             if namespace and (other := _other_namespace(page, namespace)):
                 raise ApiError(0, f"{_mismatch(answer, f'of namespace {namespace}')}: it has objects of {other!r}")
-            yield from (_reduced(resource, each, n, item, reduce) for n, each in enumerate(page.items or []))
+            yield from (_decode_item(resource, each, n, item, reduce) for n, each in enumerate(page.items or []))
             token = page.metadata.token
             if not token:
                 return
@@ -168,8 +168,8 @@ class Cluster:
             if answer.is_too_long:
                 large.append(answer.request.tag)
             else:
-                yield _checked_read(answer)
-        yield from map(_checked_read, self.transport.stream(_read_request(each, OBJECT_BYTES) for each in large))
+                yield _check_read_answer(answer)
+        yield from map(_check_read_answer, self.transport.stream(_read_request(each, OBJECT_BYTES) for each in large))
 
     def write(self, writes: Iterable[Write], *, dry_run: bool) -> Iterator[Answer]:
         """Send writes and yield raw answers in no order. An answer that is not one of the API has status 0.
@@ -179,7 +179,7 @@ class Cluster:
         query = urlencode({"fieldManager": self.manager, **({"dryRun": "All"} if dry_run else {})})
         requests = (_write_request(write, query) for write in writes)
         for answer in self.transport.stream(requests, per_second=self.writes_per_second):
-            yield _checked_write(answer, answer.request.tag.resource)
+            yield _check_write_answer(answer, answer.request.tag.resource)
 
     def patch_statuses(self, patches: Iterable[tuple[Resource, ObjectKey, bytes, Any]]) -> Iterator[Answer]:
         """Send merge patches of statuses, given as (resource, key, patch, tag); yield raw answers in no order."""
@@ -196,7 +196,7 @@ class Cluster:
             for resource, key, patch, tag in patches
         )
         for answer in self.transport.stream(requests):
-            yield _checked_write(answer, answer.request.tag[0])
+            yield _check_write_answer(answer, answer.request.tag[0])
 
     def create_events(self, events: Iterable[tuple[Mapping[str, Any], Any]]) -> Iterator[Answer]:
         """Create Events, given as (object, tag); yield raw answers in no order.
@@ -208,7 +208,7 @@ class Cluster:
             for event, tag in events
         )
         for answer in self.transport.stream(requests):
-            yield _checked_write(answer, EVENTS)
+            yield _check_write_answer(answer, EVENTS)
 
     def can_i(self, verb: str, resource: Resource) -> bool:
         """Whether the credentials have a right in all namespaces: a SelfSubjectAccessReview, which needs no right.
@@ -228,7 +228,7 @@ class Cluster:
         if error and error.is_permission:
             return False  # some clusters do not allow the review to every user
         kind = ("authorization.k8s.io/v1", "SelfSubjectAccessReview")
-        return _decoded(answer, _AccessReview, kind).status.allowed
+        return _decode_answer(answer, _AccessReview, kind).status.allowed
 
 
 def _write_request(write: Write, query: str) -> Request:
@@ -249,18 +249,18 @@ def _write_request(write: Write, query: str) -> Request:
     return request
 
 
-def _checked_write(answer: Answer, resource: Resource) -> Answer:
+def _check_write_answer(answer: Answer, resource: Resource) -> Answer:
     """Return the answer to a write, with status 0 if it is neither an error nor an object of `resource`.
 
     The answer to a delete is a Status or the object.
     """
     is_delete = answer.request.method == "DELETE"
-    if answer.status == 404 and is_delete and _status(answer) is None:
-        return _not_from_api(answer, "a Status of the Kubernetes API")
-    if not 200 <= answer.status < 300 or (is_delete and _status(answer) is not None):
+    if answer.status == 404 and is_delete and _decode_status(answer) is None:
+        return _reject_answer(answer, "a Status of the Kubernetes API")
+    if not 200 <= answer.status < 300 or (is_delete and _decode_status(answer) is not None):
         return answer
     try:
-        _decoded(answer, _Head, (resource.api_version, resource.kind))
+        _decode_answer(answer, _Head, (resource.api_version, resource.kind))
     except ApiError as error:
         return replace(answer, status=0, body=b"", error=error.message)
     return answer
@@ -296,7 +296,7 @@ def error_of(answer: Answer) -> ApiError | None:
         return ApiError(0, answer.error)
     if answer.status == 401:
         return ApiError(401, "Unauthorized: the API server does not accept these credentials; check the context's user")
-    status = _status(answer)
+    status = _decode_status(answer)
     if status is None:
         text = answer.body[:200].decode(errors="replace").strip()
         return ApiError(
@@ -307,7 +307,7 @@ def error_of(answer: Answer) -> ApiError | None:
     return ApiError(answer.status, status.message or f"HTTP {answer.status}", reasons, fields)
 
 
-def _status(answer: Answer) -> _Status | None:
+def _decode_status(answer: Answer) -> _Status | None:
     """Return the Status in an answer, or None: a proxy may answer in place of the API server."""
     try:
         status = decode(answer.body, _Status)
@@ -322,27 +322,27 @@ def _read_request(requested: tuple[Resource, str, str, bool], max_bytes: int = A
     return Request("GET", resource.path(namespace, name), accept=accept, tag=requested, max_bytes=max_bytes)
 
 
-def _checked_read(answer: Answer) -> Answer:
+def _check_read_answer(answer: Answer) -> Answer:
     """Return the answer to a GET of one object, with status 0 and an error if it is not an answer of the API."""
     resource, namespace, name, full = answer.request.tag
-    if answer.status == 404 and resource.is_object and _status(answer) is None:
-        return _not_from_api(answer, "a Status of the Kubernetes API")
+    if answer.status == 404 and resource.is_object and _decode_status(answer) is None:
+        return _reject_answer(answer, "a Status of the Kubernetes API")
     if not 200 <= answer.status < 300 or not resource.is_object:
         return answer
     try:
-        found = _decoded(answer, _NamedObject, (resource.api_version, resource.kind) if full else _METADATA_KIND)
+        found = _decode_answer(answer, _NamedObject, (resource.api_version, resource.kind) if full else _METADATA_KIND)
     except ApiError as error:
         return replace(answer, status=0, body=b"", error=error.message)
     if (found.metadata.namespace, found.metadata.name) != (namespace, name):
-        return _not_from_api(answer, "the object of that name")
+        return _reject_answer(answer, "the object of that name")
     return answer
 
 
-def _not_from_api(answer: Answer, what: str) -> Answer:
+def _reject_answer(answer: Answer, what: str) -> Answer:
     return replace(answer, status=0, body=b"", error=_mismatch(answer, what))
 
 
-def _decoded(answer: Answer, form: type[Form], kind: tuple[str, str]) -> Form:
+def _decode_answer(answer: Answer, form: type[Form], kind: tuple[str, str]) -> Form:
     """Decode an answer as `form`, and check its API version and kind.
 
     Raises:
@@ -376,7 +376,7 @@ def _mismatch(answer: Answer, what: str) -> str:
     return f"the answer to {answer.request.method} {answer.request.path.partition('?')[0]} is not {what}"
 
 
-def _reduced(
+def _decode_item(
     resource: Resource, raw: Raw, number: int, item: type[Item], reduce: Callable[[Item], Reduced]
 ) -> Reduced | InvalidObject:
     try:

@@ -147,16 +147,16 @@ def _from_kubeconfig(
     user = chosen.user
     acting = Impersonation(as_user or user.as_user, as_groups or user.as_groups, user.as_uid, user.as_user_extra)
     impersonation = acting.headers()
-    server = _server(chosen)
-    proxy, no_proxy = _proxy(chosen, server, environ)
+    server = _validate_server(chosen)
+    proxy, no_proxy = _find_proxy(chosen, server, environ)
     if _has_secret(chosen.user) and not _is_private(server, proxy):
         raise chosen.problem(
             f"cluster {chosen.context.cluster!r}: server {server}: a token or password is not sent over http;"
             " use https, or remove it from the user"
         )
-    authority = _authority(chosen)
+    authority = _read_authority(chosen)
     host, connect_to = _with_tls_server_name(chosen, server)
-    authorization, certificate = _credentials(chosen, server, proxy, environ)
+    authorization, certificate = _find_credentials(chosen, server, proxy, environ)
     endpoint = Endpoint(
         host,
         authorization,
@@ -172,20 +172,20 @@ def _from_kubeconfig(
     return Connection(endpoint, chosen.context.namespace or "default", chosen.name, as_user=acting.user)
 
 
-def _server(chosen: Chosen) -> str:
+def _validate_server(chosen: Chosen) -> str:
     """Return the URL of the API server without query and fragment, which are not sent to it."""
     server, where = chosen.cluster.server, f"cluster {chosen.context.cluster!r}: server"
     if not server:
         raise chosen.problem(f"{where} is not set")
     if "@" in server:
         raise chosen.problem(f"{where} contains a user name or password; move it to the user")
-    parts = _url_parts(server)
+    parts = _split_url(server)
     if parts is None or parts[0] not in ("http", "https"):
         raise chosen.problem(f"{where} {server!r} is not an https URL; write https://HOST:PORT")
     return urlunsplit(urlsplit(server)._replace(query="", fragment="")).rstrip("/")
 
 
-def _url_parts(url: str) -> tuple[str, str] | None:
+def _split_url(url: str) -> tuple[str, str] | None:
     """Return scheme and host of a URL, or None if it has no host or is not valid."""
     try:
         parts = urlsplit(url)
@@ -195,22 +195,22 @@ def _url_parts(url: str) -> tuple[str, str] | None:
     return (parts.scheme, parts.hostname or "") if is_valid else None
 
 
-def _proxy(chosen: Chosen, server: str, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
+def _find_proxy(chosen: Chosen, server: str, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
     """Return the URL of the proxy and its NO_PROXY list. A proxy-url of the kubeconfig applies to all hosts."""
     if chosen.cluster.proxy_url:
         where = f"cluster {chosen.context.cluster!r}: proxy-url"
-        return _checked_proxy(chosen, chosen.cluster.proxy_url, where), None
-    scheme, host = _url_parts(server) or ("", "")
+        return _validate_proxy(chosen, chosen.cluster.proxy_url, where), None
+    scheme, host = _split_url(server) or ("", "")
     name = f"{scheme}_proxy"
     url = environ.get(name.upper()) or environ.get(name)
     if not url or _is_loopback(host):
         return None, None
     url = url if "://" in url else f"http://{url}"
-    return _checked_proxy(chosen, url, f"${name.upper()}"), environ.get("NO_PROXY") or environ.get("no_proxy")
+    return _validate_proxy(chosen, url, f"${name.upper()}"), environ.get("NO_PROXY") or environ.get("no_proxy")
 
 
-def _checked_proxy(chosen: Chosen, url: str, where: str) -> str:
-    parts = _url_parts(url)
+def _validate_proxy(chosen: Chosen, url: str, where: str) -> str:
+    parts = _split_url(url)
     if parts is None or parts[0] not in _PROXIES:  # not shown: any part of it may be a password
         raise chosen.problem(f"{where} is not the URL of a proxy; its scheme must be {', '.join(_PROXIES)}")
     # As in Go, the proxy resolves the server's name.
@@ -223,7 +223,7 @@ def _has_secret(user: User) -> bool:
 
 def _is_private(server: str, proxy: str | None) -> bool:
     """Whether requests are encrypted up to the server, or do not leave the machine."""
-    scheme, host = _url_parts(server) or ("", "")
+    scheme, host = _split_url(server) or ("", "")
     return scheme == "https" or (_is_loopback(host) and not proxy)
 
 
@@ -234,17 +234,17 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _authority(chosen: Chosen) -> bytes:
+def _read_authority(chosen: Chosen) -> bytes:
     """Return certificate-authority-data; check that it, or the file, is PEM."""
     cluster, where = chosen.cluster, f"cluster {chosen.context.cluster!r}: certificate-authority"
     if cluster.certificate_authority:
-        _pem(chosen, where, cluster.certificate_authority, b"")
+        _read_pem(chosen, where, cluster.certificate_authority, b"")
     elif cluster.certificate_authority_data:
-        return _pem(chosen, where, "", cluster.certificate_authority_data)
+        return _read_pem(chosen, where, "", cluster.certificate_authority_data)
     return b""
 
 
-def _pem(chosen: Chosen, where: str, path: str, data: bytes) -> bytes:
+def _read_pem(chosen: Chosen, where: str, path: str, data: bytes) -> bytes:
     """Return the content of the file at `path`, or `data` if there is no path.
 
     Raises:
@@ -259,14 +259,14 @@ def _pem(chosen: Chosen, where: str, path: str, data: bytes) -> bytes:
     return content
 
 
-def _credentials(
+def _find_credentials(
     chosen: Chosen, server: str, proxy: str | None, environ: Mapping[str, str]
 ) -> tuple[Callable[[], str], Callable[[], Certificate | None]]:
     """Return the user's credentials. As in client-go, a credential plugin is used only if there are no others."""
     user = chosen.user
     certificate = _certificate(chosen)
     if user.exec and not (user.token or user.token_file or user.username or user.password or certificate):
-        return _of_plugin(chosen, server, proxy, environ)
+        return _plugin_credentials(chosen, server, proxy, environ)
     authorization = _authorization(chosen)
     authorization()  # fails before the run starts if the token cannot be read
     return authorization, lambda: certificate
@@ -275,7 +275,7 @@ def _credentials(
 def _authorization(chosen: Chosen) -> Callable[[], str]:
     user, name = chosen.user, f"user {chosen.context.user!r}"
     if user.token_file:
-        return _cached(lambda: _bearer(_token_of_file(chosen), f"{name}: tokenFile {user.token_file}"))
+        return _cached(lambda: _bearer(_read_token_file(chosen), f"{name}: tokenFile {user.token_file}"))
     if user.token:
         return lambda: _bearer(user.token, f"{name}: token")
     if user.username or user.password:
@@ -284,7 +284,7 @@ def _authorization(chosen: Chosen) -> Callable[[], str]:
     return lambda: ""
 
 
-def _token_of_file(chosen: Chosen) -> str:
+def _read_token_file(chosen: Chosen) -> str:
     """Return the token of the file, or `token` if the file is empty or cannot be read."""
     user = chosen.user
     try:
@@ -318,12 +318,12 @@ def _certificate(chosen: Chosen) -> Certificate | None:
     if not (user.client_certificate or user.client_certificate_data):
         return None
     return Certificate(
-        _pem(chosen, f"{name}: client-certificate", user.client_certificate, user.client_certificate_data),
-        _pem(chosen, f"{name}: client-key", user.client_key, user.client_key_data),
+        _read_pem(chosen, f"{name}: client-certificate", user.client_certificate, user.client_certificate_data),
+        _read_pem(chosen, f"{name}: client-key", user.client_key, user.client_key_data),
     )
 
 
-def _of_plugin(
+def _plugin_credentials(
     chosen: Chosen, server: str, proxy: str | None, environ: Mapping[str, str]
 ) -> tuple[Callable[[], str], Callable[[], Certificate | None]]:
     from jobs.kit.plugin import Plugin

@@ -76,7 +76,7 @@ def from_cluster(
         ApiError: the custom resources cannot be read.
     """
     try:
-        objects = retry_if_expired(partial(_listed, cluster, resource, namespace))
+        objects = retry_if_expired(partial(_list, cluster, resource, namespace))
     except ApiError as error:
         if error.status != 404:
             raise
@@ -94,7 +94,7 @@ def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError
     )
 
 
-def _listed(cluster: Cluster, resource: Resource, namespace: str) -> list[tuple[Head, bytes] | Invalid]:
+def _list(cluster: Cluster, resource: Resource, namespace: str) -> list[tuple[Head, bytes] | Invalid]:
     invalid: list[InvalidObject] = []
     found = list(
         without_invalid(
@@ -157,11 +157,11 @@ def from_files(
         content = document.content
         if not isinstance(content, dict) or content.get("kind") != resource.kind:
             continue
-        key = _key(content, resource, namespace)
+        key = _object_key(content, resource, namespace)
         if older := older_form(content):
-            problems.append(Lines(visible(f"{document.where}: {_named(key)}") + f": {older}"))
+            problems.append(Lines(visible(f"{document.where}: {_format_key(key)}") + f": {older}"))
             continue
-        wrong = list(_problems(content, resource, None if any_namespace else namespace))
+        wrong = list(_find_problems(content, resource, None if any_namespace else namespace))
         parsed = None if wrong else parse(Head(key), msgspec.json.encode(content["spec"]))
         if isinstance(parsed, Invalid):
             wrong = list(parsed.problems)
@@ -171,39 +171,39 @@ def from_files(
             wrong = ["is in the files more than once"]
         else:
             found[key] = parsed
-        problems += [f"{document.where}: {_named(key)}: {problem}" for problem in _shown(wrong)]
+        problems += [f"{document.where}: {_format_key(key)}: {problem}" for problem in _shorten(wrong)]
     if not problems and not found:
         problems = [f"{', '.join(filenames)}: contains no {resource.kind}"]
     if problems:
-        raise ConfigurationError(*_first(problems, MAX_PROBLEMS))
+        raise ConfigurationError(*_limit(problems, MAX_PROBLEMS))
     return tuple(parsed for _, parsed in sorted(found.items()))
 
 
-def _named(key: ObjectKey) -> str:
+def _format_key(key: ObjectKey) -> str:
     from jobs.kit.schema import shortened
 
     return shortened(f"{key.kind} {key.name}")
 
 
-def _shown(problems: Sequence[str]) -> list[str]:
+def _shorten(problems: Sequence[str]) -> list[str]:
     from jobs.kit import schema
 
-    return [schema.shortened(problem) for problem in _first(problems, schema.MAX_PROBLEMS)]
+    return [schema.shortened(problem) for problem in _limit(problems, schema.MAX_PROBLEMS)]
 
 
-def _first(problems: Sequence[str], most: int) -> list[str]:
+def _limit(problems: Sequence[str], most: int) -> list[str]:
     more = ["there are more problems"] if len(problems) > most else []
     return [*problems[:most], *more]
 
 
-def _key(content: dict[str, Any], resource: Resource, namespace: str) -> ObjectKey:
+def _object_key(content: dict[str, Any], resource: Resource, namespace: str) -> ObjectKey:
     given = content.get("metadata")
     metadata: dict[str, Any] = given if isinstance(given, dict) else {}
     name = str(metadata.get("name") or "(without a name)")
     return ObjectKey(resource.kind, name, str(metadata.get("namespace") or namespace))
 
 
-def _problems(content: dict[str, Any], resource: Resource, namespace: str | None) -> Iterator[str]:
+def _find_problems(content: dict[str, Any], resource: Resource, namespace: str | None) -> Iterator[str]:
     """Yield what the API server would refuse, and a namespace that is not `namespace`, unless that is None."""
     from jobs.kit.schema import is_namespaced, schema_problems
 

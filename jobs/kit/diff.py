@@ -16,14 +16,14 @@ def changes(actual: Content | Digested | None, desired: Content | Digested, *, s
     actual = actual or Content()
     if isinstance(actual, Digested) or isinstance(desired, Digested):
         return _changed_digests(actual, desired)
-    before, after = dict(_flat(actual)), dict(_flat(desired))
+    before, after = dict(_flatten(actual)), dict(_flatten(desired))
     found = []
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
         if old == new:
             continue
         hidden = secret and name.startswith("data.")
-        found.append(Change(name, _shown(old, hidden), _shown(new, hidden)))
+        found.append(Change(name, _hide(old, hidden), _hide(new, hidden)))
     return tuple(found)
 
 
@@ -54,7 +54,7 @@ def metadata_changes(labels: Mapping[str, str], annotations: Mapping[str, str], 
     return tuple(found)
 
 
-def _flat(content: Content) -> Iterator[tuple[str, str]]:
+def _flatten(content: Content) -> Iterator[tuple[str, str]]:
     if content.type:
         yield "type", content.type
     if content.immutable:
@@ -63,5 +63,5 @@ def _flat(content: Content) -> Iterator[tuple[str, str]]:
     yield from ((f"binaryData.{key}", value) for key, value in content.binary_data.items())
 
 
-def _shown(value: str | None, hidden: bool) -> str | None:
+def _hide(value: str | None, hidden: bool) -> str | None:
     return HIDDEN if hidden and value is not None else value

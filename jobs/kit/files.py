@@ -29,23 +29,23 @@ def documents(names: Sequence[str]) -> tuple[list[Document], list[str]]:
     """
     found: list[Document] = []
     problems: list[str] = []
-    for where, text in _texts(names, problems):
+    for where, text in _read_texts(names, problems):
         contents, wrong = load(text)
         problems += [f"{where}: {problem}" for problem in wrong]
-        items = [item for content in contents if content is not None for item in _items(content)]
+        items = [item for content in contents if content is not None for item in _split_list(content)]
         found += [Document(f"{where}[{n}]" if len(items) > 1 else where, item) for n, item in enumerate(items)]
     return found, problems
 
 
-def _texts(names: Sequence[str], problems: list[str]) -> Iterator[tuple[str, str]]:
-    for where, path in _places(names, problems):
+def _read_texts(names: Sequence[str], problems: list[str]) -> Iterator[tuple[str, str]]:
+    for where, path in _expand(names, problems):
         try:
-            yield where, _text(path)
+            yield where, _read_text(path)
         except (OSError, ValueError) as error:
             problems.append(f"{where}: cannot be read: {getattr(error, 'strerror', None) or error}")
 
 
-def _places(names: Sequence[str], problems: list[str]) -> Iterator[tuple[str, Path | None]]:
+def _expand(names: Sequence[str], problems: list[str]) -> Iterator[tuple[str, Path | None]]:
     for name in names:
         path = Path(name)
         if name == "-":
@@ -61,7 +61,7 @@ def _places(names: Sequence[str], problems: list[str]) -> Iterator[tuple[str, Pa
             yield from ((str(each), each) for each in paths)
 
 
-def _text(path: Path | None) -> str:
+def _read_text(path: Path | None) -> str:
     if path is None:
         if sys.stdin is None:
             raise ValueError("it is closed")
@@ -83,7 +83,7 @@ def _read(file: BinaryIO) -> str:
         raise ValueError(f"it is not valid UTF-8 at byte {error.start}") from None
 
 
-def _items(content: Any) -> list[Any]:
+def _split_list(content: Any) -> list[Any]:
     if isinstance(content, dict) and content.get("kind") == "List" and isinstance(content.get("items"), list):
         return list(content["items"])
     return [content]

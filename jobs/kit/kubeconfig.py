@@ -165,15 +165,15 @@ def choose(paths: str, context: str | None) -> Chosen:
     if not found:
         raise ConfigurationError(f"{_problem_in(paths)}: there is no such file")
     files = [_read(path) for path in found]
-    contexts = _merged((each.name, each.context) for file in files for each in file.contexts)
+    contexts = _merge((each.name, each.context) for file in files for each in file.contexts)
     name = context or next((file.current_context for file in files if file.current_context), "")
     if not name:
         raise ConfigurationError(f"{_problem_in(paths)}: current-context is not set; use --context")
     if name not in contexts:
         names = ", ".join(sorted(contexts)) or "none"
         raise ConfigurationError(f"{_problem_in(paths)}: it has no context {name!r}; its contexts are: {names}")
-    clusters = _merged((each.name, each.cluster) for file in files for each in file.clusters)
-    users = _merged((each.name, each.user) for file in files for each in file.users)
+    clusters = _merge((each.name, each.cluster) for file in files for each in file.clusters)
+    users = _merge((each.name, each.user) for file in files for each in file.users)
     chosen = contexts[name]
     problems = [*_context_problems(chosen, clusters, users)]
     cluster, user = clusters.get(chosen.cluster, Cluster()), users.get(chosen.user, User())
@@ -190,7 +190,7 @@ def _problem_in(path: object) -> str:
 Named = TypeVar("Named")
 
 
-def _merged(named: Iterable[tuple[str, Named]]) -> dict[str, Named]:
+def _merge(named: Iterable[tuple[str, Named]]) -> dict[str, Named]:
     merged: dict[str, Named] = {}
     for name, value in named:
         merged.setdefault(name, value)
@@ -198,23 +198,27 @@ def _merged(named: Iterable[tuple[str, Named]]) -> dict[str, Named]:
 
 
 def _read(path: Path) -> Kubeconfig:
-    document = _document(path)
+    document = _load_document(path)
     try:
         config = msgspec.convert(document, Kubeconfig)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"{_problem_in(path)}: {_with_field(str(error))}") from None
+        raise ConfigurationError(f"{_problem_in(path)}: {_format_error(str(error))}") from None
     if config.kind not in ("", "Config") or config.api_version not in ("", "v1"):
         raise ConfigurationError(f"{_problem_in(path)}: kind and apiVersion are not Config and v1")
-    if repeated := [*_repeated("clusters", config), *_repeated("users", config), *_repeated("contexts", config)]:
+    if repeated := [
+        *_find_repeated("clusters", config),
+        *_find_repeated("users", config),
+        *_find_repeated("contexts", config),
+    ]:
         raise ConfigurationError(*(f"{_problem_in(path)}: {each}" for each in repeated))
-    for field_path in _unknown(document, Kubeconfig):
+    for field_path in _find_unknown(document, Kubeconfig):
         # Ignored as in kubectl. Logged, since with a typo in `as` the run would have more rights.
         log.warning("kubeconfig %s: unknown field %s is ignored", path, field_path)
-    _resolve(config, path.absolute().parent)
+    _resolve_paths(config, path.absolute().parent)
     return config
 
 
-def _document(path: Path) -> Any:
+def _load_document(path: Path) -> Any:
     from jobs.kit.limited_yaml import load
 
     try:
@@ -226,43 +230,43 @@ def _document(path: Path) -> Any:
     documents, problems = load(text)
     if problems:
         raise ConfigurationError(*(f"{_problem_in(path)}: {problem}" for problem in problems))
-    return _normalized(documents[0] or {}) if documents else {}
+    return _normalize(documents[0] or {}) if documents else {}
 
 
-def _normalized(value: Any, name: Any = "") -> Any:
+def _normalize(value: Any, name: Any = "") -> Any:
     """Return the document without null fields, which count as not set, and without line breaks in base64 data."""
     if isinstance(value, dict):
-        return {key: _normalized(each, key) for key, each in value.items() if each is not None}
+        return {key: _normalize(each, key) for key, each in value.items() if each is not None}
     if isinstance(value, list):
-        return [_normalized(each) for each in value]
+        return [_normalize(each) for each in value]
     return "".join(value.split()) if isinstance(value, str) and str(name).endswith("-data") else value
 
 
-def _with_field(error: str) -> str:
+def _format_error(error: str) -> str:
     """Return an error of msgspec with the field first, as in: users[0].user.as: expected `str`, got `int`."""
     text, _, where = error.partition(" - at `$")
     text = text[:1].lower() + text[1:]
     return f"{where.removesuffix('`').lstrip('.')}: {text}" if where else text
 
 
-def _repeated(kind: str, config: Kubeconfig) -> Iterator[str]:
+def _find_repeated(kind: str, config: Kubeconfig) -> Iterator[str]:
     names = [each.name for each in getattr(config, kind)]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"{kind}: the name {name!r} is used twice; rename or remove one"
 
 
-def _unknown(value: Any, struct: type[Struct] | None, path: str = "") -> Iterator[str]:
+def _find_unknown(value: Any, struct: type[Struct] | None, path: str = "") -> Iterator[str]:
     """Yield the paths of unknown fields."""
     if isinstance(value, list):
         for number, each in enumerate(value):
-            yield from _unknown(each, struct, f"{path}[{number}]")
+            yield from _find_unknown(each, struct, f"{path}[{number}]")
     elif isinstance(value, dict) and struct:
         known = {each.encode_name: _struct_in(each.type) for each in msgspec.structs.fields(struct)}
         for name, each in value.items():
             where = f"{path}.{name}" if path else name
             if name not in known:
                 yield where
-            yield from _unknown(each, known.get(name), where)
+            yield from _find_unknown(each, known.get(name), where)
 
 
 def _struct_in(type_: Any) -> type[Struct] | None:
@@ -271,7 +275,7 @@ def _struct_in(type_: Any) -> type[Struct] | None:
     return next((each for each in found if issubclass(each, Struct)), None)
 
 
-def _resolve(config: Kubeconfig, folder: Path) -> None:
+def _resolve_paths(config: Kubeconfig, folder: Path) -> None:
     """Make paths absolute: they are relative to the file's folder. A command without a slash stays: $PATH has it."""
     for cluster in (each.cluster for each in config.clusters):
         cluster.certificate_authority = _absolute(cluster.certificate_authority, folder)

@@ -41,9 +41,9 @@ def load(text: str) -> tuple[list[Any], list[str]]:
         while loader.check_data():  # type: ignore[no-untyped-call]
             documents.append(loader.get_data())
     except yaml.MarkedYAMLError as error:
-        loader.problems.append(_problem(error))
+        loader.problems.append(_describe_error(error))
     except (ValueError, OverflowError):  # raised by the scanner for an escape beyond Unicode
-        loader.problems.append(f"is not valid YAML at {_place(loader.get_mark())}")
+        loader.problems.append(f"is not valid YAML at {_position(loader.get_mark())}")
     return documents, loader.problems
 
 
@@ -71,25 +71,25 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
-            self._repeat(event)
+            self._add_alias(event)
             return super().compose_node(parent, index)
         if self._depth == MAX_DEPTH:
             raise _LimitError(None, None, f"nested deeper than {MAX_DEPTH} levels", event.start_mark)
         before = self._weight
         self._anchored.pop(event.anchor, None)
-        self._add(_VALUE_WEIGHT + len(getattr(event, "value", "")), event.start_mark)
+        self._add_weight(_VALUE_WEIGHT + len(getattr(event, "value", "")), event.start_mark)
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
         self._anchored[event.anchor] = self._weight - before
         return node
 
-    def _repeat(self, alias: Any) -> None:
+    def _add_alias(self, alias: Any) -> None:
         if alias.anchor in self.anchors and alias.anchor not in self._anchored:
             raise _InvalidError(None, None, "an alias inside the value that it repeats", alias.start_mark)
-        self._add(self._anchored.get(alias.anchor, 0), alias.start_mark)
+        self._add_weight(self._anchored.get(alias.anchor, 0), alias.start_mark)
 
-    def _add(self, weight: int, mark: yaml.Mark) -> None:
+    def _add_weight(self, weight: int, mark: yaml.Mark) -> None:
         self._weight += weight
         if self._weight > MAX_WEIGHT:
             raise _LimitError(None, None, _TOO_MUCH, mark)
@@ -100,10 +100,10 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag not in _KEYS:
                 raise _InvalidError(None, None, "a key must be a string", key.start_mark)
-            name = key.value if key.tag == _PREFIX + "merge" else _name(self.construct_object(key))
+            name = key.value if key.tag == _PREFIX + "merge" else _key_text(self.construct_object(key))
             if name in lines:
                 shown = repr(name[:_LONGEST_KEY])
-                self.problems.append(f"{_place(key.start_mark)}: key {shown} is already set at line {lines[name]}")
+                self.problems.append(f"{_position(key.start_mark)}: key {shown} is already set at line {lines[name]}")
             lines.setdefault(name, key.start_mark.line + 1)
         return node
 
@@ -115,7 +115,7 @@ class _Loader(yaml.SafeLoader):
             raise _InvalidError(None, None, f"the {kind} is not valid in JSON", node.start_mark) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        return {_name(key): value for key, value in super().construct_mapping(node, deep).items()}
+        return {_key_text(key): value for key, value in super().construct_mapping(node, deep).items()}
 
     def construct_undefined(self, node: yaml.Node) -> Any:
         raise _InvalidError(None, None, "unknown tag", node.start_mark)
@@ -147,17 +147,17 @@ for _type in ("str", "int", "float"):
 _Loader.add_constructor(None, _Loader.construct_undefined)
 
 
-def _name(key: Hashable) -> str:
+def _key_text(key: Hashable) -> str:
     return key if isinstance(key, str) else json.dumps(key)
 
 
-def _place(mark: yaml.Mark) -> str:
+def _position(mark: yaml.Mark) -> str:
     return f"line {mark.line + 1}, column {mark.column + 1}"
 
 
-def _problem(error: yaml.MarkedYAMLError) -> str:
+def _describe_error(error: yaml.MarkedYAMLError) -> str:
     """Return the problem without the line that PyYAML quotes, and without a tag: both may contain a value."""
     what = "is too large to read" if isinstance(error, _LimitError) else "is not valid YAML"
-    place = f" at {_place(error.problem_mark)}" if error.problem_mark else ""
+    place = f" at {_position(error.problem_mark)}" if error.problem_mark else ""
     known = isinstance(error, (ScannerError, ParserError, _InvalidError, _LimitError)) and error.problem
     return f"{what}{place}: {str(error.problem).partition(' tag handle ')[0]}" if known else f"{what}{place}"

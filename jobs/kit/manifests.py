@@ -30,7 +30,7 @@ _LONGEST_ANNOTATIONS = 256 << 10
 _SHORTEST_HIDDEN = 4  # a shorter value, such as "a", would redact most of the text
 
 
-class Manifest(Struct, frozen=True, gc=False):
+class DataManifest(Struct, frozen=True, gc=False):
     """The body of a create. `owner_references` is JSON.
 
     If `content` has only digests, the content is read again from `source` before the write.
@@ -49,7 +49,7 @@ class Manifest(Struct, frozen=True, gc=False):
         """The objects to read before the write."""
         return (self.source,) if self.source and isinstance(self.content, Digested) else ()
 
-    def completed(self, read: Mapping[ObjectKey, bytes]) -> Manifest:
+    def completed(self, read: Mapping[ObjectKey, bytes]) -> DataManifest:
         """Return the manifest with the content of the source in `read`.
 
         Raises:
@@ -94,11 +94,11 @@ class Manifest(Struct, frozen=True, gc=False):
             return text
         if isinstance(self.content, Digested):
             return "(not shown: it may quote a value of the Secret)"
-        for spelling in sorted(_spellings(self.content), key=len, reverse=True):
+        for spelling in sorted(_quoted_forms(self.content), key=len, reverse=True):
             text = text.replace(spelling, HIDDEN)
         return text
 
-    def renamed(self, name: str) -> Manifest:
+    def renamed(self, name: str) -> DataManifest:
         """Return the same object under another name, for a dry run while the object itself exists."""
         return structs.replace(self, key=self.key._replace(name=name))
 
@@ -110,7 +110,7 @@ class Replacement(Struct, frozen=True, gc=False):
     unless `manifest` has some. A replace without them would remove them.
     """
 
-    manifest: Manifest
+    manifest: DataManifest
     actual: ReducedObject
 
     @property
@@ -139,8 +139,8 @@ class Replacement(Struct, frozen=True, gc=False):
         metadata: dict[str, Any] = {
             "uid": self.actual.uid,
             "resourceVersion": self.actual.resource_version,
-            "labels": {**_without(before.labels, ownership.labels), **manifest.labels},
-            "annotations": {**_without(before.annotations, ownership.annotations), **manifest.annotations},
+            "labels": {**_exclude(before.labels, ownership.labels), **manifest.labels},
+            "annotations": {**_exclude(before.annotations, ownership.annotations), **manifest.annotations},
         }
         if before.owner_references and not manifest.owner_references:
             metadata["ownerReferences"] = Raw(before.owner_references)
@@ -148,7 +148,7 @@ class Replacement(Struct, frozen=True, gc=False):
             metadata["finalizers"] = Raw(before.finalizers)
         return manifest.encoded_with(metadata)
 
-    def fits_alone(self) -> bool:
+    def fits_without_others(self) -> bool:
         """Whether the annotations of the manifest alone are within the API server's limit."""
         annotations = self.manifest.annotations.items()
         return sum(len(key.encode()) + len(value.encode()) for key, value in annotations) <= _LONGEST_ANNOTATIONS
@@ -162,7 +162,7 @@ class Replacement(Struct, frozen=True, gc=False):
         return self.manifest.redact(text)
 
 
-def _without(values: Mapping[str, str], names: Container[str]) -> dict[str, str]:
+def _exclude(values: Mapping[str, str], names: Container[str]) -> dict[str, str]:
     return {name: value for name, value in values.items() if name not in names}
 
 
@@ -193,7 +193,7 @@ class Recreation(Struct, frozen=True, gc=False):
     """A delete and a create, for a change of immutable fields."""
 
     deletion: Deletion
-    manifest: Manifest
+    manifest: DataManifest
 
     def encode(self) -> bytes:
         """Return the object to create as JSON."""
@@ -208,7 +208,7 @@ class Recreation(Struct, frozen=True, gc=False):
         return self.manifest.redact(text)
 
 
-def repair(manifest: Manifest, actual: ReducedObject, recreated: Manifest | None = None) -> Fix:
+def repair(manifest: DataManifest, actual: ReducedObject, recreated: DataManifest | None = None) -> Fix:
     """Return the write that changes a managed object to `manifest`: in place if the API allows it.
 
     If not, the object is deleted and created again from `recreated`, or from `manifest` if that is None.
@@ -221,7 +221,7 @@ def repair(manifest: Manifest, actual: ReducedObject, recreated: Manifest | None
     return Fix(Action.RECREATE, Recreation(Deletion(actual.uid, actual.resource_version), recreated or manifest))
 
 
-def _spellings(content: Content) -> set[str]:
+def _quoted_forms(content: Content) -> set[str]:
     """Return the forms in which values of a Secret may be quoted: in base64, and decoded, line by line."""
     found = set(content.data.values())
     for value in content.data.values():

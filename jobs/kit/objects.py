@@ -179,12 +179,12 @@ def _ownership(entries: Sequence[ManagedFieldsEntry]) -> Ownership:
     annotations: set[str] = set()
     has_immutable = False
     for entry in entries:
-        fields = _fields(entry.fields_v1)
+        fields = _child_fields(entry.fields_v1)
         content = _content_fields(fields)
         has_immutable = has_immutable or "immutable" in content
         if entry.manager == MANAGER:
             own |= content
-            metadata = _fields(fields.get("f:metadata", Raw()))
+            metadata = _child_fields(fields.get("f:metadata", Raw()))
             labels |= _keys(metadata.get("f:labels", Raw()))
             annotations |= _keys(metadata.get("f:annotations", Raw()))
         elif content:
@@ -193,7 +193,7 @@ def _ownership(entries: Sequence[ManagedFieldsEntry]) -> Ownership:
     return Ownership(field_set(own), tuple(sorted(others)[:_MOST_MANAGERS]), has_immutable, *some)
 
 
-def _fields(raw: Raw) -> Mapping[str, Raw]:
+def _child_fields(raw: Raw) -> Mapping[str, Raw]:
     """Return the next level of a fieldsV1; empty if it is not valid: any client may send one that is not."""
     try:
         return decode_map(raw, Raw)
@@ -202,7 +202,7 @@ def _fields(raw: Raw) -> Mapping[str, Raw]:
 
 
 def _keys(raw: Raw) -> set[str]:
-    return {key[2:] for key in _fields(raw) if key.startswith("f:")}
+    return {key[2:] for key in _child_fields(raw) if key.startswith("f:")}
 
 
 def _content_fields(fields: Mapping[str, Raw]) -> set[str]:
@@ -211,7 +211,7 @@ def _content_fields(fields: Mapping[str, Raw]) -> set[str]:
     for name, raw in fields.items():
         if name == "f:metadata" or not name.startswith("f:"):
             continue
-        below = _fields(raw)
+        below = _child_fields(raw)
         keys = {key[2:] for key in below if key.startswith("f:")}
         found |= {f"{name[2:]}.{key}" for key in keys} if keys or "." in below else {name[2:]}
     return found
@@ -251,14 +251,14 @@ class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
         """Return the digests of a content that is too large to keep, read from the object with this uid."""
         return Digested(
             self.type,
-            _digests("data", self.data) | _digests("binaryData", self.binary_data),
+            _digest_values("data", self.data) | _digest_values("binaryData", self.binary_data),
             self.immutable,
             self.fields(),
             self.fingerprint(uid),
         )
 
 
-def _digests(field: str, values: Mapping[str, str]) -> dict[str, str]:
+def _digest_values(field: str, values: Mapping[str, str]) -> dict[str, str]:
     """Return a digest by key; one digest for all if there are too many keys."""
     if len(values) > _MOST_DIGESTS:
         items = json.dumps(sorted(values.items())).encode()
@@ -409,10 +409,10 @@ class ObjectReducer:
             header = self._headers.get(key)
         if header is None:
             self._room_for_keys -= len(key)
-            header = self._headers[key] = self._reduced_header(metadata, entries)
+            header = self._headers[key] = self._reduce_header(metadata, entries)
         return header
 
-    def _reduced_header(self, metadata: Metadata, entries: Sequence[ManagedFieldsEntry]) -> Header:
+    def _reduce_header(self, metadata: Metadata, entries: Sequence[ManagedFieldsEntry]) -> Header:
         for field, raw in (("ownerReferences", metadata.owner_references), ("finalizers", metadata.finalizers)):
             if len(raw) > _MOST_RAW_BYTES:
                 raise InvalidObjectError(
@@ -421,7 +421,7 @@ class ObjectReducer:
         decode_list(metadata.owner_references, OwnerReference)  # raises here, not where it is used
         ownership = _ownership(entries)
         labels, annotations = string_map(metadata.labels), string_map(metadata.annotations)
-        kept = self._used_only(labels, ownership.labels), self._used_only(annotations, ownership.annotations)
+        kept = self._keep_used(labels, ownership.labels), self._keep_used(annotations, ownership.annotations)
         return Header(
             *kept,
             ownership,
@@ -431,7 +431,7 @@ class ObjectReducer:
             (len(labels), len(annotations)) == (len(kept[0]), len(kept[1])),
         )
 
-    def _used_only(self, values: Mapping[str, str], owned: frozenset[str]) -> Mapping[str, str]:
+    def _keep_used(self, values: Mapping[str, str], owned: frozenset[str]) -> Mapping[str, str]:
         if self._used is None:
             return values
         kept = {key: value for key, value in values.items() if key in self._used or key in owned}

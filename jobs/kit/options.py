@@ -61,7 +61,7 @@ def run_options(namespace: str | None = None) -> Callable[[F], F]:
         @wraps(command)
         def with_options(**given: Any) -> Any:
             shared = {name: given.pop(name, None) for name in RunOptions.__dataclass_fields__ if name != "given"}
-            shared["given"] = _given(click.get_current_context())
+            shared["given"] = _given_options(click.get_current_context())
             dry_run = DryRun(shared.pop("dry_run"))
             if shared["check"] and dry_run is DryRun.NONE:
                 dry_run = DryRun.CLIENT
@@ -74,7 +74,7 @@ def run_options(namespace: str | None = None) -> Callable[[F], F]:
     return add_to
 
 
-def _given(context: click.Context) -> tuple[tuple[str, ...], ...]:
+def _given_options(context: click.Context) -> tuple[tuple[str, ...], ...]:
     """Return the options of the command line that a command needs to do the same without a dry run."""
     given: list[tuple[str, ...]] = []
     for parameter in context.command.params:

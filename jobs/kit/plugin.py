@@ -65,7 +65,7 @@ class Plugin:
             ConfigurationError: the plugin failed, or its output is not a credential.
         """
         if self.latest is None or self._is_expired(self.latest):
-            self.latest = self._validated(self._output())
+            self.latest = self._validate(self._run())
             self._moment = time.monotonic()
         return self.latest
 
@@ -75,7 +75,7 @@ class Plugin:
             return False
         return datetime.now(timezone.utc) >= end
 
-    def _output(self) -> bytes:
+    def _run(self) -> bytes:
         command = shutil.which(self.settings.command)
         if command is None:
             raise self._problem("is not found", self.settings.install_hint or "install it, or change exec.command")
@@ -92,7 +92,7 @@ class Plugin:
         except (OSError, ValueError) as error:
             raise self._problem("cannot be run", str(error)) from error
         with process, ThreadPoolExecutor(1) as pool:
-            stderr = pool.submit(_end_of, process.stderr)
+            stderr = pool.submit(_read_tail, process.stderr)
             assert process.stdout
             output = process.stdout.read(_MOST_OUTPUT_BYTES + 1)
             if len(output) > _MOST_OUTPUT_BYTES:
@@ -118,7 +118,7 @@ class Plugin:
         own = {each.name: each.value for each in self.settings.env}
         return {**self.environ, **own, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
 
-    def _validated(self, output: bytes) -> Credential:
+    def _validate(self, output: bytes) -> Credential:
         # Messages do not show the output: it may contain a token.
         try:
             answer = msgspec.json.decode(output, type=_ExecCredential)
@@ -135,11 +135,11 @@ class Plugin:
         return credential
 
     def _problem(self, what: str, detail: str = "") -> ConfigurationError:
-        detail = self._printable(detail)
+        detail = self._make_printable(detail)
         problem = f"user {self.user!r}: the credential plugin {self.settings.command!r} {what}"
         return ConfigurationError(f"{problem}: {detail}" if detail else problem)
 
-    def _printable(self, text: str) -> str:
+    def _make_printable(self, text: str) -> str:
         """Return the end of the text on one line, with tokens removed and control characters escaped."""
         text = _JWT.sub("[token]", text)
         if self.latest and self.latest.token:
@@ -148,7 +148,7 @@ class Plugin:
         return text if len(text) <= _SHOWN_CHARACTERS else "..." + text[-_SHOWN_CHARACTERS:]
 
 
-def _end_of(stream: IO[bytes] | None) -> bytes:
+def _read_tail(stream: IO[bytes] | None) -> bytes:
     """Read a stream to its end; return its last bytes."""
     kept = b""
     while stream and (part := stream.read1(_KEPT_BYTES)):  # type: ignore[attr-defined]

@@ -86,7 +86,7 @@ def write(report: Report) -> None:
         document = as_document(report, [_result_document(result) for result in report.results])
         click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
         return
-    pieces = _json(report) if report.options.output == "json" else (f"{line}\n" for line in _text(report))
+    pieces = _format_json(report) if report.options.output == "json" else (f"{line}\n" for line in _format_text(report))
     while text := "".join(islice(pieces, _PIECES)):
         click.echo(text, nl=False)
 
@@ -95,7 +95,7 @@ def _is_reported(result: Result, options: RunOptions) -> bool:
     return options.verbose or result.finding.severity is not Severity.INFO
 
 
-def _json(report: Report) -> Iterator[str]:
+def _format_json(report: Report) -> Iterator[str]:
     """Yield the document in pieces: with 30,000 results, it would take more memory than the rest of the run."""
     before, _, after = json.dumps(as_document(report, []), indent=2).partition('"results": []')
     yield f'{before}"results": ['
@@ -114,7 +114,7 @@ def as_document(report: Report, results: Sequence[dict[str, Any]]) -> dict[str, 
         "version": __version__,
         "dryRun": report.options.dry_run.value,
         "exitCode": int(report.exit_code),
-        "summary": _counts(report),
+        "summary": _count_words(report),
         "facts": dict(report.plan.facts),
         "note": report.plan.note,
         "results": results,
@@ -151,20 +151,20 @@ def word(result: Result) -> str:
     return result.finding.code if result.outcome is Outcome.REPORTED else result.outcome.value
 
 
-def _counts(report: Report) -> dict[str, int]:
+def _count_words(report: Report) -> dict[str, int]:
     counted = Counter(word(result) for result in report.results if result.finding.code != "unchanged")
     counted["unchanged"] += report.plan.unchanged
     order = [name for name in _ORDER if name in counted] + sorted(counted.keys() - set(_ORDER))
     return {name: counted[name] for name in order if counted[name]}
 
 
-def _text(report: Report) -> Iterator[str]:
+def _format_text(report: Report) -> Iterator[str]:
     dry = _DRY[report.options.dry_run]
-    yield from (_grouped if report.plan.by_subject else _listed)(report.results, report.options)
-    counts = ", ".join(f"{number} {name}" for name, number in _counts(report).items())
-    facts = ", ".join(_fact(visible(name), number) for name, number in report.plan.facts.items())
+    yield from (_format_groups if report.plan.by_subject else _format_rows)(report.results, report.options)
+    counts = ", ".join(f"{number} {name}" for name, number in _count_words(report).items())
+    facts = ", ".join(_format_count(visible(name), number) for name, number in report.plan.facts.items())
     summary = f"{report.job}{dry}: {counts or brief(report.plan.note) or 'nothing to do'} ({facts})"
-    yield from _indented(summary, "", "    ") if report.plan.by_subject else [summary]
+    yield from _indent(summary, "", "    ") if report.plan.by_subject else [summary]
 
 
 class _Rows:
@@ -172,17 +172,17 @@ class _Rows:
 
     def __init__(self, options: RunOptions) -> None:
         self._options = options
-        self._counts: Counter[tuple[str, str]] = Counter()
+        self._count_words: Counter[tuple[str, str]] = Counter()
 
     def add(self, result: Result) -> bool:
         """Count a result and return whether it has a row."""
         group = (result.finding.object.kind.lower(), _verb(result, self._options))
-        self._counts[group] += 1
-        return self._options.verbose or self._counts[group] <= _MAX_ROWS
+        self._count_words[group] += 1
+        return self._options.verbose or self._count_words[group] <= _MAX_ROWS
 
     def omitted(self) -> Iterator[str]:
         """Yield a line for each kind and outcome with results that have no row, with their number."""
-        for (kind, verb), number in self._counts.items():
+        for (kind, verb), number in self._count_words.items():
             if number > _MAX_ROWS and not self._options.verbose:
                 yield f"... and {number - _MAX_ROWS} more: {visible(kind)} {verb}; -v or -o json shows all"
 
@@ -192,7 +192,7 @@ def _verb(result: Result, options: RunOptions) -> str:
     return word(result) + (_DRY[options.dry_run] if written else "")
 
 
-def _listed(results: Sequence[Result], options: RunOptions) -> Iterator[str]:
+def _format_rows(results: Sequence[Result], options: RunOptions) -> Iterator[str]:
     """Yield a row for each result, in columns."""
     rows = _Rows(options)
     shown = [result for result in results if rows.add(result)]
@@ -201,13 +201,13 @@ def _listed(results: Sequence[Result], options: RunOptions) -> Iterator[str]:
         cells = _cells(result, options)
         widths = [max(width, _column_width(cell)) for width, cell in zip(widths, cells, strict=False)]
     for result in shown:
-        yield from _wrapped(_cells(result, options), widths, word(result))
+        yield from _wrap(_cells(result, options), widths, word(result))
         if options.diff:
-            yield from (f"    {line}" for change in result.finding.changes for line in _diff(change, options))
+            yield from (f"    {line}" for change in result.finding.changes for line in _format_change(change, options))
     yield from rows.omitted()
 
 
-def _grouped(shown: Sequence[Result], options: RunOptions) -> Iterator[str]:
+def _format_groups(shown: Sequence[Result], options: RunOptions) -> Iterator[str]:
     """Yield the results by custom resource (or set of them), the worst first; fits a narrow terminal."""
     rows = _Rows(options)
     groups: dict[tuple[str, ...], list[Result]] = {}
@@ -215,13 +215,13 @@ def _grouped(shown: Sequence[Result], options: RunOptions) -> Iterator[str]:
         groups.setdefault(result.finding.subjects, []).append(result)
     for subjects, results in sorted(groups.items(), key=_worst_first):
         counted = _unresolved(results)
-        numbers = [_fact(_SEVERITIES[severity], counted[severity]) for severity in _WORST if counted[severity]]
+        numbers = [_format_count(_SEVERITIES[severity], counted[severity]) for severity in _WORST if counted[severity]]
         if done := len(results) - counted.total():
             numbers.append(f"{done} repaired{_DRY[options.dry_run]}")
-        yield f"{click.style(_names(subjects), bold=True)}: {', '.join(numbers)}"
+        yield f"{click.style(_join_names(subjects), bold=True)}: {', '.join(numbers)}"
         for result in sorted(results, key=lambda each: _WORST.index(each.finding.severity)):
             if rows.add(result):
-                yield from _details(result, options)
+                yield from _format_details(result, options)
     yield from rows.omitted()
 
 
@@ -237,24 +237,24 @@ def _unresolved(results: Sequence[Result]) -> Counter[Severity]:
     return Counter(result.finding.severity for result in results if result.outcome is not Outcome.DONE)
 
 
-def _names(subjects: Sequence[str]) -> str:
+def _join_names(subjects: Sequence[str]) -> str:
     more = f" and {len(subjects) - _MAX_NAMES} more" if len(subjects) > _MAX_NAMES else ""
     return brief(", ".join(subjects[:_MAX_NAMES])) + more if subjects else "(no custom resource)"
 
 
-def _details(result: Result, options: RunOptions) -> Iterator[str]:
+def _format_details(result: Result, options: RunOptions) -> Iterator[str]:
     finding = result.finding
     code = click.style(_verb(result, options), fg=_SEVERITY_COLORS.get(finding.severity))
     yield f"  {code}  {_name(finding)}"
-    yield from _indented(_message(result), "    ")
+    yield from _indent(_message(result), "    ")
     if finding.remedy:
-        yield from _indented(f"to do: {brief(finding.remedy)}", "    ")
+        yield from _indent(f"to do: {brief(finding.remedy)}", "    ")
     if options.diff:
-        lines = (line for change in finding.changes for line in _diff(change, options))
-        yield from (part for line in lines for part in _indented(line, "      "))
+        lines = (line for change in finding.changes for line in _format_change(change, options))
+        yield from (part for line in lines for part in _indent(line, "      "))
 
 
-def _indented(text: str, indent: str, further: str = "") -> list[str]:
+def _indent(text: str, indent: str, further: str = "") -> list[str]:
     further = further or indent
     return textwrap.wrap(text, _GROUPED_WIDTH, initial_indent=indent, subsequent_indent=further, break_on_hyphens=False)
 
@@ -277,7 +277,7 @@ def _column_width(cell: str) -> int:
     return len(cell) if len(cell) <= _MAX_WIDTH else 0
 
 
-def _wrapped(row: tuple[str, str, str, str], widths: Sequence[int], verb: str) -> Iterator[str]:
+def _wrap(row: tuple[str, str, str, str], widths: Sequence[int], verb: str) -> Iterator[str]:
     """Yield the row in columns. On a terminal that is too narrow, the reason is on lines of its own."""
     cells = [cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)]
     plain = "  ".join(cells)
@@ -291,15 +291,15 @@ def _wrapped(row: tuple[str, str, str, str], widths: Sequence[int], verb: str) -
     yield from textwrap.wrap(reason, max(columns, 40), initial_indent="    ", subsequent_indent="    ")
 
 
-def _diff(change: Change, options: RunOptions) -> Iterator[str]:
+def _format_change(change: Change, options: RunOptions) -> Iterator[str]:
     field = brief(change.field)
     if change.actual is None or change.desired is None:
         sign, value = ("+", change.desired) if change.actual is None else ("-", change.actual)
-        yield f"{sign} {field}: {_quoted(value or '')}"
+        yield f"{sign} {field}: {_quote(value or '')}"
     elif change.desired == HIDDEN:
         yield f"~ {field}: {HIDDEN} (changed)"
     elif "\n" not in change.actual + change.desired:
-        yield f"~ {field}: {_quoted(change.actual)} -> {_quoted(change.desired)}"
+        yield f"~ {field}: {_quote(change.actual)} -> {_quote(change.desired)}"
     else:
         yield f"~ {field}:"
         yield from (f"    {line}" for line in _changed_lines(change.actual, change.desired, options))
@@ -314,14 +314,14 @@ def _changed_lines(actual: str, desired: str, options: RunOptions) -> Iterator[s
         yield f"... and {len(lines) - most} more lines (-v or -o json shows all)"
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     if value == HIDDEN:
         return value
     short = value if len(value) <= _MAX_VALUE else value[: _MAX_VALUE - 1] + "…"
     return visible(json.dumps(short, ensure_ascii=False))
 
 
-def _fact(name: str, number: int) -> str:
+def _format_count(name: str, number: int) -> str:
     return f"{number} {name[:-1] if number == 1 else name}"
 
 

@@ -130,14 +130,14 @@ def run(job: Job[Settings, Observed], options: RunOptions) -> ExitCode:
             )
             namespace = options.namespace or connection.namespace
             settings = job.settings(replace(connection, namespace=namespace))
-            transport = _transport(job.name, connection, stopping)
+            transport = _create_transport(job.name, connection, stopping)
             cluster = Cluster(transport, MANAGER, job.writes_per_second)
             if job.needs_namespace:
                 _check_namespace(cluster, connection, options)
             _log_target(job.name, connection, options)
             plan, results = _Run(job, cluster, settings, options, stopping, namespace).execute()
         except UnreachableError as error:
-            log.log.error("%s", _not_connected(connection, error))
+            log.log.error("%s", _connection_message(connection, error))
             return stopping.exit_code or error.exit_code
         except ChoresError as error:
             log.log.error(error.lines())
@@ -149,7 +149,7 @@ def run(job: Job[Settings, Observed], options: RunOptions) -> ExitCode:
         return code
 
 
-def _transport(job: str, connection: Connection, stopping: Callable[[], bool]) -> Transport:
+def _create_transport(job: str, connection: Connection, stopping: Callable[[], bool]) -> Transport:
     """Return the transport to the API server. At a terminal, it gives up on an unreachable server sooner."""
 
     def announce(error: str) -> None:
@@ -175,7 +175,7 @@ def _check_namespace(cluster: Cluster, connection: Connection, options: RunOptio
             raise ConfigurationError(f'namespace "{options.namespace}" not found')
 
 
-def _not_connected(connection: Connection, error: UnreachableError) -> str:
+def _connection_message(connection: Connection, error: UnreachableError) -> str:
     if connection.in_pod:
         return f"no connection to the cluster: {error}; check that network policies let this pod reach the API server"
     check = "check that the cluster is running, that the context is correct, and the VPN or proxy"
@@ -215,7 +215,7 @@ class _Run(Generic[Settings, Observed]):
         first, plan, observed = self._write_prerequisites(plan, observed)
         steps = self.job.steps and self.options.dry_run is DryRun.NONE
         if not steps:
-            plan, observed = self._complete(plan, observed)
+            plan, observed = self._complete_plan(plan, observed)
         results, conflicted = self._apply_with_substitutes(plan)
         if steps:
             plan, observed, results = self._run_steps(plan, observed, [*results, *conflicted])
@@ -244,7 +244,7 @@ class _Run(Generic[Settings, Observed]):
         plan, observed = self._plan_until_complete(self.job.observe(self.cluster, self.settings))
         return block_deletes(plan, self.job.max_deletes), observed
 
-    def _complete(self, plan: Plan, observed: Observed) -> tuple[Plan, Observed]:
+    def _complete_plan(self, plan: Plan, observed: Observed) -> tuple[Plan, Observed]:
         """Wait for slow pages and plan again; write the statuses that do not depend on them first."""
         while plan.pending:
             self._write_statuses_early(observed, plan, [Result(finding, Outcome.REPORTED) for finding in plan.findings])
@@ -409,7 +409,7 @@ class _Run(Generic[Settings, Observed]):
             observed = self._read_documents(observed, plan.needs)
             if plan.urls:
                 observed = observed.with_documents(
-                    {}, self._fetched(plan.urls, _FAST_PAGES_SECONDS if plan.pending else None)
+                    {}, self._fetch_pages(plan.urls, _FAST_PAGES_SECONDS if plan.pending else None)
                 )
             plan = self.job.plan(observed, self.settings, self.now)
         if not plan.urls:
@@ -423,7 +423,7 @@ class _Run(Generic[Settings, Observed]):
 
         return Fetcher(self.user_agent, self.stopping, self.job.is_probe, self.probes_end)
 
-    def _fetched(self, urls: Sequence[str], seconds: float | None) -> dict[str, Page]:
+    def _fetch_pages(self, urls: Sequence[str], seconds: float | None) -> dict[str, Page]:
         """Return the pages of these URLs that arrive within `seconds` (None: no limit)."""
         new = [url for url in urls if url not in self.pages or self.job.refetches(url)]
         if not new:

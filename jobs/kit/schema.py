@@ -40,7 +40,7 @@ def schema_problems(document: object, plural: str) -> list[str]:
     Return at most MAX_PROBLEMS + 1 of them, so that a caller can detect that there are more.
     """
     errors = islice(_validator(plural).iter_errors(document), MAX_PROBLEMS + 1)
-    return sorted(shortened(f"{_field(error.absolute_path)}: {error.message}") for error in errors)
+    return sorted(shortened(f"{_field_path(error.absolute_path)}: {error.message}") for error in errors)
 
 
 @cache
@@ -56,34 +56,36 @@ def shortened(problem: str) -> str:
     return visible(problem)
 
 
-def _pattern(_validator: Any, pattern: str, value: object, _schema: Any) -> Iterator[jsonschema.ValidationError]:
+def _validate_pattern(
+    _validator: Any, pattern: str, value: object, _schema: Any
+) -> Iterator[jsonschema.ValidationError]:
     """Validate `pattern` as the API server does: its `$` does not match before a final newline."""
     if isinstance(value, str) and not re.search(re.sub(r"\$$", r"\\Z", pattern), value):
         yield jsonschema.ValidationError(f"{value!r} does not match {pattern!r}")
 
 
 _Validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
-    jsonschema.Draft202012Validator, {"pattern": _pattern}
+    jsonschema.Draft202012Validator, {"pattern": _validate_pattern}
 )
 
 
 @cache
 def _validator(plural: str) -> Any:
-    return _Validator(_closed(crd(plural)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]))
+    return _Validator(_refuse_unknown_fields(crd(plural)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]))
 
 
-def _closed(schema: Any) -> Any:
+def _refuse_unknown_fields(schema: Any) -> Any:
     """Return the schema with additionalProperties false, to refuse unknown fields as fieldValidation=Strict does."""
     if isinstance(schema, list):
-        return [_closed(item) for item in schema]
+        return [_refuse_unknown_fields(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    closed = {key: _closed(value) for key, value in schema.items()}
+    closed = {key: _refuse_unknown_fields(value) for key, value in schema.items()}
     if isinstance(closed.get("properties"), dict) and "additionalProperties" not in closed:
         closed["additionalProperties"] = False
     return closed
 
 
-def _field(path: Iterable[str | int]) -> str:
+def _field_path(path: Iterable[str | int]) -> str:
     steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path]
     return "".join(steps).lstrip(".") or "the document"

@@ -216,7 +216,7 @@ class Transport:
         Raises:
             UnreachableError: the server never accepted a connection.
         """
-        stream = _Stream(iter(requests), _Pace(1 / per_second if per_second else 0.0), self._multi())
+        stream = _Stream(iter(requests), _Pace(1 / per_second if per_second else 0.0), self._take_multi())
         try:
             while True:
                 self._start_due(stream)
@@ -228,12 +228,12 @@ class Transport:
                     pending = stream.in_flight.values()
                     yield from (Answer(each.request, 0, error="no answer before the stop") for each in pending)
                     return
-                for handle, error in _finished(stream):
+                for handle, error in _next_finished(stream):
                     attempt = stream.in_flight.pop(handle)
                     answer, retry_in = self._evaluate(attempt, handle, error)
                     self._release(stream, handle)
                     if retry_in is None:
-                        yield self._checked(answer)
+                        yield self._or_unreachable(answer)
                     else:
                         self._retry(stream, attempt, retry_in, answer)
         finally:
@@ -241,7 +241,7 @@ class Transport:
                 self._release(stream, handle)
             self._multis.append(stream.multi)
 
-    def _multi(self) -> Any:
+    def _take_multi(self) -> Any:
         if self._multis:
             return self._multis.pop()
         multi = pycurl.CurlMulti()
@@ -282,7 +282,7 @@ class Transport:
                     heapq.heappush(stream.waiting, attempt)
                     return
             try:
-                handle = self._handle(attempt)
+                handle = self._create_handle(attempt)
             except ChoresError as error:  # a credential plugin failed: it would fail again
                 self._no_credentials = self._no_credentials or str(error)
                 unsent = Answer(attempt.request, 0, error=self._no_credentials, attempts=attempt.number, is_unsent=True)
@@ -314,7 +314,7 @@ class Transport:
         deadline = attempt.deadline - (0 if self._reached else self._retry_seconds - self._unreached_seconds)
         return answer, pause if time.monotonic() + pause < deadline else None
 
-    def _checked(self, answer: Answer) -> Answer:
+    def _or_unreachable(self, answer: Answer) -> Answer:
         if not self._reached:
             raise UnreachableError(answer.error)
         return answer
@@ -346,7 +346,7 @@ class Transport:
         handle.reset()
         self._idle.append(handle)
 
-    def _handle(self, attempt: _Attempt) -> Any:
+    def _create_handle(self, attempt: _Attempt) -> Any:
         handle = self._idle.pop() if self._idle else pycurl.Curl()
         request, endpoint = attempt.request, self._endpoint
         handle.setopt(pycurl.URL, endpoint.server + request.path)
@@ -355,7 +355,7 @@ class Transport:
         handle.setopt(pycurl.REDIR_PROTOCOLS, _PROTOCOLS)  # though no redirect is followed: a redirect is an answer
         if endpoint.connect_to:
             handle.setopt(pycurl.CONNECT_TO, [endpoint.connect_to])
-        handle.setopt(pycurl.HTTPHEADER, self._headers(request))
+        handle.setopt(pycurl.HTTPHEADER, self._request_headers(request))
         handle.setopt(pycurl.WRITEFUNCTION, attempt.received.receive)
         handle.setopt(pycurl.NOSIGNAL, 1)
         handle.setopt(pycurl.CONNECTTIMEOUT_MS, CONNECT_SECONDS * 1000)
@@ -365,10 +365,10 @@ class Transport:
         if request.body is not None:
             handle.setopt(pycurl.POSTFIELDS, request.body)
         handle.setopt(pycurl.CUSTOMREQUEST, request.method)
-        _secure(handle, endpoint)
+        _set_security(handle, endpoint)
         return handle
 
-    def _headers(self, request: Request) -> list[bytes]:
+    def _request_headers(self, request: Request) -> list[bytes]:
         headers = [f"Accept: {request.accept}", f"User-Agent: {self._user_agent}", "Expect:"]
         if request.body is not None:
             headers.append(f"Content-Type: {request.content_type}")
@@ -385,20 +385,20 @@ def _is_final(answer: Answer) -> bool:
     return answer.status not in _RETRIED or (answer.status == 500 and bool(_FINAL_500.search(answer.body)))
 
 
-def _finished(stream: _Stream) -> list[tuple[Any, tuple[int, str] | None]]:
+def _next_finished(stream: _Stream) -> list[tuple[Any, tuple[int, str] | None]]:
     """Return the completed handles with their errors; wait a moment if there is none."""
     stream.multi.perform()
-    done = _completed(stream.multi)
+    done = _read_completed(stream.multi)
     if not done:
         _wait(stream)
         stream.multi.perform()
-        done = _completed(stream.multi)
+        done = _read_completed(stream.multi)
     return done
 
 
 def _wait(stream: _Stream) -> None:
     """Wait until a socket is ready, or the next request is due."""
-    pause = _pause(stream)
+    pause = _seconds_to_wait(stream)
     if not stream.in_flight:
         time.sleep(pause)
         return
@@ -412,14 +412,14 @@ def _wait(stream: _Stream) -> None:
         time.sleep(min(pause, 0.01))
 
 
-def _pause(stream: _Stream) -> float:
+def _seconds_to_wait(stream: _Stream) -> float:
     """Return the seconds until the next request is due."""
     if stream.waiting and len(stream.in_flight) < IN_FLIGHT and stream.fits(stream.waiting[0].request):
         return min(max(stream.waiting[0].due - time.monotonic(), 0.001), _LONGEST_WAIT)
     return _LONGEST_WAIT
 
 
-def _completed(multi: Any) -> list[tuple[Any, tuple[int, str] | None]]:
+def _read_completed(multi: Any) -> list[tuple[Any, tuple[int, str] | None]]:
     done: list[tuple[Any, tuple[int, str] | None]] = []
     more = 1
     while more:
@@ -435,7 +435,7 @@ def _public_authorities() -> str:
     return certifi.where()
 
 
-def _secure(handle: Any, endpoint: Endpoint) -> None:
+def _set_security(handle: Any, endpoint: Endpoint) -> None:
     # As in Go, the cluster's certificate authority also applies to an https proxy.
     if endpoint.ca_data:
         handle.setopt(pycurl.CAINFO_BLOB, endpoint.ca_data)

@@ -78,7 +78,7 @@ def fetch(
 
     def work() -> None:
         try:
-            page.set_result(_fetched(url, user_agent, deadline, follow_redirects))
+            page.set_result(_fetch_with_retries(url, user_agent, deadline, follow_redirects))
         except BaseException as error:  # raised again by page.result()
             page.set_exception(error)
 
@@ -173,7 +173,7 @@ class _PermanentError(Exception):
         self.status = status
 
 
-def _fetched(url: str, user_agent: str, deadline: float, follow_redirects: bool) -> Page:
+def _fetch_with_retries(url: str, user_agent: str, deadline: float, follow_redirects: bool) -> Page:
     import requests
 
     with requests.Session() as session:
@@ -181,7 +181,7 @@ def _fetched(url: str, user_agent: str, deadline: float, follow_redirects: bool)
         session.max_redirects = MOST_REDIRECTS
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return Page(_body(session, url, follow_redirects), status=HTTPStatus.OK)
+                return Page(_get_body(session, url, follow_redirects), status=HTTPStatus.OK)
             except _PermanentError as error:
                 return Page(error=str(error), status=error.status)
             except _TemporaryError as error:
@@ -192,7 +192,7 @@ def _fetched(url: str, user_agent: str, deadline: float, follow_redirects: bool)
     raise AssertionError("unreachable")
 
 
-def _body(session: requests.Session, url: str, follow_redirects: bool) -> bytes:
+def _get_body(session: requests.Session, url: str, follow_redirects: bool) -> bytes:
     """Return the body of one GET.
 
     Raises:
@@ -203,31 +203,31 @@ def _body(session: requests.Session, url: str, follow_redirects: bool) -> bytes:
         limits = (CONNECT_SECONDS, READ_SECONDS)
         with session.get(url, stream=True, timeout=limits, hooks=hooks, allow_redirects=follow_redirects) as answer:
             _check(answer)
-            return _content(answer)
+            return _read_content(answer)
     except (
         OSError,
         ValueError,
     ) as error:  # requests raises OSErrors; some URLs raise others
-        raise _failure(error) from error
+        raise _classify(error) from error
 
 
-def _failure(error: OSError | ValueError) -> _TemporaryError | _PermanentError:
+def _classify(error: OSError | ValueError) -> _TemporaryError | _PermanentError:
     """Return an error of requests as a _TemporaryError, or as a _PermanentError if a retry would fail too."""
     import requests
 
     if isinstance(error, requests.exceptions.SSLError):
-        for each in _chain(error):
+        for each in _walk_causes(error):
             if isinstance(each, ssl.SSLCertVerificationError):
-                return _PermanentError(_not_accepted(each))
+                return _PermanentError(_describe_certificate_error(each))
         return _TemporaryError("TLS failed; check that the server serves HTTPS, and REQUESTS_CA_BUNDLE")
     if isinstance(error, requests.exceptions.ProxyError):
-        return _TemporaryError(f"the proxy of HTTPS_PROXY or HTTP_PROXY failed: {_cause(error)}")
+        return _TemporaryError(f"the proxy of HTTPS_PROXY or HTTP_PROXY failed: {_innermost_reason(error)}")
     if isinstance(error, requests.ConnectTimeout):
         return _TemporaryError(f"no connection within {CONNECT_SECONDS:g} seconds")
     if isinstance(error, requests.Timeout):
         return _TemporaryError(f"no answer within {READ_SECONDS:g} seconds")
     if isinstance(error, (requests.ConnectionError, requests.exceptions.ChunkedEncodingError)):
-        return _TemporaryError(_cause(error))
+        return _TemporaryError(_innermost_reason(error))
     return _PermanentError(_permanent_reason(error))
 
 
@@ -257,34 +257,34 @@ def _check_redirect(answer: requests.Response, **_settings: Any) -> None:
         raise _PermanentError("redirected to a URL that is not http or https")
     if answer.url.startswith("https:") and to.scheme != "https":
         raise _PermanentError("redirected from https to http")
-    _read(answer)
+    _read_limited(answer)
 
 
 def _check(answer: requests.Response) -> None:
     """Raise unless the status is 200."""
     status = answer.status_code
     if status in _RETRIED:
-        raise _TemporaryError(_phrase(status), _retry_after(answer.headers.get("Retry-After", "")), status)
+        raise _TemporaryError(_status_text(status), _retry_after(answer.headers.get("Retry-After", "")), status)
     if status != HTTPStatus.OK:
-        raise _PermanentError(_phrase(status), status)
+        raise _PermanentError(_status_text(status), status)
 
 
-def _content(answer: requests.Response) -> bytes:
+def _read_content(answer: requests.Response) -> bytes:
     """Return the body, decompressed.
 
     Raises:
         _TemporaryError, _PermanentError: the body is too long, or not valid.
     """
     encoding = answer.headers.get("Content-Encoding", "").lower()
-    body = _read(answer)
+    body = _read_limited(answer)
     if encoding in ("", "identity"):
         return body
     if encoding not in ("gzip", "x-gzip"):
         raise _PermanentError(f"the answer has Content-Encoding {brief(encoding, 32)}; only gzip is read")
-    return _decompressed(body)
+    return _decompress(body)
 
 
-def _read(answer: requests.Response) -> bytes:
+def _read_limited(answer: requests.Response) -> bytes:
     # Without the header, urllib3 does not decompress: it accepts an incomplete gzip body, and has no limit.
     answer.raw.headers.pop("Content-Encoding", "")
     body = bytearray()
@@ -294,7 +294,7 @@ def _read(answer: requests.Response) -> bytes:
     return bytes(body)
 
 
-def _decompressed(compressed: bytes) -> bytes:
+def _decompress(compressed: bytes) -> bytes:
     """Return the content of one gzip member. Several are refused: servers do not send them, and they may take long."""
     member = zlib.decompressobj(_GZIP)
     try:
@@ -312,7 +312,7 @@ def _check_size(body: bytes | bytearray) -> None:
         raise _PermanentError(f"more than {MAX_BODY_BYTES >> 10} KiB")
 
 
-def _phrase(status: int) -> str:
+def _status_text(status: int) -> str:
     try:
         return f"HTTP {status} {HTTPStatus(status).phrase}"
     except ValueError:
@@ -329,17 +329,17 @@ def _retry_after(value: str) -> float:
         return 0.0
 
 
-def _not_accepted(error: ssl.SSLCertVerificationError) -> str:
+def _describe_certificate_error(error: ssl.SSLCertVerificationError) -> str:
     why = f"its certificate is not accepted: {error.verify_message.rstrip('.')}"
     hint = "" if error.verify_code in _CERTIFICATE_ERRORS else "; REQUESTS_CA_BUNDLE can name other authorities"
     return why + hint
 
 
-def _cause(error: BaseException) -> str:
+def _innermost_reason(error: BaseException) -> str:
     """Return the reason of the innermost error of a chain, without addresses that the other errors quote."""
     from urllib3.exceptions import InvalidChunkLength
 
-    for each in _chain(error):
+    for each in _walk_causes(error):
         if isinstance(each, socket.gaierror):
             return "no DNS server answered" if each.errno == socket.EAI_AGAIN else "its host name was not found"
         if isinstance(each, TimeoutError):
@@ -357,7 +357,7 @@ def _cause(error: BaseException) -> str:
     return _CUT_SHORT
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _walk_causes(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and its causes, which requests and urllib3 also put in args and `reason`."""
     found = [error]
     for each in found:

@@ -13,7 +13,7 @@ from jobs.kit import stamps
 from jobs.kit.decoding import decode_list
 from jobs.kit.diff import changes, metadata_changes
 from jobs.kit.errors import ApiError
-from jobs.kit.manifests import Deletion, Manifest, repair
+from jobs.kit.manifests import DataManifest, Deletion, repair
 from jobs.kit.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
 from jobs.kit.objects import CONFIGMAPS, Content, Digested, OwnerReference, ReducedObject
 from jobs.rates.choice import Choice, Jump, NoFigures, ProviderNeed, Tables, choose, provider_rate
@@ -181,12 +181,12 @@ def unchanged(rate: ExchangeRate, figures: Figures) -> Finding:
     return Finding("unchanged", Severity.INFO, rate.configmap, _rate_text(figures), subjects=(rate.subject,))
 
 
-def _manifest(rate: ExchangeRate, figures: Figures, actual: ReducedObject | None) -> Manifest:
+def _manifest(rate: ExchangeRate, figures: Figures, actual: ReducedObject | None) -> DataManifest:
     content = Content(data=figures.data())
     at = rate.head.key
     mark = stamps.fingerprint(content, rate.subject)
     stamp = stamps.stamp(NAME, at.namespace, at.name, figures.source, mark)
-    return Manifest(
+    return DataManifest(
         CONFIGMAPS,
         rate.configmap,
         stamp.labels,

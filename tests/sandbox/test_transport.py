@@ -248,13 +248,13 @@ def test_once_stopping_no_request_is_sent_but_those_in_flight_are_answered(
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time at which each request was started."""
     times: list[float] = []
-    handle = Transport._handle
+    create_handle = Transport._create_handle
 
     def noted(self: Transport, attempt: Any) -> Any:
         times.append(time.monotonic())
-        return handle(self, attempt)
+        return create_handle(self, attempt)
 
-    monkeypatch.setattr(Transport, "_handle", noted)
+    monkeypatch.setattr(Transport, "_create_handle", noted)
     return times
 
 

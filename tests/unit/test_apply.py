@@ -11,7 +11,7 @@ import pytest
 
 from jobs.kit.apply import DryRun, apply
 from jobs.kit.cluster import Write
-from jobs.kit.manifests import Deletion, Manifest, Recreation
+from jobs.kit.manifests import DataManifest, Deletion, Recreation
 from jobs.kit.model import Action, Body, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
 from jobs.kit.objects import SECRETS, Content
 from jobs.kit.transport import Answer, Request
@@ -49,7 +49,7 @@ class Server:
 
 def finding(action: Action, number: int = 0) -> Finding:
     key = ObjectKey("Secret", "login", f"team-{number}")
-    manifest = Manifest(SECRETS, key, {}, {}, BODY)
+    manifest = DataManifest(SECRETS, key, {}, {}, BODY)
     bodies: dict[Action, Body] = {Action.DELETE: DELETION, Action.RECREATE: Recreation(DELETION, manifest)}
     return Finding("code", Severity.WARNING, key, "", Fix(action, bodies.get(action, manifest)))
 

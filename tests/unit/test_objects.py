@@ -11,7 +11,7 @@ from msgspec import structs
 
 from jobs.kit.diff import changes
 from jobs.kit.errors import ApiError
-from jobs.kit.manifests import Manifest, Replacement
+from jobs.kit.manifests import DataManifest, Replacement
 from jobs.kit.model import Change, ObjectKey
 from jobs.kit.objects import SECRETS, Content, DataObject, Header, ObjectReducer, Ownership, ReducedObject, field_set
 from tests.canary import canary
@@ -69,7 +69,7 @@ def test_no_repr_shows_a_value() -> None:
     content = Content("Opaque", {"password": value})
     key = ObjectKey("Secret", "x", "n")
     read = msgspec.json.decode(json.dumps({"metadata": {"name": "x"}, "data": {"password": value}}), type=DataObject)
-    manifest = Manifest(SECRETS, key, {}, {}, content)
+    manifest = DataManifest(SECRETS, key, {}, {}, content)
 
     assert value not in repr(content) + repr(manifest) + repr(read)
     assert "data.password" in repr(content)
@@ -97,7 +97,7 @@ def test_changes_name_every_field_and_hide_the_values_of_secrets() -> None:
 
 
 def test_a_replacement_keeps_labels_and_annotations_of_other_clients() -> None:
-    manifest = Manifest(
+    manifest = DataManifest(
         SECRETS, ObjectKey("Secret", "x", "n"), {"l": "1"}, {"a": "2"}, Content("Opaque", {"k": "dg=="})
     )
     ours = Ownership(field_set([]), (), False, frozenset({"l", "taken-back"}), frozenset({"a"}))
@@ -125,7 +125,7 @@ def test_a_replacement_keeps_labels_and_annotations_of_other_clients() -> None:
 
 
 def test_fields_that_the_server_changed_are_named() -> None:
-    manifest = Manifest(SECRETS, ObjectKey("Secret", "x", "n"), {}, {}, Content("Opaque", {"k": "dg=="}))
+    manifest = DataManifest(SECRETS, ObjectKey("Secret", "x", "n"), {}, {}, Content("Opaque", {"k": "dg=="}))
     answer = b'{"metadata": {"name": "x"}, "type": "Opaque", "data": {"k": "eA==", "injected": "eA=="}}'
 
     assert manifest.changed_by_server(answer) == ("data.injected", "data.k")
@@ -141,7 +141,7 @@ def test_an_invalid_name_cannot_change_the_path() -> None:
 
 def test_a_replacement_applies_only_to_the_version_that_was_compared() -> None:
     key = ObjectKey("ConfigMap", "x", "n")
-    manifest = Manifest(SECRETS, key, {}, {}, Content())
+    manifest = DataManifest(SECRETS, key, {}, {}, Content())
     now = {"metadata": {"name": "x", "namespace": "n", "uid": "u", "resourceVersion": "7", "labels": {"theirs": "1"}}}
     read = {key: json.dumps(now).encode()}
     header = structs.replace(_header(), is_whole=False)

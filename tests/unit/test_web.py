@@ -88,7 +88,7 @@ def test_many_documents_are_fetched_some_at_a_time(monkeypatch: pytest.MonkeyPat
         together.wait()
         return Page(url.encode(), status=200)
 
-    monkeypatch.setattr(web, "_fetched", tried)
+    monkeypatch.setattr(web, "_fetch_with_retries", tried)
 
     fetcher = Fetcher(AGENT)
     fetcher.begin(numbers)
@@ -205,7 +205,7 @@ def test_a_stopped_run_does_not_wait_for_documents(monkeypatch: pytest.MonkeyPat
         end.wait(30)
         return b""
 
-    monkeypatch.setattr(web, "_body", hang)
+    monkeypatch.setattr(web, "_get_body", hang)
     asked = count()
 
     page = fetch(URL, AGENT, lambda: next(asked) > 2)
@@ -237,7 +237,7 @@ def test_a_missing_file_of_authorities_is_an_error(monkeypatch: pytest.MonkeyPat
 def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     end = threading.Event()
     monkeypatch.setattr(web, "TOTAL_SECONDS", 0.2)
-    monkeypatch.setattr(web, "_body", lambda *_: end.wait(30))
+    monkeypatch.setattr(web, "_get_body", lambda *_: end.wait(30))
     begun = monotonic()
 
     assert fetch(URL, AGENT) == Page(error="no whole answer within 0.2 seconds")
