@@ -1,1 +1,1 @@
-"""What the jobs share; nothing in here knows a job."""
+"""The code that all jobs share. It imports no job."""

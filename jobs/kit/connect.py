@@ -28,7 +28,7 @@ _FRESH_SECONDS = 5.0
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # Characters that would end the line of a header, and surrogates, which have no UTF-8.
 _INVALID_IN_HEADER = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-_VALID_IN_KEY = "!#$&'*+-.^_`|~"  # in the name of a header, apart from letters, digits and the escape itself
+_VALID_IN_KEY = "!#$&'*+-.^_`|~"  # in the name of a header, in addition to letters, digits and the escape itself
 _PROXIES = ("http", "https", "socks5")
 
 

@@ -428,7 +428,7 @@ class _Run(Generic[Settings, Observed]):
         new = [url for url in urls if url not in self.pages or self.job.refetches(url)]
         if not new:
             return {url: self.pages[url] for url in urls}
-        self._fetcher.begin(new)
+        self._fetcher.start(new)
         self._fetcher.wait(new if seconds is None else set(new) - self.slow_urls, seconds)
         pages = self._fetcher.take()
         for url in sorted(filter(self.job.is_probe, pages)):

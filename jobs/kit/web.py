@@ -89,7 +89,7 @@ def fetch(
     while not stopping():
         left = deadline - monotonic()
         if left <= 0:
-            return Page(error=f"no whole answer within {seconds:g} seconds")
+            return Page(error=f"no complete answer within {seconds:g} seconds")
         with suppress(StillRunning):
             return page.result(timeout=min(left, 0.1))
     return Page(error=NOT_FETCHED)
@@ -113,31 +113,31 @@ class Fetcher:
     ) -> None:
         self._user_agent, self._stopping, self._is_probe, self._deadline = user_agent, stopping, is_probe, deadline
         self._pool = ThreadPoolExecutor(IN_FLIGHT)
-        self._begun: dict[str, Future[Page]] = {}
+        self._started: dict[str, Future[Page]] = {}
 
-    def begin(self, urls: Collection[str]) -> None:
+    def start(self, urls: Collection[str]) -> None:
         """Start to fetch the documents at `urls`, except those that are started and not taken yet."""
         for url in urls:
-            if url not in self._begun:
-                self._begun[url] = self._pool.submit(self._fetch, url)
+            if url not in self._started:
+                self._started[url] = self._pool.submit(self._fetch, url)
 
     def wait(self, urls: Collection[str], seconds: float | None = None) -> None:
         """Wait until the documents at `urls` are fetched, for at most `seconds` (None: without a limit)."""
-        wait([self._begun[url] for url in urls], seconds)
+        wait([self._started[url] for url in urls], seconds)
 
     def pending(self) -> frozenset[str]:
         """Return the URLs whose documents are not fetched yet."""
-        unfinished = {url for url, page in self._begun.items() if not page.done()}
+        unfinished = {url for url, page in self._started.items() if not page.done()}
         if any(map(self._is_probe, unfinished)):
-            unfinished |= {url for url in self._begun.keys() - unfinished if self._is_failed_probe(url)}
+            unfinished |= {url for url in self._started.keys() - unfinished if self._is_failed_probe(url)}
         return frozenset(unfinished)
 
     def _is_failed_probe(self, url: str) -> bool:
-        return self._is_probe(url) and self._begun[url].result().status not in _REGISTRY_STATUSES
+        return self._is_probe(url) and self._started[url].result().status not in _REGISTRY_STATUSES
 
     def take(self) -> dict[str, Page]:
         """Return the documents that were fetched since the last call."""
-        return {url: self._begun.pop(url).result() for url in self._begun.keys() - self.pending()}
+        return {url: self._started.pop(url).result() for url in self._started.keys() - self.pending()}
 
     def _fetch(self, url: str) -> Page:
         if not self._is_probe(url):

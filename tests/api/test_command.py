@@ -189,12 +189,12 @@ def test_two_rules_for_the_same_source_create_one_copy(api: Api, sync: Run, team
 
 
 def test_a_conflicting_object_stays_and_is_reported(api: Api, sync: Run, team: str) -> None:
-    theirs = api.create(configmap(team, labels={}, data={"mine": "x"}))
+    unmanaged = api.create(configmap(team, labels={}, data={"mine": "x"}))
 
     ran = sync()
 
     assert (ran.exit_code, ran.summary) == (0, {"created": 1, "conflict": 1})
-    assert api.get(theirs) == theirs
+    assert api.get(unmanaged) == unmanaged
 
 
 def test_the_program_runs_as_a_process_of_its_own(api: Api, installed: Path, team: str, chores: Chores) -> None:

@@ -76,7 +76,7 @@ def wrong_rate(rate: str) -> Bad:
 BAD: dict[str, Bad] = {
     "refused": Bad(lambda *_: None, "ecb request failed: connection refused", 0),
     "no answer": Bad(lambda *_: silence, "ecb request failed: no answer within 0.4 seconds", web.ATTEMPTS),
-    "slow drip": Bad(lambda _, end: drip(ecb(), end), "ecb request failed: no whole answer within 2 seconds"),
+    "slow drip": Bad(lambda _, end: drip(ecb(), end), "ecb request failed: no complete answer within 2 seconds"),
     "429": Bad(lambda *_: status(429), "ecb request failed: HTTP 429 Too Many Requests", web.ATTEMPTS),
     "429 for long": Bad(lambda *_: status(429, Retry_After="1200"), "ecb request failed: HTTP 429 Too Many Requests"),
     "500": Bad(lambda *_: status(500), "ecb request failed: HTTP 500 Internal Server Error", web.ATTEMPTS),

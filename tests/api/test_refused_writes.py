@@ -301,8 +301,8 @@ def test_a_status_does_not_contain_the_use_of_a_quota(api: Api, sync: Run) -> No
     sync()
     before = ready(api, "logins")
     api.patch(full, {"spec": {"hard": {"count/secrets": "1"}}})
-    theirs = secret(team, "theirs")
-    wait_for(lambda: api.request("POST", api.path(theirs, named=False), theirs)[0] == 201, "the quota to be raised")
+    other = secret(team, "other")
+    wait_for(lambda: api.request("POST", api.path(other, named=False), other)[0] == 201, "the quota to be raised")
     api.mark()
 
     ran = sync()

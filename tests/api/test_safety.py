@@ -55,7 +55,7 @@ def test_an_object_in_the_way_is_reported_once_and_then_read_without_a_write(api
     home, team = api.namespace("home"), api.namespace("team")
     api.namespace("free")
     source = api.create(configmap(home))
-    theirs = api.create(configmap(team, labels={}, data={"mine": "x" * 200_000}))
+    unmanaged = api.create(configmap(team, labels={}, data={"mine": "x" * 200_000}))
     api.create(rule("settings", home, f"*-{api.token}"))
 
     first = sync()
@@ -77,9 +77,9 @@ def test_an_object_in_the_way_is_reported_once_and_then_read_without_a_write(api
     assert api.writes() == []
     looks = [each for each in api.requests() if f"/{team}/" in each.path]
     assert [each.method for each in looks] == ["GET"]
-    assert api.get(theirs) == theirs
+    assert api.get(unmanaged) == unmanaged
 
-    api.delete(theirs)
+    api.delete(unmanaged)
     assert sync().summary == {"created": 1, "unchanged": 1}
     assert content(api.get(at(team, source))) == content(source)
     assert ready(api, "settings") == {"status": "True", "reason": "Synced", "message": "2 copies"}
@@ -90,8 +90,8 @@ def test_adopt_takes_over_an_object_that_was_not_managed(api: Api, sync: Run) ->
     bind_adopt(api)
     home, team = api.namespace("home"), api.namespace("team")
     source = api.create(secret(home))
-    theirs = secret(team, labels={"team": "blue"}, data={"old": encoded(canary())})
-    before = api.create(theirs)
+    unmanaged = secret(team, labels={"team": "blue"}, data={"old": encoded(canary())})
+    before = api.create(unmanaged)
     api.create(rule("logins", home, f"*-{api.token}", ruleType="secret", conflict="Adopt"))
 
     planned = sync("--dry-run")
@@ -99,7 +99,7 @@ def test_adopt_takes_over_an_object_that_was_not_managed(api: Api, sync: Run) ->
     assert api.copy_writes() == []
     assert sync().summary == {"configured": 1}
 
-    after = api.get(theirs)
+    after = api.get(unmanaged)
     assert after
     assert content(after) == content(source)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
@@ -114,26 +114,26 @@ OTHER_INSTALL = {
 }
 
 
-def owned(api: Api, theirs: Object) -> None:
-    owner = api.create(configmap(theirs["metadata"]["namespace"], "owner", labels={}))
+def owned(api: Api, unmanaged: Object) -> None:
+    owner = api.create(configmap(unmanaged["metadata"]["namespace"], "owner", labels={}))
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
-    theirs["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
+    unmanaged["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
 
 
 def changed(**fields: Any) -> Callable[[Api, Object], None]:
-    return lambda _api, theirs: theirs.update(fields)
+    return lambda _api, unmanaged: unmanaged.update(fields)
 
 
-def stamped(_api: Api, theirs: Object) -> None:
-    theirs["metadata"]["labels"] = OTHER_INSTALL
+def stamped(_api: Api, unmanaged: Object) -> None:
+    unmanaged["metadata"]["labels"] = OTHER_INSTALL
 
 
-def managed_by_helm(_api: Api, theirs: Object) -> None:
-    theirs["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "Helm"}
+def managed_by_helm(_api: Api, unmanaged: Object) -> None:
+    unmanaged["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "Helm"}
 
 
 def annotated(key: str) -> Callable[[Api, Object], None]:
-    return lambda _api, theirs: theirs["metadata"].update(annotations={key: "x"})
+    return lambda _api, unmanaged: unmanaged["metadata"].update(annotations={key: "x"})
 
 
 @pytest.mark.parametrize(
@@ -156,16 +156,16 @@ def test_adopt_does_not_change_objects_that_it_must_not_take(
     bind_adopt(api)
     home, team = api.namespace("home"), api.namespace("team")
     api.create(secret(home))
-    theirs = secret(team, labels={}, data={"old": encoded(canary())})
-    change(api, theirs)
-    before = api.create(theirs)
+    unmanaged = secret(team, labels={}, data={"old": encoded(canary())})
+    change(api, unmanaged)
+    before = api.create(unmanaged)
     api.create(rule("logins", home, f"*-{api.token}", ruleType="secret", conflict="Adopt"))
 
     ran = sync()
 
     assert (ran.exit_code, ran.summary) == (0, {"conflict": 1})
     assert why in ran.results[0]["reason"]
-    assert api.get(theirs) == before
+    assert api.get(unmanaged) == before
 
 
 # orphans
@@ -209,7 +209,7 @@ WAYS = [drop_label, drop_source, drop_rule, change_selector, exclude_namespace, 
 def test_a_copy_that_no_rule_requires_is_deleted(api: Api, sync: Run, way: Any, kind: str) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     source = api.create((secret if kind == "secret" else configmap)(home))
-    theirs = api.create(configmap(team, "theirs", labels={}))
+    unmanaged = api.create(configmap(team, "unmanaged", labels={}))
     api.create(rule("rule", home, f"*-{api.token}", ruleType=kind))
     sync()
     way(api, source, team)
@@ -222,7 +222,7 @@ def test_a_copy_that_no_rule_requires_is_deleted(api: Api, sync: Run, way: Any, 
     (reason,) = (result["reason"] for result in ran.results if result["action"] == "deleted")
     assert reason == f"{unwanted}; was created for {made_for}"
     assert api.get(at(team, source)) is None
-    assert api.get(theirs) == theirs
+    assert api.get(unmanaged) == unmanaged
     api.mark()
     assert "deleted" not in sync().summary
     assert api.writes() == []

@@ -11,7 +11,7 @@ from tests.contract.conftest import APPLY, JSON_PATCH, MERGE, ONE_METADATA, STRA
 
 BOTH = '{"f:data":{".":{},"f:a":{},"f:b":{}}}'
 ONLY_B = '{"f:data":{".":{},"f:b":{}}}'
-OURS, OTHER = "kube-chores Update", "other Update"
+MANAGER, OTHER = "kube-chores Update", "other Update"
 Edit = Callable[[Place], Any]
 
 
@@ -37,40 +37,40 @@ def in_turn(*edits: Edit) -> Edit:
 
 
 EDITS: dict[str, tuple[Edit, dict[str, str]]] = {
-    "nothing": (lambda place: None, {OURS: BOTH}),
-    "the same value patched": (patch({"data": {"a": "1"}}), {OURS: BOTH}),
-    "the same value patched strategically": (patch({"data": {"a": "1"}}, STRATEGIC), {OURS: BOTH}),
-    "the same value replaced": (replace({"a": "1", "b": "2"}), {OURS: BOTH}),
-    "a changed": (patch({"data": {"a": "9"}}), {OURS: ONLY_B, OTHER: '{"f:data":{"f:a":{}}}'}),
+    "nothing": (lambda place: None, {MANAGER: BOTH}),
+    "the same value patched": (patch({"data": {"a": "1"}}), {MANAGER: BOTH}),
+    "the same value patched strategically": (patch({"data": {"a": "1"}}, STRATEGIC), {MANAGER: BOTH}),
+    "the same value replaced": (replace({"a": "1", "b": "2"}), {MANAGER: BOTH}),
+    "a changed": (patch({"data": {"a": "9"}}), {MANAGER: ONLY_B, OTHER: '{"f:data":{"f:a":{}}}'}),
     "a changed by strategic patch": (
         patch({"data": {"a": "9"}}, STRATEGIC),
-        {OURS: ONLY_B, OTHER: '{"f:data":{"f:a":{}}}'},
+        {MANAGER: ONLY_B, OTHER: '{"f:data":{"f:a":{}}}'},
     ),
     "a changed by JSON patch": (
         patch([{"op": "replace", "path": "/data/a", "value": "9"}], JSON_PATCH),
-        {OURS: ONLY_B, OTHER: '{"f:data":{"f:a":{}}}'},
+        {MANAGER: ONLY_B, OTHER: '{"f:data":{"f:a":{}}}'},
     ),
     "a changed and changed back": (
         in_turn(patch({"data": {"a": "9"}}), patch({"data": {"a": "1"}})),
-        {OURS: ONLY_B, OTHER: '{"f:data":{"f:a":{}}}'},
+        {MANAGER: ONLY_B, OTHER: '{"f:data":{"f:a":{}}}'},
     ),
-    "c added": (patch({"data": {"c": "3"}}), {OURS: BOTH, OTHER: '{"f:data":{"f:c":{}}}'}),
-    "a removed": (patch({"data": {"a": None}}), {OURS: ONLY_B}),
-    "a removed by replace": (replace({"b": "2"}), {OURS: ONLY_B}),
+    "c added": (patch({"data": {"c": "3"}}), {MANAGER: BOTH, OTHER: '{"f:data":{"f:c":{}}}'}),
+    "a removed": (patch({"data": {"a": None}}), {MANAGER: ONLY_B}),
+    "a removed by replace": (replace({"b": "2"}), {MANAGER: ONLY_B}),
     "all data removed": (patch({"data": None}), {}),
     "the same values applied": (
         apply(a="1", b="2"),
-        {"other Apply": '{"f:data":{"f:a":{},"f:b":{}}}', OURS: BOTH},
+        {"other Apply": '{"f:data":{"f:a":{},"f:b":{}}}', MANAGER: BOTH},
     ),
     "another value applied by force": (
         apply(force=True, a="9"),
-        {"other Apply": '{"f:data":{"f:a":{}}}', OURS: ONLY_B},
+        {"other Apply": '{"f:data":{"f:a":{}}}', MANAGER: ONLY_B},
     ),
-    "another value applied, then ours put back": (
+    "another value applied, then the first value replaced by its owner": (
         in_turn(apply(force=True, a="9"), replace({"a": "1", "b": "2"}, "kube-chores")),
-        {OURS: BOTH},
+        {MANAGER: BOTH},
     ),
-    "applied and withdrawn": (in_turn(apply(c="3"), apply()), {"other Apply": '{"f:data":{}}', OURS: BOTH}),
+    "applied and withdrawn": (in_turn(apply(c="3"), apply()), {"other Apply": '{"f:data":{}}', MANAGER: BOTH}),
     "managedFields cleared with an empty entry": (patch({"metadata": {"managedFields": [{}]}}), {}),
     "managedFields cleared with an empty list": (patch({"metadata": {"managedFields": []}}), {}),
     "managedFields cleared, then edited": (
@@ -84,7 +84,7 @@ EDITS: dict[str, tuple[Edit, dict[str, str]]] = {
     "labels and annotations": (
         patch({"metadata": {"labels": {"x": "y"}, "annotations": {"k": "v"}}}),
         {
-            OURS: BOTH,
+            MANAGER: BOTH,
             OTHER: '{"f:metadata":{"f:annotations":{".":{},"f:k":{}},"f:labels":{".":{},"f:x":{}}}}',
         },
     ),
@@ -98,12 +98,12 @@ EDITS: dict[str, tuple[Edit, dict[str, str]]] = {
             },
         ),
         {
-            OURS: BOTH,
+            MANAGER: BOTH,
             OTHER: '{"f:metadata":{"f:finalizers":{".":{},"v:\\"contract.test/protect\\"":{}},'
             '"f:ownerReferences":{".":{},"k:{\\"uid\\":\\"u-1\\"}":{}}}}',
         },
     ),
-    "made immutable": (patch({"immutable": True}), {OURS: BOTH, OTHER: '{"f:immutable":{}}'}),
+    "made immutable": (patch({"immutable": True}), {MANAGER: BOTH, OTHER: '{"f:immutable":{}}'}),
 }
 
 
@@ -125,7 +125,7 @@ def test_ownership_of_everything_a_secret_has(place: Place) -> None:
     )
 
     assert answer.owners() == {
-        OURS: '{"f:data":{".":{},"f:a":{},"f:b":{}},"f:immutable":{},'
+        MANAGER: '{"f:data":{".":{},"f:a":{},"f:b":{}},"f:immutable":{},'
         '"f:metadata":{"f:labels":{".":{},"f:x":{}}},"f:type":{}}'
     }
     assert answer.body["data"] == {"a": "Y2FuYXJ5LTE=", "b": "Y2FuYXJ5LTI="}
@@ -141,7 +141,7 @@ def test_string_data_of_another_applier_changes_data_that_the_first_still_owns(p
     assert answer.body["data"] == {"a": "Y2FuYXJ5LTI="}
     assert answer.owners() == {
         "other Apply": '{"f:stringData":{"f:a":{}}}',
-        OURS: '{"f:data":{".":{},"f:a":{}},"f:type":{}}',
+        MANAGER: '{"f:data":{".":{},"f:a":{}},"f:type":{}}',
     }
 
 
@@ -152,7 +152,7 @@ def test_removed_string_data_leaves_no_trace(place: Place) -> None:
     answer = place.apply("Secret", "other")
 
     assert answer.body["data"] == {"a": "Y2FuYXJ5LTI="}
-    assert answer.owners() == {OURS: '{"f:data":{".":{},"f:a":{}},"f:type":{}}'}
+    assert answer.owners() == {MANAGER: '{"f:data":{".":{},"f:a":{}},"f:type":{}}'}
 
 
 def test_patched_string_data_counts_as_data(place: Place) -> None:
@@ -162,7 +162,7 @@ def test_patched_string_data_counts_as_data(place: Place) -> None:
         "PATCH", place.path("secrets", "a") + "?fieldManager=other", {"stringData": {"a": "canary-2"}}, MERGE
     )
 
-    assert answer.owners() == {OURS: '{"f:data":{},"f:type":{}}', OTHER: '{"f:data":{"f:a":{}}}'}
+    assert answer.owners() == {MANAGER: '{"f:data":{},"f:type":{}}', OTHER: '{"f:data":{"f:a":{}}}'}
 
 
 def test_the_manager_is_the_program_in_the_user_agent_unless_named(place: Place) -> None:

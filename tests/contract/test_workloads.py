@@ -9,7 +9,7 @@ import pytest
 from tests.apis import wait_for
 from tests.contract.conftest import APPLY, MERGE, METADATA_LIST, Answer, Place
 
-OURS = "kube-chores Apply"
+MANAGER = "kube-chores Apply"
 LABELS = {"app": "a"}
 POD: dict[str, Any] = {
     "metadata": {"labels": LABELS, "annotations": {"hash": "1"}},
@@ -100,7 +100,7 @@ def test_an_apply_owns_each_field_that_it_sends(place: Place, kind: str) -> None
     answer = applied(place, kind)
 
     assert answer.status == 201
-    assert answer.owners()[OURS] == KINDS[kind][3]
+    assert answer.owners()[MANAGER] == KINDS[kind][3]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -108,14 +108,14 @@ def test_fields_with_server_defaults_have_no_owner(place: Place, kind: str) -> N
     answer = applied(place, kind)
 
     assert set(FILLED_IN[kind]) <= answer.body["spec"].keys()
-    assert not any(f'"f:{name}"' in answer.owners()[OURS] for name in FILLED_IN[kind])
+    assert not any(f'"f:{name}"' in answer.owners()[MANAGER] for name in FILLED_IN[kind])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_applying_again_changes_nothing(place: Place, kind: str) -> None:
     first, again = applied(place, kind), applied(place, kind)
 
-    assert (again.body["spec"], again.owners()[OURS]) == (first.body["spec"], first.owners()[OURS])
+    assert (again.body["spec"], again.owners()[MANAGER]) == (first.body["spec"], first.owners()[MANAGER])
     # Controllers write the statuses and finalizers of the other kinds meanwhile.
     assert kind != "Service" or again.version == first.version
 
@@ -171,7 +171,7 @@ def test_a_manual_edit_owns_the_fields_that_it_changes(place: Place) -> None:
     answer = place.send("PATCH", f"{at(place, 'StatefulSet')}?fieldManager=kubectl-edit", patch, MERGE)
 
     assert answer.owners()["kubectl-edit Update"] == '{"f:spec":{"f:replicas":{}}}'
-    assert '"f:replicas"' not in answer.owners()[OURS]
+    assert '"f:replicas"' not in answer.owners()[MANAGER]
 
 
 def test_a_claim_is_pending_at_first(place: Place) -> None:
@@ -248,17 +248,17 @@ def test_an_apply_with_a_uid_creates_nothing_and_changes_no_other_object(place: 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_apply_without_force_takes_no_field_of_others(place: Place, kind: str) -> None:
     version, plural, spec, _ = KINDS[kind]
-    theirs = {"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": spec}
+    unmanaged = {"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": spec}
     path = place.path(plural, "", version if "/" in version else "")
-    assert place.send("POST", path, theirs).status == 201
-    ours: dict[str, dict[str, Any]] = {
+    assert place.send("POST", path, unmanaged).status == 201
+    owned: dict[str, dict[str, Any]] = {
         "Service": {"selector": {"app": "b"}},
         "PersistentVolumeClaim": {"accessModes": ["ReadWriteMany"]},
         "StatefulSet": {"serviceName": "b"},
         "Deployment": {"selector": {"matchLabels": {"app": "b"}}},
         "DaemonSet": {"selector": {"matchLabels": {"app": "b"}}},
     }
-    body = {**theirs, "spec": {**spec, **ours[kind]}}
+    body = {**unmanaged, "spec": {**spec, **owned[kind]}}
 
     refused = place.send("PATCH", f"{at(place, kind)}?fieldManager=kube-chores", body, APPLY)
 
@@ -285,18 +285,18 @@ def test_a_claim_grows_once_it_is_bound_and_where_its_class_allows(place: Place,
 def test_a_merge_patch_of_another_version_changes_nothing(place: Place, kind: str) -> None:
     """Controllers write statuses at any time, so the version that was read is often outdated."""
     before = applied(place, kind).body["metadata"]
-    place.send("PATCH", at(place, kind), {"metadata": {"annotations": {"theirs": "1"}}}, MERGE)
-    ours = {"template": {"metadata": {"annotations": {"ours": "1"}}}}
+    place.send("PATCH", at(place, kind), {"metadata": {"annotations": {"unmanaged": "1"}}}, MERGE)
+    owned = {"template": {"metadata": {"annotations": {"owned": "1"}}}}
 
-    old = {"metadata": {"resourceVersion": before["resourceVersion"], "uid": before["uid"]}, "spec": ours}
+    old = {"metadata": {"resourceVersion": before["resourceVersion"], "uid": before["uid"]}, "spec": owned}
     assert place.send("PATCH", at(place, kind), old, MERGE).status == 409
 
-    other = {"metadata": {"uid": "11111111-1111-1111-1111-111111111111"}, "spec": ours}
+    other = {"metadata": {"uid": "11111111-1111-1111-1111-111111111111"}, "spec": owned}
     assert place.send("PATCH", at(place, kind), other, MERGE).status in (409, 422)
 
-    right = {"metadata": {"uid": before["uid"]}, "spec": ours}
+    right = {"metadata": {"uid": before["uid"]}, "spec": owned}
     patched = place.send("PATCH", at(place, kind), right, MERGE)
-    assert patched.body["spec"]["template"]["metadata"]["annotations"]["ours"] == "1"
+    assert patched.body["spec"]["template"]["metadata"]["annotations"]["owned"] == "1"
 
 
 def test_the_generation_of_a_deployment_counts_its_annotations_too(place: Place) -> None:

@@ -236,9 +236,9 @@ def test_every_job_has_a_suspended_dry_run_twin() -> None:
 def test_the_pods_of_the_cron_jobs_of_a_job_differ_only_in_args() -> None:
     for obj in CRON.values():
         same = pod_spec(CRON[obj["metadata"]["labels"][f"{LABELS}component"]])
-        (ours,), (theirs,) = pod_spec(obj)["containers"], same["containers"]
+        (container,), (of_first,) = pod_spec(obj)["containers"], same["containers"]
         assert pod_spec(obj) | {"containers": []} == same | {"containers": []}
-        assert ours | {"args": []} == theirs | {"args": []}
+        assert container | {"args": []} == of_first | {"args": []}
 
 
 def test_one_network_policy_selects_each_pod() -> None:

@@ -100,9 +100,9 @@ def test_a_replacement_keeps_labels_and_annotations_of_other_clients() -> None:
     manifest = DataManifest(
         SECRETS, ObjectKey("Secret", "x", "n"), {"l": "1"}, {"a": "2"}, Content("Opaque", {"k": "dg=="})
     )
-    ours = Ownership(field_set([]), (), False, frozenset({"l", "taken-back"}), frozenset({"a"}))
+    own = Ownership(field_set([]), (), False, frozenset({"l", "taken-back"}), frozenset({"a"}))
     labels = {"l": "0", "taken-back": "0", "theirs": "1"}
-    before = Header(labels, {"a": "0", "b": "3"}, ours, False, b'[{"name":"o"}]', b'["f"]')
+    before = Header(labels, {"a": "0", "b": "3"}, own, False, b'[{"name":"o"}]', b'["f"]')
 
     replacement = Replacement(manifest, ReducedObject("n", "x", "u 7", before))
 

@@ -91,7 +91,7 @@ def test_many_documents_are_fetched_some_at_a_time(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(web, "_fetch_with_retries", tried)
 
     fetcher = Fetcher(AGENT)
-    fetcher.begin(numbers)
+    fetcher.start(numbers)
     fetcher.wait(numbers)
 
     assert fetcher.take() == {url: Page(url.encode(), status=200) for url in numbers}
@@ -240,7 +240,7 @@ def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "_get_body", lambda *_: end.wait(30))
     begun = monotonic()
 
-    assert fetch(URL, AGENT) == Page(error="no whole answer within 0.2 seconds")
+    assert fetch(URL, AGENT) == Page(error="no complete answer within 0.2 seconds")
     assert monotonic() - begun < 5
     end.set()
 
