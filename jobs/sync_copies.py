@@ -151,7 +151,7 @@ def _rules(cluster: Cluster, settings: Settings) -> tuple[tuple[Rule, ...], tupl
     if settings.rule_name is not None and settings.rule_name not in names:
         listed = ", ".join(names) or "none"
         raise ConfigurationError(
-            f"no {RULES.kind} {settings.rule_name!r} in namespace {settings.namespace}; found {listed}"
+            f"no {RULES.kind} {settings.rule_name!r} in namespace {settings.namespace}; its rules are: {listed}"
         )
     return rules, invalid_rules
 
@@ -316,7 +316,7 @@ def command(
     \b
     Examples:
       chores sync-copies --dry-run --diff            show what would change, and how
-      chores sync-copies -n kube-chores              copy by the rules of that namespace
+      chores sync-copies -n kube-chores              apply the rules of that namespace
       chores sync-copies -f rules.yaml -o json       try rules before you apply them
     """
     if filenames and options.dry_run is DryRun.NONE:

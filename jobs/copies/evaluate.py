@@ -184,7 +184,7 @@ def _conflict_or_adoption(place: Place, actual: ReducedObject, observed: Observe
     if not desired.adopts:
         return _conflict(place, "exists and is not managed by kube-chores: left untouched")
     if _is_source(place.key, actual.header, observed):
-        return _conflict(place, "exists and cannot be adopted: a rule copies from it; left untouched")
+        return _conflict(place, "exists and cannot be adopted: a rule selects it as a source; left untouched")
     if actual.content is None:
         return Need(place.key)
     why_not = _why_not_adopted(actual.header, actual.content, desired)
@@ -253,7 +253,7 @@ def _why(
 
 def _collision(place: Place) -> Finding:
     sources = " and ".join(desired.source for desired in place.desired)
-    reason = f"sources {sources} would both be copied here: neither is; narrow the targets of one rule"
+    reason = f"sources {sources} have the same target, so none of them is copied; narrow the targets of one rule"
     return Finding("collision", Severity.ERROR, place.key, reason, subjects=place.rules, exit_code=ExitCode.REFUSED)
 
 
@@ -268,7 +268,7 @@ def _orphan(key: ObjectKey, actual: ReducedObject, context: Context) -> Finding:
     subjects = (rule.rpartition("/")[2],)
     opted_out = key.namespace in context.opted_out
     cause = "its namespace opted out" if opted_out else "no rule requires this copy"
-    why = f"{cause}; was created for {rule} from {source}"
+    why = f"{cause}; it was created for {rule} from {source}"
     if context.orphans.get(rule, actual.header.annotations.get(stamps.ORPHANS)) != "Delete":
         return Finding("retained", Severity.INFO, key, why, subjects=subjects)
     fix = Fix(Action.DELETE, Deletion(actual.uid, actual.resource_version))
@@ -280,7 +280,7 @@ def _orphan(key: ObjectKey, actual: ReducedObject, context: Context) -> Finding:
 
 def _terminating(place: Place, actual: ReducedObject) -> Finding:
     """Return the finding of a copy that is being deleted and still exists: pods continue to use its content."""
-    reason = "is being deleted, but a finalizer keeps it with its old content; see its metadata.finalizers"
+    reason = "is being deleted, but a finalizer keeps it, with its old content; see its metadata.finalizers"
     if place.desired:
         return Finding("terminating", Severity.WARNING, place.key, reason, subjects=place.rules)
     rule = actual.header.annotations.get(stamps.RULE, "").rpartition("/")[2]
@@ -294,14 +294,14 @@ def _unreadable(place: Place, error: ApiError) -> Finding:
 
 
 def _undecided(place: Place, before: str) -> Finding:
-    reason = f"not deleted, although no rule requires this copy: its source {before} cannot be decoded"
+    reason = f"no rule requires this copy, but it is not deleted: its source {before} cannot be decoded"
     return Finding("unreadable", Severity.WARNING, place.key, reason)
 
 
 def _uncertain(place: Place, before: str, why: str) -> Finding:
     """Return the finding of a copy of another source, which may still be desired."""
     now = place.desired[0].source
-    reason = f"remains a copy of {before}, instead of {now}: {why}"
+    reason = f"stays a copy of {before}, and does not become a copy of {now}: {why}"
     return Finding("unreadable", Severity.WARNING, place.key, reason, subjects=place.rules)
 
 

@@ -19,6 +19,10 @@ from jobs.kit.model import Brake, ExitCode, Finding, ObjectKey, Severity
 from jobs.kit.objects import NAMESPACES
 
 SOURCE_NAMESPACE_MISSING, NOTHING_SELECTED = "source-namespace-missing", "nothing-selected"
+_CONSEQUENCES = {
+    SOURCE_NAMESPACE_MISSING: "none of the rule's copies is deleted; correct or delete the rule",
+    NOTHING_SELECTED: "none of the rule's copies is deleted until it selects a source and a target",
+}
 _MOST_NAMED = 3
 
 
@@ -33,7 +37,7 @@ class Mistake(NamedTuple):
 
     def finding(self) -> Finding:
         """Return the finding about the rule."""
-        reason = f"{self.reason}; no copy of this rule is deleted until this is fixed"
+        reason = f"{self.reason}; {_CONSEQUENCES[self.code]}"
         return Finding(self.code, Severity.WARNING, self.rule.head.key, reason, subjects=(self.rule.name,))
 
     def may_select(self, copy: ObjectKey, source: str) -> bool:
@@ -125,7 +129,7 @@ def _named(names: Sequence[str]) -> str:
 
 def blocked(finding: Finding, rule: str) -> Finding:
     """Return the finding of an orphan that is not deleted, because this rule may be mistaken."""
-    reason = f"{finding.reason}; not deleted, because rule {rule} may be mistaken"
+    reason = f"{finding.reason}; not deleted: rule {rule} may be mistaken"
     return structs.replace(finding, fix=None, reason=reason, exit_code=ExitCode.BRAKE, subjects=(rule,))
 
 

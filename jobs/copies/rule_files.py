@@ -27,7 +27,9 @@ def rules_from_files(filenames: Sequence[str], namespace: str, rule_name: str | 
     )
     names = [rule.name for rule in rules]
     if rule_name is not None and rule_name not in names:
-        raise ConfigurationError(f"{', '.join(filenames)}: no {RULES.kind} {rule_name!r}; found {', '.join(names)}")
+        raise ConfigurationError(
+            f"{', '.join(filenames)}: no {RULES.kind} {rule_name!r}; the rules are: {', '.join(names)}"
+        )
     return rules
 
 

@@ -127,11 +127,11 @@ def rule_problems(spec: Spec) -> Iterator[str]:
         for key in keys:
             yield from key_problems(key, f"spec.metadata.{name}")
             if stamps.is_reserved(key):
-                yield f"spec.metadata.{name}: {key} is reserved: it marks the tool that manages the object"
+                yield f"spec.metadata.{name}: {key} is reserved for the tool that manages the object; remove it"
     for key, value in spec.metadata.labels.items():
         yield from value_problems(value, f"spec.metadata.labels[{key}]")
         if stamps.is_helm_label(key, value):
-            yield f"spec.metadata.labels[{key}]: {value} is reserved: Helm treats such objects as releases"
+            yield f"spec.metadata.labels[{key}]: {value} is reserved: Helm treats such objects as releases; remove it"
 
 
 def parse_rule(head: Head, spec: bytes) -> Rule | Invalid:

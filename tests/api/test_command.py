@@ -69,7 +69,7 @@ def test_an_unknown_rule_name_is_an_error_that_lists_the_rules(sync: Run, team: 
     ran = sync("--rule-name", name)
 
     assert ran.exit_code == 2
-    assert ran.stderr.endswith(f"no CopyratorRule {name!r} in namespace kube-chores; found logins, settings\n")
+    assert ran.stderr.endswith(f"no CopyratorRule {name!r} in namespace kube-chores; its rules are: logins, settings\n")
 
 
 def test_a_run_with_rules_from_a_file_reports_only_their_copies(api: Api, sync: Run, team: str, tmp_path: Path) -> None:

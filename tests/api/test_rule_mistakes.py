@@ -82,7 +82,9 @@ def test_a_source_namespace_that_does_not_exist_deletes_nothing(installation: In
 
     ran = installation.assert_copies_stay("SourceNamespaceMissing", "source-namespace-missing")
 
-    message = "source namespace platfrom does not exist; no copy of this rule is deleted until this is fixed"
+    message = (
+        "source namespace platfrom does not exist; none of the rule's copies is deleted; correct or delete the rule"
+    )
     assert installation.ready()["message"] == message
     rules = "logins (source namespace platfrom does not exist); correct or delete these rules"
     assert f"rules that may be mistaken block the deletion of 3 copies: {rules}" in ran.stderr

@@ -220,7 +220,7 @@ def test_a_copy_that_no_rule_requires_is_deleted(api: Api, sync: Run, way: Any, 
     unwanted = "its namespace opted out" if way is opt_out else "no rule requires this copy"
     made_for = f"kube-chores/rule from {home}/{source['metadata']['name']}"
     (reason,) = (result["reason"] for result in ran.results if result["action"] == "deleted")
-    assert reason == f"{unwanted}; was created for {made_for}"
+    assert reason == f"{unwanted}; it was created for {made_for}"
     assert api.get(at(team, source)) is None
     assert api.get(unmanaged) == unmanaged
     api.mark()

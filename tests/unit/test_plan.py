@@ -157,7 +157,7 @@ def test_a_source_is_never_adopted_even_when_the_list_of_sources_failed() -> Non
     )
 
     assert (finding.code, finding.object, finding.fix) == ("conflict", place, None)
-    assert "a rule copies from it" in finding.reason
+    assert "a rule selects it as a source" in finding.reason
 
 
 def test_a_copy_changes_its_source_only_in_a_run_that_could_read_everything() -> None:
@@ -172,7 +172,7 @@ def test_a_copy_changes_its_source_only_in_a_run_that_could_read_everything() ->
         if finding.object.namespace == "team"
     )
     assert (uncertain.code, uncertain.fix, uncertain.subjects) == ("unreadable", None, ("b",))
-    assert uncertain.reason.startswith("remains a copy of home/settings")
+    assert uncertain.reason.startswith("stays a copy of home/settings")
 
     (changed,) = (finding for finding in plan(world, SETTINGS, NOW).findings if finding.object.namespace == "team")
     assert changed.fix
@@ -313,7 +313,7 @@ def test_a_source_is_never_adopted() -> None:
     result = plan(world.with_documents(dict.fromkeys(needs, theirs), {}), SETTINGS, NOW)
 
     assert [(finding.code, finding.fix) for finding in result.findings] == [("conflict", None)] * 2
-    assert "a rule copies from it" in result.findings[0].reason
+    assert "a rule selects it as a source" in result.findings[0].reason
 
 
 def test_a_copy_does_not_change_its_source_while_something_cannot_be_read() -> None:

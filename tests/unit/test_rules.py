@@ -108,8 +108,8 @@ def test_a_file_that_cannot_be_read_or_parsed_is_named(tmp_path: Path) -> None:
 
 def test_a_missing_rule_is_an_error(tmp_path: Path) -> None:
     assert "no CopyratorRule" in problems(written(tmp_path, {"kind": "ConfigMap"}))[0]
-    assert "no CopyratorRule 'other'; found good" in problems(written(tmp_path, GOOD), rule_name="other")[0]
-    assert "no CopyratorRule ''; found good" in problems(written(tmp_path, GOOD), rule_name="")[0]
+    assert "no CopyratorRule 'other'; the rules are: good" in problems(written(tmp_path, GOOD), rule_name="other")[0]
+    assert "no CopyratorRule ''; the rules are: good" in problems(written(tmp_path, GOOD), rule_name="")[0]
     assert "is in the files more than once" in problems(written(tmp_path, GOOD, GOOD))[0]
 
 
