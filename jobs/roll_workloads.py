@@ -68,7 +68,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
         except ApiError as error:
             failures.append(_list_failed(resource, error))
             continue
-        failures += [unreadable(each.key, "it", each.error) for each in invalid]
+        failures += [unreadable(each.key, "the object", each.error) for each in invalid]
         mistakes += [mistake for each in found if (mistake := each.mistake())]
         candidates += [each.key for each in found if each.is_opted_in]
     opted_in = tuple(sorted(key for key in candidates if key.namespace not in spaces.terminating))
@@ -100,7 +100,7 @@ def _namespaces(cluster: Cluster, only: str) -> tuple[_Namespaces, list[Finding]
         return _Namespaces(frozenset(), frozenset()), [
             Finding("skipped", Severity.INFO, ObjectKey(NAMESPACES.kind, only), reason)
         ]
-    failures = [unreadable(each.key, "it", each.error) for each in invalid if only in ("", each.key.name)]
+    failures = [unreadable(each.key, "the object", each.error) for each in invalid if only in ("", each.key.name)]
     for key, (value, active) in found.items():
         if value is not None and active and only in ("", key.name) and (mistake := invalid_value(key, value)):
             failures.append(mistake)
@@ -221,7 +221,7 @@ def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str
     default=SETTLE_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="Defer the roll of a workload whose config changed less than this ago: several changes become one rollout.",
+    help="Defer the roll of a workload until its config is unchanged for this time: several changes cause one rollout.",
 )
 @options.option(
     "--cool-down",
@@ -229,7 +229,7 @@ def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str
     default=COOL_DOWN_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="Defer the roll of a workload that was rolled less than this ago, except the first roll of a stuck rollout.",
+    help="Minimum time between two rolls of a workload. The first roll of a stuck rollout is not deferred.",
 )
 @options.option(
     "--max-rolls",
@@ -237,29 +237,29 @@ def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str
     default=MAX_ROLLS,
     show_default=True,
     metavar="N",
-    help="Roll at most N workloads in one run, the first of each namespace first; later runs roll the others.",
+    help="Roll at most N workloads in one run, first one of each namespace; later runs roll the others.",
 )
 @options.option(
     "--key-secret",
     metavar="NAMESPACE/NAME",
     callback=_key_secret,
-    help=f"Secret with the key for fingerprints of Secrets; default in a pod is {KEY_NAME} in its namespace.",
+    help=f"Secret with the key for the fingerprints of Secrets; default in a pod is {KEY_NAME} in its namespace.",
 )
-@options.run_options("Serve the workloads of this namespace; default is all.")
+@options.run_options("Process only the workloads of this namespace; default is all.")
 @click.pass_context
 def command(context: click.Context, /, options: options.RunOptions, **given: Any) -> None:
     """Restart workloads whose ConfigMaps or Secrets changed. Kinds: Deployment, StatefulSet, DaemonSet.
 
-    A workload opts in with the annotation kubechores.dev/roll-on-config-change: "true". A namespace with it opts in for
-    all its workloads, except those with "false". The first run records the ConfigMaps and Secrets that pods use as the
-    baseline, and restarts nothing. If their content changes later, a run restarts the workload once, however many
-    changed, as `kubectl rollout restart` does. Exits 0 when done, also if rolls are deferred, 1 when a retry is useful,
-    2 when a person must act first, 3 with --check when there are findings.
+    A workload opts in with the annotation kubechores.dev/roll-on-config-change: "true". The annotation of a namespace
+    opts in all workloads there, except those with "false". The first run records the ConfigMaps and Secrets that pods
+    use as the baseline, and restarts nothing. If their content changes later, a run restarts the workload once, as
+    `kubectl rollout restart` does, also if several changed. Exits 0 when done, also if rolls are deferred, 1 when a
+    retry is useful, 2 when a person must act first, 3 with --check when there are findings.
 
     \b
     Examples:
-      chores roll-workloads --dry-run                show what would be restarted, and why
-      chores roll-workloads -n shop                  serve one namespace
+      chores roll-workloads --dry-run                show which workloads a run would restart, and why
+      chores roll-workloads -n shop                  process one namespace
       chores roll-workloads --settle 0 --cool-down 0 roll without waiting
     """
     job = Job(

@@ -87,7 +87,7 @@ def evaluate(key: ObjectKey, observed: Observed, settings: Settings, now: dateti
     if found is None or (isinstance(found, Workload) and found.terminating):
         return _finding("skipped", key, "is being deleted" if found else "does not exist", Severity.INFO)
     if isinstance(found, ApiError):
-        return unreadable(key, "it", found)
+        return unreadable(key, "the workload", found)
     keys = {each: _source_key(found, each) for each in found.references if each.has_valid_name}
     uses_secrets = any(each.kind == SECRETS.kind for each in keys)
     if uses_secrets and isinstance(observed.key, ApiError):
@@ -124,7 +124,7 @@ def _compare(
             return unreadable(key, str(reference), source)
     readable = {each: source for each, source in sources.items() if not isinstance(source, ApiError)}
     if problems := [why for each, source in readable.items() if (why := missing(each, source))]:
-        return _finding("deferred", key, f"new pods would not start: {', '.join(problems)}")
+        return _finding("deferred", key, f"new pods would not start: {'; '.join(problems)}")
     actual = {each.used: fingerprint(each, source) for each, source in readable.items()}
     before = baseline.parse(workload.baseline, workload.uid)
     if before is None or before.key != key_id or before.sources.keys() != actual.keys():
@@ -167,8 +167,8 @@ def _stuck_pod_remedy(workload: Workload) -> str:
     name, namespace = workload.key.name, workload.key.namespace
     older = f"statefulset.kubernetes.io/pod-name,controller-revision-hash!={workload.newest_revision}"
     return (
-        f"if pod {name}-N is of an older template and does not become ready, no roll replaces it: "
-        f"delete it, see kubectl get pods -n {namespace} -l {older}"
+        f"if pod {name}-N is of an older template and does not become ready, no roll replaces it; "
+        f"find it with kubectl get pods -n {namespace} -l {older}, then delete it"
     )
 
 
@@ -177,7 +177,7 @@ def _delete_pod_remedy(workload: Workload) -> str:
     if not (workload.is_stuck and workload.stuck_pod):
         return ""
     pod, namespace = workload.stuck_pod, workload.key.namespace
-    return f"if pod {pod} does not become ready, no roll replaces it: run kubectl delete pod {pod} -n {namespace}"
+    return f"if pod {pod} does not become ready, no roll replaces it; run kubectl delete pod {pod} -n {namespace}"
 
 
 def _in_brackets(text: str) -> str:
@@ -186,13 +186,13 @@ def _in_brackets(text: str) -> str:
 
 def _baseline_recorded(workload: Workload, before: Baseline | None, after: Baseline) -> Finding:
     fix = Fix(Action.ANNOTATE, BaselinePatch(workload.uid, workload.resource_version, after.encode()))
-    reason = f"{_why_recorded(before, after)}: the current config is recorded as its baseline, no pod restarts"
+    reason = f"{_why_recorded(before, after)}: the current config is recorded as its baseline; no pod restarts"
     return structs.replace(_finding("baseline-recorded", workload.key, reason), fix=fix)
 
 
 def _why_recorded(before: Baseline | None, after: Baseline) -> str:
     if before is None:
-        return "it has no valid baseline yet"
+        return "had no baseline"
     if before.sources.keys() != after.sources.keys():
         return "its pod template uses other config than before"
     return "its baseline was computed with another key"
@@ -206,15 +206,15 @@ def _too_soon(
     A roll waits for a rollout in progress, for more changes of the config (settle) and after the last roll (cool_down).
     """
     if workload.progress and not workload.is_stuck:
-        return f"a rollout is in progress, {workload.progress}: see {workload.run('rollout status')}"
+        return f"a rollout is in progress, {workload.progress}; see {workload.run('rollout status')}"
     for reference, source in changed.items():
         if source and source.changed and _is_within(settings.settle, now - source.changed):
-            until = f"a run rolls it {_span(settings.settle)} after the last change (--settle)"
-            return f"the last change of {reference} was {_ago(now - source.changed)}, and more may follow: {until}"
+            until = f"a run rolls the workload {_span(settings.settle)} after the last change (--settle)"
+            return f"{reference} changed {_ago(now - source.changed)}, and more changes may follow: {until}"
     wait = _wait(workload, before, settings.cool_down)
     if before.rolled_at and _is_within(wait, now - before.rolled_at):
-        until = f"a run rolls it {_span(wait)} after that (--cool-down)"
-        return f"it was rolled {_ago(now - before.rolled_at)}: {until}"
+        until = f"a run rolls it again {_span(wait)} after that roll (--cool-down)"
+        return f"the workload was rolled {_ago(now - before.rolled_at)}: {until}"
     return ""
 
 
@@ -260,7 +260,7 @@ def within_budget(findings: Sequence[Finding], max_rolls: int) -> tuple[list[Fin
     """
     rolls = _in_turn([each for each in findings if each.fix and _is_roll(each.fix)])
     deferred = {each.object for each in rolls[max_rolls:]}
-    why = f"--max-rolls {max_rolls} is reached: a later run rolls it"
+    why = f"this run reached --max-rolls ({max_rolls}): a later run rolls the workload"
     allowed = [
         _finding("deferred", each.object, f"{each.reason}, but {why}") if each.object in deferred else each
         for each in findings

@@ -115,25 +115,25 @@ def _value(body: bytes) -> bytes:
 
 
 def _missing_secret(secret: ObjectKey) -> NoKeyError:
-    return NoKeyError(f"{secret} does not exist; the manifests in cronjobs/ create it empty, and a run fills it")
+    return NoKeyError(f"{secret} does not exist; the manifests in cronjobs/ create it empty, and a run adds the key")
 
 
 def _unlabelled_secret(secret: ObjectKey) -> NoKeyError:
     label = "=".join(_LABEL)
     return NoKeyError(
-        f"{secret} has no `{_FIELD}` of at least {_FEWEST_BYTES} bytes, and runs fill only a Secret labelled {label}"
+        f"{secret} has no `{_FIELD}` of at least {_FEWEST_BYTES} bytes; label it {label}, so that a run sets the key"
     )
 
 
 def key_secret_not_set() -> NoKeyError:
     """Return the error of a run outside a pod without --key-secret."""
     return NoKeyError(
-        f"set its Secret: --key-secret kube-chores/{KEY_NAME}, or the namespace of kube-chores instead of kube-chores"
+        f"its Secret is not set; use --key-secret kube-chores/{KEY_NAME}, with the namespace of your installation"
     )
 
 
 def key_secret_patch(secret: ObjectKey, new: Key) -> Finding:
     """Return the finding that the Secret has no key, with the write of the key as its fix."""
-    reason = "has no key yet, and fingerprints of Secrets need one"
-    fix = Fix(Action.REPLACE, KeySecretPatch(new), "has a new key for fingerprints of Secrets")
+    reason = "has no key yet, and the fingerprints of Secrets require one"
+    fix = Fix(Action.REPLACE, KeySecretPatch(new), "has a new key for the fingerprints of Secrets")
     return Finding("missing", Severity.WARNING, secret, reason, fix)

@@ -88,19 +88,19 @@ def invalid_value(key: ObjectKey, value: str) -> Finding | None:
     if value in ("true", "false"):
         return None
     return Finding(
-        "invalid", Severity.WARNING, key, f'annotation {ROLL_OPT_IN} is "{value}": set it to "true" or "false"'
+        "invalid", Severity.WARNING, key, f'annotation {ROLL_OPT_IN} is "{value}"; set it to "true" or "false"'
     )
 
 
 def _no_effect_in_template(key: ObjectKey) -> Finding:
     annotate = kubectl(key, "annotate", f"{ROLL_OPT_IN}=true")
-    reason = f"annotation {ROLL_OPT_IN} of the pod template has no effect, set it on the workload: run {annotate}"
+    reason = f"annotation {ROLL_OPT_IN} on the pod template has no effect; set it on the workload: run {annotate}"
     return Finding("no-effect", Severity.WARNING, key, reason)
 
 
 def _no_effect_on_job(key: ObjectKey) -> Finding:
     reason = (
-        f"annotation {ROLL_OPT_IN} has no effect on a {key.kind}, whose next pod reads the new config anyway: remove it"
+        f"annotation {ROLL_OPT_IN} has no effect on a {key.kind}, whose next pod reads the new config anyway; remove it"
     )
     return Finding("no-effect", Severity.WARNING, key, reason)
 

@@ -118,6 +118,6 @@ def _fingerprint(digests: Mapping[str, str]) -> str:
 def missing(reference: Reference, found: Source | None) -> str:
     """Return what pods need to start and is missing, with the remedy, or an empty string."""
     if found is None:
-        return f"{reference} does not exist, create it" if reference.required else ""
+        return f"{reference} does not exist; create it" if reference.required else ""
     absent = [key for key in reference.required_keys if key not in found.digests]
-    return f"{reference} has no key {', '.join(absent)}, add it" if absent else ""
+    return f"{reference} has no key {', '.join(absent)}; add it" if absent else ""

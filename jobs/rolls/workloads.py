@@ -161,17 +161,17 @@ def _deferral(key: ObjectKey, document: _Document) -> str:
     """Return why the workload cannot be rolled now, with the remedy, or an empty string."""
     spec = document.spec
     if spec.paused:
-        return f"it is paused: run {kubectl(key, 'rollout resume')}"
+        return f"the workload is paused; run {kubectl(key, 'rollout resume')}"
     if spec.update_strategy.type == "OnDelete":
         remove = kubectl(key, "annotate", f"{BASELINE}-")
-        return f"its update strategy is OnDelete: delete its pods, then run {remove}"
+        return f"the update strategy is OnDelete; delete the pods of the workload, then run {remove}"
     if _partition(spec) and _partition(spec) >= _replicas(spec):
         patch = """-p '{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}'"""
-        why = f"partition {_partition(spec)} of its update strategy excludes all its pods from updates"
-        return f"{why}: run {kubectl(key, 'patch', patch)}"
+        why = f"partition {_partition(spec)} of the update strategy excludes all pods from updates"
+        return f"{why}; run {kubectl(key, 'patch', patch)}"
     if document.status.observed_generation < document.metadata.generation:
         see = kubectl(key, "rollout status")
-        return f"a rollout is in progress, its controller has not observed the latest change yet: see {see}"
+        return f"a rollout is in progress, and its controller has not observed the latest change yet; see {see}"
     return ""
 
 

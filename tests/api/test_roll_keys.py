@@ -126,7 +126,7 @@ def test_a_dry_run_writes_no_key_and_reports_what_a_run_would_do(api: Api, roll:
     ran = roll(mode)
 
     assert (ran.exit_code, ran.summary) == (3 if mode == "--check" else 0, {"annotated": 1, "configured": 1})
-    assert reason(ran, "missing") == "has a new key for fingerprints of Secrets"
+    assert reason(ran, "missing") == "has a new key for the fingerprints of Secrets"
     assert [each for each in api.writes() if each.query.get("dryRun") != "All"] == []
     assert (key_of(api), roll_annotations(api.get(made))) == (None, (None, None))
 

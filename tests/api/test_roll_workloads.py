@@ -278,7 +278,7 @@ def test_a_roll_is_deferred_if_the_key_of_a_mounted_file_is_removed(api: Api, ro
     with_baseline(api, roll, made)
     api.patch(source, {"data": {"a": None}})
 
-    assert deferred(api, roll, made) == "new pods would not start: configmap/settings has no key a, add it"
+    assert deferred(api, roll, made) == "new pods would not start: configmap/settings has no key a; add it"
 
 
 def test_binary_data_rolls_and_other_fields_do_not(api: Api, roll: Run) -> None:
@@ -360,7 +360,7 @@ def test_a_paused_deployment_is_deferred(api: Api, roll: Run) -> None:
     changed(api, source)
 
     resume = f"kubectl rollout resume deployment/web -n {space}"
-    assert deferred(api, roll, made) == f"configmap/settings changed, but it is paused: run {resume}"
+    assert deferred(api, roll, made) == f"configmap/settings changed, but the workload is paused; run {resume}"
 
     api.patch(made, {"spec": {"paused": None}})
     settle(api, made)
@@ -378,7 +378,7 @@ def test_update_strategy_on_delete_is_deferred(api: Api, roll: Run, kind: str) -
     why = deferred(api, roll, made)
 
     remove = f"annotate {kind.lower()}/web -n {space} {BASELINE}-"
-    assert why.endswith(f"its update strategy is OnDelete: delete its pods, then run kubectl {remove}")
+    assert why.endswith(f"the update strategy is OnDelete; delete the pods of the workload, then run kubectl {remove}")
     api.patch(made, {"metadata": {"annotations": {BASELINE: None}}})
     assert [roll().summary, roll().summary] == [{"annotated": 1}, {"unchanged": 1}]
 
@@ -403,7 +403,7 @@ def test_a_roll_waits_for_a_rollout_whose_pods_are_available(api: Api, roll: Run
     set_status(api, made, status)
 
     see = f"kubectl rollout status {kind.lower()}/web -n {space}"
-    assert deferred(api, roll, made).endswith(f"but a rollout is in progress, 1 of 2 pods are new: see {see}")
+    assert deferred(api, roll, made).endswith(f"but a rollout is in progress, 1 of 2 pods are new; see {see}")
 
 
 @pytest.mark.parametrize("api", ["sandbox"], indirect=True)
@@ -416,7 +416,7 @@ def test_a_roll_waits_until_the_controller_observes_the_latest_change(api: Api, 
     changed(api, source)
 
     see = f"kubectl rollout status deployment/web -n {space}"
-    assert deferred(api, roll, made).endswith(f"its controller has not observed the latest change yet: see {see}")
+    assert deferred(api, roll, made).endswith(f"its controller has not observed the latest change yet; see {see}")
 
 
 def set_status(api: Api, made: Object, status: Object) -> None:
@@ -468,7 +468,7 @@ def test_the_fix_of_a_stuck_rollout_is_not_deferred(api: Api, roll: Run, kind: s
     make_stuck(api, made)
     changed(api, source, a="better")
     why = deferred(api, roll, made, "--cool-down", "3600")
-    assert "a run rolls it 60 min after that (--cool-down)" in why
+    assert "a run rolls it again 60 min after that roll (--cool-down)" in why
     assert ("run kubectl delete pod web-0" in why) == (kind == "StatefulSet")
     assert roll("--cool-down", "0").summary == {"restarted": 1}
 
@@ -477,7 +477,7 @@ def test_the_stuck_pod_of_a_stateful_set_is_named_until_it_is_deleted(api: Api, 
     made, source = rolled_and_stuck(api, roll, "StatefulSet")
     space = made["metadata"]["namespace"]
     changed(api, source, a="good")
-    remedy = f"if pod web-0 does not become ready, no roll replaces it: run kubectl delete pod web-0 -n {space}"
+    remedy = f"if pod web-0 does not become ready, no roll replaces it; run kubectl delete pod web-0 -n {space}"
 
     assert reason(roll(), "changed") == f"configmap/settings changed, and pods are not available ({remedy})"
     messages = [each["message"] for each in api.events() if each["reason"] == "ConfigChanged"]
@@ -556,7 +556,7 @@ def test_a_pod_that_may_be_of_the_newest_template_is_not_named(api: Api, roll: R
 
     why = reason(roll(), "rollout-stuck")
 
-    assert why.endswith(f"no roll replaces it: delete it, see kubectl get pods -n {space} -l {older}")
+    assert why.endswith(f"no roll replaces it; find it with kubectl get pods -n {space} -l {older}, then delete it")
     assert "if pod web-N is of an older template and does not become ready" in why
     if api.kind == "real":
         names = [each["metadata"]["name"] for each in api.items("v1", "Pod", space, labelSelector=older)]
@@ -577,7 +577,7 @@ def test_a_roll_is_deferred_if_new_pods_would_not_start(api: Api, roll: Run, mis
     else:
         api.patch(source, {"data": {"a": None}})
 
-    why = {"object": "configmap/settings does not exist, create it", "key": "configmap/settings has no key a, add it"}
+    why = {"object": "configmap/settings does not exist; create it", "key": "configmap/settings has no key a; add it"}
     assert deferred(api, roll, made) == f"new pods would not start: {why[missing]}"
 
     if missing == "object":
@@ -589,7 +589,7 @@ def test_a_baseline_is_not_recorded_if_new_pods_would_not_start(api: Api, roll: 
     space = api.namespace("shop")
     made = api.create(workload(space))
 
-    assert deferred(api, roll, made) == "new pods would not start: configmap/settings does not exist, create it"
+    assert deferred(api, roll, made) == "new pods would not start: configmap/settings does not exist; create it"
 
     api.create(configmap(space))
     assert roll().summary == {"annotated": 1}
@@ -602,8 +602,8 @@ def test_a_roll_waits_for_more_changes(api: Api, roll: Run) -> None:
     with_baseline(api, roll, made)
     changed(api, source)
 
-    until = "a run rolls it 60 min after the last change (--settle)"
-    assert deferred(api, roll, made, "--settle", "3600").endswith(f"and more may follow: {until}")
+    until = "a run rolls the workload 60 min after the last change (--settle)"
+    assert deferred(api, roll, made, "--settle", "3600").endswith(f"and more changes may follow: {until}")
     assert roll("--settle", "0").summary == {"restarted": 1}
 
 
@@ -617,7 +617,7 @@ def test_a_roll_waits_after_the_last_roll(api: Api, roll: Run) -> None:
     settle(api, made)
     changed(api, source, a="again")
 
-    until = "a run rolls it 60 min after that (--cool-down)"
+    until = "a run rolls it again 60 min after that roll (--cool-down)"
     assert deferred(api, roll, made, "--cool-down", "3600").endswith(f" s ago: {until}")
     assert roll().summary == {"restarted": 1}
 
@@ -645,7 +645,7 @@ def test_rolls_over_the_limit_are_done_by_later_runs_in_order(api: Api, roll: Ru
     ran = roll("--max-rolls", "0")
     assert ran.summary == {"deferred": 5}
     assert {each["reason"].rpartition(", but ")[2] for each in ran.results} == {
-        "--max-rolls 0 is reached: a later run rolls it"
+        "this run reached --max-rolls (0): a later run rolls the workload"
     }
 
 
@@ -814,9 +814,9 @@ def test_an_update_strategy_that_excludes_all_pods_is_deferred(api: Api, roll: R
     with_baseline(api, roll, made)
     changed(api, source)
 
-    why = "partition 1 of its update strategy excludes all its pods from updates"
+    why = "partition 1 of the update strategy excludes all pods from updates"
     patch = """-p '{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}'"""
-    assert deferred(api, roll, made).endswith(f"{why}: run kubectl patch statefulset/web -n {space} {patch}")
+    assert deferred(api, roll, made).endswith(f"{why}; run kubectl patch statefulset/web -n {space} {patch}")
 
 
 # names
@@ -960,7 +960,7 @@ def test_only_workloads_that_opted_in_are_read(api: Api, roll: Run, value: str |
 
     assert (ran.exit_code, ran.summary, ran.report["facts"]) == (0, summary, {"workloads": 0, "sources": 0})
     if summary:
-        assert reason(ran, "invalid") == f'annotation {OPT_IN} is "{value}": set it to "true" or "false"'
+        assert reason(ran, "invalid") == f'annotation {OPT_IN} is "{value}"; set it to "true" or "false"'
     else:
         assert ran.report["note"] == f"no workload in any namespace has the annotation {OPT_IN}"
 
@@ -1044,7 +1044,7 @@ def test_an_invalid_annotation_of_a_namespace_is_reported(api: Api, roll: Run, v
 
     for ran in (roll(), roll("-n", space)):
         assert (ran.exit_code, ran.summary) == (0, {"invalid": 1})
-        assert reason(ran, "invalid") == f'annotation {OPT_IN} is "{value}": set it to "true" or "false"'
+        assert reason(ran, "invalid") == f'annotation {OPT_IN} is "{value}"; set it to "true" or "false"'
         assert ran.results[0]["object"] == {"kind": "Namespace", "name": space}
 
 
