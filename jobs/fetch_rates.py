@@ -238,17 +238,21 @@ def _urls(command: options.F) -> options.F:
 @click.command(NAME)
 @options.option("--currency", metavar="CODE", help="Print the rate of this currency; no cluster is needed.")
 @options.option(
-    "--base", metavar="CODE", help=f"With --currency: the currency of which 1 unit is priced; default {PIVOT}."
+    "--base",
+    metavar="CODE",
+    help=f"With --currency: the base currency; the rate is the price of 1 unit of it. Default is {PIVOT}.",
 )
 @options.option("--provider", type=click.Choice(list(PROVIDERS)), help="With --currency: use only this provider.")
-@options.option("--configmap", metavar="NAME", help="With --currency: write the rate to this ConfigMap instead.")
+@options.option(
+    "--configmap", metavar="NAME", help="With --currency: write the rate to this ConfigMap, and do not print it."
+)
 @options.option(
     "--filename",
     "-f",
     "filenames",
     multiple=True,
     metavar="FILE",
-    help="Read ExchangeRates from this file, folder or - instead of the cluster. Implies a dry run; no CRD is needed.",
+    help="Read ExchangeRates from this file, folder or - instead of the cluster. Implies a dry run; needs no CRD.",
 )
 @options.option(
     "--max-change",
@@ -256,11 +260,13 @@ def _urls(command: options.F) -> options.F:
     show_default=True,
     type=click.IntRange(min=1),
     metavar="PERCENT",
-    help="Block a change of a rate by more, unless another provider agrees or spec.maxChange allows it.",
+    help="Block a change of a rate by more than this, unless another provider confirms it or spec.maxChange allows it.",
 )
-@options.max_deletes("ConfigMaps that no ExchangeRate names any longer")
+@options.max_deletes("ConfigMaps that no ExchangeRate names")
 @_urls
-@options.run_options("Serve this namespace; default is all. With --configmap and -f it is that of the context.")
+@options.run_options(
+    "Process only this namespace; default is all. With --configmap or -f, default is that of the context."
+)
 @click.pass_context
 def command(
     context: click.Context,
@@ -269,18 +275,18 @@ def command(
     max_deletes: int | None,
     **given: Any,
 ) -> None:
-    """Write the rates of ExchangeRates into ConfigMaps. Pods can use these.
+    """Write exchange rates to ConfigMaps, as ExchangeRates define. Pods read the rates there.
 
-    A rate comes from the first provider that has a valid one: ecb, then frankfurter. open-er-api is only used by name.
-    On any failure the last valid rate stays. A second run in a row writes nothing. Exits 0 when done, 1 when a retry is
-    useful, 2 when a person must act first, 3 with --check when there are findings, 4 when a rate is not updated because
-    it changed too much.
+    A rate comes from the first provider that has a valid one: ecb, then frankfurter. open-er-api is used only if
+    spec.provider or --provider names it. On any failure the last valid rate stays. A second run in a row writes
+    nothing. Exits 0 when done, 1 when a retry is useful, 2 when a person must act first, 3 with --check when there are
+    findings, 4 when a rate is not updated because it changed too much.
 
     \b
     Examples:
       chores fetch-rates --currency USD              print the rate of the dollar
-      chores fetch-rates --dry-run --diff            show what would change, and how
-      chores fetch-rates -n shop                     serve the ExchangeRates of one namespace
+      chores fetch-rates --dry-run --diff            show what a run would change
+      chores fetch-rates -n shop                     process the ExchangeRates of one namespace
     """
     rate_options = _rate_options(given)
     if rate_options.spec and not rate_options.configmap:

@@ -49,7 +49,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 _CERTIFICATE_ERRORS = frozenset({9, 10, 62, 64})
 _NOT_GZIP = "the answer has a body that is not valid gzip"
 _NOT_HTTP = "the answer is not HTTP"
-_CUT_SHORT = "the answer was cut short"
+_CUT_SHORT = "the answer is incomplete"
 
 
 class Page(NamedTuple):
@@ -218,8 +218,10 @@ def _classify(error: OSError | ValueError) -> _TemporaryError | _PermanentError:
     if isinstance(error, requests.exceptions.SSLError):
         for each in _walk_causes(error):
             if isinstance(each, ssl.SSLCertVerificationError):
-                return _PermanentError(_describe_certificate_error(each))
-        return _TemporaryError("TLS failed; check that the server serves HTTPS, and REQUESTS_CA_BUNDLE")
+                return _PermanentError(_not_accepted(each))
+        return _TemporaryError(
+            "the TLS connection failed; check that the server serves HTTPS, and the value of REQUESTS_CA_BUNDLE"
+        )
     if isinstance(error, requests.exceptions.ProxyError):
         return _TemporaryError(f"the proxy of HTTPS_PROXY or HTTP_PROXY failed: {_innermost_reason(error)}")
     if isinstance(error, requests.ConnectTimeout):
@@ -331,7 +333,7 @@ def _retry_after(value: str) -> float:
 
 def _describe_certificate_error(error: ssl.SSLCertVerificationError) -> str:
     why = f"its certificate is not accepted: {error.verify_message.rstrip('.')}"
-    hint = "" if error.verify_code in _CERTIFICATE_ERRORS else "; REQUESTS_CA_BUNDLE can name other authorities"
+    hint = "" if error.verify_code in _CERTIFICATE_ERRORS else "; to trust another authority, set REQUESTS_CA_BUNDLE"
     return why + hint
 
 
@@ -347,7 +349,7 @@ def _innermost_reason(error: BaseException) -> str:
         if isinstance(each, OSError) and each.errno and each.strerror:
             return each.strerror.lower()
         if isinstance(each, OSError) and str(each).startswith("Tunnel connection failed: "):
-            return f"it answers {str(each).partition(': ')[2]}"
+            return f"it answered {str(each).partition(': ')[2]}"
         if isinstance(each, RemoteDisconnected):
             return "the connection was closed without an answer"
         if isinstance(each, InvalidChunkLength):

@@ -163,8 +163,8 @@ def _confirmed(
     percent = change(last.rate, jumped.rate)
     differing = f" ({', '.join(map(provider_rate, others))})" if others else ""
     reason = (
-        f"{provider_rate(jumped)}, a change of {_percent(percent)} % from {last.rate} of {last.date}: "
-        f"more than {max_change} %, and no other provider agrees{differing}"
+        f"{provider_rate(jumped)}, a change of {_percent(percent)} % from {last.rate} of {last.date}; "
+        f"the limit is {max_change} %, and no other provider confirms the new rate{differing}"
     )
     return Jump(jumped, reason, int(percent.to_integral_value(ROUND_CEILING)))
 

@@ -220,7 +220,7 @@ def _owner_references(rate: ExchangeRate, actual: ReducedObject | None) -> bytes
 def _no_rate(rate: ExchangeRate, last: Figures | None, actual: ReducedObject | None, why: Jump | NoFigures) -> Finding:
     if isinstance(why, Jump):
         how = f"set spec.maxChange to {why.percent}" if rate.head.uid else f"use --max-change {why.percent}"
-        reason = f"{why.reason}: the last rate stays; {how} to accept it"
+        reason = f"{why.reason}: the last rate stays; {how} to accept the new rate"
         return _error(rate, "jump", rate.head.key, reason, ExitCode.BRAKE)
     without = "the ConfigMap is left untouched" if actual else "there is no rate yet"
     consequence = f"the rate of {last.date} stays" if last else without
@@ -251,7 +251,7 @@ def collision(rates: Sequence[ExchangeRate]) -> list[Finding]:
     """Return the finding for ExchangeRates that name the same ConfigMap."""
     subjects = tuple(sorted(rate.subject for rate in rates))
     names = " and ".join(sorted(rate.head.key.name for rate in rates))
-    reason = f"exchangerates {names} name this ConfigMap: it is not written; set spec.configMapName of one"
+    reason = f"exchangerates {names} name this ConfigMap, so it is not written; set spec.configMapName of one of them"
     configmap = rates[0].configmap
     return [Finding("collision", Severity.ERROR, configmap, reason, subjects=subjects, exit_code=ExitCode.REFUSED)]
 
@@ -275,7 +275,7 @@ def orphans(
             continue
         owner = next((moved[one.uid] for one in each.header.owners if one.uid in moved), None)
         if owner:
-            reason = f"exchangerate/{owner.head.key.name} uses configmap/{owner.configmap.name} now"
+            reason = f"exchangerate/{owner.head.key.name} now uses configmap/{owner.configmap.name}"
             fix = Fix(Action.DELETE, Deletion(each.uid, each.resource_version))
             found.append(Finding("orphan", Severity.WARNING, key, reason, fix, subjects=(owner.subject,)))
         else:

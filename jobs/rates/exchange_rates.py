@@ -77,7 +77,7 @@ def spec_problems(spec: Spec) -> Iterator[str]:
     """Yield the problems of a spec from any origin, each with its field."""
     for field, code in (("currency", spec.currency), ("base", spec.base)):
         if not _CURRENCY.fullmatch(code):
-            yield f"{field}: must be an ISO 4217 code of three capital letters such as USD, is {code!r}"
+            yield f"{field}: {code!r} is not an ISO 4217 code; use three capital letters, such as USD"
     if spec.currency == spec.base:
         yield f"currency: must differ from base, both are {spec.base}"
 

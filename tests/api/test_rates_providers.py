@@ -85,7 +85,7 @@ BAD: dict[str, Bad] = {
     "HTML": Bad(lambda *_: HTML, "ecb returned a document that is not XML"),
     "nothing": Bad(lambda *_: b"", "ecb returned a document that is not XML"),
     "XML of something else": Bad(lambda *_: b"<feed><entry/></feed>", "ecb returned rates of 0 days instead of one"),
-    "cut off": Bad(lambda *_: truncated(ecb()), "ecb request failed: the answer was cut short", web.ATTEMPTS),
+    "cut off": Bad(lambda *_: truncated(ecb()), "ecb request failed: the answer is incomplete", web.ATTEMPTS),
     "cut off in itself": Bad(lambda *_: ecb()[:-30], "ecb returned a document that is not XML"),
     "gzip that is cut off": Bad(
         lambda *_: document(gzip.compress(ecb())[:-12], Content_Encoding="gzip"),
@@ -244,8 +244,10 @@ def test_a_jump_is_blocked_until_a_user_accepts_it(api: Api, fetch: Run, rates: 
     assert (data(api, calm) or {})["date"] == str(today()), "other rates are updated"
     ready = condition(api, usd)
     assert (ready["status"], ready["reason"]) == ("False", "Jump")
-    assert f"ecb has {rate} of {today()}, a change of 40 % from 1.1380 of {ago(1)}: more than 20 %" in ready["message"]
-    assert "set spec.maxChange to 40 to accept it" in ready["message"]
+    assert (
+        f"ecb has {rate} of {today()}, a change of 40 % from 1.1380 of {ago(1)}; the limit is 20 %" in ready["message"]
+    )
+    assert "set spec.maxChange to 40 to accept the new rate" in ready["message"]
     assert "1 rate changed by more than 20 % and is not updated" in ran.stderr
     api.mark()
     assert fetch().exit_code == 4
@@ -284,7 +286,7 @@ def test_a_jump_of_one_configmap_names_the_option_and_no_other_command(
     ran = fetch(*arguments)
 
     assert (ran.exit_code, ran.summary) == (4, {"jump": 1})
-    assert ran.results[0]["reason"].endswith("the last rate stays; use --max-change 40 to accept it")
+    assert ran.results[0]["reason"].endswith("the last rate stays; use --max-change 40 to accept the new rate")
     assert "run once" not in ran.stderr, "that would serve the ExchangeRates of the cluster"
     assert fetch(*arguments, "--max-change", "40").summary == {"configured": 1}
 
@@ -296,7 +298,7 @@ def test_a_jump_just_over_the_limit_is_not_rounded_down_to_it(api: Api, fetch: R
     rates.serve("ecb", ecb(rates={**RATES, "PLN": "4.8001"}))
 
     assert fetch().exit_code == 4
-    assert f"20.1 % from 4.0000 of {ago(1)}: more than 20 %" in condition(api, usd)["message"]
+    assert f"20.1 % from 4.0000 of {ago(1)}; the limit is 20 %" in condition(api, usd)["message"]
     assert "set spec.maxChange to 21" in condition(api, usd)["message"]
 
 
@@ -428,10 +430,13 @@ def test_a_blocked_jump_names_the_figures_of_other_providers(api: Api, fetch: Ru
     rates.serve("frankfurter", frankfurter(rates={**RATES, "USD": "1.7000"}))
 
     assert fetch().exit_code == 4
-    assert f"no other provider agrees (frankfurter has 1.7 of {today()}): the last" in condition(api, usd)["message"]
+    assert (
+        f"no other provider confirms the new rate (frankfurter has 1.7 of {today()}): the last"
+        in condition(api, usd)["message"]
+    )
     rates.serve("frankfurter", status(503))
     assert fetch().exit_code == 4
-    assert "no other provider agrees: the last" in condition(api, usd)["message"]
+    assert "no other provider confirms the new rate: the last" in condition(api, usd)["message"]
 
 
 @pytest.mark.parametrize(

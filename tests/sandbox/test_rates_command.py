@@ -85,10 +85,10 @@ def test_an_invalid_url_is_refused_and_not_printed(url: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--currency", ""], "--currency: must be an ISO 4217 code of three capital letters such as USD, is ''"),
+        (["--currency", ""], "--currency: '' is not an ISO 4217 code; use three capital letters, such as USD"),
         (["--currency", "EUR"], "--currency: must differ from base, both are EUR"),
         (["--base", "USD", "--provider", "ecb", "--configmap", "x"], "--base needs --currency; --provider needs"),
-        (["--currency", "usd", "--base", "x", "-f", "-"], "is 'usd'; --base: must be"),
+        (["--currency", "usd", "--base", "x", "-f", "-"], "such as USD; --base: 'x' is not an ISO 4217 code"),
         (["--currency", "USD", "-f", "-"], "--filename cannot be used with --currency"),
         (["--currency", "USD", "--configmap", "A_b"], "--configmap: 'A_b' is not a valid name of a ConfigMap"),
     ],

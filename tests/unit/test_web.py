@@ -107,14 +107,14 @@ def test_many_documents_are_fetched_some_at_a_time(monkeypatch: pytest.MonkeyPat
             "connection reset by peer",
             3,
         ),
-        (requests.ConnectionError("HTTPSConnectionPool(host='x', port=1)"), "the answer was cut short", 3),
+        (requests.ConnectionError("HTTPSConnectionPool(host='x', port=1)"), "the answer is incomplete", 3),
         (requests.ConnectTimeout("x"), "no connection within 5 seconds", 3),
         (requests.ReadTimeout("x"), "no answer within 10 seconds", 3),
-        (requests.exceptions.ChunkedEncodingError("x"), "the answer was cut short", 3),
+        (requests.exceptions.ChunkedEncodingError("x"), "the answer is incomplete", 3),
         (requests.exceptions.ProxyError(OSError(111, "Connection refused")), "the proxy of HTTPS_PROXY", 3),
         (
             requests.exceptions.SSLError(SSLError(ssl.SSLEOFError(8, "EOF"))),
-            "TLS failed; check that the server serves HTTPS",
+            "the TLS connection failed; check that the server serves HTTPS",
             3,
         ),
         (requests.TooManyRedirects("x"), "more than 5 redirects", 1),
@@ -334,9 +334,9 @@ ANSWERS = {
     "a chunk of no length": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", NOT_HTTP),
     "a chunk that is cut short": (
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
-        "the answer was cut short",
+        "the answer is incomplete",
     ),
-    "a body that is cut short": (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab", "the answer was cut short"),
+    "a body that is cut short": (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab", "the answer is incomplete"),
     "redirect to FTP": (
         b"HTTP/1.1 302 Found\r\nLocation: ftp://127.0.0.1/\r\n\r\n",
         "redirected to a URL that is not http or https",
@@ -395,7 +395,7 @@ def test_a_proxy_that_refuses_is_named_with_its_answer(monkeypatch: pytest.Monke
 
         error = fetch("https://rates.example.com/", AGENT).error
 
-    why = "it answers 407 Proxy Authentication Required"
+    why = "it answered 407 Proxy Authentication Required"
     assert error == f"the proxy of HTTPS_PROXY or HTTP_PROXY failed: {why}"
 
 
@@ -419,7 +419,7 @@ def test_a_certificate_of_an_unknown_authority_is_named_with_a_remedy(tmp_path: 
         error = fetch(f"https://localhost:{server.port}/", AGENT).error
 
     assert error.startswith("its certificate is not accepted: self-signed certificate")
-    assert error.endswith("; REQUESTS_CA_BUNDLE can name other authorities")
+    assert error.endswith("; to trust another authority, set REQUESTS_CA_BUNDLE")
 
 
 def test_a_resolver_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
