@@ -218,7 +218,7 @@ def _classify(error: OSError | ValueError) -> _TemporaryError | _PermanentError:
     if isinstance(error, requests.exceptions.SSLError):
         for each in _walk_causes(error):
             if isinstance(each, ssl.SSLCertVerificationError):
-                return _PermanentError(_not_accepted(each))
+                return _PermanentError(_describe_certificate_error(each))
         return _TemporaryError(
             "the TLS connection failed; check that the server serves HTTPS, and the value of REQUESTS_CA_BUNDLE"
         )
