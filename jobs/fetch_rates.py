@@ -275,7 +275,7 @@ def command(
     max_deletes: int | None,
     **given: Any,
 ) -> None:
-    """Write exchange rates to ConfigMaps, as ExchangeRates define. Pods read the rates there.
+    """Write the rates of ExchangeRates to ConfigMaps. Pods read the rates there.
 
     A rate comes from the first provider that has a valid one: ecb, then frankfurter. open-er-api is used only if
     spec.provider or --provider names it. On any failure the last valid rate stays. A second run in a row writes
