@@ -288,7 +288,7 @@ def test_a_label_of_helm_on_a_copy_fails_no_run(api: Api, sync: Run) -> None:
 
     assert (ran.exit_code, failed(ran)) == (0, [(team, "denied", "warning")])
     assert content(api.get(at(other, source))) == content(api.get(source))
-    assert "no label owner: helm" in ready(api, "settings")["message"]
+    assert "label owner: helm" in ready(api, "settings")["message"]
     api.patch(at(team, source), {"metadata": {"labels": {"owner": None}}})
     assert sync().summary == {"configured": 1, "unchanged": 1}
 
