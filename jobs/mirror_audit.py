@@ -252,8 +252,8 @@ def _is_probe(url: str) -> bool:
     default=0,
     show_default=True,
     metavar="SECONDS",
-    help="With --repair: how long to wait for the condition of a next step, such as a mirror that starts. After that, "
-    "the next run continues.",
+    help="With --repair: how long to wait until the next step is possible, for example until a mirror is ready. After "
+    "that, the next run continues.",
 )
 @options.max_deletes("mirrors")
 @options.run_options(f"Namespace of the mirrors' resources and credentials; default is {NAMESPACE}.")
@@ -264,7 +264,7 @@ def command(context: click.Context, /, options: options.RunOptions, **given: Any
     Reports which resources of a mirror are missing, drifted, not working or not safe. docs/mirror-audit.md explains the
     cause of each finding and its remedy. Changes only the status of RegistryMirrors. With --repair it repairs step by
     step, and prints what a person must do for the rest. Exits 0 when the run is complete, whatever it found; 1 when a
-    retry is useful; 2 when a person must act first; 3 with --check when there is a finding; 4 when the deletion brake
+    retry is useful; 2 when a person must act first; 3 with --check when there are findings; 4 when the deletion brake
     blocked a deletion.
 
     \b

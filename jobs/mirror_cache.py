@@ -62,7 +62,7 @@ SHORTAGES = {
     "access": "the registry cannot use the volume",
     "space": "too little free space",
     "inodes": "too few free inodes",
-    "layers": "a layer ended before it was complete",
+    "layers": "a layer was interrupted",
 }
 _MOST_COUNTED = 10_000
 _MOST_VERIFIED = 10_000
@@ -390,7 +390,7 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, value: str) -
     show_default=True,
     metavar="DURATION",
     callback=_seconds,
-    help="Remove blobs that are older and that the registry has no record of; 0s removes none.",
+    help="Remove blobs that are older than this and that the registry has no record of; 0s removes none.",
 )
 @click.option(
     "--volume",
@@ -405,7 +405,7 @@ def command(upstream: str, ttl: float, volume: Path, port: int) -> None:
     """Guard the volume of a mirror's registry. It runs next to the registry, in the same pod.
 
     GET /ready returns 503 while the volume has too little free space or too few inodes for layers. It also returns 503
-    for 2 minutes after a layer ended before it was complete. Nodes then pull from the upstream.
+    for 2 minutes after a layer was interrupted. Nodes then pull from the upstream.
 
     Removes blobs that do not match their digests, uploads that stopped, links without a digest, blobs that are older
     than the ttl, and a scheduler state that the registry cannot start with. GET / returns figures as JSON for

@@ -277,7 +277,7 @@ def _checked(is_right: Callable[[str], bool], what: str) -> Callable[..., str | 
     "--upstream",
     metavar="URL",
     callback=_checked(is_server, "is not the URL of a server"),
-    help="The registry that containerd pulls from if the mirror does not answer; default: none.",
+    help="The URL of the registry that containerd pulls from if the mirror does not respond; default: none.",
 )
 @click.option(
     "--certs-dir",
@@ -291,7 +291,7 @@ def _checked(is_right: Callable[[str], bool], what: str) -> Callable[..., str | 
     "--containerd-dir",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="The mount of the node's /etc/containerd: check that containerd reads --certs-dir; default: no check.",
+    help="The mount path of the node's /etc/containerd, to check that containerd reads --certs-dir; default: no check.",
 )
 @click.option("--remove", is_flag=True, help="Remove the files that were written for this RegistryMirror.")
 @click.option(
@@ -309,11 +309,11 @@ def command(
     remove: bool,
     check: bool,
 ) -> None:
-    """Write a mirror into containerd's hosts.toml. The DaemonSets of mirrors run this command on nodes.
+    """Configure containerd on a node to use a mirror. The DaemonSets of mirrors run this command.
 
-    Writes hosts.toml in the folder of the host, and removes the files that it wrote for earlier hosts of the mirror.
-    Checks the files every 30 seconds, and runs until SIGTERM. It never changes a hosts.toml that kube-chores did not
-    write.
+    Writes hosts.toml in the folder of the registry's host, and removes the files that it wrote for earlier hosts of the
+    mirror. Checks the files every 30 seconds, and runs until SIGTERM. It never changes a hosts.toml that kube-chores
+    did not write.
 
     \b
     Example:

@@ -32,8 +32,8 @@ CODES: Mapping[str, Code] = {
     "unreadable": Code(
         _ERROR,
         "something could not be read: a permission is missing, or the API server did not respond",
-        "grant the permission that the finding names, or wait for the next run; the audit reports nothing as missing "
-        "because of it",
+        "grant the permission that the finding names, or wait for the next run; what could not be read is not "
+        "reported as missing",
     ),
     "mirror-down": Code(
         _ERROR,
@@ -90,7 +90,7 @@ CODES: Mapping[str, Code] = {
     "credentials-missing": Code(
         _ERROR,
         "the credentials Secret does not exist, or its key username or password has no value",
-        "create it in the namespace of the mirror's resources",
+        "create the Secret, with both keys, in the namespace of the mirror's resources",
     ),
     "credentials-upstream-not-allowed": Code(
         _ERROR,
@@ -134,7 +134,7 @@ CODES: Mapping[str, Code] = {
     "drifted": Code(
         _WARNING,
         "a field differs from what the mirror defines, or kube-chores set it once and no longer sets it",
-        "set it in the RegistryMirror, or run mirror-audit --repair, which reverts it; --diff prints the values",
+        "to keep the value, set it in the RegistryMirror; to revert it, run mirror-audit --repair; see --diff",
     ),
     "cache-corrupt": Code(
         _WARNING,
@@ -166,13 +166,15 @@ CODES: Mapping[str, Code] = {
     ),
     "image-depends-on-mirror": Code(
         _WARNING,
-        "with fallback None, nodes can pull an image of the mirror only through the mirror, which needs it to start",
+        "with fallback None, nodes pull an image of the mirror's pods only through the mirror, which does not start "
+        "without it",
         "set spec.fallback: Upstream, or use the image from another registry",
     ),
     "never-used": Code(
         _WARNING,
         "no image was pulled through the mirror yet",
-        "pull an image of the host on a node; if the finding stays, check config_path in containerd's configuration",
+        "pull an image of the registry's host on a node; if the finding stays, check config_path in containerd's "
+        "configuration",
     ),
     "terminating": Code(_WARNING, "a resource of the mirror is being deleted", "find out what deletes it"),
     "orphan": Code(
@@ -182,7 +184,9 @@ CODES: Mapping[str, Code] = {
         "--allow-cache-loss",
     ),
     "status-failed": Code(
-        _ERROR, "the status or Event of a RegistryMirror could not be written", "grant the permission that it names"
+        _ERROR,
+        "the status or Event of a RegistryMirror could not be written",
+        "grant the permission that the finding names",
     ),
     "skipped": Code(_INFO, "the RegistryMirror is being deleted", "nothing"),
     "unchanged": Code(_INFO, "a resource has no findings", "nothing"),

@@ -9,7 +9,7 @@ from jobs.kit.model import Change, ExitCode, Finding, ObjectKey
 from jobs.mirrors.codes import CODES
 from jobs.mirrors.registry_mirrors import RegistryMirror
 
-_REMEDY = "; the manifests in cronjobs/ grant the rights that this job needs"
+_REMEDY = "; the manifests in cronjobs/ grant the permissions that this job needs"
 
 
 def finding(

@@ -57,11 +57,11 @@ def credentials(mirror: Mirror, observed: Observed) -> ProbeResult:
         reason = f"has no value for {' and '.join(absent)}"
         found.append(finding("credentials-missing", key, reason, mirror.registry_mirror))
     if served_by(document.upstream) != mirror.spec.upstream:
-        reason = f"its annotation {UPSTREAM} is not {mirror.spec.upstream}, so this mirror does not use it"
+        reason = f"its annotation {UPSTREAM} is not {mirror.spec.upstream}, so the mirror does not use the Secret"
         found.append(finding("credentials-upstream-not-allowed", key, reason, mirror.registry_mirror))
     # The author of the RegistryMirror chooses the image, and the image reads the credentials.
     if mirror.spec.image and mirror.spec.image not in document.images:
-        reason = f"does not list {mirror.spec.image} in its annotation {IMAGES}, so this image does not get it"
+        reason = f"does not list {mirror.spec.image} in its annotation {IMAGES}, so it is not used"
         found.append(finding("credentials-image-not-allowed", key, reason, mirror.registry_mirror))
     return ProbeResult(found)
 
@@ -142,7 +142,11 @@ def _through_api_server(mirror: Mirror, observed: Observed) -> ProbeResult:
     if document.is_permission or document.status in (0, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.FORBIDDEN):
         return ProbeResult([unreadable(service, document, (mirror.registry_mirror.name,))])
     return ProbeResult(
-        [finding("mirror-down", service, f"/v2/ through the API server: {document.message}", mirror.registry_mirror)]
+        [
+            finding(
+                "mirror-down", service, f"GET /v2/ through the API server: {document.message}", mirror.registry_mirror
+            )
+        ]
     )
 
 
@@ -190,7 +194,7 @@ def _cache_findings(mirror: Mirror, state: CacheState | None, observed: Observed
     if state is None or state.shortage == "answer":
         if not observed.endpoints_of(mirror.service.key).own:
             return []
-        what = "its container cache does not respond" if state is None else "its volume does not respond"
+        what = 'its container "cache" does not respond' if state is None else "its volume does not respond"
         reason = f"{what}; the reason is in the log of the run or of the container"
         return [not_readable(mirror.stateful_set.key, reason, subjects, ExitCode.DONE)]
     found = []
@@ -199,15 +203,15 @@ def _cache_findings(mirror: Mirror, state: CacheState | None, observed: Observed
         reason = "sent an incomplete layer in the last minutes"
         found.append(finding("layers-interrupted", mirror.stateful_set.key, reason, mirror.registry_mirror))
     elif state.shortage == "access":
-        reason = "is not usable by the registry; the reason is in the log of its container cache"
+        reason = 'cannot be used by the registry; the reason is in the log of its container "cache"'
         found.append(finding("volume-unusable", mirror.claim.key, reason, mirror.registry_mirror))
     elif state.shortage:
         least = f"at least {state.least_free_bytes >> 20} MiB must be free"
-        reason = f"has too few free inodes; {least}" if state.shortage == "inodes" else f"has too little space; {least}"
+        reason = "has too few free inodes" if state.shortage == "inodes" else f"has too little free space; {least}"
         found.append(finding("volume-filling", mirror.claim.key, reason, mirror.registry_mirror))
     if state.corrupt_blobs:
         count = f"{state.corrupt_blobs} blob{'s' * (state.corrupt_blobs > 1)}"
-        reason = f"digest mismatch in the last 24 hours: {count} removed"
+        reason = f"{count} removed in the last 24 hours, because of a digest mismatch"
         found.append(finding("cache-corrupt", mirror.claim.key, reason, mirror.registry_mirror))
     if not state.used and state.shortage != "access":
         reason = f"no image of {mirror.spec.host} was pulled through the mirror yet"

@@ -62,7 +62,7 @@ def _removal(orphan: Finding, others: Sequence[ObjectKey], observed: Observed, s
     if actual["metadata"].get("deletionTimestamp"):
         return Step(remedy="being deleted", may_progress=True)
     if mirror_name(actual) == UNKNOWN:
-        return Step(remedy=f"its mirror is not known: restore its annotation {stamps.RULE}, or delete it manually")
+        return Step(remedy=f"restore its annotation {stamps.RULE}, which names its mirror, or delete it manually")
     if key.kind == DAEMON_SETS.kind and key.namespace != NODE_NAMESPACE:
         return _remove_moved(orphan, actual, observed)
     # If the mirror exists, the nodes' files must stay: the mirror's own DaemonSet writes them.

@@ -141,7 +141,7 @@ def _one_write_per_object(findings: Sequence[Finding]) -> list[Finding]:
         if each.fix and (before is None or _deletes(each) > _deletes(before)):
             writes[each.object] = each
     return [
-        structs.replace(each, fix=None, remedy="included in another step for the same object")
+        structs.replace(each, fix=None, remedy="another step for this object includes it")
         if each.fix and writes[each.object] is not each
         else each
         for each in findings
@@ -194,7 +194,9 @@ def _credentials_blocker(context: _RepairContext) -> str:
     if context.without_credentials:
         return f"a repair continues when {secret_key(context.mirror)} is usable"
     if "credentials-exposed" in context.codes:
-        return "a repair continues when spec.allowUnauthenticatedReaders is true: its login then serves every client"
+        return (
+            "a repair continues when spec.allowUnauthenticatedReaders is true: every client then pulls private images"
+        )
     return ""
 
 
@@ -273,7 +275,7 @@ def _correction(desired: Manifest, actual: Object) -> str:
     found = drift(desired.body(), actual, NOT_DRIFT)
     by = ", ".join(sorted({each.by for each in found if each.by}))
     fields = named([each.change.field for each in found])
-    return f"{fields} set as in the RegistryMirror" + (f"; changed before by {by}" if by else "")
+    return f"{fields} corrected" + (f"; was changed by {by}" if by else "")
 
 
 def _apply(desired: Manifest, actual: Object, result: str) -> Step:
@@ -301,7 +303,8 @@ def _upstream_blocker(context: _RepairContext) -> str:
     if not (is_unknown or "upstream-down" in context.codes) or not _is_ready(context):
         return ""
     when = "a probe shows that the upstream responds" if is_unknown else "the upstream responds"
-    return f"a repair continues when {when}: a registry does not start without it, and this one serves its cache"
+    why = "a registry does not start without its upstream, but the running one serves its cache"
+    return f"a repair continues when {when}: {why}"
 
 
 def _claim_of_current_size(context: _RepairContext, actual: Object) -> Manifest:
@@ -358,7 +361,7 @@ def _recreate_claim(context: _RepairContext) -> Step | None:
     if not why:
         return None
     if not _may_lose_cache(context):
-        return Step(remedy=f"{why}: the claim can only be recreated, empty; --allow-cache-loss allows that")
+        return Step(remedy=f"{why}: the claim can only be recreated, empty; a repair with --allow-cache-loss does that")
     if STATEFUL_SETS.kind in context.observed.list_errors:
         return Step(remedy=f"a repair recreates it when {STATEFUL_SETS.kind}s, which may use it, are readable")
     claim, stateful_set = context.actual(context.mirror.claim.key), context.actual(context.mirror.stateful_set.key)

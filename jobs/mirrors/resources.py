@@ -97,7 +97,7 @@ def _service(mirror: Mirror, desired: Manifest, _actual: Object, observed: Obser
         counts = f"has {_counted(found.own + found.foreign, 'endpoint')} for {_counted(replicas, 'replica')}"
         who = f"pod {found.foreign_pod}" if found.foreign_pod else _counted(found.foreign, "address", "es")
         verb = "is" if found.foreign_pod or found.foreign == 1 else "are"
-        reason = f"{counts}: {who} {verb} not part of the registry; nodes send requests there"
+        reason = f"{counts}: {who} {verb} not part of the registry, but nodes send requests there"
         yield finding("foreign-endpoints", desired.key, reason, mirror.registry_mirror)
 
 
@@ -124,10 +124,10 @@ def _claim(mirror: Mirror, desired: Manifest, actual: Object, observed: Observed
     capacity = _storage(_status(actual).get("capacity", {}))
     size = mirror.spec.storage.size
     if quantity(requested) > quantity(size):
-        reason = f"requests {requested}, but the mirror only {size}"
+        reason = f"requests {requested}, more than the {size} of spec.storage.size"
         yield finding("volume-shrink", desired.key, reason, mirror.registry_mirror)
     elif quantity(requested) < quantity(size):
-        reason = f"requests {requested}, but the mirror {size}"
+        reason = f"requests {requested}, less than the {size} of spec.storage.size"
         yield finding("volume-too-small", desired.key, reason, mirror.registry_mirror)
     elif phase == "Bound" and quantity(capacity) < quantity(requested):
         reason = f"requests {requested}, but its capacity is still {capacity}"

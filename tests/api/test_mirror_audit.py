@@ -424,12 +424,12 @@ CREDENTIALS: dict[str, tuple[Object | None, list[str], str]] = {
     "no annotation": (
         {"metadata": {"annotations": None}},
         ["credentials-upstream-not-allowed"],
-        "its annotation kubechores.dev/upstream is not registry-1.docker.io, so this mirror does not use it",
+        "its annotation kubechores.dev/upstream is not registry-1.docker.io, so the mirror does not use the Secret",
     ),
     "somebody else's password": (
         {"metadata": {"annotations": {"kubechores.dev/upstream": "quay.io"}}},
         ["credentials-upstream-not-allowed"],
-        "its annotation kubechores.dev/upstream is not registry-1.docker.io, so this mirror does not use it",
+        "its annotation kubechores.dev/upstream is not registry-1.docker.io, so the mirror does not use the Secret",
     ),
 }
 
@@ -472,7 +472,7 @@ def test_only_an_image_that_the_secret_names_gets_the_credentials(
     assert [each["code"] for each in found] == expected
     assert (api.get(mirror.stateful_set.document()) is None) == bool(expected)
     if expected:
-        assert found[0]["reason"] == f"does not list {image} in its annotation {IMAGES}, so this image does not get it"
+        assert found[0]["reason"] == f"does not list {image} in its annotation {IMAGES}, so it is not used"
         (missing,) = [each for each in ran.results if each["object"]["kind"] == "StatefulSet"]
         assert missing["remedy"] == f"a repair continues when secret/{name} in namespace {NAMESPACE} is usable"
 
@@ -674,8 +674,8 @@ def test_the_service_proxy_requires_a_permission_that_the_job_does_not_have(
 
 
 CACHES: dict[str, tuple[Object, str, str]] = {
-    "space": ({"shortage": "space"}, "volume-filling", "has too little space; at least 2048 MiB must be free"),
-    "inodes": ({"shortage": "inodes"}, "volume-filling", "has too few free inodes; at least 2048 MiB must be free"),
+    "space": ({"shortage": "space"}, "volume-filling", "has too little free space; at least 2048 MiB must be free"),
+    "inodes": ({"shortage": "inodes"}, "volume-filling", "has too few free inodes"),
     "layers": (
         {"shortage": "layers"},
         "layers-interrupted",
@@ -684,12 +684,12 @@ CACHES: dict[str, tuple[Object, str, str]] = {
     "access": (
         {"shortage": "access", "used": False},
         "volume-unusable",
-        "is not usable by the registry; the reason is in the log of its container cache",
+        'cannot be used by the registry; the reason is in the log of its container "cache"',
     ),
     "corrupt": (
         {"corruptBlobs": 2},
         "cache-corrupt",
-        "digest mismatch in the last 24 hours: 2 blobs removed",
+        "2 blobs removed in the last 24 hours, because of a digest mismatch",
     ),
     "unused": (
         {"used": False},
@@ -752,7 +752,7 @@ def test_an_invalid_response_of_a_cache_makes_the_status_unknown(
     (found,) = probe().results
 
     assert (found["code"], found["object"]["name"]) == ("unreadable", mirror.name)
-    assert found["reason"].startswith("its container cache does not respond")
+    assert found["reason"].startswith('its container "cache" does not respond')
     assert condition(api, mirror)["status"] == "Unknown"
 
 

@@ -53,7 +53,7 @@ HEALTHY = ("an annotation of others", "a field that others set", "quantities wri
 
 
 WITH_FINALIZER = {"finalizers": ["example.com/keep"]}
-EXPOSED = "a repair continues when spec.allowUnauthenticatedReaders is true: its login then serves every client"
+EXPOSED = "a repair continues when spec.allowUnauthenticatedReaders is true: every client then pulls private images"
 
 
 def test_every_broken_mirror_is_in_a_test_of_repairs() -> None:
@@ -140,8 +140,8 @@ def test_corrected_fields_are_named_with_the_manager_that_changed_them(api: Api,
     mirrors.edit(mirror.service.document(), {"metadata": {"labels": {"app.kubernetes.io/name": None}}})
 
     assert reasons(repair()) == {
-        ("serverside-applied", "spec.replicas set as in the RegistryMirror; changed before by kubectl-edit"),
-        ("serverside-applied", "metadata.labels[app.kubernetes.io/name] set as in the RegistryMirror"),
+        ("serverside-applied", "spec.replicas corrected; was changed by kubectl-edit"),
+        ("serverside-applied", "metadata.labels[app.kubernetes.io/name] corrected"),
     }
 
 
@@ -564,7 +564,7 @@ def test_an_orphan_without_the_name_of_its_mirror_is_not_deleted(api: Api, repai
 
     assert (ran.exit_code, changes(api), len(created(api, mirror))) == (0, [], 5)
     assert {each["remedy"] for each in ran.results} == {
-        "its mirror is not known: restore its annotation kubechores.dev/rule, or delete it manually"
+        "restore its annotation kubechores.dev/rule, which names its mirror, or delete it manually"
     }
 
 

@@ -174,7 +174,7 @@ def test_a_foreign_endpoint_is_one_finding_whatever_the_response(
     (found,) = probe().results
 
     assert (found["code"], found["severity"]) == ("foreign-endpoints", "error")
-    which = "1 address is not part of the registry; nodes send requests there"
+    which = "1 address is not part of the registry, but nodes send requests there"
     assert found["reason"] == f"has 2 endpoints for 1 replica: {which}"
     before = condition(api, mirror)
     assert before["reason"] == "ForeignEndpoints"
@@ -189,7 +189,7 @@ def test_a_foreign_pod_with_the_labels_of_the_registry_is_named(api: Api, audit:
 
     reasons = of_code(audit(), "foreign-endpoints")
 
-    which = f"pod {name} is not part of the registry; nodes send requests there"
+    which = f"pod {name} is not part of the registry, but nodes send requests there"
     expected = f"has 2 endpoints for 1 replica: {which}"
     services = (mirror.service, mirror.headless_service)
     assert reasons == {each.metadata.name: expected for each in services}
@@ -209,7 +209,7 @@ def test_a_foreign_pod_does_not_count_as_the_registry(
     wait_for(is_unready, "the registry to be unready")
     ran = probe()
 
-    which = f"pod {name} is not part of the registry; nodes send requests there"
+    which = f"pod {name} is not part of the registry, but nodes send requests there"
     reason = f"has 1 endpoint for 1 replica: {which}"
     assert of_code(ran, "foreign-endpoints")[mirror.name] == reason
     assert set(codes(ran)) == {"foreign-endpoints", "no-endpoints", "not-rolled-out"}, "the audit ignores the responses"

@@ -74,7 +74,7 @@ def test_a_mirror_with_another_answer_is_down(
     (found,) = world[0].run(*FLAGS).results
 
     assert found["code"] == "mirror-down"
-    assert found["reason"].startswith(f"/v2/ through the API server: HTTP {code} ")
+    assert found["reason"].startswith(f"GET /v2/ through the API server: HTTP {code} ")
 
 
 def test_an_unreachable_pod_is_down(world: tuple[World, Mirrors, Mirror]) -> None:
@@ -84,7 +84,7 @@ def test_an_unreachable_pod_is_down(world: tuple[World, Mirrors, Mirror]) -> Non
     (found,) = world[0].run(*FLAGS).results
 
     assert found["code"] == "mirror-down"
-    assert found["reason"].startswith("/v2/ through the API server: error trying to reach service: ")
+    assert found["reason"].startswith("GET /v2/ through the API server: error trying to reach service: ")
 
 
 @pytest.mark.parametrize("code", [403, 500])

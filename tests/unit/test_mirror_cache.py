@@ -482,12 +482,10 @@ def test_a_layer_that_ends_early_makes_the_registry_unready_for_some_time(volume
         (upload / "data").unlink()
         shutil.rmtree(upload)
         wait_for(lambda: not process.ready(), "the registry to be unready")
-        assert process.get("/ready")[1].startswith("a layer ended before it was complete: ")
+        assert process.get("/ready")[1].startswith("a layer was interrupted: ")
         assert process.state()["shortage"] == "layers"
         wait_for(process.ready, "the registry to be ready again")
-        assert process.lines() == [
-            "warning: a layer ended before it was complete: nodes pull from the upstream for 1 seconds"
-        ]
+        assert process.lines() == ["warning: a layer was interrupted: nodes pull from the upstream for 1 seconds"]
 
 
 def test_a_long_scan_for_uploads_delays_the_next_by_seconds_at_most(volume: Path, cached: Cached) -> None:
