@@ -166,7 +166,7 @@ def _note(observed: Observed, settings: Settings) -> str:
     show_default=True,
     type=click.IntRange(min=0),
     metavar="N",
-    help="Limit of the FarmPods of this job, in all namespaces or in the one given with -n. A namespace gets all of its"
+    help="Limit of the number of FarmPods, in all namespaces or in that of -n. A namespace gets all of its"
     " FarmPods or none, the smallest namespace first.",
 )
 @options.option(
@@ -177,7 +177,7 @@ def _note(observed: Observed, settings: Settings) -> str:
     metavar="N",
     help="Send at most N writes a second. The next run resumes a run that was stopped.",
 )
-@options.run_options(f"Handle only this namespace, labelled or not. Default is all that are labelled {OPT_IN}=true.")
+@options.run_options(f"Process only this namespace, labelled or not; default is all that are labelled {OPT_IN}=true.")
 @click.pass_context
 def command(context: click.Context, options: options.RunOptions, max_objects: int, writes_per_second: int) -> None:
     """List pods for users without permission to read them. Each pod gets a FarmPod with its number of containers.
@@ -190,7 +190,7 @@ def command(context: click.Context, options: options.RunOptions, max_objects: in
     \b
     Examples:
       chores farm-pods --dry-run                     show what would be created, in all labelled namespaces
-      chores farm-pods -n shop                       handle one namespace
+      chores farm-pods -n shop                       process one namespace
       chores farm-pods -n shop --dry-run -v          show the FarmPod of each pod
     """
     job = Job(

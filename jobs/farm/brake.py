@@ -27,7 +27,8 @@ def block_creates(
     blocked = creates.keys() - _admitted(creates, existing, pods, max_objects)
     message = (
         f"the object brake blocks {sum(creates[each] for each in blocked)} of {creates.total()} creates: there would be"
-        f" {total} FarmPods, the limit is {max_objects}; to raise it permanently, set CHORES_MAX_OBJECTS in the CronJob"
+        f" {total} FarmPods, the limit is {max_objects}; to raise the limit for all runs, "
+        "set CHORES_MAX_OBJECTS in the CronJob"
     )
     kept = [each for each in findings if not (_is_create(each) and each.object.namespace in blocked)]
     return [*kept, *(_over_limit(each, creates[each]) for each in sorted(blocked))], (
@@ -56,6 +57,6 @@ def _is_create(finding: Finding) -> bool:
 
 def _over_limit(namespace: str, number: int) -> Finding:
     key = ObjectKey(NAMESPACES.kind, namespace)
-    pods = "1 pod has no FarmPod" if number == 1 else f"{number} pods have no FarmPods"
-    reason = f"{pods}: blocked by the object brake"
+    pods = "1 pod has no FarmPod" if number == 1 else f"{number} pods have no FarmPod"
+    reason = f"{pods}: the object brake blocks the creation"
     return Finding("over-limit", Severity.WARNING, key, reason, exit_code=ExitCode.BRAKE)

@@ -87,7 +87,7 @@ def collision(pods: Sequence[Pod]) -> Finding:
     can do that, so it does not fail the run.
     """
     names = " and ".join(sorted(pod.name for pod in pods))
-    reason = f"pods {names} have the same FarmPod name: none is written; rename one of the pods"
+    reason = f"pods {names} require a FarmPod of the same name, so none is written; rename one of the pods"
     return Finding("collision", Severity.WARNING, pods[0].place, reason)
 
 
@@ -108,7 +108,9 @@ def without_pods(observed: Observed, desired: Collection[ObjectKey]) -> Iterator
             yield Finding("retained", Severity.INFO, key, "no pod requires this FarmPod; it is deleted with its owner")
         else:
             remedy = f"kubectl delete {FARM_PODS.plural} {key.name} -n {key.namespace}"
-            reason = f"its pod does not exist and it has no owner, so it is never garbage collected; run {remedy}"
+            reason = (
+                f"its pod does not exist, and it has no owner, so the garbage collector never deletes it; run {remedy}"
+            )
             yield Finding("orphan", Severity.WARNING, key, reason)
 
 

@@ -364,7 +364,7 @@ def test_the_object_brake_blocks_a_whole_namespace_and_prints_how_to_lift_it(api
     assert (blocked.exit_code, blocked.summary) == (4, {"configured": 1, "over-limit": 1, "unchanged": 2})
     (over_limit,) = [each for each in blocked.results if each["code"] == "over-limit"]
     assert over_limit["object"] == {"kind": "Namespace", "name": shop}
-    assert over_limit["reason"].startswith("2 pods have no FarmPods")
+    assert over_limit["reason"].startswith("2 pods have no FarmPod")
     assert "the object brake blocks 2 of 2 creates: there would be 5 FarmPods, the limit is 4" in blocked.stderr
     command = blocked.stderr.strip().splitlines()[-1].split()
     assert command[:2] == ["chores", "farm-pods"]
