@@ -275,7 +275,7 @@ def command(
     max_deletes: int | None,
     **given: Any,
 ) -> None:
-    """Write the rates of ExchangeRates to ConfigMaps. Pods read the rates there.
+    """Write exchange rates to ConfigMaps for pods. Each ExchangeRate defines one ConfigMap.
 
     A rate comes from the first provider that has a valid one: ecb, then frankfurter. open-er-api is used only if
     spec.provider or --provider names it. On any failure the last valid rate stays. A second run in a row writes
