@@ -81,8 +81,8 @@ def _arguments_escaped() -> Iterator[None]:
 def chores(context: click.Context) -> None:
     """Scheduled chores for a Kubernetes cluster.
 
-    Each command reads the cluster, computes the differences, writes them, reports and exits. Run it as a CronJob, by
-    hand or from a laptop. A job writes to the cluster of the current context, unless --dry-run is given.
+    Each command reads the cluster, computes the necessary changes, writes them, reports and exits. Run it as a
+    CronJob, by hand or from a laptop. A job writes to the cluster of the current context, unless --dry-run is given.
     """
     context.color = None if shows_colors() else False
 

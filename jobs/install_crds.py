@@ -95,8 +95,8 @@ def _covers(desired: Any, actual: Any) -> bool:
 def command(context: click.Context, options: options.RunOptions) -> None:
     """Install the CustomResourceDefinitions of the jobs.
 
-    The same as 'kubectl apply --server-side -k cronjobs/crds', without these files. Requires the verbs get and patch on
-    customresourcedefinitions, which the jobs do not have.
+    Does the same as 'kubectl apply --server-side -k cronjobs/crds', without a copy of these files. Requires
+    the verbs get and patch on customresourcedefinitions, which the jobs do not have.
     """
     job = Job(NAME, {CRDS.kind: CRDS}, _no_settings, _observe, plan)
     context.exit(run(job, options))

@@ -29,7 +29,7 @@ from jobs.kit.transport import IN_FLIGHT, Answer
 
 # The name of a dry-run create; no such object is stored. A constant: refusals quote it, and statuses quote refusals.
 _TRIAL_NAME = "kube-chores-trial"
-_HAS_FINALIZER = "a finalizer keeps it: see its metadata.finalizers"
+_HAS_FINALIZER = "a finalizer keeps it; see its metadata.finalizers"
 
 
 class DryRun(str, Enum):
@@ -262,7 +262,7 @@ def _result_of_accepted(finding: Finding, answer: Answer) -> Result:
     finding = _with_action_taken(finding, finding.fix, answer)
     if not changed:
         return Result(finding, Outcome.DONE)
-    note = f"the server keeps other values than were sent in {', '.join(changed)}: admission changed them"
+    note = f"admission changed {', '.join(changed)}: the server stored other values than the run sent"
     # A roll that did not restart the pods has failed: else no later run would repeat it.
     lost = finding.fix is not None and finding.fix.action is Action.ROLL
     outcome, code = (Outcome.FAILED, ExitCode.FAILED) if lost else (Outcome.DONE, ExitCode.DONE)
@@ -292,8 +292,8 @@ def _has_finalizer(answer: Answer) -> bool:
 def _result_of_failure(finding: Finding, message: str, error: ApiError) -> Result:
     """Return the failure of a write, with its cause if the object's namespace may have caused it."""
     assert finding.fix
-    if error.is_too_large and _fits_without_others(finding.fix):
-        full = f"{message}; labels and annotations of other clients leave no room"
+    if error.is_too_large and _fits_alone(finding.fix):
+        full = f"{message}; labels and annotations of other clients leave no room; remove some of them"
         return Result(finding, Outcome.FAILED, full, error.exit_code, TOO_LARGE_THERE)
     return Result(finding, Outcome.FAILED, message, error.exit_code, error.cause, error.refused_by)
 

@@ -54,7 +54,7 @@ def _group(finding: Finding) -> tuple[str, str]:
 
 def _brake(plan: Plan, blocked: Mapping[tuple[str, str], int], max_deletes: int | None) -> Brake:
     what = " and ".join(
-        f"{number} {kind}s ({code}; {_allowed_of(kind, plan, max_deletes)} are allowed)"
+        f"{number} {kind}s (code {code}, limit {_allowed_of(kind, plan, max_deletes)})"
         for (kind, code), number in blocked.items()
     )
     message = f"the deletion brake blocks the deletion of {what}; none of them is deleted"

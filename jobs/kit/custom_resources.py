@@ -168,7 +168,7 @@ def from_files(
         elif parsed is None:
             wrong += beyond_schema(content["spec"]) if isinstance(content.get("spec"), dict) else []
         elif key in found:
-            wrong = ["is in the files more than once"]
+            wrong = ["is in the files more than once; remove the others"]
         else:
             found[key] = parsed
         problems += [f"{document.where}: {_format_key(key)}: {problem}" for problem in _shorten(wrong)]

@@ -64,7 +64,7 @@ def _expand(names: Sequence[str], problems: list[str]) -> Iterator[tuple[str, Pa
 def _read_text(path: Path | None) -> str:
     if path is None:
         if sys.stdin is None:
-            raise ValueError("it is closed")
+            raise ValueError("standard input is closed")
         return _read(sys.stdin.buffer)
     # Opening a pipe may block forever, and a device may have no end.
     if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():

@@ -163,7 +163,7 @@ def choose(paths: str, context: str | None) -> Chosen:
     """
     found = [path for each in paths.split(os.pathsep) if each and (path := Path(each).expanduser()).exists()]
     if not found:
-        raise ConfigurationError(f"{_problem_in(paths)}: there is no such file")
+        raise ConfigurationError(f"{_problem_in(paths)}: the file does not exist")
     files = [_read(path) for path in found]
     contexts = _merge((each.name, each.context) for file in files for each in file.contexts)
     name = context or next((file.current_context for file in files if file.current_context), "")

@@ -97,7 +97,8 @@ def max_deletes(objects: str, more: str = "") -> Callable[[F], F]:
         "--max-deletes",
         type=click.IntRange(min=0),
         metavar="N",
-        help=f"Delete at most N {objects}, or none; default is 10, or a tenth of the desired ones if more.{more}",
+        help=f"Delete at most N {objects}; if there are more, delete none. Default is 10, or a tenth of the desired "
+        f"ones if that is more.{more}",
     )
 
 
@@ -125,10 +126,11 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         flag_value=DryRun.CLIENT.value,
         default=DryRun.NONE.value,
         type=click.Choice([mode.value for mode in DryRun]),
-        help="Change nothing: client (or no value) needs read rights only, server has the API server check each write.",
+        help="Change nothing. client (or no value) needs only read permissions; with server, the API server validates "
+        "each write.",
     ),
     option("--diff", is_flag=True, help="Show what changes, field by field; values of Secrets stay hidden."),
-    option("--check", is_flag=True, help="Dry run that exits 3 if anything is not as it should be."),
+    option("--check", is_flag=True, help="Dry run that exits 3 if there are findings."),
     option(
         "--output",
         "-o",
@@ -148,7 +150,7 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
     option(
         "--kubeconfig",
         metavar="FILE",
-        help="Kubeconfig to use; default as kubectl: $KUBECONFIG, ~/.kube/config, the pod's.",
+        help="Kubeconfig to use; default: $KUBECONFIG, else ~/.kube/config, else the pod's service account.",
     ),
     option("--context", metavar="NAME", help="Context of the kubeconfig to use."),
     option("--as", "as_user", metavar="USER", help="User to impersonate, or system:serviceaccount:NAMESPACE:NAME."),

@@ -32,7 +32,7 @@ _STABLE_PART = {
     WEBHOOK_FAILED: re.compile(r'[^"]*"[^"]*"'),
 }
 # One text for both cases: the API server or the run itself may detect the conflict, by when the other client writes.
-_CONFLICTING = "not as it should be: another client changes it before each write of the run"
+_CONFLICTING = "not in its desired state: another client changes it before each write of the run"
 _OF_ADMISSION = frozenset({DENIED, WEBHOOK_FAILED, CHANGED_BY_ADMISSION})
 
 

@@ -184,7 +184,7 @@ class _Rows:
         """Yield a line for each kind and outcome with results that have no row, with their number."""
         for (kind, verb), number in self._count_words.items():
             if number > _MAX_ROWS and not self._options.verbose:
-                yield f"... and {number - _MAX_ROWS} more: {visible(kind)} {verb}; -v or -o json shows all"
+                yield f"... and {number - _MAX_ROWS} more: {visible(kind)} {verb}; -v or -o json shows all of them"
 
 
 def _verb(result: Result, options: RunOptions) -> str:
@@ -311,7 +311,7 @@ def _changed_lines(actual: str, desired: str, options: RunOptions) -> Iterator[s
     most = len(lines) if options.verbose else _MAX_LINES
     yield from map(brief, lines[:most])
     if len(lines) > most:
-        yield f"... and {len(lines) - most} more lines (-v or -o json shows all)"
+        yield f"... and {len(lines) - most} more lines (-v or -o json shows all of them)"
 
 
 def _quote(value: str) -> str:

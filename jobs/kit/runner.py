@@ -172,13 +172,13 @@ def _check_namespace(cluster: Cluster, connection: Connection, options: RunOptio
     for answer in cluster.read([(NAMESPACES, "", options.namespace, False)]):
         error = error_of(answer)
         if error and error.is_missing_namespace:
-            raise ConfigurationError(f'namespace "{options.namespace}" not found')
+            raise ConfigurationError(f"namespace {options.namespace} does not exist; check --namespace")
 
 
 def _connection_message(connection: Connection, error: UnreachableError) -> str:
     if connection.in_pod:
         return f"no connection to the cluster: {error}; check that network policies let this pod reach the API server"
-    check = "check that the cluster is running, that the context is correct, and the VPN or proxy"
+    check = "check that the cluster is running, that the context is correct, and check the VPN or proxy"
     return f"no connection to the cluster of context {connection.context}: {error}; {check}"
 
 
@@ -516,7 +516,7 @@ def _as_resolved(result: Result) -> Result:
 
 
 def _as_done(result: Result) -> Result:
-    message = "already as desired: another run wrote it, or the answer to this write was lost"
+    message = "already in its desired state: another run wrote it, or the answer to this write was lost"
     return result._replace(outcome=Outcome.DONE, message=message, exit_code=ExitCode.DONE, cause="")
 
 
@@ -534,7 +534,7 @@ def _brake_message(job: str, cronjob: str, brake: Brake, connection: Connection,
         context = ["--context", connection.context] if connection.context and not options.context else []
         given = [part for words in options.given if words[0] != brake.option for part in words]
         command = shlex.join(["chores", job, *given, *context, brake.option, brake.value])
-    return Lines(f"{visible(brake.message)}; if this is intended, run once:\n  {visible(command)}")
+    return Lines(f"{visible(brake.message)}; if the blocked change is intended, run once:\n  {visible(command)}")
 
 
 def _exit_code(results: Sequence[Result], options: RunOptions) -> ExitCode:

@@ -233,7 +233,7 @@ def test_install_crds_applies_them_once_and_repairs_them(api: Api, chores: Chore
         (["--context", "nowhere"], "it has no context 'nowhere'"),
         (["-n", "Team/Shop"], "'Team/Shop' is not a valid namespace name"),
         (["-n", ""], "'' is not a valid namespace name"),
-        (["--kubeconfig", "/nonexistent"], "kubeconfig /nonexistent cannot be used: there is no such file"),
+        (["--kubeconfig", "/nonexistent"], "kubeconfig /nonexistent cannot be used: the file does not exist"),
         (["-f", "/nonexistent.yaml"], "/nonexistent.yaml: cannot be read: No such file or directory"),
         (["--bogus"], "--bogus"),
     ],
@@ -255,7 +255,7 @@ def test_a_namespace_that_does_not_exist_is_an_error(api: Api, installed: Path, 
 
     assert (ran.exit_code, ran.stdout) == (2, "")
     (error,) = [line for line in ran.stderr.splitlines() if "--probe" not in line]
-    assert error == 'error: namespace "platfrom" not found'
+    assert error == "error: namespace platfrom does not exist; check --namespace"
     assert api.writes() == []
 
 

@@ -188,7 +188,7 @@ def test_the_run_that_deletes_a_copy_already_reports_that_a_finalizer_keeps_it(
         for each in ran.results
         if each["object"] == {"kind": "Secret", "name": "login", "namespace": team}
     ]
-    assert (ran.exit_code, kept) == (0, ["a finalizer keeps it: see its metadata.finalizers"])
+    assert (ran.exit_code, kept) == (0, ["a finalizer keeps it; see its metadata.finalizers"])
     reported = ready(api, "logins")
     assert (reported["status"], reported["reason"]) == ("True", "OrphansTerminating")
     assert reported["message"].endswith(f"1 orphan is still being deleted: secret/login in namespace {team}")
@@ -392,7 +392,7 @@ def test_a_copy_that_a_tenant_changes_all_the_time_is_reported(
     for each in (ran, again):
         assert (each.exit_code, only_failed(each)) == (0, ("write-conflict", "warning"))
     assert (reported["status"], reported["reason"]) == ("False", "WriteConflict")
-    assert reported["message"].startswith(f"configmap/settings in namespace {team}: not as it should be")
+    assert reported["message"].startswith(f"configmap/settings in namespace {team}: not in its desired state")
     assert content(api.get(at(other, source))) == content(api.get(source))
     assert sync().summary == {"configured": 1, "unchanged": 1}
     assert ready(api, "settings")["reason"] == "Synced"

@@ -342,7 +342,7 @@ def test_a_copy_that_admission_changes_creates_an_event_for_its_rule(api: Api, s
     events = [event for event in api.events() if event["reason"] == "ChangedByAdmission"]
     assert [(event["type"], event["involvedObject"]["name"]) for event in events] == [("Warning", "settings")]
     where = f"configmap/settings in namespace {team}"
-    assert events[0]["message"].startswith(f"{where}: the server keeps other values than were sent in data.a")
+    assert events[0]["message"].startswith(f"{where}: admission changed data.a")
     assert "theirs" not in events[0]["message"]
     assert ready(api, "settings")["reason"] == "Synced"
 

@@ -451,7 +451,7 @@ def test_forged_stamps_do_not_raise_what_the_brake_allows(api: Api, sync: Run) -
 
     assert ran.exit_code == 4
     assert ran.summary == {"orphan": 12, "unchanged": 8}
-    assert "12 ConfigMaps (orphan; 10 are allowed); none of them is deleted" in ran.stderr
+    assert "12 ConfigMaps (code orphan, limit 10); none of them is deleted" in ran.stderr
 
 
 def test_opt_outs_have_an_allowance_of_their_own(api: Api, sync: Run) -> None:

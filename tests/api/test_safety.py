@@ -319,7 +319,7 @@ def test_too_many_deletions_are_blocked_and_other_writes_continue(api: Api, sync
     ran = sync()
 
     assert (ran.exit_code, ran.summary) == (4, {"configured": 1, "orphan": 11})
-    assert "11 ConfigMaps (orphan; 10 are allowed); none of them is deleted" in ran.stderr
+    assert "11 ConfigMaps (code orphan, limit 10); none of them is deleted" in ran.stderr
     assert ready(api, "rule") == {
         "status": "False",
         "reason": "DeletionsBlocked",

@@ -243,7 +243,9 @@ def test_an_unreachable_server_is_named_with_the_context_and_what_to_check(job: 
     assert code == 1
     server = yaml.safe_load(stopped.read_text())["clusters"][0]["cluster"]["server"]
     assert shown.splitlines()[-1].startswith(f"error: no connection to the cluster of context staging: {server}: ")
-    assert shown.endswith("; check that the cluster is running, that the context is correct, and the VPN or proxy\n")
+    assert shown.endswith(
+        "; check that the cluster is running, that the context is correct, and check the VPN or proxy\n"
+    )
     assert "unreadable" not in shown
 
 
@@ -293,7 +295,7 @@ def test_many_rows_of_one_kind_and_outcome_are_counted_and_verbose_shows_them_al
     assert len([line for line in text if " created (dry run) " in line]) == 50
     assert len([line for line in text if "  conflict  " in line]) == 1
     assert text[-2:] == [
-        "... and 10 more: configmap created (dry run); -v or -o json shows all",
+        "... and 10 more: configmap created (dry run); -v or -o json shows all of them",
         next(line for line in text if line.startswith("sync-copies (dry run): 60 created, 1 conflict (2 rules,")),
     ]
     assert len(sync("--dry-run", "-v", output="text").stdout.splitlines()) == 62

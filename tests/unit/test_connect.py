@@ -136,7 +136,7 @@ def test_a_run_in_a_pod_imports_no_library_that_it_does_not_need(service_account
     [
         ({"HOME": "/nonexistent"}, "no cluster: not in a pod, and no kubeconfig found"),
         ({"HOME": "/nonexistent", "KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "1"}, "service account"),
-        ({"KUBECONFIG": "/nonexistent"}, "kubeconfig /nonexistent cannot be used: there is no such file"),
+        ({"KUBECONFIG": "/nonexistent"}, "kubeconfig /nonexistent cannot be used: the file does not exist"),
     ],
 )
 def test_without_a_cluster_the_error_is_one_sentence(tmp_path: Path, environ: dict[str, str], message: str) -> None:

@@ -220,7 +220,7 @@ def test_a_diff_of_many_lines_is_cut_and_verbose_shows_them_all(capsys: pytest.C
     whole = shown(capsys, Result(long, Outcome.REPORTED), diff=True, verbose=True).splitlines()
 
     assert len(cut) < 210
-    assert cut[-2].strip() == "... and 1901 more lines (-v or -o json shows all)"
+    assert cut[-2].strip() == "... and 1901 more lines (-v or -o json shows all of them)"
     assert len(whole) > 2000
 
 

@@ -110,7 +110,7 @@ def test_a_missing_rule_is_an_error(tmp_path: Path) -> None:
     assert "no CopyratorRule" in problems(written(tmp_path, {"kind": "ConfigMap"}))[0]
     assert "no CopyratorRule 'other'; the rules are: good" in problems(written(tmp_path, GOOD), rule_name="other")[0]
     assert "no CopyratorRule ''; the rules are: good" in problems(written(tmp_path, GOOD), rule_name="")[0]
-    assert "is in the files more than once" in problems(written(tmp_path, GOOD, GOOD))[0]
+    assert "is in the files more than once; remove the others" in problems(written(tmp_path, GOOD, GOOD))[0]
 
 
 @pytest.mark.parametrize("value", ['"{}" trailing', "*{}", "!{} x"], ids=["syntax", "alias", "tag"])
