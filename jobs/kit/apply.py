@@ -292,7 +292,7 @@ def _has_finalizer(answer: Answer) -> bool:
 def _result_of_failure(finding: Finding, message: str, error: ApiError) -> Result:
     """Return the failure of a write, with its cause if the object's namespace may have caused it."""
     assert finding.fix
-    if error.is_too_large and _fits_alone(finding.fix):
+    if error.is_too_large and _fits_without_others(finding.fix):
         full = f"{message}; labels and annotations of other clients leave no room; remove some of them"
         return Result(finding, Outcome.FAILED, full, error.exit_code, TOO_LARGE_THERE)
     return Result(finding, Outcome.FAILED, message, error.exit_code, error.cause, error.refused_by)
