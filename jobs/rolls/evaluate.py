@@ -210,7 +210,7 @@ def _too_soon(
     for reference, source in changed.items():
         if source and source.changed and _is_within(settings.settle, now - source.changed):
             until = f"a run rolls the workload {_span(settings.settle)} after the last change (--settle)"
-            return f"{reference} changed {_ago(now - source.changed)}, and more changes may follow: {until}"
+            return f"the last change of {reference} was {_ago(now - source.changed)}, and more may follow: {until}"
     wait = _wait(workload, before, settings.cool_down)
     if before.rolled_at and _is_within(wait, now - before.rolled_at):
         until = f"a run rolls it again {_span(wait)} after that roll (--cool-down)"

@@ -276,9 +276,9 @@ SCENARIOS: dict[str, Scenario] = {
     "A first run, and a second one": first,
     "Config changed a moment ago; --settle 0 rolls at once": changed,
     "Deferred workloads": deferred,
-    "More rolls than a run may do": budget,
-    "The fix of a config that keeps a rollout stuck": stuck,
+    "More rolls than --max-rolls allows": budget,
+    "A config change that may fix a stuck rollout": stuck,
     "An invalid annotation, and no annotation": no_workload,
-    "An annotation without effect, and one of a namespace": of_namespace,
-    "The right to read Secrets is missing": no_right,
+    "An annotation without effect, and an annotation of a namespace": of_namespace,
+    "The permission to read Secrets is missing": no_right,
 }
