@@ -70,7 +70,7 @@ def _exposed_credentials(mirror: Mirror) -> list[Finding]:
     if mirror.spec.allow_unauthenticated_readers:
         return []
     reason = (
-        "has credentials, and serves private images without a login to every client that reaches it; "
+        "has credentials, and serves private images to every client that reaches it, without a login; "
         "see spec.allowUnauthenticatedReaders"
     )
     return [finding("credentials-exposed", mirror.registry_mirror.head.key, reason, mirror.registry_mirror)]
