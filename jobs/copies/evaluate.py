@@ -308,7 +308,7 @@ def _uncertain(place: Place, before: str, why: str) -> Finding:
 def _not_opted_in(place: Place) -> Finding:
     reason = (
         f"left untouched: namespace {place.key.namespace} did not opt in;"
-        ' annotate it kubechores.dev/copies: "true", or remove it from the rule'
+        ' annotate it with kubechores.dev/copies: "true", or remove it from the rule'
     )
     return Finding(
         "not-opted-in", Severity.WARNING, place.key, reason, subjects=place.rules, exit_code=ExitCode.REFUSED

@@ -21,7 +21,7 @@ from jobs.kit.objects import NAMESPACES
 SOURCE_NAMESPACE_MISSING, NOTHING_SELECTED = "source-namespace-missing", "nothing-selected"
 _CONSEQUENCES = {
     SOURCE_NAMESPACE_MISSING: "none of the rule's copies is deleted; correct or delete the rule",
-    NOTHING_SELECTED: "none of the rule's copies is deleted until it selects a source and a target",
+    NOTHING_SELECTED: "none of the rule's copies is deleted until the rule selects a source and a target",
 }
 _MOST_NAMED = 3
 

@@ -487,7 +487,7 @@ def test_a_kube_namespace_receives_copies_once_it_opted_in(api: Api, sync: Run) 
     refused = sync()
 
     assert (refused.exit_code, refused.summary) == (2, {"not-opted-in": 1, "nothing-selected": 1})
-    assert 'kube-public did not opt in; annotate it kubechores.dev/copies: "true"' in refused.results[0]["reason"]
+    assert 'kube-public did not opt in; annotate it with kubechores.dev/copies: "true"' in refused.results[0]["reason"]
     assert api.get(at("kube-public", source)) is None
     try:
         api.patch(public, {"metadata": {"annotations": {"kubechores.dev/copies": "true"}}})

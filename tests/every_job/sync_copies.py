@@ -340,5 +340,5 @@ SCENARIOS: dict[str, Scenario] = {
     "A permission is missing": no_right,
     "A write fails": failing,
     "The credentials are not accepted": unauthorized,
-    "There is no such context": unreachable,
+    "The context does not exist": unreachable,
 }

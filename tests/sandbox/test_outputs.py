@@ -16,9 +16,9 @@ from tests.manifests import ROOT
 from tests.unit.test_docs import check
 from tests.worlds import configmap, rule, secret
 
-HEAD = """# What you read when
+HEAD = """# Outputs
 
-Every situation that the jobs know, as they answer. Written by `make docs` from real runs on the embedded cluster.
+The output of each job in each situation. Written by `make docs` from real runs on the embedded cluster.
 """
 PAGE = ROOT / "docs" / "outputs.md"
 
