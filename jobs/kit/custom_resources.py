@@ -89,7 +89,7 @@ def from_cluster(
 def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError:
     """Return the error of a cluster without the CRD; `otherwise` is another remedy."""
     return ConfigurationError(
-        f"the API server does not know {resource.plural}.kubechores.dev: install the CRDs with "
+        f"the CRD {resource.plural}.kubechores.dev is not installed; install the CRDs with "
         f"'chores install-crds' or 'kubectl apply -k cronjobs/crds'{otherwise}"
     )
 

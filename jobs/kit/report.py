@@ -239,7 +239,7 @@ def _unresolved(results: Sequence[Result]) -> Counter[Severity]:
 
 def _join_names(subjects: Sequence[str]) -> str:
     more = f" and {len(subjects) - _MAX_NAMES} more" if len(subjects) > _MAX_NAMES else ""
-    return brief(", ".join(subjects[:_MAX_NAMES])) + more if subjects else "(no custom resource)"
+    return brief(", ".join(subjects[:_MAX_NAMES])) + more if subjects else "(without a custom resource)"
 
 
 def _format_details(result: Result, options: RunOptions) -> Iterator[str]:

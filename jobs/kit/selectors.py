@@ -88,13 +88,14 @@ def key_problems(key: str, path: str) -> Iterator[str]:
     """Yield the problems of a label or annotation key."""
     prefix, slash, name = key.rpartition("/")
     if not _NAME.fullmatch(name) or (slash and not (len(prefix) <= 253 and _PREFIX.fullmatch(prefix))):
-        yield f"{path}: {key!r} is not a valid key; use up to 63 of A-Z a-z 0-9 - _ . after an optional PREFIX/"
+        yield f"{path}: {key!r} is not a valid key; use at most 63 of A-Z a-z 0-9 - _ . after an optional PREFIX/"
 
 
 def value_problems(value: str, path: str) -> Iterator[str]:
     """Yield the problems of a label's value."""
     if value and not _NAME.fullmatch(value):
-        yield f"{path}: {value!r} is not a valid label value; use up to 63 of A-Z a-z 0-9 - _ . between alphanumerics"
+        remedy = "use at most 63 of A-Z a-z 0-9 - _ . and begin and end with a letter or digit"
+        yield f"{path}: {value!r} is not a valid label value; {remedy}"
 
 
 def glob_matcher(patterns: Sequence[str]) -> re.Pattern[str]:

@@ -552,7 +552,7 @@ def test_a_missing_crd_is_reported_with_its_remedy(api: Api, farm: Run) -> None:
     ran = farm()
 
     assert ran.exit_code == 2
-    assert "farmpods.kubechores.dev: install the CRDs with 'chores install-crds'" in ran.stderr
+    assert "farmpods.kubechores.dev is not installed; install the CRDs with 'chores install-crds'" in ran.stderr
 
 
 def visitor(api: Api, namespace: str, role: str, name: str = "visitor") -> str:

@@ -145,7 +145,7 @@ def test_findings_can_be_grouped_by_custom_resource_worst_first(
         "  unreadable  service/(all)",
         "fair: 1 warning",
         "  drifted  service/a",
-        "(no custom resource): 1 error",
+        "(without a custom resource): 1 error",
         "  orphan  service/left",
         "mirror-audit: 3 unchanged, 2 drifted, 1 missing, 1 orphan, 1 unreadable (3",
     ]

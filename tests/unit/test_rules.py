@@ -91,7 +91,7 @@ def test_reserved_and_invalid_metadata_is_refused(tmp_path: Path) -> None:
     reported = problems(written(tmp_path, {**GOOD, "spec": {**GOOD["spec"], "metadata": metadata}}))  # type: ignore[dict-item]
 
     assert len([problem for problem in reported if "is reserved" in problem]) == 5
-    assert len([problem for problem in reported if "use up to 63 of" in problem]) == 2
+    assert len([problem for problem in reported if "use at most 63 of" in problem]) == 2
 
 
 def test_a_file_that_cannot_be_read_or_parsed_is_named(tmp_path: Path) -> None:
