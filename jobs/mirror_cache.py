@@ -337,7 +337,7 @@ def serve(cache: Cache, port: int) -> NoReturn:
     for work in (cache.follow_room, cache.follow_uploads, cache.watch, cache.verify_all):
         threading.Thread(target=_for_ever, args=(work,), daemon=True).start()
     with _listening(cache, port) as server:
-        log.info("port %s", server.server_address[1])
+        log.info("listening on port %s", server.server_address[1])
         server.serve_forever(poll_interval=0.5)
     raise AssertionError("unreachable")
 

@@ -158,7 +158,7 @@ def decode_resource(resource: Resource, namespace: str, raw: Raw) -> tuple[Objec
     if not stamps.is_managed(string_map(head.labels), NAME, ""):
         return key, placeholder(key)
     if len(raw) > _MOST_BYTES:
-        raise InvalidObjectError(f"it has {len(raw) >> 10} KiB, more than {_MOST_BYTES >> 10} KiB")
+        raise InvalidObjectError(f"it has {len(raw) >> 10} KiB, the limit is {_MOST_BYTES >> 10} KiB")
     found = decode(raw, _FORMS[resource.kind])
     if isinstance(found, _Claim):
         _check_amounts(found)

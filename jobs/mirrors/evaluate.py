@@ -184,8 +184,8 @@ def _duplicates(mirrors: Sequence[RegistryMirror], older: Mapping[str, RegistryM
         if other := older.get(mirror.name):
             same = mirror.spec.upstream == other.spec.upstream
             what = f"has the upstream {mirror.spec.upstream}" if same else f"is for images of {mirror.spec.host}"
-            why = "older" if other.head.created < mirror.head.created else "first by name"
-            reason = f"{what}, like {other.head.key}, which is {why}"
+            why = "is older" if other.head.created < mirror.head.created else "comes first by name"
+            reason = f"{what}, like {other.head.key}, which {why}"
             yield finding("duplicate-upstream", mirror.head.key, reason, mirror)
 
 

@@ -115,7 +115,7 @@ def name_problem(name: str) -> str:
         return f"ends in {_HEADLESS}, like the name of the second Service of another mirror"
     longest = MOST_CHARACTERS - len(_PREFIX)
     if len(name) > longest:
-        return f"has {len(name)} characters; the names of pods leave room for at most {longest}"
+        return f"has {len(name)} characters; at most {longest} fit in the names of its pods"
     return ""
 
 

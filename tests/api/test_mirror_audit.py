@@ -381,7 +381,7 @@ def test_nodes_without_the_daemon_set_are_counted(api: Api, audit: Run, mirrors:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("a" * 37, "its name has 37 characters; the names of pods leave room for at most 36"),
+        ("a" * 37, "its name has 37 characters; at most 36 fit in the names of its pods"),
         ("docker.io", "its name contains dots, which are not valid in the name of a Service"),
         ("hub-headless", "its name ends in -headless, like the name of the second Service of another mirror"),
     ],

@@ -71,7 +71,7 @@ class Running:
 
     @property
     def _port(self) -> int:
-        found = re.search(r"^port (\d+)$", self._log.read_text(), re.M)
+        found = re.search(r"^listening on port (\d+)$", self._log.read_text(), re.M)
         return int(found[1]) if found else 0
 
     @property
@@ -109,7 +109,7 @@ class Running:
 
     def lines(self) -> list[str]:
         """Return the lines of its log so far, without the line of the port."""
-        return [line for line in self._log.read_text().splitlines() if not line.startswith("port ")]
+        return [line for line in self._log.read_text().splitlines() if not line.startswith("listening on port ")]
 
     def waits_for_removal(self, path: Path) -> None:
         """Wait until a file is removed."""
