@@ -93,7 +93,7 @@ def _farm_pod_read(body: bytes) -> FarmPod | FarmPodRead:
     plain["metadata"].pop("managedFields", None)  # a write without them does not change them
     document = msgspec.json.encode(plain)
     if len(document) > _MOST_FARM_POD_BYTES:
-        raise InvalidObjectError(f"has {len(document) >> 10} KiB, the limit is {_MOST_FARM_POD_BYTES >> 10} KiB")
+        raise InvalidObjectError(f"it has {len(document) >> 10} KiB, the limit is {_MOST_FARM_POD_BYTES >> 10} KiB")
     return FarmPodRead(read.reduced, document)
 
 

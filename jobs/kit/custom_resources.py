@@ -112,7 +112,7 @@ def _split(resource: Resource, read: _CustomResource) -> tuple[Head, bytes]:
         InvalidObjectError: the spec is too large.
     """
     if len(read.spec) > _MOST_SPEC_BYTES:
-        raise InvalidObjectError(f"spec has {len(read.spec) >> 10} KiB, more than {_MOST_SPEC_BYTES >> 10}")
+        raise InvalidObjectError(f"spec has {len(read.spec) >> 10} KiB, the limit is {_MOST_SPEC_BYTES >> 10} KiB")
     at = read.metadata
     key = ObjectKey(resource.kind, at.name, at.namespace)
     status = bytes(read.status) if len(read.status) <= _MOST_STATUS_BYTES else b""

@@ -416,7 +416,7 @@ class ObjectReducer:
         for field, raw in (("ownerReferences", metadata.owner_references), ("finalizers", metadata.finalizers)):
             if len(raw) > _MOST_RAW_BYTES:
                 raise InvalidObjectError(
-                    f"metadata.{field} has {len(raw) >> 10} KiB, more than {_MOST_RAW_BYTES >> 10}"
+                    f"metadata.{field} has {len(raw) >> 10} KiB, the limit is {_MOST_RAW_BYTES >> 10} KiB"
                 )
         decode_list(metadata.owner_references, OwnerReference)  # raises here, not where it is used
         ownership = _ownership(entries)

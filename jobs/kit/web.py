@@ -311,7 +311,7 @@ def _decompress(compressed: bytes) -> bytes:
 
 def _check_size(body: bytes | bytearray) -> None:
     if len(body) > MAX_BODY_BYTES:
-        raise _PermanentError(f"more than {MAX_BODY_BYTES >> 10} KiB")
+        raise _PermanentError(f"the answer has more than {MAX_BODY_BYTES >> 10} KiB")
 
 
 def _status_text(status: int) -> str:

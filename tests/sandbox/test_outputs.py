@@ -16,7 +16,7 @@ from tests.manifests import ROOT
 from tests.unit.test_docs import check
 from tests.worlds import configmap, rule, secret
 
-HEAD = """# Outputs
+HEAD = """# Example outputs
 
 The output of each job in each situation. Written by `make docs` from real runs on the embedded cluster.
 """
