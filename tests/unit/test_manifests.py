@@ -219,8 +219,8 @@ def test_the_install_page_counts_the_jobs_of_an_hour() -> None:
     assert f"{sum(fires.values())} short-lived pods an hour" in readme
     page = (ROOT / "docs" / "mirror-audit.md").read_text()
     with_repair = sum(fires.values()) + repair
-    assert f"an hour has {with_repair} Jobs" in page
-    assert f"with the audit suspended {with_repair - fires['mirror-audit']}" in page
+    assert f"creates {with_repair} Jobs an hour" in page
+    assert f"with the audit suspended, {with_repair - fires['mirror-audit']}" in page
 
 
 def test_every_job_has_a_suspended_dry_run_twin() -> None:
