@@ -68,7 +68,7 @@ def test_a_configuration_error_fails_the_job_at_once(api: Api, jobs: Jobs) -> No
 
     assert jobs.end("wrong") == "PodFailurePolicy"
     assert jobs.exit_codes("wrong") == [2]
-    assert "no CopyratorRule 'none-such' in namespace kube-chores; found settings" in jobs.log("wrong")
+    assert "no CopyratorRule 'none-such' in namespace kube-chores; its rules are: settings" in jobs.log("wrong")
 
 
 def unreachable_webhook(namespaces: list[str]) -> Object:
