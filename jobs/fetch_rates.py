@@ -110,8 +110,8 @@ def _configmaps(cluster: Cluster, namespace: str) -> dict[ObjectKey, ReducedObje
     return found
 
 
-def _invalid(invalid_rates: Invalid) -> Finding:
-    key, reason = invalid_rates.head.key, "; ".join(invalid_rates.problems)
+def _invalid(rate: Invalid) -> Finding:
+    key, reason = rate.head.key, "; ".join(rate.problems)
     return Finding("invalid", Severity.ERROR, key, reason, subjects=(subject(key),), exit_code=ExitCode.REFUSED)
 
 

@@ -275,8 +275,8 @@ def _events(cluster: Cluster, call: Call) -> Iterator[bytes]:
         )
         items = [item for item in store.items(call.resource, call.namespace) if selected.matches(item)]
     if lost:
-        expired = ApiError(410, "Expired", f"too old resource version: {since}")
-        yield _line("ERROR", msgspec.json.encode(expired.status()))
+        too_old = ApiError(410, "Expired", f"too old resource version: {since}")
+        yield _line("ERROR", msgspec.json.encode(too_old.status()))
         return
     if initial:
         for item in items:

@@ -56,7 +56,7 @@ def status_updates(
             by_rule.setdefault(name, []).append(result)
     heads = [
         *(rule.head for rule in observed.rules),
-        *(invalid_rules.head for invalid_rules in observed.invalid_rules if invalid_rules.head.uid),
+        *(rule.head for rule in observed.invalid_rules if rule.head.uid),
     ]
     selected = {head.key.name: head for head in heads if settings.rule_name in (None, head.key.name)}
     updates = (

@@ -172,17 +172,17 @@ class _Rows:
 
     def __init__(self, options: RunOptions) -> None:
         self._options = options
-        self._count_words: Counter[tuple[str, str]] = Counter()
+        self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, result: Result) -> bool:
         """Count a result and return whether it has a row."""
         group = (result.finding.object.kind.lower(), _verb(result, self._options))
-        self._count_words[group] += 1
-        return self._options.verbose or self._count_words[group] <= _MAX_ROWS
+        self._counts[group] += 1
+        return self._options.verbose or self._counts[group] <= _MAX_ROWS
 
     def omitted(self) -> Iterator[str]:
         """Yield a line for each kind and outcome with results that have no row, with their number."""
-        for (kind, verb), number in self._count_words.items():
+        for (kind, verb), number in self._counts.items():
             if number > _MAX_ROWS and not self._options.verbose:
                 yield f"... and {number - _MAX_ROWS} more: {visible(kind)} {verb}; -v or -o json shows all of them"
 

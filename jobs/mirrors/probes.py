@@ -61,7 +61,7 @@ def credentials(mirror: Mirror, observed: Observed) -> ProbeResult:
         found.append(finding("credentials-upstream-not-allowed", key, reason, mirror.registry_mirror))
     # The author of the RegistryMirror chooses the image, and the image reads the credentials.
     if mirror.spec.image and mirror.spec.image not in document.images:
-        reason = f"does not list {mirror.spec.image} in its annotation {IMAGES}, so it is not used"
+        reason = f"does not list {mirror.spec.image} in its annotation {IMAGES}, so the mirror does not use the Secret"
         found.append(finding("credentials-image-not-allowed", key, reason, mirror.registry_mirror))
     return ProbeResult(found)
 

@@ -322,15 +322,19 @@ def test_statuses_are_written_before_a_repair_waits_and_when_a_mirror_is_ready(
         wait_for(lambda: api.get(mirrors.of(documents["good"]).daemon_set.document()), "the DaemonSet")
         mirrors.settle(mirrors.of(documents["good"]))
         wait_for(lambda: ready_condition(api, good)["reason"] == "Healthy", "the status of the mirror that is ready")
+        wait_for(lambda: "Healthy" in event_reasons(api, good), "its Event, which the run writes after the status")
         assert process.poll() is None, "the run still waits for the others"
         process.send_signal(signal.SIGTERM)
         stdout, log = process.communicate(timeout=10)
 
     assert process.returncode == 143
-    assert "Healthy" in [each["reason"] for each in api.events() if each["involvedObject"]["name"] == good]
     assert f"mirror-audit: registrymirror/{good}: Healthy: " in log
     assert "mirror-audit: some steps are not possible yet: the run reads again for up to 60 seconds\n" in log
     assert all(f"registrymirror/{name}" in stdout for name in others)
+
+
+def event_reasons(api: Api, name: str) -> list[str]:
+    return [each["reason"] for each in api.events() if each["involvedObject"]["name"] == name]
 
 
 def test_a_stopped_run_does_not_wait_for_probes(

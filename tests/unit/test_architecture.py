@@ -111,6 +111,13 @@ def test_a_package_imports_what_the_table_lists(row: str) -> None:
         assert set(IMPORTS[row]) - used.keys() <= {row}
 
 
+def test_the_page_keeps_the_rules_that_the_design_depends_on() -> None:
+    """An edit of the page must not relax these."""
+    assert (IMPORTS["jobs/kit"], IMPORTS["kubesandbox"]) == (["jobs/kit", "jobs"], ["kubesandbox"])
+    assert rows("libraries") == {"pycurl": ["jobs/kit/transport.py"], "requests": ["jobs/kit/web.py"]}
+    assert {"decoding", "diff", "errors", "manifests", "model", "objects", "selectors", "stamps", "text"} <= {*PURE}
+
+
 def test_one_module_imports_each_library_of_the_outside_world() -> None:
     for library, modules in rows("libraries").items():
         assert importers(library) == set(modules)

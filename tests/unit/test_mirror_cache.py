@@ -475,7 +475,7 @@ def test_a_blob_that_the_registry_cannot_read_is_removed(volume: Path, cached: C
 
 def test_a_layer_that_ends_early_makes_the_registry_unready_for_some_time(volume: Path, cached: Cached) -> None:
     """A registry deletes the file of a failed upload, then its folder."""
-    with running(volume, UNREADY_SECONDS=1) as process:
+    with running(volume, UNREADY_SECONDS=5) as process:
         wait_for(process.ready, "the registry to be ready")
         upload = cached.upload("library/app", 0)
         wait_for(lambda: "library/app" in open_files(process), "the upload to be followed")
@@ -485,7 +485,7 @@ def test_a_layer_that_ends_early_makes_the_registry_unready_for_some_time(volume
         assert process.get("/ready")[1].startswith("a layer was interrupted: ")
         assert process.state()["shortage"] == "layers"
         wait_for(process.ready, "the registry to be ready again")
-        assert process.lines() == ["warning: a layer was interrupted: nodes pull from the upstream for 1 seconds"]
+        assert process.lines() == ["warning: a layer was interrupted: nodes pull from the upstream for 5 seconds"]
 
 
 def test_a_long_scan_for_uploads_delays_the_next_by_seconds_at_most(volume: Path, cached: Cached) -> None:
