@@ -141,7 +141,8 @@ def _message(results: Sequence[Result], copies: int, *, with_messages: bool) -> 
         return f"{'; '.join(_described(result) for result in results[:_MOST_NAMED])}{_more(results)}"
     code = results[0].finding.code
     if code not in _PLACES:
-        return f"the deletion brake blocks the deletion of {len(results)} copies: {_named(results)}"
+        blocked = f"the deletion brake blocks the deletion of {len(results)} copies: {_named(results)}"
+        return f"{blocked}; the log of the run has the command that allows it once"
     return f"{len(results)} of {copies} copies {_PLACES[code]}: {_named(results)}"
 
 

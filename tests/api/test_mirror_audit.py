@@ -472,7 +472,10 @@ def test_only_an_image_that_the_secret_names_gets_the_credentials(
     assert [each["code"] for each in found] == expected
     assert (api.get(mirror.stateful_set.document()) is None) == bool(expected)
     if expected:
-        assert found[0]["reason"] == f"does not list {image} in its annotation {IMAGES}, so the mirror does not use the Secret"
+        assert (
+            found[0]["reason"]
+            == f"does not list {image} in its annotation {IMAGES}, so the mirror does not use the Secret"
+        )
         (missing,) = [each for each in ran.results if each["object"]["kind"] == "StatefulSet"]
         assert missing["remedy"] == f"a repair continues when secret/{name} in namespace {NAMESPACE} is usable"
 
