@@ -25,7 +25,8 @@ def test_the_job_runs_once_by_hand_and_its_twin_writes_nothing(api: Api, jobs: J
     planned = jobs.log("try-dry")
 
     kubectl.from_docs("kubectl create job try --from=cronjob/sync-copies")
-    done = kubectl.from_docs("kubectl wait job/try")
+    kubectl.from_docs("kubectl wait job/try")
+    done = kubectl.from_docs("kubectl logs job/try -n")
     assert content(api.get(at(team, source))) == content(source)
 
     row = f"configmap/settings  {team}  created{{}}  from {home}/settings"
