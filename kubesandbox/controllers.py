@@ -185,7 +185,7 @@ class Controllers:
             else:
                 remove(self._cluster, dependent, item)
         live = self._cluster.store.get(resource, change.item.namespace, change.item.name)
-        if live is None:
+        if live is None or live.obj["metadata"]["uid"] != meta["uid"]:  # deleted, and perhaps recreated, meanwhile
             return
         left = [name for name in live.obj["metadata"].get("finalizers") or [] if name not in blocking]
         item = self._cluster.store.put(resource, {**live.obj, "metadata": {**live.obj["metadata"], "finalizers": left}})

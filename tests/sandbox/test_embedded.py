@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from kubesandbox import Fault, Sandbox
-from tests.apis import Api, sandbox_api
+from kubesandbox.controllers import Controllers
+from tests.apis import Api, sandbox_api, wait_for
 from tests.worlds import configmap
 
 
@@ -83,3 +84,24 @@ def test_without_its_extra_the_command_prints_how_to_install_it(tmp_path: Path, 
     assert (done.returncode, done.stdout) == (1, "")
     advice = "the embedded cluster needs cel-python: run pip install -e '.[sandbox]' in a clone of the repository"
     assert done.stderr.lower() == f"error: {advice}\n"
+
+
+def test_a_controller_that_is_late_leaves_an_object_that_was_recreated(tmp_path: Path) -> None:
+    with Sandbox() as sandbox:
+        api = sandbox_api(sandbox, tmp_path)
+        late = Controllers(sandbox.cluster)  # it starts from here
+        sandbox._controllers.stop()
+        made = api.create(configmap("default"))
+        api.call("DELETE", f"{api.path(made)}?propagationPolicy=Orphan")
+        merge = {"Content-Type": "application/merge-patch+json"}
+        api.call("PATCH", api.path(made), {"metadata": {"finalizers": None}}, headers=merge)
+        again = api.create(configmap("default"))
+        late.start()
+        try:
+            barrier = api.create(configmap("default", "barrier"))
+            api.call("DELETE", f"{api.path(barrier)}?propagationPolicy=Orphan")
+            wait_for(lambda: api.get(barrier) is None, "the controller to react to the last change")
+        finally:
+            late.stop()
+
+        assert (api.get(again) or {})["metadata"]["uid"] == again["metadata"]["uid"]
