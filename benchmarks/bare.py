@@ -20,7 +20,7 @@ import pycurl
 import yaml  # noqa: F401
 from msgspec import Struct
 
-from jobs.kit.connect import Endpoint, connect
+from jobs.kit.api.connect import Endpoint, connect
 
 HOME = "bench-home"
 # As long as those of sync-copies: larger objects are more work for the server.

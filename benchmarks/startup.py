@@ -23,7 +23,7 @@ IMPORTS = {
     "msgspec": "import msgspec",
     "pycurl": "import pycurl",
     "sync-copies": "import jobs.__main__, jobs.sync_copies",
-    "YAML (for a kubeconfig)": "import yaml, jobs.kit.kubeconfig, jobs.kit.plugin",
+    "YAML (for a kubeconfig)": "import yaml, jobs.kit.api.kubeconfig, jobs.kit.api.plugin",
 }
 STEP = """
 import time
@@ -36,7 +36,8 @@ SERVICE_ACCOUNT = """
 import sys
 from functools import partial
 from pathlib import Path
-from jobs.kit import connect, runner
+from jobs.kit.api import connect
+from jobs.kit.run import runner
 runner.connect = partial(connect.connect, service_account=Path(sys.argv.pop(1)))
 from jobs.__main__ import main
 main(["sync-copies"])

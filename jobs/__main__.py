@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from jobs import __version__
-from jobs.kit.terminal import shows_colors
-from jobs.kit.text import brief
+from jobs.kit.run.terminal import shows_colors
+from jobs.kit.values.text import brief
 
 # The module of each command. It has a `command`, and is imported only when that command runs.
 JOBS = {
@@ -22,11 +22,11 @@ JOBS = {
     "farm-pods": "jobs.farm_pods",
 }
 COMMANDS = JOBS | {
-    "install-crds": "jobs.install_crds",
-    "mirror-node": "jobs.mirror_node",
-    "mirror-cache": "jobs.mirror_cache",
-    "demo": "jobs.demo",
-    "completion": "jobs.completion",
+    "install-crds": "jobs.commands.install_crds",
+    "mirror-node": "jobs.commands.mirror_node",
+    "mirror-cache": "jobs.commands.mirror_cache",
+    "demo": "jobs.commands.demo",
+    "completion": "jobs.commands.completion",
 }
 
 

@@ -1,39 +1,33 @@
 """fetch-rates: write exchange rates to ConfigMaps for pods, one for each ExchangeRate.
 
-A run fetches each provider's document at most once, and only if an ExchangeRate needs it. The parts are in jobs/rates:
-exchange_rates, providers, figures, choice, observed, evaluate, status, print_rate.
+A run fetches each provider's document at most once, and only if an ExchangeRate needs it. The parts are in
+jobs/core/fetch_rates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
-from functools import partial
 from typing import Any, NamedTuple
 
 import click
-from msgspec import structs
 
-from jobs.kit import options, stamps
-from jobs.kit.apply import DryRun
-from jobs.kit.cluster import Cluster, InvalidObject, retry_if_expired
-from jobs.kit.conditions import StatusUpdate
-from jobs.kit.connect import Connection
-from jobs.kit.custom_resources import Head, Invalid, from_cluster, from_files
-from jobs.kit.errors import ApiError
-from jobs.kit.model import Brake, ExitCode, Finding, Need, ObjectKey, Plan, Result, Severity
-from jobs.kit.objects import CONFIGMAPS, DataObject, ObjectReducer, ReducedObject, is_name
-from jobs.kit.runner import Job, run
-from jobs.kit.web import without_credentials
-from jobs.rates.choice import ProviderFailure, ProviderNeed
-from jobs.rates.evaluate import Evaluation, collision, evaluate, orphans, unchanged
-from jobs.rates.exchange_rates import EXCHANGE_RATES, ExchangeRate, Spec, parse_exchange_rate, spec_problems, subject
-from jobs.rates.figures import PIVOT
-from jobs.rates.observed import MAX_CHANGE_PERCENT, NAME, Observed, Settings
-from jobs.rates.print_rate import print_rate
-from jobs.rates.providers import PROVIDERS
-from jobs.rates.status import status_updates
+from jobs.core.fetch_rates.exchange_rates import ExchangeRate, Spec, parse_exchange_rate, spec_problems
+from jobs.core.fetch_rates.figures import PIVOT
+from jobs.core.fetch_rates.observe import observe
+from jobs.core.fetch_rates.observed import MAX_CHANGE_PERCENT, NAME, Settings
+from jobs.core.fetch_rates.plan import plan
+from jobs.core.fetch_rates.print_rate import print_rate
+from jobs.core.fetch_rates.providers import PROVIDERS
+from jobs.core.fetch_rates.status import conditions
+from jobs.kit.api.connect import Connection
+from jobs.kit.api.custom_resources import from_files
+from jobs.kit.run import options
+from jobs.kit.run.runner import Job, run
+from jobs.kit.values.model import DryRun, ObjectKey
+from jobs.kit.values.names import is_name
+from jobs.kit.values.reads import Head
+from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES
 
 COMMAND_LINE = "(command line)"  # in place of the name of an ExchangeRate, with --configmap
 
@@ -72,153 +66,6 @@ def _rates(namespace: str, given: RateOptions, *, elsewhere: bool) -> tuple[Exch
     if given.filenames:
         return from_files(given.filenames, EXCHANGE_RATES, parse_exchange_rate, namespace, any_namespace=elsewhere)
     return None
-
-
-def observe(cluster: Cluster, settings: Settings) -> Observed:
-    """Read the managed ConfigMaps, then the ExchangeRates.
-
-    In this order a ConfigMap that an overlapping run creates for a new `configMapName` is never taken for an orphan.
-
-    Raises:
-        ConfigurationError: the CRD is missing.
-        ApiError: ExchangeRates cannot be read, which every evaluation needs.
-    """
-    if settings.rates is not None:
-        return Observed(settings.rates)
-    try:
-        configmaps, denied = retry_if_expired(partial(_configmaps, cluster, settings.namespace)), None
-    except ApiError as error:
-        configmaps, denied = {}, error
-    rates, invalid_rates = from_cluster(cluster, EXCHANGE_RATES, parse_exchange_rate, settings.namespace)
-    failures = [_invalid(each) for each in invalid_rates]
-    if denied:
-        failures.append(
-            _unreadable([*(each.head.key for each in rates), *(each.head.key for each in invalid_rates)], denied)
-        )
-    return Observed(rates, invalid_rates, configmaps, tuple(failures), list_failed=denied is not None)
-
-
-def _configmaps(cluster: Cluster, namespace: str) -> dict[ObjectKey, ReducedObject | ApiError]:
-    found: dict[ObjectKey, ReducedObject | ApiError] = {}
-    reducer = ObjectReducer(stamps.KEYS)
-    selector = stamps.selector(NAME)
-    for each in cluster.objects(CONFIGMAPS, DataObject, reducer.reduce, namespace=namespace, selector=selector):
-        if isinstance(each, InvalidObject):
-            found[each.key] = each.error
-        else:
-            found[ObjectKey(CONFIGMAPS.kind, each.name, each.namespace)] = each
-    return found
-
-
-def _invalid(rate: Invalid) -> Finding:
-    key, reason = rate.head.key, "; ".join(rate.problems)
-    return Finding("invalid", Severity.ERROR, key, reason, subjects=(subject(key),), exit_code=ExitCode.REFUSED)
-
-
-def _unreadable(keys: Sequence[ObjectKey], error: ApiError) -> Finding:
-    remedy = "; the manifests in cronjobs/ grant the permissions that this job needs" if error.is_permission else ""
-    reason = f"cannot be read: {error.message}{remedy}"
-    every_configmap = ObjectKey(CONFIGMAPS.kind, "(all of this job)")
-    subjects = tuple(sorted(subject(key) for key in keys))
-    return Finding("unreadable", Severity.ERROR, every_configmap, reason, subjects=subjects, exit_code=error.exit_code)
-
-
-def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
-    """Compare each ExchangeRate with its ConfigMap; the same input gives the same findings in the same order."""
-    evaluations = _evaluations(observed, settings, now)
-    by_configmap = _by_configmap(observed)
-    findings = [*observed.failures, *_provider_failures(observed, settings, now)]
-    findings += [finding for each in evaluations.values() for finding in each.findings]
-    findings += [each for rates in by_configmap.values() if len(rates) > 1 for each in collision(rates)]
-    findings += [_terminating(rate) for rate in observed.rates if rate.head.terminating]
-    current = {rate: each.figures for rate, each in evaluations.items() if each.figures and not each.findings}
-    existing = [rate for rate, each in evaluations.items() if each.figures and not each.is_missing]
-    findings += orphans(observed, by_configmap, {rate.head.uid: rate for rate in existing if rate.head.uid})
-    if settings.rates is None and not settings.namespace:
-        limited = {rate.subject for rate in observed.rates if rate.spec.max_change}
-        findings = [_as_warning(each) if _is_tenant_problem(each, limited) else each for each in findings]
-    if settings.verbose:
-        findings += [unchanged(rate, figures) for rate, figures in current.items()]
-    needs = [each.need for each in evaluations.values()]
-    providers = {need.provider for need in needs if isinstance(need, ProviderNeed)}
-    return Plan(
-        tuple(sorted(findings, key=lambda finding: (finding.object, finding.code))),
-        len(current),
-        tuple(sorted(need for need in needs if isinstance(need, Need))),
-        {"rates": len(observed.rates), "providers": len(observed.pages)},
-        "" if observed.rates or observed.failures else f"no {EXCHANGE_RATES.kind} in {_where(settings)}",
-        desired_by_kind={CONFIGMAPS.kind: len(by_configmap)},
-        brakes=_brakes([each for rate, each in evaluations.items() if rate.spec.max_change is None], settings),
-        urls=tuple(settings.urls[provider] for provider in PROVIDERS if provider in providers),
-    )
-
-
-def _is_tenant_problem(finding: Finding, limited: Container[str]) -> bool:
-    """Return whether only the author of an ExchangeRate can resolve this; `limited` are subjects with maxChange."""
-    if finding.code == "jump":
-        return all(name in limited for name in finding.subjects)
-    return finding.code in ("invalid", "collision", "unavailable") and finding.exit_code is ExitCode.REFUSED
-
-
-def _as_warning(finding: Finding) -> Finding:
-    return structs.replace(finding, severity=Severity.WARNING, exit_code=ExitCode.DONE)
-
-
-def _evaluations(observed: Observed, settings: Settings, now: datetime) -> dict[ExchangeRate, Evaluation]:
-    if observed.list_failed:
-        return {}
-    tables = observed.tables(settings.urls, now.date())
-    unique = (rates[0] for _, rates in sorted(_by_configmap(observed).items()) if len(rates) == 1)
-    return {rate: evaluate(rate, observed, tables, settings, now.date()) for rate in unique}
-
-
-def _by_configmap(observed: Observed) -> dict[ObjectKey, list[ExchangeRate]]:
-    found: dict[ObjectKey, list[ExchangeRate]] = {}
-    for rate in observed.rates:
-        if not rate.head.terminating:
-            found.setdefault(rate.configmap, []).append(rate)
-    return found
-
-
-def _provider_failures(observed: Observed, settings: Settings, now: datetime) -> Iterator[Finding]:
-    for provider, table in observed.tables(settings.urls, now.date()).items():
-        if isinstance(table, ProviderFailure):
-            reason = f"{without_credentials(settings.urls[provider])} {table.reason}"
-            yield Finding("provider-failed", Severity.WARNING, ObjectKey("Provider", provider), reason)
-
-
-def _terminating(rate: ExchangeRate) -> Finding:
-    return Finding("skipped", Severity.INFO, rate.head.key, "is being deleted", subjects=(rate.subject,))
-
-
-def _where(settings: Settings) -> str:
-    return f"namespace {settings.namespace}" if settings.namespace else "any namespace"
-
-
-def _brakes(evaluations: Iterable[Evaluation], settings: Settings) -> tuple[Brake, ...]:
-    """Return the brake of jumps over --max-change, with the value that accepts them all."""
-    blocked = [each.jump.percent for each in evaluations if each.jump]
-    if not blocked or settings.rates is not None:
-        return ()
-    what = f"{len(blocked)} rates" if len(blocked) > 1 else "1 rate"
-    are = "are" if len(blocked) > 1 else "is"
-    message = f"{what} changed by more than {settings.max_change} % and {are} not updated"
-    return (Brake(message, "--max-change", str(max(blocked))),)
-
-
-def conditions(
-    observed: Observed, settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
-) -> Sequence[StatusUpdate]:
-    """Return the status updates of ExchangeRates in the cluster; those of files have no status."""
-    if settings.rates is not None:
-        return []
-    evaluations = _evaluations(observed, settings, now)
-    figures = {rate.subject: each.figures for rate, each in evaluations.items() if each.figures}
-    rates = [
-        *((rate.head, rate.spec) for rate in observed.rates),
-        *((each.head, None) for each in observed.invalid_rates),
-    ]
-    return status_updates([each for each in rates if not each[0].terminating], figures, results, now)
 
 
 def _urls(command: options.F) -> options.F:

@@ -1,56 +1,38 @@
 """mirror-audit: check that the pull-through caches that RegistryMirrors define exist, have not drifted, and work.
 
 A run reads the cluster with one list request for each kind, whatever the number of mirrors, and compares it with the
-desired resources of each mirror. The parts in jobs/mirrors, in the order of a run: observed, actual, endpoints, events,
-registry_mirrors, mirror, manifests, evaluate, resources, drift, probes, repairs, removals, codes, findings, status.
+desired resources of each mirror. The parts are in jobs/core/mirror_audit.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import click
-from msgspec import Raw
 
-from jobs.kit import log, options
-from jobs.kit.apply import DryRun
-from jobs.kit.cluster import Cluster, InvalidObject, retry_if_expired, without_invalid
-from jobs.kit.conditions import StatusUpdate
-from jobs.kit.connect import Connection
-from jobs.kit.custom_resources import Invalid, from_cluster, from_files
-from jobs.kit.errors import ApiError
-from jobs.kit.model import ExitCode, Finding, ObjectKey, Plan, Result, Severity
-from jobs.kit.objects import EVENTS, SECRETS, Resource
-from jobs.kit.runner import Job, run
-from jobs.mirrors.actual import Object, decode_resource, placeholder
-from jobs.mirrors.endpoints import Endpoints, Slice, by_service, ready
-from jobs.mirrors.evaluate import audit, unchanged
-from jobs.mirrors.events import WARNINGS, Event, Quotes, keep, most_informative, quoted
-from jobs.mirrors.manifests import DAEMON_SETS, STATEFUL_SETS
-from jobs.mirrors.mirror import CACHE_PORT, NAME, NODE_IMAGE, NODE_NAMESPACE, stateful_set_of
-from jobs.mirrors.observed import (
-    NAMESPACE,
-    NODES,
-    RESOURCE_KINDS,
+from jobs.core.mirror_audit.desired.mirror import CACHE_PORT, NAME, NODE_IMAGE
+from jobs.core.mirror_audit.observe import observe
+from jobs.core.mirror_audit.observed import NAMESPACE, RESOURCE_KINDS, Probing, Settings
+from jobs.core.mirror_audit.plan import plan
+from jobs.core.mirror_audit.registry_mirrors import parse_registry_mirror
+from jobs.core.mirror_audit.status import conditions
+from jobs.kit.api.connect import Connection
+from jobs.kit.api.custom_resources import from_files
+from jobs.kit.run import log, options
+from jobs.kit.run.runner import Job, run
+from jobs.kit.values.model import DryRun
+from jobs.kit.values.resources import (
+    EVENTS,
+    REGISTRY_MIRRORS,
+    SECRETS,
     SERVICE_PROXY,
-    SLICES,
     STORAGE_CLASSES,
-    Observed,
-    Probing,
-    Settings,
 )
-from jobs.mirrors.registry_mirrors import REGISTRY_MIRRORS, RegistryMirror, parse_registry_mirror
-from jobs.mirrors.resources import is_working, ordinals
-from jobs.mirrors.status import status_updates
 
 REPAIR = "mirror-repair"  # the CronJob with the rights to repair
-_LINUX = "kubernetes.io/os=linux"
-Reduced = TypeVar("Reduced")
 _RESOURCES = (*RESOURCE_KINDS, EVENTS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES)
 
 
@@ -76,137 +58,6 @@ def settings(connection: Connection, run_options: options.RunOptions, given: Map
         allow_cache_loss=given["allow_cache_loss"],
         max_deletes=given["max_deletes"],
     )
-
-
-def observe(cluster: Cluster, settings: Settings) -> Observed:
-    """Read the resources, then the RegistryMirrors.
-
-    In this order, a resource that an overlapping run creates meanwhile is never an orphan.
-
-    Raises:
-        ConfigurationError: the CRD is missing.
-        ApiError: the list of RegistryMirrors failed; without it there is no audit.
-    """
-    list_errors: dict[str, ApiError] = {}
-
-    def read(kind: str, reading: Callable[[], Reduced]) -> Reduced | None:
-        try:
-            return retry_if_expired(reading)
-        except ApiError as error:
-            list_errors[kind] = error
-            return None
-
-    resources: dict[ObjectKey, Object] = {}
-    invalid: list[InvalidObject] = []
-    for resource in RESOURCE_KINDS:
-        resources |= read(resource.kind, partial(_objects, cluster, resource, settings.namespace, invalid)) or {}
-    # Both namespaces: earlier versions created DaemonSets in that of the registries.
-    resources |= read(DAEMON_SETS.kind, partial(_objects, cluster, DAEMON_SETS, NODE_NAMESPACE, invalid)) or {}
-    quotes: Quotes = {}
-    if not all(is_working(key.kind, each) for key, each in resources.items()):
-        for namespace in (settings.namespace, NODE_NAMESPACE):
-            read(EVENTS.kind, partial(_events, cluster, namespace, resources, quotes))
-    endpoints = read(SLICES.kind, partial(_endpoints, cluster, settings.namespace, resources, invalid)) or {}
-    nodes = read(NODES.kind, partial(_nodes, cluster)) or 0
-    mirrors, invalid_mirrors = _mirrors(cluster, settings)
-    errors = {each.key: each.error for each in invalid}
-    return Observed(
-        mirrors, invalid_mirrors, resources, errors, endpoints, nodes, list_errors, events=most_informative(quotes)
-    )
-
-
-def _mirrors(cluster: Cluster, settings: Settings) -> tuple[tuple[RegistryMirror, ...], tuple[Invalid, ...]]:
-    if settings.mirrors is not None:
-        return settings.mirrors, ()
-    return from_cluster(cluster, REGISTRY_MIRRORS, parse_registry_mirror)
-
-
-def _objects(
-    cluster: Cluster, resource: Resource, namespace: str, invalid: list[InvalidObject]
-) -> dict[ObjectKey, Object]:
-    found: dict[ObjectKey, Object] = {}
-    for each in cluster.objects(resource, Raw, partial(decode_resource, resource, namespace), namespace=namespace):
-        if isinstance(each, InvalidObject):
-            invalid.append(each)
-            found[each.key] = placeholder(each.key)
-        else:
-            found[each[0]] = each[1]
-    return found
-
-
-def _events(cluster: Cluster, namespace: str, resources: Mapping[ObjectKey, Object], quotes: Quotes) -> None:
-    """Keep quotes of Warning Events about resources of mirrors. Events that cannot be decoded are ignored."""
-    reduce = partial(quoted, namespace=namespace)
-    for each in cluster.objects(EVENTS, Event, reduce, namespace=namespace, fields=WARNINGS):
-        if isinstance(each, InvalidObject) or each.quote.about not in resources:
-            continue
-        if each.is_of(resources[each.quote.about]):
-            keep(quotes, each.quote, each.time)
-
-
-def _endpoints(
-    cluster: Cluster, namespace: str, resources: Mapping[ObjectKey, Object], invalid: list[InvalidObject]
-) -> dict[str, Endpoints]:
-    slices = cluster.objects(SLICES, Slice, partial(ready, namespace), namespace=namespace)
-    return by_service(without_invalid(slices, invalid), partial(_is_own, resources, namespace))
-
-
-def _is_own(resources: Mapping[ObjectKey, Object], namespace: str, service: str, pod: str) -> bool:
-    """Return whether the StatefulSet of a Service has a pod of this name."""
-    name = stateful_set_of(service)
-    prefix, _, number = pod.rpartition("-")
-    if prefix != name or not number.isdecimal() or number != str(int(number)):
-        return False
-    return int(number) in ordinals(resources.get(ObjectKey(STATEFUL_SETS.kind, name, namespace)))
-
-
-def _nodes(cluster: Cluster) -> int:
-    """Return the number of Linux nodes; their content is not decoded."""
-    return sum(1 for _ in cluster.objects(NODES, Raw, len, selector=_LINUX, metadata_only=True))
-
-
-def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
-    """Compare the cluster with what RegistryMirrors define. The same input gives the same findings, sorted."""
-    found = audit(observed, settings)
-    findings = [*found.findings, *map(_invalid, observed.invalid_mirrors)]
-    findings += [
-        Finding("skipped", Severity.INFO, each.head.key, "is being deleted", subjects=(each.name,))
-        for each in observed.mirrors
-        if each.head.terminating
-    ]
-    if settings.verbose:
-        findings += [unchanged(mirror, key) for mirror, key in found.healthy]
-    return Plan(
-        tuple(sorted(findings, key=lambda each: (each.object, each.code, each.subjects))),
-        len(found.healthy),
-        tuple(sorted(set(found.needs))),
-        {"mirrors": len(observed.mirrors)},
-        ""
-        if observed.mirrors or observed.invalid_mirrors or observed.list_errors
-        else f"no {REGISTRY_MIRRORS.kind} in the cluster",
-        urls=tuple(found.urls),
-        brakes=tuple(found.brakes),
-        by_subject=True,
-        may_progress=found.may_progress,
-        pending=found.pending,
-    )
-
-
-def _invalid(invalid_mirror: Invalid) -> Finding:
-    key, reason = invalid_mirror.head.key, "; ".join(invalid_mirror.problems)
-    return Finding("invalid", Severity.ERROR, key, reason, subjects=(key.name,), exit_code=ExitCode.REFUSED)
-
-
-def conditions(
-    observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result], now: datetime
-) -> Sequence[StatusUpdate]:
-    """Return the status updates of the RegistryMirrors in the cluster that are not pending."""
-    if settings.mirrors is not None:
-        return []
-    heads = [*(each.head for each in observed.mirrors), *(each.head for each in observed.invalid_mirrors)]
-    final = (head for head in heads if not head.terminating and head.key.name not in plan.pending)
-    active = sorted(final, key=lambda head: head.key)
-    return status_updates(active, results, now, probed=settings.probing is Probing.NETWORK)
 
 
 def _is_mirror_url(url: str) -> bool:

@@ -14,8 +14,8 @@ from unittest import mock
 from click.testing import CliRunner
 
 from jobs.__main__ import chores
-from jobs.kit import runner
-from jobs.kit.connect import Connection, Endpoint
+from jobs.kit.api.connect import Connection, Endpoint
+from jobs.kit.run import runner
 from kubesandbox import Fault, Request, Sandbox
 from tests.api.conftest import Ran
 from tests.apis import Api

@@ -11,10 +11,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.kit.custom_resources import Head
-from jobs.kit.model import ObjectKey
-from jobs.mirrors.mirror import CACHE_PORT, MIRROR, NODE_IMAGE, PORT, Mirror
-from jobs.mirrors.registry_mirrors import RegistryMirror, parse_registry_mirror
+from jobs.core.mirror_audit.desired.mirror import CACHE_PORT, MIRROR, NODE_IMAGE, PORT, Mirror
+from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
+from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.reads import Head
 from tests.apis import Api, Object, wait_for
 from tests.canary import canary
 from tests.worlds import encoded, secret

@@ -21,10 +21,11 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from http.client import HTTPException, IncompleteRead, RemoteDisconnected
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
-from jobs.kit.text import brief
+from jobs.kit.values.reads import NOT_FETCHED, NOT_IN_TIME, Page
+from jobs.kit.values.text import brief
 
 if TYPE_CHECKING:
     import requests
@@ -37,8 +38,6 @@ ATTEMPTS = 3
 LONGEST_PAUSE_SECONDS = 4.0
 MOST_REDIRECTS = 5
 IN_FLIGHT = 16
-NOT_FETCHED = "not fetched: the run was stopped"
-NOT_IN_TIME = "not probed in time"
 MAX_BODY_BYTES = 1 << 20  # the documents that jobs fetch have some kilobytes
 
 _REGISTRY_STATUSES = frozenset({HTTPStatus.OK, HTTPStatus.UNAUTHORIZED})
@@ -50,17 +49,6 @@ _CERTIFICATE_ERRORS = frozenset({9, 10, 62, 64})
 _NOT_GZIP = "the answer has a body that is not valid gzip"
 _NOT_HTTP = "the answer is not HTTP"
 _CUT_SHORT = "the answer is incomplete"
-
-
-class Page(NamedTuple):
-    """A document, or an error. The same cause has the same text, so that statuses stay unchanged.
-
-    `status` is the one of the last answer, or 0 without an answer.
-    """
-
-    body: bytes = b""
-    error: str = ""
-    status: int = 0
 
 
 def fetch(
@@ -148,12 +136,6 @@ class Fetcher:
         seconds = min(PROBE_SECONDS, left)
         page = fetch(url, self._user_agent, self._stopping, follow_redirects=False, seconds=seconds)
         return Page(error=NOT_IN_TIME) if left < PROBE_SECONDS and page.status not in _REGISTRY_STATUSES else page
-
-
-def without_credentials(url: str) -> str:
-    """Return a URL for messages, without its credentials and query."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 class _TemporaryError(Exception):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobs.kit import stamps
+from jobs.kit.values import stamps
 from tests.api.conftest import Ran, Run
 from tests.api.test_fetch_rates import condition, configmap_of
 from tests.api.test_safety import ready

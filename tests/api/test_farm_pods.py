@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jobs.kit.cluster import Cluster
-from jobs.kit.transport import IN_FLIGHT
+from jobs.kit.api.cluster import Cluster
+from jobs.kit.api.transport import IN_FLIGHT
 from tests.api.conftest import Ran, Run
 from tests.api.test_rights import Right, drop
 from tests.apis import METADATA_ONLY, Api, wait_for

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.kit import cluster, stamps
-from jobs.kit.objects import Content
+from jobs.kit.api import cluster
+from jobs.kit.data.objects import Content
+from jobs.kit.values import stamps
 from tests.api.conftest import Run
 from tests.apis import Api, Object, wait_for
 from tests.rates import RATES, RatesServer, ago, ecb, frankfurter, status, today

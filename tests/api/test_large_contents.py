@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.kit.apply import _Writer
-from jobs.kit.model import ObjectKey
-from jobs.kit.objects import ObjectReducer
+from jobs.kit.data.objects import ObjectReducer
+from jobs.kit.run.apply import _Writer
+from jobs.kit.values.model import ObjectKey
 from tests.api.conftest import Run
 from tests.apis import Api
 from tests.worlds import at, configmap, content, rule, secret

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.kit import web
-from jobs.mirrors.mirror import Mirror
 from tests.api.conftest import Ran, Run
 from tests.apis import Api, Object, wait_for
 from tests.canary import canary

@@ -15,7 +15,8 @@ from functools import partial
 
 import pytest
 
-from jobs.kit import runner, web
+from jobs.kit import web
+from jobs.kit.run import runner
 from tests.api.conftest import Ran, Run, runs
 from tests.apis import Api, Object, wait_for
 from tests.manifests import ROOT

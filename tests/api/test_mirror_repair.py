@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jobs.kit.cluster import Cluster
-from jobs.mirrors.containerd import CERTS
-from jobs.mirrors.mirror import Mirror
+from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.core.mirror_node.hosts import CERTS
+from jobs.kit.api.cluster import Cluster
 from tests.api.conftest import Ran, Run
 from tests.api.test_mirror_audit import BREAKS, codes, condition, deleted, resized
 from tests.apis import Api, Object, wait_for

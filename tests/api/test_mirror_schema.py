@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.kit.custom_resources import Head
-from jobs.kit.model import ObjectKey
-from jobs.mirrors.registry_mirrors import RegistryMirror, parse_registry_mirror
+from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
+from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.reads import Head
 from tests.api.conftest import Run
 from tests.apis import Api, Object
 from tests.mirrors import registry_mirror

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.mirrors.mirror import Mirror
+from jobs.core.mirror_audit.desired.mirror import Mirror
 from tests.api.conftest import Ran, Run
 from tests.api.test_mirror_audit import codes, condition, scaled, workload
 from tests.api.test_mirror_repair import actual

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from jobs.kit.transport import IN_FLIGHT
+from jobs.kit.api.transport import IN_FLIGHT
 from tests.admission import denied, patched, refusing, silent, webhook
 from tests.api.conftest import Ran, Run
 from tests.api.test_copies_of_tenants import quota

@@ -7,7 +7,7 @@ from math import ceil
 
 import pytest
 
-from jobs.kit import cluster
+from jobs.kit.api import cluster
 from tests.api.conftest import Run
 from tests.apis import Api, Request, wait_for
 from tests.canary import canary

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobs.kit import cluster
+from jobs.kit.api import cluster
 from tests.api.conftest import Ran, Run
 from tests.apis import Api, Object, wait_for
 from tests.canary import canary

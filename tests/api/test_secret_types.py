@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 
 import pytest
 
-from jobs.kit import stamps
+from jobs.kit.values import stamps
 from tests.api.conftest import Run
 from tests.apis import Api, Object
 from tests.canary import canary

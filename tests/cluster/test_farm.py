@@ -16,9 +16,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jobs.kit.cluster import PAGE_SIZE
-from jobs.kit.connect import connect
-from jobs.kit.transport import Request, Transport
+from jobs.kit.api.cluster import PAGE_SIZE
+from jobs.kit.api.connect import connect
+from jobs.kit.api.transport import Request, Transport
 from tests.api.conftest import Run, runs
 from tests.apis import Api, Object, wait_for
 from tests.cluster.test_install import kubectl

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jobs.kit.custom_resources import Head
-from jobs.kit.model import ObjectKey
-from jobs.mirrors.mirror import NODE_IMAGE, Mirror
-from jobs.mirrors.registry_mirrors import RegistryMirror, parse_registry_mirror
+from jobs.core.mirror_audit.desired.mirror import NODE_IMAGE, Mirror
+from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
+from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.reads import Head
 from tests.api.conftest import runs
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import programs

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from jobs.mirrors.hosts import folders
+from jobs.core.mirror_node.hosts import folders
 from tests.apis import Api, Object, wait_for
 from tests.mirrors import NAMESPACE, NODES, Mirrors
 from tests.namespaces import CONTAINERD

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from jobs.mirrors.hosts import hosts_toml
+from jobs.core.mirror_node.hosts import hosts_toml
 from tests.apis import Api, wait_for
 from tests.mirrors import NAMESPACE
 from tests.namespaces import ADDRESS

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.kit import cluster, transport
-from jobs.kit.transport import Transport
+from jobs.kit.api import cluster, transport
+from jobs.kit.api.transport import Transport
 from kubesandbox import Sandbox
 from tests import embedded
 from tests.apis import sandbox_api

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobs.kit import cluster as kit
-from jobs.kit.cluster import Cluster, InvalidObject, error_of
-from jobs.kit.connect import Endpoint
-from jobs.kit.errors import ApiError
-from jobs.kit.objects import CONFIGMAPS, DataObject
-from jobs.kit.transport import Request, Transport
+from jobs.kit.api import cluster as kit
+from jobs.kit.api.cluster import Cluster, error_of
+from jobs.kit.api.connect import Endpoint
+from jobs.kit.api.transport import Request, Transport
+from jobs.kit.data.objects import DataObject
+from jobs.kit.values.errors import ApiError
+from jobs.kit.values.reads import InvalidObject
+from jobs.kit.values.resources import CONFIGMAPS
 from kubesandbox import Fault, Sandbox
 
 PATH = "/api/v1/namespaces/default/configmaps"

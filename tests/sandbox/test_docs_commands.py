@@ -23,8 +23,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs import demo
 from jobs.__main__ import chores as group
+from jobs.commands import demo
 from kubesandbox import Sandbox
 from tests import canary, embedded, rates
 from tests.apis import sandbox_api

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobs.kit import transport
+from jobs.kit.api import transport
 from kubesandbox import Fault, Request
 from tests.every_job import fault_worlds
 from tests.fault_world import Built, Key, State, World, differing

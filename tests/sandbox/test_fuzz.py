@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
-from jobs.kit.model import ExitCode
+from jobs.kit.values.model import ExitCode
 from tests.api.conftest import Ran
 from tests.fault_world import Built, State, World
 from tests.hostile import (

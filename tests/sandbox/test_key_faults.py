@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.__main__ import chores
-from jobs.kit import runner
-from jobs.kit.connect import Connection, Endpoint
+from jobs.kit.api.connect import Connection, Endpoint
+from jobs.kit.run import runner
 from kubesandbox import Fault
 from tests.apis import sandbox_api
 from tests.fault_world import Built, World

@@ -12,8 +12,9 @@ import yaml
 from click.testing import CliRunner
 
 from jobs.__main__ import chores
-from jobs.kit import runner, transport
-from jobs.kit.connect import Connection, Endpoint
+from jobs.kit.api import transport
+from jobs.kit.api.connect import Connection, Endpoint
+from jobs.kit.run import runner
 from kubesandbox import Fault, Sandbox
 from tests import embedded
 from tests.api.conftest import Run, runs

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from jobs.kit import plugin as plugins
-from jobs.kit.connect import connect
-from jobs.kit.errors import ConfigurationError
-from jobs.kit.transport import Request, Transport
+from jobs.kit.api import plugin as plugins
+from jobs.kit.api.connect import connect
+from jobs.kit.api.transport import Request, Transport
+from jobs.kit.values.errors import ConfigurationError
 from kubesandbox import Fault, Sandbox
 from tests import embedded
 from tests.apis import sandbox_api

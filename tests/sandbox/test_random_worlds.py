@@ -16,13 +16,14 @@ from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from jobs.copies.observed import KINDS, Observed, Settings
-from jobs.kit.cluster import Cluster, error_of
-from jobs.kit.connect import Endpoint
-from jobs.kit.model import Finding, Plan
-from jobs.kit.runner import ReadResult
-from jobs.kit.transport import Transport
-from jobs.sync_copies import observe, plan
+from jobs.core.sync_copies.observe import observe
+from jobs.core.sync_copies.observed import KINDS, Observed, Settings
+from jobs.core.sync_copies.plan import plan
+from jobs.kit.api.cluster import Cluster, error_of
+from jobs.kit.api.connect import Endpoint
+from jobs.kit.api.transport import Transport
+from jobs.kit.values.model import Finding, Plan
+from jobs.kit.values.reads import ReadResult
 from tests import embedded
 from tests.apis import Api, sandbox_api
 from tests.canary import canary

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.mirrors.mirror import Mirror
+from jobs.core.mirror_audit.desired.mirror import Mirror
 from kubesandbox import Fault, Sandbox
 from tests import embedded
 from tests.apis import Api, sandbox_api, wait_for

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from jobs.kit.connect import Endpoint
-from jobs.kit.errors import StoppedError, UnreachableError
-from jobs.kit.transport import BYTES_IN_FLIGHT, IN_FLIGHT, Answer, Request, Transport, _Pace
+from jobs.kit.api.connect import Endpoint
+from jobs.kit.api.transport import BYTES_IN_FLIGHT, IN_FLIGHT, Answer, Request, Transport, _Pace
+from jobs.kit.values.errors import StoppedError, UnreachableError
 from kubesandbox import Fault, Sandbox
 
 GET = Request("GET", "/api/v1/namespaces/default/configmaps")
@@ -43,7 +43,7 @@ def connected(sandbox: Sandbox) -> Iterator[Callable[..., Transport]]:
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry almost without pauses."""
-    monkeypatch.setattr("jobs.kit.transport.LONGEST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("jobs.kit.api.transport.LONGEST_PAUSE_SECONDS", 0.01)
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from jobs.kit.apply import DryRun, apply
-from jobs.kit.cluster import Write
-from jobs.kit.manifests import DataManifest, Deletion, Recreation
-from jobs.kit.model import Action, Body, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
-from jobs.kit.objects import SECRETS, Content
-from jobs.kit.transport import Answer, Request
-from jobs.rolls.baseline import BASELINE, ROLL_ID
-from jobs.rolls.evaluate import BaselinePatch
-from jobs.rolls.workloads import DEPLOYMENTS
+from jobs.core.roll_workloads.baseline import BASELINE, ROLL_ID
+from jobs.core.roll_workloads.evaluate import BaselinePatch
+from jobs.kit.api.cluster import Write
+from jobs.kit.api.transport import Answer, Request
+from jobs.kit.data.manifests import DataManifest, Deletion, Recreation
+from jobs.kit.data.objects import Content
+from jobs.kit.run.apply import apply
+from jobs.kit.values.model import Action, Body, DryRun, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
+from jobs.kit.values.resources import DEPLOYMENTS, SECRETS
 
 BODY = Content("Opaque", {"password": "aHVudGVyMg=="})
 DELETION = Deletion("uid", "7")

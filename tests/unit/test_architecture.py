@@ -12,12 +12,11 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 MODULES = sorted([*ROOT.glob("jobs/**/*.py"), *ROOT.glob("kubesandbox/**/*.py")])
-PACKAGES = frozenset(path.parent.name for path in ROOT.glob("jobs/*/__init__.py"))
-# What reads the outside world. `jobs.kit.cluster`, `runner` and `web` are not here: pure modules use types of them.
-OUTSIDE = frozenset({"os", "pathlib", "random", "socket", "subprocess", "threading", "time"})
-SHELL_OF_KIT = frozenset({"apply", "connect", "files", "log", "report", "transport"})
-READERS = frozenset({"jobs.kit.custom_resources.from_files", "jobs.kit.web.fetch"})
-ANYTHING = "jobs/demo"  # imports all jobs and the embedded server
+# What reads the outside world, of Python's standard library and of third-party packages.
+OUTSIDE = frozenset(
+    {"os", "pathlib", "pycurl", "random", "requests", "secrets", "socket", "subprocess", "threading", "time"}
+)
+ANYTHING = "jobs/commands/demo"  # imports all jobs and the embedded server
 KEY = re.compile(
     r"(?:(?:app|kubectl|pod-security)\.kubernetes\.io|rbac\.authorization\.k8s\.io|kubechores\.dev|meta\.helm\.sh"
     r"|argocd\.argoproj\.io)/(?!v\d)[a-z][a-z-]+"
@@ -48,10 +47,7 @@ def items(name: str) -> list[list[str]]:
 
 
 IMPORTS = rows("imports")
-(_, *PURE), SHELL_OF_JOBS = items("pure")  # the first word is the package
-MODULES_OF_JOBS = [
-    path for path in MODULES if (ROOT / "jobs") in path.parents and path.parent.name in PACKAGES - {"kit"}
-]
+PURE_PACKAGES, SHELL = items("pure")
 
 
 def name_of(path: Path) -> str:
@@ -60,7 +56,7 @@ def name_of(path: Path) -> str:
 
 
 def imports(path: Path) -> set[str]:
-    """The dotted names that a module imports: `jobs.kit.model.Fix`; relative ones as if they were absolute."""
+    """The dotted names that a module imports: `jobs.kit.values.model.Fix`; relative ones as if they were absolute."""
     here = name_of(path).split("/")
     package = here if path.stem == "__init__" else here[:-1]
     found: set[str] = set()
@@ -83,16 +79,28 @@ def importers(package: str) -> set[str]:
 
 
 def row_of(module: str) -> str:
-    """The row of the table that covers a module: its own, or that of its package."""
-    return module if module in IMPORTS else module.rpartition("/")[0]
+    """The row of the table that covers a module: its own, or that of its nearest package."""
+    while module and module not in IMPORTS:
+        module = module.rpartition("/")[0]
+    return module
+
+
+def modules_imported(path: Path) -> set[str]:
+    """The modules of this repository that a module imports, those for types included."""
+    modules = {name_of(each) for each in MODULES}
+    parts = (name.split(".") for name in imports(path))
+    prefixes = (["/".join(each[:length]) for length in range(len(each), 0, -1)] for each in parts)
+    return {next(each for each in some if each in modules) for some in prefixes if some[-1] in modules}
+
+
+def is_pure(module: str) -> bool:
+    """Whether the page lists a module, or its package, as pure."""
+    return any(module == each or module.startswith(f"{each}/") for each in PURE_PACKAGES) and module not in SHELL
 
 
 def rows_imported(path: Path) -> set[str]:
     """The rows of the table that cover what a module imports from this repository."""
-    modules = {name_of(each) for each in MODULES}
-    parts = (name.split(".") for name in imports(path))
-    prefixes = (["/".join(each[:length]) for length in range(len(each), 0, -1)] for each in parts)
-    return {row_of(next(each for each in some if each in modules)) for some in prefixes if some[-1] in modules}
+    return {row_of(each) for each in modules_imported(path)}
 
 
 def test_each_module_has_a_row_in_the_table_of_imports() -> None:
@@ -113,9 +121,17 @@ def test_a_package_imports_what_the_table_lists(row: str) -> None:
 
 def test_the_page_keeps_the_rules_that_the_design_depends_on() -> None:
     """An edit of the page must not relax these."""
-    assert (IMPORTS["jobs/kit"], IMPORTS["kubesandbox"]) == (["jobs/kit", "jobs"], ["kubesandbox"])
-    assert rows("libraries") == {"pycurl": ["jobs/kit/transport.py"], "requests": ["jobs/kit/web.py"]}
-    assert {"decoding", "diff", "errors", "manifests", "model", "objects", "selectors", "stamps", "text"} <= {*PURE}
+    assert IMPORTS["jobs/kit/values"] == ["jobs/kit/values"]
+    assert {row for row, allowed in IMPORTS.items() if "jobs/kit/data" in allowed and row.startswith("jobs/kit")} <= {
+        "jobs/kit/data",
+        "jobs/kit/run",
+    }
+    assert all(
+        each.startswith("kubesandbox") for row in IMPORTS if row.startswith("kubesandbox") for each in IMPORTS[row]
+    )
+    assert rows("libraries") == {"pycurl": ["jobs/kit/api/transport.py"], "requests": ["jobs/kit/web.py"]}
+    assert {"jobs/kit/values", "jobs/kit/data", "jobs/core"} <= set(PURE_PACKAGES)
+    assert not any(each.endswith(("/plan", "/evaluate", "/status")) for each in SHELL)
 
 
 def test_one_module_imports_each_library_of_the_outside_world() -> None:
@@ -123,22 +139,24 @@ def test_one_module_imports_each_library_of_the_outside_world() -> None:
         assert importers(library) == set(modules)
 
 
-@pytest.mark.parametrize("name", PURE)
-def test_pure_modules_of_the_kit_import_pure_modules_only(name: str) -> None:
-    path = ROOT / "jobs" / "kit" / f"{name}.py"
-
-    assert {each.split(".")[2] for each in imports(path) if each.startswith("jobs.kit.")} <= set(PURE)
+@pytest.mark.parametrize("path", [each for each in MODULES if is_pure(name_of(each))], ids=name_of)
+def test_pure_modules_import_pure_modules_only(path: Path) -> None:
+    assert not {each for each in modules_imported(path) if not is_pure(each) and each != "jobs"}
     assert not OUTSIDE & {each.split(".")[0] for each in imports(path)}
 
 
-@pytest.mark.parametrize("path", MODULES_OF_JOBS, ids=name_of)
-def test_modules_of_jobs_that_are_not_in_the_list_read_nothing_outside(path: Path) -> None:
-    found = imports(path)
-    outside = OUTSIDE & {each.split(".")[0] for each in found}
-    outside |= {each for each in found if each.startswith("jobs.kit.") and each.split(".")[2] in SHELL_OF_KIT}
-    outside |= found & READERS
+def test_modules_that_call_themselves_pure_are_pure() -> None:
+    claims = [path for path in MODULES if re.search(r"\bPure\b", ast.get_docstring(ast.parse(path.read_text())) or "")]
 
-    assert bool(outside) == (name_of(path).removeprefix("jobs/") in SHELL_OF_JOBS), outside
+    assert claims
+    assert [name_of(each) for each in claims if not is_pure(name_of(each))] == []
+
+
+def test_the_list_of_modules_that_are_not_pure_has_no_other() -> None:
+    for module in SHELL:
+        path = ROOT / f"{module}.py"
+        outside = OUTSIDE & {each.split(".")[0] for each in imports(path)}
+        assert outside or any(not is_pure(each) for each in modules_imported(path)), module
 
 
 def test_modules_and_functions_that_the_page_names_exist() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.kit.brakes import allowed
+from jobs.kit.run.brakes import allowed
 
 
 @pytest.mark.parametrize(

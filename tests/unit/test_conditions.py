@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-from jobs.kit.conditions import LONGEST_MESSAGE, event, new_condition
-from jobs.kit.model import ObjectKey
+from jobs.kit.values.conditions import LONGEST_MESSAGE, event, new_condition
+from jobs.kit.values.model import ObjectKey
 from tests.hostile_text import HOSTILE, left_in
 
 WEB = ObjectKey("Deployment", "web", "shop")

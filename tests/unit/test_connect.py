@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.kit.connect import connect
-from jobs.kit.errors import ConfigurationError
+from jobs.kit.api.connect import connect
+from jobs.kit.values.errors import ConfigurationError
 
 
 def kubeconfig(tmp_path: Path, **cluster: Any) -> Path:
@@ -123,7 +123,7 @@ def test_a_run_in_a_pod_imports_no_library_that_it_does_not_need(service_account
     code = f"""if True:
         import pathlib, sys
         import jobs.__main__, jobs.sync_copies
-        from jobs.kit.connect import connect
+        from jobs.kit.api.connect import connect
         connect(environ={IN_A_POD}, service_account=pathlib.Path({str(service_account)!r})).endpoint.authorization()
         print(*sorted({{"certifi", "jsonschema", "kubernetes", "requests", "ssl", "yaml"}} & sys.modules.keys()))
     """

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.mirrors.drift import drift
-from jobs.mirrors.quantities import quantity
+from jobs.core.mirror_audit.checks.drift import drift
+from jobs.core.mirror_audit.desired.quantities import quantity
 
 
 def owned(manager: str, operation: str = "Apply", **fields: Any) -> dict[str, Any]:

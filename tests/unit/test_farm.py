@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.farm.farm_pod import FarmPodManifest, FarmPodObject, Pod, PodObject, place
-from jobs.farm.observed import Observed, Settings
-from jobs.farm_pods import plan
-from jobs.kit.errors import ApiError
-from jobs.kit.model import Action, ExitCode, Finding, Need, Plan, Severity
-from jobs.kit.objects import is_name
-from jobs.kit.runner import ReadResult
+from jobs.core.farm_pods.farm_pod import FarmPodManifest, FarmPodObject, Pod, PodObject, place
+from jobs.core.farm_pods.observed import Observed, Settings
+from jobs.core.farm_pods.plan import plan
+from jobs.kit.values.errors import ApiError
+from jobs.kit.values.model import Action, ExitCode, Finding, Need, Plan, Severity
+from jobs.kit.values.names import is_name
+from jobs.kit.values.reads import ReadResult
 from tests.canary import TOKEN
 from tests.farm import pod
 

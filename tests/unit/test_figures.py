@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from jobs.rates.figures import BadRateError, Figures, MissingError, Table, change, figures, same
-from jobs.rates.providers import table
+from jobs.core.fetch_rates.figures import BadRateError, Figures, MissingError, Table, change, figures, same
+from jobs.core.fetch_rates.providers import table
 from tests.rates import DOCUMENTS, ago, ecb, frankfurter, open_er_api, today
 
 DAY = "2026-11-20"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.mirrors.hosts import Action, compare, folders, hosts_toml, is_host, is_name, is_server, written_for
+from jobs.core.mirror_node.hosts import Action, compare, folders, hosts_toml, is_host, is_name, is_server, written_for
 
 MIRROR, UPSTREAM = "http://10.0.0.7:5000", "https://registry-1.docker.io"
 LABELS = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True)

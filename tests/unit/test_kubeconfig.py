@@ -17,9 +17,9 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from jobs.__main__ import chores
-from jobs.kit.connect import connect
-from jobs.kit.errors import ConfigurationError
-from jobs.kit.kubeconfig import Cluster, Context, Exec, Kubeconfig, User
+from jobs.kit.api.connect import connect
+from jobs.kit.api.kubeconfig import Cluster, Context, Exec, Kubeconfig, User
+from jobs.kit.values.errors import ConfigurationError
 
 ROOT = Path(__file__).parent.parent.parent
 # https://github.com/kubernetes/client-go/blob/v0.36.3/tools/clientcmd/api/v1/types.go

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.kit import stamps
-from jobs.kit.custom_resources import Head, Invalid
-from jobs.kit.model import ObjectKey
-from jobs.kit.schema import schema_problems
-from jobs.mirrors.containerd import CERTS
-from jobs.mirrors.mirror import NAME, Mirror, is_pinned, name_problem
-from jobs.mirrors.registry_mirrors import RegistryMirror, parse_registry_mirror
+from jobs.core.mirror_audit.desired.mirror import NAME, Mirror, is_pinned, name_problem
+from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
+from jobs.core.mirror_node.hosts import CERTS
+from jobs.kit.files.schema import schema_problems
+from jobs.kit.values import stamps
+from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.reads import Head, Invalid
 
 PINNED = f"registry@sha256:{64 * 'a'}"
 

@@ -22,8 +22,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.__main__ import chores
-from jobs.mirrors.cache_files import MIB, Room, blobs, matches
-from jobs.mirrors.cache_uploads import Uploads
+from jobs.core.mirror_cache.cache_files import MIB, Room, blobs, matches
+from jobs.core.mirror_cache.cache_uploads import Uploads
 from tests.apis import wait_for
 
 GIB = 1 << 30
@@ -31,7 +31,8 @@ DAY = 86400
 # The command with short times. One file contains the volume's figures, two others name what cannot be removed or read.
 SHORT = """
 import json, os, pathlib, sys
-from jobs import __main__, mirror_cache
+from jobs import __main__
+from jobs.commands import mirror_cache
 settings = json.loads(sys.argv.pop(1))
 for name, value in settings.pop("constants").items():
     assert hasattr(mirror_cache, name)

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from jobs import mirror_node
 from jobs.__main__ import chores
-from jobs.mirrors.hosts import hosts_toml
+from jobs.commands import mirror_node
+from jobs.core.mirror_node.hosts import hosts_toml
 from tests.apis import wait_for
 
 MIRROR, UPSTREAM = "http://10.0.0.7:5000", "https://registry-1.docker.io"
@@ -29,7 +29,8 @@ REMOVE = ("--name=hub", "--host=docker.io", "--remove")
 # The command with another interval: it prints one character to stdout before each reconciliation.
 WATCHED = """
 import sys
-from jobs import __main__, mirror_node
+from jobs import __main__
+from jobs.commands import mirror_node
 mirror_node.INTERVAL_SECONDS = float(sys.argv.pop(1))
 reconcile = mirror_node.reconcile
 mirror_node.reconcile = lambda file: [print(end=".", flush=True), reconcile(file)][1]
@@ -336,7 +337,9 @@ def test_a_wrong_command_line_is_refused(certs: Path, arguments: list[str], mess
 
 
 def test_it_imports_no_slow_modules_since_each_probe_starts_it() -> None:
-    show = "import sys, jobs.__main__, jobs.mirror_node; print(*{name.partition('.')[0] for name in sys.modules})"
+    show = (
+        "import sys, jobs.__main__, jobs.commands.mirror_node; print(*{name.partition('.')[0] for name in sys.modules})"
+    )
     done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
     packages = set(done.stdout.split()) - set(sys.stdlib_module_names)
 

@@ -9,11 +9,12 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from jobs.kit.diff import changes
-from jobs.kit.errors import ApiError
-from jobs.kit.manifests import DataManifest, Replacement
-from jobs.kit.model import Change, ObjectKey
-from jobs.kit.objects import SECRETS, Content, DataObject, Header, ObjectReducer, Ownership, ReducedObject, field_set
+from jobs.kit.data.diff import changes
+from jobs.kit.data.manifests import DataManifest, Replacement
+from jobs.kit.data.objects import Content, DataObject, Header, ObjectReducer, Ownership, ReducedObject, field_set
+from jobs.kit.values.errors import ApiError
+from jobs.kit.values.model import Change, ObjectKey
+from jobs.kit.values.resources import SECRETS
 from tests.canary import canary
 
 

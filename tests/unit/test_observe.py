@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from jobs.copies.observed import Settings
-from jobs.kit.cluster import PAGE_SIZE, Cluster
-from jobs.kit.errors import ApiError
-from jobs.kit.objects import Content, ObjectReducer, ReducedObject
-from jobs.kit.transport import Answer, Request
-from jobs.sync_copies import _copies
+from jobs.core.sync_copies.observe import _copies
+from jobs.core.sync_copies.observed import Settings
+from jobs.kit.api.cluster import PAGE_SIZE, Cluster
+from jobs.kit.api.transport import Answer, Request
+from jobs.kit.data.objects import Content, ObjectReducer, ReducedObject
+from jobs.kit.values.errors import ApiError
 from tests.canary import canary
 from tests.worlds import encoded
 

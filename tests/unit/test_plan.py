@@ -11,17 +11,16 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from jobs.copies.observed import Namespace, Observed, Settings
-from jobs.copies.rules import CopyMetadata, Rule, SourceQuery, Spec, Targets
-from jobs.kit import stamps
-from jobs.kit.cluster import InvalidObject
-from jobs.kit.custom_resources import Head
-from jobs.kit.errors import ApiError, InvalidObjectError
-from jobs.kit.model import Action, ExitCode, Finding, Need, ObjectKey, Plan, Severity
-from jobs.kit.objects import MANAGER, Content, Header, Ownership, ReducedObject, field_set
-from jobs.kit.runner import ReadResult
-from jobs.kit.selectors import LabelSelector
-from jobs.sync_copies import plan
+from jobs.core.sync_copies.observed import Namespace, Observed, Settings
+from jobs.core.sync_copies.plan import plan
+from jobs.core.sync_copies.rules import CopyMetadata, Rule, SourceQuery, Spec, Targets
+from jobs.core.sync_copies.selectors import LabelSelector
+from jobs.kit.data.objects import Content, Header, Ownership, ReducedObject, field_set
+from jobs.kit.values import stamps
+from jobs.kit.values.errors import ApiError, InvalidObjectError
+from jobs.kit.values.model import Action, ExitCode, Finding, Need, ObjectKey, Plan, Severity
+from jobs.kit.values.reads import Head, InvalidObject, ReadResult
+from jobs.kit.values.stamps import MANAGER
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SETTINGS = Settings("kube-chores")

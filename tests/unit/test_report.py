@@ -9,11 +9,22 @@ import click
 import pytest
 import yaml
 
-from jobs.kit import report
-from jobs.kit.apply import DryRun
-from jobs.kit.model import Action, Change, ExitCode, Finding, Fix, ObjectKey, Outcome, Plan, Result, Severity
-from jobs.kit.options import RunOptions
-from jobs.kit.transport import Traffic
+from jobs.kit.api.transport import Traffic
+from jobs.kit.run import report
+from jobs.kit.run.options import RunOptions
+from jobs.kit.values.model import (
+    Action,
+    Change,
+    DryRun,
+    ExitCode,
+    Finding,
+    Fix,
+    ObjectKey,
+    Outcome,
+    Plan,
+    Result,
+    Severity,
+)
 from tests.hostile_text import HOSTILE, left_in
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jobs.copies.rule_files import rules_from_files
-from jobs.copies.rules import RULES, Rule, parse_rule
-from jobs.kit.custom_resources import Head, Invalid
-from jobs.kit.errors import ConfigurationError
-from jobs.kit.model import ObjectKey
+from jobs.core.sync_copies.rule_files import rules_from_files
+from jobs.core.sync_copies.rules import Rule, parse_rule
+from jobs.kit.values.errors import ConfigurationError
+from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.reads import Head, Invalid
+from jobs.kit.values.resources import RULES
 from tests.canary import canary, leaks
 
 GOOD = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.kit.selectors import Expression, LabelSelector, glob_matcher, selector_problems
+from jobs.core.sync_copies.selectors import Expression, LabelSelector, glob_matcher, selector_problems
 
 LABELS = {"app": "web", "tier": "front"}
 

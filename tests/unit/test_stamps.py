@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 
-from jobs.kit import stamps
-from jobs.kit.objects import Content
+from jobs.kit.data.objects import Content
+from jobs.kit.values import stamps
 
 SECRET = Content("Opaque", {"a": "MQ==", "b": "Mg=="})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.kit.text import brief, visible
+from jobs.kit.values.text import brief, visible
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,9 @@ import responses
 from urllib3.exceptions import SSLError
 
 from jobs.kit import web
-from jobs.kit.web import Fetcher, Page, fetch, without_credentials
+from jobs.kit.values.reads import Page
+from jobs.kit.values.text import without_credentials
+from jobs.kit.web import Fetcher, fetch
 from tests.control_plane import make_certificates
 from tests.wire import recorder
 

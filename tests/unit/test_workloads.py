@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from jobs.kit.model import Finding, ObjectKey
-from jobs.rolls import baseline
-from jobs.rolls.evaluate import BaselinePatch, evaluate
-from jobs.rolls.observed import Observed, Settings
-from jobs.rolls.references import Reference
-from jobs.rolls.sources import Source, fingerprint, source
-from jobs.rolls.workloads import Workload, workload
+from jobs.core.roll_workloads import baseline
+from jobs.core.roll_workloads.evaluate import BaselinePatch, evaluate
+from jobs.core.roll_workloads.observed import Observed, Settings
+from jobs.core.roll_workloads.references import Reference
+from jobs.core.roll_workloads.sources import Source, fingerprint, source
+from jobs.core.roll_workloads.workloads import Workload, workload
+from jobs.kit.values.model import Finding, ObjectKey
 from tests.workloads import workload as manifest
 
 Object = dict[str, Any]

@@ -1,0 +1,1 @@
+"""What the jobs do: one package for each job, and one for each program on nodes."""

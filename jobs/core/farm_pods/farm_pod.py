@@ -1,0 +1,211 @@
+"""The FarmPod: its name, its desired state, what is read of it, and what is written. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from jobs.kit.values import stamps
+from jobs.kit.values.decoding import decode, decode_list
+from jobs.kit.values.errors import InvalidObjectError
+from jobs.kit.values.metadata import Metadata, string_map
+from jobs.kit.values.model import Change, ObjectKey
+from jobs.kit.values.resources import FARM_PODS, PODS
+from jobs.kit.values.stamps import MANAGER
+
+NAME = "farm-pods"
+LABELS = {stamps.MANAGED_BY: MANAGER, stamps.JOB: NAME}
+_LONGEST_NAME = 253  # https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names
+_DIGITS = 16  # of the hash in a name that was cut
+
+
+def place(namespace: str, pod: str) -> ObjectKey:
+    """Return the key of a pod's FarmPod, farm-POD; a longer name is cut and ends in a hash of the pod's name."""
+    name = f"farm-{pod}"
+    if len(name) > _LONGEST_NAME:
+        digest = hashlib.sha256(pod.encode()).hexdigest()[:_DIGITS]
+        # A dot or a hyphen before the hyphen is not valid in a DNS subdomain name.
+        name = f"{name[: _LONGEST_NAME - _DIGITS - 1].rstrip('-.')}-{digest}"
+    return ObjectKey(FARM_PODS.kind, name, namespace)
+
+
+class Pod(Struct, frozen=True, gc=False):
+    """A pod, reduced to what users without permission to read pods may see of it.
+
+    The FarmPod of a `terminating` pod is deleted with it. Completed pods count until they are deleted.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    containers: int
+    terminating: bool = False
+
+    @property
+    def key(self) -> ObjectKey:
+        """The key of the pod."""
+        return ObjectKey(PODS.kind, self.name, self.namespace)
+
+    @property
+    def place(self) -> ObjectKey:
+        """The key of its FarmPod."""
+        return place(self.namespace, self.name)
+
+
+class _PodMetadata(Struct, rename="camel"):
+    """Without annotations: kubectl's last-applied-configuration contains the environment variables."""
+
+    name: str
+    namespace: str
+    uid: str
+    deletion_timestamp: str | None = None
+
+
+class _Container(Struct):
+    """A container to count. Nothing of it is decoded, since its environment variables may contain passwords."""
+
+
+class _PodSpec(Struct):
+    containers: list[_Container]
+
+
+class PodObject(Struct):
+    """A pod in the API's form. Containers are spec.containers, without init and ephemeral containers."""
+
+    metadata: _PodMetadata
+    spec: _PodSpec
+
+    @property
+    def reduced(self) -> Pod:
+        """The pod, reduced."""
+        at = self.metadata
+        terminating = at.deletion_timestamp is not None
+        return Pod(sys.intern(at.namespace), at.name, at.uid, len(self.spec.containers), terminating)
+
+
+class _Spec(Struct):
+    pod: str
+    containers: int
+
+
+class FarmPodObject(Struct):
+    """A FarmPod in the API's form; its spec stays raw, so that one that is not valid does not fail a list."""
+
+    metadata: Metadata
+    spec: Raw = Raw()
+
+    @property
+    def reduced(self) -> FarmPod:
+        """The FarmPod, reduced."""
+        at, spec = self.metadata, _spec(self.spec)
+        owners = decode_list(at.owner_references, dict[str, Any])
+        namespace, _, source = string_map(at.annotations).get(stamps.SOURCE, "").partition("/")
+        return FarmPod(
+            stamps.is_managed(string_map(at.labels), NAME, ""),
+            at.deletion_timestamp is not None,
+            spec.pod,
+            spec.containers,
+            _owner(at, owners),
+            bool(owners),
+            namespace == at.namespace and _is_of(at, source),
+        )
+
+
+def _spec(raw: Raw) -> _Spec:
+    try:
+        found = decode(raw or b"null", _Spec)
+    except InvalidObjectError:
+        return _Spec("", -1)
+    return _Spec(found.pod[: _LONGEST_NAME + 1], found.containers)
+
+
+def _owner(at: Metadata, references: Sequence[Mapping[str, Any]]) -> str:
+    """Return the uid of the pod that is its only owner; empty if there is another, or the reference was changed."""
+    if len(references) != 1:
+        return ""
+    name, uid = (str(references[0].get(field, "")) for field in ("name", "uid"))
+    return uid if references == [_owner_reference(name, uid)] and _is_of(at, name) else ""
+
+
+def _is_of(at: Metadata, pod: str) -> bool:
+    """Whether this is the FarmPod of a pod with this name."""
+    return place(at.namespace, pod).name == at.name
+
+
+def _owner_reference(pod: str, uid: str) -> dict[str, str]:
+    """Return the reference by which the garbage collector deletes a FarmPod with its pod, so that the job need not.
+
+    blockOwnerDeletion stays unset: it needs permission to update the pod's finalizers, or to delete pods.
+    https://kubernetes.io/docs/concepts/architecture/garbage-collection/#owners-dependents
+    https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#ownerreferencespermissionenforcement
+    """
+    return {"apiVersion": PODS.api_version, "kind": PODS.kind, "name": pod, "uid": uid}
+
+
+class FarmPod(Struct, frozen=True, gc=False):
+    """A FarmPod that exists, reduced: a run keeps all of them in memory.
+
+    `managed` is whether this job created it. `owner` is the uid of the pod that is its only owner, `owned` whether it
+    has any owner and is deleted with it. `has_source` is whether its source annotation names the pod of its name.
+    """
+
+    managed: bool
+    terminating: bool
+    pod: str
+    containers: int
+    owner: str
+    owned: bool
+    has_source: bool
+
+    def differences(self, pod: Pod) -> tuple[Change, ...]:
+        """Return the fields that differ from the desired FarmPod of this pod."""
+        source = f"metadata.annotations[{stamps.SOURCE}]"
+        desired = f"{pod.namespace}/{pod.name}"
+        fields = (
+            Change("metadata.ownerReferences", self.owner or None, pod.uid),
+            Change("spec.containers", str(self.containers), str(pod.containers)),
+            Change("spec.pod", self.pod, pod.name),
+            Change(source, desired if self.has_source else None, desired),
+        )
+        return tuple(each for each in fields if each.actual != each.desired)
+
+
+class FarmPodManifest(Struct, frozen=True, gc=False):
+    """The FarmPod of a pod, to be written. `before` is the JSON of exactly the version that it replaces, if any.
+
+    Labels, annotations and finalizers of others stay. The pod is its only owner; with another owner it would remain
+    after the pod.
+    """
+
+    pod: Pod
+    before: bytes = b"{}"
+
+    def encode(self) -> bytes:
+        """Return the object as JSON."""
+        before = msgspec.json.decode(self.before).get("metadata", {})
+        at, pod = self.pod.place, self.pod
+        metadata = {
+            **before,
+            "name": at.name,
+            "namespace": at.namespace,
+            "labels": {**before.get("labels", {}), **LABELS},
+            "annotations": {**before.get("annotations", {}), stamps.SOURCE: f"{pod.namespace}/{pod.name}"},
+            "ownerReferences": [_owner_reference(pod.name, pod.uid)],
+        }
+        spec = _Spec(pod.name, pod.containers)
+        head = {"apiVersion": FARM_PODS.api_version, "kind": FARM_PODS.kind}
+        return msgspec.json.encode({**head, "metadata": metadata, "spec": spec})
+
+    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
+        """Return the fields in which the server's response differs: admission changed them."""
+        stored = decode(answer, FarmPodObject).reduced
+        return tuple(change.field for change in stored.differences(self.pod))
+
+    def redact(self, text: str) -> str:
+        """Return the text unchanged: a run reads nothing confidential."""
+        return text

@@ -1,0 +1,92 @@
+"""Read FarmPods, then namespaces, then their pods."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+from jobs.core.farm_pods.evaluate import undecoded
+from jobs.core.farm_pods.farm_pod import FarmPod, FarmPodObject, Pod, PodObject
+from jobs.core.farm_pods.observed import OPT_IN, Observed, Settings
+from jobs.kit.api.cluster import Cluster, retry_if_expired, without_invalid
+from jobs.kit.api.custom_resources import not_installed
+from jobs.kit.values.errors import ApiError
+from jobs.kit.values.metadata import PartialObject
+from jobs.kit.values.model import Finding, ObjectKey, Severity
+from jobs.kit.values.reads import InvalidObject
+from jobs.kit.values.resources import FARM_PODS, NAMESPACES, PODS
+
+
+def observe(cluster: Cluster, settings: Settings) -> Observed:
+    """Read FarmPods, then namespaces, then their pods.
+
+    In this order a FarmPod in the list is never newer than its pod, even if another run writes meanwhile.
+
+    Raises:
+        ConfigurationError: the CRD is not installed.
+        ApiError: FarmPods or namespaces cannot be read; without them nothing can be evaluated.
+    """
+    try:
+        farm_pods, invalid = retry_if_expired(partial(_farm_pods, cluster, settings.namespace))
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        raise not_installed(FARM_PODS) from error
+    if settings.namespace:
+        namespaces = [settings.namespace]
+    else:
+        namespaces, more = retry_if_expired(partial(_namespaces, cluster))
+        invalid = [*invalid, *more]
+    pods: list[Pod] = []
+    failures = []
+    for namespace in namespaces:
+        try:
+            found, more = retry_if_expired(partial(_pods, cluster, namespace))
+        except ApiError as error:
+            failures.append(_unreadable(namespace, error))
+        else:
+            pods += found
+            invalid = [*invalid, *more]
+    return Observed(
+        namespaces, pods, farm_pods, tuple(failures), tuple(undecoded(each.key, each.error) for each in invalid)
+    )
+
+
+def _farm_pods(cluster: Cluster, namespace: str) -> tuple[dict[ObjectKey, FarmPod], Sequence[InvalidObject]]:
+    """Return all FarmPods, also those of others: so a conflict is found without a write."""
+    invalid: list[InvalidObject] = []
+    objects = cluster.objects(FARM_PODS, FarmPodObject, _with_key, namespace=namespace)
+    return dict(without_invalid(objects, invalid)), invalid
+
+
+def _with_key(read: FarmPodObject) -> tuple[ObjectKey, FarmPod]:
+    at = read.metadata
+    return ObjectKey(FARM_PODS.kind, at.name, sys.intern(at.namespace)), read.reduced
+
+
+def _namespaces(cluster: Cluster) -> tuple[list[str], Sequence[InvalidObject]]:
+    """Return the names of the namespaces that opted in, without those in phase Terminating."""
+    invalid: list[InvalidObject] = []
+    objects = cluster.objects(
+        NAMESPACES,
+        PartialObject,
+        lambda each: (each.metadata.name, each.metadata.deletion_timestamp is None),
+        selector=f"{OPT_IN}=true",
+        metadata_only=True,
+    )
+    return sorted(name for name, stays in without_invalid(objects, invalid) if stays), invalid
+
+
+def _pods(cluster: Cluster, namespace: str) -> tuple[list[Pod], Sequence[InvalidObject]]:
+    """Return the pods of a namespace. A list of all namespaces would be larger if only a few opted in."""
+    invalid: list[InvalidObject] = []
+    objects = cluster.objects(PODS, PodObject, lambda each: each.reduced, namespace=namespace)
+    return list(without_invalid(objects, invalid)), invalid
+
+
+def _unreadable(namespace: str, error: ApiError) -> Finding:
+    remedy = "; the manifests in cronjobs/ grant the permissions that this job needs" if error.is_permission else ""
+    reason = f"its pods cannot be read: {error.message}{remedy}"
+    key = ObjectKey(NAMESPACES.kind, namespace)
+    return Finding("unreadable", Severity.ERROR, key, reason, exit_code=error.exit_code)

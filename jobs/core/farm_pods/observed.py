@@ -1,0 +1,102 @@
+"""The settings of a run of farm-pods, and what it observed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from jobs.core.farm_pods.farm_pod import FarmPod, FarmPodObject, Pod, PodObject, place
+from jobs.kit.values.decoding import decode, decode_plain
+from jobs.kit.values.errors import ApiError, InvalidObjectError
+from jobs.kit.values.model import Finding, Need, ObjectKey
+from jobs.kit.values.reads import Page, ReadResult
+from jobs.kit.values.resources import FARM_PODS
+
+OPT_IN = "kubechores.dev/farm"
+MAX_OBJECTS = 10_000  # about 11 MB in etcd, and one first run of the CronJob
+WRITES_PER_SECOND = 20
+# A run has 256 MiB of memory (cronjobs/) and keeps each FarmPod that it repairs. A FarmPod of this job has 1 KiB.
+_MOST_FARM_POD_BYTES = 64 << 10
+
+Reduced = TypeVar("Reduced")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one run. An empty `namespace` means all namespaces that are labelled."""
+
+    namespace: str = ""
+    max_objects: int = MAX_OBJECTS
+    diff: bool = False
+    verbose: bool = False
+
+
+class FarmPodRead(NamedTuple):
+    """A FarmPod from a single read, and its JSON. A run may keep one for each pod."""
+
+    farm_pod: FarmPod
+    document: bytes
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What was read: the FarmPods first, then the pods.
+
+    `failures` are of namespaces that could not be read, `invalid` of objects that cannot be decoded. `single_reads` are
+    FarmPods that were read one by one after the lists. `pod_reads` are the pods that were read after these, by the key
+    of their FarmPod. None: the object does not exist.
+    """
+
+    namespaces: Sequence[str]
+    pods: Sequence[Pod] = ()
+    farm_pods: Mapping[ObjectKey, FarmPod] = field(default_factory=dict)
+    failures: tuple[Finding, ...] = ()
+    invalid: tuple[Finding, ...] = ()
+    single_reads: Mapping[ObjectKey, FarmPodRead | ApiError | None] = field(default_factory=dict)
+    pod_reads: Mapping[ObjectKey, Pod | ApiError | None] = field(default_factory=dict)
+
+    def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
+        """Return a copy with these `documents` added.
+
+        A pod that was read before its FarmPod is dropped: the FarmPod may have been written for a later pod.
+        """
+        farm_pods, single_reads, pod_reads = dict(self.farm_pods), dict(self.single_reads), dict(self.pod_reads)
+        for need, document in documents.items():
+            if need.key.kind != FARM_PODS.kind:
+                pod_reads[place(need.key.namespace, need.key.name)] = _or_absent(document.reduced(_pod))
+                continue
+            single_reads.pop(need.key, None)
+            pod_reads.pop(need.key, None)
+            found = document.reduced(_farm_pod_read if need.full else _farm_pod)
+            if isinstance(found, FarmPod):  # its metadata alone
+                farm_pods[need.key] = found
+            elif need.full or isinstance(_or_absent(found), ApiError):
+                single_reads[need.key] = _or_absent(found)
+            else:
+                farm_pods.pop(need.key, None)
+        return replace(self, farm_pods=farm_pods, single_reads=single_reads, pod_reads=pod_reads)
+
+
+def _or_absent(found: Reduced | ApiError) -> Reduced | ApiError | None:
+    """Return None instead of the error that the object does not exist."""
+    return None if isinstance(found, ApiError) and found.status == 404 else found
+
+
+def _farm_pod(body: bytes) -> FarmPod | FarmPodRead:
+    return decode(body, FarmPodObject).reduced
+
+
+def _farm_pod_read(body: bytes) -> FarmPod | FarmPodRead:
+    read, plain = decode(body, FarmPodObject), decode_plain(body)
+    plain["metadata"].pop("managedFields", None)  # a write without them does not change them
+    document = msgspec.json.encode(plain)
+    if len(document) > _MOST_FARM_POD_BYTES:
+        raise InvalidObjectError(f"it has {len(document) >> 10} KiB, the limit is {_MOST_FARM_POD_BYTES >> 10} KiB")
+    return FarmPodRead(read.reduced, document)
+
+
+def _pod(body: bytes) -> Pod:
+    return decode(body, PodObject).reduced

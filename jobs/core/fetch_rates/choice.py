@@ -1,0 +1,178 @@
+"""Which figures an ExchangeRate gets: those of the first provider that has valid ones, else the last valid ones. Pure.
+
+Figures of two providers are never mixed: a second provider only replaces the first one, or confirms a jump.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from decimal import ROUND_CEILING, Decimal
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from jobs.core.fetch_rates.exchange_rates import Spec
+from jobs.core.fetch_rates.figures import BadRateError, Figures, MissingError, Table, change, figures, same
+from jobs.core.fetch_rates.providers import DEFAULTS
+
+MOST_DAYS = 6  # at Easter, the longest break, a rate gets five days old
+AGREEING_PERCENT = 1
+
+
+class ProviderFailure(Struct, frozen=True):
+    """Why no ExchangeRate can use a provider's document; `reason` is a predicate: "has no USD"."""
+
+    reason: str
+
+
+Tables = Mapping[str, Table | ProviderFailure]  # by provider, for the providers that were read
+
+
+class ProviderNeed(NamedTuple):
+    """The provider to read before the figures can be chosen."""
+
+    provider: str
+
+
+class Choice(NamedTuple):
+    """The chosen figures.
+
+    `skipped` are the reasons against the providers that come first. `differing` is empty, or the figures of two
+    providers: a jump, and figures that contradict it.
+    """
+
+    figures: Figures
+    skipped: tuple[str, ...] = ()
+    differing: tuple[Figures, ...] = ()
+
+
+class NoFigures(NamedTuple):
+    """Why no provider has valid figures. `permanent`: only a user can change that, a retry cannot.
+
+    `first_reason` is the reason of the first provider if that is permanent: those of the others may change with each
+    run.
+    """
+
+    reason: str
+    permanent: bool
+    first_reason: str = ""
+
+
+class Jump(NamedTuple):
+    """Figures that differ from the last ones by more than the limit, and that no other provider confirms.
+
+    `percent` is the limit that accepts them.
+    """
+
+    figures: Figures
+    reason: str
+    percent: int
+
+
+def date_failure(table: Table, today: date) -> ProviderFailure | None:
+    """Return why the date of a table is not valid today; None: it is valid."""
+    age = (today - date.fromisoformat(table.date)).days
+    if age < 0:
+        return ProviderFailure(f"returned rates of {table.date}, which is in the future")
+    return (
+        ProviderFailure(f"returned rates of {table.date}, more than {MOST_DAYS} days old") if age > MOST_DAYS else None
+    )
+
+
+def providers_of(spec: Spec) -> Sequence[str]:
+    """Return the providers of an ExchangeRate in the order in which they are read."""
+    return (spec.provider,) if spec.provider else DEFAULTS
+
+
+def choose(
+    spec: Spec, last: Figures | None, tables: Tables, max_change: int
+) -> Choice | Jump | NoFigures | ProviderNeed:
+    """Return the figures for the ExchangeRate, why there are none, or the provider to read first.
+
+    `last` are the figures that it got last for this currency and base; `max_change` is in percent.
+    """
+    names = providers_of(spec)
+    reasons: list[str] = []
+    permanent: list[bool] = []
+    jumped: Figures | None = None
+    for name in names:
+        if name not in tables:
+            return ProviderNeed(name)
+        found = _figures(tables[name], spec)
+        if isinstance(found, NoFigures):
+            reasons.append(f"{name} {found.reason}")
+            permanent.append(found.permanent)
+        elif last and _keeps_last(found, last, names):
+            if jumped is None:
+                return Choice(last)
+            if _contradicts(jumped, last, found, max_change):
+                return Choice(last, differing=(jumped, found))
+        elif last and change(last.rate, found.rate) > max_change:
+            jumped = jumped or found
+            reasons.append(f"{name} has {found.rate}")
+        else:
+            return Choice(found, tuple(reasons), (jumped, found) if jumped else ())
+    if jumped and last:
+        return _confirmed(spec, last, jumped, tables, max_change)
+    return NoFigures("; ".join(reasons), all(permanent), reasons[0] if permanent[0] else "")
+
+
+def _figures(table: Table | ProviderFailure, spec: Spec) -> Figures | NoFigures:
+    if isinstance(table, ProviderFailure):
+        return NoFigures(table.reason, permanent=False)
+    try:
+        return figures(table, spec.base, spec.currency)
+    except MissingError as error:
+        return NoFigures(str(error), permanent=True)
+    except BadRateError as error:
+        return NoFigures(str(error), permanent=False)
+
+
+def _keeps_last(found: Figures, last: Figures, names: Sequence[str]) -> bool:
+    """Return whether to keep the last figures.
+
+    True if `found` is older, or of the same day and either equal or from a later provider.
+    """
+    if last.source not in names or found.date > last.date:
+        return False
+    if found.date < last.date or same(found.rate, last.rate):
+        return True
+    return names.index(found.source) > names.index(last.source)
+
+
+def _contradicts(jumped: Figures, last: Figures, found: Figures, max_change: int) -> bool:
+    """Return whether a provider has the day of a jump, but no jump: it confirms the last figures."""
+    return found.date >= jumped.date and change(last.rate, found.rate) <= max_change
+
+
+def _confirmed(
+    spec: Spec, last: Figures, jumped: Figures, tables: Tables, max_change: int
+) -> Choice | Jump | ProviderNeed:
+    """Return the figures if another provider has nearly the same, else the jump."""
+    others: list[Figures] = []
+    for name in DEFAULTS:
+        if name == jumped.source:
+            continue
+        if name not in tables:
+            return ProviderNeed(name)
+        other = _figures(tables[name], spec)
+        if isinstance(other, Figures) and change(jumped.rate, other.rate) <= AGREEING_PERCENT:
+            return Choice(jumped, differing=(jumped, others[0]) if others else ())
+        others += [other] if isinstance(other, Figures) else []
+    percent = change(last.rate, jumped.rate)
+    differing = f" ({', '.join(map(provider_rate, others))})" if others else ""
+    reason = (
+        f"{provider_rate(jumped)}, a change of {_percent(percent)} % from {last.rate} of {last.date}; "
+        f"the limit is {max_change} %, and no other provider confirms the new rate{differing}"
+    )
+    return Jump(jumped, reason, int(percent.to_integral_value(ROUND_CEILING)))
+
+
+def provider_rate(figures: Figures) -> str:
+    """Return the rate of a provider for messages: "ecb has 1.1380 of 2026-11-20"."""
+    return f"{figures.source} has {figures.rate} of {figures.date}"
+
+
+def _percent(value: Decimal) -> str:
+    return format(value.quantize(Decimal("0.1"), ROUND_CEILING).normalize(), "f") if value < 10**9 else "over 10^9"

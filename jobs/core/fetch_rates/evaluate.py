@@ -1,0 +1,285 @@
+"""Evaluate one ExchangeRate: no finding, findings with their fixes, or what a run must read first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import structs
+
+from jobs.core.fetch_rates.choice import Choice, Jump, NoFigures, ProviderNeed, Tables, choose, provider_rate
+from jobs.core.fetch_rates.exchange_rates import ExchangeRate, RateStatus
+from jobs.core.fetch_rates.figures import Figures
+from jobs.core.fetch_rates.observed import NAME, Observed, Settings
+from jobs.kit.data.diff import changes, metadata_changes
+from jobs.kit.data.manifests import DataManifest, Deletion, repair
+from jobs.kit.data.objects import Content, Digested, ReducedObject
+from jobs.kit.values import stamps
+from jobs.kit.values.decoding import decode_list
+from jobs.kit.values.errors import ApiError
+from jobs.kit.values.metadata import OwnerReference
+from jobs.kit.values.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
+from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES
+
+_LONGEST_SHOWN = 60
+_MOST_FIELDS_NAMED = 4
+CONFLICT = "Conflict"  # the reason of a condition: the next run reads such a ConfigMap by name
+
+
+class Evaluation(NamedTuple):
+    """The result for one ExchangeRate. Its ConfigMap contains `figures` once `findings` are fixed.
+
+    `need` is what a run must read before it can evaluate the ExchangeRate; then there are no findings.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    need: Need | ProviderNeed | None = None
+    figures: Figures | None = None
+    jump: Jump | None = None
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the ConfigMap does not exist yet."""
+        return any(finding.code == "missing" for finding in self.findings)
+
+
+def evaluate(rate: ExchangeRate, observed: Observed, tables: Tables, settings: Settings, today: date) -> Evaluation:
+    """Evaluate an ExchangeRate whose ConfigMap no other ExchangeRate names."""
+    configmap = rate.configmap
+    actual = _latest(rate, observed, settings)
+    if isinstance(actual, Need):
+        return Evaluation(need=actual)
+    if isinstance(actual, ApiError):
+        found = _error(rate, "unreadable", configmap, actual.message, actual.exit_code)
+        return Evaluation((structs.replace(found, severity=actual.severity),))
+    if actual and (why := _conflict_reason(actual, rate)):
+        return Evaluation((Finding("conflict", Severity.WARNING, configmap, why, subjects=(rate.subject,)),))
+    if actual and actual.header.terminating:
+        return Evaluation(
+            (Finding("skipped", Severity.WARNING, configmap, "is being deleted", subjects=(rate.subject,)),)
+        )
+    if actual and actual.content is None:
+        return Evaluation(need=Need(configmap))
+    last = _last_figures(rate, today)
+    limit = rate.spec.max_change or settings.max_change
+    chosen = choose(rate.spec, last or _last_figures_without_status(rate, actual, today), tables, limit)
+    if isinstance(chosen, ProviderNeed):
+        return Evaluation(need=chosen)
+    if isinstance(chosen, Choice):
+        finding = _compare(rate, chosen.figures, chosen.skipped, actual, settings)
+        both = (finding, _providers_differ(rate, chosen))
+        return Evaluation(tuple(each for each in both if each), figures=chosen.figures)
+    restored = _compare(rate, last, (), actual, settings) if last else None
+    failure = _no_rate(rate, last, actual, chosen)
+    jump = chosen if isinstance(chosen, Jump) else None
+    return Evaluation((failure, restored) if restored else (failure,), figures=last, jump=jump)
+
+
+def _latest(rate: ExchangeRate, observed: Observed, settings: Settings) -> ReducedObject | ApiError | Need | None:
+    """Return the ConfigMap as it was read last, or the need to read it."""
+    configmap = rate.configmap
+    if configmap in observed.read:
+        found = observed.read[configmap]
+        return None if isinstance(found, ApiError) and found.status == 404 else found
+    if observed.configmaps is not None and configmap in observed.configmaps:
+        return observed.configmaps[configmap]
+    had_conflict = any(each.reason == CONFLICT for each in rate.head.status_as(RateStatus).conditions)
+    return Need(configmap) if observed.configmaps is None or settings.dry_run or had_conflict else None
+
+
+def _is_exchange_rate(owner: OwnerReference) -> bool:
+    return (owner.api_version, owner.kind) == (EXCHANGE_RATES.api_version, EXCHANGE_RATES.kind)
+
+
+def _conflict_reason(actual: ReducedObject, rate: ExchangeRate) -> str:
+    if not stamps.is_managed(actual.header.labels, NAME, rate.configmap.namespace):
+        return "exists and is not managed by kube-chores: left untouched"
+    others = [owner.name for owner in actual.header.owners if _is_exchange_rate(owner)]
+    if not rate.head.uid and others and rate.head.key.name not in others:
+        return f"belongs to exchangerate/{others[0]}: left untouched"
+    return ""
+
+
+def _last_figures(rate: ExchangeRate, today: date) -> Figures | None:
+    """Return the last figures from the status: users who edit the ConfigMap cannot write it."""
+    return _still_valid(rate, rate.head.status_as(RateStatus).figures, today)
+
+
+def _last_figures_without_status(rate: ExchangeRate, actual: ReducedObject | None, today: date) -> Figures | None:
+    """Return the figures of the ConfigMap for a rate of the command line or of a file, which has no status.
+
+    They may be forged, so their source is removed. Without a source they can block a jump, but are never kept.
+    """
+    if rate.head.uid or actual is None or not isinstance(actual.content, Content) or not _is_untouched(rate, actual):
+        return None
+    try:
+        found = msgspec.convert(dict(actual.content.data), Figures)
+    except msgspec.ValidationError:
+        return None
+    return _still_valid(rate, structs.replace(found, source="") if found.are_complete() else None, today)
+
+
+def _still_valid(rate: ExchangeRate, figures: Figures | None, today: date) -> Figures | None:
+    """Return the figures if currency and base match and the date is not in the future, where nothing replaces them."""
+    if figures and figures.are_for(rate.spec.base, rate.spec.currency) and figures.date <= str(today):
+        return figures
+    return None
+
+
+def _is_untouched(rate: ExchangeRate, actual: ReducedObject) -> bool:
+    written = actual.header.annotations.get(stamps.FINGERPRINT)
+    return actual.content is not None and written == stamps.fingerprint(actual.content, rate.subject)
+
+
+def _compare(
+    rate: ExchangeRate, figures: Figures, skipped: Sequence[str], actual: ReducedObject | None, settings: Settings
+) -> Finding | None:
+    """Compare the ConfigMap with the desired one."""
+    desired = _manifest(rate, figures, actual)
+    differing = changes(actual.content if actual else None, desired.content, secret=False)
+    if actual is None:
+        fix = Fix(Action.CREATE, desired)
+        return _finding(rate, "missing", _rate_text(figures, skipped), fix, differing, settings)
+    relabelled = metadata_changes(desired.labels, desired.annotations, actual.header)
+    disowned = bool(rate.head.uid) and rate.head.uid not in [each.uid for each in actual.header.owners]
+    if not (differing or relabelled or disowned):
+        return None
+    fix = repair(desired, actual, recreated=_manifest(rate, figures, None))
+    if differing and _is_untouched(rate, actual):
+        reason = f"{_rate_text(figures, skipped)}; was {_previous_text(actual.content)}"
+        return _finding(rate, "outdated", reason, fix, differing, settings)
+    others = [change for change in relabelled if "kubechores.dev/" not in change.field]
+    reason = _drift_reason(differing or relabelled, actual)
+    return _finding(rate, "drifted", reason, fix, (*differing, *others), settings)
+
+
+def _providers_differ(rate: ExchangeRate, chosen: Choice) -> Finding | None:
+    """Return the finding for providers whose rates differ by more than the limit of a change."""
+    if not chosen.differing:
+        return None
+    figures = chosen.figures
+    used = "used" if figures in chosen.differing else "kept"
+    rates = ", ".join(map(provider_rate, chosen.differing))
+    reason = f"{rates}: {figures.rate} of {figures.date} from {figures.source} is {used}"
+    return Finding("providers-differ", Severity.WARNING, rate.head.key, reason, subjects=(rate.subject,))
+
+
+def _finding(
+    rate: ExchangeRate, code: str, reason: str, fix: Fix, differing: Sequence[Change], settings: Settings
+) -> Finding:
+    shown = tuple(differing) if settings.diff else ()
+    return Finding(code, Severity.WARNING, rate.configmap, reason, fix, shown, (rate.subject,))
+
+
+def _rate_text(figures: Figures, skipped: Sequence[str] = ()) -> str:
+    why = f" ({'; '.join(skipped)})" if skipped else ""
+    return f"1 {figures.base} = {figures.rate} {figures.currency} of {figures.date} from {figures.source}{why}"
+
+
+def unchanged(rate: ExchangeRate, figures: Figures) -> Finding:
+    """Return the finding for a ConfigMap that is up to date, which only -v reports."""
+    return Finding("unchanged", Severity.INFO, rate.configmap, _rate_text(figures), subjects=(rate.subject,))
+
+
+def _manifest(rate: ExchangeRate, figures: Figures, actual: ReducedObject | None) -> DataManifest:
+    content = Content(data=figures.data())
+    at = rate.head.key
+    mark = stamps.fingerprint(content, rate.subject)
+    stamp = stamps.stamp(NAME, at.namespace, at.name, figures.source, mark)
+    return DataManifest(
+        CONFIGMAPS,
+        rate.configmap,
+        stamp.labels,
+        stamp.annotations,
+        content,
+        owner_references=_owner_references(rate, actual),
+    )
+
+
+def _owner_references(rate: ExchangeRate, actual: ReducedObject | None) -> bytes:
+    """Return the owner references as JSON: the ExchangeRate, and all owners of other kinds.
+
+    blockOwnerDeletion stays unset: some clusters require a right on the finalizers of ExchangeRates to set it.
+    https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#ownerreferencespermissionenforcement
+    """
+    if not rate.head.uid:
+        return b""
+    exchange_rates = (EXCHANGE_RATES.api_version, EXCHANGE_RATES.kind)
+    owned = decode_list(actual.header.owner_references if actual else b"", dict[str, Any])
+    others = [each for each in owned if (each.get("apiVersion"), each.get("kind")) != exchange_rates]
+    owner = {
+        "apiVersion": EXCHANGE_RATES.api_version,
+        "kind": EXCHANGE_RATES.kind,
+        "name": rate.head.key.name,
+        "uid": rate.head.uid,
+        "controller": not any(each.get("controller") for each in others),  # the API server accepts at most one
+    }
+    return msgspec.json.encode([*others, owner])
+
+
+def _no_rate(rate: ExchangeRate, last: Figures | None, actual: ReducedObject | None, why: Jump | NoFigures) -> Finding:
+    if isinstance(why, Jump):
+        how = f"set spec.maxChange to {why.percent}" if rate.head.uid else f"use --max-change {why.percent}"
+        reason = f"{why.reason}: the last rate stays; {how} to accept the new rate"
+        return _error(rate, "jump", rate.head.key, reason, ExitCode.BRAKE)
+    without = "the ConfigMap is left untouched" if actual else "there is no rate yet"
+    consequence = f"the rate of {last.date} stays" if last else without
+    exit_code = ExitCode.REFUSED if why.permanent else ExitCode.FAILED
+    return _error(rate, "unavailable", rate.head.key, f"{consequence}: {why.first_reason or why.reason}", exit_code)
+
+
+def _error(rate: ExchangeRate, code: str, key: ObjectKey, reason: str, exit_code: ExitCode) -> Finding:
+    return Finding(code, Severity.ERROR, key, reason, subjects=(rate.subject,), exit_code=exit_code)
+
+
+def _previous_text(content: Content | Digested | None) -> str:
+    data = content.data if isinstance(content, Content) else {}
+    rate, day, source = (data.get(key, "?")[:_LONGEST_SHOWN] for key in ("rate", "date", "source"))
+    return f"{rate} of {day} from {source}"
+
+
+def _drift_reason(found: Sequence[Change], actual: ReducedObject) -> str:
+    if not found:
+        return "its owner reference is missing"
+    by = ", ".join(actual.header.ownership.others)
+    more = f" and {len(found) - _MOST_FIELDS_NAMED} more" if len(found) > _MOST_FIELDS_NAMED else ""
+    named = ", ".join(change.field for change in found[:_MOST_FIELDS_NAMED])
+    return f"{named}{more} changed" + (f" by {by}" if by else "")
+
+
+def collision(rates: Sequence[ExchangeRate]) -> list[Finding]:
+    """Return the finding for ExchangeRates that name the same ConfigMap."""
+    subjects = tuple(sorted(rate.subject for rate in rates))
+    names = " and ".join(sorted(rate.head.key.name for rate in rates))
+    reason = f"exchangerates {names} name this ConfigMap, so it is not written; set spec.configMapName of one of them"
+    configmap = rates[0].configmap
+    return [Finding("collision", Severity.ERROR, configmap, reason, subjects=subjects, exit_code=ExitCode.REFUSED)]
+
+
+def orphans(
+    observed: Observed, desired: Mapping[ObjectKey, object], moved: Mapping[str, ExchangeRate]
+) -> list[Finding]:
+    """Return the findings for managed ConfigMaps that no ExchangeRate names.
+
+    A run deletes one if the ConfigMap that its ExchangeRate names now exists: `moved` are these ExchangeRates, by uid.
+    The garbage collector deletes all others, or a user kept them on purpose when the ExchangeRate was deleted.
+    """
+    found = []
+    for key, each in sorted((observed.configmaps or {}).items()):
+        if key in desired:
+            continue
+        if isinstance(each, ApiError):
+            found.append(Finding("unreadable", each.severity, key, each.message, exit_code=each.exit_code))
+            continue
+        if each.header.terminating:
+            continue
+        owner = next((moved[one.uid] for one in each.header.owners if one.uid in moved), None)
+        if owner:
+            reason = f"exchangerate/{owner.head.key.name} now uses configmap/{owner.configmap.name}"
+            fix = Fix(Action.DELETE, Deletion(each.uid, each.resource_version))
+            found.append(Finding("orphan", Severity.WARNING, key, reason, fix, subjects=(owner.subject,)))
+        else:
+            found.append(Finding("retained", Severity.INFO, key, "no ExchangeRate requires it; left untouched"))
+    return found

@@ -1,0 +1,66 @@
+"""Read the ExchangeRates and their ConfigMaps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from jobs.core.fetch_rates.exchange_rates import parse_exchange_rate, subject
+from jobs.core.fetch_rates.observed import NAME, Observed, Settings
+from jobs.kit.api.cluster import Cluster, retry_if_expired
+from jobs.kit.api.custom_resources import from_cluster
+from jobs.kit.data.objects import DataObject, ObjectReducer, ReducedObject
+from jobs.kit.values import stamps
+from jobs.kit.values.errors import ApiError
+from jobs.kit.values.model import ExitCode, Finding, ObjectKey, Severity
+from jobs.kit.values.reads import Invalid, InvalidObject
+from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES
+
+
+def observe(cluster: Cluster, settings: Settings) -> Observed:
+    """Read the managed ConfigMaps, then the ExchangeRates.
+
+    In this order a ConfigMap that an overlapping run creates for a new `configMapName` is never taken for an orphan.
+
+    Raises:
+        ConfigurationError: the CRD is missing.
+        ApiError: ExchangeRates cannot be read, which every evaluation needs.
+    """
+    if settings.rates is not None:
+        return Observed(settings.rates)
+    try:
+        configmaps, denied = retry_if_expired(partial(_configmaps, cluster, settings.namespace)), None
+    except ApiError as error:
+        configmaps, denied = {}, error
+    rates, invalid_rates = from_cluster(cluster, EXCHANGE_RATES, parse_exchange_rate, settings.namespace)
+    failures = [_invalid(each) for each in invalid_rates]
+    if denied:
+        failures.append(
+            _unreadable([*(each.head.key for each in rates), *(each.head.key for each in invalid_rates)], denied)
+        )
+    return Observed(rates, invalid_rates, configmaps, tuple(failures), list_failed=denied is not None)
+
+
+def _configmaps(cluster: Cluster, namespace: str) -> dict[ObjectKey, ReducedObject | ApiError]:
+    found: dict[ObjectKey, ReducedObject | ApiError] = {}
+    reducer = ObjectReducer(stamps.KEYS)
+    selector = stamps.selector(NAME)
+    for each in cluster.objects(CONFIGMAPS, DataObject, reducer.reduce, namespace=namespace, selector=selector):
+        if isinstance(each, InvalidObject):
+            found[each.key] = each.error
+        else:
+            found[ObjectKey(CONFIGMAPS.kind, each.name, each.namespace)] = each
+    return found
+
+
+def _invalid(rate: Invalid) -> Finding:
+    key, reason = rate.head.key, "; ".join(rate.problems)
+    return Finding("invalid", Severity.ERROR, key, reason, subjects=(subject(key),), exit_code=ExitCode.REFUSED)
+
+
+def _unreadable(keys: Sequence[ObjectKey], error: ApiError) -> Finding:
+    remedy = "; the manifests in cronjobs/ grant the permissions that this job needs" if error.is_permission else ""
+    reason = f"cannot be read: {error.message}{remedy}"
+    every_configmap = ObjectKey(CONFIGMAPS.kind, "(all of this job)")
+    subjects = tuple(sorted(subject(key) for key in keys))
+    return Finding("unreadable", Severity.ERROR, every_configmap, reason, subjects=subjects, exit_code=error.exit_code)

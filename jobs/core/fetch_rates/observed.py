@@ -1,0 +1,80 @@
+"""The settings of a run of fetch-rates, and what it read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date
+from functools import partial
+
+from jobs.core.fetch_rates.choice import ProviderFailure, Tables, date_failure
+from jobs.core.fetch_rates.exchange_rates import ExchangeRate
+from jobs.core.fetch_rates.figures import Table
+from jobs.core.fetch_rates.providers import BadDocumentError, table
+from jobs.kit.data.objects import ObjectReducer, ReducedObject
+from jobs.kit.values import stamps
+from jobs.kit.values.errors import ApiError
+from jobs.kit.values.model import Finding, Need, ObjectKey
+from jobs.kit.values.reads import Invalid, Page, ReadResult
+
+NAME = "fetch-rates"
+MAX_CHANGE_PERCENT = 20
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one run.
+
+    An empty `namespace` means all namespaces. `rates` are those of files or of the command line; None: those of the
+    cluster. `urls` are the URLs of the documents by provider; `max_change` is in percent.
+    """
+
+    namespace: str
+    urls: Mapping[str, str]
+    rates: tuple[ExchangeRate, ...] | None = None
+    max_change: int = MAX_CHANGE_PERCENT
+    dry_run: bool = False
+    diff: bool = False
+    verbose: bool = False
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What was read.
+
+    `configmaps` are the listed ones, which fetch-rates manages; None: they are read one by one. `list_failed`: they
+    could not be listed, so no ExchangeRate can be evaluated. `read` are ConfigMaps that were read one by one, reduced
+    by `reducer`; `pages` are the responses of providers by URL.
+    """
+
+    rates: tuple[ExchangeRate, ...]
+    invalid_rates: tuple[Invalid, ...] = ()
+    configmaps: Mapping[ObjectKey, ReducedObject | ApiError] | None = None
+    failures: tuple[Finding, ...] = ()
+    list_failed: bool = False
+    read: Mapping[ObjectKey, ReducedObject | ApiError] = field(default_factory=dict)
+    pages: Mapping[str, Page] = field(default_factory=dict)
+    reducer: ObjectReducer = field(default_factory=lambda: ObjectReducer(stamps.KEYS))
+
+    def with_documents(self, documents: Mapping[Need, ReadResult], pages: Mapping[str, Page]) -> Observed:
+        """Return a copy that includes these `documents` and `pages`; they replace those that were read before."""
+        read = {
+            need.key: document.reduced(partial(self.reducer.decode, full=need.full))
+            for need, document in documents.items()
+        }
+        return replace(self, read={**self.read, **read}, pages={**self.pages, **pages})
+
+    def tables(self, urls: Mapping[str, str], today: date) -> Tables:
+        """Return the table or the failure of each provider that was read."""
+        fetched = {provider: self.pages[url] for provider, url in urls.items() if url in self.pages}
+        return {provider: _table(provider, page, today) for provider, page in fetched.items()}
+
+
+def _table(provider: str, page: Page, today: date) -> Table | ProviderFailure:
+    if page.error:
+        return ProviderFailure(f"request failed: {page.error}")
+    try:
+        found = table(provider, page.body)
+    except BadDocumentError as error:
+        return ProviderFailure(str(error))
+    return date_failure(found, today) or found

@@ -1,0 +1,186 @@
+"""Decode and validate resources of mirrors from the API server, before the audit reads their fields. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta, Raw, Struct, field
+
+from jobs.core.mirror_audit.desired.mirror import NAME
+from jobs.core.mirror_audit.desired.quantities import quantity
+from jobs.kit.values import stamps
+from jobs.kit.values.decoding import decode, decode_plain
+from jobs.kit.values.errors import InvalidObjectError
+from jobs.kit.values.metadata import string_map
+from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS, Resource
+
+# The memory limit of a run is 128 MiB (cronjobs/). A StatefulSet of a mirror has 8 KiB.
+_MOST_BYTES = 32 << 10
+
+Object = Mapping[str, Any]
+
+
+class _Head(Struct):
+    name: Annotated[str, Meta(min_length=1)]
+    labels: Raw = Raw()
+
+
+class _Any(Struct):
+    metadata: _Head
+
+
+class _Entry(Struct, rename="camel"):
+    manager: str = ""
+    operation: str = ""
+    subresource: str = ""
+    fields_v1: dict[str, Any] | None = field(name="fieldsV1", default=None)
+
+
+class _Metadata(Struct, rename="camel"):
+    name: str
+    uid: str
+    resource_version: str
+    generation: int = 0
+    creation_timestamp: Annotated[datetime, Meta(tz=True)] | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    deletion_timestamp: str | None = None
+    managed_fields: list[_Entry] | None = None
+
+
+class _Container(Struct, rename="camel"):
+    name: str
+    image: str = ""
+    args: list[str] | None = None
+    readiness_probe: dict[str, Any] | None = None
+
+
+class _NodeAffinity(Struct):
+    required: dict[str, Any] | None = field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+
+
+class _Affinity(Struct, rename="camel"):
+    node_affinity: _NodeAffinity | None = None
+
+
+class _PodSpec(Struct, rename="camel"):
+    containers: Annotated[list[_Container], Meta(min_length=1)]
+    node_selector: dict[str, str] | None = None
+    affinity: _Affinity | None = None
+
+
+class _PodMetadata(Struct):
+    annotations: dict[str, str] | None = None
+
+
+class _Template(Struct):
+    metadata: _PodMetadata
+    spec: _PodSpec
+
+
+class _Ordinals(Struct):
+    start: int | None = None
+
+
+class _WorkloadSpec(Struct):
+    template: _Template
+    replicas: int | None = None
+    ordinals: _Ordinals | None = None
+
+
+class _WorkloadStatus(Struct, rename="camel"):
+    observed_generation: int | None = None
+    updated_replicas: int | None = None
+    ready_replicas: int | None = None
+    desired_number_scheduled: int | None = None
+    updated_number_scheduled: int | None = None
+    number_ready: int | None = None
+
+
+class _Workload(Struct):
+    metadata: _Metadata
+    spec: _WorkloadSpec
+    status: _WorkloadStatus | None = None
+
+
+class _ServiceSpec(Struct, rename="camel"):
+    cluster_ip: str | None = field(name="clusterIP", default=None)
+
+
+class _Service(Struct):
+    metadata: _Metadata
+    spec: _ServiceSpec
+
+
+class _Amounts(Struct):
+    storage: str | int = 0
+
+
+class _Requests(Struct):
+    requests: _Amounts
+
+
+class _ClaimSpec(Struct, rename="camel"):
+    resources: _Requests
+    storage_class_name: str | None = None
+
+
+class _ClaimStatus(Struct):
+    phase: str | None = None
+    capacity: _Amounts | None = None
+
+
+class _Claim(Struct):
+    metadata: _Metadata
+    spec: _ClaimSpec
+    status: _ClaimStatus | None = None
+
+
+_FORMS: Mapping[str, type[Struct]] = {
+    SERVICES.kind: _Service,
+    CLAIMS.kind: _Claim,
+    STATEFUL_SETS.kind: _Workload,
+    DAEMON_SETS.kind: _Workload,
+}
+
+
+def decode_resource(resource: Resource, namespace: str, raw: Raw) -> tuple[ObjectKey, Object]:
+    """Return a resource with its key: complete if mirror-audit manages it, otherwise a placeholder.
+
+    Raises:
+        InvalidObjectError: it is not a resource of this kind, or it is too large to keep in memory.
+    """
+    head = decode(raw, _Any).metadata
+    key = ObjectKey(resource.kind, head.name, namespace)
+    if not stamps.is_managed(string_map(head.labels), NAME, ""):
+        return key, placeholder(key)
+    if len(raw) > _MOST_BYTES:
+        raise InvalidObjectError(f"it has {len(raw) >> 10} KiB, the limit is {_MOST_BYTES >> 10} KiB")
+    found = decode(raw, _FORMS[resource.kind])
+    if isinstance(found, _Claim):
+        _check_amounts(found)
+    return key, _without_nulls(decode_plain(raw))
+
+
+def placeholder(key: ObjectKey) -> Object:
+    """Return a placeholder of an object that mirror-audit does not manage, without labels or spec."""
+    return {"metadata": {"name": key.name, "namespace": key.namespace, "labels": {}}}
+
+
+def _check_amounts(claim: _Claim) -> None:
+    capacity = claim.status.capacity if claim.status else None
+    try:
+        for each in (claim.spec.resources.requests, capacity):
+            quantity(each.storage if each else 0)
+    except ValueError as error:
+        raise InvalidObjectError(str(error)) from None
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return the value without null fields, which mean the same as absent ones."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value

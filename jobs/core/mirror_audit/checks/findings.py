@@ -1,0 +1,30 @@
+"""Create the findings of an audit; codes.py has the severity of each code."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from jobs.core.mirror_audit.checks.codes import CODES
+from jobs.core.mirror_audit.registry_mirrors import RegistryMirror
+from jobs.kit.values.errors import ApiError
+from jobs.kit.values.model import Change, ExitCode, Finding, ObjectKey
+
+_REMEDY = "; the manifests in cronjobs/ grant the permissions that this job needs"
+
+
+def finding(
+    code: str, about: ObjectKey, reason: str, mirror: RegistryMirror, changes: tuple[Change, ...] = ()
+) -> Finding:
+    """Return a finding about one mirror, with the severity of its code."""
+    return Finding(code, CODES[code].severity, about, reason, changes=changes, subjects=(mirror.name,))
+
+
+def unreadable(about: ObjectKey, error: ApiError, subjects: tuple[str, ...]) -> Finding:
+    """Return the finding for an object that the API server did not return. Whether it exists is not known."""
+    reason = f"cannot be read: {error.message}{_REMEDY if error.is_permission else ''}"
+    return structs.replace(not_readable(about, reason, subjects, error.exit_code), severity=error.severity)
+
+
+def not_readable(about: ObjectKey, reason: str, subjects: tuple[str, ...], exit_code: ExitCode) -> Finding:
+    """Return the finding for something that was not readable for another reason than an error of the API server."""
+    return Finding("unreadable", CODES["unreadable"].severity, about, reason, subjects=subjects, exit_code=exit_code)

@@ -1,0 +1,208 @@
+"""Evaluate the resources of one mirror: whether each exists, is managed, has not drifted, and works. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from jobs.core.mirror_audit.checks.actual import Object
+from jobs.core.mirror_audit.checks.drift import Drift, Path, drift
+from jobs.core.mirror_audit.checks.findings import finding
+from jobs.core.mirror_audit.desired.manifests import Manifest
+from jobs.core.mirror_audit.desired.mirror import NAME, Mirror
+from jobs.core.mirror_audit.desired.quantities import quantity
+from jobs.core.mirror_audit.observed import Observed, Settings
+from jobs.core.mirror_node.hosts import UNUSED
+from jobs.kit.values import stamps
+from jobs.kit.values.model import Finding, ObjectKey
+from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, ENDPOINT_SLICES, NODES, SERVICES, STATEFUL_SETS
+
+_MOST_FIELDS_NAMED = 3
+UNKNOWN = "(unknown)"
+# Not drift: the fingerprint only explains other drift, and separate findings report the size of the claim.
+NOT_DRIFT: frozenset[Path] = frozenset(
+    {
+        ("f:metadata", "f:annotations", f"f:{stamps.FINGERPRINT}"),
+        ("f:spec", "f:resources", "f:requests", "f:storage"),
+    }
+)
+
+
+def resource_findings(mirror: Mirror, observed: Observed, settings: Settings) -> Iterator[Finding]:
+    """Yield the findings about the resources of a mirror, except those of kinds that could not be listed."""
+    for desired in mirror.resources:
+        if desired.resource.kind not in observed.list_errors:
+            yield from _resource(mirror, desired, observed, settings)
+
+
+def _resource(mirror: Mirror, desired: Manifest, observed: Observed, settings: Settings) -> Iterator[Finding]:
+    actual = observed.resources.get(desired.key)
+    if desired.key in observed.invalid:
+        return
+    if actual is None:
+        yield finding("missing", desired.key, "does not exist", mirror.registry_mirror)
+    elif not is_managed(actual):
+        reason = "exists and is not managed by kube-chores: left untouched"
+        yield finding("conflict", desired.key, reason, mirror.registry_mirror)
+    elif actual["metadata"].get("deletionTimestamp"):
+        yield finding("terminating", desired.key, "is being deleted", mirror.registry_mirror)
+    else:
+        yield from _drifted(mirror, desired, actual, settings)
+        yield from _HEALTH_CHECKS[desired.resource.kind](mirror, desired, actual, observed)
+
+
+def is_managed(actual: Object) -> bool:
+    """Return whether the job manages an object, for any mirror."""
+    return stamps.is_managed(actual["metadata"].get("labels") or {}, NAME, "")
+
+
+def mirror_name(actual: Object) -> str:
+    """Return the name of the mirror of an object, or UNKNOWN if its annotation was removed."""
+    return str((actual["metadata"].get("annotations") or {}).get(stamps.RULE, UNKNOWN))
+
+
+def _drifted(mirror: Mirror, desired: Manifest, actual: Object, settings: Settings) -> Iterator[Finding]:
+    if desired.resource is DAEMON_SETS and not mirror.cluster_ip:
+        return  # its arguments depend on the address of the Service, which has a separate finding
+    found = drift(desired.body(), actual, NOT_DRIFT)
+    if found:
+        changes = tuple(each.change for each in found) if settings.diff else ()
+        yield finding("drifted", desired.key, _drift_reason(desired, actual, found), mirror.registry_mirror, changes)
+
+
+def _drift_reason(desired: Manifest, actual: Object, found: list[Drift]) -> str:
+    fingerprint = (actual["metadata"].get("annotations") or {}).get(stamps.FINGERPRINT)
+    by = sorted({each.by for each in found if each.by})
+    verb = "differs" if len(found) == 1 else "differ"
+    why = f"changed by {', '.join(by)}" if by else f"{verb} from what the mirror defines"
+    if fingerprint != desired.metadata.annotations[stamps.FINGERPRINT]:
+        why += "; the mirror, or something it depends on, changed after the last write"
+    return f"{named([each.change.field for each in found])} {why}"
+
+
+def named(fields: Sequence[str]) -> str:
+    """Join the first of the fields, and the number of the others."""
+    more = f" and {len(fields) - _MOST_FIELDS_NAMED} more" if len(fields) > _MOST_FIELDS_NAMED else ""
+    return f"{', '.join(fields[:_MOST_FIELDS_NAMED])}{more}"
+
+
+def _service(mirror: Mirror, desired: Manifest, _actual: Object, observed: Observed) -> Iterator[Finding]:
+    found = observed.endpoints_of(desired.key)
+    if desired is mirror.service and not mirror.cluster_ip:
+        # kube-chores does not set spec.clusterIP, and no write can change None.
+        reason = "has no IP address from which nodes can pull: spec.clusterIP is None"
+        yield finding("drifted", desired.key, reason, mirror.registry_mirror)
+    if desired is mirror.service and ENDPOINT_SLICES.kind not in observed.list_errors and not found.own:
+        yield finding("no-endpoints", desired.key, "has no ready endpoint", mirror.registry_mirror)
+    if found.foreign:
+        replicas = len(ordinals(observed.resources.get(mirror.stateful_set.key)))
+        counts = f"has {_counted(found.own + found.foreign, 'endpoint')} for {_counted(replicas, 'replica')}"
+        who = f"pod {found.foreign_pod}" if found.foreign_pod else _counted(found.foreign, "address", "es")
+        verb = "is" if found.foreign_pod or found.foreign == 1 else "are"
+        reason = f"{counts}: {who} {verb} not part of the registry, but nodes send requests there"
+        yield finding("foreign-endpoints", desired.key, reason, mirror.registry_mirror)
+
+
+def _counted(number: int, what: str, plural: str = "s") -> str:
+    return f"{number} {what}{plural * (number != 1)}"
+
+
+def ordinals(stateful_set: Object | None) -> range:
+    """Return the ordinals of a StatefulSet's pods. More than one replica is drift, but all of them are the registry."""
+    if not stateful_set or not is_managed(stateful_set):
+        return range(1)
+    start = int((stateful_set["spec"].get("ordinals") or {}).get("start", 0))
+    return range(start, start + max(1, int(stateful_set["spec"].get("replicas", 1))))
+
+
+def _claim(mirror: Mirror, desired: Manifest, actual: Object, observed: Observed) -> Iterator[Finding]:
+    phase = _status(actual).get("phase", "Pending")
+    if phase == "Lost":
+        yield finding("volume-lost", desired.key, "lost its volume, and the cache with it", mirror.registry_mirror)
+    elif phase != "Bound":
+        reason = _explained(f"is {phase}, not Bound", desired.key, observed)
+        yield finding("volume-pending", desired.key, reason, mirror.registry_mirror)
+    requested = _storage(actual["spec"].get("resources", {}).get("requests", {}))
+    capacity = _storage(_status(actual).get("capacity", {}))
+    size = mirror.spec.storage.size
+    if quantity(requested) > quantity(size):
+        reason = f"requests {requested}, more than the {size} of spec.storage.size"
+        yield finding("volume-shrink", desired.key, reason, mirror.registry_mirror)
+    elif quantity(requested) < quantity(size):
+        reason = f"requests {requested}, less than the {size} of spec.storage.size"
+        yield finding("volume-too-small", desired.key, reason, mirror.registry_mirror)
+    elif phase == "Bound" and quantity(capacity) < quantity(requested):
+        reason = f"requests {requested}, but its capacity is still {capacity}"
+        yield finding("volume-too-small", desired.key, reason, mirror.registry_mirror)
+
+
+def _storage(amounts: Object) -> str:
+    return str(amounts.get("storage", "0"))
+
+
+def _stateful_set(mirror: Mirror, desired: Manifest, actual: Object, observed: Observed) -> Iterator[Finding]:
+    if why := rollout_problem(STATEFUL_SETS.kind, actual):
+        yield finding("not-rolled-out", desired.key, _explained(why, desired.key, observed), mirror.registry_mirror)
+
+
+def _daemon_set(mirror: Mirror, desired: Manifest, actual: Object, observed: Observed) -> Iterator[Finding]:
+    scheduled = _status(actual).get("desiredNumberScheduled", 0)
+    if why := rollout_problem(DAEMON_SETS.kind, actual):
+        code = "mirror-bypassed" if UNUSED in observed.events.get(desired.key, "") else "not-rolled-out"
+        yield finding(code, desired.key, _explained(why, desired.key, observed), mirror.registry_mirror)
+    elif NODES.kind not in observed.list_errors and scheduled < observed.nodes:
+        fields = " and ".join(f"spec.template.spec.{field}" for field in _restricting_fields(desired, actual))
+        why = f", because of {fields}" if fields else ""
+        reason = f"runs on {scheduled} of {observed.nodes} Linux nodes{why}; the others do not use the mirror"
+        yield finding("nodes-not-covered", desired.key, reason, mirror.registry_mirror)
+
+
+def _restricting_fields(desired: Manifest, actual: Object) -> Iterator[str]:
+    """Yield the fields, changed by others, that restrict on which nodes pods run."""
+    desired_pod, pod = (each["spec"]["template"]["spec"] for each in (desired.body(), actual))
+    if (pod.get("nodeSelector") or {}) != desired_pod["nodeSelector"]:
+        yield "nodeSelector"
+    if ((pod.get("affinity") or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution"):
+        yield "affinity"
+
+
+def rollout_problem(kind: str, actual: Object) -> str:
+    """Return why a StatefulSet or DaemonSet is not rolled out, or an empty string."""
+    status = _status(actual)
+    if status.get("observedGeneration", 0) < actual["metadata"].get("generation", 0):
+        return "its controller has not observed the latest change yet"
+    if kind == STATEFUL_SETS.kind:
+        desired = int(actual["spec"].get("replicas", 1))
+        updated, ready = status.get("updatedReplicas", 0), status.get("readyReplicas", 0)
+    else:
+        desired = status.get("desiredNumberScheduled", 0)
+        updated, ready = status.get("updatedNumberScheduled", 0), status.get("numberReady", 0)
+    if updated < desired:
+        return f"{updated} of {desired} pods are up to date"
+    return f"{ready} of {desired} pods are ready" if ready < desired else ""
+
+
+def is_working(kind: str, actual: Object) -> bool:
+    """Return whether a workload is rolled out or a claim is bound. Objects of others and Services count as working."""
+    if not is_managed(actual):
+        return True
+    if kind == CLAIMS.kind:
+        return bool(_status(actual).get("phase") == "Bound")
+    return kind == SERVICES.kind or not rollout_problem(kind, actual)
+
+
+def _explained(why: str, about: ObjectKey, observed: Observed) -> str:
+    """Append the text of an Event to the reason, if there is one."""
+    return f"{why}; {observed.events[about]}" if about in observed.events else why
+
+
+def _status(actual: Object) -> Object:
+    status: Object = actual.get("status") or {}
+    return status
+
+
+_HEALTH_CHECKS: Mapping[str, Callable[[Mirror, Manifest, Object, Observed], Iterator[Finding]]] = {
+    SERVICES.kind: _service,
+    CLAIMS.kind: _claim,
+    STATEFUL_SETS.kind: _stateful_set,
+    DAEMON_SETS.kind: _daemon_set,
+}

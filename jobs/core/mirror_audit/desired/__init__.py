@@ -1,0 +1,1 @@
+"""The desired resources of a mirror. Pure."""

@@ -1,0 +1,149 @@
+"""The settings of a run of mirror-audit, and what it reads from the cluster and the network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from jobs.core.mirror_audit.checks.actual import Object
+from jobs.core.mirror_audit.checks.endpoints import Endpoints
+from jobs.core.mirror_audit.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, RegistryMirror
+from jobs.kit.values.decoding import decode
+from jobs.kit.values.errors import ApiError
+from jobs.kit.values.model import Need, ObjectKey
+from jobs.kit.values.reads import Invalid, Page, ReadResult
+from jobs.kit.values.resources import (
+    CLAIMS,
+    DAEMON_SETS,
+    SECRETS,
+    SERVICE_PROXY,
+    SERVICES,
+    STATEFUL_SETS,
+    STORAGE_CLASSES,
+)
+
+NAMESPACE = "kube-chores-mirrors"
+RESOURCE_KINDS = (SERVICES, CLAIMS, STATEFUL_SETS, DAEMON_SETS)
+
+
+class Probing(str, Enum):
+    """How a run probes mirrors and upstreams; the values of --probe."""
+
+    NETWORK = "network"
+    SERVICE_PROXY = "service-proxy"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one run.
+
+    `mirrors` come from files; None means the RegistryMirrors in the cluster. With an empty `node_image`, each DaemonSet
+    keeps its image.
+    """
+
+    namespace: str
+    node_image: str
+    probing: Probing = Probing.NONE
+    mirrors: tuple[RegistryMirror, ...] | None = None
+    diff: bool = False
+    verbose: bool = False
+    repair: bool = False
+    allow_cache_loss: bool = False
+    max_deletes: int | None = None
+
+
+class Credentials(Struct, frozen=True):
+    """What an audit keeps of a Secret: which of its two keys have a value, never the values, and its annotations."""
+
+    version: str
+    keys: frozenset[str]
+    upstream: str
+    images: frozenset[str] = frozenset()
+
+
+class StorageClass(Struct, frozen=True, rename="camel"):
+    """The fields of a StorageClass that a repair reads."""
+
+    allow_volume_expansion: bool = False
+
+
+class CacheState(Struct, frozen=True, rename="camel"):
+    """The fields of mirror-cache's response that an audit reads.
+
+    `shortage` is why nodes do not use the registry: "access" if it cannot use the volume, "space" or "inodes" if the
+    volume has too few, "layers" if a layer was interrupted, "answer" if the volume does not answer.
+    """
+
+    least_free_bytes: Annotated[int, Meta(ge=0, le=1 << 60)]
+    shortage: Literal["", "access", "space", "inodes", "layers", "answer"]
+    used: bool
+    corrupt_blobs: Annotated[int, Meta(ge=0, le=1_000_000)]
+
+
+class _Metadata(Struct, rename="camel"):
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+Document = CacheState | Credentials | StorageClass | ApiError | None
+
+
+class _Secret(Struct):
+    metadata: _Metadata
+    data: dict[str, str | None] | None = None
+
+    def __repr__(self) -> str:
+        return "_Secret()"
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What a run read.
+
+    `resources` are all objects of RESOURCE_KINDS in the namespace of the settings, managed by kube-chores or not.
+    `invalid` has the objects of any kind that cannot be decoded. `endpoints` are the ready ones by Service. `nodes` is
+    the number of Linux nodes. `list_errors` has, by kind, the error of each list request that failed. `documents` are
+    objects read by name, and responses of Services through the API server. `pages` are responses from the network, by
+    URL. `events` are texts of Events, by the workload or claim that they explain.
+    """
+
+    mirrors: tuple[RegistryMirror, ...]
+    invalid_mirrors: tuple[Invalid, ...] = ()
+    resources: Mapping[ObjectKey, Object] = field(default_factory=dict)
+    invalid: Mapping[ObjectKey, ApiError] = field(default_factory=dict)
+    endpoints: Mapping[str, Endpoints] = field(default_factory=dict)
+    nodes: int = 0
+    list_errors: Mapping[str, ApiError] = field(default_factory=dict)
+    documents: Mapping[ObjectKey, Document] = field(default_factory=dict)
+    pages: Mapping[str, Page] = field(default_factory=dict)
+    events: Mapping[ObjectKey, str] = field(default_factory=dict)
+
+    def endpoints_of(self, service: ObjectKey) -> Endpoints:
+        """Return the ready endpoints of a Service, none if it has no EndpointSlice."""
+        return self.endpoints.get(service.name, Endpoints())
+
+    def with_documents(self, documents: Mapping[Need, ReadResult], pages: Mapping[str, Page]) -> Observed:
+        """Return a copy with these documents and pages added."""
+        found = {need.key: document.reduced(partial(_reduced, need.key)) for need, document in documents.items()}
+        return replace(self, documents={**self.documents, **found}, pages={**self.pages, **pages})
+
+
+def _reduced(key: ObjectKey, body: bytes) -> CacheState | Credentials | StorageClass | None:
+    """Return the part of a response that the run keeps: nothing of a registry's, only that it came."""
+    if key.kind == SERVICE_PROXY.kind and not key.name.endswith("/v2/"):
+        return decode(body, CacheState)
+    if key.kind == STORAGE_CLASSES.kind:
+        return decode(body, StorageClass)
+    if key.kind != SECRETS.kind:
+        return None
+    secret = decode(body, _Secret)
+    keys = frozenset(name for name, value in (secret.data or {}).items() if value and name in (USERNAME, PASSWORD))
+    annotations = secret.metadata.annotations or {}
+    images = frozenset(annotations.get(IMAGES, "").replace(",", " ").split())
+    return Credentials(secret.metadata.resource_version, keys, annotations.get(UPSTREAM, ""), images)

@@ -1,0 +1,45 @@
+"""Compare the cluster with what RegistryMirrors define. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from jobs.core.mirror_audit.checks.evaluate import audit, unchanged
+from jobs.core.mirror_audit.observed import Observed, Settings
+from jobs.kit.values.model import ExitCode, Finding, Plan, Severity
+from jobs.kit.values.reads import Invalid
+from jobs.kit.values.resources import (
+    REGISTRY_MIRRORS,
+)
+
+
+def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
+    """Compare the cluster with what RegistryMirrors define. The same input gives the same findings, sorted."""
+    found = audit(observed, settings)
+    findings = [*found.findings, *map(_invalid, observed.invalid_mirrors)]
+    findings += [
+        Finding("skipped", Severity.INFO, each.head.key, "is being deleted", subjects=(each.name,))
+        for each in observed.mirrors
+        if each.head.terminating
+    ]
+    if settings.verbose:
+        findings += [unchanged(mirror, key) for mirror, key in found.healthy]
+    return Plan(
+        tuple(sorted(findings, key=lambda each: (each.object, each.code, each.subjects))),
+        len(found.healthy),
+        tuple(sorted(set(found.needs))),
+        {"mirrors": len(observed.mirrors)},
+        ""
+        if observed.mirrors or observed.invalid_mirrors or observed.list_errors
+        else f"no {REGISTRY_MIRRORS.kind} in the cluster",
+        urls=tuple(found.urls),
+        brakes=tuple(found.brakes),
+        by_subject=True,
+        may_progress=found.may_progress,
+        pending=found.pending,
+    )
+
+
+def _invalid(invalid_mirror: Invalid) -> Finding:
+    key, reason = invalid_mirror.head.key, "; ".join(invalid_mirror.problems)
+    return Finding("invalid", Severity.ERROR, key, reason, subjects=(key.name,), exit_code=ExitCode.REFUSED)

@@ -1,0 +1,168 @@
+"""The RegistryMirror: its types and its validation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from jobs.core.mirror_node.hosts import is_host
+from jobs.kit.values.conditions import Condition
+from jobs.kit.values.decoding import decode
+from jobs.kit.values.errors import InvalidObjectError
+from jobs.kit.values.reads import Head, Invalid
+
+Fallback = Literal["Upstream", "None"]
+Amounts = Mapping[str, str | int]
+USERNAME, PASSWORD = "username", "password"  # the keys of the Secret with the credentials
+UPSTREAM, IMAGES = "kubechores.dev/upstream", "kubechores.dev/images"  # its annotations
+
+# The names of Docker Hub's images start with docker.io, but another host serves them.
+# https://distribution.github.io/distribution/recipes/mirror/
+DOCKER_HUB, DOCKER_HUB_SERVER = "docker.io", "registry-1.docker.io"
+_OLD_DOCKER_HUB = "index.docker.io"  # containerd and all other clients read it as docker.io
+_DOCKER_HUB_NAMES = frozenset({DOCKER_HUB, DOCKER_HUB_SERVER, _OLD_DOCKER_HUB})
+
+
+# https://github.com/distribution/reference/blob/main/reference.go and
+# https://github.com/opencontainers/image-spec/blob/main/descriptor.md#digests
+_PART = r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?"
+_PATH = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
+_DIGEST = r"sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128}"
+_IMAGE = re.compile(
+    rf"({_PART}(\.{_PART})*(:[0-9]+)?/)?{_PATH}(/{_PATH})*(:[a-zA-Z0-9_][-a-zA-Z0-9_.]{{0,127}})?(@({_DIGEST}))?"
+)
+_LONGEST_IMAGE = 512
+_SIZE = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([kMGTPE]|[KMGTPE]i)?")
+_AMOUNT = re.compile(r"[0-9]+(\.[0-9]+)?(m|[kMGTPE]|[KMGTPE]i)?")
+_LONGEST_AMOUNT = 32
+
+
+class Storage(Struct, frozen=True, rename="camel"):
+    """The volume of the cache."""
+
+    size: str = "20Gi"
+    storage_class_name: str = ""
+
+
+class Resources(Struct, frozen=True):
+    """The resources of the registry's container that a spec sets; others have defaults."""
+
+    requests: Amounts = msgspec.field(default_factory=dict)
+    limits: Amounts = msgspec.field(default_factory=dict)
+
+
+class Toleration(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A toleration of a pod."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class Spec(Struct, frozen=True, rename="camel"):
+    """The spec of a RegistryMirror; its fields are described in cronjobs/crds/registrymirrors.yaml."""
+
+    upstream_url: str
+    registry_host: str = ""
+    credentials_secret: str = ""
+    allow_unauthenticated_readers: bool = False
+    fallback: Fallback = "Upstream"
+    storage: Storage = Storage()
+    ttl: str = "168h"
+    image: str = ""
+    resources: Resources = Resources()
+    tolerations: tuple[Toleration, ...] | None = None
+
+    @property
+    def upstream(self) -> str:
+        """The host that serves the upstream's images, with its port unless that is 443."""
+        return served_by(self._given)
+
+    @property
+    def _given(self) -> str:
+        return self.upstream_url.removeprefix("https://")
+
+    @property
+    def host(self) -> str:
+        """The host in the names of the images that nodes pull through the mirror, with the port in those names.
+
+        containerd reads the folder of exactly this name.
+        """
+        if self.registry_host:
+            return DOCKER_HUB if self.registry_host == _OLD_DOCKER_HUB else self.registry_host
+        return DOCKER_HUB if self.upstream == DOCKER_HUB_SERVER else self._given
+
+
+def served_by(host: str) -> str:
+    """Return the host that serves the images of a registry of this name, without the port 443."""
+    host = host.removesuffix(":443")
+    return DOCKER_HUB_SERVER if host in _DOCKER_HUB_NAMES else host
+
+
+class MirrorStatus(Struct, frozen=True, rename="camel"):
+    """The status that an earlier audit wrote."""
+
+    observed_generation: int = 0
+    findings: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class RegistryMirror(Struct, frozen=True):
+    """A valid RegistryMirror. One without a uid comes from a file."""
+
+    head: Head
+    spec: Spec
+
+    @property
+    def name(self) -> str:
+        """Its name, which is unique in the cluster; findings name it as their subject."""
+        return self.head.key.name
+
+
+def spec_problems(spec: Spec) -> Iterator[str]:
+    """Yield what the CRD rejects, each problem with its field: the cluster may have an older CRD."""
+    yield from _name_problems(spec)
+    yield from _amount_problems(spec)
+    if spec.allow_unauthenticated_readers and not spec.credentials_secret:
+        yield "allowUnauthenticatedReaders: allowUnauthenticatedReaders requires credentialsSecret"
+    for number, each in enumerate(spec.tolerations or ()):
+        if not each.key and each.operator != "Exists":
+            yield f"tolerations[{number}]: without a key the operator must be Exists"
+
+
+def _name_problems(spec: Spec) -> Iterator[str]:
+    if not is_host(spec.upstream_url.removeprefix("https://")):
+        yield f"upstreamUrl: {spec.upstream_url!r} is not a host, with or without https://"
+    if spec.registry_host and not is_host(spec.registry_host):
+        yield f"registryHost: {spec.registry_host!r} is not a host"
+    if spec.image and not (_IMAGE.fullmatch(spec.image) and len(spec.image) <= _LONGEST_IMAGE):
+        yield f"image: {spec.image!r} is not an image reference"
+
+
+def _amount_problems(spec: Spec) -> Iterator[str]:
+    if not _is_amount(spec.storage.size, _SIZE):
+        yield f"storage.size: {spec.storage.size!r} is not a size; write one such as 20Gi"
+    for field, amounts in (("requests", spec.resources.requests), ("limits", spec.resources.limits)):
+        for name, amount in amounts.items():
+            if not _is_amount(str(amount), _AMOUNT):
+                yield f"resources.{field}.{name}: {amount!r} is not a quantity; write one such as 500m or 1Gi"
+
+
+def _is_amount(text: str, form: re.Pattern[str]) -> bool:
+    return len(text) <= _LONGEST_AMOUNT and form.fullmatch(text) is not None
+
+
+def parse_registry_mirror(head: Head, spec: bytes) -> RegistryMirror | Invalid:
+    """Return the RegistryMirror, or the problems of its spec."""
+    try:
+        mirror = RegistryMirror(head, decode(spec or b"null", Spec))
+    except InvalidObjectError as error:
+        return Invalid(head, (f"spec: {error.why}",))
+    problems = tuple(f"spec.{problem}" for problem in spec_problems(mirror.spec))
+    return Invalid(head, problems) if problems else mirror

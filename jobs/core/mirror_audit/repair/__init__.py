@@ -1,0 +1,1 @@
+"""The next step of a repair for each finding. Pure."""

@@ -1,0 +1,1 @@
+"""The files of a mirror's cache, next to its registry."""

@@ -1,0 +1,1 @@
+"""The files of mirrors on a node, for the runtime there."""

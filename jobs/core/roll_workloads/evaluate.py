@@ -1,0 +1,304 @@
+"""Evaluate each workload: record its baseline, roll it, defer the roll, or do nothing. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from operator import itemgetter
+
+import msgspec
+from msgspec import Struct, field, structs
+
+from jobs.core.roll_workloads import baseline
+from jobs.core.roll_workloads.baseline import BASELINE, ROLL_ID, Baseline
+from jobs.core.roll_workloads.key import Key
+from jobs.core.roll_workloads.observed import Observed, Settings
+from jobs.core.roll_workloads.references import Reference
+from jobs.core.roll_workloads.sources import Source, fingerprint, missing
+from jobs.core.roll_workloads.workloads import Workload
+from jobs.kit.values.decoding import decode
+from jobs.kit.values.errors import ApiError
+from jobs.kit.values.model import Action, Change, Finding, Fix, Need, ObjectKey, Severity
+from jobs.kit.values.resources import SECRETS
+
+_MOST_DOUBLINGS = 6
+_TEMPLATE_FIELD = f"spec.template.metadata.annotations[{ROLL_ID}]"
+
+
+class BaselinePatch(Struct, frozen=True, gc=False):
+    """The merge patch of exactly one version of a workload: a baseline, and with a `roll_id` a rolling restart.
+
+    `last_roll` is not sent: it is the time of the workload's previous roll, as text.
+    """
+
+    uid: str
+    resource_version: str
+    baseline: str
+    roll_id: str = ""
+    last_roll: str = ""
+
+    def encode(self) -> bytes:
+        """Return the patch as JSON."""
+        metadata = {"uid": self.uid, "resourceVersion": self.resource_version, "annotations": {BASELINE: self.baseline}}
+        template = {"template": {"metadata": {"annotations": {ROLL_ID: self.roll_id}}}}
+        return msgspec.json.encode({"metadata": metadata, **({"spec": template} if self.roll_id else {})})
+
+    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
+        """Return the annotations whose values in the response differ from those that were sent."""
+        kept = decode(answer, _Annotations)
+        found = kept.metadata.annotations.get(BASELINE) == self.baseline
+        rolled = not self.roll_id or kept.spec.template.metadata.annotations.get(ROLL_ID) == self.roll_id
+        lost = {f"metadata.annotations[{BASELINE}]": not found, _TEMPLATE_FIELD: not rolled}
+        return tuple(field for field, is_lost in lost.items() if is_lost)
+
+    def redact(self, text: str) -> str:
+        """Return the text unchanged: the patch contains no secret."""
+        return text
+
+
+class _Metadata(Struct):
+    annotations: dict[str, str] = field(default_factory=dict)
+
+
+class _Template(Struct):
+    metadata: _Metadata = field(default_factory=_Metadata)
+
+
+class _Spec(Struct):
+    template: _Template
+
+
+class _Annotations(Struct):
+    """The fields of the response to a BaselinePatch that the patch can change."""
+
+    metadata: _Metadata
+    spec: _Spec
+
+
+def evaluate(key: ObjectKey, observed: Observed, settings: Settings, now: datetime) -> Finding | Sequence[Need] | None:
+    """Return the finding for a workload, or what a run must read first; None: its pods run with the current config.
+
+    The limit of rolls in one run is applied later, by `within_budget()`.
+    """
+    if key not in observed.workloads:
+        return [Need(key)]
+    found = observed.workloads[key]
+    if found is None or (isinstance(found, Workload) and found.terminating):
+        return _finding("skipped", key, "is being deleted" if found else "does not exist", Severity.INFO)
+    if isinstance(found, ApiError):
+        return unreadable(key, "the workload", found)
+    keys = {each: _source_key(found, each) for each in found.references if each.has_valid_name}
+    uses_secrets = any(each.kind == SECRETS.kind for each in keys)
+    if uses_secrets and isinstance(observed.key, ApiError):
+        return unreadable(key, "the key for fingerprints of Secrets", observed.key)
+    if uses_secrets and observed.key is None:
+        assert observed.key_secret, "observed.key is an error without it"
+        return [Need(observed.key_secret)]
+    if unread := [source for each, source in keys.items() if not _is_read(each, source, observed)]:
+        return [Need(source) for source in unread]
+    sources = {each: observed.sources[keys[each]] if each in keys else None for each in found.references}
+    key_id = observed.key.id if uses_secrets and isinstance(observed.key, Key) else ""
+    return _compare(found, sources, key_id, settings, now)
+
+
+def _is_read(reference: Reference, key: ObjectKey, observed: Observed) -> bool:
+    found = observed.sources.get(key, key)
+    return found is not key and not (isinstance(found, Source) and not found.covers(reference))
+
+
+def _source_key(workload: Workload, reference: Reference) -> ObjectKey:
+    return ObjectKey(reference.kind, reference.name, workload.key.namespace)
+
+
+def _compare(
+    workload: Workload,
+    sources: Mapping[Reference, Source | ApiError | None],
+    key_id: str,
+    settings: Settings,
+    now: datetime,
+) -> Finding | None:
+    key = workload.key
+    for reference, source in sources.items():
+        if isinstance(source, ApiError):
+            return unreadable(key, str(reference), source)
+    readable = {each: source for each, source in sources.items() if not isinstance(source, ApiError)}
+    if problems := [why for each, source in readable.items() if (why := missing(each, source))]:
+        return _finding("deferred", key, f"new pods would not start: {'; '.join(problems)}")
+    actual = {each.used: fingerprint(each, source) for each, source in readable.items()}
+    before = baseline.parse(workload.baseline, workload.uid)
+    if before is None or before.key != key_id or before.sources.keys() != actual.keys():
+        rolled_at, early = (before.rolled_at, before.early) if before else (None, 0)
+        return _baseline_recorded(workload, before, baseline.create(workload.uid, actual, key_id, rolled_at, early))
+    changed = [each for each in readable if each.used in before.changed(actual)]
+    if not changed:
+        return _rollout_stuck(workload, before, settings, now)
+    what = f"{', '.join(map(str, changed))} changed"
+    if workload.deferral:
+        return _finding("deferred", key, f"{what}, but {workload.deferral}")
+    if why := _too_soon(workload, {each: readable[each] for each in changed}, before, settings, now):
+        return _finding("deferred", key, f"{what}, but {why}{_in_brackets(_stuck_pod_remedy(workload))}")
+    if workload.is_stuck:
+        what = f"{what}, and pods are not available{_in_brackets(_delete_pod_remedy(workload))}"
+    early = before.early + 1 if workload.is_stuck else 0
+    return _roll(workload, what, before, baseline.create(workload.uid, actual, key_id, now, early))
+
+
+def _rollout_stuck(workload: Workload, before: Baseline, settings: Settings, now: datetime) -> Finding | None:
+    """Return the finding that a pod of a StatefulSet keeps an older template than that of the last roll, or None."""
+    if workload.deferral or not (workload.stuck_pod and workload.is_outdated and workload.progress):
+        return None
+    if before.rolled_at is None or _is_within(settings.settle, now - before.rolled_at):
+        return None
+    return _finding(
+        "rollout-stuck", workload.key, f"a rollout is in progress, {workload.progress}: {_stuck_pod_remedy(workload)}"
+    )
+
+
+def _stuck_pod_remedy(workload: Workload) -> str:
+    """Return how to remove a pod that the StatefulSet controller does not replace, or an empty string.
+
+    A pod that may be of the newest template is not named: it may only be slow to start.
+    """
+    if not workload.newest_revision:
+        return _delete_pod_remedy(workload)
+    if not (workload.is_stuck and workload.stuck_pod and workload.is_outdated):
+        return ""
+    name, namespace = workload.key.name, workload.key.namespace
+    older = f"statefulset.kubernetes.io/pod-name,controller-revision-hash!={workload.newest_revision}"
+    return (
+        f"if pod {name}-N is of an older template and does not become ready, no roll replaces it; "
+        f"find it with kubectl get pods -n {namespace} -l {older}, then delete it"
+    )
+
+
+def _delete_pod_remedy(workload: Workload) -> str:
+    """Return the command that deletes the stuck pod, or an empty string; no pod has the newest template yet."""
+    if not (workload.is_stuck and workload.stuck_pod):
+        return ""
+    pod, namespace = workload.stuck_pod, workload.key.namespace
+    return f"if pod {pod} does not become ready, no roll replaces it; run kubectl delete pod {pod} -n {namespace}"
+
+
+def _in_brackets(text: str) -> str:
+    return f" ({text})" if text else ""
+
+
+def _baseline_recorded(workload: Workload, before: Baseline | None, after: Baseline) -> Finding:
+    fix = Fix(Action.ANNOTATE, BaselinePatch(workload.uid, workload.resource_version, after.encode()))
+    reason = f"{_why_recorded(before, after)}: the current config is recorded as its baseline; no pod restarts"
+    return structs.replace(_finding("baseline-recorded", workload.key, reason), fix=fix)
+
+
+def _why_recorded(before: Baseline | None, after: Baseline) -> str:
+    if before is None:
+        return "had no baseline"
+    if before.sources.keys() != after.sources.keys():
+        return "its pod template uses other config than before"
+    return "its baseline was computed with another key"
+
+
+def _too_soon(
+    workload: Workload, changed: Mapping[Reference, Source | None], before: Baseline, settings: Settings, now: datetime
+) -> str:
+    """Return why a later run must do the roll, and what ends the wait; empty if it can be done now.
+
+    A roll waits for a rollout in progress, for more changes of the config (settle) and after the last roll (cool_down).
+    """
+    if workload.progress and not workload.is_stuck:
+        return f"a rollout is in progress, {workload.progress}; see {workload.run('rollout status')}"
+    for reference, source in changed.items():
+        if source and source.changed and _is_within(settings.settle, now - source.changed):
+            until = f"a run rolls the workload {_span(settings.settle)} after the last change (--settle)"
+            return f"the last change of {reference} was {_ago(now - source.changed)}, and more may follow: {until}"
+    wait = _wait(workload, before, settings.cool_down)
+    if before.rolled_at and _is_within(wait, now - before.rolled_at):
+        until = f"a run rolls it again {_span(wait)} after that roll (--cool-down)"
+        return f"the workload was rolled {_ago(now - before.rolled_at)}: {until}"
+    return ""
+
+
+def _wait(workload: Workload, before: Baseline, cool_down: timedelta) -> timedelta:
+    """Return the minimum time between the last roll of a workload and the next one.
+
+    The first change after a rollout got stuck is likely the fix, and its pods serve no requests. If the rollout is
+    stuck again, the pods may only be slow to start. So the wait doubles with each roll, until a rollout can complete.
+    """
+    if not workload.is_stuck:
+        return cool_down
+    if not before.early:
+        return timedelta()
+    return cool_down * 2 ** min(before.early - 1, _MOST_DOUBLINGS) if workload.progress else cool_down
+
+
+def _is_within(limit: timedelta, age: timedelta) -> bool:
+    """Return whether an age is below the limit. Clocks differ, so it may also be negative, down to -limit."""
+    return -limit < age < limit
+
+
+def _ago(age: timedelta) -> str:
+    return f"{_span(age)} ago"
+
+
+def _span(age: timedelta) -> str:
+    seconds = max(0, int(age.total_seconds()))
+    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
+
+
+def _roll(workload: Workload, what: str, before: Baseline, after: Baseline) -> Finding:
+    roll_id = baseline.next_roll_id(workload.roll_id, after)
+    last = before.rolled_at.isoformat() if before.rolled_at else ""
+    fix = Fix(Action.ROLL, BaselinePatch(workload.uid, workload.resource_version, after.encode(), roll_id, last))
+    changes = (Change(_TEMPLATE_FIELD, workload.roll_id or None, roll_id),)
+    return structs.replace(_finding("changed", workload.key, what), fix=fix, changes=changes)
+
+
+def within_budget(findings: Sequence[Finding], max_rolls: int) -> tuple[list[Finding], list[Finding]]:
+    """Return the findings with at most `max_rolls` rolls, and the substitutes for rolls that fail.
+
+    All other rolls are deferred. There are at most `max_rolls` substitutes, so that failures do not add more requests.
+    """
+    rolls = _in_turn([each for each in findings if each.fix and _is_roll(each.fix)])
+    deferred = {each.object for each in rolls[max_rolls:]}
+    why = f"this run reached --max-rolls ({max_rolls}): a later run rolls the workload"
+    allowed = [
+        _finding("deferred", each.object, f"{each.reason}, but {why}") if each.object in deferred else each
+        for each in findings
+    ]
+    return allowed, rolls[max_rolls : 2 * max_rolls]
+
+
+def _in_turn(rolls: Sequence[Finding]) -> list[Finding]:
+    """Sort the rolls in turns: the first workload of each namespace, then the second of each, and so on.
+
+    Within a turn, workloads that were never rolled come first, then those with the oldest last roll, then by name. A
+    tenant can forge the time of the last roll, which is in the baseline. This only changes the order within a turn.
+    """
+    turns: Counter[str] = Counter()
+    placed: list[tuple[int, Finding]] = []
+    for each in sorted(rolls, key=lambda found: (_last_roll(found), found.object)):
+        turns[each.object.namespace] += 1
+        placed.append((turns[each.object.namespace], each))
+    return [each for _, each in sorted(placed, key=itemgetter(0))]
+
+
+def _is_roll(fix: Fix) -> bool:
+    return fix.action is Action.ROLL
+
+
+def _last_roll(found: Finding) -> str:
+    """Return the time of the previous roll of a workload as sortable text; "" if it was never rolled."""
+    assert found.fix
+    assert isinstance(found.fix.body, BaselinePatch)
+    return found.fix.body.last_roll
+
+
+def unreadable(key: ObjectKey, what: str, error: ApiError) -> Finding:
+    """Return the finding for an object that cannot be read; never treat this as a missing object."""
+    remedy = "; the manifests in cronjobs/ grant the permissions that this job needs" if error.is_permission else ""
+    reason = f"{what} cannot be read: {error.message}{remedy}"
+    return structs.replace(_finding("unreadable", key, reason, error.severity), exit_code=error.exit_code)
+
+
+def _finding(code: str, key: ObjectKey, reason: str, severity: Severity = Severity.WARNING) -> Finding:
+    return Finding(code, severity, key, reason)

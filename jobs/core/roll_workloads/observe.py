@@ -1,0 +1,112 @@
+"""List the workloads and select those that opted in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from jobs.core.roll_workloads.evaluate import unreadable
+from jobs.core.roll_workloads.key import key_secret_not_set
+from jobs.core.roll_workloads.observed import Observed, Settings
+from jobs.core.roll_workloads.opt_in import BATCH_KINDS, OptIn, first_of_each_namespace, invalid_value, opt_in, reduced
+from jobs.core.roll_workloads.workloads import KINDS
+from jobs.kit.api.cluster import Cluster, retry_if_expired, without_invalid
+from jobs.kit.values.errors import ApiError
+from jobs.kit.values.metadata import NamespaceObject, PartialObject
+from jobs.kit.values.model import Finding, ObjectKey, Severity
+from jobs.kit.values.reads import InvalidObject
+from jobs.kit.values.resources import NAMESPACES, Resource
+
+
+def observe(cluster: Cluster, settings: Settings) -> Observed:
+    """List the workloads and select those that opted in; a list that fails does not stop the others.
+
+    Raises:
+        ApiError: namespaces cannot be listed, which every evaluation needs.
+    """
+    spaces, failures = _namespaces(cluster, settings.namespace)
+    candidates: list[ObjectKey] = []
+    mistakes: list[Finding] = []
+    for resource in (*KINDS, *BATCH_KINDS):
+        try:
+            found, invalid = retry_if_expired(
+                partial(_list_annotated, cluster, resource, settings.namespace, spaces.opted_in)
+            )
+        except ApiError as error:
+            failures.append(_list_failed(resource, error))
+            continue
+        failures += [unreadable(each.key, "the object", each.error) for each in invalid]
+        mistakes += [mistake for each in found if (mistake := each.mistake())]
+        candidates += [each.key for each in found if each.is_opted_in]
+    opted_in = tuple(sorted(key for key in candidates if key.namespace not in spaces.terminating))
+    terminating = [
+        Finding("skipped", Severity.INFO, key, f"namespace {key.namespace} is terminating")
+        for key in candidates
+        if key.namespace in spaces.terminating
+    ]
+    no_key = None if settings.key_secret else key_secret_not_set()
+    shown = mistakes if settings.verbose else first_of_each_namespace(mistakes)
+    findings = (*failures, *shown, *terminating)
+    namespaces = tuple(sorted(spaces.opted_in - spaces.terminating))
+    return Observed(opted_in, findings, settings.key_secret, settings.new_key, no_key, namespaces=namespaces)
+
+
+class _Namespaces(NamedTuple):
+    opted_in: frozenset[str]
+    terminating: frozenset[str]
+
+
+def _namespaces(cluster: Cluster, only: str) -> tuple[_Namespaces, list[Finding]]:
+    """Return namespaces that opted in and that are terminating; with -n, permission to list namespaces is optional."""
+    try:
+        found, invalid = retry_if_expired(partial(_list_namespaces, cluster))
+    except ApiError as error:
+        if not (only and _is_forbidden(error)):
+            raise
+        reason = f"annotations of namespaces cannot be read: {error.message}"
+        return _Namespaces(frozenset(), frozenset()), [
+            Finding("skipped", Severity.INFO, ObjectKey(NAMESPACES.kind, only), reason)
+        ]
+    failures = [unreadable(each.key, "the object", each.error) for each in invalid if only in ("", each.key.name)]
+    for key, (value, active) in found.items():
+        if value is not None and active and only in ("", key.name) and (mistake := invalid_value(key, value)):
+            failures.append(mistake)
+    opted_in = frozenset(key.name for key, (value, _) in found.items() if value == "true" and only in ("", key.name))
+    terminating = frozenset(key.name for key, (_, active) in found.items() if not active)
+    return _Namespaces(opted_in, terminating), failures
+
+
+def _is_forbidden(error: ApiError) -> bool:
+    """Return whether only the permission is missing; with invalid credentials, all other requests fail too."""
+    return error.status == 403 and error.is_permission
+
+
+def _list_namespaces(cluster: Cluster) -> tuple[dict[ObjectKey, tuple[str | None, bool]], Sequence[InvalidObject]]:
+    """Return the annotation of each namespace, and whether it is active."""
+    invalid: list[InvalidObject] = []
+    read = cluster.objects(
+        NAMESPACES, NamespaceObject, lambda each: (each.metadata.name, opt_in(each.metadata), each.active)
+    )
+    found = without_invalid(read, invalid)
+    return {ObjectKey(NAMESPACES.kind, name): (value, active) for name, value, active in found}, invalid
+
+
+def _list_annotated(
+    cluster: Cluster, resource: Resource, namespace: str, opted_in: frozenset[str]
+) -> tuple[list[OptIn], Sequence[InvalidObject]]:
+    """Return the objects with the annotation: their own, that of their template, or that of their namespace."""
+    invalid: list[InvalidObject] = []
+    reduce = partial(reduced, resource.kind, opted_in)
+    read = cluster.objects(resource, PartialObject, reduce, namespace=namespace, metadata_only=True)
+    return [each for each in without_invalid(read, invalid) if each], invalid
+
+
+def _list_failed(resource: Resource, error: ApiError) -> Finding:
+    """Return the finding for a kind that cannot be listed; Jobs and CronJobs are only listed to find mistakes."""
+    key = ObjectKey(resource.kind, "(all)")
+    if resource in BATCH_KINDS and _is_forbidden(error):
+        return Finding(
+            "skipped", Severity.INFO, key, f"annotations of {resource.plural} are not checked: {error.message}"
+        )
+    return unreadable(key, resource.plural, error)

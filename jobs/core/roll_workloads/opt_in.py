@@ -1,0 +1,122 @@
+"""Which workloads opted in, themselves or by their namespace, and which annotations have no effect. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from jobs.core.roll_workloads.baseline import ROLL_OPT_IN
+from jobs.core.roll_workloads.workloads import KINDS, kubectl
+from jobs.kit.values.decoding import decode
+from jobs.kit.values.metadata import Metadata, PartialObject, string_map
+from jobs.kit.values.model import Finding, ObjectKey, Severity
+from jobs.kit.values.resources import CRON_JOBS, JOBS
+
+BATCH_KINDS = (CRON_JOBS, JOBS)
+_LONGEST_VALUE = 40
+_MOST_MISTAKES = 3  # of each code and namespace: a tenant can create any number of them
+_WORKLOADS = {resource.kind for resource in KINDS}
+
+
+class OptIn(Struct, frozen=True, gc=False):
+    """An object that may have opted in.
+
+    `value` is the value of its annotation; None: not set. `default`: its namespace opted in. `in_template`: the
+    annotation is set in the object's template.
+    """
+
+    key: ObjectKey
+    value: str | None
+    default: bool
+    in_template: bool
+
+    @property
+    def is_opted_in(self) -> bool:
+        """Whether a run rolls the workload when its config changes."""
+        return self.key.kind in _WORKLOADS and (self.value == "true" or (self.value is None and self.default))
+
+    def mistake(self) -> Finding | None:
+        """Return the finding for an invalid annotation or one without effect, or None."""
+        if self.key.kind not in _WORKLOADS:
+            return _no_effect_on_job(self.key) if self.in_template or self.value not in (None, "false") else None
+        if self.value is None:
+            return _no_effect_in_template(self.key) if self.in_template else None
+        return invalid_value(self.key, self.value)
+
+
+def reduced(kind: str, opted_in: frozenset[str], read: PartialObject) -> OptIn | None:
+    """Return the opt-in from an object's metadata, or None if no annotation applies to it.
+
+    Namespaces in `opted_in` opt in for all their workloads.
+
+    Raises:
+        InvalidObjectError: annotations or managedFields are not valid.
+    """
+    at = read.metadata
+    value, default = opt_in(at), at.namespace in opted_in and kind in _WORKLOADS
+    in_template = _is_in_template(at)
+    is_owned_by_cron_job = b'"CronJob"' in bytes(at.owner_references)  # the CronJob is reported instead
+    if is_owned_by_cron_job or (value is None and not default and not in_template):
+        return None
+    return OptIn(ObjectKey(kind, at.name, at.namespace), value, default, in_template)
+
+
+def opt_in(at: Metadata) -> str | None:
+    """Return the value of the annotation, truncated, or None if it is not set.
+
+    Raises:
+        InvalidObjectError: the annotations are not strings.
+    """
+    value = string_map(at.annotations).get(ROLL_OPT_IN)
+    return None if value is None else value[:_LONGEST_VALUE]
+
+
+class _Fields(Struct):
+    spec: Raw = msgspec.field(name="f:spec", default=Raw())
+
+
+def _is_in_template(at: Metadata) -> bool:
+    """Return whether managedFields contain the annotation below `spec`: lists of metadata have no templates."""
+    name = f'"f:{ROLL_OPT_IN}"'.encode()
+    entries = (bytes(each.fields_v1) for each in at.managed_fields or ())
+    return any(name in bytes(decode(fields, _Fields).spec) for fields in entries if name in fields)
+
+
+def invalid_value(key: ObjectKey, value: str) -> Finding | None:
+    """Return the finding for an annotation that is neither "true" nor "false", or None."""
+    if value in ("true", "false"):
+        return None
+    return Finding(
+        "invalid", Severity.WARNING, key, f'annotation {ROLL_OPT_IN} is "{value}"; set it to "true" or "false"'
+    )
+
+
+def _no_effect_in_template(key: ObjectKey) -> Finding:
+    annotate = kubectl(key, "annotate", f"{ROLL_OPT_IN}=true")
+    reason = f"annotation {ROLL_OPT_IN} on the pod template has no effect; set it on the workload: run {annotate}"
+    return Finding("no-effect", Severity.WARNING, key, reason)
+
+
+def _no_effect_on_job(key: ObjectKey) -> Finding:
+    reason = (
+        f"annotation {ROLL_OPT_IN} has no effect on a {key.kind}, whose next pod reads the new config anyway; remove it"
+    )
+    return Finding("no-effect", Severity.WARNING, key, reason)
+
+
+def first_of_each_namespace(mistakes: Iterable[Finding]) -> Sequence[Finding]:
+    """Return the first mistakes of each code in each namespace; the last of them reports the number of the others."""
+    found: dict[tuple[str, str], list[Finding]] = {}
+    for each in sorted(mistakes, key=lambda each: each.object):
+        found.setdefault((each.code, each.object.namespace), []).append(each)
+    return [each for group in found.values() for each in _first(group)]
+
+
+def _first(mistakes: Sequence[Finding]) -> Sequence[Finding]:
+    if len(mistakes) <= _MOST_MISTAKES:
+        return mistakes
+    *first, last = mistakes[:_MOST_MISTAKES]
+    more = f"{last.reason} ({len(mistakes) - _MOST_MISTAKES} more in namespace {last.object.namespace}, see -v)"
+    return [*first, structs.replace(last, reason=more)]

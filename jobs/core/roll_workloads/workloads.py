@@ -1,0 +1,282 @@
+"""Deployments, StatefulSets and DaemonSets, reduced to the fields that decide about a roll. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from jobs.core.roll_workloads.baseline import BASELINE, ROLL_ID
+from jobs.core.roll_workloads.references import PodSpec, Reference, references
+from jobs.kit.values.decoding import decode
+from jobs.kit.values.errors import InvalidObjectError
+from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.resources import DAEMON_SETS, DEPLOYMENTS, STATEFUL_SETS
+
+# A run has 256 MiB of memory (cronjobs/), and tenants can opt in any number of workloads.
+_MOST_REFERENCES_BYTES = 16 << 10
+_MOST_BASELINE_BYTES = 64 << 10
+_LONGEST_ROLL_ID = 64
+_FAILED = "ProgressDeadlineExceeded"
+
+KINDS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS)
+
+
+class Workload(Struct, frozen=True):
+    """A workload that opted in. `roll_id` is the annotation of its pod template.
+
+    `deferral` is why it cannot be rolled now, or empty. `progress` is the state of a rollout in progress, or empty.
+    `is_stuck`: the rollout may never complete, or no pod is available. `stuck_pod` is the pod of a StatefulSet that its
+    controller does not replace after a change of the template; `is_outdated`: such a pod has an older template.
+    `newest_revision` is that of the newest template, or empty if no pod has it.
+    """
+
+    key: ObjectKey
+    uid: str
+    resource_version: str
+    baseline: str
+    roll_id: str
+    references: tuple[Reference, ...]
+    deferral: str
+    progress: str
+    is_stuck: bool
+    stuck_pod: str
+    is_outdated: bool
+    newest_revision: str
+    terminating: bool
+
+    def run(self, command: str, *arguments: str) -> str:
+        """Return the kubectl command for this workload: "kubectl COMMAND deployment/web -n shop ARGUMENTS"."""
+        return kubectl(self.key, command, *arguments)
+
+
+def kubectl(key: ObjectKey, command: str, *arguments: str) -> str:
+    """Return the kubectl command for an object: "kubectl COMMAND KIND/NAME -n NAMESPACE ARGUMENTS"."""
+    return " ".join((f"kubectl {command} {key.kind.lower()}/{key.name} -n {key.namespace}", *arguments))
+
+
+class _Metadata(Struct, rename="camel"):
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    deletion_timestamp: str | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _TemplateMetadata(Struct):
+    annotations: dict[str, str] | None = None
+
+
+class _Template(Struct):
+    metadata: _TemplateMetadata | None = None
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+
+
+class _RollingUpdate(Struct):
+    partition: int | None = None
+
+
+class _UpdateStrategy(Struct, rename="camel"):
+    type: str = ""
+    rolling_update: _RollingUpdate | None = None
+
+
+class _Ordinals(Struct):
+    start: int = 0
+
+
+class _Spec(Struct, rename="camel"):
+    template: _Template
+    replicas: int | None = None
+    paused: bool | None = None
+    update_strategy: _UpdateStrategy = msgspec.field(default_factory=_UpdateStrategy)
+    pod_management_policy: str = ""
+    ordinals: _Ordinals | None = None
+
+
+class _Condition(Struct):
+    type: str = ""
+    reason: str = ""
+
+
+class _Status(Struct, rename="camel"):
+    observed_generation: int = 0
+    conditions: list[_Condition] | None = None
+    replicas: int = 0
+    updated_replicas: int = 0
+    available_replicas: int = 0
+    unavailable_replicas: int = 0
+    current_replicas: int = 0
+    current_revision: str = ""
+    update_revision: str = ""
+    desired_number_scheduled: int = 0
+    updated_number_scheduled: int = 0
+    number_available: int = 0
+    number_unavailable: int = 0
+
+
+class _Document(Struct):
+    metadata: _Metadata
+    spec: _Spec
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+def workload(key: ObjectKey, body: bytes) -> Workload:
+    """Return a reduced workload from its JSON.
+
+    Raises:
+        InvalidObjectError: it cannot be decoded, or the names in its pod template are too long for a baseline.
+    """
+    document = decode(body, _Document)
+    metadata, template = document.metadata, document.spec.template
+    annotations = (template.metadata.annotations if template.metadata else None) or {}
+    uses = references(template.spec)
+    if (size := sum(len(each.used) for each in uses)) > _MOST_REFERENCES_BYTES:
+        raise InvalidObjectError(
+            f"its names of ConfigMaps, Secrets and keys are {size >> 10} KiB, too long for a baseline"
+        )
+    before = (metadata.annotations or {}).get(BASELINE, "")
+    status = document.status
+    progress = _PROGRESS[key.kind](document.spec, status)
+    return Workload(
+        key,
+        metadata.uid,
+        metadata.resource_version,
+        before if len(before) <= _MOST_BASELINE_BYTES else "",
+        annotations.get(ROLL_ID, "")[:_LONGEST_ROLL_ID],
+        uses,
+        _deferral(key, document),
+        progress,
+        _STUCK[key.kind](document.spec, status, progress),
+        _stuck_pod(key.name, document.spec, status) if key.kind == STATEFUL_SETS.kind else "",
+        _is_outdated(document.spec, status),
+        status.update_revision if status.updated_replicas else "",
+        metadata.deletion_timestamp is not None,
+    )
+
+
+def _deferral(key: ObjectKey, document: _Document) -> str:
+    """Return why the workload cannot be rolled now, with the remedy, or an empty string."""
+    spec = document.spec
+    if spec.paused:
+        return f"the workload is paused; run {kubectl(key, 'rollout resume')}"
+    if spec.update_strategy.type == "OnDelete":
+        remove = kubectl(key, "annotate", f"{BASELINE}-")
+        return f"the update strategy is OnDelete; delete the pods of the workload, then run {remove}"
+    if _partition(spec) and _partition(spec) >= _replicas(spec):
+        patch = """-p '{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}'"""
+        why = f"partition {_partition(spec)} of the update strategy excludes all pods from updates"
+        return f"{why}; run {kubectl(key, 'patch', patch)}"
+    if document.status.observed_generation < document.metadata.generation:
+        see = kubectl(key, "rollout status")
+        return f"a rollout is in progress, and its controller has not observed the latest change yet; see {see}"
+    return ""
+
+
+# The same rules as `kubectl rollout status` (k8s.io/kubectl/pkg/polymorphichelpers/rollout_status.go), with two
+# exceptions: a failed rollout, and pods that became unavailable after their rollout. A new rollout may repair these.
+
+
+def _deployment(spec: _Spec, status: _Status) -> str:
+    complete, desired = _progressing(status) == "NewReplicaSetAvailable", _replicas(spec)
+    if _progressing(status) == _FAILED:
+        return ""
+    if status.updated_replicas < desired and not complete:
+        return f"{status.updated_replicas} of {desired} pods are new"
+    if status.replicas > status.updated_replicas:
+        return f"{status.replicas - status.updated_replicas} old pods still exist"
+    if status.available_replicas < status.updated_replicas and not complete:
+        return f"{status.available_replicas} of {status.updated_replicas} new pods are available"
+    return ""
+
+
+def _progressing(status: _Status) -> str:
+    """Return the reason of a Deployment's condition Progressing."""
+    return next((each.reason for each in status.conditions or () if each.type == "Progressing"), "")
+
+
+def _stateful_set(spec: _Spec, status: _Status) -> str:
+    desired = _replicas(spec) - _partition(spec)
+    if _partition(spec):
+        return f"{status.updated_replicas} of {desired} pods are new" if status.updated_replicas < desired else ""
+    if status.update_revision == status.current_revision:
+        return ""
+    if status.updated_replicas < desired:
+        return f"{status.updated_replicas} of {desired} pods are new"
+    return "not all new pods are ready"
+
+
+def _replicas(spec: _Spec) -> int:
+    return 1 if spec.replicas is None else spec.replicas
+
+
+def _partition(spec: _Spec) -> int:
+    """Return the ordinal of the first pod of a StatefulSet that is updated."""
+    rolling = spec.update_strategy.rolling_update
+    return (rolling.partition if rolling else None) or 0
+
+
+def _daemon_set(_spec: _Spec, status: _Status) -> str:
+    if status.updated_number_scheduled < status.desired_number_scheduled:
+        return f"{status.updated_number_scheduled} of {status.desired_number_scheduled} pods are new"
+    return ""
+
+
+_PROGRESS = {DEPLOYMENTS.kind: _deployment, STATEFUL_SETS.kind: _stateful_set, DAEMON_SETS.kind: _daemon_set}
+
+
+# Whether a rollout may never complete by itself. A status does not distinguish a slow pod from one that never starts.
+
+
+def _deployment_stuck(spec: _Spec, status: _Status, progress: str) -> bool:
+    """Count the pods of a surge too: all desired pods may be available, but with the old template."""
+    is_rolling = bool(progress) or _progressing(status) == _FAILED
+    return _stuck(is_rolling and status.unavailable_replicas > 0, _replicas(spec), status.available_replicas)
+
+
+def _stateful_set_stuck(spec: _Spec, status: _Status, progress: str) -> bool:
+    desired = _replicas(spec)
+    return _stuck(bool(progress) and status.available_replicas < desired, desired, status.available_replicas)
+
+
+def _daemon_set_stuck(_spec: _Spec, status: _Status, progress: str) -> bool:
+    is_waiting = bool(progress) and status.number_unavailable > 0
+    return _stuck(is_waiting, status.desired_number_scheduled, status.number_available)
+
+
+def _stuck(is_waiting: bool, desired: int, available: int) -> bool:
+    return is_waiting or (desired > 0 and available == 0)
+
+
+_STUCK = {
+    DEPLOYMENTS.kind: _deployment_stuck,
+    STATEFUL_SETS.kind: _stateful_set_stuck,
+    DAEMON_SETS.kind: _daemon_set_stuck,
+}
+
+
+def _stuck_pod(name: str, spec: _Spec, status: _Status) -> str:
+    """Return the name of the unavailable pod that a StatefulSet does not replace, or an empty string.
+
+    It is the pod that was created last or updated last: pods are created in ascending and updated in descending order.
+    The result is "NAME-N" if the ordinal does not follow from the status: several pods of one template may be the one,
+    or a pod between the templates was recreated.
+    https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#forced-rollback
+    """
+    desired = _replicas(spec)
+    if spec.pod_management_policy == "Parallel" or status.available_replicas >= desired or not status.replicas:
+        return ""
+    ordinal = status.current_replicas if status.replicas >= desired > 1 else status.replicas - 1
+    if ordinal >= desired or (status.updated_replicas and _between(status) > 0):
+        return f"{name}-N"
+    return f"{name}-{(spec.ordinals.start if spec.ordinals else 0) + ordinal}"
+
+
+def _is_outdated(spec: _Spec, status: _Status) -> bool:
+    """Return whether pods have a template between the current and the newest, or the first pods did not start."""
+    did_not_start = status.replicas < _replicas(spec) or _replicas(spec) == 1
+    return _between(status) > 0 or (status.updated_replicas == 0 and did_not_start)
+
+
+def _between(status: _Status) -> int:
+    """Return how many pods of a StatefulSet have a template between the current and the newest."""
+    return status.replicas - status.current_replicas - status.updated_replicas

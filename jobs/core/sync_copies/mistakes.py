@@ -1,0 +1,144 @@
+"""Rules that may be mistaken: they block the deletion of copies. Pure.
+
+A typo in a rule has the same effect as the intent to withdraw all its copies. The difference: has the current
+generation of the rule ever selected anything? If it has, and now selects nothing, its sources or targets changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import structs
+
+from jobs.core.sync_copies.desired import Candidate
+from jobs.core.sync_copies.observed import KINDS, Observed
+from jobs.core.sync_copies.rules import Rule, RuleStatus
+from jobs.kit.values.model import Brake, ExitCode, Finding, ObjectKey, Severity
+from jobs.kit.values.reads import InvalidObject
+from jobs.kit.values.resources import NAMESPACES
+
+SOURCE_NAMESPACE_MISSING, NOTHING_SELECTED = "source-namespace-missing", "nothing-selected"
+_CONSEQUENCES = {
+    SOURCE_NAMESPACE_MISSING: "none of the rule's copies is deleted; correct or delete the rule",
+    NOTHING_SELECTED: "none of the rule's copies is deleted until the rule selects a source and a target",
+}
+_MOST_NAMED = 3
+
+
+class Mistake(NamedTuple):
+    """A rule that may be mistaken: the code of its finding, and the sources and targets that it selects."""
+
+    code: str
+    rule: Rule
+    reason: str
+    sources: frozenset[str]
+    targets: frozenset[str]
+
+    def finding(self) -> Finding:
+        """Return the finding about the rule."""
+        reason = f"{self.reason}; {_CONSEQUENCES[self.code]}"
+        return Finding(self.code, Severity.WARNING, self.rule.head.key, reason, subjects=(self.rule.name,))
+
+    def may_select(self, copy: ObjectKey, source: str) -> bool:
+        """Whether the rule may select this copy of `source`, NAMESPACE/NAME, once it is corrected.
+
+        The copy must match what the rule selects now: its sources (or its source namespaces, if it selects no source)
+        and its targets.
+        """
+        namespace = source.partition("/")[0]
+        fits_namespace = self.code == SOURCE_NAMESPACE_MISSING or namespace in _source_namespaces(self.rule)
+        fits_source = source in self.sources if self.sources else fits_namespace
+        fits_target = not (self.targets - {namespace}) or copy.namespace in self.targets
+        return KINDS[self.rule.spec.rule_type].kind == copy.kind and fits_source and fits_target
+
+
+def mistakes(
+    observed: Observed, selected: Mapping[tuple[str, str], Sequence[Candidate]], targets: Mapping[str, Sequence[str]]
+) -> dict[str, Mistake]:
+    """Return the rules that may be mistaken, by name; `selected` are their sources and `targets` their namespaces.
+
+    Rules whose sources or copies could not be read are left out: such a run deletes nothing.
+    """
+    unread = {subject for failure in observed.failures for subject in failure.subjects}
+    closed = {namespace.name for namespace in observed.namespaces if namespace.is_closed}
+    sources: dict[str, set[str]] = {}
+    for candidate in (each for group in selected.values() for each in group):
+        source = candidate.source
+        sources.setdefault(candidate.rule.name, set()).add(f"{source.namespace}/{source.name}")
+    found = (
+        _mistake(rule, frozenset(sources.get(rule.name, ())), frozenset(targets[rule.name]) - closed, observed)
+        for rule in observed.rules
+        if rule.name not in unread
+    )
+    return {each.rule.name: each for each in found if each}
+
+
+def _mistake(rule: Rule, sources: frozenset[str], targets: frozenset[str], observed: Observed) -> Mistake | None:
+    if problems := list(_missing_namespaces(rule, observed)):
+        return Mistake(SOURCE_NAMESPACE_MISSING, rule, "; ".join(problems), sources, targets)
+    if _has_selected(rule) or _is_uncertain(rule, observed):
+        return None
+    reason = ""
+    if not sources:
+        reason = f"selects no {rule.spec.rule_type} to copy in {_where(rule)}"
+    elif not targets:
+        reason = "spec.targets selects no namespace that receives copies"
+    elif targets == {source.partition("/")[0] for source in sources} and len(targets) == 1:
+        reason = "spec.targets selects only the namespace of the source"
+    return Mistake(NOTHING_SELECTED, rule, reason, sources, targets) if reason else None
+
+
+def _missing_namespaces(rule: Rule, observed: Observed) -> Iterator[str]:
+    """Yield the problems of the source namespaces that a rule names; a namespace that cannot be decoded exists."""
+    active = {namespace.name: namespace.active for namespace in observed.namespaces}
+    undecoded = {failure.object.name for failure in observed.failures if failure.object.kind == NAMESPACES.kind}
+    for name in sorted({*rule.spec.namespaces} - undecoded):
+        if not active.get(name):
+            yield f"source namespace {name} {'is being deleted' if name in active else 'does not exist'}"
+
+
+def _has_selected(rule: Rule) -> bool:
+    """Whether an earlier run observed that the current generation of this rule selects a source and a target.
+
+    The generations of a recreated rule start at 1 again. So a status that was restored with it does not count.
+    """
+    status = rule.head.status_as(RuleStatus)
+    is_same = rule.head.uid == status.selected_uid
+    return is_same and 0 < rule.head.generation == status.selected_generation
+
+
+def _is_uncertain(rule: Rule, observed: Observed) -> bool:
+    """Whether a source cannot be decoded: then it is unknown what the rule selects."""
+    return any(isinstance(each, InvalidObject) for query in rule.queries() for each in observed.sources.get(query, ()))
+
+
+def _source_namespaces(rule: Rule) -> Sequence[str]:
+    return rule.spec.namespaces or (rule.namespace,)
+
+
+def _where(rule: Rule) -> str:
+    namespaces = _source_namespaces(rule)
+    return f"namespace{'s' * (len(namespaces) > 1)} {_named(namespaces)}"
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
+
+
+def blocked(finding: Finding, rule: str) -> Finding:
+    """Return the finding of an orphan that is not deleted, because this rule may be mistaken."""
+    reason = f"{finding.reason}; not deleted: rule {rule} may be mistaken"
+    return structs.replace(finding, fix=None, reason=reason, exit_code=ExitCode.BRAKE, subjects=(rule,))
+
+
+def brake(found: Mapping[str, Mistake], blocked_by_rule: Mapping[str, int], deletes: int) -> Brake:
+    """Return the brake of blocked deletions; `deletes` is the --max-deletes with which a run deletes all of them."""
+    named = [f"{rule} ({found[rule].reason})" for rule in sorted(blocked_by_rule)]
+    number = sum(blocked_by_rule.values())
+    copies = "1 copy" if number == 1 else f"{number} copies"
+    message = (
+        f"rules that may be mistaken block the deletion of {copies}: {_named(named)}; correct or delete these rules"
+    )
+    return Brake(message, "--max-deletes", str(deletes))

@@ -1,0 +1,86 @@
+"""The settings of a run of sync-copies, and what it observed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from jobs.core.sync_copies.rules import Rule, SourceQuery
+from jobs.kit.data.objects import ObjectReducer, ReducedObject
+from jobs.kit.values.errors import ApiError
+from jobs.kit.values.model import Finding, Need, ObjectKey
+from jobs.kit.values.reads import Invalid, InvalidObject, ReadResult
+from jobs.kit.values.resources import CONFIGMAPS, SECRETS, Resource
+
+if TYPE_CHECKING:
+    from jobs.kit.values.reads import Page
+
+NAME = "sync-copies"
+KINDS: Mapping[str, Resource] = {"configmap": CONFIGMAPS, "secret": SECRETS}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one run. `rules` come from files; None means the rules of the cluster."""
+
+    namespace: str
+    rule_name: str | None = None
+    rules: tuple[Rule, ...] | None = None
+    verify_content: bool = False
+    dry_run: bool = False
+    diff: bool = False
+    verbose: bool = False
+    max_deletes: int | None = None
+
+
+class Namespace(Struct, frozen=True):
+    """A namespace, reduced to what decides about copies."""
+
+    name: str
+    labels: Mapping[str, str]
+    active: bool
+    opted_out: bool
+    opted_in: bool = False
+
+    @property
+    def is_system(self) -> bool:
+        """Whether its name begins with kube-: it receives copies only if a rule names it and it opted in."""
+        return self.name.startswith("kube-")
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it receives no copies, even if a rule names it."""
+        return self.is_system and not self.opted_in
+
+
+# By name, then by namespace: all copies of a source have the same name. An ApiError: the copy cannot be decoded.
+Copies = Mapping[str, Mapping[str, ReducedObject | ApiError]]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What was read. A type missing in `copies`, or a query missing in `sources`, could not be read: see `failures`.
+
+    `single_reads` are objects that were read one by one after the lists; `reducer` reduces them.
+    """
+
+    rules: tuple[Rule, ...]
+    namespaces: tuple[Namespace, ...]
+    sources: Mapping[SourceQuery, tuple[ReducedObject | InvalidObject, ...]]
+    copies: Mapping[str, Copies]
+    invalid_rules: tuple[Invalid, ...] = ()
+    failures: tuple[Finding, ...] = ()
+    single_reads: Mapping[ObjectKey, ReducedObject | ApiError] = field(default_factory=dict)
+    reducer: ObjectReducer = field(default_factory=lambda: ObjectReducer(None))
+
+    def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
+        """Return a copy with `documents` added; a later read of an object replaces an earlier one."""
+        single_reads = {
+            need.key: document.reduced(partial(self.reducer.decode, full=need.full))
+            for need, document in documents.items()
+        }
+        return replace(self, single_reads={**self.single_reads, **single_reads})

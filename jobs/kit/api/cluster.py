@@ -1,0 +1,384 @@
+"""The verbs of the Kubernetes API on top of the transport: paged lists, gets, writes; and its errors as exceptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, NamedTuple, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from jobs.kit.api.transport import ANSWER_BYTES, Answer, Request, Transport
+from jobs.kit.values.decoding import decode
+from jobs.kit.values.errors import ApiError, CredentialsError, InvalidObjectError
+from jobs.kit.values.model import Action, ObjectKey
+from jobs.kit.values.reads import InvalidObject
+from jobs.kit.values.resources import EVENTS, Resource
+
+# As in client-go. A page of metadata has about 0.6 MB; it is reduced before the next request (docs/performance.md).
+PAGE_SIZE = 500
+PAGE_BYTES = 4 << 20
+# etcd accepts requests of 1.5 MiB (https://etcd.io/docs/latest/dev-guide/limit/). JSON escapes some characters as six.
+OBJECT_BYTES = 12 << 20
+_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_METADATA_LIST_KIND = ("meta.k8s.io/v1", "PartialObjectMetadataList")
+_METADATA_KIND = ("meta.k8s.io/v1", "PartialObjectMetadata")
+_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_APPLY = "application/apply-patch+yaml"
+_MERGE = "application/merge-patch+json"
+_LIST_ATTEMPTS = 3
+
+Item = TypeVar("Item")
+Form = TypeVar("Form", bound="_Head")
+Reduced = TypeVar("Reduced")
+
+
+class Write(NamedTuple):
+    """A write of one object. `tag` comes back with the answer; a create is sent to the collection."""
+
+    action: Action
+    resource: Resource
+    namespace: str
+    name: str
+    body: bytes
+    tag: Any
+
+
+class _Head(Struct, rename="camel"):
+    """The fields of every answer of the API: https://kubernetes.io/docs/reference/using-api/api-concepts/ ."""
+
+    api_version: str
+    kind: str
+
+
+class _Name(Struct):
+    name: str = ""
+    namespace: str = ""
+
+
+class _NamedObject(_Head):
+    metadata: _Name
+
+
+class _Item(Struct):
+    metadata: _Name
+
+
+class _ListMetadata(Struct, rename={"token": "continue", "version": "resourceVersion"}):
+    version: Annotated[str, Meta(min_length=1)]  # set in every list of the API server
+    token: str = ""
+
+
+class _List(_Head):
+    metadata: _ListMetadata
+    items: list[Raw] | None
+
+
+class _AccessReviewStatus(Struct):
+    allowed: bool
+
+
+class _AccessReview(_Head):
+    status: _AccessReviewStatus
+
+
+class _Cause(Struct):
+    reason: str = ""
+    field: str = ""
+
+
+class _Details(Struct):
+    causes: list[_Cause] | None = None
+
+
+class _Status(_Head):
+    message: str = ""
+    details: _Details | None = None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One API server.
+
+    `manager` is the field manager of every write; `writes_per_second` limits
+    the writes of objects; statuses and Events do not count.
+    """
+
+    transport: Transport
+    manager: str
+    writes_per_second: float | None = None
+
+    def objects(
+        self,
+        resource: Resource,
+        item: type[Item],
+        reduce: Callable[[Item], Reduced],
+        *,
+        namespace: str = "",
+        selector: str = "",
+        fields: str = "",
+        metadata_only: bool = False,
+    ) -> Iterator[Reduced | InvalidObject]:
+        """List objects page by page; yield each one decoded as `item` and reduced by `reduce`.
+
+        Only one page is in memory. An object that cannot be decoded or reduced is yielded as an InvalidObject.
+
+        Raises:
+            ApiError: also after some objects. Status 410: the list expired, and the yielded objects are incomplete.
+        """
+        kind = _METADATA_LIST_KIND if metadata_only else (resource.api_version, f"{resource.kind}List")
+        accept = _METADATA_LIST if metadata_only else "application/json"
+        limit, token = PAGE_SIZE, ""
+        while True:
+            query = {"limit": str(limit), "labelSelector": selector, "fieldSelector": fields, "continue": token}
+            path = f"{resource.path(namespace)}?{urlencode({k: v for k, v in query.items() if v})}"
+            most = PAGE_BYTES if limit > 1 else OBJECT_BYTES
+            answer = self.transport.send(Request("GET", path, accept=accept, max_bytes=most))
+            if answer.is_too_long and limit > 1:
+                limit //= 2
+                continue
+            page = _decode_answer(answer, _List, kind)
+            if len(answer.body) < PAGE_BYTES // 4:
+                limit = min(PAGE_SIZE, limit * 2)  # only one of the objects may have been large
+            answer = replace(answer, body=b"")  # the page has references to the parts that it needs
+            if namespace and (other := _other_namespace(page, namespace)):
+                raise ApiError(0, f"{_mismatch(answer, f'of namespace {namespace}')}: it has objects of {other!r}")
+            yield from (_decode_item(resource, each, n, item, reduce) for n, each in enumerate(page.items or []))
+            token = page.metadata.token
+            if not token:
+                return
+            del page  # before the next one is read
+
+    def read(self, requested: Iterable[tuple[Resource, str, str, bool]]) -> Iterator[Answer]:
+        """GET many objects, given as (resource, namespace, name, in full); yield raw answers, tagged with that tuple.
+
+        Large objects come last, one by one. An answer has status 200 only if it is the requested object, and 404 only
+        if it is a Status of the API server.
+        """
+        large: list[tuple[Resource, str, str, bool]] = []
+        for answer in self.transport.stream(_read_request(each) for each in requested):
+            if answer.is_too_long:
+                large.append(answer.request.tag)
+            else:
+                yield _check_read_answer(answer)
+        yield from map(_check_read_answer, self.transport.stream(_read_request(each, OBJECT_BYTES) for each in large))
+
+    def write(self, writes: Iterable[Write], *, dry_run: bool) -> Iterator[Answer]:
+        """Send writes and yield raw answers in no order. An answer that is not one of the API has status 0.
+
+        With `dry_run`, the API server checks each write and stores none.
+        """
+        query = urlencode({"fieldManager": self.manager, **({"dryRun": "All"} if dry_run else {})})
+        requests = (_write_request(write, query) for write in writes)
+        for answer in self.transport.stream(requests, per_second=self.writes_per_second):
+            yield _check_write_answer(answer, answer.request.tag.resource)
+
+    def patch_statuses(self, patches: Iterable[tuple[Resource, ObjectKey, bytes, Any]]) -> Iterator[Answer]:
+        """Send merge patches of statuses, given as (resource, key, patch, tag); yield raw answers in no order."""
+        query = urlencode({"fieldManager": self.manager})
+        requests = (
+            Request(
+                "PATCH",
+                f"{resource.path(key.namespace, key.name)}/status?{query}",
+                patch,
+                content_type=_MERGE,
+                tag=(resource, tag),
+                max_bytes=OBJECT_BYTES,
+            )
+            for resource, key, patch, tag in patches
+        )
+        for answer in self.transport.stream(requests):
+            yield _check_write_answer(answer, answer.request.tag[0])
+
+    def create_events(self, events: Iterable[tuple[Mapping[str, Any], Any]]) -> Iterator[Answer]:
+        """Create Events, given as (object, tag); yield raw answers in no order.
+
+        The name of each is unique, so a request may be repeated. 409: an earlier attempt created the Event.
+        """
+        requests = (
+            Request("POST", EVENTS.path(event["metadata"]["namespace"]), msgspec.json.encode(event), tag=(EVENTS, tag))
+            for event, tag in events
+        )
+        for answer in self.transport.stream(requests):
+            yield _check_write_answer(answer, EVENTS)
+
+    def can_i(self, verb: str, resource: Resource) -> bool:
+        """Whether the credentials have a right in all namespaces: a SelfSubjectAccessReview, which needs no right.
+
+        https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
+        """
+        group, _, version = resource.api_version.rpartition("/")
+        attributes = {"verb": verb, "group": group, "version": version, "resource": resource.plural}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        answer = self.transport.send(Request("POST", path, msgspec.json.encode(review)))
+        error = error_of(answer)
+        if error and error.is_permission:
+            return False  # some clusters do not allow the review to every user
+        kind = ("authorization.k8s.io/v1", "SelfSubjectAccessReview")
+        return _decode_answer(answer, _AccessReview, kind).status.allowed
+
+
+def _write_request(write: Write, query: str) -> Request:
+    action, resource, namespace, name, body, _ = write
+    path = f"{resource.path(namespace, name)}?{query}"
+    request = Request("PUT", path, body, tag=write, max_bytes=OBJECT_BYTES)
+    if action is Action.CREATE:
+        # Not repeatable: after a create whose answer was lost, the run reads the object.
+        return replace(request, method="POST", path=f"{resource.path(namespace)}?{query}", repeatable=False)
+    if action is Action.DELETE:
+        return replace(request, method="DELETE")
+    if action in (Action.APPLY, Action.APPLY_NEW):
+        # Take back the fields of this manager: https://kubernetes.io/docs/reference/using-api/server-side-apply/#using-server-side-apply-in-a-controller
+        force = "&force=true" if action is Action.APPLY else ""
+        return replace(request, method="PATCH", path=f"{path}{force}", content_type=_APPLY)
+    if action in (Action.ANNOTATE, Action.ROLL):
+        return replace(request, method="PATCH", content_type=_MERGE)
+    return request
+
+
+def _check_write_answer(answer: Answer, resource: Resource) -> Answer:
+    """Return the answer to a write, with status 0 if it is neither an error nor an object of `resource`.
+
+    The answer to a delete is a Status or the object.
+    """
+    is_delete = answer.request.method == "DELETE"
+    if answer.status == 404 and is_delete and _decode_status(answer) is None:
+        return _reject_answer(answer, "a Status of the Kubernetes API")
+    if not 200 <= answer.status < 300 or (is_delete and _decode_status(answer) is not None):
+        return answer
+    try:
+        _decode_answer(answer, _Head, (resource.api_version, resource.kind))
+    except ApiError as error:
+        return replace(answer, status=0, body=b"", error=error.message)
+    return answer
+
+
+def without_invalid(found: Iterable[Reduced | InvalidObject], invalid: list[InvalidObject]) -> Iterator[Reduced]:
+    """Yield the objects without the invalid ones, which are appended to `invalid`."""
+    for each in found:
+        if isinstance(each, InvalidObject):
+            invalid.append(each)
+        else:
+            yield each
+
+
+def retry_if_expired(read: Callable[[], Reduced]) -> Reduced:
+    """Return the result of `read`, a function that lists; call it again if the list expires before its end (410)."""
+    for attempt in range(_LIST_ATTEMPTS):
+        try:
+            return read()
+        except ApiError as error:
+            if error.status != 410 or attempt == _LIST_ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def error_of(answer: Answer) -> ApiError | None:
+    """Return the error of an answer, or None for a status of 2xx."""
+    if 200 <= answer.status < 300:
+        return None
+    if answer.is_unsent:
+        return CredentialsError(answer.error)
+    if not answer.status:
+        return ApiError(0, answer.error)
+    if answer.status == 401:
+        return ApiError(401, "Unauthorized: the API server does not accept these credentials; check the context's user")
+    status = _decode_status(answer)
+    if status is None:
+        text = answer.body[:200].decode(errors="replace").strip()
+        return ApiError(
+            answer.status, f"HTTP {answer.status} for {answer.request.method} {answer.request.path}: {text}"
+        )
+    causes = (status.details and status.details.causes) or []
+    reasons, fields = [cause.reason for cause in causes], {cause.field for cause in causes}
+    return ApiError(answer.status, status.message or f"HTTP {answer.status}", reasons, fields)
+
+
+def _decode_status(answer: Answer) -> _Status | None:
+    """Return the Status in an answer, or None: a proxy may answer in place of the API server."""
+    try:
+        status = decode(answer.body, _Status)
+    except InvalidObjectError:
+        return None
+    return status if (status.api_version, status.kind) == ("v1", "Status") else None
+
+
+def _read_request(requested: tuple[Resource, str, str, bool], max_bytes: int = ANSWER_BYTES) -> Request:
+    resource, namespace, name, full = requested
+    accept = "application/json" if full else _METADATA
+    return Request("GET", resource.path(namespace, name), accept=accept, tag=requested, max_bytes=max_bytes)
+
+
+def _check_read_answer(answer: Answer) -> Answer:
+    """Return the answer to a GET of one object, with status 0 and an error if it is not an answer of the API."""
+    resource, namespace, name, full = answer.request.tag
+    if answer.status == 404 and resource.is_object and _decode_status(answer) is None:
+        return _reject_answer(answer, "a Status of the Kubernetes API")
+    if not 200 <= answer.status < 300 or not resource.is_object:
+        return answer
+    try:
+        found = _decode_answer(answer, _NamedObject, (resource.api_version, resource.kind) if full else _METADATA_KIND)
+    except ApiError as error:
+        return replace(answer, status=0, body=b"", error=error.message)
+    if (found.metadata.namespace, found.metadata.name) != (namespace, name):
+        return _reject_answer(answer, "the object of that name")
+    return answer
+
+
+def _reject_answer(answer: Answer, what: str) -> Answer:
+    return replace(answer, status=0, body=b"", error=_mismatch(answer, what))
+
+
+def _decode_answer(answer: Answer, form: type[Form], kind: tuple[str, str]) -> Form:
+    """Decode an answer as `form`, and check its API version and kind.
+
+    Raises:
+        ApiError: the answer is an error, or is not of this kind: a proxy may answer in place of the API server.
+    """
+    error = error_of(answer)
+    if error:
+        raise error
+    try:
+        found = decode(answer.body, form)
+    except InvalidObjectError as invalid:
+        raise ApiError(0, f"{_mismatch(answer, kind[1])}: {invalid.why}") from None
+    if (found.api_version, found.kind) != kind:
+        raise ApiError(0, f"{_mismatch(answer, kind[1])} of {kind[0]}, but {found.kind!r} of {found.api_version!r}")
+    return found
+
+
+def _other_namespace(page: _List, namespace: str) -> str | None:
+    """Return the namespace of the first object that is not in the listed one, or None."""
+    for each in page.items or []:
+        try:
+            found = decode(each, _Item).metadata.namespace
+        except InvalidObjectError:
+            continue
+        if found not in ("", namespace):
+            return found
+    return None
+
+
+def _mismatch(answer: Answer, what: str) -> str:
+    return f"the answer to {answer.request.method} {answer.request.path.partition('?')[0]} is not {what}"
+
+
+def _decode_item(
+    resource: Resource, raw: Raw, number: int, item: type[Item], reduce: Callable[[Item], Reduced]
+) -> Reduced | InvalidObject:
+    try:
+        return reduce(decode(raw, item))
+    except InvalidObjectError as error:
+        try:
+            at = decode(raw, _Item).metadata
+        except InvalidObjectError:
+            at = _Name()
+        key = ObjectKey(resource.kind, at.name or f"(number {number + 1} of a page)", at.namespace)
+        return InvalidObject(key, error.without_traceback())

@@ -1,0 +1,201 @@
+"""Read kubechores.dev custom resources from the cluster or from files. An invalid one does not affect the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from jobs.kit.api.cluster import Cluster, retry_if_expired, without_invalid
+from jobs.kit.values.errors import ApiError, ConfigurationError, InvalidObjectError
+from jobs.kit.values.metadata import Metadata
+from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.names import is_name
+from jobs.kit.values.reads import Head, Invalid, InvalidObject
+from jobs.kit.values.resources import Resource
+from jobs.kit.values.text import Lines, visible
+
+# A run has 128 MiB of memory (cronjobs/). No status of a job is larger: it lists 100 conflicts at most.
+_MOST_SPEC_BYTES = 256 << 10
+_MOST_STATUS_BYTES = 256 << 10
+
+Status = TypeVar("Status")
+Parsed = TypeVar("Parsed")
+
+# Of all files together: more would fill the terminal or the log.
+MAX_PROBLEMS = 1000
+
+
+Parse = Callable[[Head, bytes], Parsed | Invalid]
+
+
+class _CustomResource(Struct):
+    """A custom resource as the API serves it. Spec and status stay raw, so that one invalid item fails no list."""
+
+    metadata: Metadata
+    spec: Raw = Raw()
+    status: Raw = Raw()
+
+
+def from_cluster(
+    cluster: Cluster, resource: Resource, parse: Parse[Parsed], namespace: str = ""
+) -> tuple[tuple[Parsed, ...], tuple[Invalid, ...]]:
+    """Read the custom resources of a namespace, or of all namespaces; return the valid and the invalid ones, sorted.
+
+    Raises:
+        ConfigurationError: the CRD is not installed.
+        ApiError: the custom resources cannot be read.
+    """
+    try:
+        objects = retry_if_expired(partial(_list, cluster, resource, namespace))
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        raise not_installed(resource, ", or name a file with -f") from error
+    parsed = [each if isinstance(each, Invalid) else parse(*each) for each in objects]
+    valid = tuple(each for each in parsed if not isinstance(each, Invalid))
+    return valid, tuple(each for each in parsed if isinstance(each, Invalid))
+
+
+def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError:
+    """Return the error of a cluster without the CRD; `otherwise` is another remedy."""
+    return ConfigurationError(
+        f"the CRD {resource.plural}.kubechores.dev is not installed; install the CRDs with "
+        f"'chores install-crds' or 'kubectl apply -k cronjobs/crds'{otherwise}"
+    )
+
+
+def _list(cluster: Cluster, resource: Resource, namespace: str) -> list[tuple[Head, bytes] | Invalid]:
+    invalid: list[InvalidObject] = []
+    found = list(
+        without_invalid(
+            cluster.objects(resource, _CustomResource, partial(_split, resource), namespace=namespace), invalid
+        )
+    )
+    undecoded = [Invalid(Head(each.key), (each.error.message,)) for each in invalid]
+    return [*sorted(found, key=lambda each: each[0].key), *sorted(undecoded, key=lambda each: each.head.key)]
+
+
+def _split(resource: Resource, read: _CustomResource) -> tuple[Head, bytes]:
+    """Return the head and the spec of a custom resource.
+
+    Raises:
+        InvalidObjectError: the spec is too large.
+    """
+    if len(read.spec) > _MOST_SPEC_BYTES:
+        raise InvalidObjectError(f"spec has {len(read.spec) >> 10} KiB, the limit is {_MOST_SPEC_BYTES >> 10} KiB")
+    at = read.metadata
+    key = ObjectKey(resource.kind, at.name, at.namespace)
+    status = bytes(read.status) if len(read.status) <= _MOST_STATUS_BYTES else b""
+    terminating = at.deletion_timestamp is not None
+    return Head(key, at.uid, at.generation, terminating, status, at.creation_timestamp or ""), bytes(read.spec)
+
+
+def _no_problems(_spec: dict[str, Any]) -> list[str]:
+    return []
+
+
+def _no_older_form(_content: dict[str, Any]) -> str | None:
+    return None
+
+
+def from_files(
+    filenames: Sequence[str],
+    resource: Resource,
+    parse: Parse[Parsed],
+    namespace: str,
+    *,
+    any_namespace: bool = False,
+    beyond_schema: Callable[[dict[str, Any]], list[str]] = _no_problems,
+    older_form: Callable[[dict[str, Any]], str | None] = _no_older_form,
+) -> tuple[Parsed, ...]:
+    """Read the custom resources in these files and validate them as the API server does; sort by name and namespace.
+
+    `namespace` is the namespace of custom resources that name none. Others are refused unless `any_namespace` is set.
+    `beyond_schema` finds problems that no schema describes, in a spec that has other problems. `older_form` returns the
+    lines of the new form, if a document is in the form of an older tool.
+
+    Raises:
+        ConfigurationError: with all problems of all custom resources.
+    """
+    # YAML is imported only here: a run that reads the cluster does not need it.
+    from jobs.kit.files.documents import documents as read_documents
+
+    found: dict[ObjectKey, Parsed] = {}
+    documents, problems = read_documents(filenames)
+    for document in documents:
+        if len(problems) > MAX_PROBLEMS:
+            break
+        content = document.content
+        if not isinstance(content, dict) or content.get("kind") != resource.kind:
+            continue
+        key = _object_key(content, resource, namespace)
+        if older := older_form(content):
+            problems.append(Lines(visible(f"{document.where}: {_format_key(key)}") + f": {older}"))
+            continue
+        wrong = list(_find_problems(content, resource, None if any_namespace else namespace))
+        parsed = None if wrong else parse(Head(key), msgspec.json.encode(content["spec"]))
+        if isinstance(parsed, Invalid):
+            wrong = list(parsed.problems)
+        elif parsed is None:
+            wrong += beyond_schema(content["spec"]) if isinstance(content.get("spec"), dict) else []
+        elif key in found:
+            wrong = ["is in the files more than once; remove the others"]
+        else:
+            found[key] = parsed
+        problems += [f"{document.where}: {_format_key(key)}: {problem}" for problem in _shorten(wrong)]
+    if not problems and not found:
+        problems = [f"{', '.join(filenames)}: contains no {resource.kind}"]
+    if problems:
+        raise ConfigurationError(*_limit(problems, MAX_PROBLEMS))
+    return tuple(parsed for _, parsed in sorted(found.items()))
+
+
+def _format_key(key: ObjectKey) -> str:
+    from jobs.kit.files.schema import shortened
+
+    return shortened(f"{key.kind} {key.name}")
+
+
+def _shorten(problems: Sequence[str]) -> list[str]:
+    from jobs.kit.files import schema
+
+    return [schema.shortened(problem) for problem in _limit(problems, schema.MAX_PROBLEMS)]
+
+
+def _limit(problems: Sequence[str], most: int) -> list[str]:
+    more = ["there are more problems"] if len(problems) > most else []
+    return [*problems[:most], *more]
+
+
+def _object_key(content: dict[str, Any], resource: Resource, namespace: str) -> ObjectKey:
+    given = content.get("metadata")
+    metadata: dict[str, Any] = given if isinstance(given, dict) else {}
+    name = str(metadata.get("name") or "(without a name)")
+    return ObjectKey(resource.kind, name, str(metadata.get("namespace") or namespace))
+
+
+def _find_problems(content: dict[str, Any], resource: Resource, namespace: str | None) -> Iterator[str]:
+    """Yield what the API server would refuse, and a namespace that is not `namespace`, unless that is None."""
+    from jobs.kit.files.schema import is_namespaced, schema_problems
+
+    yield from schema_problems(content, resource.plural)
+    if content.get("apiVersion") != resource.api_version:
+        yield f"apiVersion: must be {resource.api_version}, is {content.get('apiVersion')!r}"
+    given = content.get("metadata")
+    metadata: dict[str, Any] = given if isinstance(given, dict) else {}
+    if not metadata.get("name"):
+        yield "metadata.name: is required"
+    # A name that is not valid could lead to another path of the API.
+    for field in ("name", "namespace"):
+        if metadata.get(field) and not is_name(metadata[field]):
+            yield f"metadata.{field}: {metadata[field]!r} is not a valid name"
+    if not is_namespaced(resource.plural):
+        if metadata.get("namespace"):
+            yield f"metadata.namespace: {resource.plural} are cluster-scoped; remove it"
+    elif namespace is not None and metadata.get("namespace", namespace) != namespace:
+        here = metadata["namespace"]
+        yield f"metadata.namespace: is {here!r}, but {resource.plural} are read from {namespace!r}; use -n"

@@ -1,0 +1,1 @@
+"""ConfigMaps and Secrets: content, differences, and the bodies of writes. Pure."""

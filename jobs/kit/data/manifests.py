@@ -1,0 +1,223 @@
+"""The bodies of writes of ConfigMaps and Secrets, the check of the server's answer, and the choice of a repair."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Container, Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from jobs.kit.data.diff import changes
+from jobs.kit.data.objects import Content, DataObject, Digested, ObjectReducer, ReducedObject, same_content
+from jobs.kit.values.decoding import decode
+from jobs.kit.values.errors import ApiError, InvalidObjectError
+from jobs.kit.values.model import Action, Fix, ObjectKey
+from jobs.kit.values.resources import SECRETS, Resource
+from jobs.kit.values.text import HIDDEN
+
+# https://github.com/kubernetes/apimachinery/blob/master/pkg/api/validation/objectmeta.go
+_LONGEST_ANNOTATIONS = 256 << 10
+_SHORTEST_HIDDEN = 4  # a shorter value, such as "a", would redact most of the text
+
+
+class DataManifest(Struct, frozen=True, gc=False):
+    """The body of a create. `owner_references` is JSON.
+
+    If `content` has only digests, the content is read again from `source` before the write.
+    """
+
+    resource: Resource
+    key: ObjectKey
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    content: Content | Digested
+    owner_references: bytes = b""
+    source: ObjectKey | None = None
+
+    @property
+    def reads(self) -> tuple[ObjectKey, ...]:
+        """The objects to read before the write."""
+        return (self.source,) if self.source and isinstance(self.content, Digested) else ()
+
+    def completed(self, read: Mapping[ObjectKey, bytes]) -> DataManifest:
+        """Return the manifest with the content of the source in `read`.
+
+        Raises:
+            InvalidObjectError: the source changed since its digests were computed.
+        """
+        if not self.reads:
+            return self
+        assert self.source
+        content = decode(read[self.source], DataObject).content
+        if not same_content(content, self.content):
+            raise InvalidObjectError(f"{self.source} changed meanwhile")
+        return structs.replace(self, content=content)
+
+    def encode(self) -> bytes:
+        """Return the object as JSON."""
+        return self.encoded_with({})
+
+    def encoded_with(self, more: Mapping[str, Any]) -> bytes:
+        """Return the object as JSON; fields in `more` override those of its metadata."""
+        metadata: dict[str, Any] = {
+            "name": self.key.name,
+            "namespace": self.key.namespace,
+            "labels": self.labels,
+            "annotations": self.annotations,
+        }
+        if self.owner_references:
+            metadata["ownerReferences"] = Raw(self.owner_references)
+        assert isinstance(self.content, Content), "completed() comes before encode()"
+        head = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, "metadata": {**metadata, **more}}
+        return msgspec.json.encode({**head, **msgspec.to_builtins(self.content)})
+
+    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
+        """Return the fields of the content that admission changed, by the server's answer to the write."""
+        stored = decode(answer, DataObject).content
+        if same_content(stored, self.content):
+            return ()
+        return tuple(change.field for change in changes(stored, self.content, secret=True))
+
+    def redact(self, text: str) -> str:
+        """Return the text without values of the Secret: an admission webhook may quote the object that it denies."""
+        if self.resource is not SECRETS:
+            return text
+        if isinstance(self.content, Digested):
+            return "(not shown: it may quote a value of the Secret)"
+        for spelling in sorted(_quoted_forms(self.content), key=len, reverse=True):
+            text = text.replace(spelling, HIDDEN)
+        return text
+
+    def renamed(self, name: str) -> DataManifest:
+        """Return the same object under another name, for a dry run while the object itself exists."""
+        return structs.replace(self, key=self.key._replace(name=name))
+
+
+class Replacement(Struct, frozen=True, gc=False):
+    """The body of a replace: `manifest` in place of exactly that version of `actual`.
+
+    It includes the labels and annotations of other clients and the finalizers of `actual`. It also includes its owners,
+    unless `manifest` has some. A replace without them would remove them.
+    """
+
+    manifest: DataManifest
+    actual: ReducedObject
+
+    @property
+    def reads(self) -> tuple[ObjectKey, ...]:
+        """The objects to read before the write."""
+        return self.manifest.reads if self.actual.header.is_whole else (self.manifest.key, *self.manifest.reads)
+
+    def completed(self, read: Mapping[ObjectKey, bytes]) -> Replacement:
+        """Return the replacement with the objects in `read`.
+
+        Raises:
+            InvalidObjectError: the source changed since its digests were computed.
+            ApiError: the object itself changed, with status 409 as from the API server.
+        """
+        manifest, actual = self.manifest.completed(read), self.actual
+        if not actual.header.is_whole:
+            actual = ObjectReducer(None).decode(read[manifest.key], full=False)
+        if actual.version != self.actual.version:
+            raise ApiError(409, f"{manifest.key} changed meanwhile")
+        return Replacement(manifest, actual)
+
+    def encode(self) -> bytes:
+        """Return the object as JSON."""
+        before, manifest = self.actual.header, self.manifest
+        ownership = before.ownership
+        metadata: dict[str, Any] = {
+            "uid": self.actual.uid,
+            "resourceVersion": self.actual.resource_version,
+            "labels": {**_exclude(before.labels, ownership.labels), **manifest.labels},
+            "annotations": {**_exclude(before.annotations, ownership.annotations), **manifest.annotations},
+        }
+        if before.owner_references and not manifest.owner_references:
+            metadata["ownerReferences"] = Raw(before.owner_references)
+        if before.finalizers:
+            metadata["finalizers"] = Raw(before.finalizers)
+        return manifest.encoded_with(metadata)
+
+    def fits_without_others(self) -> bool:
+        """Whether the annotations of the manifest alone are within the API server's limit."""
+        annotations = self.manifest.annotations.items()
+        return sum(len(key.encode()) + len(value.encode()) for key, value in annotations) <= _LONGEST_ANNOTATIONS
+
+    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
+        """Return the fields of the content that admission changed."""
+        return self.manifest.changed_by_server(answer)
+
+    def redact(self, text: str) -> str:
+        """Return the text without values of the Secret."""
+        return self.manifest.redact(text)
+
+
+def _exclude(values: Mapping[str, str], names: Container[str]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+class Deletion(Struct, frozen=True, gc=False):
+    """The body of a delete of exactly one version of an object.
+
+    https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/delete-options/
+    """
+
+    uid: str
+    resource_version: str
+
+    def encode(self) -> bytes:
+        """Return the DeleteOptions as JSON."""
+        preconditions = {"uid": self.uid, "resourceVersion": self.resource_version}
+        return msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
+
+    def changed_by_server(self, _answer: bytes) -> tuple[str, ...]:
+        """Return nothing: after a delete, there is nothing to compare."""
+        return ()
+
+    def redact(self, text: str) -> str:
+        """Return the text unchanged: a delete sends no value."""
+        return text
+
+
+class Recreation(Struct, frozen=True, gc=False):
+    """A delete and a create, for a change of immutable fields."""
+
+    deletion: Deletion
+    manifest: DataManifest
+
+    def encode(self) -> bytes:
+        """Return the object to create as JSON."""
+        return self.manifest.encode()
+
+    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
+        """Return the fields of the content that admission changed, by the server's answer to the create."""
+        return self.manifest.changed_by_server(answer)
+
+    def redact(self, text: str) -> str:
+        """Return the text without values of the Secret."""
+        return self.manifest.redact(text)
+
+
+def repair(manifest: DataManifest, actual: ReducedObject, recreated: DataManifest | None = None) -> Fix:
+    """Return the write that changes a managed object to `manifest`: in place if the API allows it.
+
+    If not, the object is deleted and created again from `recreated`, or from `manifest` if that is None.
+    """
+    before, after = actual.content, manifest.content
+    if before is None or same_content(before, after) or not (before.immutable or before.type != after.type):
+        return Fix(Action.REPLACE, Replacement(manifest, actual))
+    # https://kubernetes.io/docs/concepts/configuration/secret/#secret-immutable; the type of a Secret is immutable too.
+    # The new object has no labels and annotations of other clients: this manager would own them.
+    return Fix(Action.RECREATE, Recreation(Deletion(actual.uid, actual.resource_version), recreated or manifest))
+
+
+def _quoted_forms(content: Content) -> set[str]:
+    """Return the forms in which values of a Secret may be quoted: in base64, and decoded, line by line."""
+    found = set(content.data.values())
+    for value in content.data.values():
+        with suppress(ValueError):  # not base64; kube-apiserver never serves that
+            found |= set(b64decode(value).decode(errors="replace").splitlines())
+    return {spelling for spelling in found if len(spelling) >= _SHORTEST_HIDDEN}

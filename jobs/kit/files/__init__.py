@@ -1,0 +1,1 @@
+"""Read YAML files with limits, and validate custom resources in them."""

@@ -1,0 +1,1 @@
+"""A run of a job: options, phases, brakes, writes, report."""

@@ -1,0 +1,310 @@
+"""Apply the fixes of a plan and report the result of each. No other module writes, or reads the dry-run mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from msgspec import structs
+
+from jobs.kit.api.cluster import Cluster, Write, error_of
+from jobs.kit.api.transport import IN_FLIGHT, Answer
+from jobs.kit.data.manifests import DataManifest, Recreation, Replacement
+from jobs.kit.values.conditions import StatusUpdate
+from jobs.kit.values.decoding import decode, decode_list
+from jobs.kit.values.errors import (
+    BLOCKED_BY_FINALIZER,
+    CHANGED_BY_ADMISSION,
+    TOO_LARGE_THERE,
+    WEBHOOK_FAILED,
+    WRITE_CONFLICT,
+    ApiError,
+    FailedWebhookError,
+    InvalidObjectError,
+)
+from jobs.kit.values.metadata import PartialObject
+from jobs.kit.values.model import Action, DryRun, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
+from jobs.kit.values.resources import Resource
+
+# The name of a dry-run create; no such object is stored. A constant: refusals quote it, and statuses quote refusals.
+_TRIAL_NAME = "kube-chores-trial"
+_HAS_FINALIZER = "a finalizer keeps it; see its metadata.finalizers"
+
+
+def apply(
+    cluster: Cluster,
+    findings: Iterable[Finding],
+    resources: Mapping[str, Resource],
+    dry_run: DryRun,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Iterator[Result]:
+    """Apply the fixes of `findings` and yield a result for each finding, in no order.
+
+    `resources` maps each kind to where the API serves it. `progress` is called with the number of answered writes.
+    """
+    findings = list(findings)
+    yield from (
+        Result(finding, Outcome.REPORTED, exit_code=finding.exit_code) for finding in findings if not finding.fix
+    )
+    to_write = [finding for finding in findings if finding.fix]
+    if dry_run is DryRun.CLIENT:
+        yield from (Result(finding, Outcome.PLANNED) for finding in to_write)
+        return
+    writer = _Writer(cluster, resources, dry_run is DryRun.SERVER)
+    for done, result in enumerate(writer.write(to_write), 1):
+        progress(done)
+        yield result
+
+
+def write_statuses(
+    cluster: Cluster, status_updates: Iterable[StatusUpdate], resources: Mapping[str, Resource], dry_run: DryRun
+) -> Iterator[Result]:
+    """Write statuses and the Events that go with them; yield a result for each that could not be written."""
+    if dry_run is not DryRun.NONE:
+        return
+    rest = iter(status_updates)
+    # In batches: a run that is killed leaves few statuses without their Events.
+    while batch := list(islice(rest, IN_FLIGHT)):
+        patches = (
+            (resources[each.key.kind], each.key, each.encode(), each) for each in batch if each.status is not None
+        )
+        written = [each for each in batch if each.status is None]
+        for answer in cluster.patch_statuses(patches):
+            _, status_update = answer.request.tag
+            if error := error_of(answer):
+                yield from _failed_status(status_update, error)
+            else:
+                written.append(status_update)
+        for answer in cluster.create_events((each.event, each) for each in written if each.event):
+            if error := error_of(answer):
+                yield from _failed_status(answer.request.tag[1], error)
+
+
+def _failed_status(status_update: StatusUpdate, error: ApiError) -> Iterator[Result]:
+    """Yield the result of a status or Event that was refused.
+
+    404 and 409 give no result. For a status, the resource was deleted or recreated, and the next run writes its status.
+    For an Event, an earlier attempt whose answer was lost created it.
+    """
+    if error.status not in (404, 409) and not error.is_terminating_namespace:
+        finding = Finding("status-failed", Severity.ERROR, status_update.key, "its status cannot be written")
+        yield Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause, error.refused_by)
+
+
+class _Writer:
+    def __init__(self, cluster: Cluster, resources: Mapping[str, Resource], dry_run: bool) -> None:
+        self.cluster, self.resources, self.dry_run = cluster, resources, dry_run
+        self.sources: dict[ObjectKey, bytes] = {}
+        self.failed_webhooks: dict[str, str] = {}  # the answer of the API server by namespace
+
+    def write(self, findings: Sequence[Finding]) -> Iterator[Result]:
+        """Yield the result of each: first those that are one request, then those that are a delete and a create."""
+        yield from self._send([f for f in findings if f.fix and f.fix.action is not Action.RECREATE])
+        recreated = [f for f in findings if f.fix and f.fix.action is Action.RECREATE]
+        refused = [
+            r for r in self._send(recreated, self._to_dry_run_create, dry_run=True) if r.outcome is not Outcome.DONE
+        ]
+        yield from refused
+        accepted = _exclude(recreated, refused)
+        if self.dry_run:
+            yield from (Result(finding, Outcome.DONE) for finding in accepted)
+            return
+        # In batches: each object is missing for a moment only, and a run that is killed leaves few of them missing.
+        rest = iter(accepted)
+        while batch := list(islice(rest, IN_FLIGHT)):
+            remaining = [r for r in self._send(batch, self._to_delete) if r.outcome is not Outcome.DONE]
+            yield from remaining
+            yield from self._send(_exclude(batch, remaining), self._to_create)
+
+    def _send(
+        self,
+        findings: Sequence[Finding],
+        request: Callable[[Finding], Write] | None = None,
+        *,
+        dry_run: bool | None = None,
+    ) -> Iterator[Result]:
+        unanswered = {id(finding): finding for finding in findings}
+        unsent: list[Result] = []
+
+        def writes() -> Iterator[Write]:
+            for finding in findings:
+                try:
+                    self._check_webhooks(finding, request)
+                    yield (request or self._to_write)(finding)
+                except ApiError as error:
+                    unsent.append(_unsent_result(unanswered.pop(id(finding)), error))
+
+        for answer in self.cluster.write(writes(), dry_run=self.dry_run if dry_run is None else dry_run):
+            finding = unanswered.pop(id(answer.request.tag.tag))
+            result = _result_of(finding, answer)
+            if result.cause == WEBHOOK_FAILED:
+                self.failed_webhooks.setdefault(finding.object.namespace, result.message)
+            yield result
+        yield from unsent
+        yield from (Result(finding, Outcome.STOPPED, "the run was stopped") for finding in unanswered.values())
+
+    def _check_webhooks(self, finding: Finding, request: Callable[[Finding], Write] | None) -> None:
+        """Skip the other writes to a namespace whose webhook does not answer: each would take the webhook's timeout.
+
+        But a deleted object is created again in any case.
+
+        Raises:
+            FailedWebhookError: a webhook did not answer for another object of the namespace.
+        """
+        failed = self.failed_webhooks.get(finding.object.namespace)
+        if failed and request != self._to_create:
+            raise FailedWebhookError(failed)
+
+    def _to_write(self, finding: Finding) -> Write:
+        assert finding.fix
+        return self._write(finding, finding.fix.action, self._complete(finding.fix.body).encode())
+
+    def _to_dry_run_create(self, finding: Finding) -> Write:
+        """Return the create under another name, to check that the server accepts it while the old object exists."""
+        manifest = self._complete(_recreation_of(finding).manifest).renamed(_TRIAL_NAME)
+        return self._write(finding, Action.CREATE, manifest.encode())
+
+    def _to_delete(self, finding: Finding) -> Write:
+        return self._write(finding, Action.DELETE, _recreation_of(finding).deletion.encode())
+
+    def _to_create(self, finding: Finding) -> Write:
+        return self._write(finding, Action.CREATE, self._complete(_recreation_of(finding).manifest).encode())
+
+    def _complete(self, body: Any) -> Any:
+        """Return the body of a write with the values that were too large to keep; they are read again.
+
+        Raises:
+            ApiError: the values cannot be read, or changed since.
+        """
+        if not isinstance(body, (DataManifest, Replacement)) or not body.reads:
+            return body
+        manifest = body.manifest if isinstance(body, Replacement) else body
+        if manifest.source and manifest.source in body.reads and manifest.source not in self.sources:
+            self.sources.clear()  # copies of one source follow each other: one source at a time is enough
+            self.sources[manifest.source] = self._read(manifest.source)
+        return body.completed({key: self.sources.get(key) or self._read(key) for key in body.reads})
+
+    def _read(self, key: ObjectKey) -> bytes:
+        for answer in self.cluster.read([(self.resources[key.kind], key.namespace, key.name, True)]):
+            if error := error_of(answer):
+                raise error
+            return answer.body
+        raise ApiError(0, f"{key} was not read: the run was stopped")
+
+    def _write(self, finding: Finding, action: Action, body: bytes) -> Write:
+        kind, name, namespace = finding.object
+        return Write(action, self.resources[kind], namespace, name, body, finding)
+
+
+def _recreation_of(finding: Finding) -> Recreation:
+    assert finding.fix
+    assert isinstance(finding.fix.body, Recreation)
+    return finding.fix.body
+
+
+def _exclude(findings: Sequence[Finding], results: Sequence[Result]) -> list[Finding]:
+    excluded = {id(result.finding) for result in results}
+    return [finding for finding in findings if id(finding) not in excluded]
+
+
+def _unsent_result(finding: Finding, error: ApiError) -> Result:
+    """Return the result of a write whose body could not be completed, or whose namespace has a failed webhook."""
+    if isinstance(error, InvalidObjectError):
+        return Result(finding, Outcome.SKIPPED, f"{error.why}: the next run reads it again")
+    if error.status == 409:
+        return Result(finding, Outcome.CONFLICTED, error.message, ExitCode.FAILED, WRITE_CONFLICT)
+    return Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause, error.refused_by)
+
+
+def _result_of(finding: Finding, answer: Answer) -> Result:
+    error = error_of(answer)
+    if error is None:
+        return _result_of_accepted(finding, answer)
+    if error.is_terminating_namespace:
+        return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} is terminating")
+    if error.is_missing_namespace:
+        return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} does not exist")
+    if answer.request.method == "DELETE" and error.status == 404:
+        return Result(finding, Outcome.DONE)
+    if finding.fix and finding.fix.action in (Action.ANNOTATE, Action.ROLL) and error.status == 404:
+        return Result(finding, Outcome.SKIPPED, "does not exist")
+    if finding.fix and finding.fix.action is Action.DELETE and error.status == 409:
+        # The reason for the delete may be obsolete: the object changed after it was read.
+        return Result(finding, Outcome.SKIPPED, "changed meanwhile: the next run reads it again")
+    message = finding.fix.body.redact(error.message) if finding.fix else error.message
+    if _is_conflict(answer, error):
+        # If the answer to an earlier attempt was lost, the conflict may be with the run's own write.
+        others = error.status == 409 and (answer.attempts == 1 or answer.request.method == "POST")
+        return Result(finding, Outcome.CONFLICTED, message, ExitCode.FAILED, WRITE_CONFLICT if others else "")
+    return _result_of_failure(finding, message, error)
+
+
+def _result_of_accepted(finding: Finding, answer: Answer) -> Result:
+    """Return the result of a write that the server accepted, also if it stored other values than were sent."""
+    assert finding.fix
+    if answer.request.method == "DELETE":
+        if _has_finalizer(answer):
+            return Result(finding, Outcome.DONE, _HAS_FINALIZER, cause=BLOCKED_BY_FINALIZER)
+        return Result(finding, Outcome.DONE)
+    try:
+        changed = finding.fix.body.changed_by_server(answer.body)
+    except InvalidObjectError as invalid:
+        return Result(finding, Outcome.FAILED, f"the answer to the write: {invalid.message}", ExitCode.FAILED)
+    finding = _with_action_taken(finding, finding.fix, answer)
+    if not changed:
+        return Result(finding, Outcome.DONE)
+    note = f"admission changed {', '.join(changed)}: the server stored other values than the run sent"
+    # A roll that did not restart the pods has failed: else no later run would repeat it.
+    lost = finding.fix is not None and finding.fix.action is Action.ROLL
+    outcome, code = (Outcome.FAILED, ExitCode.FAILED) if lost else (Outcome.DONE, ExitCode.DONE)
+    return Result(finding, outcome, note, code, CHANGED_BY_ADMISSION)
+
+
+def _with_action_taken(finding: Finding, fix: Fix, answer: Answer) -> Finding:
+    """Return the finding of an apply with the action that the server took: it creates (201) or changes (200) an object.
+
+    https://kubernetes.io/docs/reference/using-api/server-side-apply/
+    If the answer to an earlier attempt was lost, that attempt may have created the object.
+    """
+    if fix.action is not Action.APPLY_NEW or answer.status == 201 or answer.attempts > 1:
+        return finding
+    return structs.replace(finding, fix=structs.replace(fix, action=Action.APPLY))
+
+
+def _has_finalizer(answer: Answer) -> bool:
+    """Whether the deleted object remains until its finalizers are removed. If none remains, the answer is a Status."""
+    try:
+        found = decode(answer.body, PartialObject).metadata
+    except InvalidObjectError:
+        return False
+    return found.deletion_timestamp is not None and bool(decode_list(found.finalizers, str))
+
+
+def _result_of_failure(finding: Finding, message: str, error: ApiError) -> Result:
+    """Return the failure of a write, with its cause if the object's namespace may have caused it."""
+    assert finding.fix
+    if error.is_too_large and _fits_without_others(finding.fix):
+        full = f"{message}; labels and annotations of other clients leave no room; remove some of them"
+        return Result(finding, Outcome.FAILED, full, error.exit_code, TOO_LARGE_THERE)
+    return Result(finding, Outcome.FAILED, message, error.exit_code, error.cause, error.refused_by)
+
+
+def _fits_without_others(fix: Fix) -> bool:
+    """Whether the write is small enough without the labels and annotations of other clients."""
+    if isinstance(fix.body, Replacement):
+        return fix.body.fits_without_others()
+    return fix.action in (Action.ANNOTATE, Action.ROLL)
+
+
+def _is_conflict(answer: Answer, error: ApiError) -> bool:
+    """Whether to read the object before the result is known.
+
+    A create may have succeeded (no answer, 5xx). Otherwise the object exists, changed, was deleted, or is immutable.
+    """
+    if answer.is_unsent or error.is_failed_webhook:
+        return False
+    if answer.request.method == "POST" and (answer.status == 0 or answer.status >= 500):
+        return True
+    deleted = answer.status == 404 and answer.request.method == "PUT"
+    return answer.status == 409 or deleted or (answer.status == 422 and "field is immutable" in error.message)

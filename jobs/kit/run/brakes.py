@@ -1,0 +1,69 @@
+"""The deletion brake: a pure filter over a plan that blocks deletions if there are too many of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+from msgspec import structs
+
+from jobs.kit.values.model import Action, Brake, ExitCode, Finding, Plan
+
+MIN_DELETES = 10
+SHARE_OF_DESIRED = 0.1
+
+
+def block_deletes(plan: Plan, max_deletes: int | None) -> Plan:
+    """Return the plan without its deletions of one kind and code if there are more of them than `allowed()`.
+
+    The limit is a share of the desired objects: only users with access to custom resources can change their number.
+    The number of existing objects does not count: other users could create some with the labels of kube-chores. The
+    brake blocks no create and no replace, nor a replacement that deletes and creates the same object.
+    """
+    deletes = Counter(_group(finding) for finding in plan.findings if _is_delete(finding))
+    blocked = {
+        (kind, code): number
+        for (kind, code), number in sorted(deletes.items())
+        if number > _allowed_of(kind, plan, max_deletes)
+    }
+    if not blocked:
+        return plan
+    findings = tuple(
+        structs.replace(
+            finding, fix=None, reason=f"{finding.reason}; blocked by the deletion brake", exit_code=ExitCode.BRAKE
+        )
+        if _is_delete(finding) and _group(finding) in blocked
+        else finding
+        for finding in plan.findings
+    )
+    return replace(plan, findings=findings, brakes=(*plan.brakes, _brake(plan, blocked, max_deletes)))
+
+
+def _allowed_of(kind: str, plan: Plan, max_deletes: int | None) -> int:
+    return allowed(plan.desired_by_kind.get(kind, 0), max_deletes)
+
+
+def _is_delete(finding: Finding) -> bool:
+    return finding.fix is not None and finding.fix.action is Action.DELETE
+
+
+def _group(finding: Finding) -> tuple[str, str]:
+    return finding.object.kind, finding.code
+
+
+def _brake(plan: Plan, blocked: Mapping[tuple[str, str], int], max_deletes: int | None) -> Brake:
+    what = " and ".join(
+        f"{number} {kind}s (code {code}, limit {_allowed_of(kind, plan, max_deletes)})"
+        for (kind, code), number in blocked.items()
+    )
+    message = f"the deletion brake blocks the deletion of {what}; none of them is deleted"
+    return Brake(message, "--max-deletes", str(max(blocked.values())))
+
+
+def allowed(desired: int, max_deletes: int | None) -> int:
+    """Return how many objects of one kind and code a run may delete: `max_deletes`.
+
+    If that is None: 10, or a tenth of the `desired` objects of that kind if that is more.
+    """
+    return max(MIN_DELETES, int(desired * SHARE_OF_DESIRED)) if max_deletes is None else max_deletes

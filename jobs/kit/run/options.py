@@ -1,0 +1,158 @@
+"""The click options of all jobs, as one decorator, and their values as RunOptions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import click
+
+from jobs.kit.values.model import DryRun
+
+_OF_THIS_RUN = ("dry_run", "diff", "check", "output", "verbose", "log_format")
+F = TypeVar("F", bound=Callable[..., Any])
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The values of the options that all jobs have.
+
+    `given` has the options of the command line, one by one, without those of _OF_THIS_RUN: how to print, and whether to
+    write.
+    """
+
+    dry_run: DryRun = DryRun.NONE
+    diff: bool = False
+    check: bool = False
+    output: str = "text"
+    verbose: bool = False
+    log_format: str = "text"
+    kubeconfig: str | None = None
+    context: str | None = None
+    as_user: str | None = None
+    as_group: tuple[str, ...] = ()
+    namespace: str | None = None
+    given: tuple[tuple[str, ...], ...] = ()
+
+
+def option(*names: str, env: tuple[str, ...] = (), **settings: Any) -> Callable[[F], F]:
+    """Return click.option with the environment variable CHORES_NAME, and those in `env`, shown in --help."""
+    long = next(name for name in names if name.startswith("--"))
+    return click.option(*names, envvar=[variable(long), *env], show_envvar=True, **settings)
+
+
+def variable(long_option: str) -> str:
+    """Return the environment variable of an option, as in CHORES_DRY_RUN for --dry-run."""
+    return "CHORES_" + long_option.lstrip("-").replace("-", "_").upper()
+
+
+def run_options(namespace: str | None = None) -> Callable[[F], F]:
+    """Add the shared options to a command, which gets them as `options`, a RunOptions.
+
+    `namespace` is the help of --namespace; None: the job has no such option.
+    """
+
+    def add_to(command: F) -> F:
+        @wraps(command)
+        def with_options(**given: Any) -> Any:
+            shared = {name: given.pop(name, None) for name in RunOptions.__dataclass_fields__ if name != "given"}
+            shared["given"] = _given_options(click.get_current_context())
+            dry_run = DryRun(shared.pop("dry_run"))
+            if shared["check"] and dry_run is DryRun.NONE:
+                dry_run = DryRun.CLIENT
+            return command(options=RunOptions(dry_run=dry_run, **shared), **given)
+
+        for add in reversed([*_SHARED, *([_namespace_option(namespace)] if namespace else [])]):
+            with_options = add(with_options)
+        return with_options  # type: ignore[return-value]
+
+    return add_to
+
+
+def _given_options(context: click.Context) -> tuple[tuple[str, ...], ...]:
+    """Return the options of the command line that a command needs to do the same without a dry run."""
+    given: list[tuple[str, ...]] = []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        typed = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if typed and name not in _OF_THIS_RUN and isinstance(parameter, click.Option):
+            value = context.params[name]
+            for each in value if parameter.multiple else [value]:
+                given.append((parameter.opts[0],) if parameter.is_flag else (parameter.opts[0], str(each)))
+    return tuple(given)
+
+
+def _namespace_option(text: str) -> Callable[[Any], Any]:
+    return option("--namespace", "-n", env=("NAMESPACE",), metavar="NAME", callback=_namespace, help=text)
+
+
+def max_deletes(objects: str, more: str = "") -> Callable[[F], F]:
+    """Return the option for the limit of the deletion brake. `objects`: what the job deletes; `more`: more help."""
+    return option(
+        "--max-deletes",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help=f"Delete at most N {objects}; if there are more, delete none. Default is 10, or a tenth of the desired "
+        f"ones if that is more.{more}",
+    )
+
+
+def url(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """Validate the value of an option that is a URL; None is an option that is not set."""
+    try:
+        parts = urlsplit(value or "")
+        if value is None or (parts.scheme in ("http", "https") and parts.hostname and parts.port != 0):
+            return value
+    except ValueError:
+        pass
+    raise click.BadParameter("the value is not an http or https URL.")  # not shown: any part of it may be a password
+
+
+def _namespace(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not _NAMESPACE.fullmatch(value):
+        raise click.BadParameter(f"{value!r} is not a valid namespace name.")
+    return value
+
+
+_SHARED: tuple[Callable[[Any], Any], ...] = (
+    option(
+        "--dry-run",
+        is_flag=False,
+        flag_value=DryRun.CLIENT.value,
+        default=DryRun.NONE.value,
+        type=click.Choice([mode.value for mode in DryRun]),
+        help="Change nothing. client (or no value) needs only read permissions; with server, the API server validates "
+        "each write.",
+    ),
+    option("--diff", is_flag=True, help="Show what changes, field by field; values of Secrets stay hidden."),
+    option("--check", is_flag=True, help="Dry run that exits 3 if there are findings."),
+    option(
+        "--output",
+        "-o",
+        default="text",
+        show_default=True,
+        type=click.Choice(["text", "json", "yaml"]),
+        help="Format of the report on stdout.",
+    ),
+    option("--verbose", "-v", is_flag=True, help="Also show what is unchanged, and what is skipped and why."),
+    option(
+        "--log-format",
+        default="text",
+        show_default=True,
+        type=click.Choice(["text", "json"]),
+        help="Format of the messages on stderr.",
+    ),
+    option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="Kubeconfig to use; default: $KUBECONFIG, else ~/.kube/config, else the pod's service account.",
+    ),
+    option("--context", metavar="NAME", help="Context of the kubeconfig to use."),
+    option("--as", "as_user", metavar="USER", help="User to impersonate, or system:serviceaccount:NAMESPACE:NAME."),
+    option("--as-group", metavar="GROUP", multiple=True, help="Group to impersonate; repeat it for several."),
+)

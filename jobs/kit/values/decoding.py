@@ -1,0 +1,85 @@
+"""Decode JSON of other clients: for any input, the result is a value or an InvalidObjectError. Pure."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec import Raw
+
+from jobs.kit.values.errors import InvalidObjectError
+
+MAX_LEVELS = 100  # fieldsV1 of a pod template has about 20; kube-apiserver allows 10,000
+_LONGEST_REASON = 200
+# A string is one token, so that brackets in it do not count.
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
+
+Kind = TypeVar("Kind")
+
+
+def decode(raw: bytes | Raw | str, kind: type[Kind]) -> Kind:
+    """Decode a JSON text as `kind`. Lists and objects that are nested too deep are decoded as null.
+
+    Raises:
+        InvalidObjectError: the text is not JSON, or its value is not of that kind.
+    """
+    decoder: msgspec.json.Decoder[Kind] = _decoder(kind)  # type: ignore[arg-type] # all types have a hash
+    try:
+        try:
+            return decoder.decode(raw)
+        except RecursionError:
+            return decoder.decode(shallow(raw.encode() if isinstance(raw, str) else bytes(raw)))
+    except msgspec.MsgspecError as error:
+        raise InvalidObjectError(str(error)[:_LONGEST_REASON]) from None
+
+
+def decode_plain(raw: bytes | Raw) -> dict[str, Any]:
+    """Decode a JSON object as dicts and lists, at most MAX_LEVELS deep, so that recursive code can process it.
+
+    Raises:
+        InvalidObjectError: the text is not a JSON object.
+    """
+    return decode(shallow(bytes(raw)), dict[str, Any])
+
+
+def decode_list(raw: bytes | Raw, kind: type[Kind]) -> list[Kind]:
+    """Decode a JSON list; an absent list, or null, is empty.
+
+    Raises:
+        InvalidObjectError: the text is not a list of that kind.
+    """
+    return decode(raw or b"[]", cast("type[list[Kind] | None]", list[kind] | None)) or []  # type: ignore[valid-type]
+
+
+def decode_map(raw: bytes | Raw, kind: type[Kind]) -> dict[str, Kind]:
+    """Decode a JSON object; an absent object, or null, is empty.
+
+    Raises:
+        InvalidObjectError: the text is not an object with values of that kind.
+    """
+    return decode(raw or b"{}", cast("type[dict[str, Kind] | None]", dict[str, kind] | None)) or {}  # type: ignore[valid-type]
+
+
+@lru_cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+def shallow(text: bytes) -> bytes:
+    """Return the JSON text with null in place of each list and object that is nested more than MAX_LEVELS deep."""
+    kept: list[bytes] = []
+    level = begin = 0
+    for token in _TOKEN.finditer(text):
+        first = text[token.start()]
+        if first in b"[{":
+            level += 1
+            if level == MAX_LEVELS + 1:
+                kept.append(text[begin : token.start()])
+        elif first in b"]}":
+            if level == MAX_LEVELS + 1:
+                kept.append(b"null")
+                begin = token.end()
+            level -= 1
+    return b"".join([*kept, text[begin:]])

@@ -1,0 +1,208 @@
+"""The plain values of a run: object keys, findings, fixes, plans, results.
+
+All are immutable. The same cluster state gives the same plan to the byte, whatever the order in which it was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct
+
+
+class ObjectKey(NamedTuple):
+    """The name of one object; sorts by kind, name, namespace. `namespace` is empty for cluster-scoped kinds."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        where = f" in namespace {self.namespace}" if self.namespace else ""
+        return f"{self.kind.lower()}/{self.name}{where}"
+
+
+class Severity(str, Enum):
+    """The severity of a finding. INFO is printed with -v only, and does not count for `--check`."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class ExitCode(IntEnum):
+    """The exit codes of a run. The podFailurePolicy of the CronJobs depends on them."""
+
+    DONE = 0
+    FAILED = 1
+    REFUSED = 2
+    FINDINGS = 3
+    BRAKE = 4
+    INTERRUPTED = 130
+    STOPPED = 143
+
+
+class DryRun(str, Enum):
+    """The values of kubectl's --dry-run: `client` sends no write, `server` has the API server check each one."""
+
+    NONE = "none"
+    CLIENT = "client"
+    SERVER = "server"
+
+
+class Action(str, Enum):
+    """The kind of a write. Its value is the word that kubectl prints for it."""
+
+    CREATE = "created"
+    REPLACE = "configured"
+    APPLY = "serverside-applied"
+    APPLY_NEW = "serverside-created"  # an apply without force, for an object that another run may create meanwhile
+    ANNOTATE = "annotated"  # a merge patch of annotations
+    ROLL = "restarted"  # a merge patch of annotations and of the pod template
+    DELETE = "deleted"
+    RECREATE = "replaced"  # as kubectl replace --force: delete and create, for immutable fields
+
+    @property
+    def word(self) -> str:
+        """The word in reports: both kinds of create have the same."""
+        return Action.CREATE.value if self is Action.APPLY_NEW else self.value
+
+
+class Body(Protocol):
+    """The body of a write. It is encoded only when it is sent, so that a plan of 10,000 writes stays small."""
+
+    def encode(self) -> bytes:
+        """Return the object as JSON."""
+
+    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
+        """Return the fields whose value in the server's answer to the write is not the one that was sent."""
+
+    def redact(self, text: str) -> str:
+        """Return a message of the server about the write without secret values."""
+
+
+class Change(NamedTuple):
+    """One field whose actual value is not the desired one; None is an absent field. Never has values of Secrets."""
+
+    field: str
+    actual: str | None
+    desired: str | None
+
+
+class Fix(Struct, frozen=True, gc=False):
+    """A write that resolves a finding.
+
+    `result` replaces the finding's reason in the report after the write, if that reason describes the state before it.
+    """
+
+    action: Action
+    body: Body
+    result: str = ""
+
+
+class Finding(Struct, frozen=True, gc=False):
+    """A difference between the actual and the desired state, or something else to report.
+
+    `subjects` are the names of the custom resources that the finding is about, sorted. `exit_code` is the exit code
+    that this finding alone gives the run, before any write. `remedy` is what has to happen first, if a fix was
+    requested but cannot be planned yet.
+    """
+
+    code: str
+    severity: Severity
+    object: ObjectKey
+    reason: str
+    fix: Fix | None = None
+    changes: tuple[Change, ...] = ()
+    subjects: tuple[str, ...] = ()
+    exit_code: ExitCode = ExitCode.DONE
+    remedy: str = ""
+
+
+class Need(NamedTuple):
+    """An object that must be read before the plan is final. `full`: the whole object, not only its metadata."""
+
+    key: ObjectKey
+    full: bool = True
+
+
+class Brake(NamedTuple):
+    """Why a brake blocks writes that may be a mistake, and the option and value that allow them in one run."""
+
+    message: str
+    option: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The findings of a job, in a stable order, and the writes that resolve them.
+
+    While `needs` (objects) or `urls` (documents of the web) is not empty, the findings are not final: read these and
+    plan again. While `urls` is not empty, the findings of the custom resources in `pending` are not final; all others
+    are.
+
+    - `unchanged`: the number of objects that are as desired.
+    - `facts`: the numbers of the summary line by plural noun, in its order.
+    - `note`: the summary if there is nothing to do.
+    - `desired_by_kind`, `desired_by_subject`: numbers of objects that custom resources request, by kind and by custom
+      resource.
+    - `brakes`: why writes are blocked.
+    - `by_subject`: group the text report by custom resource, the one with the worst findings first.
+    - `may_progress`: a later observation may make the next step possible, though this run writes nothing.
+    - `prerequisites`: findings whose writes the others depend on. The run writes them, reads these objects and plans
+      again.
+    - `substitutes`: rolls to apply, in this order, in place of rolls that fail. `findings` lists them without a fix.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    unchanged: int = 0
+    needs: tuple[Need, ...] = ()
+    facts: Mapping[str, int] = field(default_factory=dict)
+    note: str = ""
+    desired_by_kind: Mapping[str, int] = field(default_factory=dict)
+    desired_by_subject: Mapping[str, int] = field(default_factory=dict)
+    brakes: tuple[Brake, ...] = ()
+    urls: tuple[str, ...] = ()
+    by_subject: bool = False
+    may_progress: bool = False
+    prerequisites: tuple[Finding, ...] = ()
+    substitutes: tuple[Finding, ...] = ()
+    pending: frozenset[str] = frozenset()
+
+
+class Outcome(str, Enum):
+    """What happened to a finding in this run."""
+
+    REPORTED = "reported"  # nothing to write
+    PLANNED = "planned"  # a dry run
+    DONE = "done"
+    SKIPPED = "skipped"  # no longer needed: its namespace is terminating, or the object to delete changed
+    CONFLICTED = "conflicted"  # another client wrote first, or the answer was lost: read the object again
+    FAILED = "failed"
+    STOPPED = "stopped"  # the run ended before this write was tried
+
+
+class Result(NamedTuple):
+    """A finding and its outcome in this run; `message` is the reason of that outcome, if it needs one.
+
+    `cause` is the code of a failed write that the object's namespace alone may have caused (jobs/kit/run/refusals.py).
+    `refused_by` is the name of the policy or webhook that refused it.
+    """
+
+    finding: Finding
+    outcome: Outcome
+    message: str = ""
+    exit_code: ExitCode = ExitCode.DONE
+    cause: str = ""
+    refused_by: str = ""
+
+    @property
+    def reason(self) -> str:
+        """The reason of the finding; for a write that is done or planned, its result if it has one."""
+        fix = self.finding.fix
+        is_result = fix and fix.result and self.outcome in (Outcome.DONE, Outcome.PLANNED)
+        return fix.result if fix and is_result else self.finding.reason

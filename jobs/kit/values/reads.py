@@ -1,0 +1,84 @@
+"""What a run reads: objects, custom resources, and pages of the web; each may be an error. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from msgspec import Struct
+
+from jobs.kit.values.decoding import decode
+from jobs.kit.values.errors import ApiError, InvalidObjectError
+from jobs.kit.values.model import ObjectKey
+
+Reduced = TypeVar("Reduced")
+Status = TypeVar("Status")
+
+
+@dataclass(frozen=True)
+class ReadResult:
+    """The result of reading one object: its JSON or an error. An error with status 404: the object does not exist."""
+
+    body: bytes = b""
+    error: ApiError | None = None
+
+    def reduced(self, reduce: Callable[[bytes], Reduced]) -> Reduced | ApiError:
+        """Return the object reduced by `reduce`, or the error of the read or of `reduce`."""
+        if self.error:
+            return self.error
+        try:
+            return reduce(self.body)
+        except InvalidObjectError as error:
+            return error.without_traceback()
+
+
+class InvalidObject(NamedTuple):
+    """An object of a list that could not be decoded, and why. Without a name, its `key` has its number in the list."""
+
+    key: ObjectKey
+    error: InvalidObjectError
+
+
+class Head(Struct, frozen=True):
+    """The metadata of a custom resource, and its status as JSON, as an earlier run wrote it.
+
+    `created` is a time in RFC 3339. A custom resource from a file has no `created`, `uid` and `status`.
+    """
+
+    key: ObjectKey
+    uid: str = ""
+    generation: int = 0
+    terminating: bool = False
+    status: bytes = b""
+    created: str = ""
+
+    def status_as(self, kind: type[Status]) -> Status:
+        """Return the status decoded as `kind`; an empty one if another client wrote something else."""
+        try:
+            return decode(self.status, kind) if self.status else kind()
+        except InvalidObjectError:
+            return kind()
+
+
+class Invalid(Struct, frozen=True):
+    """A custom resource that is not valid, with all its problems. One that could not be decoded has no uid."""
+
+    head: Head
+    problems: tuple[str, ...]
+
+
+# The errors of pages that were not requested.
+NOT_FETCHED = "not fetched: the run was stopped"
+NOT_IN_TIME = "not probed in time"
+
+
+class Page(NamedTuple):
+    """A document, or an error. The same cause has the same text, so that statuses stay unchanged.
+
+    `status` is the one of the last answer, or 0 without an answer.
+    """
+
+    body: bytes = b""
+    error: str = ""
+    status: int = 0

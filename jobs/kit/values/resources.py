@@ -1,0 +1,56 @@
+"""The kinds of objects that jobs read and write, and the URL paths where the API serves them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A kind of object and where the API serves it.
+
+    `is_object` is false for the answers of a Service through the proxy of the API server.
+    """
+
+    api_version: str
+    kind: str
+    plural: str
+    is_object: bool = True
+
+    def path(self, namespace: str = "", name: str = "") -> str:
+        """Return the URL path of one object, of a namespace's objects, or of all objects of this kind."""
+        if self.is_object:  # a name that is not valid must not lead to another path
+            namespace, name = quote(namespace, safe=":"), quote(name, safe=":")
+        root = f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
+        where = f"/namespaces/{namespace}" if namespace else ""
+        return f"{root}{where}/{self.plural}" + (f"/{name}" if name else "")
+
+
+# Built in, by API group.
+NAMESPACES = Resource("v1", "Namespace", "namespaces")
+CONFIGMAPS = Resource("v1", "ConfigMap", "configmaps")
+SECRETS = Resource("v1", "Secret", "secrets")
+EVENTS = Resource("v1", "Event", "events")
+PODS = Resource("v1", "Pod", "pods")
+NODES = Resource("v1", "Node", "nodes")
+SERVICES = Resource("v1", "Service", "services")
+CLAIMS = Resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
+STATEFUL_SETS = Resource("apps/v1", "StatefulSet", "statefulsets")
+DAEMON_SETS = Resource("apps/v1", "DaemonSet", "daemonsets")
+CRON_JOBS = Resource("batch/v1", "CronJob", "cronjobs")
+JOBS = Resource("batch/v1", "Job", "jobs")
+ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
+STORAGE_CLASSES = Resource("storage.k8s.io/v1", "StorageClass", "storageclasses")
+CRDS = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
+# A GET of a Service through the API server. The name of such an "object" ends with the path of the request.
+# https://kubernetes.io/docs/tasks/access-application-cluster/access-cluster-services/#manually-constructing-apiserver-proxy-urls
+SERVICE_PROXY = Resource("v1", "ServiceProxy", "services", is_object=False)
+
+# Custom resources: cronjobs/crds.
+RULES = Resource("kubechores.dev/v1", "CopyratorRule", "copyrators")
+EXCHANGE_RATES = Resource("kubechores.dev/v1", "ExchangeRate", "exchangerates")
+REGISTRY_MIRRORS = Resource("kubechores.dev/v1", "RegistryMirror", "registrymirrors")
+FARM_PODS = Resource("kubechores.dev/v1", "FarmPod", "farmpods")
+LLAMAS = Resource("kubechores.dev/v1", "Llama", "llamas")

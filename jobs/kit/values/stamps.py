@@ -1,0 +1,107 @@
+"""The stamp: labels and annotations of a managed object, with its job, rule, source and fingerprint of its content.
+
+An object is managed by one job of one installation, which has one namespace for rules. No job changes an object of
+another job or installation, or one without a stamp. The labels are for lists, the annotations for people and jobs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+MANAGER = "kube-chores"  # the field manager of all writes
+MANAGED_BY = "app.kubernetes.io/managed-by"
+JOB = "kubechores.dev/job"
+RULE_NAMESPACE = "kubechores.dev/rule-namespace"
+RULE_HASH = "kubechores.dev/rule-hash"
+RULE = "kubechores.dev/rule"
+SOURCE = "kubechores.dev/source"
+FINGERPRINT = "kubechores.dev/fingerprint"
+ORPHANS = "kubechores.dev/orphans"
+
+KEYS = frozenset({MANAGED_BY, JOB, RULE_NAMESPACE, RULE_HASH, RULE, SOURCE, FINGERPRINT, ORPHANS})
+
+# Keys that only one tool may set: those of kube-chores, and those that mark objects of other tools.
+RESERVED_PREFIXES = ("kubechores.dev/", "argocd.argoproj.io/", "meta.helm.sh/", "helm.sh/")
+RESERVED_KEYS = frozenset(
+    {MANAGED_BY, "app.kubernetes.io/instance", "kubectl.kubernetes.io/last-applied-configuration"}
+)
+# Annotations that mark the objects of Helm and Argo CD.
+_OTHER_TOOLS = {"meta.helm.sh/release-name": "Helm", "argocd.argoproj.io/tracking-id": "Argo CD"}
+KEYS_OF_OTHER_TOOLS = frozenset(_OTHER_TOOLS)
+
+
+class Fingerprinted(Protocol):
+    """The content of an object."""
+
+    def fingerprint(self, key: str) -> str:
+        """Return a digest of the content, keyed with `key`."""
+
+
+class Stamp(NamedTuple):
+    """The labels and annotations of a stamp."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+def stamp(
+    job: str, rule_namespace: str, rule_name: str, source: str, fingerprint: str, orphans: str = "Delete"
+) -> Stamp:
+    """Return the stamp of one object. `source` is NAMESPACE/NAME; `orphans` is Delete or Retain.
+
+    `rule_namespace` is empty for a cluster-scoped rule.
+    """
+    rule = f"{rule_namespace}/{rule_name}" if rule_namespace else rule_name
+    labels = {
+        MANAGED_BY: MANAGER,
+        JOB: job,
+        **({RULE_NAMESPACE: rule_namespace} if rule_namespace else {}),
+        # A hash: NAMESPACE/NAME is not a valid label value, and the name of a rule may be too long for one.
+        RULE_HASH: hashlib.sha256(rule.encode()).hexdigest()[:16],
+    }
+    return Stamp(labels, {RULE: rule, SOURCE: source, FINGERPRINT: fingerprint, ORPHANS: orphans})
+
+
+def selector(job: str, rule_namespace: str = "") -> str:
+    """Return the label selector of all objects that a job manages for one rule namespace, or for all."""
+    where = f",{RULE_NAMESPACE}={rule_namespace}" if rule_namespace else ""
+    return f"{MANAGED_BY}={MANAGER},{JOB}={job}{where}"
+
+
+def is_managed(labels: Mapping[str, str], job: str, rule_namespace: str) -> bool:
+    """Whether an object with these labels is managed by this job for this rule namespace."""
+    stamp = (labels.get(MANAGED_BY), labels.get(JOB), labels.get(RULE_NAMESPACE, ""))
+    return stamp == (MANAGER, job, rule_namespace)
+
+
+def is_stamped(labels: Mapping[str, str]) -> bool:
+    """Whether an object with these labels is managed by any job of any installation."""
+    return labels.get(MANAGED_BY) == MANAGER and JOB in labels
+
+
+def is_reserved(key: str) -> bool:
+    """Whether rules must not set or copy this label or annotation key."""
+    return key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES)
+
+
+def other_owner(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """Return the other tool that owns an object by its label or annotation; empty if there is none."""
+    by_annotation = next((tool for key, tool in _OTHER_TOOLS.items() if key in annotations), "")
+    managed_by = labels.get(MANAGED_BY, MANAGER)
+    return by_annotation or (managed_by if managed_by != MANAGER else "")
+
+
+def is_helm_label(key: str, value: str) -> bool:
+    """Whether this label makes an object a release of Helm, whatever its name or type."""
+    return (key, value) == ("owner", "helm")
+
+
+def fingerprint(content: Fingerprinted, key: str) -> str:
+    """Return the fingerprint of `content`: an HMAC-SHA256. For content that may be secret, `key` is the source's uid.
+
+    With a plain hash of a short secret, a reader of the annotation could guess the secret. The uid has 122 random bits
+    that a reader of the copy cannot see.
+    """
+    return f"v1:{content.fingerprint(key)}"

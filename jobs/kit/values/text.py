@@ -1,0 +1,53 @@
+"""Escape untrusted text (names, annotations, values, messages of servers) for a terminal or a log. Pure."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+HIDDEN = "***"  # in place of a value of a Secret
+LONGEST = 1024  # characters of a cell or a message
+
+# Invisible characters that Unicode classifies as letters, marks or symbols: fillers, variation selectors and others.
+# https://www.unicode.org/reports/tr44/#Default_Ignorable_Code_Point and U+2800, a braille cell without dots.
+_INVISIBLE = frozenset(
+    map(
+        chr,
+        (
+            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
+            *range(0x180B, 0x1810),
+            *range(0xFE00, 0xFE10),
+            *range(0xE0100, 0xE01F0),
+        ),
+    )
+)
+
+
+class Lines(str):
+    """A message of several lines. Untrusted text in it is escaped before, so that it cannot start a line of its own."""
+
+
+def visible(text: str) -> str:
+    r"""Return the text with each character escaped that is invisible, moves the cursor or changes the direction.
+
+    These are control and format characters, separators except the space, surrogates, private and unassigned characters:
+    \n, \x1b, \u202e. Backslashes stay, so that text that is escaped already does not change.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(each if each.isprintable() and each not in _INVISIBLE else _escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def brief(text: str, longest: int = LONGEST) -> str:
+    """Return the text escaped, and cut to `longest` characters, with the number of all characters."""
+    shown = visible(text)
+    return shown if len(shown) <= longest else f"{shown[:longest]}… ({len(text)} characters)"
+
+
+def without_credentials(url: str) -> str:
+    """Return a URL for messages, without its credentials and query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
