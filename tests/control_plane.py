@@ -188,7 +188,7 @@ def _apiserver_flags(plane: ControlPlane, etcd: int) -> list[str]:
     folder = plane.folder
     return [
         f"--etcd-servers=http://127.0.0.1:{etcd}",
-        "--service-cluster-ip-range=10.0.0.0/24",
+        "--service-cluster-ip-range=10.0.0.0/16",
         f"--tls-cert-file={folder / 'ca.crt'}",
         f"--tls-private-key-file={folder / 'ca.key'}",
         f"--token-auth-file={folder / 'tokens.csv'}",

@@ -20,7 +20,7 @@ from tests.processes import dying_with_parent
 
 ADDRESS = "10.88.0.1"
 PODS = "10.88.0.0/24"
-SERVICES = "10.0.0.0/24"
+SERVICES = "10.0.0.0/16"
 CONTAINERD = Path("/etc/containerd")
 CGROUPS = Path("/sys/fs/cgroup")
 GIVE_UP_SECONDS = 30.0
