@@ -1,7 +1,7 @@
 """An in-memory Kubernetes API server for demos, fast tests and faults; imports nothing from `jobs`."""
 
-from .faults import Fault
+from .http.faults import Fault
+from .http.server import Request
 from .sandbox import Sandbox
-from .server import Request
 
 __all__ = ["Fault", "Request", "Sandbox"]

@@ -9,12 +9,12 @@ from types import TracebackType
 
 import yaml
 
-from .bootstrap import populate
-from .cel_rules import require_cel
-from .cluster import Cluster
-from .controllers import Controllers
-from .faults import Fault, Faults
-from .server import Request, Server
+from .api.bootstrap import populate
+from .api.cluster import Cluster
+from .api.controllers import Controllers
+from .http.faults import Fault, Faults
+from .http.server import Request, Server
+from .schema.cel_rules import require_cel
 
 
 class Sandbox:

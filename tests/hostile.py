@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from kubesandbox.patch import merge_patch
-from kubesandbox.store import Stored
+from kubesandbox.api.patch import merge_patch
+from kubesandbox.api.store import Stored
 from tests.every_job.sync_copies import STAMP
 from tests.farm import FARMED, farm_pod, pod
 from tests.fault_world import Key, Object, State, World

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubesandbox.patch import merge_patch
+from kubesandbox.api.patch import merge_patch
 from tests import hostile
 from tests.apis import Api, Object, wait_for
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kubesandbox import Fault, Sandbox
-from kubesandbox.controllers import Controllers
+from kubesandbox.api.controllers import Controllers
 from tests.apis import Api, sandbox_api, wait_for
 from tests.worlds import configmap
 

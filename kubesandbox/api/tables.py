@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from .resources import Resource
+from ..schema.resources import Resource
 from .store import Stored
 
 Obj = dict[str, Any]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import resources
-from .errors import ApiError, Cause, bad_request, forbidden_field, invalid_value, required, too_long
+from .causes import Cause, forbidden_field, invalid_value, required, too_long
 from .resources import Resource
 from .validation import config_key_problems
 
@@ -60,15 +60,14 @@ _ALWAYS = ("apiVersion", "kind", "metadata")
 _GO_TYPES = {str: "string", bool: "bool", int: "number", float: "number", dict: "object", list: "array"}
 
 
+class UndecodableError(ValueError):
+    """A value of another type than the field of a built-in kind has."""
+
+
 def unknown_fields(resource: Resource, obj: Obj) -> list[str]:
     """Top-level fields that a built-in kind does not have."""
     known = KNOWN_FIELDS.get(resource.kind)
     return [] if known is None else [key for key in obj if key not in known and key not in _ALWAYS]
-
-
-def cannot_handle(resource: Resource, why: str) -> ApiError:
-    """400 of a body that is not an object of the kind."""
-    return bad_request(f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}')
 
 
 def _string_map(resource: Resource, obj: Obj, path: str, owner: str) -> None:
@@ -84,9 +83,7 @@ def _string_map(resource: Resource, obj: Obj, path: str, owner: str) -> None:
         if (value is not None and not isinstance(value, str)) or not isinstance(values, dict):
             kind = _GO_TYPES.get(type(value), "value")
             target = "string" if isinstance(values, dict) else "map[string]string"
-            raise cannot_handle(
-                resource, f"json: cannot unmarshal {kind} into Go struct field {owner} of type {target}"
-            )
+            raise UndecodableError(f"json: cannot unmarshal {kind} into Go struct field {owner} of type {target}")
     node[last] = {key: "" if value is None else value for key, value in values.items()}
 
 
@@ -136,8 +133,7 @@ def _decode_bytes(resource: Resource, obj: Obj, name: str) -> None:
         return
     if not isinstance(values, dict):
         kind = _GO_TYPES.get(type(values), "value")
-        raise cannot_handle(
-            resource,
+        raise UndecodableError(
             f"json: cannot unmarshal {kind} into Go struct field {resource.kind}.{name} of type map[string][]uint8",
         )
     obj[name] = {key: _canonical_base64(resource, name, value) for key, value in values.items()}
@@ -148,14 +144,14 @@ def _canonical_base64(resource: Resource, name: str, value: Any) -> str:
         return ""
     if not isinstance(value, str):
         kind = _GO_TYPES.get(type(value), "value")
-        raise cannot_handle(
-            resource, f"json: cannot unmarshal {kind} into Go struct field {resource.kind}.{name} of type []uint8"
+        raise UndecodableError(
+            f"json: cannot unmarshal {kind} into Go struct field {resource.kind}.{name} of type []uint8"
         )
     text = value.replace("\r", "").replace("\n", "")
     try:
         base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise cannot_handle(resource, f"illegal base64 data at input byte {_bad_byte(text)}") from None
+        raise UndecodableError(f"illegal base64 data at input byte {_bad_byte(text)}") from None
     return text
 
 

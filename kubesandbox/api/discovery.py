@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from ..schema.resources import ALL_VERBS, Resource
 from .cluster import Answer, Cluster
 from .errors import PlainNotFoundError
-from .resources import ALL_VERBS, Resource
 
 Obj = dict[str, Any]
 VERSION = {

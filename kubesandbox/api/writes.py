@@ -9,27 +9,18 @@ from typing import Any
 
 import yaml
 
-from . import kinds, managed_fields, patch
+from ..schema import kinds
+from ..schema.causes import Cause, forbidden_field, required
+from ..schema.resources import NAMESPACES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, Resource
+from ..schema.validation import metadata_causes, metadata_change_causes
+from . import managed_fields, patch
 from .bodies import decoded, load_yaml, parse
 from .cluster import Answer, Call, Cluster, now, stamp
-from .errors import (
-    ApiError,
-    Cause,
-    already_exists,
-    bad_request,
-    conflict,
-    forbidden,
-    forbidden_field,
-    invalid,
-    not_found,
-    required,
-)
+from .errors import ApiError, already_exists, bad_request, conflict, forbidden, invalid, not_found
 from .managed_fields import Manager
 from .rbac import Attributes
 from .reads import shown
-from .resources import NAMESPACES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, Resource
 from .store import Stored
-from .validation import metadata_causes, metadata_change_causes
 
 Obj = dict[str, Any]
 APPLY, STRATEGIC = "application/apply-patch+yaml", "application/strategic-merge-patch+json"

@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from ..schema.fields import ATOMIC, Shape, item_element
 from .errors import ApiError, bad_request
-from .fields import ATOMIC, Shape, item_element
 
 Obj = dict[str, Any]
 

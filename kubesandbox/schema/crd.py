@@ -13,8 +13,8 @@ from typing import Any
 import jsonschema
 import msgspec
 
+from .causes import Cause, duplicate, invalid_value, not_supported, required, too_long, too_many, wrong_type
 from .cel_rules import RuleSet
-from .errors import Cause, duplicate, invalid_value, not_supported, required, too_long, too_many, wrong_type
 from .fields import ANY, ATOMIC, Shape, item_element
 from .shapes import METADATA
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from .cluster import Answer, Cluster
-from .errors import ApiError, PlainNotFoundError, too_large
+from ..api.cluster import Answer, Cluster
+from ..api.errors import ApiError, PlainNotFoundError, too_large
+from ..api.rbac import ANONYMOUS, User
 from .faults import Fault, Faults
 from .identity import user_of
-from .rbac import ANONYMOUS, User
 from .routes import dispatch, parse_query
 
 BODY_LIMIT = 3 * 1024 * 1024

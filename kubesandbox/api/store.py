@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from .resources import Resource
+from ..schema.resources import Resource
 
 Obj = dict[str, Any]
 LOG_LENGTH = 5000

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from . import kinds
-from .crd import Schema
+from ..schema import kinds
+from ..schema.crd import Schema
+from ..schema.resources import BUILT_IN, CRDS, NAMESPACES, Resource
 from .rbac import Authorizer, User
-from .resources import BUILT_IN, CRDS, NAMESPACES, Resource
 from .store import Store, Stored
 
 Obj = dict[str, Any]

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from .bodies import parse
-from .cluster import Answer, Call, Cluster, now, stamp
-from .errors import not_found, unauthorized
-from .rbac import ADMIN, ANONYMOUS, Attributes, User, service_account
-from .resources import SERVICE_ACCOUNTS
+from ..api.bodies import parse
+from ..api.cluster import Answer, Call, Cluster, now, stamp
+from ..api.errors import not_found, unauthorized
+from ..api.rbac import ADMIN, ANONYMOUS, Attributes, User, service_account
+from ..schema.resources import SERVICE_ACCOUNTS
 
 Obj = dict[str, Any]
 

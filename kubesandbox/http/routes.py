@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
 
-from . import deletes, discovery, identity, reads, writes
-from .cluster import Answer, Call, Cluster
-from .errors import ApiError, PlainNotFoundError, forbidden, method_not_allowed, not_found, unknown_path
+from ..api import deletes, discovery, reads, writes
+from ..api.cluster import Answer, Call, Cluster
+from ..api.errors import ApiError, PlainNotFoundError, forbidden, method_not_allowed, not_found, unknown_path
+from ..api.rbac import Attributes, User
+from ..schema.resources import BUILT_IN, Resource
+from . import identity
 from .impersonation import acting
 from .proxy import proxied
-from .rbac import Attributes, User
-from .resources import BUILT_IN, Resource
 
 _BUILT_IN_GROUPS = {resource.group for resource in BUILT_IN}
 _EITHER = ("list", "watch", "deletecollection")

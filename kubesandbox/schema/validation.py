@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from .errors import Cause, duplicate, forbidden_field, invalid_value, required, too_long
+from .causes import Cause, duplicate, forbidden_field, invalid_value, required, too_long
 from .resources import Resource
 
 Obj = dict[str, Any]

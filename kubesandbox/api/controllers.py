@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from ..schema.resources import CLUSTER_ROLES, CONFIG_MAPS, CRDS, NAMESPACES, SERVICE_ACCOUNTS, Resource
 from .cluster import Cluster, custom_resources, now
 from .deletes import CLEANUP, remove
 from .managed_fields import Manager, updated
-from .resources import CLUSTER_ROLES, CONFIG_MAPS, CRDS, NAMESPACES, SERVICE_ACCOUNTS, Resource
 from .store import Change, Stored
 
 Obj = dict[str, Any]

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from ..schema.validation import label_key_problems, label_value_problems
 from .errors import ApiError, bad_request
-from .validation import label_key_problems, label_value_problems
 
 Obj = dict[str, Any]
 Matcher = Callable[[dict[str, str]], bool]

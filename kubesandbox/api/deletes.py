@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
+from ..schema.resources import Resource, qualified
 from .bodies import parse
 from .cluster import Answer, Call, Cluster, now, stamp
-from .errors import ApiError, bad_request, not_found, qualified
+from .errors import ApiError, bad_request, not_found
 from .reads import bare, filter_of, page, shown
-from .resources import Resource
 from .store import Stored
 
 Obj = dict[str, Any]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..schema.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, RBAC
 from .cluster import Cluster
 from .controllers import aggregate, furnish
-from .resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, RBAC
 
 Obj = dict[str, Any]
 NAMES = ("default", "kube-node-lease", "kube-public", "kube-system")

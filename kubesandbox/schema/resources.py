@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .errors import qualified
+from .crd import Schema
 from .fields import Shape
 from .shapes import BASE, shape_of
 
-if TYPE_CHECKING:
-    from .crd import Schema
-
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+def qualified(plural: str, group: str) -> str:
+    """secrets, or copyrators.kubechores.dev."""
+    return f"{plural}.{group}" if group else plural
 
 
 @dataclass(frozen=True)

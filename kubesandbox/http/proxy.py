@@ -8,9 +8,9 @@ from __future__ import annotations
 import http.client
 from typing import Any
 
-from .cluster import Answer, Call, Cluster
-from .errors import ApiError
-from .resources import ENDPOINT_SLICES, SERVICES
+from ..api.cluster import Answer, Call, Cluster
+from ..api.errors import ApiError
+from ..schema.resources import ENDPOINT_SLICES, SERVICES
 
 _SECONDS = 5.0
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
-from .errors import ApiError, bad_request, forbidden
-from .rbac import ANONYMOUS, Attributes, Authorizer, User, account_groups
-from .resources import Resource
+from ..api.errors import ApiError, bad_request, forbidden
+from ..api.rbac import ANONYMOUS, Attributes, Authorizer, User, account_groups
+from ..schema.resources import Resource
 
 AUTHENTICATION = "authentication.k8s.io"
 _EXTRA = "impersonate-extra-"

@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
-from . import fields
-from .errors import ApiError, Cause
-from .fields import FieldSet, Shape
+from ..schema import fields
+from ..schema.causes import Cause
+from ..schema.fields import FieldSet, Shape
+from .errors import ApiError
 
 Obj = dict[str, Any]
 Key = tuple[str, str, str, str]

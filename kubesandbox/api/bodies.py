@@ -8,9 +8,12 @@ from typing import Any
 import msgspec
 import yaml
 
-from . import deep_json, kinds, protobuf
+from ..schema import kinds
+from ..schema.causes import invalid_value
+from ..schema.resources import Resource
+from . import deep_json, protobuf
 from .cluster import Call
-from .errors import bad_request, invalid, invalid_value, unsupported_media_type
+from .errors import ApiError, bad_request, invalid, unsupported_media_type
 
 Obj = dict[str, Any]
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -97,10 +100,17 @@ def _pruned(call: Call, raw: Obj) -> Obj:
     texts = [f'unknown field "{path}"' for path in sorted(unknown)]
     if texts and mode == "Strict":
         why = "strict decoding error: " + ", ".join(texts)
-        raise bad_request(why) if call.verb == "patch" else kinds.cannot_handle(resource, why)
-    obj = kinds.decode(resource, obj)
+        raise bad_request(why) if call.verb == "patch" else _cannot_handle(resource, why)
+    try:
+        obj = kinds.decode(resource, obj)
+    except kinds.UndecodableError as error:
+        raise _cannot_handle(resource, str(error)) from None
     if resource.schema:
         obj = resource.schema.defaulted(obj)
     if mode == "Warn":
         call.warnings.extend(texts)
     return obj
+
+
+def _cannot_handle(resource: Resource, why: str) -> ApiError:
+    return bad_request(f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}')
