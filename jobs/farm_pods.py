@@ -6,6 +6,8 @@ garbage collector deletes it. The job has no permission to delete. The parts are
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import click
 
 from jobs.core.farm_pods.farm_pod import NAME
@@ -13,18 +15,28 @@ from jobs.core.farm_pods.observe import observe
 from jobs.core.farm_pods.observed import MAX_OBJECTS, OPT_IN, WRITES_PER_SECOND, Settings
 from jobs.core.farm_pods.plan import plan
 from jobs.kit.api.connect import Connection
-from jobs.kit.run import options
+from jobs.kit.run import flags
 from jobs.kit.run.runner import Job, run
 from jobs.kit.values.resources import FARM_PODS, PODS
 
 
-def settings(_connection: Connection, run_options: options.RunOptions, max_objects: int) -> Settings:
+@dataclass(frozen=True)
+class Options:
+    """The options of this job, with those of all jobs in `run`."""
+
+    run: flags.RunOptions
+    max_objects: int
+    writes_per_second: int
+
+
+def settings(_connection: Connection, options: Options) -> Settings:
     """Return the settings. The context's namespace is ignored: only -n limits a run to one namespace."""
-    return Settings(run_options.namespace or "", max_objects, diff=run_options.diff, verbose=run_options.verbose)
+    run = options.run
+    return Settings(run.namespace or "", options.max_objects, diff=run.diff, verbose=run.verbose)
 
 
 @click.command(NAME)
-@options.option(
+@flags.option(
     "--max-objects",
     default=MAX_OBJECTS,
     show_default=True,
@@ -33,7 +45,7 @@ def settings(_connection: Connection, run_options: options.RunOptions, max_objec
     help="Limit of the number of FarmPods, in all namespaces or in that of -n. A namespace gets all of its"
     " FarmPods or none, the smallest namespace first.",
 )
-@options.option(
+@flags.option(
     "--writes-per-second",
     default=WRITES_PER_SECOND,
     show_default=True,
@@ -41,9 +53,10 @@ def settings(_connection: Connection, run_options: options.RunOptions, max_objec
     metavar="N",
     help="Send at most N writes a second. The next run resumes a run that was stopped.",
 )
-@options.run_options(f"Process only this namespace, labelled or not; default is all that are labelled {OPT_IN}=true.")
-@click.pass_context
-def command(context: click.Context, options: options.RunOptions, max_objects: int, writes_per_second: int) -> None:
+@flags.run_options(
+    Options, f"Process only this namespace, labelled or not; default is all that are labelled {OPT_IN}=true."
+)
+def command(context: click.Context, options: Options) -> None:
     """List pods for users without permission to read them. Each pod gets a FarmPod with its number of containers.
 
     The next run creates the FarmPods for pods of namespaces labelled kubechores.dev/farm=true. The garbage collector
@@ -60,9 +73,9 @@ def command(context: click.Context, options: options.RunOptions, max_objects: in
     job = Job(
         NAME,
         {FARM_PODS.kind: FARM_PODS, PODS.kind: PODS},
-        lambda connection: settings(connection, options, max_objects),
+        settings,
         observe,
         plan,
-        writes_per_second=writes_per_second,
+        writes_per_second=options.writes_per_second,
     )
     context.exit(run(job, options))

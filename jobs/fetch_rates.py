@@ -6,23 +6,22 @@ jobs/core/fetch_rates.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import click
 
-from jobs.core.fetch_rates.exchange_rates import ExchangeRate, Spec, parse_exchange_rate, spec_problems
+from jobs.core.fetch_rates.exchange_rates import ExchangeRate, ProviderName, Spec, parse_exchange_rate, spec_problems
 from jobs.core.fetch_rates.figures import PIVOT
 from jobs.core.fetch_rates.observe import observe
 from jobs.core.fetch_rates.observed import MAX_CHANGE_PERCENT, NAME, Settings
 from jobs.core.fetch_rates.plan import plan
 from jobs.core.fetch_rates.print_rate import print_rate
 from jobs.core.fetch_rates.providers import PROVIDERS
-from jobs.core.fetch_rates.status import conditions
+from jobs.core.fetch_rates.status import status_updates
 from jobs.kit.api.connect import Connection
 from jobs.kit.api.custom_resources import from_files
-from jobs.kit.run import options
+from jobs.kit.run import flags
 from jobs.kit.run.runner import Job, run
 from jobs.kit.values.model import DryRun, ObjectKey
 from jobs.kit.values.names import is_name
@@ -32,50 +31,69 @@ from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES
 COMMAND_LINE = "(command line)"  # in place of the name of an ExchangeRate, with --configmap
 
 
-class RateOptions(NamedTuple):
-    """The options of this job, in addition to those of all jobs; `max_change` is in percent, `urls` are by provider."""
+@dataclass(frozen=True)
+class Options:
+    """The options of this job, with those of all jobs in `run`; `max_change` is in percent."""
 
-    spec: Spec | None
+    run: flags.RunOptions
+    currency: str | None
+    base: str | None
+    provider: ProviderName | None
     configmap: str | None
-    filenames: Sequence[str]
     max_change: int
-    urls: Mapping[str, str]
+    max_deletes: int | None
+    ecb_url: str
+    frankfurter_url: str
+    open_er_api_url: str
+
+    @property
+    def urls(self) -> Mapping[str, str]:
+        """The URLs of the documents by provider."""
+        return {"ecb": self.ecb_url, "frankfurter": self.frankfurter_url, "open-er-api": self.open_er_api_url}
+
+    @property
+    def spec(self) -> Spec | None:
+        """What --currency requests; None without that option."""
+        if self.currency is None:
+            return None
+        return Spec(self.currency, self.base or PIVOT, self.configmap or "", self.provider)
 
 
-def settings(connection: Connection, run_options: options.RunOptions, given: RateOptions) -> Settings:
+def settings(connection: Connection, options: Options) -> Settings:
     """Return the settings.
 
     Raises:
         ConfigurationError: ExchangeRates in files are not valid; it lists all problems.
     """
     return Settings(
-        run_options.namespace or "",
-        given.urls,
-        _rates(connection.namespace, given, elsewhere=run_options.namespace is None),
-        given.max_change,
-        dry_run=run_options.dry_run is not DryRun.NONE,
-        diff=run_options.diff,
-        verbose=run_options.verbose,
+        options.run.namespace or "",
+        options.urls,
+        _rates(connection.namespace, options),
+        options.max_change,
+        dry_run=options.run.dry_run is not DryRun.NONE,
+        diff=options.run.diff,
+        verbose=options.run.verbose,
     )
 
 
-def _rates(namespace: str, given: RateOptions, *, elsewhere: bool) -> tuple[ExchangeRate, ...] | None:
-    if given.spec:
+def _rates(namespace: str, options: Options) -> tuple[ExchangeRate, ...] | None:
+    if options.spec:
         head = Head(ObjectKey(EXCHANGE_RATES.kind, COMMAND_LINE, namespace))
-        return (ExchangeRate(head, given.spec),)
-    if given.filenames:
-        return from_files(given.filenames, EXCHANGE_RATES, parse_exchange_rate, namespace, any_namespace=elsewhere)
+        return (ExchangeRate(head, options.spec),)
+    if files := options.run.filenames:
+        elsewhere = options.run.namespace is None
+        return from_files(files, EXCHANGE_RATES, parse_exchange_rate, namespace, any_namespace=elsewhere)
     return None
 
 
-def _urls(command: options.F) -> options.F:
+def _urls(command: flags.F) -> flags.F:
     for provider, (url, _) in reversed(list(PROVIDERS.items())):
-        add = options.option(
+        add = flags.option(
             f"--{provider}-url",
             default=url,
             show_default=True,
             metavar="URL",
-            callback=options.url,
+            callback=flags.url,
             help=f"URL of the document of {provider}, or of a mirror of it.",
         )
         command = add(command)
@@ -83,25 +101,20 @@ def _urls(command: options.F) -> options.F:
 
 
 @click.command(NAME)
-@options.option("--currency", metavar="CODE", help="Print the rate of this currency; no cluster is needed.")
-@options.option(
+@flags.option("--currency", metavar="CODE", help="Print the rate of this currency; no cluster is needed.")
+@flags.option(
     "--base",
     metavar="CODE",
     help=f"With --currency: the base currency; the rate is the price of 1 unit of it. Default is {PIVOT}.",
 )
-@options.option("--provider", type=click.Choice(list(PROVIDERS)), help="With --currency: use only this provider.")
-@options.option(
+@flags.option("--provider", type=click.Choice(list(PROVIDERS)), help="With --currency: use only this provider.")
+@flags.option(
     "--configmap", metavar="NAME", help="With --currency: write the rate to this ConfigMap, and do not print it."
 )
-@options.option(
-    "--filename",
-    "-f",
-    "filenames",
-    multiple=True,
-    metavar="FILE",
-    help="Read ExchangeRates from this file, folder or - instead of the cluster. Implies a dry run; needs no CRD.",
+@flags.filenames(
+    "Read ExchangeRates from this file, folder or - instead of the cluster. Implies a dry run; needs no CRD."
 )
-@options.option(
+@flags.option(
     "--max-change",
     default=MAX_CHANGE_PERCENT,
     show_default=True,
@@ -109,19 +122,12 @@ def _urls(command: options.F) -> options.F:
     metavar="PERCENT",
     help="Block a change of a rate by more than this, unless another provider confirms it or spec.maxChange allows it.",
 )
-@options.max_deletes("ConfigMaps that no ExchangeRate names")
+@flags.max_deletes("ConfigMaps that no ExchangeRate names")
 @_urls
-@options.run_options(
-    "Process only this namespace; default is all. With --configmap or -f, default is that of the context."
+@flags.run_options(
+    Options, "Process only this namespace; default is all. With --configmap or -f, default is that of the context."
 )
-@click.pass_context
-def command(
-    context: click.Context,
-    /,
-    options: options.RunOptions,
-    max_deletes: int | None,
-    **given: Any,
-) -> None:
+def command(context: click.Context, options: Options) -> None:
     """Write exchange rates to ConfigMaps for pods. Each ExchangeRate defines one ConfigMap.
 
     A rate comes from the first provider that has a valid one: ecb, then frankfurter. open-er-api is used only if
@@ -135,42 +141,35 @@ def command(
       chores fetch-rates --dry-run --diff            show what a run would change
       chores fetch-rates -n shop                     process the ExchangeRates of one namespace
     """
-    rate_options = _rate_options(given)
-    if rate_options.spec and not rate_options.configmap:
-        context.exit(print_rate(rate_options.spec, rate_options.urls, options))
-    if rate_options.filenames and options.dry_run is DryRun.NONE:
-        options = replace(options, dry_run=DryRun.CLIENT)
+    _check(options)
+    if options.spec and not options.configmap:
+        context.exit(print_rate(options.spec, options.urls, options.run))
     job = Job(
         NAME,
         {CONFIGMAPS.kind: CONFIGMAPS, EXCHANGE_RATES.kind: EXCHANGE_RATES},
-        lambda connection: settings(connection, options, rate_options),
+        settings,
         observe,
         plan,
-        conditions,
-        max_deletes,
-        needs_namespace=not rate_options.filenames,
+        status_updates,
+        options.max_deletes,
     )
     context.exit(run(job, options))
 
 
-def _rate_options(given: Mapping[str, Any]) -> RateOptions:
-    """Return the options of this job.
+def _check(options: Options) -> None:
+    """Check the options that depend on each other.
 
     Raises:
         click.UsageError: options contradict each other or are not valid; it lists all problems.
     """
-    currency, filenames = given["currency"], given["filenames"]
-    alone = [name for name in ("base", "provider", "configmap") if given[name] and currency is None]
-    problems = [f"--{name} needs --currency" for name in alone]
-    spec = None
-    if currency is not None:
-        name = given["configmap"] or ""
-        spec = Spec(currency, given["base"] or PIVOT, name, given["provider"])
-        problems += [f"--{problem}" for problem in spec_problems(spec)]
-        problems += ["--filename cannot be used with --currency"] if filenames else []
-        if name and not is_name(name):
-            problems.append(f"--configmap: {name!r} is not a valid name of a ConfigMap")
+    spec, configmap = options.spec, options.configmap
+    if spec:
+        problems = [f"--{problem}" for problem in spec_problems(spec)]
+        problems += ["--filename cannot be used with --currency"] if options.run.filenames else []
+        if configmap and not is_name(configmap):
+            problems.append(f"--configmap: {configmap!r} is not a valid name of a ConfigMap")
+    else:
+        with_currency = {"base": options.base, "provider": options.provider, "configmap": configmap}
+        problems = [f"--{name} needs --currency" for name, value in with_currency.items() if value]
     if problems:
         raise click.UsageError("; ".join(problems))
-    urls = {provider: given[f"{provider.replace('-', '_')}_url"] for provider in PROVIDERS}
-    return RateOptions(spec, given["configmap"], filenames, given["max_change"], urls)

@@ -7,9 +7,8 @@ their pod templates. The parts are in jobs/core/roll_workloads.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import click
 
@@ -17,9 +16,9 @@ from jobs.core.roll_workloads.key import KEY_NAME
 from jobs.core.roll_workloads.observe import observe
 from jobs.core.roll_workloads.observed import NAME, Settings
 from jobs.core.roll_workloads.plan import plan
-from jobs.core.roll_workloads.status import RESOURCES, events
+from jobs.core.roll_workloads.status import RESOURCES, status_updates
 from jobs.kit.api.connect import Connection
-from jobs.kit.run import options
+from jobs.kit.run import flags
 from jobs.kit.run.runner import Job, run
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.names import is_name
@@ -30,18 +29,29 @@ COOL_DOWN_SECONDS = 600
 MAX_ROLLS = 10
 
 
-def settings(connection: Connection, run_options: options.RunOptions, given: Mapping[str, Any]) -> Settings:
+@dataclass(frozen=True)
+class Options:
+    """The options of this job, with those of all jobs in `run`; `settle` and `cool_down` are in seconds."""
+
+    run: flags.RunOptions
+    settle: int
+    cool_down: int
+    max_rolls: int
+    key_secret: ObjectKey | None
+
+
+def settings(connection: Connection, options: Options) -> Settings:
     """Return the settings. In a pod the default Secret of the key is in the namespace of the pod, not in that of -n."""
     own = connection.pod_namespace
     return Settings(
-        run_options.namespace or "",
-        timedelta(seconds=given["settle"]),
-        timedelta(seconds=given["cool_down"]),
-        given["max_rolls"],
-        given["key_secret"] or (ObjectKey(SECRETS.kind, KEY_NAME, own) if own else None),
+        options.run.namespace or "",
+        timedelta(seconds=options.settle),
+        timedelta(seconds=options.cool_down),
+        options.max_rolls,
+        options.key_secret or (ObjectKey(SECRETS.kind, KEY_NAME, own) if own else None),
         secrets.token_hex(32),
-        diff=run_options.diff,
-        verbose=run_options.verbose,
+        diff=options.run.diff,
+        verbose=options.run.verbose,
     )
 
 
@@ -55,7 +65,7 @@ def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str
 
 
 @click.command(NAME)
-@options.option(
+@flags.option(
     "--settle",
     type=click.IntRange(min=0),
     default=SETTLE_SECONDS,
@@ -63,7 +73,7 @@ def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str
     metavar="SECONDS",
     help="Defer the roll of a workload until its config is unchanged for this time: several changes cause one rollout.",
 )
-@options.option(
+@flags.option(
     "--cool-down",
     type=click.IntRange(min=0),
     default=COOL_DOWN_SECONDS,
@@ -71,7 +81,7 @@ def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str
     metavar="SECONDS",
     help="Minimum time between two rolls of a workload. The first roll of a stuck rollout is not deferred.",
 )
-@options.option(
+@flags.option(
     "--max-rolls",
     type=click.IntRange(min=0),
     default=MAX_ROLLS,
@@ -79,15 +89,14 @@ def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str
     metavar="N",
     help="Roll at most N workloads in one run, first one of each namespace; later runs roll the others.",
 )
-@options.option(
+@flags.option(
     "--key-secret",
     metavar="NAMESPACE/NAME",
     callback=_key_secret,
     help=f"Secret with the key for the fingerprints of Secrets; default in a pod is {KEY_NAME} in its namespace.",
 )
-@options.run_options("Process only the workloads of this namespace; default is all.")
-@click.pass_context
-def command(context: click.Context, /, options: options.RunOptions, **given: Any) -> None:
+@flags.run_options(Options, "Process only the workloads of this namespace; default is all.")
+def command(context: click.Context, options: Options) -> None:
     """Restart workloads whose ConfigMaps or Secrets changed. Kinds: Deployment, StatefulSet, DaemonSet.
 
     A workload opts in with the annotation kubechores.dev/roll-on-config-change: "true". The annotation of a namespace
@@ -102,12 +111,5 @@ def command(context: click.Context, /, options: options.RunOptions, **given: Any
       chores roll-workloads -n shop                  process one namespace
       chores roll-workloads --settle 0 --cool-down 0 roll without waiting
     """
-    job = Job(
-        NAME,
-        RESOURCES,
-        lambda connection: settings(connection, options, given),
-        observe,
-        plan,
-        events,
-    )
+    job = Job(NAME, RESOURCES, settings, observe, plan, status_updates)
     context.exit(run(job, options))

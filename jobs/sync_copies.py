@@ -7,8 +7,7 @@ The parts are in jobs/core/sync_copies: rules, observed, desired, mistakes, eval
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
 import click
 
@@ -17,73 +16,63 @@ from jobs.core.sync_copies.observed import KINDS, NAME, Settings
 from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.status import status_updates
 from jobs.kit.api.connect import Connection
-from jobs.kit.run import options
+from jobs.kit.run import flags
 from jobs.kit.run.runner import Job, run
 from jobs.kit.values.model import DryRun
 from jobs.kit.values.resources import RULES
 
 
-def settings(
-    connection: Connection,
-    run_options: options.RunOptions,
-    rule_name: str | None = None,
-    filenames: Sequence[str] = (),
-    verify: str = "metadata",
-    max_deletes: int | None = None,
-) -> Settings:
+@dataclass(frozen=True)
+class Options:
+    """The options of this job, with those of all jobs in `run`."""
+
+    run: flags.RunOptions
+    rule_name: str | None
+    verify: str
+    max_deletes: int | None
+
+
+def settings(connection: Connection, options: Options) -> Settings:
     """Return the settings, with the rules if they come from files.
 
     Raises:
         ConfigurationError: a rule in the files is not valid; lists all problems of all rules.
     """
     rules = None
-    if filenames:
+    if options.run.filenames:
         from jobs.core.sync_copies.rule_files import rules_from_files
 
-        rules = rules_from_files(filenames, connection.namespace, rule_name)
+        rules = rules_from_files(options.run.filenames, connection.namespace, options.rule_name)
     return Settings(
         connection.namespace,
-        rule_name,
+        options.rule_name,
         rules,
-        verify_content=verify == "content",
-        dry_run=run_options.dry_run is not DryRun.NONE,
-        diff=run_options.diff,
-        verbose=run_options.verbose,
-        max_deletes=max_deletes,
+        verify_content=options.verify == "content",
+        dry_run=options.run.dry_run is not DryRun.NONE,
+        diff=options.run.diff,
+        verbose=options.run.verbose,
+        max_deletes=options.max_deletes,
     )
 
 
 @click.command(NAME)
-@options.option(
+@flags.option(
     "--rule-name", env=("RULE_NAME",), metavar="NAME", help="Apply only this rule; the others are still read."
 )
-@options.option(
-    "--filename",
-    "-f",
-    "filenames",
-    multiple=True,
-    metavar="FILE",
-    help="Read rules from this file, folder or - (stdin) instead of the cluster. Implies a dry run, which shows no "
-    "deletions. Needs no CRD.",
+@flags.filenames(
+    "Read rules from this file, folder or - (stdin) instead of the cluster. Implies a dry run, which shows no "
+    "deletions. Needs no CRD."
 )
-@options.option(
+@flags.option(
     "--verify",
     default="metadata",
     show_default=True,
     type=click.Choice(["metadata", "content"]),
     help="How to compare copies: by fingerprint and managedFields (metadata), or by reading all of them (content).",
 )
-@options.max_deletes("orphaned copies of a kind", " If set, also deletes copies of rules that may be mistaken.")
-@options.run_options("Namespace of the rules. Default is the pod's own namespace, or the context's.")
-@click.pass_context
-def command(
-    context: click.Context,
-    options: options.RunOptions,
-    rule_name: str | None,
-    filenames: tuple[str, ...],
-    verify: str,
-    max_deletes: int | None,
-) -> None:
+@flags.max_deletes("orphaned copies of a kind", " If set, also deletes copies of rules that may be mistaken.")
+@flags.run_options(Options, "Namespace of the rules. Default is the pod's own namespace, or the context's.")
+def command(context: click.Context, options: Options) -> None:
     """Copy Secrets and ConfigMaps as CopyratorRules define.
 
     Creates missing copies, repairs changed copies, and deletes copies that no rule requires. Objects that are not
@@ -97,16 +86,13 @@ def command(
       chores sync-copies -n kube-chores              apply the rules of that namespace
       chores sync-copies -f rules.yaml -o json       try rules before you apply them
     """
-    if filenames and options.dry_run is DryRun.NONE:
-        options = replace(options, dry_run=DryRun.CLIENT)
     job = Job(
         NAME,
         {**{resource.kind: resource for resource in KINDS.values()}, RULES.kind: RULES},
-        lambda connection: settings(connection, options, rule_name, filenames, verify, max_deletes),
+        settings,
         observe,
         plan,
         status_updates,
-        max_deletes,
-        needs_namespace=not filenames,
+        options.max_deletes,
     )
     context.exit(run(job, options))

@@ -14,7 +14,7 @@ from msgspec import Struct
 from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.connect import Connection
 from jobs.kit.files.schema import crd, crd_names
-from jobs.kit.run import options
+from jobs.kit.run import flags
 from jobs.kit.run.runner import Job, run
 from jobs.kit.values.decoding import decode_plain
 from jobs.kit.values.model import Action, Finding, Fix, Need, ObjectKey, Plan, Severity
@@ -88,10 +88,16 @@ def _covers(desired: Any, actual: Any) -> bool:
     return bool(desired == actual)
 
 
+@dataclass(frozen=True)
+class Options:
+    """The options of all jobs: this command has no others."""
+
+    run: flags.RunOptions
+
+
 @click.command(NAME)
-@options.run_options()
-@click.pass_context
-def command(context: click.Context, options: options.RunOptions) -> None:
+@flags.run_options(Options)
+def command(context: click.Context, options: Options) -> None:
     """Install the CustomResourceDefinitions of the jobs.
 
     Does the same as 'kubectl apply --server-side -k cronjobs/crds', without a copy of these files. Requires
@@ -101,7 +107,7 @@ def command(context: click.Context, options: options.RunOptions) -> None:
     context.exit(run(job, options))
 
 
-def _no_settings(_connection: Connection) -> None:
+def _no_settings(_connection: Connection, _options: Options) -> None:
     return None
 
 

@@ -11,7 +11,7 @@ import yaml
 
 from jobs.kit.api.transport import Traffic
 from jobs.kit.run import report
-from jobs.kit.run.options import RunOptions
+from jobs.kit.run.flags import RunOptions
 from jobs.kit.values.model import (
     Action,
     Change,

@@ -40,7 +40,7 @@ _REASONS = (
 )
 
 
-def _status_updates(
+def _of_rates(
     rates: Sequence[tuple[Head, Spec | None]],
     figures: Mapping[str, Figures],
     results: Sequence[Result],
@@ -109,7 +109,7 @@ def _merge_patch(status: RateStatus) -> Mapping[str, Any]:
     }
 
 
-def conditions(
+def status_updates(
     observed: Observed, settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
 ) -> Sequence[StatusUpdate]:
     """Return the status updates of ExchangeRates in the cluster; those of files have no status."""
@@ -121,4 +121,4 @@ def conditions(
         *((rate.head, rate.spec) for rate in observed.rates),
         *((each.head, None) for each in observed.invalid_rates),
     ]
-    return _status_updates([each for each in rates if not each[0].terminating], figures, results, now)
+    return _of_rates([each for each in rates if not each[0].terminating], figures, results, now)

@@ -22,9 +22,7 @@ READY = "Ready"
 _MOST_NAMED = 3
 
 
-def _status_updates(
-    heads: Sequence[Head], results: Sequence[Result], now: datetime, *, probed: bool
-) -> list[StatusUpdate]:
+def _of_mirrors(heads: Sequence[Head], results: Sequence[Result], now: datetime, *, probed: bool) -> list[StatusUpdate]:
     """Return the updates of RegistryMirrors whose status changes.
 
     `probed` is whether mirrors and upstreams were probed. Without a probe, a mirror without findings is Unknown.
@@ -80,7 +78,7 @@ def _merge_patch(status: MirrorStatus) -> Mapping[str, Any]:
     }
 
 
-def conditions(
+def status_updates(
     observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result], now: datetime
 ) -> Sequence[StatusUpdate]:
     """Return the status updates of the RegistryMirrors in the cluster that are not pending."""
@@ -89,4 +87,4 @@ def conditions(
     heads = [*(each.head for each in observed.mirrors), *(each.head for each in observed.invalid_mirrors)]
     final = (head for head in heads if not head.terminating and head.key.name not in plan.pending)
     active = sorted(final, key=lambda head: head.key)
-    return _status_updates(active, results, now, probed=settings.probing is Probing.NETWORK)
+    return _of_mirrors(active, results, now, probed=settings.probing is Probing.NETWORK)

@@ -15,7 +15,7 @@ from jobs.kit.values.resources import CONFIGMAPS, SECRETS
 RESOURCES = {resource.kind: resource for resource in (*KINDS, CONFIGMAPS, SECRETS)}
 
 
-def events(
+def status_updates(
     observed: Observed, _settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
 ) -> Sequence[StatusUpdate]:
     """Return an Event for each workload that was rolled: `kubectl describe` prints why its pods were replaced."""

@@ -19,7 +19,7 @@ import click
 from jobs import __version__
 from jobs.kit.api.transport import Traffic
 from jobs.kit.run import terminal
-from jobs.kit.run.options import RunOptions
+from jobs.kit.run.flags import RunOptions
 from jobs.kit.values.model import Change, DryRun, ExitCode, Finding, Outcome, Plan, Result, Severity
 from jobs.kit.values.text import HIDDEN, brief, visible
 

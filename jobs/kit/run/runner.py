@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from functools import cached_property
 from time import monotonic, sleep
 from types import FrameType
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec import structs
 
@@ -27,7 +27,7 @@ from jobs.kit.api.transport import RETRY_SECONDS, Transport
 from jobs.kit.run import log, report
 from jobs.kit.run.apply import apply, write_statuses
 from jobs.kit.run.brakes import block_deletes
-from jobs.kit.run.options import RunOptions, variable
+from jobs.kit.run.flags import RunOptions, variable
 from jobs.kit.run.refusals import with_causes
 from jobs.kit.values.conditions import StatusUpdate
 from jobs.kit.values.errors import (
@@ -79,17 +79,27 @@ class Observation(Protocol):
         ...
 
 
+class Options(Protocol):
+    """The options of a job: its own fields, and those of all jobs."""
+
+    @property
+    def run(self) -> RunOptions:
+        """The options that all jobs have."""
+
+
+OptionsOfJob = TypeVar("OptionsOfJob", bound=Options)
 Observed = TypeVar("Observed", bound=Observation)
 Settings = TypeVar("Settings")
-Reduced = TypeVar("Reduced")
+StatusUpdates = Callable[[Observed, Settings, Plan, Sequence[Result], datetime], Sequence[StatusUpdate]]
 
 
 @dataclass(frozen=True)
-class Job(Generic[Settings, Observed]):
+class Job(Generic[OptionsOfJob, Settings, Observed]):
     """A job: its name, its functions, and how the runner has to run it.
 
     - `resources`: where the API serves each kind that findings name.
-    - `observe` only reads. `plan` and `conditions` are pure: they use no cluster, no clock and no environment.
+    - `observe` only reads. `plan` and `status_updates` are pure: they use no cluster, no clock and no environment.
+    - `status_updates`: the statuses and Events of a run. None: the job writes none.
     - `max_deletes`: the limit of the deletion brake; None: the default of the brake.
     - `steps`: after its writes, the run observes and plans again, since the next writes depend on their effect.
     - `wait_seconds`: how long such a run may observe again until its next step is possible.
@@ -98,15 +108,16 @@ class Job(Generic[Settings, Observed]):
       failure.
     - `cronjob`: the name of its CronJob in the manifests, if that is not the name of the job.
     - `writes_per_second`: how many writes may start in a second; None: no limit.
-    - `needs_namespace`: whether a namespace that is given must exist. False if custom resources come from files.
     """
 
     name: str
     resources: Mapping[str, Resource]
-    settings: Callable[[Connection], Settings]
+    settings: Callable[[Connection, OptionsOfJob], Settings]
     observe: Callable[[Cluster, Settings], Observed]
     plan: Callable[[Observed, Settings, datetime], Plan]
-    conditions: Callable[[Observed, Settings, Plan, Sequence[Result], datetime], Sequence[StatusUpdate]] | None = None
+    status_updates: Callable[[Observed, Settings, Plan, Sequence[Result], datetime], Sequence[StatusUpdate]] | None = (
+        None
+    )
     max_deletes: int | None = None
     refetches: Callable[[str], bool] = lambda url: False
     is_probe: Callable[[str], bool] = lambda url: False
@@ -114,11 +125,11 @@ class Job(Generic[Settings, Observed]):
     steps: bool = False
     wait_seconds: float = 0.0
     writes_per_second: float | None = None
-    needs_namespace: bool = True
 
 
-def run(job: Job[Settings, Observed], options: RunOptions) -> ExitCode:
+def run(job: Job[OptionsOfJob, Settings, Observed], job_options: OptionsOfJob) -> ExitCode:
     """Run `job` once and return the exit code. Write the report to stdout, and everything else to stderr."""
+    options = job_options.run
     log.configure(options.log_format)
     with _stopped_by_signals() as stopping:
         try:
@@ -126,10 +137,10 @@ def run(job: Job[Settings, Observed], options: RunOptions) -> ExitCode:
                 options.kubeconfig, options.context, as_user=options.as_user, as_groups=options.as_group
             )
             namespace = options.namespace or connection.namespace
-            settings = job.settings(replace(connection, namespace=namespace))
+            settings = job.settings(replace(connection, namespace=namespace), job_options)
             transport = _create_transport(job.name, connection, stopping)
             cluster = Cluster(transport, MANAGER, job.writes_per_second)
-            if job.needs_namespace:
+            if not options.filenames:  # without custom resources of the cluster, the namespace may not exist yet
                 _check_namespace(cluster, connection, options)
             _log_target(job.name, connection, options)
             plan, results = _Run(job, cluster, settings, options, stopping, namespace).execute()
@@ -187,7 +198,7 @@ def user_agent(job: str) -> str:
 class _Run(Generic[Settings, Observed]):
     def __init__(
         self,
-        job: Job[Settings, Observed],
+        job: Job[Any, Settings, Observed],
         cluster: Cluster,
         settings: Settings,
         options: RunOptions,
@@ -357,7 +368,7 @@ class _Run(Generic[Settings, Observed]):
 
     def _write_statuses(self, observed: Observed, plan: Plan, results: Sequence[Result]) -> list[Result]:
         """Write the statuses of the custom resources. A run that was stopped writes none: some results are missing."""
-        if self.job.conditions is None or self.stopping():
+        if self.job.status_updates is None or self.stopping():
             return []
         status_updates = self._status_updates(observed, plan, results)
         return sorted(
@@ -367,9 +378,9 @@ class _Run(Generic[Settings, Observed]):
 
     def _status_updates(self, observed: Observed, plan: Plan, results: Sequence[Result]) -> list[StatusUpdate]:
         """Return the status updates that are not written yet."""
-        assert self.job.conditions
+        assert self.job.status_updates
         now = datetime.now(timezone.utc) if self.early_statuses else self.now  # Events of one moment have one name
-        found = self.job.conditions(observed, self.settings, plan, results, now)
+        found = self.job.status_updates(observed, self.settings, plan, results, now)
         return [each for each in found if each.key not in self.written_statuses]
 
     def _write_statuses_early(self, observed: Observed, plan: Plan, results: Sequence[Result]) -> None:
@@ -377,7 +388,7 @@ class _Run(Generic[Settings, Observed]):
 
         Any status in between would create an Event for each pod that starts.
         """
-        if self.job.conditions is None or self.options.dry_run is not DryRun.NONE or self.stopping():
+        if self.job.status_updates is None or self.options.dry_run is not DryRun.NONE or self.stopping():
             return
         status_updates = [
             each

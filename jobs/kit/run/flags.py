@@ -1,4 +1,4 @@
-"""The click options of all jobs, as one decorator, and their values as RunOptions."""
+"""The command-line flags of all jobs, as click decorators, and their values as RunOptions."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 class RunOptions:
     """The values of the options that all jobs have.
 
-    `given` has the options of the command line, one by one, without those of _OF_THIS_RUN: how to print, and whether to
-    write.
+    `filenames` are the files with custom resources that replace those of the cluster. `given` has the options of the
+    command line, one by one, without those of _OF_THIS_RUN: how to print, and whether to write.
     """
 
     dry_run: DryRun = DryRun.NONE
@@ -37,6 +37,7 @@ class RunOptions:
     as_user: str | None = None
     as_group: tuple[str, ...] = ()
     namespace: str | None = None
+    filenames: tuple[str, ...] = ()
     given: tuple[tuple[str, ...], ...] = ()
 
 
@@ -51,21 +52,23 @@ def variable(long_option: str) -> str:
     return "CHORES_" + long_option.lstrip("-").replace("-", "_").upper()
 
 
-def run_options(namespace: str | None = None) -> Callable[[F], F]:
-    """Add the shared options to a command, which gets them as `options`, a RunOptions.
+def run_options(into: Callable[..., Any], namespace: str | None = None) -> Callable[[F], F]:
+    """Add the shared options to a command, which gets all of its options as one argument.
 
+    `into` is its class: a dataclass with the fields `run`, the RunOptions, and one for each option of the command itself.
     `namespace` is the help of --namespace; None: the job has no such option.
     """
 
     def add_to(command: F) -> F:
         @wraps(command)
         def with_options(**given: Any) -> Any:
-            shared = {name: given.pop(name, None) for name in RunOptions.__dataclass_fields__ if name != "given"}
-            shared["given"] = _given_options(click.get_current_context())
+            shared = {name: given.pop(name) for name in RunOptions.__dataclass_fields__ if name in given}
             dry_run = DryRun(shared.pop("dry_run"))
-            if shared["check"] and dry_run is DryRun.NONE:
+            if dry_run is DryRun.NONE and (shared["check"] or shared.get("filenames")):
                 dry_run = DryRun.CLIENT
-            return command(options=RunOptions(dry_run=dry_run, **shared), **given)
+            context = click.get_current_context()
+            options = RunOptions(dry_run=dry_run, given=_given_options(context), **shared)
+            return command(context, into(run=options, **given))
 
         for add in reversed([*_SHARED, *([_namespace_option(namespace)] if namespace else [])]):
             with_options = add(with_options)
@@ -100,6 +103,11 @@ def max_deletes(objects: str, more: str = "") -> Callable[[F], F]:
         help=f"Delete at most N {objects}; if there are more, delete none. Default is 10, or a tenth of the desired "
         f"ones if that is more.{more}",
     )
+
+
+def filenames(text: str) -> Callable[[F], F]:
+    """Return the option that reads custom resources from files. It implies a dry run. `text` is its help."""
+    return option("--filename", "-f", "filenames", multiple=True, metavar="FILE", help=text)
 
 
 def url(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
