@@ -55,7 +55,7 @@ def variable(long_option: str) -> str:
 def run_options(into: Callable[..., Any], namespace: str | None = None) -> Callable[[F], F]:
     """Add the shared options to a command, which gets all of its options as one argument.
 
-    `into` is its class: a dataclass with the fields `run`, the RunOptions, and one for each option of the command itself.
+    `into` is the class of it: a dataclass with `run`, the RunOptions, and a field for each option of the command.
     `namespace` is the help of --namespace; None: the job has no such option.
     """
 
