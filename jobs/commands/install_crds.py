@@ -70,7 +70,7 @@ def plan(observed: Observed, _settings: None, _now: datetime) -> Plan:
             findings.append(Finding("missing" if document.error else "drifted", Severity.WARNING, need.key, "", fix))
         else:
             unchanged += 1
-    return Plan(tuple(findings), unchanged, tuple(needs), {"definitions": len(crd_names())})
+    return Plan(findings, unchanged, needs, {"definitions": len(crd_names())})
 
 
 def _is_installed(desired: Mapping[str, Any], actual: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from jobs.core.farm_pods.brake import block_creates
 from jobs.core.farm_pods.evaluate import collision, evaluate, unchanged, without_pods
 from jobs.core.farm_pods.farm_pod import Pod
 from jobs.core.farm_pods.observed import OPT_IN, Observed, Settings
-from jobs.kit.values.model import Need, ObjectKey, Plan
+from jobs.kit.values.model import Need, ObjectKey, Plan, WriteOrder
 
 
 def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
@@ -32,13 +32,14 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     sizes = Counter(place.namespace for place in places)
     braked, brakes = block_creates(findings, managed, sizes, settings.max_objects)
     return Plan(
-        # Writes are rate limited, and a run may reach its deadline: so namespaces with many pods come last.
-        tuple(sorted(braked, key=lambda finding: (sizes[finding.object.namespace], finding.object, finding.code))),
+        braked,
         unchanged_count,
-        tuple(sorted(needs)),
+        needs,
         {"pods": sum(1 for _ in _not_terminating(observed)), "namespaces": len(observed.namespaces)},
         _note(observed, settings),
         brakes=brakes,
+        # Writes are rate limited, and a run may reach its deadline: so namespaces with many pods come last.
+        order=WriteOrder(namespaces=sizes),
     )
 
 

@@ -36,9 +36,9 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     needs = [each.need for each in found.values()]
     providers = {need.provider for need in needs if isinstance(need, ProviderNeed)}
     return Plan(
-        tuple(sorted(findings, key=lambda finding: (finding.object, finding.code))),
+        findings,
         len(current),
-        tuple(sorted(need for need in needs if isinstance(need, Need))),
+        [need for need in needs if isinstance(need, Need)],
         {"rates": len(observed.rates), "providers": len(observed.pages)},
         "" if observed.rates or observed.failures else f"no {EXCHANGE_RATES.kind} in {_where(settings)}",
         desired_by_kind={CONFIGMAPS.kind: len(by_configmap)},

@@ -25,9 +25,9 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     if settings.verbose:
         findings += [unchanged(mirror, key) for mirror, key in found.healthy]
     return Plan(
-        tuple(sorted(findings, key=lambda each: (each.object, each.code, each.subjects))),
+        findings,
         len(found.healthy),
-        tuple(sorted(set(found.needs))),
+        found.needs,
         {"mirrors": len(observed.mirrors)},
         ""
         if observed.mirrors or observed.invalid_mirrors or observed.list_errors

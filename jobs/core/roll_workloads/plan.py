@@ -29,9 +29,9 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     if settings.verbose:
         findings += [Finding("unchanged", Severity.INFO, key, "runs with its current config") for key in unchanged]
     return Plan(
-        tuple(sorted(findings, key=lambda each: (each.object, each.code))),
+        findings,
         len(unchanged),
-        tuple(sorted(needs)),
+        needs,
         {"workloads": len(observed.opted_in), "sources": len(observed.sources)},
         "" if observed.opted_in or observed.failures else _note(observed.namespaces, settings.namespace),
         prerequisites=_prerequisites(observed),

@@ -43,9 +43,9 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
             unchanged_count += 1
             findings += [unchanged(place)] if settings.verbose else []
     return Plan(
-        tuple(sorted(findings, key=lambda finding: (finding.object, finding.code))),
+        findings,
         unchanged_count,
-        tuple(sorted(needs)),
+        needs,
         _facts(observed, selected),
         "" if observed.rules or observed.failures else f"no {RULES.kind} in namespace {settings.namespace}",
         desired_by_kind=desired_by_kind,

@@ -9,7 +9,7 @@ import secrets
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -453,7 +453,7 @@ class _Run(Generic[Settings, Observed]):
         self._fetcher.wait(self.slow_urls)
         self.slow_urls = frozenset()
 
-    def _read_documents(self, observed: Observed, needs: Sequence[Need]) -> Observed:
+    def _read_documents(self, observed: Observed, needs: Collection[Need]) -> Observed:
         """Read the needed objects in batches: `with_documents` reduces each batch before the next one is in memory."""
         requested = {(self.job.resources[n.key.kind], n.key.namespace, n.key.name, n.full): n for n in needs}
         read: dict[Need, ReadResult] = {}

@@ -5,7 +5,7 @@ All are immutable. The same cluster state gives the same plan to the byte, whate
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
@@ -138,8 +138,20 @@ class Brake(NamedTuple):
 
 
 @dataclass(frozen=True)
+class WriteOrder:
+    """In which order a run writes, if that is not the order of the objects.
+
+    - `namespaces`: objects in namespaces with a small number come first; one that is not in it has 0.
+    """
+
+    namespaces: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Plan:
-    """The findings of a job, in a stable order, and the writes that resolve them.
+    """The findings of a job, and the writes that resolve them.
+
+    A plan sorts itself, in whatever order it was made: `findings` by `order`, object, code and subjects, and `needs`.
 
     While `needs` (objects) or `urls` (documents of the web) is not empty, the findings are not final: read these and
     plan again. While `urls` is not empty, the findings of the custom resources in `pending` are not final; all others
@@ -158,9 +170,9 @@ class Plan:
     - `substitutes`: rolls to apply, in this order, in place of rolls that fail. `findings` lists them without a fix.
     """
 
-    findings: tuple[Finding, ...] = ()
+    findings: Sequence[Finding] = ()
     unchanged: int = 0
-    needs: tuple[Need, ...] = ()
+    needs: Collection[Need] = ()
     facts: Mapping[str, int] = field(default_factory=dict)
     note: str = ""
     desired_by_kind: Mapping[str, int] = field(default_factory=dict)
@@ -172,6 +184,15 @@ class Plan:
     prerequisites: tuple[Finding, ...] = ()
     substitutes: tuple[Finding, ...] = ()
     pending: frozenset[str] = frozenset()
+    order: WriteOrder = WriteOrder()
+
+    def __post_init__(self) -> None:
+        ranks = self.order.namespaces
+        findings = sorted(
+            self.findings, key=lambda each: (ranks.get(each.object.namespace, 0), each.object, each.code, each.subjects)
+        )
+        object.__setattr__(self, "findings", tuple(findings))
+        object.__setattr__(self, "needs", tuple(sorted(set(self.needs))))
 
 
 class Outcome(str, Enum):
