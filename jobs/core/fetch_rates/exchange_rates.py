@@ -30,7 +30,7 @@ class Spec(Struct, frozen=True, rename="camel"):
     max_change: int | None = None
 
 
-class RateStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
+class RateStatus(Struct, frozen=True, rename="camel"):
     """The status that an earlier run wrote: the last figures of the ConfigMap, and the conditions."""
 
     observed_generation: int = 0

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
-import msgspec
 from msgspec import structs
 
 from jobs.core.fetch_rates.evaluate import CONFLICT
-from jobs.core.fetch_rates.exchange_rates import (
-    RateStatus,
-    Spec,
-    subject,
-)
+from jobs.core.fetch_rates.exchange_rates import RateStatus, Spec, subject
 from jobs.core.fetch_rates.figures import Figures
 from jobs.core.fetch_rates.observed import Observed, Settings
 from jobs.core.fetch_rates.plan import evaluations
 from jobs.kit.run.refusals import REASONS, kind_of, stable_message
-from jobs.kit.values.conditions import Condition, StatusUpdate, changed, dated, event, new_condition
+from jobs.kit.values.conditions import READY, Condition, StatusUpdate, new_condition, status_update
 from jobs.kit.values.model import Outcome, Plan, Result
 from jobs.kit.values.reads import Head
 from jobs.kit.values.resources import EXCHANGE_RATES
 
-READY = "Ready"
 PROVIDERS_DIFFER = "providers-differ"  # the rate is valid, and another provider contradicts it
 # Reasons of Ready=False, by the code of a finding or by outcome; the first that applies is used.
 _REASONS = (
@@ -71,42 +64,24 @@ def _status_update(
     figures = desired if desired and written else before.figures
     if figures and spec and not figures.are_for(spec.base, spec.currency):
         figures = None  # kubectl would print them next to another currency
-    condition = dated(before.conditions, _condition(head, results), now)
-    others = (other for other in before.conditions if other.type != READY)
-    values = structs.asdict(figures) if figures else {}
-    after = RateStatus(head.generation, (*others, condition), **values)
-    if after == before:
-        return None
-    is_changed = changed(before.conditions, condition)
-    new_event = event(head.key, EXCHANGE_RATES.api_version, head.uid, condition, now) if is_changed else None
-    return StatusUpdate(head.key, head.uid, _merge_patch(after), new_event)
+    values = structs.asdict(figures) if figures else dict.fromkeys(Figures.__struct_fields__, "")
+    return status_update(head, EXCHANGE_RATES, before, _condition(results), now, **values)
 
 
-def _condition(head: Head, results: Sequence[Result]) -> Condition:
+def _condition(results: Sequence[Result]) -> Condition:
     kinds = {kind_of(result): result for result in results}
     for kind, reason in _REASONS:
         if kind in kinds:
-            message = _message(kinds[kind])
-            return new_condition(READY, "False", reason, message, head.generation)
+            return new_condition(READY, "False", reason, _message(kinds[kind]))
     if PROVIDERS_DIFFER in kinds:
-        return new_condition(READY, "True", "ProvidersDiffer", _message(kinds[PROVIDERS_DIFFER]), head.generation)
-    return new_condition(READY, "True", "Current", "the ConfigMap contains the rate", head.generation)
+        return new_condition(READY, "True", "ProvidersDiffer", _message(kinds[PROVIDERS_DIFFER]))
+    return new_condition(READY, "True", "Current", "the ConfigMap contains the rate")
 
 
 def _message(result: Result) -> str:
     finding = result.finding
     about = "" if finding.object.kind == EXCHANGE_RATES.kind else f"{finding.object}: "
     return f"{about}{stable_message(result)}"
-
-
-def _merge_patch(status: RateStatus) -> Mapping[str, Any]:
-    """Return the status with every field: a merge patch keeps a field that it does not contain, and null removes it."""
-    values = {field: getattr(status, field) or None for field in Figures.__struct_fields__}
-    return {
-        "observedGeneration": status.observed_generation,
-        "conditions": msgspec.to_builtins(status.conditions),
-        **values,
-    }
 
 
 def status_updates(

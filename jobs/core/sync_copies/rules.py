@@ -53,7 +53,7 @@ class Conflict(Struct, frozen=True):
     name: str
 
 
-class RuleStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
+class RuleStatus(Struct, frozen=True, rename="camel"):
     """The status that an earlier run wrote. `conflicts` is truncated, `conflict_count` is not.
 
     `selected_generation` is the last generation that selected a source and a target, of the rule with `selected_uid`.
@@ -63,7 +63,7 @@ class RuleStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
     conditions: tuple[Condition, ...] = ()
     conflict_count: int = 0
     conflicts: tuple[Conflict, ...] = ()
-    selected_generation: int = 0
+    selected_generation: int | None = None
     selected_uid: str = ""
 
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any
-
-import msgspec
 
 from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING
 from jobs.core.sync_copies.observed import Observed, Settings
 from jobs.core.sync_copies.rules import Conflict, RuleStatus
 from jobs.kit.run.refusals import REASONS, kind_of, stable_message
-from jobs.kit.values.conditions import Condition, StatusUpdate, changed, dated, event, new_condition
+from jobs.kit.values.conditions import READY, Condition, StatusUpdate, event, new_condition, status_update
 from jobs.kit.values.errors import BLOCKED_BY_FINALIZER, CHANGED_BY_ADMISSION
 from jobs.kit.values.model import ExitCode, Outcome, Plan, Result
 from jobs.kit.values.reads import Head
 from jobs.kit.values.resources import RULES
 
-READY = "Ready"
 MOST_CONFLICTS_LISTED = 100
 _MOST_NAMED = 3
 _PLACES = {
@@ -78,7 +74,7 @@ def _changed_by_admission(head: Head, results: Sequence[Result], now: datetime) 
     """
     if altered := [each for each in results if each.cause == CHANGED_BY_ADMISSION and each.outcome is Outcome.DONE]:
         message = _message(altered, 0, with_messages=True)
-        condition = new_condition(READY, "False", "ChangedByAdmission", message, head.generation)
+        condition = new_condition(READY, "False", "ChangedByAdmission", message)
         new_event = event(head.key, RULES.api_version, head.uid, condition, now)
         return StatusUpdate(head.key, head.uid, None, new_event)
     return None
@@ -87,41 +83,40 @@ def _changed_by_admission(head: Head, results: Sequence[Result], now: datetime) 
 def _status_update(head: Head, copies: int, results: Sequence[Result], now: datetime) -> StatusUpdate | None:
     conflicts = [result.finding.object for result in results if result.finding.code == "conflict"]
     before = head.status_as(RuleStatus)
-    condition = dated(before.conditions, _condition(head, copies, results), now)
-    after = RuleStatus(
-        head.generation,
-        (*(other for other in before.conditions if other.type != READY), condition),
-        len(conflicts),
-        tuple(Conflict(key.namespace, key.name) for key in conflicts[:MOST_CONFLICTS_LISTED]),
-        *_selected(head, before, copies, {result.finding.code for result in results}),
+    generation, uid = _selected(head, before, copies, {result.finding.code for result in results})
+    return status_update(
+        head,
+        RULES,
+        before,
+        _condition(copies, results),
+        now,
+        conflict_count=len(conflicts),
+        conflicts=tuple(Conflict(key.namespace, key.name) for key in conflicts[:MOST_CONFLICTS_LISTED]),
+        selected_generation=generation,
+        selected_uid=uid,
     )
-    if after == before:
-        return None
-    is_changed = changed(before.conditions, condition)
-    new_event = event(head.key, RULES.api_version, head.uid, condition, now) if is_changed else None
-    return StatusUpdate(head.key, head.uid, _merge_patch(after), new_event)
 
 
-def _selected(head: Head, before: RuleStatus, copies: int, codes: Collection[str]) -> tuple[int, str]:
+def _selected(head: Head, before: RuleStatus, copies: int, codes: Collection[str]) -> tuple[int | None, str]:
     """Return the last generation that selected a source and a target, and the uid of its rule.
 
     They are reset while a source namespace is missing, because a recreated namespace is empty at first.
     """
     if SOURCE_NAMESPACE_MISSING in codes:
-        return 0, ""
+        return None, ""
     if copies and NOTHING_SELECTED not in codes:
         return head.generation, head.uid
     return before.selected_generation, before.selected_uid
 
 
-def _condition(head: Head, copies: int, results: Sequence[Result]) -> Condition:
+def _condition(copies: int, results: Sequence[Result]) -> Condition:
     kinds: dict[str, list[Result]] = {}
     for result in results:
         kinds.setdefault(_kind(result), []).append(result)
     for kind, reason in _REASONS:
         if kind in kinds:
             message = _message(kinds[kind], copies, with_messages=kind in _WITH_MESSAGES)
-            return new_condition(READY, "False", reason, message, head.generation)
+            return new_condition(READY, "False", reason, message)
     synced = f"{copies} {'copy' if copies == 1 else 'copies'}"
     # A tenant with a forged stamp can add to these, so they do not set Ready to False.
     orphaned = (*kinds.get("orphan", []), *kinds.get("opted-out", []))
@@ -129,8 +124,8 @@ def _condition(head: Head, copies: int, results: Sequence[Result]) -> Condition:
         noun, verb = ("orphan", "is") if len(orphans) == 1 else ("orphans", "are")
         left = f"{len(orphans)} {noun} {verb} still being deleted"
         message = f"{synced}; {left}: {_named(orphans)}"
-        return new_condition(READY, "True", "OrphansTerminating", message, head.generation)
-    return new_condition(READY, "True", "Synced", synced, head.generation)
+        return new_condition(READY, "True", "OrphansTerminating", message)
+    return new_condition(READY, "True", "Synced", synced)
 
 
 def _kind(result: Result) -> str:
@@ -158,15 +153,3 @@ def _more(results: Sequence[Result]) -> str:
 def _described(result: Result) -> str:
     about = "" if result.finding.object.kind == RULES.kind else f"{result.finding.object}: "
     return f"{about}{stable_message(result)}"
-
-
-def _merge_patch(status: RuleStatus) -> Mapping[str, Any]:
-    """Return the status with every field, since a merge patch does not change fields that it does not contain."""
-    return {
-        "observedGeneration": status.observed_generation,
-        "conditions": msgspec.to_builtins(status.conditions),
-        "conflictCount": status.conflict_count,
-        "conflicts": msgspec.to_builtins(status.conflicts),
-        "selectedGeneration": status.selected_generation or None,
-        "selectedUid": status.selected_uid or None,
-    }

@@ -6,17 +6,20 @@ https://github.com/kubernetes/community/blob/master/contributors/devel/sig-archi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.reads import Head
+from jobs.kit.values.resources import Resource
 from jobs.kit.values.text import visible
 
+READY = "Ready"
 # The API allows 32768; a table column needs less.
 LONGEST_MESSAGE = 2048
 _LONGEST_EVENT = 1024  # as in client-go's recorder
@@ -50,21 +53,31 @@ class StatusUpdate:
         return msgspec.json.encode({"metadata": {"uid": self.uid}, "status": self.status})
 
 
-def new_condition(kind: str, status: str, reason: str, message: str, generation: int = 0) -> Condition:
+def new_condition(kind: str, status: str, reason: str, message: str) -> Condition:
     """Return a condition with its message escaped and cut to `LONGEST_MESSAGE`: it may quote other clients."""
-    return Condition(kind, status, reason, visible(message)[:LONGEST_MESSAGE], generation)
+    return Condition(kind, status, reason, visible(message)[:LONGEST_MESSAGE])
 
 
-def changed(before: Sequence[Condition], now: Condition) -> bool:
-    """Whether `now` differs from the condition of its type in `before`, or is new."""
-    return next((c for c in before if c.type == now.type), None) != now
+def status_update(
+    head: Head, resource: Resource, before: Any, condition: Condition, now: datetime, **fields: Any
+) -> StatusUpdate | None:
+    """Return the update that sets `condition` and `fields`, with an Event if the condition changed.
 
-
-def dated(before: Sequence[Condition], new: Condition, now: datetime) -> Condition:
-    """Return `new` with its lastTransitionTime: the old one unless the condition's status changed."""
-    old = next((condition for condition in before if condition.type == new.type), None)
-    time = old.last_transition_time if old and old.status == new.status else f"{now:%Y-%m-%dT%H:%M:%SZ}"
-    return msgspec.structs.replace(new, last_transition_time=time)
+    `before` is the status that an earlier run wrote, a Struct with `observed_generation`, `conditions` and `fields`.
+    Returns None if the status is up to date. Conditions of other types stay. The lastTransitionTime stays unless the
+    condition's status changed.
+    """
+    old = next((each for each in before.conditions if each.type == condition.type), None)
+    time = old.last_transition_time if old and old.status == condition.status else f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    condition = structs.replace(condition, observed_generation=head.generation, last_transition_time=time)
+    others = (each for each in before.conditions if each.type != condition.type)
+    after = structs.replace(before, observed_generation=head.generation, conditions=(*others, condition), **fields)
+    if after == before:
+        return None
+    new_event = event(head.key, resource.api_version, head.uid, condition, now) if condition != old else None
+    # Every field: a merge patch keeps a field that it does not contain, and null removes it.
+    patch = {name: None if value == "" else value for name, value in msgspec.to_builtins(after).items()}
+    return StatusUpdate(head.key, head.uid, patch, new_event)
 
 
 def event(about: ObjectKey, api_version: str, uid: str, condition: Condition, now: datetime) -> dict[str, Any]:

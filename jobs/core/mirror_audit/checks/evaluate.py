@@ -30,7 +30,7 @@ from jobs.core.mirror_audit.observed import Credentials, Observed, Settings
 from jobs.core.mirror_audit.registry_mirrors import MirrorStatus, RegistryMirror
 from jobs.core.mirror_audit.repair.removals import removals
 from jobs.core.mirror_audit.repair.repairs import Repairs, refused, repairs
-from jobs.core.mirror_audit.status import READY
+from jobs.kit.values.conditions import READY
 from jobs.kit.values.model import Brake, Finding, Need, ObjectKey, Severity
 from jobs.kit.values.resources import EVENTS
 
