@@ -10,10 +10,8 @@ from msgspec import Struct
 
 from jobs.core.fetch_rates.figures import Figures
 from jobs.kit.values.conditions import Condition
-from jobs.kit.values.decoding import decode
-from jobs.kit.values.errors import InvalidObjectError
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.reads import Head, Invalid
+from jobs.kit.values.reads import Head, Invalid, parse
 from jobs.kit.values.resources import CONFIGMAPS
 
 ProviderName = Literal["ecb", "frankfurter", "open-er-api"]
@@ -83,9 +81,4 @@ def spec_problems(spec: Spec) -> Iterator[str]:
 
 def parse_exchange_rate(head: Head, spec: bytes) -> ExchangeRate | Invalid:
     """Return the ExchangeRate, or the problems of its spec."""
-    try:
-        rate = ExchangeRate(head, decode(spec or b"null", Spec))
-    except InvalidObjectError as error:
-        return Invalid(head, (f"spec: {error.why}",))
-    problems = tuple(f"spec.{problem}" for problem in spec_problems(rate.spec))
-    return Invalid(head, problems) if problems else rate
+    return parse(head, spec, Spec, spec_problems, ExchangeRate)

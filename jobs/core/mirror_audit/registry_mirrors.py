@@ -11,9 +11,7 @@ from msgspec import Struct
 
 from jobs.core.mirror_node.hosts import is_host
 from jobs.kit.values.conditions import Condition
-from jobs.kit.values.decoding import decode
-from jobs.kit.values.errors import InvalidObjectError
-from jobs.kit.values.reads import Head, Invalid
+from jobs.kit.values.reads import Head, Invalid, parse
 
 Fallback = Literal["Upstream", "None"]
 Amounts = Mapping[str, str | int]
@@ -160,9 +158,4 @@ def _is_amount(text: str, form: re.Pattern[str]) -> bool:
 
 def parse_registry_mirror(head: Head, spec: bytes) -> RegistryMirror | Invalid:
     """Return the RegistryMirror, or the problems of its spec."""
-    try:
-        mirror = RegistryMirror(head, decode(spec or b"null", Spec))
-    except InvalidObjectError as error:
-        return Invalid(head, (f"spec: {error.why}",))
-    problems = tuple(f"spec.{problem}" for problem in spec_problems(mirror.spec))
-    return Invalid(head, problems) if problems else mirror
+    return parse(head, spec, Spec, spec_problems, RegistryMirror)

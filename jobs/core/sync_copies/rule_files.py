@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from jobs.core.sync_copies.rules import Rule, Spec, parse_rule, rule_problems
+from jobs.core.sync_copies.rules import Rule, Spec, parse_rule, spec_problems
 from jobs.kit.api.custom_resources import from_files
 from jobs.kit.values.errors import ConfigurationError
 from jobs.kit.values.resources import RULES
@@ -37,9 +37,10 @@ def rules_from_files(filenames: Sequence[str], namespace: str, rule_name: str | 
 def _problems_beyond_schema(spec: dict[str, Any]) -> list[str]:
     """Return the problems that the schema does not find; none if the spec cannot be decoded."""
     try:
-        return list(rule_problems(msgspec.convert({**spec, "ruleType": "configmap"}, Spec)))
+        decoded = msgspec.convert({**spec, "ruleType": "configmap"}, Spec)
     except msgspec.ValidationError:
         return []
+    return [f"spec.{problem}" for problem in spec_problems(decoded)]
 
 
 def _old_format_message(content: dict[str, Any]) -> str | None:

@@ -11,10 +11,8 @@ from msgspec import Struct
 from jobs.core.sync_copies.selectors import LabelSelector, key_problems, selector_problems, value_problems
 from jobs.kit.values import stamps
 from jobs.kit.values.conditions import Condition
-from jobs.kit.values.decoding import decode
-from jobs.kit.values.errors import InvalidObjectError
 from jobs.kit.values.names import is_name
-from jobs.kit.values.reads import Head, Invalid
+from jobs.kit.values.reads import Head, Invalid, parse
 
 
 class Targets(Struct, frozen=True, rename="camel"):
@@ -107,15 +105,15 @@ class SourceQuery(NamedTuple):
     selector: str
 
 
-def rule_problems(spec: Spec) -> Iterator[str]:
+def spec_problems(spec: Spec) -> Iterator[str]:
     """Yield the problems of a spec, from the cluster or from a file, each with its field."""
     if not spec.selector.requires_a_label():
         yield (
-            "spec.selector: must name at least one label that sources have: "
+            "selector: must name at least one label that sources have: "
             "a matchLabels entry, or an expression with operator In or Exists"
         )
-    yield from selector_problems(spec.selector, "spec.selector")
-    yield from selector_problems(spec.targets.namespace_selector, "spec.targets.namespaceSelector")
+    yield from selector_problems(spec.selector, "selector")
+    yield from selector_problems(spec.targets.namespace_selector, "targets.namespaceSelector")
     for name, keys in {
         "labels": spec.metadata.labels,
         "annotations": spec.metadata.annotations,
@@ -123,24 +121,22 @@ def rule_problems(spec: Spec) -> Iterator[str]:
         "copyAnnotations": spec.metadata.copy_annotations,
     }.items():
         for key in keys:
-            yield from key_problems(key, f"spec.metadata.{name}")
+            yield from key_problems(key, f"metadata.{name}")
             if stamps.is_reserved(key):
-                yield f"spec.metadata.{name}: {key} is reserved for the tool that manages the object; remove it"
+                yield f"metadata.{name}: {key} is reserved for the tool that manages the object; remove it"
     for key, value in spec.metadata.labels.items():
-        yield from value_problems(value, f"spec.metadata.labels[{key}]")
+        yield from value_problems(value, f"metadata.labels[{key}]")
         if stamps.is_helm_label(key, value):
-            yield f"spec.metadata.labels[{key}]: {value} is reserved: Helm treats such objects as releases; remove it"
+            yield f"metadata.labels[{key}]: {value} is reserved: Helm treats such objects as releases; remove it"
 
 
 def parse_rule(head: Head, spec: bytes) -> Rule | Invalid:
     """Return the rule, or its problems if it is not valid."""
-    try:
-        rule = Rule(head, decode(spec or b"null", Spec))
-    except InvalidObjectError as error:
-        return Invalid(head, (f"spec: {error.why}",))
-    wrong = [name for name in rule.spec.namespaces if not is_name(name)]  # the schema rejects them
-    problems = (
-        *(f"spec.namespaces: {name!r} is not a valid namespace name" for name in wrong),
-        *rule_problems(rule.spec),
-    )
-    return Invalid(head, problems) if problems else rule
+    return parse(head, spec, Spec, _all_problems, Rule)
+
+
+def _all_problems(spec: Spec) -> Iterator[str]:
+    for name in spec.namespaces:
+        if not is_name(name):  # the schema rejects them
+            yield f"namespaces: {name!r} is not a valid namespace name"
+    yield from spec_problems(spec)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -14,6 +14,8 @@ from jobs.kit.values.model import ObjectKey
 
 Reduced = TypeVar("Reduced")
 Status = TypeVar("Status")
+Spec = TypeVar("Spec")
+Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,22 @@ class Invalid(Struct, frozen=True):
 
     head: Head
     problems: tuple[str, ...]
+
+
+def parse(
+    head: Head,
+    spec: bytes,
+    kind: type[Spec],
+    problems: Callable[[Spec], Iterable[str]],
+    combine: Callable[[Head, Spec], Parsed],
+) -> Parsed | Invalid:
+    """Return the custom resource, or all problems of its spec; `problems` yields each with its path in the spec."""
+    try:
+        decoded = decode(spec or b"null", kind)
+    except InvalidObjectError as error:
+        return Invalid(head, (f"spec: {error.why}",))
+    found = tuple(f"spec.{problem}" for problem in problems(decoded))
+    return Invalid(head, found) if found else combine(head, decoded)
 
 
 # The errors of pages that were not requested.
