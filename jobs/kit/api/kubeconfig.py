@@ -5,6 +5,7 @@ The types are those of https://github.com/kubernetes/client-go/blob/master/tools
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,9 +17,9 @@ import msgspec
 from msgspec import Struct, field
 
 from jobs.kit.files.limited_files import read_limited
-from jobs.kit.run.log import log
 from jobs.kit.values.errors import ConfigurationError
 
+_log = logging.getLogger("chores")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -213,7 +214,7 @@ def _read(path: Path) -> Kubeconfig:
         raise ConfigurationError(*(f"{_problem_in(path)}: {each}" for each in repeated))
     for field_path in _find_unknown(document, Kubeconfig):
         # Ignored as in kubectl. Logged, since with a typo in `as` the run would have more rights.
-        log.warning("kubeconfig %s: unknown field %s is ignored", path, field_path)
+        _log.warning("kubeconfig %s: unknown field %s is ignored", path, field_path)
     _resolve_paths(config, path.absolute().parent)
     return config
 
