@@ -16,8 +16,6 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as StillRunning
 from contextlib import suppress
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from http.client import HTTPException, IncompleteRead, RemoteDisconnected
 from time import monotonic, sleep
@@ -138,20 +136,12 @@ class Fetcher:
         return Page(error=NOT_IN_TIME) if left < PROBE_SECONDS and page.status not in _REGISTRY_STATUSES else page
 
 
-class _TemporaryError(Exception):
-    """A failure for which another attempt may succeed, after at least `after` seconds (Retry-After)."""
+class _FetchError(Exception):
+    """A failed request. Another attempt may succeed after `retry_after` seconds or more; None: it would fail too."""
 
-    def __init__(self, reason: str, after: float = 0.0, status: int = 0) -> None:
+    def __init__(self, reason: str, *, retry_after: float | None = None, status: int = 0) -> None:
         super().__init__(reason)
-        self.after = after
-        self.status = status
-
-
-class _PermanentError(Exception):
-    """A failure for which another attempt would fail too."""
-
-    def __init__(self, reason: str, status: int = 0) -> None:
-        super().__init__(reason)
+        self.retry_after = retry_after
         self.status = status
 
 
@@ -164,12 +154,13 @@ def _fetch_with_retries(url: str, user_agent: str, deadline: float, follow_redir
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return Page(_get_body(session, url, follow_redirects), status=HTTPStatus.OK)
-            except _PermanentError as error:
-                return Page(error=str(error), status=error.status)
-            except _TemporaryError as error:
-                pause = error.after + random.uniform(0, min(LONGEST_PAUSE_SECONDS, 2.0**attempt))  # noqa: S311
-                if attempt == ATTEMPTS or monotonic() + pause >= deadline:
-                    return Page(error=str(error), status=error.status)
+            except _FetchError as error:
+                failed = Page(error=str(error), status=error.status)
+                if error.retry_after is None or attempt == ATTEMPTS:
+                    return failed
+                pause = error.retry_after + random.uniform(0, min(LONGEST_PAUSE_SECONDS, 2.0**attempt))  # noqa: S311
+                if monotonic() + pause >= deadline:
+                    return failed
                 sleep(pause)
     raise AssertionError("unreachable")
 
@@ -178,55 +169,47 @@ def _get_body(session: requests.Session, url: str, follow_redirects: bool) -> by
     """Return the body of one GET.
 
     Raises:
-        _TemporaryError, _PermanentError: the request failed; the message has the reason.
+        _FetchError: the request failed.
     """
+    hooks = {"response": _check_redirect} if follow_redirects else {}
+    limits = (CONNECT_SECONDS, READ_SECONDS)
     try:
-        hooks = {"response": _check_redirect} if follow_redirects else {}
-        limits = (CONNECT_SECONDS, READ_SECONDS)
         with session.get(url, stream=True, timeout=limits, hooks=hooks, allow_redirects=follow_redirects) as answer:
             _check(answer)
             return _read_content(answer)
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # requests raises OSErrors; some URLs raise others
+    except (OSError, ValueError) as error:  # requests raises OSErrors; some URLs raise others
         raise _classify(error) from error
 
 
-def _classify(error: OSError | ValueError) -> _TemporaryError | _PermanentError:
-    """Return an error of requests as a _TemporaryError, or as a _PermanentError if a retry would fail too."""
-    import requests
+def _classify(error: OSError | ValueError) -> _FetchError:
+    """Return the _FetchError for an error of requests."""
+    from requests import exceptions as known
 
-    if isinstance(error, requests.exceptions.SSLError):
+    if isinstance(error, known.SSLError):
         for each in _walk_causes(error):
             if isinstance(each, ssl.SSLCertVerificationError):
-                return _PermanentError(_describe_certificate_error(each))
-        return _TemporaryError(
-            "the TLS connection failed; check that the server serves HTTPS, and the value of REQUESTS_CA_BUNDLE"
-        )
-    if isinstance(error, requests.exceptions.ProxyError):
-        return _TemporaryError(f"the proxy of HTTPS_PROXY or HTTP_PROXY failed: {_innermost_reason(error)}")
-    if isinstance(error, requests.ConnectTimeout):
-        return _TemporaryError(f"no connection within {CONNECT_SECONDS:g} seconds")
-    if isinstance(error, requests.Timeout):
-        return _TemporaryError(f"no answer within {READ_SECONDS:g} seconds")
-    if isinstance(error, (requests.ConnectionError, requests.exceptions.ChunkedEncodingError)):
-        return _TemporaryError(_innermost_reason(error))
-    return _PermanentError(_permanent_reason(error))
-
-
-def _permanent_reason(error: OSError | ValueError) -> str:
-    import requests
-
-    if isinstance(error, requests.TooManyRedirects):
-        return f"more than {MOST_REDIRECTS} redirects"
-    if isinstance(error, requests.exceptions.InvalidProxyURL):
-        return "the URL of HTTPS_PROXY or HTTP_PROXY is not valid"
-    if isinstance(error, requests.exceptions.InvalidHeader):
-        return "the answer has headers that are not valid"
-    if isinstance(error, (requests.RequestException, ValueError)):
-        return "the request failed; check the URL"
-    return "the request failed; check that the file of REQUESTS_CA_BUNDLE exists"
+                return _FetchError(_describe_certificate_error(each))
+    innermost = _innermost_reason(error)
+    tls_failed = "the TLS connection failed; check that the server serves HTTPS, and the value of REQUESTS_CA_BUNDLE"
+    # The first class that fits counts: some of them are subclasses of others.
+    temporary = (
+        (known.SSLError, tls_failed),
+        (known.ProxyError, f"the proxy of HTTPS_PROXY or HTTP_PROXY failed: {innermost}"),
+        (known.ConnectTimeout, f"no connection within {CONNECT_SECONDS:g} seconds"),
+        (known.Timeout, f"no answer within {READ_SECONDS:g} seconds"),
+        ((known.ConnectionError, known.ChunkedEncodingError), innermost),
+    )
+    permanent = (
+        (known.TooManyRedirects, f"more than {MOST_REDIRECTS} redirects"),
+        (known.InvalidProxyURL, "the URL of HTTPS_PROXY or HTTP_PROXY is not valid"),
+        (known.InvalidHeader, "the answer has headers that are not valid"),
+        ((known.RequestException, ValueError), "the request failed; check the URL"),
+        (OSError, "the request failed; check that the file of REQUESTS_CA_BUNDLE exists"),
+    )
+    for kind, reason in temporary:
+        if isinstance(error, kind):
+            return _FetchError(reason, retry_after=0)
+    return _FetchError(next(reason for kind, reason in permanent if isinstance(error, kind)))
 
 
 def _check_redirect(answer: requests.Response, **_settings: Any) -> None:
@@ -236,11 +219,11 @@ def _check_redirect(answer: requests.Response, **_settings: Any) -> None:
     try:
         to = urlsplit(urljoin(answer.url, answer.headers["Location"]))
     except ValueError as error:
-        raise _PermanentError("redirected to a URL that is not valid") from error
+        raise _FetchError("redirected to a URL that is not valid") from error
     if to.scheme not in ("http", "https"):
-        raise _PermanentError("redirected to a URL that is not http or https")
+        raise _FetchError("redirected to a URL that is not http or https")
     if answer.url.startswith("https:") and to.scheme != "https":
-        raise _PermanentError("redirected from https to http")
+        raise _FetchError("redirected from https to http")
     _read_limited(answer)
 
 
@@ -248,23 +231,24 @@ def _check(answer: requests.Response) -> None:
     """Raise unless the status is 200."""
     status = answer.status_code
     if status in _RETRIED:
-        raise _TemporaryError(_status_text(status), _retry_after(answer.headers.get("Retry-After", "")), status)
+        retry_after = _retry_after(answer.headers.get("Retry-After", ""))
+        raise _FetchError(_status_text(status), retry_after=retry_after, status=status)
     if status != HTTPStatus.OK:
-        raise _PermanentError(_status_text(status), status)
+        raise _FetchError(_status_text(status), status=status)
 
 
 def _read_content(answer: requests.Response) -> bytes:
     """Return the body, decompressed.
 
     Raises:
-        _TemporaryError, _PermanentError: the body is too long, or not valid.
+        _FetchError: the body is too long, or not valid.
     """
     encoding = answer.headers.get("Content-Encoding", "").lower()
     body = _read_limited(answer)
     if encoding in ("", "identity"):
         return body
     if encoding not in ("gzip", "x-gzip"):
-        raise _PermanentError(f"the answer has Content-Encoding {brief(encoding, 32)}; only gzip is read")
+        raise _FetchError(f"the answer has Content-Encoding {brief(encoding, 32)}; only gzip is read")
     return _decompress(body)
 
 
@@ -284,16 +268,16 @@ def _decompress(compressed: bytes) -> bytes:
     try:
         body = member.decompress(compressed, MAX_BODY_BYTES + 1)
     except zlib.error as error:
-        raise _TemporaryError(_NOT_GZIP) from error
+        raise _FetchError(_NOT_GZIP, retry_after=0) from error
     _check_size(body)
     if not member.eof or member.unused_data:
-        raise _TemporaryError(_NOT_GZIP)
+        raise _FetchError(_NOT_GZIP, retry_after=0)
     return body
 
 
 def _check_size(body: bytes | bytearray) -> None:
     if len(body) > MAX_BODY_BYTES:
-        raise _PermanentError(f"the answer has more than {MAX_BODY_BYTES >> 10} KiB")
+        raise _FetchError(f"the answer has more than {MAX_BODY_BYTES >> 10} KiB")
 
 
 def _status_text(status: int) -> str:
@@ -304,12 +288,13 @@ def _status_text(status: int) -> str:
 
 
 def _retry_after(value: str) -> float:
-    """Return the seconds of a Retry-After header: https://www.rfc-editor.org/rfc/rfc9110#field.retry-after ."""
-    if value.isascii() and value.isdigit():
-        return float(value)
+    """Return the seconds of a Retry-After header, 0 if it is not valid."""
+    from urllib3.exceptions import InvalidHeader
+    from urllib3.util import Retry
+
     try:
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(timezone.utc)).total_seconds())
-    except (TypeError, ValueError, OverflowError):
+        return float(Retry().parse_retry_after(value))
+    except (InvalidHeader, ValueError, OverflowError):
         return 0.0
 
 
