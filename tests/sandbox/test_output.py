@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -225,8 +226,8 @@ def test_progress_is_for_terminals_that_can_move_the_cursor(api: Api, env: Mappi
     code, shown = on_terminal("sync-copies", env={"KUBECONFIG": kubeconfig, **env})
 
     assert code == 0
-    assert ("\rsync-copies: 50 of 102 written" in shown) is ("\r" in shown) is shows
-    assert left_in(shown.replace("\r", "")) == []
+    assert ("sync-copies: writing  [#########-----------]  50/102" in shown) is ("\r" in shown) is shows
+    assert left_in(re.sub(r"\r|\x1b\[\?25[lh]", "", shown)) == [], "the bar hides the cursor"
     assert shown.splitlines()[-1].startswith("sync-copies: 102 created")
 
 

@@ -37,11 +37,11 @@ def apply(
     findings: Iterable[Finding],
     resources: Mapping[str, Resource],
     dry_run: DryRun,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None] = lambda writes: None,
 ) -> Iterator[Result]:
     """Apply the fixes of `findings` and yield a result for each finding, in no order.
 
-    `resources` maps each kind to where the API serves it. `progress` is called with the number of answered writes.
+    `resources` maps each kind to where the API serves it. `progress` is called with 1 for each answered write.
     """
     findings = list(findings)
     yield from (
@@ -52,8 +52,8 @@ def apply(
         yield from (Result(finding, Outcome.PLANNED) for finding in to_write)
         return
     writer = _Writer(cluster, resources, dry_run is DryRun.SERVER)
-    for done, result in enumerate(writer.write(to_write), 1):
-        progress(done)
+    for result in writer.write(to_write):
+        progress(1)
         yield result
 
 

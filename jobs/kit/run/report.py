@@ -325,16 +325,12 @@ def _format_count(name: str, number: int) -> str:
 
 @contextmanager
 def progress(job: str, writes: int, options: RunOptions) -> Iterator[Callable[[int], None]]:
-    """Yield a function that shows the number of writes done on a terminal; not in a pipe, nor for small runs."""
-    shows = writes > 100 and options.dry_run is not DryRun.CLIENT and terminal.shows_progress()
-
-    def line(done: int) -> str:
-        return f"\r{job}: {done} of {writes} written"
-
-    def show(done: int) -> None:
-        if shows and (done % 50 == 0 or done == writes):
-            click.echo(line(done), nl=False, err=True)
-
-    yield show
-    if shows:
-        click.echo(f"\r{' ' * len(line(writes))}\r", nl=False, err=True)
+    """Yield a function that counts writes in a progress bar on a terminal; not in a pipe, nor for small runs."""
+    if writes <= 100 or options.dry_run is DryRun.CLIENT or not terminal.shows_progress():
+        yield lambda _writes: None
+        return
+    label = f"{job}: writing"
+    with click.progressbar(
+        length=writes, label=label, show_pos=True, width=20, update_min_steps=50, file=sys.stderr
+    ) as bar:
+        yield bar.update
