@@ -13,12 +13,13 @@ from click.testing import CliRunner
 
 from jobs.__main__ import chores
 from jobs.kit import web
-from tests.apis import Api
+from tests.apis import Api, Object
 from tests.mirrors import Mirrors
 from tests.rates import RatesServer, serve
 from tests.registries import Registries
 from tests.registries import serve as registries_served
 from tests.workloads import KEY_ENV, set_key
+from tests.worlds import rule
 
 Run = Callable[..., "Ran"]
 
@@ -54,6 +55,34 @@ class Ran:
 def sync(api: Api, installed: Path) -> Run:
     """Run sync-copies with the rights of the shipped ServiceAccount, `-o json` by default."""
     return runs("sync-copies", installed)
+
+
+@pytest.fixture
+def home(api: Api) -> str:
+    """The namespace of the sources."""
+    return api.namespace("home")
+
+
+@pytest.fixture
+def team(api: Api) -> str:
+    """A namespace that gets copies."""
+    return api.namespace("team")
+
+
+def with_rule(api: Api, source: Object, name: str = "", **spec: Any) -> Object:
+    """Create a source and a rule for all other namespaces of the test, named settings or logins; return the source."""
+    kind = source["kind"].lower()
+    created = api.create(source)
+    name = name or {"configmap": "settings", "secret": "logins"}[kind]
+    api.create(rule(name, source["metadata"]["namespace"], f"*-{api.token}", ruleType=kind, **spec))
+    return created
+
+
+def copied(api: Api, sync: Run, source: Object, name: str = "", **spec: Any) -> Object:
+    """Create a source and a rule as `with_rule`, and their copies with a run; return the source."""
+    created = with_rule(api, source, name, **spec)
+    sync()
+    return created
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobs.kit.values import stamps
-from tests.api.conftest import Ran, Run
+from tests.api.conftest import Ran, Run, copied, with_rule
 from tests.api.test_fetch_rates import condition, configmap_of
 from tests.api.test_safety import ready
 from tests.apis import Api, Object, wait_for
@@ -53,11 +53,6 @@ class Tenant:
 
 
 @pytest.fixture
-def home(api: Api) -> str:
-    return api.namespace("home")
-
-
-@pytest.fixture
 def team(api: Api) -> Iterator[str]:
     """Yield a namespace; afterwards, remove the finalizers of its copies."""
     name = api.namespace("team")
@@ -84,9 +79,7 @@ def only(ran: Ran) -> tuple[str, str, str]:
 def test_a_desired_copy_that_a_finalizer_keeps_is_a_warning_and_its_rule_is_not_ready(
     api: Api, sync: Run, home: str, team: str, tenant: Tenant
 ) -> None:
-    source = api.create(secret(home))
-    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
-    sync()
+    source = copied(api, sync, secret(home))
     tenant.keep(at(team, source))
     tenant.delete(at(team, source))
 
@@ -109,9 +102,7 @@ def test_a_desired_copy_that_a_finalizer_keeps_is_a_warning_and_its_rule_is_not_
 def test_a_replacement_that_a_finalizer_stops_halfway_is_a_warning(
     api: Api, sync: Run, home: str, team: str, tenant: Tenant
 ) -> None:
-    source = api.create(configmap(home))
-    api.create(rule("settings", home, f"*-{api.token}"))
-    sync()
+    source = copied(api, sync, configmap(home))
     tenant.keep(at(team, source))
     tenant.patch(at(team, source), immutable=True)
     api.patch(source, {"data": {"a": "new"}})
@@ -214,9 +205,7 @@ def test_a_withdrawn_copy_that_a_finalizer_keeps_is_reported_after_its_rule_was_
 def test_a_copy_in_a_terminating_namespace_is_not_reported(
     api: Api, sync: Run, home: str, team: str, tenant: Tenant
 ) -> None:
-    source = api.create(secret(home))
-    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
-    sync()
+    source = copied(api, sync, secret(home))
     tenant.keep(at(team, source))
     api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
     wait_for(lambda: "deletionTimestamp" in (api.get(at(team, source)) or {})["metadata"], "the copy to be deleted")
@@ -263,8 +252,7 @@ def test_a_copy_whose_annotations_are_full_fails_no_run(
 def test_annotations_of_a_source_that_leave_no_room_for_the_stamp_fail_the_run(
     api: Api, sync: Run, home: str, team: str, copied_before: bool
 ) -> None:
-    source = api.create(configmap(home))
-    api.create(rule("settings", home, f"*-{api.token}", metadata={"copyAnnotations": ["fill"]}))
+    source = with_rule(api, configmap(home), metadata={"copyAnnotations": ["fill"]})
     if copied_before:
         sync()
     api.patch(source, {"metadata": {"annotations": {"fill": "x" * (FULL - len("fill"))}}})
@@ -295,9 +283,7 @@ def test_a_configmap_of_a_rate_whose_annotations_are_full_fails_no_run(
 def test_a_copy_whose_labels_leave_no_room_in_etcd_fails_no_run(
     api: Api, sync: Run, home: str, team: str, tenant: Tenant, size: int, count: int
 ) -> None:
-    source = api.create(configmap(home, data={"a": "x" * size}))
-    api.create(rule("settings", home, f"*-{api.token}"))
-    sync()
+    source = copied(api, sync, configmap(home, data={"a": "x" * size}))
     labels = {f"{number:05}{'k' * 58}": "v" * 63 for number in range(count)}
     tenant.patch(at(team, source), data={"a": "y"}, metadata={"labels": labels})
 
@@ -340,9 +326,7 @@ def test_a_full_quota_fails_no_run(api: Api, sync: Run, home: str, team: str, ki
 
 @ON_THE_REAL_SERVER
 def test_an_immutable_copy_in_a_namespace_with_a_full_quota_stays(api: Api, sync: Run, home: str, team: str) -> None:
-    source = api.create(configmap(home, immutable=True, data={"a": "1"}))
-    api.create(rule("settings", home, f"*-{api.token}"))
-    sync()
+    source = copied(api, sync, configmap(home, immutable=True, data={"a": "1"}))
     quota(api, team, "count/configmaps")
     api.delete(source)
     api.create(configmap(home, immutable=True, data={"a": "2"}))

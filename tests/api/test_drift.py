@@ -217,8 +217,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "edit", "end"), CASES)
-def test_an_edit_of_a_copy(api: Api, sync: Run, kind: str, edit: Edit, end: str) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
+def test_an_edit_of_a_copy(api: Api, sync: Run, kind: str, edit: Edit, end: str, home: str, team: str) -> None:
     data = {"a": encoded(canary()), "b": encoded(canary())}
     source = api.create((secret if kind == "secret" else configmap)(home, "x", data=data))
     api.create(rule("rule", home, f"*-{api.token}", ruleType=kind))
@@ -249,8 +248,7 @@ def test_an_edit_of_a_copy(api: Api, sync: Run, kind: str, edit: Edit, end: str)
         assert api.writes() == []
 
 
-def test_only_a_suspect_is_read_in_full(api: Api, sync: Run) -> None:
-    home = api.namespace("home")
+def test_only_a_suspect_is_read_in_full(api: Api, sync: Run, home: str) -> None:
     source = api.create(secret(home, data={"a": encoded(canary())}))
     teams = [api.namespace(f"team-{number}") for number in range(3)]
     api.create(rule("rule", home, f"team-*-{api.token}", ruleType="secret"))

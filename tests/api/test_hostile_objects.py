@@ -62,8 +62,7 @@ def test_a_deep_object_with_the_stamp_does_not_stop_sync_copies(api: Api, sync: 
     assert api.request("GET", api.path(forged))[0] == 200
 
 
-def test_a_deep_source_is_copied_and_a_deep_copy_is_repaired(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
+def test_a_deep_source_is_copied_and_a_deep_copy_is_repaired(api: Api, sync: Run, home: str, team: str) -> None:
     source = create(api, configmap(home))
     api.create(rule("rule", home, team))
     sync()
@@ -88,8 +87,7 @@ def test_a_deep_namespace_gets_its_copy(api: Api, sync: Run) -> None:
     assert (sync().exit_code, content(api.get(at(team, source)))) == (0, content(source))
 
 
-def test_a_deep_rule_is_applied(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
+def test_a_deep_rule_is_applied(api: Api, sync: Run, home: str, team: str) -> None:
     source = api.create(configmap(home))
     create(api, rule("rule", home, team))
 

@@ -38,9 +38,8 @@ def test_values_that_are_too_large_to_keep_are_read_again_for_each_write(api: Ap
 
 
 def test_a_source_that_changes_before_it_is_read_again_is_left_to_the_next_run(
-    api: Api, sync: Run, monkeypatch: pytest.MonkeyPatch
+    api: Api, sync: Run, monkeypatch: pytest.MonkeyPatch, home: str, team: str
 ) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
     source = api.create(configmap(home))
     api.create(rule("large", home, team))
     read = _Writer._read

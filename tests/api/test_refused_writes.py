@@ -243,8 +243,7 @@ def test_a_copy_that_another_client_changes_at_each_write_fails_no_run(api: Api,
     assert sync().summary == {"configured": 1, "unchanged": 1}
 
 
-def test_a_webhook_that_is_down_gets_few_requests(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
+def test_a_webhook_that_is_down_gets_few_requests(api: Api, sync: Run, home: str, team: str) -> None:
     for number in range(2 * IN_FLIGHT):
         api.create(configmap(home, f"settings-{number}"))
     api.create(rule("settings", home, [team, api.namespace("other")]))
@@ -293,8 +292,7 @@ def test_a_label_of_helm_on_a_copy_fails_no_run(api: Api, sync: Run) -> None:
     assert sync().summary == {"configured": 1, "unchanged": 1}
 
 
-def test_a_status_does_not_contain_the_use_of_a_quota(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
+def test_a_status_does_not_contain_the_use_of_a_quota(api: Api, sync: Run, home: str, team: str) -> None:
     full = quota(api, team, "count/secrets")
     api.create(secret(home))
     api.create(rule("logins", home, [team, api.namespace("other")], ruleType="secret"))
@@ -313,8 +311,7 @@ def test_a_status_does_not_contain_the_use_of_a_quota(api: Api, sync: Run) -> No
     assert [each.method for each in api.writes()] == ["POST"]
 
 
-def test_a_status_does_not_contain_how_a_webhook_failed(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
+def test_a_status_does_not_contain_how_a_webhook_failed(api: Api, sync: Run, home: str, team: str) -> None:
     api.create(configmap(home))
     api.create(rule("settings", home, [team, api.namespace("other")]))
     with webhook(api, None, team):

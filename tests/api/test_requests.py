@@ -43,8 +43,7 @@ def lists(requests: list[Request]) -> bool:
     return all(each.method == "GET" and each.query["limit"] == str(PAGE) for each in requests)
 
 
-def test_a_first_sweep_is_one_write_per_copy_and_reads_no_copy(api: Api, sync: Run) -> None:
-    home = api.namespace("home")
+def test_a_first_sweep_is_one_write_per_copy_and_reads_no_copy(api: Api, sync: Run, home: str) -> None:
     teams = [api.namespace(f"team-{number}") for number in range(6)]
     for number in range(3):
         api.create(secret(home, f"login-{number}"))
@@ -64,8 +63,7 @@ def test_a_first_sweep_is_one_write_per_copy_and_reads_no_copy(api: Api, sync: R
 
 
 @pytest.mark.parametrize("teams", [2, 5, 9])
-def test_a_converged_sweep_is_lists_by_page_and_nothing_else(api: Api, sync: Run, teams: int) -> None:
-    home = api.namespace("home")
+def test_a_converged_sweep_is_lists_by_page_and_nothing_else(api: Api, sync: Run, teams: int, home: str) -> None:
     for number in range(teams):
         api.namespace(f"team-{number}")
     for number in range(3):
@@ -88,8 +86,7 @@ def test_a_converged_sweep_is_lists_by_page_and_nothing_else(api: Api, sync: Run
     assert len(full) <= pages(3)
 
 
-def test_changed_sources_are_one_write_per_copy_and_read_no_copy(api: Api, sync: Run) -> None:
-    home = api.namespace("home")
+def test_changed_sources_are_one_write_per_copy_and_read_no_copy(api: Api, sync: Run, home: str) -> None:
     for number in range(5):
         api.namespace(f"team-{number}")
     source = api.create(secret(home))
@@ -107,10 +104,9 @@ def test_changed_sources_are_one_write_per_copy_and_read_no_copy(api: Api, sync:
 
 
 def test_bytes_do_not_grow_with_the_content_of_copies(
-    api: Api, quiet: None, sync: Run, monkeypatch: pytest.MonkeyPatch
+    api: Api, quiet: None, sync: Run, monkeypatch: pytest.MonkeyPatch, home: str
 ) -> None:
     monkeypatch.setattr(cluster, "PAGE_SIZE", 500)
-    home = api.namespace("home")
     teams = 8
     for number in range(teams):
         api.namespace(f"team-{number}")
@@ -154,10 +150,9 @@ def test_unrelated_objects_add_no_requests(api: Api, quiet: None, sync: Run, mon
 
 
 def test_requests_grow_with_places_of_sources_and_not_with_rules_times_namespaces(
-    api: Api, sync: Run, monkeypatch: pytest.MonkeyPatch
+    api: Api, sync: Run, monkeypatch: pytest.MonkeyPatch, home: str
 ) -> None:
     monkeypatch.setattr(cluster, "PAGE_SIZE", 500)
-    home = api.namespace("home")
     for number in range(4):
         api.namespace(f"team-{number}")
     api.create(secret(home))

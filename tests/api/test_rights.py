@@ -221,8 +221,7 @@ def test_without_the_secrets_component_no_request_is_about_secrets(api: Api, syn
     assert [request.path for request in api.requests() if "secrets" in request.path] == []
 
 
-def test_copies_of_the_last_deleted_rule_are_found(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
+def test_copies_of_the_last_deleted_rule_are_found(api: Api, sync: Run, home: str, team: str) -> None:
     source = api.create(secret(home))
     last = api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
     sync()

@@ -345,8 +345,7 @@ def test_an_opt_out_deletes_its_copy_although_the_rule_may_be_mistaken(small: In
     assert small.api.get(at(small.teams[0], small.source)) is None
 
 
-def test_a_new_rule_that_selects_nothing_is_reported_and_exits_0(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
+def test_a_new_rule_that_selects_nothing_is_reported_and_exits_0(api: Api, sync: Run, home: str, team: str) -> None:
     api.create(rule("early", home, team))
 
     ran = sync()
@@ -454,8 +453,7 @@ def test_forged_stamps_do_not_raise_what_the_brake_allows(api: Api, sync: Run) -
     assert "12 ConfigMaps (code orphan, limit 10); none of them is deleted" in ran.stderr
 
 
-def test_opt_outs_have_an_allowance_of_their_own(api: Api, sync: Run) -> None:
-    home = api.namespace("home")
+def test_opt_outs_have_an_allowance_of_their_own(api: Api, sync: Run, home: str) -> None:
     leavers = [api.namespace(f"team-{number}") for number in range(11)]
     stays = api.namespace("team-stays")
     source, moved = api.create(configmap(home)), api.create(configmap(home, "moved"))
@@ -478,8 +476,7 @@ def test_opt_outs_have_an_allowance_of_their_own(api: Api, sync: Run) -> None:
 # kube-* namespaces
 
 
-def test_a_kube_namespace_receives_copies_once_it_opted_in(api: Api, sync: Run) -> None:
-    home = api.namespace("home")
+def test_a_kube_namespace_receives_copies_once_it_opted_in(api: Api, sync: Run, home: str) -> None:
     source = api.create(configmap(home, f"settings-{api.token}"))
     api.create(rule("system", home, ["kube-public"]))
     public = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-public"}}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests import canary as canaries
-from tests.api.conftest import Run
+from tests.api.conftest import Run, copied, with_rule
 from tests.apis import Api, wait_for
 from tests.canary import canary
 from tests.conftest import WITHOUT_POLICIES_TOO, Chores, served
@@ -86,9 +86,8 @@ def test_an_object_in_the_way_is_reported_once_and_then_read_without_a_write(api
     assert sorted(events_of(api)) == [("Normal", "Synced"), ("Warning", "Conflict")]
 
 
-def test_adopt_takes_over_an_object_that_was_not_managed(api: Api, sync: Run) -> None:
+def test_adopt_takes_over_an_object_that_was_not_managed(api: Api, sync: Run, home: str, team: str) -> None:
     bind_adopt(api)
-    home, team = api.namespace("home"), api.namespace("team")
     source = api.create(secret(home))
     unmanaged = secret(team, labels={"team": "blue"}, data={"old": encoded(canary())})
     before = api.create(unmanaged)
@@ -151,10 +150,9 @@ def annotated(key: str) -> Callable[[Api, Object], None]:
     ids=["controller", "helm", "type", "immutable", "other install", "helm label", "helm annotation", "argo cd"],
 )
 def test_adopt_does_not_change_objects_that_it_must_not_take(
-    api: Api, sync: Run, change: Callable[[Api, Object], None], why: str
+    api: Api, sync: Run, change: Callable[[Api, Object], None], why: str, home: str, team: str
 ) -> None:
     bind_adopt(api)
-    home, team = api.namespace("home"), api.namespace("team")
     api.create(secret(home))
     unmanaged = secret(team, labels={}, data={"old": encoded(canary())})
     change(api, unmanaged)
@@ -229,11 +227,8 @@ def test_a_copy_that_no_rule_requires_is_deleted(api: Api, sync: Run, way: Any, 
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_a_copy_with_orphans_retain_stays(api: Api, sync: Run, way: Any) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
-    source = api.create(configmap(home))
-    api.create(rule("rule", home, f"*-{api.token}", orphans="Retain"))
-    sync()
+def test_a_copy_with_orphans_retain_stays(api: Api, sync: Run, way: Any, home: str, team: str) -> None:
+    source = copied(api, sync, configmap(home), name="rule", orphans="Retain")
     copy = api.get(at(team, source))
     way(api, source, team)
 
@@ -241,8 +236,7 @@ def test_a_copy_with_orphans_retain_stays(api: Api, sync: Run, way: Any) -> None
     assert api.get(at(team, source)) == copy
 
 
-def test_a_copy_stays_while_one_of_two_rules_requires_it(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
+def test_a_copy_stays_while_one_of_two_rules_requires_it(api: Api, sync: Run, home: str, team: str) -> None:
     source = api.create(configmap(home))
     first, second = (api.create(rule(name, home, f"*-{api.token}")) for name in ("first", "second"))
     assert sync().summary == {"created": 1}
@@ -277,8 +271,7 @@ def test_a_collision_writes_neither_and_keeps_the_copy_that_is_there(api: Api, s
     assert api.writes() == []
 
 
-def test_an_invalid_rule_stops_deletions_and_nothing_else(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
+def test_an_invalid_rule_stops_deletions_and_nothing_else(api: Api, sync: Run, home: str, team: str) -> None:
     source, removed = api.create(configmap(home)), api.create(configmap(home, "removed"))
     api.create(rule("good", home, f"*-{api.token}"))
     sync()
@@ -352,11 +345,8 @@ def test_a_dry_run_and_max_deletes_0_show_the_brake_too(api: Api, sync: Run, man
 # immutable fields
 
 
-def test_a_copy_of_another_type_is_replaced(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
-    source = api.create(secret(home))
-    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
-    sync()
+def test_a_copy_of_another_type_is_replaced(api: Api, sync: Run, home: str, team: str) -> None:
+    source = copied(api, sync, secret(home))
     before = api.get(at(team, source))
     api.delete(source)
     recreated = api.create(secret(home, type="kubernetes.io/basic-auth", data={"username": encoded(canary())}))
@@ -371,9 +361,8 @@ def test_a_copy_of_another_type_is_replaced(api: Api, sync: Run) -> None:
 
 
 @pytest.mark.parametrize("kind", ["configmap", "secret"])
-def test_an_immutable_copy_is_replaced(api: Api, sync: Run, kind: str) -> None:
+def test_an_immutable_copy_is_replaced(api: Api, sync: Run, kind: str, home: str, team: str) -> None:
     make = secret if kind == "secret" else configmap
-    home, team = api.namespace("home"), api.namespace("team")
     source = api.create(make(home, "x", immutable=True, data={"a": encoded(canary())}))
     api.create(rule("rule", home, f"*-{api.token}", ruleType=kind))
     sync()
@@ -387,11 +376,8 @@ def test_an_immutable_copy_is_replaced(api: Api, sync: Run, kind: str) -> None:
     assert sync().summary == {"unchanged": 1}
 
 
-def test_a_copy_that_was_made_immutable_by_hand_is_replaced(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
-    source = api.create(configmap(home))
-    api.create(rule("settings", home, f"*-{api.token}"))
-    sync()
+def test_a_copy_that_was_made_immutable_by_hand_is_replaced(api: Api, sync: Run, home: str, team: str) -> None:
+    source = copied(api, sync, configmap(home))
     api.patch(at(team, source), {"immutable": True})
 
     assert sync().summary == {"replaced": 1}
@@ -401,13 +387,11 @@ def test_a_copy_that_was_made_immutable_by_hand_is_replaced(api: Api, sync: Run)
 # terminating namespaces
 
 
-def test_a_terminating_namespace_is_skipped(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
+def test_a_terminating_namespace_is_skipped(api: Api, sync: Run, home: str, team: str) -> None:
     api.namespace("other")
     metadata = {"name": "protected", "namespace": team, "finalizers": ["example.com/protect"]}
     protected = api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
-    api.create(configmap(home))
-    api.create(rule("settings", home, f"*-{api.token}"))
+    with_rule(api, configmap(home))
     api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
 
     ran = sync()
@@ -440,12 +424,8 @@ def test_rules_deleted_with_their_namespace_delete_no_copy(api: Api, sync: Run) 
 # status and Events
 
 
-def test_status_and_events_change_only_when_the_state_does(api: Api, sync: Run) -> None:
-    home = api.namespace("home")
-    api.namespace("team")
-    api.create(configmap(home))
-    api.create(rule("settings", home, f"*-{api.token}"))
-    sync()
+def test_status_and_events_change_only_when_the_state_does(api: Api, sync: Run, home: str, team: str) -> None:
+    copied(api, sync, configmap(home))
     assert ready(api, "settings") == {"status": "True", "reason": "Synced", "message": "1 copy"}
     assert events_of(api) == [("Normal", "Synced")]
     api.mark()
@@ -458,14 +438,12 @@ def test_status_and_events_change_only_when_the_state_does(api: Api, sync: Run) 
 
 
 @pytest.mark.parametrize("api", [pytest.param("real", marks=pytest.mark.cluster)], indirect=True)
-def test_a_lasting_error_creates_one_event(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
+def test_a_lasting_error_creates_one_event(api: Api, sync: Run, home: str, team: str) -> None:
     quota = {"hard": {"count/configmaps": "0"}}
     limit = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": team}, "spec": quota}
     api.create(limit)
     wait_for(lambda: (api.get(limit) or {}).get("status", {}).get("used"), "the quota to be in force")
-    api.create(configmap(home))
-    api.create(rule("settings", home, f"*-{api.token}"))
+    with_rule(api, configmap(home))
     assert "exceeded quota" in sync().stdout
     assert ready(api, "settings")["reason"] == "QuotaExceeded"
     api.mark()
@@ -476,11 +454,8 @@ def test_a_lasting_error_creates_one_event(api: Api, sync: Run) -> None:
     assert [write.status for write in api.writes()] == [403]
 
 
-def test_a_dry_run_writes_no_status(api: Api, sync: Run) -> None:
-    home = api.namespace("home")
-    api.namespace("team")
-    api.create(configmap(home))
-    api.create(rule("settings", home, f"*-{api.token}"))
+def test_a_dry_run_writes_no_status(api: Api, sync: Run, home: str, team: str) -> None:
+    with_rule(api, configmap(home))
 
     sync("--dry-run")
     sync("--dry-run=server")
@@ -491,8 +466,7 @@ def test_a_dry_run_writes_no_status(api: Api, sync: Run) -> None:
 # two runs at once
 
 
-def test_two_runs_at_once_have_the_same_result_as_one(api: Api, sync: Run, installed: Path) -> None:
-    home = api.namespace("home")
+def test_two_runs_at_once_have_the_same_result_as_one(api: Api, sync: Run, installed: Path, home: str) -> None:
     for number in range(4):
         api.namespace(f"team-{number}")
     for number in range(5):

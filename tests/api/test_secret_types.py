@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 import pytest
 
 from jobs.kit.values import stamps
-from tests.api.conftest import Run
+from tests.api.conftest import Run, copied, with_rule
 from tests.apis import Api, Object
 from tests.canary import canary
 from tests.manifests import ROOT
@@ -41,8 +41,7 @@ def of_type(namespace: str, name: str, kind: str, *keys: str) -> Object:
 
 
 @pytest.mark.parametrize("kind", [*CORE, "example.com/own"])
-def test_a_secret_is_copied_with_its_type(api: Api, sync: Run, kind: str) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
+def test_a_secret_is_copied_with_its_type(api: Api, sync: Run, kind: str, home: str, team: str) -> None:
     source = api.create(of_type(home, "login", kind, *CORE.get(kind, ())))
     api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
 
@@ -55,8 +54,7 @@ def test_a_secret_on_which_the_cluster_or_helm_acts_is_never_copied(api: Api, sy
     home, team = api.namespace("home"), api.namespace("team")
     api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader", "namespace": home}})
     source = api.create(of_type(home, "login", kind))
-    copied = api.create(secret(home, "other"))
-    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
+    copied = with_rule(api, secret(home, "other"))
 
     ran = sync("-v")
 
@@ -68,9 +66,7 @@ def test_a_secret_on_which_the_cluster_or_helm_acts_is_never_copied(api: Api, sy
 @pytest.mark.parametrize("kind", ["bootstrap.kubernetes.io/token", "helm.sh/release.v2"])
 def test_a_source_that_is_recreated_with_such_a_type_loses_its_copies(api: Api, sync: Run, kind: str) -> None:
     home, team = api.namespace("home"), api.namespace("team")
-    source = api.create(secret(home))
-    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
-    sync()
+    source = copied(api, sync, secret(home))
     api.delete(source)
     api.create(of_type(home, "login", kind))
 
@@ -81,8 +77,7 @@ def test_a_source_that_is_recreated_with_such_a_type_loses_its_copies(api: Api, 
 def test_a_copy_of_a_bootstrap_token_that_an_older_version_made_is_deleted(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     token = api.create(of_type(home, "token", "bootstrap.kubernetes.io/token"))
-    api.create(secret(home))
-    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
+    with_rule(api, secret(home))
     stamp = stamps.stamp("sync-copies", "kube-chores", "logins", f"{home}/token", "v1:old")
     metadata = {"labels": dict(stamp.labels), "annotations": dict(stamp.annotations)}
     copy = of_type(team, "token", "bootstrap.kubernetes.io/token")
@@ -92,10 +87,8 @@ def test_a_copy_of_a_bootstrap_token_that_an_older_version_made_is_deleted(api: 
     assert api.get(at(team, token)) is None
 
 
-def test_a_helm_release_in_a_configmap_is_never_copied(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
-    release = api.create(configmap(home, "sh.helm.release.v1.shop.v1"))
-    api.create(rule("settings", home, f"*-{api.token}"))
+def test_a_helm_release_in_a_configmap_is_never_copied(api: Api, sync: Run, home: str, team: str) -> None:
+    release = with_rule(api, configmap(home, "sh.helm.release.v1.shop.v1"))
 
     assert sync("-v").summary == {"nothing-selected": 1, "skipped": 1}
     assert api.get(at(team, release)) is None
@@ -109,8 +102,7 @@ def test_the_table_of_types_is_that_of_the_tests() -> None:
     assert rows == {kind: "yes" if kind in CORE else "no" for kind in rows}
 
 
-def test_a_copy_never_has_the_label_by_which_helm_finds_releases(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
+def test_a_copy_never_has_the_label_by_which_helm_finds_releases(api: Api, sync: Run, home: str, team: str) -> None:
     source = api.create(configmap(home, labels={"copyrator": "true", "owner": "helm", "app": "shop"}))
     api.create(rule("copied", home, team, metadata={"copyLabels": ["owner", "app"]}))
     api.create(rule("set", home, team, metadata={"labels": {"owner": "helm"}}))

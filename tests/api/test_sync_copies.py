@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.api.conftest import Run
+from tests.api.conftest import Run, copied, with_rule
 from tests.apis import Api, wait_for
 from tests.canary import canary
 from tests.worlds import at, configmap, content, encoded, rule, secret
@@ -23,8 +23,7 @@ STAMP = {
 
 def test_a_first_sweep_creates_one_copy_in_each_target_except_its_own(api: Api, sync: Run) -> None:
     home, team_a, team_b = api.namespace("home"), api.namespace("team-a"), api.namespace("team-b")
-    source = api.create(secret(home))
-    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
+    source = with_rule(api, secret(home))
     before = api.get(at(home, source))
 
     ran = sync()
@@ -42,9 +41,7 @@ def test_a_first_sweep_creates_one_copy_in_each_target_except_its_own(api: Api, 
 
 def test_a_converged_sweep_writes_nothing_even_after_a_change_of_metadata(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
-    source = api.create(configmap(home))
-    api.create(rule("settings", home, f"*-{api.token}"))
-    sync()
+    source = copied(api, sync, configmap(home))
     api.patch(source, {"metadata": {"annotations": {"note": "new"}}})
     api.patch(at(team, source), {"metadata": {"labels": {"owner": "somebody"}}})
     api.mark()
@@ -55,8 +52,7 @@ def test_a_converged_sweep_writes_nothing_even_after_a_change_of_metadata(api: A
     assert api.writes() == []
 
 
-def test_changed_sources_update_all_their_copies(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
+def test_changed_sources_update_all_their_copies(api: Api, sync: Run, home: str, team: str) -> None:
     settings, login = api.create(configmap(home)), api.create(secret(home))
     api.create(rule("settings", home, f"*-{api.token}"))
     api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
@@ -75,12 +71,9 @@ def test_changed_sources_update_all_their_copies(api: Api, sync: Run) -> None:
         assert content(api.get(at(team, source))) == content(api.get(source))
 
 
-def test_a_new_namespace_gets_its_copies_and_the_others_stay_untouched(api: Api, sync: Run) -> None:
-    home = api.namespace("home")
+def test_a_new_namespace_gets_its_copies_and_the_others_stay_untouched(api: Api, sync: Run, home: str) -> None:
     api.namespace("team-a")
-    source = api.create(configmap(home))
-    api.create(rule("settings", home, f"*-{api.token}"))
-    sync()
+    source = copied(api, sync, configmap(home))
     added = api.namespace("team-b")
     api.mark()
 
@@ -91,11 +84,8 @@ def test_a_new_namespace_gets_its_copies_and_the_others_stay_untouched(api: Api,
     assert content(api.get(at(added, source))) == content(source)
 
 
-def test_a_hand_edited_copy_is_repaired_and_the_manager_is_named(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
-    source = api.create(configmap(home))
-    api.create(rule("settings", home, f"*-{api.token}"))
-    sync()
+def test_a_hand_edited_copy_is_repaired_and_the_manager_is_named(api: Api, sync: Run, home: str, team: str) -> None:
+    source = copied(api, sync, configmap(home))
     api.patch(at(team, source), {"data": {"a": "by hand"}})
 
     ran = sync()
@@ -105,11 +95,8 @@ def test_a_hand_edited_copy_is_repaired_and_the_manager_is_named(api: Api, sync:
     assert content(api.get(at(team, source))) == content(source)
 
 
-def test_an_extra_key_is_removed_and_labels_of_others_stay(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
-    source = api.create(configmap(home))
-    api.create(rule("settings", home, f"*-{api.token}"))
-    sync()
+def test_an_extra_key_is_removed_and_labels_of_others_stay(api: Api, sync: Run, home: str, team: str) -> None:
+    source = copied(api, sync, configmap(home))
     theirs = {"labels": {"team": "blue"}, "annotations": {"note": "keep"}, "finalizers": ["example.com/keep"]}
     api.patch(at(team, source), {"metadata": theirs, "data": {"extra": "x"}})
 
@@ -124,33 +111,26 @@ def test_an_extra_key_is_removed_and_labels_of_others_stay(api: Api, sync: Run) 
     api.patch(at(team, source), {"metadata": {"finalizers": None}})
 
 
-def test_a_deleted_copy_is_recreated(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
-    source = api.create(secret(home))
-    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
-    sync()
+def test_a_deleted_copy_is_recreated(api: Api, sync: Run, home: str, team: str) -> None:
+    source = copied(api, sync, secret(home))
     api.delete(at(team, source))
 
     assert sync().summary == {"created": 1}
     assert content(api.get(at(team, source))) == content(source)
 
 
-def test_binary_data_is_copied_unchanged(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
+def test_binary_data_is_copied_unchanged(api: Api, sync: Run, home: str, team: str) -> None:
     binary = base64.b64encode(bytes(range(256))).decode()
-    source = api.create(configmap(home, binaryData={"all-bytes": binary}, data={"text": "ünïcödé\n\u2028"}))
-    api.create(rule("settings", home, f"*-{api.token}"))
+    source = with_rule(api, configmap(home, binaryData={"all-bytes": binary}, data={"text": "ünïcödé\n\u2028"}))
 
     assert sync().summary == {"created": 1}
     assert content(api.get(at(team, source))) == content(source)
     assert sync().summary == {"unchanged": 1}
 
 
-def test_a_tls_secret_keeps_its_type(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
+def test_a_tls_secret_keeps_its_type(api: Api, sync: Run, home: str, team: str) -> None:
     data = {"tls.crt": encoded(canary()), "tls.key": encoded(canary())}
-    source = api.create(secret(home, "cert", type="kubernetes.io/tls", data=data))
-    api.create(rule("certs", home, f"*-{api.token}", ruleType="secret"))
+    source = with_rule(api, secret(home, "cert", type="kubernetes.io/tls", data=data), name="certs")
 
     assert sync().summary == {"created": 1}
     copy = api.get(at(team, source))
@@ -159,18 +139,15 @@ def test_a_tls_secret_keeps_its_type(api: Api, sync: Run) -> None:
     assert sync().summary == {"unchanged": 1}
 
 
-def test_a_configmap_near_the_limit_of_1_mib_is_copied(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
-    source = api.create(configmap(home, data={"big": "x" * ((1 << 20) - 100)}))
-    api.create(rule("settings", home, f"*-{api.token}"))
+def test_a_configmap_near_the_limit_of_1_mib_is_copied(api: Api, sync: Run, home: str, team: str) -> None:
+    source = with_rule(api, configmap(home, data={"big": "x" * ((1 << 20) - 100)}))
 
     assert sync().summary == {"created": 1}
     assert content(api.get(at(team, source))) == content(source)
     assert sync().summary == {"unchanged": 1}
 
 
-def test_globs_and_the_namespace_selector_narrow_the_targets(api: Api, sync: Run) -> None:
-    home = api.namespace("home")
+def test_globs_and_the_namespace_selector_narrow_the_targets(api: Api, sync: Run, home: str) -> None:
     chosen = api.namespace("team-a", labels={"tier": "web"})
     api.namespace("team-b")
     api.namespace("team-x", labels={"tier": "web"})
@@ -189,8 +166,7 @@ def test_globs_and_the_namespace_selector_narrow_the_targets(api: Api, sync: Run
     assert content(api.get(at(chosen, source))) == content(source)
 
 
-def test_kube_namespaces_are_targets_by_their_literal_name_only(api: Api, sync: Run) -> None:
-    home = api.namespace("home")
+def test_kube_namespaces_are_targets_by_their_literal_name_only(api: Api, sync: Run, home: str) -> None:
     api.create(configmap(home, f"settings-{api.token}"))
     api.create(rule("globbed", home, ["kube-*", "kube-publi?"]))
     assert sync().summary == {"nothing-selected": 1}
@@ -200,8 +176,7 @@ def test_kube_namespaces_are_targets_by_their_literal_name_only(api: Api, sync: 
     assert [result["object"]["namespace"] for result in named] == ["kube-public"]
 
 
-def test_the_default_target_is_every_active_namespace_except_kube(api: Api, sync: Run) -> None:
-    home = api.namespace("home")
+def test_the_default_target_is_every_active_namespace_except_kube(api: Api, sync: Run, home: str) -> None:
     source = api.create(configmap(home, f"settings-{api.token}"))
     without_targets = rule("everywhere", home, "")
     del without_targets["spec"]["targets"]
@@ -218,19 +193,15 @@ def test_the_default_target_is_every_active_namespace_except_kube(api: Api, sync
     assert {result["object"]["namespace"] for result in ran.results} == expected
 
 
-def test_a_namespace_that_opts_out_gets_no_copy(api: Api, sync: Run) -> None:
-    home = api.namespace("home")
+def test_a_namespace_that_opts_out_gets_no_copy(api: Api, sync: Run, home: str) -> None:
     willing = api.namespace("willing")
     api.namespace("unwilling", annotations={"kubechores.dev/copies": "false"})
-    api.create(configmap(home))
-    api.create(rule("settings", home, f"*-{api.token}"))
+    with_rule(api, configmap(home))
 
     assert [result["object"]["namespace"] for result in sync().results] == [willing]
 
 
-def test_match_expressions_select_sources(api: Api, sync: Run) -> None:
-    home = api.namespace("home")
-    api.namespace("team")
+def test_match_expressions_select_sources(api: Api, sync: Run, home: str, team: str) -> None:
     for name, labels in {
         "in": {"stage": "prod"},
         "not": {"stage": "prod", "skip": ""},
@@ -260,9 +231,8 @@ def test_match_expressions_select_sources(api: Api, sync: Run) -> None:
     ids=json.dumps,
 )
 def test_a_selector_without_a_label_is_rejected_by_schema_and_by_code(
-    api: Api, sync: Run, tmp_path: Path, selector: object
+    api: Api, sync: Run, tmp_path: Path, selector: object, home: str
 ) -> None:
-    home = api.namespace("home")
     api.create(secret(home, labels={}))
     empty = rule("everything", home, f"*-{api.token}", ruleType="secret", selector=selector)
 
@@ -333,8 +303,7 @@ def test_a_missing_crd_is_reported_and_a_file_needs_none(api: Api, sync: Run, tm
 def test_a_missing_permission_is_named_and_not_retried(api: Api, sync: Run, binding: str, missing: str) -> None:
     home = api.namespace("home")
     api.namespace("team")
-    api.create(secret(home))
-    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
+    with_rule(api, secret(home))
     kind, _, name = binding.partition("/")
     api.delete(
         {
@@ -351,8 +320,7 @@ def test_a_missing_permission_is_named_and_not_retried(api: Api, sync: Run, bind
     assert api.copy_writes() == []
 
 
-def test_one_denied_source_namespace_does_not_stop_the_other_rules(api: Api, sync: Run) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
+def test_one_denied_source_namespace_does_not_stop_the_other_rules(api: Api, sync: Run, home: str, team: str) -> None:
     source = api.create(configmap(home))
     api.create(secret(home))
     api.create(rule("settings", home, f"*-{api.token}"))
@@ -381,9 +349,7 @@ def test_kubectl_prints_the_columns_of_a_rule(api: Api, sync: Run) -> None:
 
 def test_a_replacement_keeps_labels_of_others_and_leaves_nothing_for_the_next_run(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), api.namespace("team")
-    source = api.create(configmap(home, data={"a": "1"}, immutable=True))
-    api.create(rule("settings", home, f"*-{api.token}"))
-    sync()
+    source = copied(api, sync, configmap(home, data={"a": "1"}, immutable=True))
     api.patch(at(team, source), {"metadata": {"labels": {"team": "blue"}}})
     api.delete(source)
     api.create(configmap(home, data={"a": "2"}, immutable=True))
