@@ -5,16 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 from tests.apis import Api, wait_for
 from tests.control_plane import free_port
+from tests.serving import QuietHandler, serving
 
 Object = dict[str, Any]
 Review = Callable[[Object], Object]
@@ -129,34 +129,19 @@ def _create(api: Api, kind: str, **fields: Any) -> Object:
 
 @contextmanager
 def _served(api: Api, port: int, review: Review, requests: list[Object]) -> Iterator[None]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
+    class Handler(QuietHandler):
+        def do_POST(self) -> None:  # noqa: N802 - the name that http.server calls
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             requests.append(asked["request"])
             answer = {"uid": asked["request"]["uid"], **review(asked["request"])}
             body = json.dumps({"apiVersion": asked["apiVersion"], "kind": asked["kind"], "response": answer}).encode()
             with suppress(OSError):  # the API server does not wait for a late answer
-                self.send_response(HTTPStatus.OK)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-        def log_message(self, *_words: Any) -> None:
-            """Log nothing."""
+                self.send(HTTPStatus.OK, {"Content-Type": "application/json"}, body)
 
     assert api.ca_file
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(api.ca_file, api.ca_file.with_suffix(".key"))
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(server):
         yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

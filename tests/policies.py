@@ -43,33 +43,3 @@ def wait_until_policies_act(api: Api) -> None:
     wait_for(lambda: api.request("POST", path, trial)[0] == 422, "the policies to act")
     api.delete(binding)
     api.delete(policy)
-
-
-def bind_adopt(api: Api, namespace: str = "") -> None:
-    """Bind kube-chores-adopt to the shipped account of sync-copies, in a namespace or in all; wait until it acts."""
-    kind = "RoleBinding" if namespace else "ClusterRoleBinding"
-    bind(api, kind, "kube-chores-adopt", account("kube-chores", "sync-copies"), namespace)
-    wait_for(lambda: can_i(api, "sync-copies", "adopt", "copyrators", namespace=namespace), "the right to adopt")
-
-
-def account(namespace: str, name: str) -> Object:
-    """A ServiceAccount, as the subject of a binding."""
-    return {"kind": "ServiceAccount", "namespace": namespace, "name": name}
-
-
-def bind(api: Api, kind: str, role: str, subject: Object, namespace: str = "") -> None:
-    """Bind a ClusterRole."""
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
-    metadata = {"name": f"{role}-{api.token}", **({"namespace": namespace} if namespace else {})}
-    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata}
-    api.create({**head, "roleRef": reference, "subjects": [subject]})
-
-
-def can_i(api: Api, name: str, verb: str, resource: str, group: str = "kubechores.dev", namespace: str = "") -> bool:
-    """Whether a shipped account has a verb, as `kubectl auth can-i` asks."""
-    attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
-    spec = {"resourceAttributes": attributes}
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
-    token = api.service_account_token("kube-chores", name)
-    answer = api.call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review, token=token)
-    return bool(answer["status"]["allowed"])

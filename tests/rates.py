@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import ThreadingHTTPServer
+
+from tests.serving import QuietHandler, serving
 
 # Invented rates of eight currencies: none was ever a real rate.
 RATES = {
@@ -91,20 +92,15 @@ def _short(rate: str) -> str:
 DOCUMENTS: dict[str, Callable[..., bytes]] = {"ecb": ecb, "frankfurter": frankfurter, "open-er-api": open_er_api}
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(QuietHandler):
     """Send the responses that its server serves."""
 
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
         """Send the response; ignore a client that closed the connection."""
         served: RatesServer = self.server.rates  # type: ignore[attr-defined]
         served.requests.append((self.path, self.headers.get("User-Agent", "")))
         with contextlib.suppress(OSError):
             served.answers.get(self.path.partition("?")[0], status(404))(self)
-
-    def log_message(self, *_words: Any) -> None:
-        """Log nothing."""
 
 
 @dataclass
@@ -136,28 +132,15 @@ class RatesServer:
         return fetched
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, *_about: Any) -> None:
-        """Log nothing: tests close connections on purpose."""
-
-
 @contextlib.contextmanager
 def serve() -> Iterator[RatesServer]:
     """Serve rates on a free port of loopback until the context ends."""
-    server = _Server(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     rates = RatesServer(f"http://127.0.0.1:{server.server_port}")
     server.rates = rates  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
     rates.publish()
-    try:
+    with serving(server):
         yield rates
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 # responses
@@ -167,11 +150,7 @@ def document(body: bytes, status: int = 200, **headers: str) -> Answer:
     """Return a complete response with this body."""
 
     def answer(handler: Handler) -> None:
-        handler.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
-            handler.send_header(name.replace("_", "-"), value)
-        handler.end_headers()
-        handler.wfile.write(body)
+        handler.send(status, {name.replace("_", "-"): value for name, value in headers.items()}, body)
 
     return answer
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import ssl
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from tests import rates
 from tests.control_plane import make_certificates
 from tests.rates import Answer, document, status
+from tests.serving import serving
 
 
 class Handler(rates.Handler):
@@ -89,31 +88,16 @@ def cache_state(**differing: object) -> dict[str, object]:
     }
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, *_about: Any) -> None:
-        """Do not log clients that close the connection."""
-
-
 @contextlib.contextmanager
 def serve(folder: Path) -> Iterator[Registries]:
     """Serve on two ports of localhost while the context is open."""
     make_certificates(folder)
-    plain, tls = _Server(("127.0.0.1", 0), Handler), _Server(("127.0.0.1", 0), Handler)
+    plain, tls = (ThreadingHTTPServer(("127.0.0.1", 0), Handler) for _ in range(2))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "ca.crt", folder / "ca.key")
     tls.socket = context.wrap_socket(tls.socket, server_side=True)
     registries = Registries(f"http://127.0.0.1:{plain.server_port}", f"localhost:{tls.server_port}", folder / "ca.crt")
-    threads = []
     for server in (plain, tls):
         server.registries = registries  # type: ignore[attr-defined]
-        threads.append(threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True))
-        threads[-1].start()
-    try:
+    with serving(plain), serving(tls):
         yield registries
-    finally:
-        for server, thread in zip((plain, tls), threads, strict=True):
-            server.shutdown()
-            server.server_close()
-            thread.join()

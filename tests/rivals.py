@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from tests.apis import Api
+from tests.serving import QuietHandler, serving
 
 _PASSED = ("Authorization", "User-Agent", "Accept", "Content-Type")
 
@@ -21,21 +21,7 @@ def rival(api: Api, kubeconfig: Path, write: Callable[[], object]) -> Iterator[P
     """Yield a kubeconfig of the same account; `write` is called after each GET, before the answer reaches the job."""
     lock = threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self._pass_on()
-
-        def do_POST(self) -> None:
-            self._pass_on()
-
-        def do_PUT(self) -> None:
-            self._pass_on()
-
-        def do_PATCH(self) -> None:
-            self._pass_on()
-
+    class Handler(QuietHandler):
         def _pass_on(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0))) or None
             sent = {name: self.headers[name] for name in _PASSED if name in self.headers}
@@ -43,14 +29,9 @@ def rival(api: Api, kubeconfig: Path, write: Callable[[], object]) -> Iterator[P
             if self.command == "GET":
                 with lock:
                     write()
-            self.send_response(status)
-            self.send_header("Content-Type", headers["Content-Type"])
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+            self.send(status, {"Content-Type": headers["Content-Type"]}, answer)
 
-        def log_message(self, *_words: Any) -> None:
-            """Log nothing."""
+        do_GET = do_POST = do_PUT = do_PATCH = _pass_on  # noqa: N815 - the names that http.server calls
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     config = yaml.safe_load(kubeconfig.read_text())
@@ -58,11 +39,5 @@ def rival(api: Api, kubeconfig: Path, write: Callable[[], object]) -> Iterator[P
         each["cluster"] = {"server": f"http://127.0.0.1:{server.server_port}"}
     contested = kubeconfig.with_name(f"contested-{kubeconfig.name}")
     contested.write_text(yaml.safe_dump(config))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(server):
         yield contested
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -7,13 +7,14 @@ import ipaddress
 import select
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from socketserver import BaseServer, StreamRequestHandler, ThreadingTCPServer
 from typing import Any
+
+from tests.serving import QuietHandler, serving
 
 
 @dataclass(frozen=True)
@@ -37,28 +38,20 @@ class Recorder:
     requests: list[Sent] = field(default_factory=list)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(QuietHandler):
     server: Any
-
-    def log_message(self, *_: Any) -> None:
-        """Keep quiet."""
 
     def _record(self) -> None:
         # As raw as can be: the parser of the headers takes Latin-1.
         pairs = ((name.lower(), value.encode("latin-1").decode()) for name, value in self.headers.items())
         self.server.recorder.requests.append(Sent(self.command, self.path, tuple(pairs)))
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
         self._record()
-        self.send_response(302 if self.server.location else 200)
-        if self.server.location:
-            self.send_header("Location", self.server.location)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"{}")
+        location = self.server.location
+        self.send(302 if location else 200, {"Location": location} if location else {}, b"{}")
 
-    def do_CONNECT(self) -> None:
+    def do_CONNECT(self) -> None:  # noqa: N802 - the name that http.server calls
         self._record()
         with socket.create_connection(("127.0.0.1", int(self.path.rpartition(":")[2]))) as there:
             self.send_response(200)
@@ -124,12 +117,5 @@ def socks_proxy() -> Iterator[Recorder]:
 def _served(server: BaseServer) -> Iterator[Recorder]:
     kept = Recorder(server.server_address[1])  # type: ignore[arg-type, index]
     server.recorder = kept  # type: ignore[attr-defined]
-    server.handle_error = lambda *_: None  # type: ignore[method-assign] # a client that disconnects is not a failure
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with serving(server):
         yield kept
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

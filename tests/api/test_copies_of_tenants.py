@@ -15,6 +15,7 @@ from tests.api.test_fetch_rates import condition, configmap_of
 from tests.api.test_safety import ready
 from tests.apis import Api, Object, wait_for
 from tests.rates import RATES, RatesServer, ago
+from tests.rights import create_account
 from tests.rivals import rival
 from tests.worlds import at, configmap, content, exchange_rate, rule, secret
 
@@ -28,18 +29,7 @@ class Tenant:
     """An account with role `edit` in one namespace."""
 
     def __init__(self, api: Api, namespace: str) -> None:
-        account = {"name": "tenant", "namespace": namespace}
-        api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
-        api.create(
-            {
-                "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": "RoleBinding",
-                "metadata": account,
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
-                "subjects": [{"kind": "ServiceAccount", **account}],
-            }
-        )
-        self.api, self.token = api, api.service_account_token(namespace, "tenant")
+        self.api, self.token = api, create_account(api, namespace, "tenant", "edit")
 
     def patch(self, obj: Object, **patch: Any) -> None:
         self.api.call("PATCH", self.api.path(obj), patch, headers=MERGE, token=self.token)

@@ -15,6 +15,7 @@ from tests.api.test_rights import Right, drop
 from tests.apis import METADATA_ONLY, Api, wait_for
 from tests.canary import TOKEN
 from tests.farm import VERSION, farm_pod, farmed, listed, llama, owner, pod, wait_until_collected
+from tests.rights import account, create_account, grant
 
 TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
 Object = dict[str, Any]
@@ -420,24 +421,8 @@ def test_unreadable_pods_of_one_namespace_do_not_stop_other_namespaces(api: Api,
     for namespace in (shop, other):
         api.create(pod(namespace, "web"))
     drop(api, Right("farm-pods", "ClusterRole", "kube-chores-farm-pods", "pods", "list"))
-    metadata = {"name": "pods", "namespace": other}
-    api.create(
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "Role",
-            "metadata": metadata,
-            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}],
-        }
-    )
-    api.create(
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "pods"},
-            "subjects": [{"kind": "ServiceAccount", "name": "farm-pods", "namespace": "kube-chores"}],
-        }
-    )
+    lists = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
+    grant(api, account("kube-chores", "farm-pods"), lists, namespace=other)
     wait_for(lambda: farm("-n", other, "--dry-run").exit_code == 0, "the authorizer to read the new RoleBinding")
 
     ran = farm()
@@ -555,22 +540,6 @@ def test_a_missing_crd_is_reported_with_its_remedy(api: Api, farm: Run) -> None:
     assert "farmpods.kubechores.dev is not installed; install the CRDs with 'chores install-crds'" in ran.stderr
 
 
-def visitor(api: Api, namespace: str, role: str, name: str = "visitor") -> str:
-    """Return the token of an account with this ClusterRole in the namespace."""
-    metadata = {"name": name, "namespace": namespace}
-    api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-    api.create(
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-            "subjects": [{"kind": "ServiceAccount", **metadata}],
-        }
-    )
-    return api.service_account_token(namespace, name)
-
-
 def test_users_with_permission_to_read_only_farm_pods_see_no_environment(api: Api, farm: Run) -> None:
     shop = farmed(api)
     for name in ("web", "repaired"):
@@ -578,7 +547,7 @@ def test_users_with_permission_to_read_only_farm_pods_see_no_environment(api: Ap
     farm()
     disown(api, farm_pod(shop, "repaired"))
     assert farm().summary == {"configured": 1, "unchanged": 1}
-    token = visitor(api, shop, "kube-chores-farm-view")
+    token = create_account(api, shop, "visitor", "kube-chores-farm-view")
     farm_pods = f"/apis/kubechores.dev/v1/namespaces/{shop}/farmpods"
     wait_for(lambda: api.request("GET", farm_pods, token=token)[0] == 200, "the authorizer to read the new RoleBinding")
 
@@ -599,7 +568,7 @@ def test_role_view_reads_the_farm_and_role_edit_writes_llamas(
     api: Api, installed: Path, role: str, may_keep: bool
 ) -> None:
     shop = farmed(api)
-    token = visitor(api, shop, role)
+    token = create_account(api, shop, "visitor", role)
     base = f"/apis/kubechores.dev/v1/namespaces/{shop}"
     wait_for(lambda: api.request("GET", f"{base}/farmpods", token=token)[0] == 200, "the roles to be aggregated")
 

@@ -14,6 +14,7 @@ from jobs.kit.values import stamps
 from tests.api.conftest import Run
 from tests.apis import Api, Object, wait_for
 from tests.rates import RATES, RatesServer, ago, ecb, frankfurter, status, today
+from tests.rights import account, create_account, grant
 from tests.worlds import exchange_rate
 
 TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
@@ -337,15 +338,9 @@ def test_a_configmap_forged_before_the_first_run_is_repaired(api: Api, fetch: Ru
 
 def test_users_who_edit_exchange_rates_cannot_set_the_status(api: Api, fetch: Run, rates: RatesServer) -> None:
     shop = api.namespace("shop")
-    role = {"rules": [{"apiGroups": ["kubechores.dev"], "resources": ["exchangerates"], "verbs": ["*"]}]}
-    subject = {"kind": "ServiceAccount", "name": "tenant", "namespace": shop}
-    rbac = "rbac.authorization.k8s.io"
-    bound = {"roleRef": {"apiGroup": rbac, "kind": "Role", "name": "tenant"}, "subjects": [subject]}
-    metadata = {"name": "tenant", "namespace": shop}
-    api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-    api.create({"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, **role})
-    api.create({"apiVersion": f"{rbac}/v1", "kind": "RoleBinding", "metadata": metadata, **bound})
-    token = api.service_account_token(shop, "tenant")
+    edits = {"apiGroups": ["kubechores.dev"], "resources": ["exchangerates"], "verbs": ["*"]}
+    token = create_account(api, shop, "tenant")
+    grant(api, account(shop, "tenant"), edits, namespace=shop)
     forged = {"base": "EUR", "currency": "USD", "date": str(today()), **FORGED["a jump of today"]}
     body = {**exchange_rate(shop), "status": forged}
     merge = {"Content-Type": "application/merge-patch+json"}

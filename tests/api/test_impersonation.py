@@ -13,10 +13,10 @@ import yaml
 from tests.api.conftest import Ran, runs
 from tests.apis import Api, Object, wait_for
 from tests.conftest import Chores
+from tests.rights import RBAC, grant
 from tests.worlds import at, configmap, rule
 
 pytestmark = pytest.mark.usefixtures("installed")
-RBAC = "rbac.authorization.k8s.io"
 READ = [
     {"apiGroups": [""], "resources": ["namespaces", "configmaps", "secrets"], "verbs": ["get", "list"]},
     {"apiGroups": ["kubechores.dev"], "resources": ["copyrators"], "verbs": ["get", "list"]},
@@ -27,16 +27,7 @@ READ = [
 def readers(api: Api) -> str:
     """A group with read rights."""
     name = f"readers-{api.token}"
-    api.create({"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": READ})
-    api.create(
-        {
-            "apiVersion": f"{RBAC}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
-            "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": name}],
-        }
-    )
+    grant(api, {"apiGroup": RBAC, "kind": "Group", "name": name}, *READ)
     who = {"Impersonate-User": "reader", "Impersonate-Group": name}
     wait_for(lambda: api.request("GET", "/api/v1/secrets?limit=1", headers=who)[0] == 200, "the readers' rights")
     return name

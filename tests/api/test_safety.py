@@ -16,7 +16,7 @@ from tests.api.conftest import Run, copied, with_rule
 from tests.apis import Api, wait_for
 from tests.canary import canary
 from tests.conftest import WITHOUT_POLICIES_TOO, Chores, served
-from tests.policies import bind_adopt
+from tests.rights import bind_adopt
 from tests.worlds import at, configmap, content, encoded, rule, secret
 
 Object = dict[str, Any]

@@ -13,6 +13,7 @@ import pytest
 from tests.apis import Api, Object, wait_for
 from tests.canary import canary
 from tests.control_plane import missing, programs
+from tests.rights import create_account
 
 UA = {"User-Agent": "kube-chores/test"}
 
@@ -79,8 +80,7 @@ def test_a_connection_that_the_server_closed_is_replaced(api: Api) -> None:
 
 def test_a_service_account_token_authenticates_its_account(api: Api) -> None:
     namespace = api.namespace("team-a")
-    api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "worker", "namespace": namespace}})
-    token = api.service_account_token(namespace, "worker")
+    token = create_account(api, namespace, "worker")
     api.request("GET", f"/api/v1/namespaces/{namespace}/configmaps", headers=UA, token=token)
     (observed,) = api.requests()
     assert (observed.user, observed.status) == (f"system:serviceaccount:{namespace}:worker", 403)

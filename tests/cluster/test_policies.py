@@ -23,7 +23,8 @@ from tests.control_plane import programs
 from tests.manifests import ROOT, everything
 from tests.mirrors import NAMESPACE as MIRRORS
 from tests.mirrors import NODES
-from tests.policies import account, bind, bind_adopt, can_i, is_policy
+from tests.policies import is_policy
+from tests.rights import account, bind, bind_adopt, can_i, create_account
 from tests.worlds import configmap, content, encoded, rule, secret
 
 BOTH = pytest.mark.parametrize("api", ["real without policies", "real"], indirect=True)
@@ -683,10 +684,7 @@ def test_pods_of_mirrors_run_without_ephemeral_containers(api: Api, component: s
 def tenant(api: Api) -> Client:
     """A client with the role `edit` in one namespace."""
     team = api.namespace("team")
-    metadata = {"name": "tenant", "namespace": team}
-    api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-    bind(api, "RoleBinding", "edit", account(team, "tenant"), team)
-    tenant = Client(api, api.service_account_token(team, "tenant"), team)
+    tenant = Client(api, create_account(api, team, "tenant", "edit"), team)
     trial = f"{api.path(configmap(team), named=False)}?dryRun=All"
     wait_for(lambda: api.request("POST", trial, configmap(team), token=tenant.token)[0] == 201, "the role")
     return tenant
@@ -747,7 +745,7 @@ def test_a_tenant_cannot_copy_a_rate(api: Api, tenant: Client) -> None:
 def test_a_user_who_is_a_tenant_cannot_forge_a_stamp_either(api: Api) -> None:
     user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": f"tenant-{api.token}"}
     copy = secret(api.namespace("team"), labels=COPY)
-    bind(api, "RoleBinding", "edit", user, copy["metadata"]["namespace"])
+    bind(api, "edit", user, copy["metadata"]["namespace"])
     headers = {"Impersonate-User": user["name"]}
     allowed = {**copy, "metadata": {**copy["metadata"], "labels": {}}}
     path = api.path(copy, named=False)
@@ -794,11 +792,10 @@ def test_a_cluster_admin_restores_copies(api: Api) -> None:
 @pytest.mark.parametrize("role", ["kube-chores-restore", "cluster-admin"])
 def test_a_backup_account_restores_everything(api: Api, role: str) -> None:
     team = api.namespace("team")
-    api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "backup", "namespace": team}})
-    bind(api, "ClusterRoleBinding", role, account(team, "backup"))
+    backup = Client(api, create_account(api, team, "backup"), team)
+    bind(api, role, account(team, "backup"))
     if role != "cluster-admin":
-        bind(api, "ClusterRoleBinding", "edit", account(team, "backup"))
-    backup = Client(api, api.service_account_token(team, "backup"), team)
+        bind(api, "edit", account(team, "backup"))
     wait_for(lambda: backup.post(secret(team, labels=COPY))[0] in (201, 409), "the role")
 
     for obj in (rate(backup), configmap("kube-system", f"x-{team}", labels=COPY), service(backup, {})):

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests import rights
 from tests.contract.conftest import Answer, Place, until
-
-RBAC = "rbac.authorization.k8s.io/v1"
 
 
 @dataclass(frozen=True)
@@ -27,24 +26,14 @@ class Account:
         return self.place.send(method, path, body, token=self.token)
 
     def grant(self, *rules: dict[str, Any]) -> None:
-        place = self.place
-        place.send("POST", place.path("roles", "", RBAC), {"metadata": {"name": "r"}, "rules": list(rules)})
-        place.send(
-            "POST",
-            place.path("rolebindings", "", RBAC),
-            {
-                "metadata": {"name": "r"},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
-                "subjects": [{"kind": "ServiceAccount", "name": "robot", "namespace": place.namespace}],
-            },
-        )
+        namespace = self.place.namespace
+        rights.grant(self.place.api, rights.account(namespace, "robot"), *rules, namespace=namespace)
 
 
 @pytest.fixture
 def account(place: Place) -> Account:
     """A ServiceAccount without rights."""
-    assert place.send("POST", place.path("serviceaccounts"), {"metadata": {"name": "robot"}}).status == 201
-    return Account(place, place.api.service_account_token(place.namespace, "robot"))
+    return Account(place, rights.create_account(place.api, place.namespace, "robot"))
 
 
 def test_a_token_identifies_its_service_account(account: Account) -> None:

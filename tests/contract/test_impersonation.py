@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from tests import rights
 from tests.apis import Object
 from tests.contract.conftest import Answer, Place, until
+from tests.rights import create_account, grant
 
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-RBAC = "rbac.authorization.k8s.io"
 
 
 def send(place: Place, headers: dict[str, str], method: str = "POST", path: str = REVIEWS, token: str = "") -> Answer:
@@ -23,24 +24,12 @@ def send(place: Place, headers: dict[str, str], method: str = "POST", path: str 
 @pytest.fixture
 def token(place: Place) -> str:
     """The token of a ServiceAccount without rights."""
-    assert place.send("POST", place.path("serviceaccounts"), {"metadata": {"name": "robot"}}).status == 201
-    return place.api.service_account_token(place.namespace, "robot")
+    return create_account(place.api, place.namespace, "robot")
 
 
-def grant(place: Place, *rules: Object) -> None:
-    """Grant the account rights in the whole cluster."""
-    name = {"name": f"impersonator-{place.namespace}"}
-    kind = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": name}
-    place.api.create({**kind, "rules": list(rules)})
-    place.api.create(
-        {
-            "apiVersion": f"{RBAC}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": name,
-            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", **name},
-            "subjects": [{"kind": "ServiceAccount", "name": "robot", "namespace": place.namespace}],
-        }
-    )
+def robot(place: Place) -> Object:
+    """Return the account of `token`, as the subject of a binding."""
+    return rights.account(place.namespace, "robot")
 
 
 def may(resource: str, *names: str, group: str = "", verb: str = "impersonate") -> Object:
@@ -161,7 +150,7 @@ def test_each_impersonated_field_requires_its_own_right(place: Place, token: str
     extra = may("userextras/scopes", "view", group="authentication.k8s.io")
     uid = may("uids", "u-1", group="authentication.k8s.io")
     account = may("serviceaccounts", "other")
-    grant(place, may("users", "reader"), may("groups", "team"), extra, uid, account)
+    grant(place.api, robot(place), may("users", "reader"), may("groups", "team"), extra, uid, account)
 
     def status(**headers: str) -> int:
         sent = {f"Impersonate-{name}": value for name, value in headers.items()}
@@ -182,7 +171,7 @@ _SCOPES = [("scopes", "view"), ("scopes", "edit"), ("others", "view")]
 
 def test_only_the_rights_of_the_impersonated_user_count(place: Place, token: str) -> None:
     secrets = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}
-    grant(place, may("users", "reader"), secrets)
+    grant(place.api, robot(place), may("users", "reader"), secrets)
     path = place.path("secrets")
     assert until(lambda: send(place, {}, "GET", path, token).status == 200)
     assert until(lambda: send(place, {"Impersonate-User": "reader"}, "GET", "/api", token).status == 200)
@@ -196,7 +185,7 @@ def test_only_the_rights_of_the_impersonated_user_count(place: Place, token: str
 def test_a_right_may_be_bound_to_a_verb(place: Place, token: str) -> None:
     user = may("users", "reader", group="authentication.k8s.io", verb="impersonate:user-info")
     on = {"nonResourceURLs": ["/api"], "verbs": ["impersonate-on:user-info:get"]}
-    grant(place, user, on)
+    grant(place.api, robot(place), user, on)
 
     def status(path: str) -> int:
         return send(place, {"Impersonate-User": "reader"}, "GET", path, token).status

@@ -27,6 +27,7 @@ from jobs.kit.values.reads import Page
 from jobs.kit.values.text import without_credentials
 from jobs.kit.web import Fetcher, fetch
 from tests.control_plane import make_certificates
+from tests.serving import serving
 from tests.wire import recorder
 
 URL = "https://user:of-the-tests@rates.example.com:8443/daily.xml?key=of-the-tests"
@@ -282,14 +283,9 @@ def answering(answer: bytes) -> Iterator[str]:
                 pass
             self.wfile.write(answer)
 
-    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/rates"
-        finally:
-            server.shutdown()
-            thread.join()
+    server = ThreadingTCPServer(("127.0.0.1", 0), Handler)
+    with serving(server):
+        yield f"http://127.0.0.1:{server.server_address[1]}/rates"
 
 
 def encoded(encoding: str, body: bytes) -> bytes:
