@@ -16,7 +16,7 @@ from jobs.core.farm_pods.observed import MAX_OBJECTS, OPT_IN, WRITES_PER_SECOND,
 from jobs.core.farm_pods.plan import plan
 from jobs.kit.api.connect import Connection
 from jobs.kit.run import flags
-from jobs.kit.run.runner import Job, run
+from jobs.kit.run.runner import Job, Limits, run
 from jobs.kit.values.resources import FARM_PODS, PODS
 
 
@@ -76,6 +76,6 @@ def command(context: click.Context, options: Options) -> None:
         settings,
         observe,
         plan,
-        writes_per_second=options.writes_per_second,
+        limits=Limits(writes_per_second=options.writes_per_second),
     )
     context.exit(run(job, options))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import click
 
-from jobs.core.mirror_audit.desired.mirror import CACHE_PORT, NAME, NODE_IMAGE
+from jobs.core.mirror_audit.desired.mirror import NAME, NODE_IMAGE
 from jobs.core.mirror_audit.observe import observe
 from jobs.core.mirror_audit.observed import NAMESPACE, RESOURCE_KINDS, Probing, Settings
 from jobs.core.mirror_audit.plan import plan
@@ -20,7 +20,7 @@ from jobs.core.mirror_audit.status import status_updates
 from jobs.kit.api.connect import Connection
 from jobs.kit.api.custom_resources import from_files
 from jobs.kit.run import flags, log
-from jobs.kit.run.runner import Job, run
+from jobs.kit.run.runner import Job, Limits, Steps, run
 from jobs.kit.values.resources import (
     EVENTS,
     REGISTRY_MIRRORS,
@@ -68,16 +68,6 @@ def settings(connection: Connection, options: Options) -> Settings:
         allow_cache_loss=options.allow_cache_loss,
         max_deletes=options.max_deletes,
     )
-
-
-def _is_mirror_url(url: str) -> bool:
-    """Return whether a write of a repair can change the response of a URL: mirrors yes, upstreams no."""
-    return url.startswith("http://")
-
-
-def _is_probe(url: str) -> bool:
-    """Return whether a URL is that of a registry or its cache: the author of a RegistryMirror chooses the host."""
-    return url.endswith(("/v2/", f":{CACHE_PORT}/"))
 
 
 @click.command(NAME)
@@ -139,11 +129,7 @@ def command(context: click.Context, options: Options) -> None:
         observe,
         plan,
         status_updates,
-        max_deletes=sys.maxsize,  # the plan has its own brake, which counts mirrors
-        refetches=_is_mirror_url,
-        is_probe=_is_probe,
-        cronjob=REPAIR if options.repair else NAME,
-        steps=options.repair,
-        wait_seconds=options.wait,
+        Limits(max_deletes=sys.maxsize),  # the plan has its own brake, which counts mirrors
+        Steps(REPAIR, options.wait) if options.repair else None,
     )
     context.exit(run(job, options))

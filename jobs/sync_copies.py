@@ -17,7 +17,7 @@ from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.status import status_updates
 from jobs.kit.api.connect import Connection
 from jobs.kit.run import flags
-from jobs.kit.run.runner import Job, run
+from jobs.kit.run.runner import Job, Limits, run
 from jobs.kit.values.model import DryRun
 from jobs.kit.values.resources import RULES
 
@@ -93,6 +93,6 @@ def command(context: click.Context, options: Options) -> None:
         observe,
         plan,
         status_updates,
-        options.max_deletes,
+        Limits(options.max_deletes),
     )
     context.exit(run(job, options))

@@ -17,7 +17,7 @@ from jobs.kit.files.schema import crd, crd_names
 from jobs.kit.run import flags
 from jobs.kit.run.runner import Job, run
 from jobs.kit.values.decoding import decode_plain
-from jobs.kit.values.model import Action, Finding, Fix, Need, ObjectKey, Plan, Severity
+from jobs.kit.values.model import Action, Finding, Fix, Need, ObjectKey, Plan, Severity, Summary
 from jobs.kit.values.reads import Page, ReadResult
 from jobs.kit.values.resources import CRDS
 
@@ -70,7 +70,7 @@ def plan(observed: Observed, _settings: None, _now: datetime) -> Plan:
             findings.append(Finding("missing" if document.error else "drifted", Severity.WARNING, need.key, "", fix))
         else:
             unchanged += 1
-    return Plan(findings, unchanged, needs, {"definitions": len(crd_names())})
+    return Plan(findings, unchanged, needs, Summary({"definitions": len(crd_names())}))
 
 
 def _is_installed(desired: Mapping[str, Any], actual: Mapping[str, Any]) -> bool:

@@ -24,6 +24,7 @@ from jobs.kit.values.model import (
     Plan,
     Result,
     Severity,
+    Summary,
 )
 from tests.hostile_text import HOSTILE, left_in
 
@@ -61,7 +62,7 @@ QUIET = Finding("unchanged", Severity.INFO, ObjectKey("Secret", "login", "team-d
 
 
 def shown(capsys: pytest.CaptureFixture[str], *results: Result, unchanged: int = 0, **options: Any) -> str:
-    plan = Plan((), unchanged, (), {"rules": 1, "sources": 2})
+    plan = Plan((), unchanged, (), Summary({"rules": 1, "sources": 2}))
     given = RunOptions(**options)
     report.write(report.Report("sync-copies", given, plan, results, Traffic(), ExitCode.DONE))
     return capsys.readouterr().out
@@ -140,7 +141,7 @@ def test_findings_can_be_grouped_by_custom_resource_worst_first(
         report.Report(
             "mirror-audit",
             RunOptions(diff=True),
-            Plan((), 3, (), {"mirrors": 3}, by_subject=True),
+            Plan((), 3, (), Summary({"mirrors": 3}, by_subject=True)),
             results,
             Traffic(),
             ExitCode.DONE,
@@ -199,7 +200,7 @@ def test_every_field_of_a_finding_is_escaped_on_a_terminal(
 ) -> None:
     fields = {name: hostile_field(kind) for name, kind in Finding.__annotations__.items()}
     found = Finding(**{**fields, "code": "missing"})  # a code is always from the job itself
-    plan = Plan((), 0, (), {HOSTILE: 2}, note=HOSTILE, by_subject=by_subject)
+    plan = Plan((), 0, (), Summary({HOSTILE: 2}, HOSTILE, by_subject))
     results = [Result(found, Outcome.REPORTED, HOSTILE), Result(found, Outcome.FAILED, HOSTILE)]
 
     with click.Context(click.Command("chores"), color=True).scope():

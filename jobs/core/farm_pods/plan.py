@@ -10,7 +10,7 @@ from jobs.core.farm_pods.brake import block_creates
 from jobs.core.farm_pods.evaluate import collision, evaluate, unchanged, without_pods
 from jobs.core.farm_pods.farm_pod import Pod
 from jobs.core.farm_pods.observed import OPT_IN, Observed, Settings
-from jobs.kit.values.model import Need, ObjectKey, Plan, WriteOrder
+from jobs.kit.values.model import Need, ObjectKey, Plan, Summary, WriteOrder
 
 
 def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
@@ -35,8 +35,10 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
         braked,
         unchanged_count,
         needs,
-        {"pods": sum(1 for _ in _not_terminating(observed)), "namespaces": len(observed.namespaces)},
-        _note(observed, settings),
+        Summary(
+            {"pods": sum(1 for _ in _not_terminating(observed)), "namespaces": len(observed.namespaces)},
+            _note(observed, settings),
+        ),
         brakes=brakes,
         # Writes are rate limited, and a run may reach its deadline: so namespaces with many pods come last.
         order=WriteOrder(namespaces=sizes),

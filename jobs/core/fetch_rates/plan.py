@@ -12,7 +12,7 @@ from jobs.core.fetch_rates.evaluate import Evaluation, collision, evaluate, orph
 from jobs.core.fetch_rates.exchange_rates import ExchangeRate
 from jobs.core.fetch_rates.observed import Observed, Settings
 from jobs.core.fetch_rates.providers import PROVIDERS
-from jobs.kit.values.model import Brake, ExitCode, Finding, Need, ObjectKey, Plan, Severity
+from jobs.kit.values.model import Brake, Desired, ExitCode, Fetch, Finding, Need, ObjectKey, Plan, Severity, Summary
 from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES
 from jobs.kit.values.text import without_credentials
 
@@ -39,11 +39,13 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
         findings,
         len(current),
         [need for need in needs if isinstance(need, Need)],
-        {"rates": len(observed.rates), "providers": len(observed.pages)},
-        "" if observed.rates or observed.failures else f"no {EXCHANGE_RATES.kind} in {_where(settings)}",
-        desired_by_kind={CONFIGMAPS.kind: len(by_configmap)},
+        Summary(
+            {"rates": len(observed.rates), "providers": len(observed.pages)},
+            "" if observed.rates or observed.failures else f"no {EXCHANGE_RATES.kind} in {_where(settings)}",
+        ),
+        [Fetch(settings.urls[provider]) for provider in PROVIDERS if provider in providers],
+        Desired({CONFIGMAPS.kind: len(by_configmap)}),
         brakes=_brakes([each for rate, each in found.items() if rate.spec.max_change is None], settings),
-        urls=tuple(settings.urls[provider] for provider in PROVIDERS if provider in providers),
     )
 
 

@@ -6,11 +6,9 @@ from datetime import datetime
 
 from jobs.core.mirror_audit.checks.evaluate import audit, unchanged
 from jobs.core.mirror_audit.observed import Observed, Settings
-from jobs.kit.values.model import ExitCode, Finding, Plan, Severity
+from jobs.kit.values.model import ExitCode, Finding, Plan, Severity, Summary
 from jobs.kit.values.reads import Invalid
-from jobs.kit.values.resources import (
-    REGISTRY_MIRRORS,
-)
+from jobs.kit.values.resources import REGISTRY_MIRRORS
 
 
 def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
@@ -28,16 +26,16 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
         findings,
         len(found.healthy),
         found.needs,
-        {"mirrors": len(observed.mirrors)},
-        ""
-        if observed.mirrors or observed.invalid_mirrors or observed.list_errors
-        else f"no {REGISTRY_MIRRORS.kind} in the cluster",
-        urls=tuple(found.urls),
-        brakes=tuple(found.brakes),
-        by_subject=True,
+        Summary({"mirrors": len(observed.mirrors)}, _note(observed), by_subject=True),
+        found.fetches,
+        brakes=found.brakes,
         may_progress=found.may_progress,
-        pending=found.pending,
     )
+
+
+def _note(observed: Observed) -> str:
+    is_empty = not (observed.mirrors or observed.invalid_mirrors or observed.list_errors)
+    return f"no {REGISTRY_MIRRORS.kind} in the cluster" if is_empty else ""
 
 
 def _invalid(invalid_mirror: Invalid) -> Finding:

@@ -9,7 +9,7 @@ from jobs.core.roll_workloads.baseline import ROLL_OPT_IN
 from jobs.core.roll_workloads.evaluate import evaluate, within_budget
 from jobs.core.roll_workloads.key import Key, key_secret_patch
 from jobs.core.roll_workloads.observed import Observed, Settings
-from jobs.kit.values.model import Finding, Need, ObjectKey, Plan, Severity
+from jobs.kit.values.model import Finding, Need, ObjectKey, Plan, Severity, Summary, WriteOrder
 
 
 def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
@@ -32,10 +32,11 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
         findings,
         len(unchanged),
         needs,
-        {"workloads": len(observed.opted_in), "sources": len(observed.sources)},
-        "" if observed.opted_in or observed.failures else _note(observed.namespaces, settings.namespace),
-        prerequisites=_prerequisites(observed),
-        substitutes=tuple(substitutes),
+        Summary(
+            {"workloads": len(observed.opted_in), "sources": len(observed.sources)},
+            "" if observed.opted_in or observed.failures else _note(observed.namespaces, settings.namespace),
+        ),
+        order=WriteOrder(prerequisites=_prerequisites(observed), substitutes=substitutes),
     )
 
 

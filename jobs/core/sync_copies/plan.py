@@ -10,7 +10,7 @@ from jobs.core.sync_copies.desired import Candidate, Place, candidates, places, 
 from jobs.core.sync_copies.evaluate import context, evaluate, unchanged
 from jobs.core.sync_copies.mistakes import Mistake, brake, mistakes
 from jobs.core.sync_copies.observed import Observed, Settings
-from jobs.kit.values.model import Brake, ExitCode, Finding, Need, Plan
+from jobs.kit.values.model import Brake, Desired, ExitCode, Finding, Need, Plan, Summary
 from jobs.kit.values.resources import RULES
 
 
@@ -26,14 +26,13 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     findings = [*concerned, *skipped, *mistake_findings]
     needs: list[Need] = []
     unchanged_count = 0
-    desired_by_subject: dict[str, int] = {}
+    desired_by_subject: Counter[str] = Counter()
     desired_by_kind: Counter[str] = Counter()
     for place in places(observed, selected, targets):
         desired_by_kind[place.key.kind] += bool(place.desired)
         if not _is_in_scope(place, observed, settings):
             continue
-        for rule in place.rules:
-            desired_by_subject[rule] = desired_by_subject.get(rule, 0) + 1
+        desired_by_subject.update(place.rules)
         result = evaluate(place, place_context)
         if isinstance(result, Need):
             needs.append(result)
@@ -46,10 +45,11 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
         findings,
         unchanged_count,
         needs,
-        _facts(observed, selected),
-        "" if observed.rules or observed.failures else f"no {RULES.kind} in namespace {settings.namespace}",
-        desired_by_kind=desired_by_kind,
-        desired_by_subject=desired_by_subject,
+        Summary(
+            _facts(observed, selected),
+            "" if observed.rules or observed.failures else f"no {RULES.kind} in namespace {settings.namespace}",
+        ),
+        desired=Desired(desired_by_kind, desired_by_subject),
         brakes=_brakes(findings, mistaken),
     )
 

@@ -57,7 +57,7 @@ def status_updates(
     ]
     selected = {head.key.name: head for head in heads if settings.rule_name in (None, head.key.name)}
     updates = (
-        _status_update(head, plan.desired_by_subject.get(name, 0), by_rule.get(name, []), now)
+        _status_update(head, plan.desired.by_subject.get(name, 0), by_rule.get(name, []), now)
         for name, head in sorted(selected.items())
     )
     changed_copies = (

@@ -41,7 +41,7 @@ def block_deletes(plan: Plan, max_deletes: int | None) -> Plan:
 
 
 def _allowed_of(kind: str, plan: Plan, max_deletes: int | None) -> int:
-    return allowed(plan.desired_by_kind.get(kind, 0), max_deletes)
+    return allowed(plan.desired.by_kind.get(kind, 0), max_deletes)
 
 
 def _is_delete(finding: Finding) -> bool:

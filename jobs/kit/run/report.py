@@ -113,8 +113,8 @@ def as_document(report: Report, results: Sequence[dict[str, Any]]) -> dict[str, 
         "dryRun": report.options.dry_run.value,
         "exitCode": int(report.exit_code),
         "summary": _count_words(report),
-        "facts": dict(report.plan.facts),
-        "note": report.plan.note,
+        "facts": dict(report.plan.summary.facts),
+        "note": report.plan.summary.note,
         "results": results,
         "traffic": {
             "requests": dict(sorted(report.traffic.requests.items())),
@@ -158,11 +158,11 @@ def _count_words(report: Report) -> dict[str, int]:
 
 def _format_text(report: Report) -> Iterator[str]:
     dry = _DRY[report.options.dry_run]
-    yield from (_format_groups if report.plan.by_subject else _format_rows)(report.results, report.options)
+    yield from (_format_groups if report.plan.summary.by_subject else _format_rows)(report.results, report.options)
     counts = ", ".join(f"{number} {name}" for name, number in _count_words(report).items())
-    facts = ", ".join(_format_count(visible(name), number) for name, number in report.plan.facts.items())
-    summary = f"{report.job}{dry}: {counts or brief(report.plan.note) or 'nothing to do'} ({facts})"
-    yield from _indent(summary, "", "    ") if report.plan.by_subject else [summary]
+    facts = ", ".join(_format_count(visible(name), number) for name, number in report.plan.summary.facts.items())
+    summary = f"{report.job}{dry}: {counts or brief(report.plan.summary.note) or 'nothing to do'} ({facts})"
+    yield from _indent(summary, "", "    ") if report.plan.summary.by_subject else [summary]
 
 
 class _Rows:

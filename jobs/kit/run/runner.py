@@ -43,6 +43,7 @@ from jobs.kit.values.model import (
     Brake,
     DryRun,
     ExitCode,
+    Fetch,
     Finding,
     Need,
     ObjectKey,
@@ -94,20 +95,37 @@ StatusUpdates = Callable[[Observed, Settings, Plan, Sequence[Result], datetime],
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What limits the writes of a run.
+
+    - `max_deletes`: the limit of the deletion brake; None: the default of the brake.
+    - `writes_per_second`: how many writes may start in a second; None: no limit.
+    """
+
+    max_deletes: int | None = None
+    writes_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A run in steps: after its writes it observes and plans again, since the next writes depend on their effect.
+
+    - `cronjob`: the CronJob in the manifests that runs the job like this.
+    - `wait_seconds`: how long the run may observe again until its next step is possible.
+    """
+
+    cronjob: str
+    wait_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Job(Generic[OptionsOfJob, Settings, Observed]):
     """A job: its name, its functions, and how the runner has to run it.
 
     - `resources`: where the API serves each kind that findings name.
     - `observe` only reads. `plan` and `status_updates` are pure: they use no cluster, no clock and no environment.
     - `status_updates`: the statuses and Events of a run. None: the job writes none.
-    - `max_deletes`: the limit of the deletion brake; None: the default of the brake.
-    - `steps`: after its writes, the run observes and plans again, since the next writes depend on their effect.
-    - `wait_seconds`: how long such a run may observe again until its next step is possible.
-    - `refetches`: whether each observation fetches this URL again. Other URLs are fetched once in a run.
-    - `is_probe`: whether this URL is a probe. Its redirects are not followed, and only the log has the reason of a
-      failure.
-    - `cronjob`: the name of its CronJob in the manifests, if that is not the name of the job.
-    - `writes_per_second`: how many writes may start in a second; None: no limit.
+    - `steps`: how the run continues after its writes. None: each object is written once.
     """
 
     name: str
@@ -118,13 +136,13 @@ class Job(Generic[OptionsOfJob, Settings, Observed]):
     status_updates: Callable[[Observed, Settings, Plan, Sequence[Result], datetime], Sequence[StatusUpdate]] | None = (
         None
     )
-    max_deletes: int | None = None
-    refetches: Callable[[str], bool] = lambda url: False
-    is_probe: Callable[[str], bool] = lambda url: False
-    cronjob: str = ""
-    steps: bool = False
-    wait_seconds: float = 0.0
-    writes_per_second: float | None = None
+    limits: Limits = Limits()
+    steps: Steps | None = None
+
+    @property
+    def cronjob(self) -> str:
+        """The name of its CronJob in the manifests."""
+        return self.steps.cronjob if self.steps else self.name
 
 
 def run(job: Job[OptionsOfJob, Settings, Observed], job_options: OptionsOfJob) -> ExitCode:
@@ -139,7 +157,7 @@ def run(job: Job[OptionsOfJob, Settings, Observed], job_options: OptionsOfJob) -
             namespace = options.namespace or connection.namespace
             settings = job.settings(replace(connection, namespace=namespace), job_options)
             transport = _create_transport(job.name, connection, stopping)
-            cluster = Cluster(transport, MANAGER, job.writes_per_second)
+            cluster = Cluster(transport, MANAGER, job.limits.writes_per_second)
             if not options.filenames:  # without custom resources of the cluster, the namespace may not exist yet
                 _check_namespace(cluster, connection, options)
             _log_target(job.name, connection, options)
@@ -153,7 +171,7 @@ def run(job: Job[OptionsOfJob, Settings, Observed], job_options: OptionsOfJob) -
         code = stopping.exit_code or _exit_code(results, options)
         report.write(report.Report(job.name, options, plan, results, transport.traffic, code))
         for brake in plan.brakes:  # last: a long report would scroll it off the terminal
-            log.log.error(_brake_message(job.name, job.cronjob or job.name, brake, connection, options))
+            log.log.error(_brake_message(job.name, job.cronjob, brake, connection, options))
         return code
 
 
@@ -211,7 +229,9 @@ class _Run(Generic[Settings, Observed]):
         self.user_agent = user_agent(job.name)
         self.now = datetime.now(timezone.utc)
         self.pages: dict[str, Page] = {}
-        self.probes_end = monotonic() + job.wait_seconds + _PROBES_SECONDS
+        self.wait_seconds = job.steps.wait_seconds if job.steps else 0.0
+        self.probes_end = monotonic() + self.wait_seconds + _PROBES_SECONDS
+        self.probes: set[str] = set()
         self.slow_urls: frozenset[str] = frozenset()
         self.written_statuses: set[ObjectKey] = set()  # written early, since the last observation
         self.early_statuses: set[ObjectKey] = set()  # written early, in this run
@@ -250,7 +270,7 @@ class _Run(Generic[Settings, Observed]):
     def _observe(self) -> tuple[Plan, Observed]:
         self.written_statuses.clear()
         plan, observed = self._plan_until_complete(self.job.observe(self.cluster, self.settings))
-        return block_deletes(plan, self.job.max_deletes), observed
+        return block_deletes(plan, self.job.limits.max_deletes), observed
 
     def _complete_plan(self, plan: Plan, observed: Observed) -> tuple[Plan, Observed]:
         """Wait for slow pages and plan again; write the statuses that do not depend on them first."""
@@ -266,7 +286,7 @@ class _Run(Generic[Settings, Observed]):
         Return the results, and separately those of write conflicts, as `_apply` does.
         """
         results, conflicted = self._apply(plan.findings)
-        attempted, substitutes = results, list(plan.substitutes)
+        attempted, substitutes = results, list(plan.order.substitutes)
         while batch := substitutes[: sum(map(_is_failed_roll, attempted))]:
             del substitutes[: len(batch)]
             attempted, new_conflicts = self._apply(batch)
@@ -280,13 +300,13 @@ class _Run(Generic[Settings, Observed]):
 
         An object that still differs after its write is not written again. The plan treats it as unreadable.
         """
-        results, conflicted = self._apply(plan.prerequisites)
-        if not plan.prerequisites or self.options.dry_run is not DryRun.NONE:
+        results, conflicted = self._apply(plan.order.prerequisites)
+        if not plan.order.prerequisites or self.options.dry_run is not DryRun.NONE:
             return [*results, *_conflicts_as_failed(conflicted)], plan, observed
         plan, observed = self._plan_until_complete(
-            self._read_documents(observed, [Need(finding.object) for finding in plan.prerequisites])
+            self._read_documents(observed, [Need(finding.object) for finding in plan.order.prerequisites])
         )
-        unwritten = {finding.object for finding in plan.prerequisites}
+        unwritten = {finding.object for finding in plan.order.prerequisites}
         if unwritten:
             documents = {Need(key): ReadResult(error=UnwrittenError(key)) for key in unwritten}
             plan, observed = self._plan_until_complete(observed.with_documents(documents, {}))
@@ -315,7 +335,7 @@ class _Run(Generic[Settings, Observed]):
 
         A write that failed, or that had no effect, is not repeated.
         """
-        deadline, attempts = monotonic() + self.job.wait_seconds, _ATTEMPTS
+        deadline, attempts = monotonic() + self.wait_seconds, _ATTEMPTS
         written: list[Result] = []
         fresh = [result for result in results if result.finding.fix]
 
@@ -361,7 +381,7 @@ class _Run(Generic[Settings, Observed]):
         if not self.has_waited:
             self.has_waited = True
             message = "%s: some steps are not possible yet: the run reads again for up to %g seconds"
-            log.log.info(message, self.job.name, self.job.wait_seconds)
+            log.log.info(message, self.job.name, self.wait_seconds)
         while not self.stopping() and monotonic() < moment:
             sleep(0.1)
         return not self.stopping()
@@ -413,33 +433,40 @@ class _Run(Generic[Settings, Observed]):
         The plan is returned without findings that are not final until these pages arrive.
         """
         plan = self.job.plan(observed, self.settings, self.now)
-        while plan.needs or (plan.urls and not (plan.pending and self.slow_urls.issuperset(plan.urls))):
+        while plan.needs or not self._is_slow(plan.fetches):
             observed = self._read_documents(observed, plan.needs)
-            if plan.urls:
-                observed = observed.with_documents(
-                    {}, self._fetch_pages(plan.urls, _FAST_PAGES_SECONDS if plan.pending else None)
-                )
+            if plan.fetches:
+                pages = self._fetch_pages(plan.fetches, _FAST_PAGES_SECONDS if plan.pending else None)
+                observed = observed.with_documents({}, pages)
             plan = self.job.plan(observed, self.settings, self.now)
-        if not plan.urls:
-            return replace(plan, pending=frozenset()), observed
-        final = [each for each in plan.findings if not each.subjects or not plan.pending.issuperset(each.subjects)]
-        return replace(plan, findings=tuple(final)), observed
+        if not plan.fetches:
+            return plan, observed
+        pending = plan.pending
+        final = [each for each in plan.findings if not each.subjects or not pending.issuperset(each.subjects)]
+        return replace(plan, findings=final), observed
+
+    def _is_slow(self, fetches: Sequence[Fetch]) -> bool:
+        """Whether the run has to report what it knows without these pages."""
+        return all(each.subject and each.url in self.slow_urls for each in fetches)
 
     @cached_property
     def _fetcher(self) -> Fetcher:
         from jobs.kit.web import Fetcher
 
-        return Fetcher(self.user_agent, self.stopping, self.job.is_probe, self.probes_end)
+        return Fetcher(self.user_agent, self.stopping, self.probes.__contains__, self.probes_end)
 
-    def _fetch_pages(self, urls: Sequence[str], seconds: float | None) -> dict[str, Page]:
-        """Return the pages of these URLs that arrive within `seconds` (None: no limit)."""
-        new = [url for url in urls if url not in self.pages or self.job.refetches(url)]
+    def _fetch_pages(self, fetches: Sequence[Fetch], seconds: float | None) -> dict[str, Page]:
+        """Return the pages that arrive within `seconds` (None: no limit)."""
+        urls = list(dict.fromkeys(each.url for each in fetches))
+        refetched = {each.url for each in fetches if each.again}
+        self.probes.update(each.url for each in fetches if each.is_probe)
+        new = [url for url in urls if url not in self.pages or url in refetched]
         if not new:
             return {url: self.pages[url] for url in urls}
         self._fetcher.start(new)
         self._fetcher.wait(new if seconds is None else set(new) - self.slow_urls, seconds)
         pages = self._fetcher.take()
-        for url in sorted(filter(self.job.is_probe, pages)):
+        for url in sorted(self.probes & pages.keys()):
             if pages[url].error:
                 log.log.info("%s: %s: %s", self.job.name, url, pages[url].error)
         self.pages |= pages

@@ -137,14 +137,56 @@ class Brake(NamedTuple):
     value: str
 
 
+class Fetch(NamedTuple):
+    """A document of the web that must be fetched before the findings about `subject` are final.
+
+    - `url`: several fetches may have the same one.
+    - `subject`: the name of a custom resource. Empty: no finding is final.
+    - `is_probe`: its redirects are not followed, and only the log has the reason of a failure.
+    - `again`: each observation of a run fetches it again.
+    """
+
+    url: str
+    subject: str = ""
+    is_probe: bool = False
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the report prints besides the results.
+
+    - `facts`: the numbers of the summary line by plural noun, in its order.
+    - `note`: the summary if there is nothing to do.
+    - `by_subject`: group the text report by custom resource, the one with the worst findings first.
+    """
+
+    facts: Mapping[str, int] = field(default_factory=dict)
+    note: str = ""
+    by_subject: bool = False
+
+
+@dataclass(frozen=True)
+class Desired:
+    """How many objects custom resources request, by kind and by custom resource."""
+
+    by_kind: Mapping[str, int] = field(default_factory=dict)
+    by_subject: Mapping[str, int] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class WriteOrder:
     """In which order a run writes, if that is not the order of the objects.
 
     - `namespaces`: objects in namespaces with a small number come first; one that is not in it has 0.
+    - `prerequisites`: findings whose writes the others depend on. The run writes them, reads these objects and plans
+      again.
+    - `substitutes`: rolls to apply, in this order, in place of rolls that fail. The plan lists them without a fix.
     """
 
     namespaces: Mapping[str, int] = field(default_factory=dict)
+    prerequisites: Sequence[Finding] = ()
+    substitutes: Sequence[Finding] = ()
 
 
 @dataclass(frozen=True)
@@ -153,38 +195,23 @@ class Plan:
 
     A plan sorts itself, in whatever order it was made: `findings` by `order`, object, code and subjects, and `needs`.
 
-    While `needs` (objects) or `urls` (documents of the web) is not empty, the findings are not final: read these and
-    plan again. While `urls` is not empty, the findings of the custom resources in `pending` are not final; all others
-    are.
+    While `needs` (objects) or `fetches` (documents of the web, in the order in which to request them) is not empty, the
+    findings are not final: read these and plan again.
 
     - `unchanged`: the number of objects that are as desired.
-    - `facts`: the numbers of the summary line by plural noun, in its order.
-    - `note`: the summary if there is nothing to do.
-    - `desired_by_kind`, `desired_by_subject`: numbers of objects that custom resources request, by kind and by custom
-      resource.
     - `brakes`: why writes are blocked.
-    - `by_subject`: group the text report by custom resource, the one with the worst findings first.
     - `may_progress`: a later observation may make the next step possible, though this run writes nothing.
-    - `prerequisites`: findings whose writes the others depend on. The run writes them, reads these objects and plans
-      again.
-    - `substitutes`: rolls to apply, in this order, in place of rolls that fail. `findings` lists them without a fix.
     """
 
     findings: Sequence[Finding] = ()
     unchanged: int = 0
     needs: Collection[Need] = ()
-    facts: Mapping[str, int] = field(default_factory=dict)
-    note: str = ""
-    desired_by_kind: Mapping[str, int] = field(default_factory=dict)
-    desired_by_subject: Mapping[str, int] = field(default_factory=dict)
-    brakes: tuple[Brake, ...] = ()
-    urls: tuple[str, ...] = ()
-    by_subject: bool = False
-    may_progress: bool = False
-    prerequisites: tuple[Finding, ...] = ()
-    substitutes: tuple[Finding, ...] = ()
-    pending: frozenset[str] = frozenset()
+    summary: Summary = Summary()
+    fetches: Sequence[Fetch] = ()
+    desired: Desired = Desired()
+    brakes: Sequence[Brake] = ()
     order: WriteOrder = WriteOrder()
+    may_progress: bool = False
 
     def __post_init__(self) -> None:
         ranks = self.order.namespaces
@@ -193,6 +220,11 @@ class Plan:
         )
         object.__setattr__(self, "findings", tuple(findings))
         object.__setattr__(self, "needs", tuple(sorted(set(self.needs))))
+
+    @property
+    def pending(self) -> frozenset[str]:
+        """The custom resources whose findings are not final until pages arrive; those of all others are."""
+        return frozenset(each.subject for each in self.fetches if each.subject)
 
 
 class Outcome(str, Enum):

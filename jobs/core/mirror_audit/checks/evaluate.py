@@ -31,24 +31,22 @@ from jobs.core.mirror_audit.registry_mirrors import MirrorStatus, RegistryMirror
 from jobs.core.mirror_audit.repair.removals import removals
 from jobs.core.mirror_audit.repair.repairs import Repairs, refused, repairs
 from jobs.kit.values.conditions import READY
-from jobs.kit.values.model import Brake, Finding, Need, ObjectKey, Severity
+from jobs.kit.values.model import Brake, Fetch, Finding, Need, ObjectKey, Severity
 from jobs.kit.values.resources import EVENTS
 
 
 class Audit(NamedTuple):
     """The findings of an audit, and what the run must read first.
 
-    `urls` are in the order in which to request them. `healthy` are the resources without a finding. `pending` are the
-    names of the mirrors with a URL that is not requested yet.
+    `fetches` are in the order in which to request them. `healthy` are the resources without a finding.
     """
 
     findings: Sequence[Finding]
     needs: Sequence[Need]
-    urls: Sequence[str]
+    fetches: Sequence[Fetch]
     healthy: Sequence[tuple[Mirror, ObjectKey]]
     may_progress: bool = False
     brakes: Sequence[Brake] = ()
-    pending: frozenset[str] = frozenset()
 
 
 def audit(observed: Observed, settings: Settings) -> Audit:
@@ -66,8 +64,7 @@ def audit(observed: Observed, settings: Settings) -> Audit:
         *_orphans(observed, settings),
     ]
     results: list[ProbeResult] = []
-    pending: set[str] = set()
-    urls: list[tuple[int, str]] = []
+    fetches: list[tuple[int, Fetch]] = []
     for mirror in mirrors:
         findings += [*resource_findings(mirror, observed, settings), *_unpinned(mirror), *_self_dependent(mirror)]
         itself, its_cache = mirror_itself(mirror, observed, settings), cache(mirror, observed, settings)
@@ -75,24 +72,28 @@ def audit(observed: Observed, settings: Settings) -> Audit:
             its_cache = its_cache._replace(findings=[each for each in its_cache.findings if each.code != "unreadable"])
         of_mirror = [credentials(mirror, observed), upstream(mirror, observed, settings), itself, its_cache]
         results += of_mirror
-        if any(result.url for result in of_mirror):
-            pending.add(mirror.registry_mirror.name)
-            urls += [(_probe_order(mirror.registry_mirror), result.url) for result in of_mirror if result.url]
+        if urls := [result.url for result in of_mirror if result.url]:
+            order = _probe_order(mirror.registry_mirror)
+            fetches += [(order, _fetch(url, mirror.registry_mirror.name)) for url in urls]
     findings += [each for result in results for each in result.findings]
     with_finding = {each.object for each in findings}
     found = Audit(
         findings,
         [result.need for result in results if result.need],
-        list(dict.fromkeys(url for _, url in sorted(urls))),
+        [fetch for _, fetch in sorted(fetches)],
         [
             (mirror, each.key)
             for mirror in mirrors
             for each in mirror.resources
             if each.key in observed.resources and each.key not in with_finding
         ],
-        pending=frozenset(pending),
     )
     return _with_repairs(found, mirrors, observed, settings) if settings.repair else found
+
+
+def _fetch(url: str, subject: str) -> Fetch:
+    """Return the probe of a URL: https of an upstream, or http of a mirror, whose response a repair may change."""
+    return Fetch(url, subject, is_probe=True, again=url.startswith("http://"))
 
 
 def _probe_order(registry_mirror: RegistryMirror) -> int:
