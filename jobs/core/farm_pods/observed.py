@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,8 +20,6 @@ MAX_OBJECTS = 10_000  # about 11 MB in etcd, and one first run of the CronJob
 WRITES_PER_SECOND = 20
 # A run has 256 MiB of memory (cronjobs/) and keeps each FarmPod that it repairs. A FarmPod of this job has 1 KiB.
 _MOST_FARM_POD_BYTES = 64 << 10
-
-Reduced = TypeVar("Reduced")
 
 
 @dataclass(frozen=True)
@@ -66,23 +64,18 @@ class Observed:
         farm_pods, single_reads, pod_reads = dict(self.farm_pods), dict(self.single_reads), dict(self.pod_reads)
         for need, document in documents.items():
             if need.key.kind != FARM_PODS.kind:
-                pod_reads[place(need.key.namespace, need.key.name)] = _or_absent(document.reduced(_pod))
+                pod_reads[place(need.key.namespace, need.key.name)] = document.reduced_if_exists(_pod)
                 continue
             single_reads.pop(need.key, None)
             pod_reads.pop(need.key, None)
-            found = document.reduced(_farm_pod_read if need.full else _farm_pod)
+            found = document.reduced_if_exists(_farm_pod_read if need.full else _farm_pod)
             if isinstance(found, FarmPod):  # its metadata alone
                 farm_pods[need.key] = found
-            elif need.full or isinstance(_or_absent(found), ApiError):
-                single_reads[need.key] = _or_absent(found)
+            elif need.full or found:
+                single_reads[need.key] = found
             else:
                 farm_pods.pop(need.key, None)
         return replace(self, farm_pods=farm_pods, single_reads=single_reads, pod_reads=pod_reads)
-
-
-def _or_absent(found: Reduced | ApiError) -> Reduced | ApiError | None:
-    """Return None instead of the error that the object does not exist."""
-    return None if isinstance(found, ApiError) and found.status == 404 else found
 
 
 def _farm_pod(body: bytes) -> FarmPod | FarmPodRead:

@@ -80,8 +80,8 @@ def evaluate(rate: ExchangeRate, observed: Observed, tables: Tables, settings: S
 def _latest(rate: ExchangeRate, observed: Observed, settings: Settings) -> ReducedObject | ApiError | Need | None:
     """Return the ConfigMap as it was read last, or the need to read it."""
     configmap = rate.configmap
-    if configmap in observed.read:
-        found = observed.read[configmap]
+    if configmap in observed.single_reads:
+        found = observed.single_reads[configmap]
         return None if isinstance(found, ApiError) and found.status == 404 else found
     if observed.configmaps is not None and configmap in observed.configmaps:
         return observed.configmaps[configmap]

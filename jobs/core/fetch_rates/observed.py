@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import partial
 
 from jobs.core.fetch_rates.choice import ProviderFailure, Tables, date_failure
 from jobs.core.fetch_rates.exchange_rates import ExchangeRate
@@ -15,7 +14,7 @@ from jobs.kit.data.objects import ObjectReducer, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Finding, Need, ObjectKey
-from jobs.kit.values.reads import Invalid, Page, ReadResult
+from jobs.kit.values.reads import Invalid, Page, ReadResult, reduced_by_key
 
 NAME = "fetch-rates"
 MAX_CHANGE_PERCENT = 20
@@ -43,8 +42,8 @@ class Observed:
     """What was read.
 
     `configmaps` are the listed ones, which fetch-rates manages; None: they are read one by one. `list_failed`: they
-    could not be listed, so no ExchangeRate can be evaluated. `read` are ConfigMaps that were read one by one, reduced
-    by `reducer`; `pages` are the responses of providers by URL.
+    could not be listed, so no ExchangeRate can be evaluated. `single_reads` are ConfigMaps that were read one by
+    one, reduced by `reducer`. `pages` are the responses of providers by URL.
     """
 
     rates: tuple[ExchangeRate, ...]
@@ -52,17 +51,14 @@ class Observed:
     configmaps: Mapping[ObjectKey, ReducedObject | ApiError] | None = None
     failures: tuple[Finding, ...] = ()
     list_failed: bool = False
-    read: Mapping[ObjectKey, ReducedObject | ApiError] = field(default_factory=dict)
+    single_reads: Mapping[ObjectKey, ReducedObject | ApiError] = field(default_factory=dict)
     pages: Mapping[str, Page] = field(default_factory=dict)
     reducer: ObjectReducer = field(default_factory=lambda: ObjectReducer(stamps.KEYS))
 
     def with_documents(self, documents: Mapping[Need, ReadResult], pages: Mapping[str, Page]) -> Observed:
         """Return a copy that includes these `documents` and `pages`; they replace those that were read before."""
-        read = {
-            need.key: document.reduced(partial(self.reducer.decode, full=need.full))
-            for need, document in documents.items()
-        }
-        return replace(self, read={**self.read, **read}, pages={**self.pages, **pages})
+        single_reads = reduced_by_key(documents, lambda need, body: self.reducer.decode(body, full=need.full))
+        return replace(self, single_reads={**self.single_reads, **single_reads}, pages={**self.pages, **pages})
 
     def tables(self, urls: Mapping[str, str], today: date) -> Tables:
         """Return the table or the failure of each provider that was read."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import TypeVar
 
 from jobs.core.roll_workloads.key import Key, read
 from jobs.core.roll_workloads.sources import Source, source
@@ -17,7 +16,6 @@ from jobs.kit.values.reads import Page, ReadResult
 from jobs.kit.values.resources import SECRETS
 
 NAME = "roll-workloads"
-Reduced = TypeVar("Reduced")
 _WORKLOADS = {resource.kind for resource in KINDS}
 
 
@@ -69,10 +67,10 @@ class Observed:
         key = self._key(documents)
         for need, document in documents.items():
             if need.key.kind in _WORKLOADS:
-                workloads[need.key] = _read(document, partial(workload, need.key))
+                workloads[need.key] = document.reduced_if_exists(partial(workload, need.key))
             elif need.key != self.key_secret or (need.key in used and isinstance(key, Key)):
                 keys = used.get(need.key, frozenset())
-                sources[need.key] = _read(document, partial(source, need.key.kind, keys, key=key))
+                sources[need.key] = document.reduced_if_exists(partial(source, need.key.kind, keys, key=key))
         stale = {each.namespace for each in workloads}
         kept = {each: found for each, found in self.sources.items() if each.namespace not in stale}
         if not _is_same(key, self.key):
@@ -103,9 +101,3 @@ def _is_same(one: Key | ApiError | None, other: Key | ApiError | None) -> bool:
     if isinstance(one, Key) and isinstance(other, Key):
         return one.value == other.value
     return one is other
-
-
-def _read(document: ReadResult, reduced: Callable[[bytes], Reduced]) -> Reduced | ApiError | None:
-    """Return the reduced object, None if it does not exist, or the error if it cannot be read."""
-    found = document.reduced(reduced)
-    return None if isinstance(found, ApiError) and found.status == 404 else found

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -13,11 +11,8 @@ from jobs.core.sync_copies.rules import Rule, SourceQuery
 from jobs.kit.data.objects import ObjectReducer, ReducedObject
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Finding, Need, ObjectKey
-from jobs.kit.values.reads import Invalid, InvalidObject, ReadResult
+from jobs.kit.values.reads import Invalid, InvalidObject, Page, ReadResult, reduced_by_key
 from jobs.kit.values.resources import CONFIGMAPS, SECRETS, Resource
-
-if TYPE_CHECKING:
-    from jobs.kit.values.reads import Page
 
 NAME = "sync-copies"
 KINDS: Mapping[str, Resource] = {"configmap": CONFIGMAPS, "secret": SECRETS}
@@ -79,8 +74,5 @@ class Observed:
 
     def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
         """Return a copy with `documents` added; a later read of an object replaces an earlier one."""
-        single_reads = {
-            need.key: document.reduced(partial(self.reducer.decode, full=need.full))
-            for need, document in documents.items()
-        }
+        single_reads = reduced_by_key(documents, lambda need, body: self.reducer.decode(body, full=need.full))
         return replace(self, single_reads={**self.single_reads, **single_reads})
