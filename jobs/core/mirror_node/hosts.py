@@ -11,6 +11,8 @@ from enum import Enum
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from jobs.kit.values import names
+
 FILE = "hosts.toml"
 # A client without an answer sends a second packet after one second: this timeout allows for the loss of the first.
 # containerd reads the setting since 2.1. Earlier versions ignore it and wait 30 seconds where nothing answers.
@@ -19,9 +21,7 @@ FOLDER = "/etc/containerd"
 CERTS = f"{FOLDER}/certs.d"
 # The audit finds the problem in a probe's output by this text.
 UNUSED = "pulls do not use the mirror"
-_LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-_HOST = re.compile(rf"(?P<name>{_LABEL}(\.{_LABEL})*)(:(?P<port>[1-9][0-9]{{0,4}}))?")
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_HOST = re.compile(rf"(?P<name>{names.LABEL}(\.{names.LABEL})*)(:(?P<port>[1-9][0-9]{{0,4}}))?")
 _URL = re.compile(r"https?://[-\w.~:/%+@,;=\[\]]+", re.ASCII)
 _MARK = re.compile(r"# Written by kube-chores for registrymirror (\S+): .*")
 _LAST_PORT = 65535
@@ -51,7 +51,7 @@ def is_host(text: str) -> bool:
 
 def is_name(text: str) -> bool:
     """Whether a RegistryMirror whose resources can be created can have this name."""
-    return _NAME.fullmatch(text) is not None
+    return names.is_name(text) and "." not in text
 
 
 def is_server(text: str) -> bool:

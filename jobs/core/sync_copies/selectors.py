@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
+from jobs.kit.values.names import is_name
+
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _WITH_VALUES = ("In", "NotIn")
 
 
@@ -87,7 +88,7 @@ def selector_problems(selector: LabelSelector, path: str) -> Iterator[str]:
 def key_problems(key: str, path: str) -> Iterator[str]:
     """Yield the problems of a label or annotation key."""
     prefix, slash, name = key.rpartition("/")
-    if not _NAME.fullmatch(name) or (slash and not (len(prefix) <= 253 and _PREFIX.fullmatch(prefix))):
+    if not _NAME.fullmatch(name) or (slash and not is_name(prefix)):
         yield f"{path}: {key!r} is not a valid key; use at most 63 of A-Z a-z 0-9 - _ . after an optional PREFIX/"
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +17,9 @@ from msgspec import Struct, field
 
 from jobs.kit.files.limited_files import read_limited
 from jobs.kit.values.errors import ConfigurationError
+from jobs.kit.values.names import is_label
 
 _log = logging.getLogger("chores")
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class NamedExtension(Struct):
@@ -297,7 +296,7 @@ def _context_problems(context: Context, clusters: Mapping[str, Cluster], users: 
         yield f"cluster {context.cluster!r} is not in the kubeconfig"
     if context.user and context.user not in users:
         yield f"user {context.user!r} is not in the kubeconfig"
-    if context.namespace and not _NAMESPACE.fullmatch(context.namespace):
+    if context.namespace and not is_label(context.namespace):
         yield f"namespace {context.namespace!r} is not a valid namespace name"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -12,10 +11,10 @@ from urllib.parse import urlsplit
 import click
 
 from jobs.kit.values.model import DryRun
+from jobs.kit.values.names import is_label
 
 _OF_THIS_RUN = ("dry_run", "diff", "check", "output", "verbose", "log_format")
 F = TypeVar("F", bound=Callable[..., Any])
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ def url(_context: click.Context, _parameter: click.Parameter, value: str | None)
 
 
 def _namespace(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not _NAMESPACE.fullmatch(value):
+    if value is not None and not is_label(value):
         raise click.BadParameter(f"{value!r} is not a valid namespace name.")
     return value
 

@@ -7,9 +7,16 @@ from __future__ import annotations
 
 import re
 
+LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"  # a DNS label, as a regular expression
+_LABEL = re.compile(LABEL)
 _NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def is_name(text: object) -> bool:
-    """Whether the API allows this name: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/ ."""
+    """Whether the API allows this name of an object of most kinds: labels of any length, with dots between them."""
     return isinstance(text, str) and _NAME.fullmatch(text) is not None
+
+
+def is_label(text: str) -> bool:
+    """Whether the API allows this name of a Namespace: a DNS label, without dots."""
+    return _LABEL.fullmatch(text) is not None

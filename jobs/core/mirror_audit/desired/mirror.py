@@ -86,7 +86,6 @@ CACHE_PORT_NAME = "cache"
 # https://github.com/kubernetes/kubernetes/issues/64023
 MOST_CHARACTERS = 52
 _PREFIX, _HEADLESS = "registry-mirror-", "-headless"
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _PINNED = re.compile(r"[^@]*(:(?!latest$)[^:/@]+|@[^@]+)")
 _NOBODY = 65532
 _ROLLING = "RollingUpdate"
@@ -109,7 +108,7 @@ _CACHE_LIMITS: Amounts = {"memory": "128Mi", _STORAGE: "64Mi"}
 
 def name_problem(name: str) -> str:
     """Return why a mirror of this name cannot have resources, or an empty string."""
-    if not _NAME.fullmatch(name):
+    if "." in name:
         return "contains dots, which are not valid in the name of a Service"
     if name.endswith(_HEADLESS):
         return f"ends in {_HEADLESS}, like the name of the second Service of another mirror"
