@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest

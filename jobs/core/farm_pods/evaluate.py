@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from jobs.core.farm_pods.farm_pod import FarmPod, FarmPodManifest, Pod
 from jobs.core.farm_pods.observed import FarmPodRead, Observed, Settings
 from jobs.kit.values.errors import ApiError
+from jobs.kit.values.findings import unreadable
 from jobs.kit.values.model import Action, Finding, Fix, Need, ObjectKey, Severity
 from jobs.kit.values.resources import FARM_PODS
 
@@ -20,7 +21,7 @@ def evaluate(pod: Pod, observed: Observed, settings: Settings) -> Finding | Need
     place = pod.place
     read = observed.single_reads.get(place)
     if isinstance(read, ApiError):
-        return _unreadable(place, read)
+        return unreadable(place, read, f"cannot be read: {read.message}")
     actual = _latest(place, observed)
     if actual and not actual.managed:
         return Finding("conflict", Severity.WARNING, place, "exists and is not managed by kube-chores: left untouched")
@@ -47,7 +48,7 @@ def _evaluate_with_pod(
 ) -> Finding | None:
     """Return the finding after a single read of the pod; None if the FarmPod is as desired."""
     if isinstance(pod, ApiError):
-        return _unreadable(place, pod)
+        return unreadable(place, pod, f"cannot be read: {pod.message}")
     if pod is None or pod.terminating:
         return Finding(
             "retained", Severity.INFO, place, "its pod was deleted or is terminating; the FarmPod is deleted with it"
@@ -113,12 +114,3 @@ def without_pods(observed: Observed, desired: Collection[ObjectKey]) -> Iterator
                 f"its pod does not exist, and it has no owner, so the garbage collector never deletes it; run {remedy}"
             )
             yield Finding("orphan", Severity.WARNING, key, reason)
-
-
-def undecoded(key: ObjectKey, error: ApiError) -> Finding:
-    """Return the finding of an object in a list that cannot be decoded."""
-    return Finding("unreadable", error.severity, key, error.message, exit_code=error.exit_code)
-
-
-def _unreadable(key: ObjectKey, error: ApiError) -> Finding:
-    return Finding("unreadable", error.severity, key, f"cannot be read: {error.message}", exit_code=error.exit_code)

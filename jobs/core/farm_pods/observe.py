@@ -6,14 +6,14 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from jobs.core.farm_pods.evaluate import undecoded
 from jobs.core.farm_pods.farm_pod import FarmPod, FarmPodObject, Pod, PodObject
 from jobs.core.farm_pods.observed import OPT_IN, Observed, Settings
 from jobs.kit.api.cluster import Cluster, retry_if_expired, without_invalid
 from jobs.kit.api.custom_resources import not_installed
 from jobs.kit.values.errors import ApiError
+from jobs.kit.values.findings import read_failure, unreadable
 from jobs.kit.values.metadata import PartialObject
-from jobs.kit.values.model import Finding, ObjectKey, Severity
+from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import InvalidObject
 from jobs.kit.values.resources import FARM_PODS, NAMESPACES, PODS
 
@@ -44,12 +44,13 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
         try:
             found, more = retry_if_expired(partial(_pods, cluster, namespace))
         except ApiError as error:
-            failures.append(_unreadable(namespace, error))
+            key = ObjectKey(NAMESPACES.kind, namespace)
+            failures.append(unreadable(key, error, read_failure(error, "its pods")))
         else:
             pods += found
             invalid = [*invalid, *more]
     return Observed(
-        namespaces, pods, farm_pods, tuple(failures), tuple(undecoded(each.key, each.error) for each in invalid)
+        namespaces, pods, farm_pods, tuple(failures), tuple(unreadable(each.key, each.error) for each in invalid)
     )
 
 
@@ -83,10 +84,3 @@ def _pods(cluster: Cluster, namespace: str) -> tuple[list[Pod], Sequence[Invalid
     invalid: list[InvalidObject] = []
     objects = cluster.objects(PODS, PodObject, lambda each: each.reduced, namespace=namespace)
     return list(without_invalid(objects, invalid)), invalid
-
-
-def _unreadable(namespace: str, error: ApiError) -> Finding:
-    remedy = "; the manifests in cronjobs/ grant the permissions that this job needs" if error.is_permission else ""
-    reason = f"its pods cannot be read: {error.message}{remedy}"
-    key = ObjectKey(NAMESPACES.kind, namespace)
-    return Finding("unreadable", Severity.ERROR, key, reason, exit_code=error.exit_code)

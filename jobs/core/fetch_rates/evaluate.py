@@ -19,6 +19,7 @@ from jobs.kit.data.objects import Content, Digested, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.decoding import decode_list
 from jobs.kit.values.errors import ApiError
+from jobs.kit.values.findings import terminating, unreadable
 from jobs.kit.values.metadata import OwnerReference
 from jobs.kit.values.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
 from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES
@@ -52,14 +53,11 @@ def evaluate(rate: ExchangeRate, observed: Observed, tables: Tables, settings: S
     if isinstance(actual, Need):
         return Evaluation(need=actual)
     if isinstance(actual, ApiError):
-        found = _error(rate, "unreadable", configmap, actual.message, actual.exit_code)
-        return Evaluation((structs.replace(found, severity=actual.severity),))
+        return Evaluation((unreadable(configmap, actual, subjects=(rate.subject,)),))
     if actual and (why := _conflict_reason(actual, rate)):
         return Evaluation((Finding("conflict", Severity.WARNING, configmap, why, subjects=(rate.subject,)),))
     if actual and actual.header.terminating:
-        return Evaluation(
-            (Finding("skipped", Severity.WARNING, configmap, "is being deleted", subjects=(rate.subject,)),)
-        )
+        return Evaluation((terminating(configmap, rate.subject, Severity.WARNING),))
     if actual and actual.content is None:
         return Evaluation(need=Need(configmap))
     last = _last_figures(rate, today)
@@ -271,7 +269,7 @@ def orphans(
         if key in desired:
             continue
         if isinstance(each, ApiError):
-            found.append(Finding("unreadable", each.severity, key, each.message, exit_code=each.exit_code))
+            found.append(unreadable(key, each))
             continue
         if each.header.terminating:
             continue

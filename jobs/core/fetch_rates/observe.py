@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 from jobs.core.fetch_rates.exchange_rates import parse_exchange_rate, subject
@@ -12,8 +11,9 @@ from jobs.kit.api.custom_resources import from_cluster
 from jobs.kit.data.objects import DataObject, ObjectReducer, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import ExitCode, Finding, ObjectKey, Severity
-from jobs.kit.values.reads import Invalid, InvalidObject
+from jobs.kit.values.findings import invalid, read_failure, unreadable
+from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.reads import InvalidObject
 from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES
 
 
@@ -33,11 +33,12 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     except ApiError as error:
         configmaps, denied = {}, error
     rates, invalid_rates = from_cluster(cluster, EXCHANGE_RATES, parse_exchange_rate, settings.namespace)
-    failures = [_invalid(each) for each in invalid_rates]
+    failures = [invalid(each, subject(each.head.key)) for each in invalid_rates]
     if denied:
-        failures.append(
-            _unreadable([*(each.head.key for each in rates), *(each.head.key for each in invalid_rates)], denied)
-        )
+        heads = [*(each.head for each in rates), *(each.head for each in invalid_rates)]
+        subjects = tuple(sorted(subject(head.key) for head in heads))
+        every_configmap = ObjectKey(CONFIGMAPS.kind, "(all of this job)")
+        failures.append(unreadable(every_configmap, denied, read_failure(denied), subjects))
     return Observed(rates, invalid_rates, configmaps, tuple(failures), list_failed=denied is not None)
 
 
@@ -51,16 +52,3 @@ def _configmaps(cluster: Cluster, namespace: str) -> dict[ObjectKey, ReducedObje
         else:
             found[ObjectKey(CONFIGMAPS.kind, each.name, each.namespace)] = each
     return found
-
-
-def _invalid(rate: Invalid) -> Finding:
-    key, reason = rate.head.key, "; ".join(rate.problems)
-    return Finding("invalid", Severity.ERROR, key, reason, subjects=(subject(key),), exit_code=ExitCode.REFUSED)
-
-
-def _unreadable(keys: Sequence[ObjectKey], error: ApiError) -> Finding:
-    remedy = "; the manifests in cronjobs/ grant the permissions that this job needs" if error.is_permission else ""
-    reason = f"cannot be read: {error.message}{remedy}"
-    every_configmap = ObjectKey(CONFIGMAPS.kind, "(all of this job)")
-    subjects = tuple(sorted(subject(key) for key in keys))
-    return Finding("unreadable", Severity.ERROR, every_configmap, reason, subjects=subjects, exit_code=error.exit_code)

@@ -12,6 +12,7 @@ from jobs.core.fetch_rates.evaluate import Evaluation, collision, evaluate, orph
 from jobs.core.fetch_rates.exchange_rates import ExchangeRate
 from jobs.core.fetch_rates.observed import Observed, Settings
 from jobs.core.fetch_rates.providers import PROVIDERS
+from jobs.kit.values.findings import terminating
 from jobs.kit.values.model import Brake, Desired, ExitCode, Fetch, Finding, Need, ObjectKey, Plan, Severity, Summary
 from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES
 from jobs.kit.values.text import without_credentials
@@ -24,7 +25,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     findings = [*observed.failures, *_provider_failures(observed, settings, now)]
     findings += [finding for each in found.values() for finding in each.findings]
     findings += [each for rates in by_configmap.values() if len(rates) > 1 for each in collision(rates)]
-    findings += [_terminating(rate) for rate in observed.rates if rate.head.terminating]
+    findings += [terminating(rate.head.key, rate.subject) for rate in observed.rates if rate.head.terminating]
     current = {rate: each.figures for rate, each in found.items() if each.figures and not each.findings}
     existing = [rate for rate, each in found.items() if each.figures and not each.is_missing]
     findings += orphans(observed, by_configmap, {rate.head.uid: rate for rate in existing if rate.head.uid})
@@ -82,10 +83,6 @@ def _provider_failures(observed: Observed, settings: Settings, now: datetime) ->
         if isinstance(table, ProviderFailure):
             reason = f"{without_credentials(settings.urls[provider])} {table.reason}"
             yield Finding("provider-failed", Severity.WARNING, ObjectKey("Provider", provider), reason)
-
-
-def _terminating(rate: ExchangeRate) -> Finding:
-    return Finding("skipped", Severity.INFO, rate.head.key, "is being deleted", subjects=(rate.subject,))
 
 
 def _where(settings: Settings) -> str:

@@ -14,6 +14,7 @@ from jobs.core.fetch_rates.observed import Observed, Settings
 from jobs.core.fetch_rates.plan import evaluations
 from jobs.kit.run.refusals import REASONS, kind_of, stable_message
 from jobs.kit.values.conditions import READY, Condition, StatusUpdate, new_condition, status_update
+from jobs.kit.values.findings import by_subject
 from jobs.kit.values.model import Outcome, Plan, Result
 from jobs.kit.values.reads import Head
 from jobs.kit.values.resources import EXCHANGE_RATES
@@ -44,12 +45,9 @@ def _of_rates(
     `rates` are ExchangeRates, each with its spec if that is valid. `figures` are the desired figures of their
     ConfigMaps, by subject: ConfigMaps contain them if no write failed.
     """
-    by_subject: dict[str, list[Result]] = {}
-    for result in results:
-        for name in result.finding.subjects:
-            by_subject.setdefault(name, []).append(result)
+    of_rate = by_subject(results)
     updates = (
-        _status_update(head, spec, figures.get(subject(head.key)), by_subject.get(subject(head.key), []), now)
+        _status_update(head, spec, figures.get(subject(head.key)), of_rate.get(subject(head.key), []), now)
         for head, spec in sorted(rates, key=lambda each: each[0].key)
         if head.uid
     )

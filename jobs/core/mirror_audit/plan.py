@@ -6,20 +6,16 @@ from datetime import datetime
 
 from jobs.core.mirror_audit.checks.evaluate import audit, unchanged
 from jobs.core.mirror_audit.observed import Observed, Settings
-from jobs.kit.values.model import ExitCode, Finding, Plan, Severity, Summary
-from jobs.kit.values.reads import Invalid
+from jobs.kit.values.findings import invalid, terminating
+from jobs.kit.values.model import Plan, Summary
 from jobs.kit.values.resources import REGISTRY_MIRRORS
 
 
 def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     """Compare the cluster with what RegistryMirrors define. The same input gives the same findings, sorted."""
     found = audit(observed, settings)
-    findings = [*found.findings, *map(_invalid, observed.invalid_mirrors)]
-    findings += [
-        Finding("skipped", Severity.INFO, each.head.key, "is being deleted", subjects=(each.name,))
-        for each in observed.mirrors
-        if each.head.terminating
-    ]
+    findings = [*found.findings, *map(invalid, observed.invalid_mirrors)]
+    findings += [terminating(each.head.key, each.name) for each in observed.mirrors if each.head.terminating]
     if settings.verbose:
         findings += [unchanged(mirror, key) for mirror, key in found.healthy]
     return Plan(
@@ -36,8 +32,3 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
 def _note(observed: Observed) -> str:
     is_empty = not (observed.mirrors or observed.invalid_mirrors or observed.list_errors)
     return f"no {REGISTRY_MIRRORS.kind} in the cluster" if is_empty else ""
-
-
-def _invalid(invalid_mirror: Invalid) -> Finding:
-    key, reason = invalid_mirror.head.key, "; ".join(invalid_mirror.problems)
-    return Finding("invalid", Severity.ERROR, key, reason, subjects=(key.name,), exit_code=ExitCode.REFUSED)

@@ -19,6 +19,7 @@ from jobs.core.roll_workloads.sources import Source, fingerprint, missing
 from jobs.core.roll_workloads.workloads import Workload
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError
+from jobs.kit.values.findings import read_failure, unreadable
 from jobs.kit.values.model import Action, Change, Finding, Fix, Need, ObjectKey, Severity
 from jobs.kit.values.resources import SECRETS
 
@@ -87,11 +88,11 @@ def evaluate(key: ObjectKey, observed: Observed, settings: Settings, now: dateti
     if found is None or (isinstance(found, Workload) and found.terminating):
         return _finding("skipped", key, "is being deleted" if found else "does not exist", Severity.INFO)
     if isinstance(found, ApiError):
-        return unreadable(key, "the workload", found)
+        return unreadable(key, found, read_failure(found, "the workload"))
     keys = {each: _source_key(found, each) for each in found.references if each.has_valid_name}
     uses_secrets = any(each.kind == SECRETS.kind for each in keys)
     if uses_secrets and isinstance(observed.key, ApiError):
-        return unreadable(key, "the key for fingerprints of Secrets", observed.key)
+        return unreadable(key, observed.key, read_failure(observed.key, "the key for fingerprints of Secrets"))
     if uses_secrets and observed.key is None:
         assert observed.key_secret, "observed.key is an error without it"
         return [Need(observed.key_secret)]
@@ -121,7 +122,7 @@ def _compare(
     key = workload.key
     for reference, source in sources.items():
         if isinstance(source, ApiError):
-            return unreadable(key, str(reference), source)
+            return unreadable(key, source, read_failure(source, str(reference)))
     readable = {each: source for each, source in sources.items() if not isinstance(source, ApiError)}
     if problems := [why for each, source in readable.items() if (why := missing(each, source))]:
         return _finding("deferred", key, f"new pods would not start: {'; '.join(problems)}")
@@ -291,13 +292,6 @@ def _last_roll(found: Finding) -> str:
     assert found.fix
     assert isinstance(found.fix.body, BaselinePatch)
     return found.fix.body.last_roll
-
-
-def unreadable(key: ObjectKey, what: str, error: ApiError) -> Finding:
-    """Return the finding for an object that cannot be read; never treat this as a missing object."""
-    remedy = "; the manifests in cronjobs/ grant the permissions that this job needs" if error.is_permission else ""
-    reason = f"{what} cannot be read: {error.message}{remedy}"
-    return structs.replace(_finding("unreadable", key, reason, error.severity), exit_code=error.exit_code)
 
 
 def _finding(code: str, key: ObjectKey, reason: str, severity: Severity = Severity.WARNING) -> Finding:

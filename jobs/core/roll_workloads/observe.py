@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from jobs.core.roll_workloads.evaluate import unreadable
 from jobs.core.roll_workloads.key import key_secret_not_set
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.opt_in import BATCH_KINDS, OptIn, first_of_each_namespace, invalid_value, opt_in, reduced
 from jobs.core.roll_workloads.workloads import KINDS
 from jobs.kit.api.cluster import Cluster, retry_if_expired, without_invalid
 from jobs.kit.values.errors import ApiError
+from jobs.kit.values.findings import read_failure, unreadable
 from jobs.kit.values.metadata import NamespaceObject, PartialObject
 from jobs.kit.values.model import Finding, ObjectKey, Severity
 from jobs.kit.values.reads import InvalidObject
@@ -36,7 +36,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
         except ApiError as error:
             failures.append(_list_failed(resource, error))
             continue
-        failures += [unreadable(each.key, "the object", each.error) for each in invalid]
+        failures += [_undecoded(each) for each in invalid]
         mistakes += [mistake for each in found if (mistake := each.mistake())]
         candidates += [each.key for each in found if each.is_opted_in]
     opted_in = tuple(sorted(key for key in candidates if key.namespace not in spaces.terminating))
@@ -68,7 +68,7 @@ def _namespaces(cluster: Cluster, only: str) -> tuple[_Namespaces, list[Finding]
         return _Namespaces(frozenset(), frozenset()), [
             Finding("skipped", Severity.INFO, ObjectKey(NAMESPACES.kind, only), reason)
         ]
-    failures = [unreadable(each.key, "the object", each.error) for each in invalid if only in ("", each.key.name)]
+    failures = [_undecoded(each) for each in invalid if only in ("", each.key.name)]
     for key, (value, active) in found.items():
         if value is not None and active and only in ("", key.name) and (mistake := invalid_value(key, value)):
             failures.append(mistake)
@@ -109,4 +109,8 @@ def _list_failed(resource: Resource, error: ApiError) -> Finding:
         return Finding(
             "skipped", Severity.INFO, key, f"annotations of {resource.plural} are not checked: {error.message}"
         )
-    return unreadable(key, resource.plural, error)
+    return unreadable(key, error, read_failure(error, resource.plural))
+
+
+def _undecoded(found: InvalidObject) -> Finding:
+    return unreadable(found.key, found.error, read_failure(found.error, "the object"))

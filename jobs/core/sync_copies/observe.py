@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from jobs.core.sync_copies.observed import KINDS, NAME, Copies, Namespace, Observed, Settings
@@ -13,8 +13,9 @@ from jobs.kit.api.custom_resources import from_cluster
 from jobs.kit.data.objects import DataObject, ObjectReducer, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError, ConfigurationError
+from jobs.kit.values.findings import invalid, read_failure, unreadable
 from jobs.kit.values.metadata import NamespaceObject, PartialObject, string_map
-from jobs.kit.values.model import ExitCode, Finding, ObjectKey, Severity
+from jobs.kit.values.model import Finding, ObjectKey, Severity
 from jobs.kit.values.reads import Invalid, InvalidObject
 from jobs.kit.values.resources import NAMESPACES, RULES
 
@@ -35,13 +36,11 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     rules, invalid_rules = _rules(cluster, settings)
     # The next run handles a rule that was created meanwhile, if copies of its type were not read.
     rules = tuple(rule for rule in rules if rule.spec.rule_type in {*copies, *denied})
-    failures = [
-        _failure("invalid", each.head.key, "; ".join(each.problems), ExitCode.REFUSED) for each in invalid_rules
-    ]
+    failures = [invalid(each) for each in invalid_rules]
     for rule_type, denial in denied.items():
         failures += _without_copies(rule_type, denial, rules)
-    invalid: list[InvalidObject] = []
-    namespaces = retry_if_expired(partial(_namespaces, cluster, rules, invalid))
+    undecoded: list[InvalidObject] = []
+    namespaces = retry_if_expired(partial(_namespaces, cluster, rules, undecoded))
     failures += [_terminating(each) for each in namespaces if each.name == settings.namespace and not each.active]
     reducer = ObjectReducer(used_keys(rules))
     sources: dict[SourceQuery, tuple[ReducedObject | InvalidObject, ...]] = {}
@@ -50,8 +49,8 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
             sources[query] = retry_if_expired(partial(_sources, cluster, query, reducer))
         except ApiError as error:
             affected = [rule for rule in rules if query in rule.queries()]
-            failures += [_unreadable(rule, f"its sources in namespace {query.namespace}", error) for rule in affected]
-    failures += [_undecoded(each) for each in invalid]
+            failures += _unreadable(affected, f"its sources in namespace {query.namespace}", error)
+    failures += [unreadable(each.key, each.error) for each in undecoded]
     return Observed(rules, namespaces, sources, copies, invalid_rules, tuple(failures), reducer=reducer)
 
 
@@ -74,9 +73,13 @@ def _without_copies(rule_type: str, denial: ApiError, rules: Sequence[Rule]) -> 
     """Return the findings of a type whose copies could not be read: one for each rule of the type, or at least one."""
     affected = [rule for rule in rules if rule.spec.rule_type == rule_type]
     if affected:
-        return [_unreadable(rule, "its copies", denial) for rule in affected]
+        return _unreadable(affected, "its copies", denial)
     all_copies = ObjectKey(KINDS[rule_type].kind, "(all copies)")
-    return [_failure("unreadable", all_copies, denial.message, denial.exit_code)]
+    return [unreadable(all_copies, denial, subjects=(all_copies.name,))]
+
+
+def _unreadable(rules: Iterable[Rule], what: str, error: ApiError) -> list[Finding]:
+    return [unreadable(each.head.key, error, read_failure(error, what), (each.name,)) for each in rules]
 
 
 def _types(cluster: Cluster, settings: Settings, rules: Sequence[Rule]) -> list[str]:
@@ -139,16 +142,6 @@ def _sources(cluster: Cluster, query: SourceQuery, reducer: ObjectReducer) -> tu
     return tuple(sorted(found, key=lambda each: each.key.name if isinstance(each, InvalidObject) else each.name))
 
 
-def _undecoded(namespace: InvalidObject) -> Finding:
-    error = namespace.error
-    return Finding("unreadable", error.severity, namespace.key, error.message, exit_code=error.exit_code)
-
-
-def _unreadable(rule: Rule, what: str, error: ApiError) -> Finding:
-    remedy = "; the manifests in cronjobs/ grant the permissions that this job needs" if error.is_permission else ""
-    return _failure("unreadable", rule.head.key, f"{what} cannot be read: {error.message}{remedy}", error.exit_code)
-
-
 def _terminating(namespace: Namespace) -> Finding:
     """Return the finding of the rules' namespace if it is being deleted, as in an uninstall.
 
@@ -156,7 +149,3 @@ def _terminating(namespace: Namespace) -> Finding:
     """
     reason = "is being deleted, and its rules with it; no copy is deleted"
     return Finding("unreadable", Severity.WARNING, ObjectKey("Namespace", namespace.name), reason)
-
-
-def _failure(code: str, key: ObjectKey, reason: str, exit_code: ExitCode) -> Finding:
-    return Finding(code, Severity.ERROR, key, reason, subjects=(key.name,), exit_code=exit_code)

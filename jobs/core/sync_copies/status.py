@@ -11,6 +11,7 @@ from jobs.core.sync_copies.rules import Conflict, RuleStatus
 from jobs.kit.run.refusals import REASONS, kind_of, stable_message
 from jobs.kit.values.conditions import READY, Condition, StatusUpdate, event, new_condition, status_update
 from jobs.kit.values.errors import BLOCKED_BY_FINALIZER, CHANGED_BY_ADMISSION
+from jobs.kit.values.findings import by_subject
 from jobs.kit.values.model import ExitCode, Outcome, Plan, Result
 from jobs.kit.values.reads import Head
 from jobs.kit.values.resources import RULES
@@ -47,10 +48,7 @@ def status_updates(
     """Return the status updates of rules whose status is not up to date."""
     if settings.rules is not None:
         return []
-    by_rule: dict[str, list[Result]] = {}
-    for result in results:
-        for name in result.finding.subjects:
-            by_rule.setdefault(name, []).append(result)
+    by_rule = by_subject(results)
     heads = [
         *(rule.head for rule in observed.rules),
         *(rule.head for rule in observed.invalid_rules if rule.head.uid),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from msgspec import structs
-
 from jobs.core.mirror_audit.checks.codes import CODES
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror
+from jobs.kit.values import findings
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Change, ExitCode, Finding, ObjectKey
-
-_REMEDY = "; the manifests in cronjobs/ grant the permissions that this job needs"
 
 
 def finding(
@@ -21,8 +18,7 @@ def finding(
 
 def unreadable(about: ObjectKey, error: ApiError, subjects: tuple[str, ...]) -> Finding:
     """Return the finding for an object that the API server did not return. Whether it exists is not known."""
-    reason = f"cannot be read: {error.message}{_REMEDY if error.is_permission else ''}"
-    return structs.replace(not_readable(about, reason, subjects, error.exit_code), severity=error.severity)
+    return findings.unreadable(about, error, findings.read_failure(error), subjects)
 
 
 def not_readable(about: ObjectKey, reason: str, subjects: tuple[str, ...], exit_code: ExitCode) -> Finding:
