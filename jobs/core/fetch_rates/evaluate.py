@@ -23,6 +23,7 @@ from jobs.kit.values.findings import terminating, unreadable
 from jobs.kit.values.metadata import OwnerReference
 from jobs.kit.values.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
 from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES
+from jobs.kit.values.text import listed
 
 _LONGEST_SHOWN = 60
 _MOST_FIELDS_NAMED = 4
@@ -242,9 +243,8 @@ def _drift_reason(found: Sequence[Change], actual: ReducedObject) -> str:
     if not found:
         return "its owner reference is missing"
     by = ", ".join(actual.header.ownership.others)
-    more = f" and {len(found) - _MOST_FIELDS_NAMED} more" if len(found) > _MOST_FIELDS_NAMED else ""
-    named = ", ".join(change.field for change in found[:_MOST_FIELDS_NAMED])
-    return f"{named}{more} changed" + (f" by {by}" if by else "")
+    named = listed([change.field for change in found], _MOST_FIELDS_NAMED)
+    return f"{named} changed" + (f" by {by}" if by else "")
 
 
 def collision(rates: Sequence[ExchangeRate]) -> list[Finding]:

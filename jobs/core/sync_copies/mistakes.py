@@ -17,6 +17,7 @@ from jobs.core.sync_copies.rules import Rule, RuleStatus
 from jobs.kit.values.model import Brake, ExitCode, Finding, ObjectKey, Severity
 from jobs.kit.values.reads import InvalidObject
 from jobs.kit.values.resources import NAMESPACES
+from jobs.kit.values.text import listed
 
 SOURCE_NAMESPACE_MISSING, NOTHING_SELECTED = "source-namespace-missing", "nothing-selected"
 _CONSEQUENCES = {
@@ -119,12 +120,7 @@ def _source_namespaces(rule: Rule) -> Sequence[str]:
 
 def _where(rule: Rule) -> str:
     namespaces = _source_namespaces(rule)
-    return f"namespace{'s' * (len(namespaces) > 1)} {_named(namespaces)}"
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"{', '.join(names[:_MOST_NAMED])}{more}"
+    return f"namespace{'s' * (len(namespaces) > 1)} {listed(namespaces, _MOST_NAMED)}"
 
 
 def blocked(finding: Finding, rule: str) -> Finding:
@@ -135,10 +131,8 @@ def blocked(finding: Finding, rule: str) -> Finding:
 
 def brake(found: Mapping[str, Mistake], blocked_by_rule: Mapping[str, int], deletes: int) -> Brake:
     """Return the brake of blocked deletions; `deletes` is the --max-deletes with which a run deletes all of them."""
-    named = [f"{rule} ({found[rule].reason})" for rule in sorted(blocked_by_rule)]
+    rules = listed([f"{rule} ({found[rule].reason})" for rule in sorted(blocked_by_rule)], _MOST_NAMED)
     number = sum(blocked_by_rule.values())
     copies = "1 copy" if number == 1 else f"{number} copies"
-    message = (
-        f"rules that may be mistaken block the deletion of {copies}: {_named(named)}; correct or delete these rules"
-    )
+    message = f"rules that may be mistaken block the deletion of {copies}: {rules}; correct or delete these rules"
     return Brake(message, "--max-deletes", str(deletes))

@@ -15,6 +15,7 @@ from jobs.kit.values.findings import by_subject
 from jobs.kit.values.model import ExitCode, Outcome, Plan, Result
 from jobs.kit.values.reads import Head
 from jobs.kit.values.resources import RULES
+from jobs.kit.values.text import listed
 
 MOST_CONFLICTS_LISTED = 100
 _MOST_NAMED = 3
@@ -132,7 +133,7 @@ def _kind(result: Result) -> str:
 
 def _message(results: Sequence[Result], copies: int, *, with_messages: bool) -> str:
     if with_messages:
-        return f"{'; '.join(_described(result) for result in results[:_MOST_NAMED])}{_more(results)}"
+        return listed(results, _MOST_NAMED, _described, "; ")
     code = results[0].finding.code
     if code not in _PLACES:
         blocked = f"the deletion brake blocks the deletion of {len(results)} copies: {_named(results)}"
@@ -141,11 +142,7 @@ def _message(results: Sequence[Result], copies: int, *, with_messages: bool) -> 
 
 
 def _named(results: Sequence[Result]) -> str:
-    return f"{', '.join(str(result.finding.object) for result in results[:_MOST_NAMED])}{_more(results)}"
-
-
-def _more(results: Sequence[Result]) -> str:
-    return f" and {len(results) - _MOST_NAMED} more" if len(results) > _MOST_NAMED else ""
+    return listed([result.finding.object for result in results], _MOST_NAMED)
 
 
 def _described(result: Result) -> str:

@@ -55,7 +55,7 @@ from jobs.kit.values.model import (
 from jobs.kit.values.reads import ReadResult
 from jobs.kit.values.resources import NAMESPACES, Resource
 from jobs.kit.values.stamps import MANAGER
-from jobs.kit.values.text import Lines, visible
+from jobs.kit.values.text import Lines, listed, visible
 
 if TYPE_CHECKING:
     from jobs.kit.values.reads import Page
@@ -474,9 +474,8 @@ class _Run(Generic[Settings, Observed]):
         return {url: self.pages[url] for url in urls if url in pages or url not in new}
 
     def _wait_for_pages(self) -> None:
-        first, *others = sorted(self.slow_urls)
-        more = f" and {len(others)} more" if others else ""
-        log.log.info("%s: no answer yet from %s%s: the run reports the others first", self.job.name, first, more)
+        urls = listed(sorted(self.slow_urls), 1)
+        log.log.info("%s: no answer yet from %s: the run reports the others first", self.job.name, urls)
         self._fetcher.wait(self.slow_urls)
         self.slow_urls = frozenset()
 

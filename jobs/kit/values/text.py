@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 HIDDEN = "***"  # in place of a value of a Secret
 LONGEST = 1024  # characters of a cell or a message
+
+Item = TypeVar("Item")
 
 # Invisible characters that Unicode classifies as letters, marks or symbols: fillers, variation selectors and others.
 # https://www.unicode.org/reports/tr44/#Default_Ignorable_Code_Point and U+2800, a braille cell without dots.
@@ -45,6 +49,12 @@ def brief(text: str, longest: int = LONGEST) -> str:
     """Return the text escaped, and cut to `longest` characters, with the number of all characters."""
     shown = visible(text)
     return shown if len(shown) <= longest else f"{shown[:longest]}… ({len(text)} characters)"
+
+
+def listed(items: Sequence[Item], most: int, text: Callable[[Item], str] = str, separator: str = ", ") -> str:
+    """Return the texts of the first `most` items, and the number of the others."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return separator.join(map(text, items[:most])) + more
 
 
 def without_credentials(url: str) -> str:

@@ -15,6 +15,7 @@ from jobs.core.mirror_node.hosts import UNUSED
 from jobs.kit.values import stamps
 from jobs.kit.values.model import Finding, ObjectKey
 from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, ENDPOINT_SLICES, NODES, SERVICES, STATEFUL_SETS
+from jobs.kit.values.text import listed
 
 _MOST_FIELDS_NAMED = 3
 UNKNOWN = "(unknown)"
@@ -81,8 +82,7 @@ def _drift_reason(desired: Manifest, actual: Object, found: list[Drift]) -> str:
 
 def named(fields: Sequence[str]) -> str:
     """Join the first of the fields, and the number of the others."""
-    more = f" and {len(fields) - _MOST_FIELDS_NAMED} more" if len(fields) > _MOST_FIELDS_NAMED else ""
-    return f"{', '.join(fields[:_MOST_FIELDS_NAMED])}{more}"
+    return listed(fields, _MOST_FIELDS_NAMED)
 
 
 def _service(mirror: Mirror, desired: Manifest, _actual: Object, observed: Observed) -> Iterator[Finding]:
