@@ -20,7 +20,8 @@ import pycurl
 import yaml  # noqa: F401
 from msgspec import Struct
 
-from jobs.kit.api.connect import Endpoint, connect
+from jobs.kit.api.connect import connect
+from jobs.kit.api.endpoint import Endpoint
 
 HOME = "bench-home"
 # As long as those of sync-copies: larger objects are more work for the server.

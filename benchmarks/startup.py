@@ -23,7 +23,7 @@ IMPORTS = {
     "msgspec": "import msgspec",
     "pycurl": "import pycurl",
     "sync-copies": "import jobs.__main__, jobs.sync_copies",
-    "YAML (for a kubeconfig)": "import yaml, jobs.kit.api.kubeconfig, jobs.kit.api.plugin",
+    "YAML (for a kubeconfig)": "import yaml, jobs.kit.api.kubeconfig.server, jobs.kit.api.kubeconfig.plugin",
 }
 STEP = """
 import time

@@ -14,7 +14,8 @@ from unittest import mock
 from click.testing import CliRunner
 
 from jobs.__main__ import chores
-from jobs.kit.api.connect import Connection, Endpoint
+from jobs.kit.api.connect import Connection
+from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.run import runner
 from kubesandbox import Fault, Request, Sandbox
 from tests.api.conftest import Ran

@@ -14,7 +14,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from jobs.__main__ import chores
-from jobs.kit.api.connect import Endpoint, connect
+from jobs.kit.api.connect import connect
+from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.api.transport import Answer, Request, Transport
 from jobs.kit.values.errors import ConfigurationError, UnreachableError
 from tests.wire import Recorder, Sent, recorder, socks_proxy
@@ -400,7 +401,7 @@ def test_a_password_is_sent_to_the_server(tmp_path: Path, server: Recorder) -> N
 def test_a_token_file_is_read_again_and_overrides_the_token(
     tmp_path: Path, server: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.kit.api.connect._FRESH_SECONDS", -1.0)
+    monkeypatch.setattr("jobs.kit.api.endpoint._FRESH_SECONDS", -1.0)
     user = {"token": "fixed", "tokenFile": "token"}
     path = kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, user)
     endpoint = connect(str(path), environ={}).endpoint

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.__main__ import chores
-from jobs.kit.api.connect import Connection, Endpoint
+from jobs.kit.api.connect import Connection
+from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.run import runner
 from kubesandbox import Fault
 from tests.apis import sandbox_api

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from jobs.kit.api import plugin as plugins
 from jobs.kit.api.connect import connect
+from jobs.kit.api.kubeconfig import plugin as plugins
 from jobs.kit.api.transport import Request, Transport
 from jobs.kit.values.errors import ConfigurationError
 from kubesandbox import Fault, Sandbox

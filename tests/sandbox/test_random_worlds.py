@@ -20,7 +20,7 @@ from jobs.core.sync_copies.observe import observe
 from jobs.core.sync_copies.observed import KINDS, Observed, Settings
 from jobs.core.sync_copies.plan import plan
 from jobs.kit.api.cluster import Cluster, error_of
-from jobs.kit.api.connect import Endpoint
+from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.api.transport import Transport
 from jobs.kit.values.model import Finding, Plan
 from jobs.kit.values.reads import ReadResult

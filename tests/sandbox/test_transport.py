@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobs.kit.api.connect import Endpoint
+from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.api.transport import BYTES_IN_FLIGHT, IN_FLIGHT, Answer, Request, Transport, _Pace
 from jobs.kit.values.errors import StoppedError, UnreachableError
 from kubesandbox import Fault, Sandbox

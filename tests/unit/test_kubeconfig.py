@@ -18,7 +18,7 @@ from msgspec.structs import fields
 
 from jobs.__main__ import chores
 from jobs.kit.api.connect import connect
-from jobs.kit.api.kubeconfig import Cluster, Context, Exec, Kubeconfig, User
+from jobs.kit.api.kubeconfig.structs import Cluster, Context, Exec, Kubeconfig, User
 from jobs.kit.values.errors import ConfigurationError
 
 ROOT = Path(__file__).parent.parent.parent

@@ -20,7 +20,7 @@ from typing import Any
 
 import pycurl
 
-from jobs.kit.api.connect import Endpoint
+from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.values.errors import (
     FAILED_WEBHOOK,
     TOO_LARGE,

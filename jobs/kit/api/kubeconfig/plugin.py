@@ -20,7 +20,7 @@ from typing import IO, Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from jobs.kit.api.kubeconfig import Exec
+from jobs.kit.api.kubeconfig.structs import Exec
 from jobs.kit.values.errors import ConfigurationError
 from jobs.kit.values.text import visible
 

@@ -1,141 +1,24 @@
-"""Read, merge and validate kubeconfig files as kubectl does. docs/kubeconfig.md describes the use of each field.
-
-The types are those of https://github.com/kubernetes/client-go/blob/master/tools/clientcmd/api/v1/types.go.
-"""
+"""Read and merge kubeconfig files as kubectl does, and choose a context."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
+from jobs.kit.api.kubeconfig.structs import Cluster, Context, Kubeconfig, User
+from jobs.kit.api.kubeconfig.validate import cluster_problems, context_problems, user_problems
 from jobs.kit.files.limited_files import read_limited
 from jobs.kit.values.errors import ConfigurationError
-from jobs.kit.values.names import is_label
 
+Named = TypeVar("Named")
 _log = logging.getLogger("chores")
-
-
-class NamedExtension(Struct):
-    """Data of another program in a kubeconfig."""
-
-    name: str = ""
-    extension: Any = None
-
-
-class EnvVar(Struct):
-    """An environment variable of a credential plugin."""
-
-    name: str = ""
-    value: str = ""
-
-
-class Exec(Struct, rename="camel"):
-    """A credential plugin: a command that prints an ExecCredential."""
-
-    command: str = ""
-    args: list[str] = []
-    env: list[EnvVar] = []
-    api_version: str = ""
-    install_hint: str = ""
-    provide_cluster_info: bool = False
-    interactive_mode: str = ""
-
-
-class AuthProvider(Struct):
-    """A plugin that was built into kubectl; not supported here."""
-
-    name: str = ""
-    config: dict[str, str] = {}
-
-
-class Cluster(Struct, rename="kebab"):
-    """An API server and how to connect to it."""
-
-    server: str = ""
-    tls_server_name: str = ""
-    insecure_skip_tls_verify: bool = False
-    certificate_authority: str = ""
-    certificate_authority_data: bytes = b""
-    proxy_url: str = ""
-    disable_compression: bool = False
-    extensions: list[NamedExtension] = []
-
-
-class User(Struct, rename="kebab"):
-    """Credentials, and the user to impersonate with them."""
-
-    client_certificate: str = ""
-    client_certificate_data: bytes = b""
-    client_key: str = ""
-    client_key_data: bytes = b""
-    token: str = ""
-    token_file: str = field(default="", name="tokenFile")
-    as_user: str = field(default="", name="as")
-    as_uid: str = ""
-    as_groups: list[str] = []
-    as_user_extra: dict[str, list[str]] = {}
-    username: str = ""
-    password: str = ""
-    auth_provider: AuthProvider | None = None
-    exec: Exec | None = None
-    extensions: list[NamedExtension] = []
-
-
-class Context(Struct):
-    """A cluster, a user and a namespace, by name."""
-
-    cluster: str = ""
-    user: str = ""
-    namespace: str = ""
-    extensions: list[NamedExtension] = []
-
-
-class NamedCluster(Struct):
-    """A cluster and its name."""
-
-    name: str
-    cluster: Cluster = field(default_factory=Cluster)
-
-
-class NamedUser(Struct):
-    """A user and its name."""
-
-    name: str
-    user: User = field(default_factory=User)
-
-
-class NamedContext(Struct):
-    """A context and its name."""
-
-    name: str
-    context: Context = field(default_factory=Context)
-
-
-class Preferences(Struct):
-    """Preferences that no Kubernetes program reads."""
-
-    colors: bool = False
-    extensions: list[NamedExtension] = []
-
-
-class Kubeconfig(Struct):
-    """The content of one file."""
-
-    kind: str = ""
-    api_version: str = field(default="", name="apiVersion")
-    preferences: Preferences | None = None
-    clusters: list[NamedCluster] = []
-    users: list[NamedUser] = []
-    contexts: list[NamedContext] = []
-    current_context: str = field(default="", name="current-context")
-    extensions: list[NamedExtension] = []
 
 
 @dataclass(frozen=True)
@@ -151,6 +34,20 @@ class Chosen:
     def problem(self, text: str) -> ConfigurationError:
         """Return the error for a field of this cluster or user."""
         return ConfigurationError(f"{_problem_in(self.source)}: context {self.name!r}: {text}")
+
+    def read_pem(self, where: str, path: str, data: bytes) -> bytes:
+        """Return the content of the file at `path`, or `data` if there is no path.
+
+        Raises:
+            ConfigurationError: the file cannot be read, or the content is not PEM.
+        """
+        try:
+            content = read_limited(Path(path)) if path else data
+        except OSError as error:
+            raise self.problem(f"{where} cannot be read: {error}") from error
+        if b"-----BEGIN " not in content:
+            raise self.problem(f"{where if path else f'{where}-data'} is not PEM")
+        return content
 
 
 def choose(paths: str, context: str | None) -> Chosen:
@@ -175,9 +72,9 @@ def choose(paths: str, context: str | None) -> Chosen:
     clusters = _merge((each.name, each.cluster) for file in files for each in file.clusters)
     users = _merge((each.name, each.user) for file in files for each in file.users)
     chosen = contexts[name]
-    problems = [*_context_problems(chosen, clusters, users)]
+    problems = [*context_problems(chosen, clusters, users)]
     cluster, user = clusters.get(chosen.cluster, Cluster()), users.get(chosen.user, User())
-    problems = problems or [*_cluster_problems(chosen.cluster, cluster), *_user_problems(chosen.user, user)]
+    problems = problems or [*cluster_problems(chosen.cluster, cluster), *user_problems(chosen.user, user)]
     if problems:
         raise ConfigurationError(*(f"{_problem_in(paths)}: context {name!r}: {problem}" for problem in problems))
     return Chosen(paths, name, chosen, cluster, user)
@@ -185,9 +82,6 @@ def choose(paths: str, context: str | None) -> Chosen:
 
 def _problem_in(path: object) -> str:
     return f"kubeconfig {path} cannot be used"
-
-
-Named = TypeVar("Named")
 
 
 def _merge(named: Iterable[tuple[str, Named]]) -> dict[str, Named]:
@@ -289,70 +183,3 @@ def _resolve_paths(config: Kubeconfig, folder: Path) -> None:
 
 def _absolute(path: str, folder: Path) -> str:
     return str(folder / path) if path else ""
-
-
-def _context_problems(context: Context, clusters: Mapping[str, Cluster], users: Mapping[str, User]) -> Iterator[str]:
-    if context.cluster not in clusters:
-        yield f"cluster {context.cluster!r} is not in the kubeconfig"
-    if context.user and context.user not in users:
-        yield f"user {context.user!r} is not in the kubeconfig"
-    if context.namespace and not is_label(context.namespace):
-        yield f"namespace {context.namespace!r} is not a valid namespace name"
-
-
-def _cluster_problems(name: str, cluster: Cluster) -> Iterator[str]:
-    authorities = [cluster.certificate_authority, cluster.certificate_authority_data]
-    if all(authorities):
-        yield f"cluster {name!r} has both certificate-authority and certificate-authority-data; remove one"
-    if any(authorities) and cluster.insecure_skip_tls_verify:
-        yield (
-            f"cluster {name!r} has both insecure-skip-tls-verify and a certificate authority;"
-            " remove insecure-skip-tls-verify"
-        )
-
-
-def _user_problems(name: str, user: User) -> Iterator[str]:
-    if user.auth_provider:
-        yield (
-            f"user {name!r} has the auth-provider {user.auth_provider.name!r}, which is not supported;"
-            " use a credential plugin (exec) instead"
-        )
-    if (user.token or user.token_file) and (user.username or user.password):
-        yield f"user {name!r} has both a token and a username or password; remove one"
-    yield from _certificate_problems(name, user)
-    if user.exec:
-        yield from _exec_problems(name, user.exec)
-
-
-def _certificate_problems(name: str, user: User) -> Iterator[str]:
-    certificates, keys = (
-        [user.client_certificate, user.client_certificate_data],
-        [user.client_key, user.client_key_data],
-    )
-    for kind, both in (("client-certificate", certificates), ("client-key", keys)):
-        if all(both):
-            yield f"user {name!r} has both {kind} and {kind}-data; remove one"
-    if any(certificates) and not any(keys):
-        yield f"user {name!r} has a client certificate but no key; set client-key or client-key-data"
-
-
-_API = "client.authentication.k8s.io"
-_API_VERSIONS = (f"{_API}/v1", f"{_API}/v1beta1")
-_MODES = ("Never", "IfAvailable", "Always")
-
-
-def _exec_problems(name: str, plugin: Exec) -> Iterator[str]:
-    if plugin.api_version.endswith("/v1beta1"):
-        plugin.interactive_mode = plugin.interactive_mode or "IfAvailable"
-    yield from _not_one_of(f"user {name!r}: exec.apiVersion", plugin.api_version, _API_VERSIONS)
-    yield from _not_one_of(f"user {name!r}: exec.interactiveMode", plugin.interactive_mode, _MODES)
-    if not plugin.command:
-        yield f"user {name!r}: exec.command is not set"
-    for number, variable in enumerate(plugin.env):
-        if not variable.name:
-            yield f"user {name!r}: exec.env[{number}].name is not set"
-
-
-def _not_one_of(what: str, value: str, values: Sequence[str]) -> Iterator[str]:
-    if value not in values:
-        yield f"{what} is {value!r}; set it to {' or '.join(values)}"

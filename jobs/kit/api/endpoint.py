@@ -1,0 +1,109 @@
+"""An API server and how to connect to it: its URL, certificates, proxy, and the headers of each request."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from urllib.parse import quote
+
+from jobs.kit.values.errors import ConfigurationError
+
+# To read a token costs more than the request itself; the old token stays valid for minutes after its replacement.
+_FRESH_SECONDS = 5.0
+# Characters that would end the line of a header, and surrogates, which have no UTF-8.
+_INVALID_IN_HEADER = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_VALID_IN_KEY = "!#$&'*+-.^_`|~"  # in the name of a header, in addition to letters, digits and the escape itself
+
+
+class Certificate(NamedTuple):
+    """A client certificate and its key, as PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An API server and how to connect to it.
+
+    `authorization` returns the value of the header, `certificate` the client certificate; both are called for each
+    request.
+    """
+
+    server: str
+    authorization: Callable[[], str]
+    ca_file: str | None = None
+    ca_data: bytes = b""
+    verify: bool = True
+    certificate: Callable[[], Certificate | None] = lambda: None
+    connect_to: str | None = None
+    proxy: str | None = None
+    no_proxy: str | None = None
+    impersonation: Sequence[str] = ()  # lines of headers
+
+
+@dataclass(frozen=True)
+class Impersonation:
+    """The user that requests impersonate; the API server checks that the credentials have the right to do so."""
+
+    user: str = ""
+    groups: Sequence[str] = ()
+    uid: str = ""
+    extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def headers(self) -> list[str]:
+        """Return the lines of the headers, as client-go sends them.
+
+        Raises:
+            ConfigurationError: another field is set without a user, or a value is not valid in a header.
+        """
+        if not self.user:
+            if self.groups or self.uid or self.extra:
+                raise ConfigurationError(
+                    "requesting uid, groups or user-extra without impersonating a user; set --as, or `as` in the"
+                    " kubeconfig"
+                )
+            return []
+        extra = ((f"Extra-{quote(key, safe=_VALID_IN_KEY)}", value) for key, all in self.extra.items() for value in all)
+        groups = (("Group", group) for group in self.groups)
+        uid = [("Uid", self.uid)] if self.uid else []
+        return [_impersonate(*each) for each in (("User", self.user), *uid, *groups, *extra)]
+
+
+def _impersonate(name: str, value: str) -> str:
+    line = f"Impersonate-{name}"
+    # libcurl omits a header without a value, unless its line ends with a semicolon.
+    return f"{line}: {header_value(value, f'the impersonated user: {line}')}" if value else f"{line};"
+
+
+def header_value(value: str, where: str) -> str:
+    """Return the value of a header, unchanged.
+
+    Raises:
+        ConfigurationError: it contains a control character or a surrogate. The message does not show the value.
+    """
+    if _INVALID_IN_HEADER.search(value):
+        raise ConfigurationError(f"{where} contains a control character, such as a newline; remove it")
+    return value
+
+
+def bearer(token: str, where: str) -> str:
+    """Return the value of the Authorization header; raises as `header_value` does."""
+    return f"Bearer {header_value(token, where)}"
+
+
+def cached(read: Callable[[], str]) -> Callable[[], str]:
+    """Return a function that returns the result of `read`, and calls it again only after some seconds."""
+    read_at, value = 0.0, ""
+
+    def cached() -> str:
+        nonlocal read_at, value
+        now = time.monotonic()
+        if not read_at or now - read_at > _FRESH_SECONDS:
+            read_at, value = now, read()
+        return value
+
+    return cached
