@@ -56,12 +56,30 @@ class Desired(NamedTuple):
 class Place(NamedTuple):
     """Where a copy exists or is desired.
 
-    With more than one `desired`, several sources claim the place. With none, no rule requires a copy there.
+    With more than one `desired`, several sources claim the place. With none, no rule requires a copy there. `found` is
+    the object there, as it was read last.
     """
 
     key: ObjectKey
     desired: tuple[Desired, ...]
-    copy: ReducedObject | ApiError | None
+    found: ReducedObject | ApiError | None
+
+    @property
+    def actual(self) -> ReducedObject:
+        """The object there, of a place where one was read."""
+        assert isinstance(self.found, ReducedObject)
+        return self.found
+
+    @property
+    def stamped_rule(self) -> str:
+        """The rule that the stamp of the object names, NAMESPACE/NAME; empty if it names none."""
+        return self.actual.header.annotations.get(stamps.RULE, "")
+
+    @property
+    def stamped_source(self) -> ObjectKey:
+        """The source that the stamp of the object names."""
+        namespace, _, name = self.actual.header.annotations.get(stamps.SOURCE, "").partition("/")
+        return ObjectKey(self.key.kind, name, namespace)
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -136,7 +154,18 @@ def places(
             claim = claims.get(namespace, ())
             if claim not in desired:
                 desired[claim] = _desired(rule_type, [claimants[number] for number in claim])
-            yield Place(ObjectKey(KINDS[rule_type].kind, name, namespace), desired[claim], copies.get(namespace))
+            key = ObjectKey(KINDS[rule_type].kind, name, namespace)
+            yield Place(key, desired[claim], _latest(key, copies.get(namespace), observed))
+
+
+def _latest(
+    key: ObjectKey, listed: ReducedObject | ApiError | None, observed: Observed
+) -> ReducedObject | ApiError | None:
+    """Return the object as it was read last: by a single read if there was one, otherwise in the list."""
+    if key not in observed.single_reads:
+        return listed
+    found = observed.single_reads[key]
+    return None if isinstance(found, ApiError) and found.status == 404 else found
 
 
 def targets_of_rules(observed: Observed) -> Mapping[str, Sequence[str]]:

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from jobs.core.sync_copies.context import context
 from jobs.core.sync_copies.desired import Candidate, Place, candidates, places, targets_of_rules
-from jobs.core.sync_copies.evaluate import context, evaluate, unchanged
+from jobs.core.sync_copies.evaluate import evaluate, unchanged
 from jobs.core.sync_copies.mistakes import Mistake, brake, mistakes
 from jobs.core.sync_copies.observed import Observed, Settings
 from jobs.kit.values.model import Brake, Desired, ExitCode, Finding, Need, Plan, Summary

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from jobs.kit.data.objects import Content, Digested, Header
 from jobs.kit.values.model import Change
 from jobs.kit.values.text import HIDDEN
 
+_MOST_FIELDS_NAMED = 4
 TOO_LARGE = "(too large to be shown)"
 
 
@@ -52,6 +53,25 @@ def metadata_changes(labels: Mapping[str, str], annotations: Mapping[str, str], 
             if present.get(key) != desired.get(key):
                 found.append(Change(f"{where} {key}", present.get(key), desired.get(key)))
     return tuple(found)
+
+
+def shown_metadata(found: Iterable[Change], *, secret: bool = False) -> list[Change]:
+    """Return the changed labels and annotations to show: those of the stamp are left out.
+
+    `secret`: without values, since an annotation of a Secret may contain its data.
+    """
+    shown = [change for change in found if "kubechores.dev/" not in change.field]
+    if not secret:
+        return shown
+    return [each._replace(actual=each.actual and HIDDEN, desired=each.desired and HIDDEN) for each in shown]
+
+
+def fields_changed(found: Sequence[Change], managers: Iterable[str]) -> str:
+    """Return which fields changed, and the managers that changed them: "data.a, data.b changed by kubectl"."""
+    named = ", ".join(change.field for change in found[:_MOST_FIELDS_NAMED])
+    more = f" and {len(found) - _MOST_FIELDS_NAMED} more" if len(found) > _MOST_FIELDS_NAMED else ""
+    by = ", ".join(managers)
+    return f"{named}{more} changed{f' by {by}' if by else ''}"
 
 
 def _flatten(content: Content) -> Iterator[tuple[str, str]]:

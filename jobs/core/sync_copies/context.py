@@ -1,0 +1,94 @@
+"""What decides about a place in addition to the place itself: rules, their status, and namespaces. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from jobs.core.sync_copies.desired import Place, invalid_sources
+from jobs.core.sync_copies.mistakes import Mistake
+from jobs.core.sync_copies.observed import KINDS, Observed, Settings
+from jobs.core.sync_copies.rules import RuleStatus
+from jobs.kit.values import stamps
+from jobs.kit.values.model import Finding, ObjectKey
+
+
+class Context(NamedTuple):
+    """What `evaluate` needs in addition to the place.
+
+    `known_conflicts` are places where the status of a rule reports an object that kube-chores does not manage.
+    `truncated_rules` are rules with more conflicts than their status lists. `orphans` is spec.orphans by
+    NAMESPACE/NAME of the rule. `opted_out` are namespaces that opted out, and `closed` kube-* namespaces that did not
+    opt in. `mistaken` are the rules that may be mistaken, by NAMESPACE/NAME.
+    """
+
+    observed: Observed
+    settings: Settings
+    known_conflicts: frozenset[ObjectKey]
+    truncated_rules: frozenset[str]
+    orphans: Mapping[str, str]
+    opted_out: frozenset[str]
+    closed: frozenset[str]
+    invalid_sources: frozenset[ObjectKey]
+    never_copied: frozenset[ObjectKey]
+    mistaken: Mapping[str, Mistake]
+
+    def must_read_first(self, place: Place) -> bool:
+        """Whether to read the place before a create: in a dry run, or if an earlier run found a conflict there."""
+        return place.key not in self.observed.single_reads and (
+            self.settings.dry_run
+            or place.key in self.known_conflicts
+            or not self.truncated_rules.isdisjoint(place.rules)
+        )
+
+    def is_retained(self, place: Place) -> bool:
+        """Whether this orphan stays: by spec.orphans of its rule, or by its stamp if the rule was deleted."""
+        return self.orphans.get(place.stamped_rule, place.actual.header.annotations.get(stamps.ORPHANS)) != "Delete"
+
+    def why_uncertain(self, place: Place) -> str:
+        """Return why a copy of another source may still be desired; empty if it is not."""
+        if self.observed.failures or place.stamped_source in self.invalid_sources:
+            return "not all rules and sources could be read"
+        return "its rule may be mistaken" if place.stamped_rule in self.mistaken else ""
+
+    def rule_in_doubt(self, place: Place) -> str:
+        """Return the rule that may be mistaken and blocks the deletion of this orphan; empty if none does.
+
+        It is the rule that the copy was created for. If that was deleted: a mistaken rule that may select the copy.
+        """
+        if not self.mistaken or place.stamped_source in self.never_copied:
+            return ""
+        if (rule := place.stamped_rule) in self.orphans:
+            return rule.rpartition("/")[2] if rule in self.mistaken else ""
+        source = place.actual.header.annotations.get(stamps.SOURCE, "")
+        return next((each.rule.name for each in self.mistaken.values() if each.may_select(place.key, source)), "")
+
+
+def context(
+    observed: Observed, settings: Settings, skipped: Sequence[Finding], mistaken: Mapping[str, Mistake]
+) -> Context:
+    """Return the context of all places; `skipped` are findings of sources that are not copied.
+
+    A run with `max_deletes` also deletes copies of rules that may be mistaken.
+    """
+    known_conflicts, truncated_rules, orphans = set(), set(), {}
+    for rule in observed.rules:
+        status = rule.head.status_as(RuleStatus)
+        kind = KINDS[rule.spec.rule_type].kind
+        known_conflicts |= {ObjectKey(kind, conflict.name, conflict.namespace) for conflict in status.conflicts}
+        if status.conflict_count > len(status.conflicts):
+            truncated_rules.add(rule.name)
+        orphans[f"{rule.namespace}/{rule.name}"] = rule.spec.orphans
+    by_rule = {f"{settings.namespace}/{name}": each for name, each in sorted(mistaken.items())}
+    return Context(
+        observed,
+        settings,
+        frozenset(known_conflicts),
+        frozenset(truncated_rules),
+        orphans,
+        frozenset(namespace.name for namespace in observed.namespaces if namespace.opted_out),
+        frozenset(namespace.name for namespace in observed.namespaces if namespace.is_closed),
+        invalid_sources(observed),
+        frozenset(each.object for each in skipped if each.code == "skipped"),
+        by_rule if settings.max_deletes is None else {},
+    )

@@ -1,0 +1,136 @@
+"""The state of a place: what rules require there, and what is there. These two decide what a run does. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from jobs.core.sync_copies.context import Context
+from jobs.core.sync_copies.desired import Desired, Place, why_never_copied
+from jobs.core.sync_copies.observed import KINDS, NAME, Observed
+from jobs.kit.data.diff import metadata_changes
+from jobs.kit.data.objects import Content, Digested, Header, ReducedObject, same_content
+from jobs.kit.values import stamps
+from jobs.kit.values.errors import ApiError
+from jobs.kit.values.model import ObjectKey
+
+# The words of the table in docs/sync-copies.md#decisions, and of the match in evaluate.py.
+Required = Literal["one copy", "no copy", "several copies", "a copy, not opted in"]
+Found = Literal[
+    "an equal copy",
+    "an older copy",
+    "an edited copy",
+    "a copy in doubt",
+    "a terminating copy",
+    "an object to adopt",
+    "another object",
+    "nothing",
+    "a place to read first",
+    "an orphan",
+    "an opted-out orphan",
+    "an orphan to retain",
+    "an orphan of a mistaken rule",
+    "an unreadable object",
+]
+
+
+def required(place: Place, context: Context) -> Required:
+    """Return what rules require at a place."""
+    if not place.desired:
+        return "no copy"
+    if len(place.desired) > 1:
+        return "several copies"
+    return "a copy, not opted in" if place.key.namespace in context.closed else "one copy"
+
+
+def found(place: Place, context: Context) -> Found:
+    """Return what is at a place; of several desired copies, compare with the first."""
+    actual = place.found
+    if isinstance(actual, ApiError):
+        return "an unreadable object"
+    if actual is None:
+        return "a place to read first" if place.desired and context.must_read_first(place) else "nothing"
+    if not stamps.is_managed(actual.header.labels, NAME, context.settings.namespace):
+        return _another_object(place, context.observed)
+    if actual.header.terminating:
+        return "a terminating copy"
+    return _compared(place, actual, context) if place.desired else _unrequired(place, context)
+
+
+def _another_object(place: Place, observed: Observed) -> Found:
+    if not place.desired or why_not_adopted(place, observed):
+        return "another object"
+    return "a place to read first" if place.actual.content is None else "an object to adopt"
+
+
+def _compared(place: Place, actual: ReducedObject, context: Context) -> Found:
+    """Compare a copy with the desired one; from its metadata alone, if that is sufficient."""
+    desired, settings, header = place.desired[0], context.settings, actual.header
+    if header.annotations.get(stamps.SOURCE, "") not in ("", desired.source) and context.why_uncertain(place):
+        return "a copy in doubt"
+    current = header.annotations.get(stamps.FINGERPRINT) == desired.annotations[stamps.FINGERPRINT]
+    if actual.content is None and current and _is_suspect(header, desired):
+        return "a place to read first"
+    same = current if actual.content is None else same_content(actual.content, desired.content)
+    if same and not metadata_changes(desired.labels, desired.annotations, header):
+        return "an equal copy"
+    if actual.content is None and not same and (header.ownership.has_immutable or settings.diff):
+        return "a place to read first"
+    return "an edited copy" if current else "an older copy"
+
+
+def _is_suspect(header: Header, desired: Desired) -> bool:
+    """Whether the content may have drifted: another manager owns a field, or a field was added or removed."""
+    return bool(header.ownership.others) or header.ownership.content != desired.fields
+
+
+def _unrequired(place: Place, context: Context) -> Found:
+    if place.stamped_source in context.invalid_sources:
+        return "a copy in doubt"
+    if context.is_retained(place):
+        return "an orphan to retain"
+    if place.key.namespace in context.opted_out:
+        return "an opted-out orphan"
+    return "an orphan of a mistaken rule" if context.rule_in_doubt(place) else "an orphan"
+
+
+def why_not_adopted(place: Place, observed: Observed) -> str:
+    """Return why an object that this job does not manage stays as it is; empty if it is adopted.
+
+    Without its content, the reason may still be unknown.
+    """
+    actual, desired = place.actual, place.desired[0]
+    if stamps.is_stamped(actual.header.labels):
+        return "is managed by another job or installation of kube-chores: left untouched"
+    if not desired.adopts:
+        return "exists and is not managed by kube-chores: left untouched"
+    if _is_source(place.key, actual.header, observed):
+        why = "a rule selects it as a source"
+    else:
+        why = _obstacle(actual.header, actual.content, desired) if actual.content is not None else ""
+    return f"exists and cannot be adopted: {why}; left untouched" if why else ""
+
+
+def _is_source(key: ObjectKey, actual: Header, observed: Observed) -> bool:
+    """Whether a rule selects this object as a source; by its labels, since the list of sources may have failed."""
+    return any(
+        KINDS[query.rule_type].kind == key.kind
+        and query.namespace == key.namespace
+        and rule.spec.selector.matches(actual.labels)
+        for rule in observed.rules
+        for query in rule.queries()
+    )
+
+
+def _obstacle(actual: Header, content: Content | Digested, desired: Desired) -> str:
+    """Return why the object cannot be adopted: it has another owner, or adoption needs a delete; empty if it can."""
+    if why_never_copied(content.type):
+        return f"it is of type {content.type}"
+    if any(owner.controller for owner in actual.owners):
+        return "it is owned by a controller"
+    if other := stamps.other_owner(actual.labels, actual.annotations):
+        return f"it is managed by {other}"
+    if actual.terminating:
+        return "it is being deleted"
+    if content.type != desired.content.type:
+        return f"its type is {content.type}, the type of the source is {desired.content.type}"
+    return "it is immutable" if content.immutable and not same_content(content, desired.content) else ""

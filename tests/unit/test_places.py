@@ -1,0 +1,139 @@
+"""Decisions about places: the table in docs/sync-copies.md is what the code does, row by row."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import structs
+
+from jobs.core.sync_copies.context import context
+from jobs.core.sync_copies.desired import candidates, places, targets_of_rules
+from jobs.core.sync_copies.evaluate import evaluate
+from jobs.core.sync_copies.mistakes import mistakes
+from jobs.core.sync_copies.observed import Namespace, Observed
+from jobs.core.sync_copies.rules import Rule, Targets
+from jobs.core.sync_copies.state import found, required
+from jobs.kit.data.objects import ReducedObject
+from jobs.kit.values import stamps
+from jobs.kit.values.errors import ApiError, InvalidObjectError
+from jobs.kit.values.model import Action, Finding, Need, ObjectKey, Severity
+from jobs.kit.values.reads import InvalidObject
+from tests.unit.test_plan import CONTENT, SETTINGS, copy, observed, rule, source
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "sync-copies.md").read_text()
+ANYTHING = "anything"
+VERBS = {Action.CREATE: "creates", Action.REPLACE: "replaces", Action.DELETE: "deletes", None: "leaves"}
+PLACE = ObjectKey("ConfigMap", "settings", "team")
+
+
+class Row(NamedTuple):
+    """A row of the table: what decides, the code of the finding, and the verb of what the run does."""
+
+    required: str
+    found: str
+    code: str
+    verb: str
+
+    def covers(self, other: Row) -> bool:
+        """Whether this is the row for a place whose state is that of `other`."""
+        return self.required in (ANYTHING, other.required) and self.found in (ANYTHING, other.found)
+
+
+def table() -> Iterator[Row]:
+    found = re.search(r"test_places.py -->\n.*\n.*\n((?:\|.*\n)+)", PAGE)
+    assert found
+    for line in found[1].splitlines():
+        requires, finds, code, does = (cell.strip() for cell in line.strip("|").split("|"))
+        for each in finds.split(" or "):
+            yield Row(requires, each, code.strip("`"), does.split()[0])
+
+
+def cases() -> Iterator[tuple[str, ...]]:
+    """The two sides of each case of the match statement."""
+    (match,) = (each for each in ast.walk(ast.parse(inspect.getsource(evaluate))) if isinstance(each, ast.Match))
+    for case in match.cases:
+        assert isinstance(case.pattern, ast.MatchSequence)
+        requires, finds = (ast.unparse(side).replace("'", "").replace("_", ANYTHING) for side in case.pattern.patterns)
+        yield from ((requires, each) for each in finds.split(" | "))
+
+
+def decided(world: Observed) -> Row:
+    """What a run finds and does at the place in namespace team, or kube-team."""
+    selected, _ = candidates(world)
+    targets = targets_of_rules(world)
+    known = context(world, SETTINGS, (), mistakes(world, selected, targets))
+    (place,) = (each for each in places(world, selected, targets) if each.key.namespace.endswith("team"))
+    state, result = (required(place, known), found(place, known)), evaluate(place, known)
+    if isinstance(result, Need):
+        return Row(*state, "", "reads")
+    if result is None:
+        return Row(*state, "unchanged" if place.desired else "", "leaves")
+    return Row(*state, result.code, VERBS[result.fix.action if result.fix else None])
+
+
+def worlds() -> Iterator[Observed]:
+    """One world for each row of the table, in any order."""
+    its_rule, its_source = rule(), source()
+    equal = copy("team", its_source, its_rule)
+
+    def changed(labels: dict[str, str] | None = None, **annotations: str) -> ReducedObject:
+        keys = {f"kubechores.dev/{name}": value for name, value in annotations.items()}
+        header = equal.header
+        both = {"labels": {**header.labels, **(labels or {})}, "annotations": {**header.annotations, **keys}}
+        return structs.replace(equal, header=structs.replace(header, **both))
+
+    terminating = structs.replace(equal, header=structs.replace(equal.header, terminating=True))
+    foreign = structs.replace(changed({stamps.MANAGED_BY: ""}), content=CONTENT)
+    unread = Finding("unreadable", Severity.ERROR, its_rule.head.key, "")
+
+    def one(*copies: ReducedObject, by: Rule = its_rule) -> Observed:
+        return observed([by], [its_source], [*copies], "team")
+
+    yield one(equal)
+    yield one()
+    yield one(changed(fingerprint="old"))
+    yield one(changed({stamps.RULE_HASH: "edited"}))
+    yield replace(one(changed(source="other/settings")), failures=(unread,))
+    yield one(terminating)
+    yield one(foreign, by=rule(conflict="Adopt"))
+    yield one(foreign)
+    yield one(copy("team", its_source, its_rule, "kubectl"))
+
+    def none(*copies: ReducedObject, by: Rule = its_rule) -> Observed:
+        return observed([by], [], [*copies], "team")
+
+    namespaces = (Namespace("home", {}, True, False), Namespace("team", {}, True, opted_out=True))
+    invalid = InvalidObject(ObjectKey("ConfigMap", "settings", "home"), InvalidObjectError("is not valid"))
+    mistaken = structs.replace(its_rule, head=structs.replace(its_rule.head, generation=2))
+    yield none(equal)
+    yield replace(none(equal), namespaces=namespaces)
+    yield none(equal, by=rule(orphans="Retain"))
+    yield none(equal, by=mistaken)
+    yield replace(none(equal), sources=dict.fromkeys(none().sources, (invalid,)))
+    yield none(terminating)
+    yield none(foreign)
+    yield replace(none(equal), single_reads={PLACE: ApiError(404, "not found")})
+
+    yield observed([rule("a"), rule("b", "other")], [its_source, source("other")], [], "team")
+    yield observed([rule(targets=Targets(include=("kube-team",)))], [its_source], [], "kube-team")
+    yield replace(one(equal), single_reads={PLACE: ApiError(500, "cannot be decoded")})
+
+
+def test_the_match_statement_has_the_rows_of_the_table_in_their_order() -> None:
+    assert [(row.required, row.found) for row in table()] == list(cases())
+
+
+def test_a_run_does_at_each_place_what_is_in_the_table() -> None:
+    rows = list(table())
+    for done in map(decided, worlds()):
+        row = next(row for row in rows if row.covers(done))
+        assert row[2:] == done[2:], done
+        rows.remove(row)  # each row has one world
+
+    assert rows == []
