@@ -13,7 +13,7 @@ from jobs.core.fetch_rates.choice import Choice, Jump, NoFigures, ProviderNeed, 
 from jobs.core.fetch_rates.exchange_rates import ExchangeRate, RateStatus
 from jobs.core.fetch_rates.figures import Figures
 from jobs.core.fetch_rates.observed import NAME, Observed, Settings
-from jobs.kit.data.diff import changes, metadata_changes
+from jobs.kit.data.diff import changes, fields_changed, metadata_changes, shown_metadata
 from jobs.kit.data.manifests import DataManifest, Deletion, repair
 from jobs.kit.data.objects import Content, Digested, ReducedObject
 from jobs.kit.values import stamps
@@ -23,10 +23,8 @@ from jobs.kit.values.findings import terminating, unreadable
 from jobs.kit.values.metadata import OwnerReference
 from jobs.kit.values.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
 from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES
-from jobs.kit.values.text import listed
 
 _LONGEST_SHOWN = 60
-_MOST_FIELDS_NAMED = 4
 CONFLICT = "Conflict"  # the reason of a condition: the next run reads such a ConfigMap by name
 
 
@@ -149,9 +147,10 @@ def _compare(
     if differing and _is_untouched(rate, actual):
         reason = f"{_rate_text(figures, skipped)}; was {_previous_text(actual.content)}"
         return _finding(rate, "outdated", reason, fix, differing, settings)
-    others = [change for change in relabelled if "kubechores.dev/" not in change.field]
-    reason = _drift_reason(differing or relabelled, actual)
-    return _finding(rate, "drifted", reason, fix, (*differing, *others), settings)
+    reason = "its owner reference is missing"
+    if differing or relabelled:
+        reason = fields_changed(differing or relabelled, actual.header.ownership.others)
+    return _finding(rate, "drifted", reason, fix, (*differing, *shown_metadata(relabelled)), settings)
 
 
 def _providers_differ(rate: ExchangeRate, chosen: Choice) -> Finding | None:
@@ -237,14 +236,6 @@ def _previous_text(content: Content | Digested | None) -> str:
     data = content.data if isinstance(content, Content) else {}
     rate, day, source = (data.get(key, "?")[:_LONGEST_SHOWN] for key in ("rate", "date", "source"))
     return f"{rate} of {day} from {source}"
-
-
-def _drift_reason(found: Sequence[Change], actual: ReducedObject) -> str:
-    if not found:
-        return "its owner reference is missing"
-    by = ", ".join(actual.header.ownership.others)
-    named = listed([change.field for change in found], _MOST_FIELDS_NAMED)
-    return f"{named} changed" + (f" by {by}" if by else "")
 
 
 def collision(rates: Sequence[ExchangeRate]) -> list[Finding]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from jobs.kit.api.kubeconfig.structs import Cluster, Context, Exec, User
+from jobs.kit.values.names import is_label
 
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _API = "client.authentication.k8s.io"
 _API_VERSIONS = (f"{_API}/v1", f"{_API}/v1beta1")
 _MODES = ("Never", "IfAvailable", "Always")
@@ -19,7 +18,7 @@ def context_problems(context: Context, clusters: Mapping[str, Cluster], users: M
         yield f"cluster {context.cluster!r} is not in the kubeconfig"
     if context.user and context.user not in users:
         yield f"user {context.user!r} is not in the kubeconfig"
-    if context.namespace and not _NAMESPACE.fullmatch(context.namespace):
+    if context.namespace and not is_label(context.namespace):
         yield f"namespace {context.namespace!r} is not a valid namespace name"
 
 
