@@ -121,6 +121,11 @@ def test_a_package_imports_what_the_table_lists(row: str) -> None:
         assert set(IMPORTS[row]) - used.keys() <= {row}
 
 
+def test_no_module_of_the_jobs_imports_itself_through_others() -> None:
+    modules = [each for each in MODULES if name_of(each).startswith("jobs")]
+    TopologicalSorter({name_of(each): modules_imported(each) for each in modules}).prepare()
+
+
 def test_the_page_keeps_the_rules_that_the_design_depends_on() -> None:
     """An edit of the page must not relax these."""
     assert IMPORTS["jobs/kit/values"] == ["jobs/kit/values"]

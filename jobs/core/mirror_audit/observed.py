@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from jobs.core.mirror_audit.checks.actual import Object
-from jobs.core.mirror_audit.checks.endpoints import Endpoints
+from jobs.core.mirror_audit.actual.endpoints import Endpoints
+from jobs.core.mirror_audit.actual.objects import Object, is_managed
 from jobs.core.mirror_audit.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, RegistryMirror
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError
@@ -122,6 +122,11 @@ class Observed:
     documents: Mapping[ObjectKey, Document] = field(default_factory=dict)
     pages: Mapping[str, Page] = field(default_factory=dict)
     events: Mapping[ObjectKey, str] = field(default_factory=dict)
+
+    def managed(self, key: ObjectKey) -> Object | None:
+        """Return the resource of this name if kube-chores manages it."""
+        found = self.resources.get(key)
+        return found if found and is_managed(found) else None
 
     def endpoints_of(self, service: ObjectKey) -> Endpoints:
         """Return the ready endpoints of a Service, none if it has no EndpointSlice."""

@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from jobs.core.mirror_audit.checks.actual import Object
+from jobs.core.mirror_audit.actual.objects import Object
+from jobs.core.mirror_audit.desired.manifests import Manifest
 from jobs.core.mirror_audit.desired.quantities import quantity
+from jobs.kit.values import stamps
 from jobs.kit.values.model import Change
-from jobs.kit.values.stamps import MANAGER
 
 Path = tuple[str, ...]  # of FieldsV1 elements: ("f:spec", 'k:{"name":"registry"}', "f:image")
 
@@ -30,6 +31,13 @@ _KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 _AMOUNTS = ("requests", "limits")
 _WHOLE: frozenset[Path] = frozenset({("f:spec", "f:selector")})
 _OMITTED_IF_FALSE = "f:publishNotReadyAddresses"  # by the server
+# Not drift of a resource: the fingerprint only explains other drift, and separate findings report a claim's size.
+_NOT_DRIFT: frozenset[Path] = frozenset(
+    {
+        ("f:metadata", "f:annotations", f"f:{stamps.FINGERPRINT}"),
+        ("f:spec", "f:resources", "f:requests", "f:storage"),
+    }
+)
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
 
 
@@ -40,11 +48,16 @@ class Drift(NamedTuple):
     by: str = ""
 
 
+def resource_drift(desired: Manifest, actual: Object) -> list[Drift]:
+    """Return the drift of a resource, sorted."""
+    return drift(desired.body(), actual, _NOT_DRIFT)
+
+
 def drift(desired: Object, actual: Object, ignored: frozenset[Path] = frozenset()) -> list[Drift]:
     """Return the drift of `actual` from `desired`, sorted, without the fields at or below `ignored`."""
     entries = [entry for entry in actual["metadata"].get("managedFields") or [] if not entry.get("subresource")]
-    others = [entry for entry in entries if entry.get("manager") != MANAGER]
-    own = [entry for entry in entries if entry.get("manager") == MANAGER and entry.get("operation") == "Apply"]
+    others = [entry for entry in entries if entry.get("manager") != stamps.MANAGER]
+    own = [entry for entry in entries if entry.get("manager") == stamps.MANAGER and entry.get("operation") == "Apply"]
     found = [
         Drift(change, _owner(path, others))
         for path, change in _differences((), desired, actual)

@@ -10,7 +10,6 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from jobs.core.mirror_audit.checks.findings import finding, not_readable, unreadable
-from jobs.core.mirror_audit.checks.resources import is_managed
 from jobs.core.mirror_audit.desired.mirror import CACHE_PORT, CACHE_PORT_NAME, PORT, PORT_NAME, Mirror
 from jobs.core.mirror_audit.observed import CacheState, Credentials, Observed, Probing, Settings
 from jobs.core.mirror_audit.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, served_by
@@ -98,9 +97,7 @@ def is_upstream_unknown(mirror: Mirror, observed: Observed) -> bool:
 def mirror_itself(mirror: Mirror, observed: Observed, settings: Settings) -> ProbeResult:
     """Probe the mirror, unless it is known that it cannot respond."""
     service = mirror.service.key
-    actual = observed.resources.get(service)
-    has_service = actual is not None and is_managed(actual)
-    if not has_service or not _has_only_registry_pods(service, observed):
+    if not observed.managed(service) or not _has_only_registry_pods(service, observed):
         return ProbeResult()
     if settings.probing is Probing.NETWORK:
         url = f"http://{service.name}.{service.namespace}.svc:{PORT}/v2/"
@@ -173,11 +170,8 @@ def cache(mirror: Mirror, observed: Observed, settings: Settings) -> ProbeResult
 
 def _has_cache(mirror: Mirror, observed: Observed) -> bool:
     """Return whether the registry's pod has the container. After an upgrade, the first repair adds it."""
-    actual, service = (
-        observed.resources.get(mirror.stateful_set.key),
-        observed.resources.get(mirror.headless_service.key),
-    )
-    if not (actual and is_managed(actual) and service and is_managed(service)):
+    actual = observed.managed(mirror.stateful_set.key)
+    if not actual or not observed.managed(mirror.headless_service.key):
         return False
     return any(each.get("name") == CACHE_PORT_NAME for each in actual["spec"]["template"]["spec"]["containers"])
 

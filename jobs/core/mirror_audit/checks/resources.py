@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from jobs.core.mirror_audit.checks.actual import Object
-from jobs.core.mirror_audit.checks.drift import Drift, Path, drift
+from jobs.core.mirror_audit.actual.objects import Object, is_managed, is_terminating, status_of
+from jobs.core.mirror_audit.actual.rollout import ordinals, rollout_problem
+from jobs.core.mirror_audit.checks.drift import Drift, resource_drift
 from jobs.core.mirror_audit.checks.findings import finding
 from jobs.core.mirror_audit.desired.manifests import Manifest
-from jobs.core.mirror_audit.desired.mirror import NAME, Mirror
+from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.desired.quantities import quantity
 from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.core.mirror_node.hosts import UNUSED
@@ -18,14 +19,6 @@ from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, ENDPOINT_SLICES, NODE
 from jobs.kit.values.text import listed
 
 _MOST_FIELDS_NAMED = 3
-UNKNOWN = "(unknown)"
-# Not drift: the fingerprint only explains other drift, and separate findings report the size of the claim.
-NOT_DRIFT: frozenset[Path] = frozenset(
-    {
-        ("f:metadata", "f:annotations", f"f:{stamps.FINGERPRINT}"),
-        ("f:spec", "f:resources", "f:requests", "f:storage"),
-    }
-)
 
 
 def resource_findings(mirror: Mirror, observed: Observed, settings: Settings) -> Iterator[Finding]:
@@ -44,27 +37,17 @@ def _resource(mirror: Mirror, desired: Manifest, observed: Observed, settings: S
     elif not is_managed(actual):
         reason = "exists and is not managed by kube-chores: left untouched"
         yield finding("conflict", desired.key, reason, mirror.registry_mirror)
-    elif actual["metadata"].get("deletionTimestamp"):
+    elif is_terminating(actual):
         yield finding("terminating", desired.key, "is being deleted", mirror.registry_mirror)
     else:
         yield from _drifted(mirror, desired, actual, settings)
         yield from _HEALTH_CHECKS[desired.resource.kind](mirror, desired, actual, observed)
 
 
-def is_managed(actual: Object) -> bool:
-    """Return whether the job manages an object, for any mirror."""
-    return stamps.is_managed(actual["metadata"].get("labels") or {}, NAME, "")
-
-
-def mirror_name(actual: Object) -> str:
-    """Return the name of the mirror of an object, or UNKNOWN if its annotation was removed."""
-    return str((actual["metadata"].get("annotations") or {}).get(stamps.RULE, UNKNOWN))
-
-
 def _drifted(mirror: Mirror, desired: Manifest, actual: Object, settings: Settings) -> Iterator[Finding]:
     if desired.resource is DAEMON_SETS and not mirror.cluster_ip:
         return  # its arguments depend on the address of the Service, which has a separate finding
-    found = drift(desired.body(), actual, NOT_DRIFT)
+    found = resource_drift(desired, actual)
     if found:
         changes = tuple(each.change for each in found) if settings.diff else ()
         yield finding("drifted", desired.key, _drift_reason(desired, actual, found), mirror.registry_mirror, changes)
@@ -106,23 +89,15 @@ def _counted(number: int, what: str, plural: str = "s") -> str:
     return f"{number} {what}{plural * (number != 1)}"
 
 
-def ordinals(stateful_set: Object | None) -> range:
-    """Return the ordinals of a StatefulSet's pods. More than one replica is drift, but all of them are the registry."""
-    if not stateful_set or not is_managed(stateful_set):
-        return range(1)
-    start = int((stateful_set["spec"].get("ordinals") or {}).get("start", 0))
-    return range(start, start + max(1, int(stateful_set["spec"].get("replicas", 1))))
-
-
 def _claim(mirror: Mirror, desired: Manifest, actual: Object, observed: Observed) -> Iterator[Finding]:
-    phase = _status(actual).get("phase", "Pending")
+    phase = status_of(actual).get("phase", "Pending")
     if phase == "Lost":
         yield finding("volume-lost", desired.key, "lost its volume, and the cache with it", mirror.registry_mirror)
     elif phase != "Bound":
         reason = _explained(f"is {phase}, not Bound", desired.key, observed)
         yield finding("volume-pending", desired.key, reason, mirror.registry_mirror)
     requested = _storage(actual["spec"].get("resources", {}).get("requests", {}))
-    capacity = _storage(_status(actual).get("capacity", {}))
+    capacity = _storage(status_of(actual).get("capacity", {}))
     size = mirror.spec.storage.size
     if quantity(requested) > quantity(size):
         reason = f"requests {requested}, more than the {size} of spec.storage.size"
@@ -145,7 +120,7 @@ def _stateful_set(mirror: Mirror, desired: Manifest, actual: Object, observed: O
 
 
 def _daemon_set(mirror: Mirror, desired: Manifest, actual: Object, observed: Observed) -> Iterator[Finding]:
-    scheduled = _status(actual).get("desiredNumberScheduled", 0)
+    scheduled = status_of(actual).get("desiredNumberScheduled", 0)
     if why := rollout_problem(DAEMON_SETS.kind, actual):
         code = "mirror-bypassed" if UNUSED in observed.events.get(desired.key, "") else "not-rolled-out"
         yield finding(code, desired.key, _explained(why, desired.key, observed), mirror.registry_mirror)
@@ -165,39 +140,9 @@ def _restricting_fields(desired: Manifest, actual: Object) -> Iterator[str]:
         yield "affinity"
 
 
-def rollout_problem(kind: str, actual: Object) -> str:
-    """Return why a StatefulSet or DaemonSet is not rolled out, or an empty string."""
-    status = _status(actual)
-    if status.get("observedGeneration", 0) < actual["metadata"].get("generation", 0):
-        return "its controller has not observed the latest change yet"
-    if kind == STATEFUL_SETS.kind:
-        desired = int(actual["spec"].get("replicas", 1))
-        updated, ready = status.get("updatedReplicas", 0), status.get("readyReplicas", 0)
-    else:
-        desired = status.get("desiredNumberScheduled", 0)
-        updated, ready = status.get("updatedNumberScheduled", 0), status.get("numberReady", 0)
-    if updated < desired:
-        return f"{updated} of {desired} pods are up to date"
-    return f"{ready} of {desired} pods are ready" if ready < desired else ""
-
-
-def is_working(kind: str, actual: Object) -> bool:
-    """Return whether a workload is rolled out or a claim is bound. Objects of others and Services count as working."""
-    if not is_managed(actual):
-        return True
-    if kind == CLAIMS.kind:
-        return bool(_status(actual).get("phase") == "Bound")
-    return kind == SERVICES.kind or not rollout_problem(kind, actual)
-
-
 def _explained(why: str, about: ObjectKey, observed: Observed) -> str:
     """Append the text of an Event to the reason, if there is one."""
     return f"{why}; {observed.events[about]}" if about in observed.events else why
-
-
-def _status(actual: Object) -> Object:
-    status: Object = actual.get("status") or {}
-    return status
 
 
 _HEALTH_CHECKS: Mapping[str, Callable[[Mirror, Manifest, Object, Observed], Iterator[Finding]]] = {

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from jobs.core.mirror_audit.checks.actual import Object
+from jobs.core.mirror_audit.actual.objects import Object
 from jobs.core.mirror_node.hosts import CERTS
 from jobs.kit.values.resources import DAEMON_SETS
 

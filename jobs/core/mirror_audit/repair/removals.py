@@ -4,52 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import structs
-
-from jobs.core.mirror_audit.checks.actual import Object
-from jobs.core.mirror_audit.checks.resources import UNKNOWN, is_managed, mirror_name, rollout_problem
+from jobs.core.mirror_audit.actual.objects import UNKNOWN, Object, is_terminating, mirror_name
+from jobs.core.mirror_audit.actual.rollout import rollout_problem
 from jobs.core.mirror_audit.desired.mirror import NODE_NAMESPACE
 from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.core.mirror_audit.repair.node_cleanup import NodeCleanup, file_args, is_node_cleanup
-from jobs.core.mirror_audit.repair.repairs import Repairs, Step, delete, with_steps
+from jobs.core.mirror_audit.repair.steps import Step
+from jobs.core.mirror_audit.repair.writes import delete
 from jobs.kit.run.brakes import allowed
 from jobs.kit.values import stamps
 from jobs.kit.values.model import Action, Brake, ExitCode, Finding, Fix, ObjectKey
 from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
 
+_DELETED_AFTER: Mapping[str, tuple[str, ...]] = {
+    STATEFUL_SETS.kind: (DAEMON_SETS.kind,),
+    SERVICES.kind: (DAEMON_SETS.kind, STATEFUL_SETS.kind),
+    CLAIMS.kind: (DAEMON_SETS.kind, STATEFUL_SETS.kind),
+}
+_BLOCKED = Step(remedy="blocked by the deletion brake", exit_code=ExitCode.BRAKE)
 
-def removals(orphans: Sequence[Finding], observed: Observed, settings: Settings) -> Repairs:
-    """Add the next step to each orphan, unless the deletion brake blocks: too many mirrors would be removed at once."""
+
+def removals(
+    orphans: Sequence[Finding], observed: Observed, settings: Settings
+) -> tuple[list[tuple[Finding, Step]], Sequence[Brake]]:
+    """Choose the next step for each orphan, unless too many mirrors would be removed at once.
+
+    The deletion brake counts mirrors. It blocks no removal in progress.
+    """
     by_mirror: dict[str, list[ObjectKey]] = {}
     for each in orphans:
-        by_mirror.setdefault(mirror_name(observed.resources[each.object]), []).append(each.object)
-    steps = [
-        (each, _removal(each, by_mirror[mirror_name(observed.resources[each.object])], observed, settings))
-        for each in orphans
-    ]
-    removed = {
-        mirror_name(observed.resources[each.object])
-        for each, step in steps
-        if step.fix and _starts_removal(each, step.fix)
-    }
+        by_mirror.setdefault(_name(each, observed), []).append(each.object)
+    steps = [(each, _removal(each, by_mirror[_name(each, observed)], observed, settings)) for each in orphans]
+    removed = {_name(each, observed) for each, step in steps if step.fix and _starts_removal(each, step.fix)}
     most = allowed(len(observed.mirrors) + len(observed.invalid_mirrors), settings.max_deletes)
     if len(removed) <= most:
-        return with_steps(steps)
-    brake = Brake(
-        f"the deletion brake blocks the removal of {len(removed)} mirror{'s' * (len(removed) != 1)}",
-        "--max-deletes",
-        str(len(removed)),
-    )
-    return Repairs([_blocked(each) for each in orphans], brakes=[brake])
+        return steps, ()
+    what = f"{len(removed)} mirror{'s' * (len(removed) != 1)}"
+    brake = Brake(f"the deletion brake blocks the removal of {what}", "--max-deletes", str(len(removed)))
+    return [(each, _BLOCKED) for each in orphans], (brake,)
+
+
+def _name(orphan: Finding, observed: Observed) -> str:
+    return mirror_name(observed.resources[orphan.object])
 
 
 def _starts_removal(orphan: Finding, fix: Fix) -> bool:
-    """Return whether a removal starts with this write, or loses a cache: the brake blocks no removal in progress."""
+    """Return whether a removal starts with this write, or loses a cache."""
     return isinstance(fix.body, NodeCleanup) or orphan.object.kind == CLAIMS.kind
-
-
-def _blocked(found: Finding) -> Finding:
-    return structs.replace(found, remedy="blocked by the deletion brake", exit_code=ExitCode.BRAKE)
 
 
 def _removal(orphan: Finding, others: Sequence[ObjectKey], observed: Observed, settings: Settings) -> Step:
@@ -59,7 +60,7 @@ def _removal(orphan: Finding, others: Sequence[ObjectKey], observed: Observed, s
     """
     key = orphan.object
     actual = observed.resources[key]
-    if actual["metadata"].get("deletionTimestamp"):
+    if is_terminating(actual):
         return Step(remedy="being deleted", may_progress=True)
     if mirror_name(actual) == UNKNOWN:
         return Step(remedy=f"restore its annotation {stamps.RULE}, which names its mirror, or delete it manually")
@@ -85,23 +86,13 @@ def _remove_moved(orphan: Finding, actual: Object, observed: Observed) -> Step:
     That namespace does not allow new pods of it, so it cannot remove the files of a deleted mirror.
     """
     successor = orphan.object._replace(namespace=NODE_NAMESPACE)
-    found = observed.resources.get(successor)
-    if found and is_managed(found):
+    if found := observed.managed(successor):
         is_ready = not rollout_problem(DAEMON_SETS.kind, found)
         remedy = f"a repair deletes it when {successor} is ready"
         return Step(delete(actual)) if is_ready else Step(remedy=remedy, may_progress=True)
     if orphan.subjects:
         return Step(remedy=f"a repair deletes it when {successor} is ready")
-    name = mirror_name(actual)
-    remedy = f"recreate registrymirror/{name}; when {successor} is ready, delete the mirror"
-    return Step(remedy=remedy)
-
-
-_DELETED_AFTER: Mapping[str, tuple[str, ...]] = {
-    STATEFUL_SETS.kind: (DAEMON_SETS.kind,),
-    SERVICES.kind: (DAEMON_SETS.kind, STATEFUL_SETS.kind),
-    CLAIMS.kind: (DAEMON_SETS.kind, STATEFUL_SETS.kind),
-}
+    return Step(remedy=f"recreate registrymirror/{mirror_name(actual)}; when {successor} is ready, delete the mirror")
 
 
 def _clean_up_nodes(actual: Object, settings: Settings) -> Step:

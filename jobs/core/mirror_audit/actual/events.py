@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, convert, field
 
-from jobs.core.mirror_audit.checks.actual import Object
+from jobs.core.mirror_audit.actual.objects import Object
 from jobs.core.mirror_node.hosts import UNUSED
 from jobs.kit.values.errors import InvalidObjectError
 from jobs.kit.values.model import ObjectKey

@@ -1,4 +1,4 @@
-"""Decode and validate resources of mirrors from the API server, before the audit reads their fields. Pure."""
+"""Decode and validate resources of mirrors from the API server; read their stamp and their status. Pure."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SE
 
 # The memory limit of a run is 128 MiB (cronjobs/). A StatefulSet of a mirror has 8 KiB.
 _MOST_BYTES = 32 << 10
+UNKNOWN = "(unknown)"
 
 Object = Mapping[str, Any]
 
@@ -184,3 +185,24 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _without_nulls(each) for name, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def is_managed(actual: Object) -> bool:
+    """Return whether the job manages an object, for any mirror."""
+    return stamps.is_managed(actual["metadata"].get("labels") or {}, NAME, "")
+
+
+def is_terminating(actual: Object) -> bool:
+    """Return whether an object is being deleted."""
+    return bool(actual["metadata"].get("deletionTimestamp"))
+
+
+def mirror_name(actual: Object) -> str:
+    """Return the name of the mirror of an object, or UNKNOWN if its annotation was removed."""
+    return str((actual["metadata"].get("annotations") or {}).get(stamps.RULE, UNKNOWN))
+
+
+def status_of(actual: Object) -> Object:
+    """Return the status, empty if no controller wrote one yet."""
+    status: Object = actual.get("status") or {}
+    return status

@@ -1,0 +1,142 @@
+"""Evaluate all mirrors together: their names, duplicates, orphans, and what could not be read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from jobs.core.mirror_audit.actual.objects import is_managed, mirror_name
+from jobs.core.mirror_audit.checks.codes import CODES
+from jobs.core.mirror_audit.checks.findings import finding, unreadable
+from jobs.core.mirror_audit.checks.probes import secret_key
+from jobs.core.mirror_audit.desired.mirror import CREDENTIALS_VERSION, NODE_IMAGE, Mirror, name_problem
+from jobs.core.mirror_audit.observed import Credentials, Observed, Settings
+from jobs.core.mirror_audit.registry_mirrors import RegistryMirror
+from jobs.kit.values.model import Finding, ObjectKey
+from jobs.kit.values.resources import EVENTS
+
+
+def mirrors_of(observed: Observed, settings: Settings) -> list[Mirror]:
+    """Return the mirrors to evaluate one by one: without duplicates and names that are not valid."""
+    older = _older(observed)
+    return [
+        _mirror(each, observed, settings)
+        for each in _active(observed)
+        if not name_problem(each.name) and each.name not in older
+    ]
+
+
+def evaluate_together(mirrors: Sequence[Mirror], observed: Observed, settings: Settings) -> Iterator[Finding]:
+    """Yield the findings that are not about one of the `mirrors` alone."""
+    yield from _unreadable(observed)
+    yield from _undecoded(observed, mirrors)
+    yield from _invalid_names(_active(observed))
+    yield from _duplicates(_active(observed), _older(observed))
+    yield from _orphans(observed, settings)
+
+
+def _active(observed: Observed) -> list[RegistryMirror]:
+    return [each for each in observed.mirrors if not each.head.terminating]
+
+
+def _mirror(registry_mirror: RegistryMirror, observed: Observed, settings: Settings) -> Mirror:
+    """Return the mirror with the values that come from the cluster. A value that is not known keeps its current one."""
+    mirror = Mirror(registry_mirror, settings.namespace, settings.node_image or NODE_IMAGE)
+    if not settings.node_image and (in_use := _image_in_use(mirror, observed)):
+        mirror = replace(mirror, node_image=in_use)
+    service = observed.managed(mirror.service.key)
+    address = service["spec"].get("clusterIP", "") if service else ""
+    document = observed.documents.get(secret_key(mirror)) if registry_mirror.spec.credentials_secret else None
+    version = document.version if isinstance(document, Credentials) else _version_in_use(mirror, observed)
+    return replace(mirror, cluster_ip="" if address == "None" else address, credentials_version=version)
+
+
+def _image_in_use(mirror: Mirror, observed: Observed) -> str:
+    key = mirror.daemon_set.key
+    for actual in (observed.managed(key), observed.managed(key._replace(namespace=mirror.namespace))):
+        if actual:
+            return str(actual["spec"]["template"]["spec"]["containers"][0].get("image", ""))
+    return ""
+
+
+def _version_in_use(mirror: Mirror, observed: Observed) -> str:
+    actual = observed.managed(mirror.stateful_set.key)
+    if not actual or not mirror.spec.credentials_secret:
+        return ""
+    annotations: Mapping[str, str] = actual["spec"]["template"]["metadata"].get("annotations") or {}
+    return annotations.get(CREDENTIALS_VERSION, "")
+
+
+def _unreadable(observed: Observed) -> Iterator[Finding]:
+    """Yield one finding for each kind that could not be listed; it is about all mirrors."""
+    subjects = tuple(sorted(each.name for each in _active(observed)))
+    for kind, error in sorted(observed.list_errors.items()):
+        # Events only explain findings: without them, no mirror is Unknown.
+        yield unreadable(ObjectKey(kind, "(all)"), error, () if kind == EVENTS.kind else subjects)
+
+
+def _undecoded(observed: Observed, mirrors: Sequence[Mirror]) -> Iterator[Finding]:
+    """Yield which objects cannot be decoded, each with the mirror that has a resource of that name."""
+    for key, error in sorted(observed.invalid.items()):
+        subjects = tuple(
+            mirror.registry_mirror.name for mirror in mirrors if key in [each.key for each in mirror.resources]
+        )
+        yield unreadable(key, error, subjects)
+
+
+def _invalid_names(mirrors: Iterable[RegistryMirror]) -> Iterator[Finding]:
+    for each in mirrors:
+        if problem := name_problem(each.name):
+            yield finding("invalid-name", each.head.key, f"its name {problem}", each)
+
+
+def _older(observed: Observed) -> Mapping[str, RegistryMirror]:
+    """Return, by the name of each duplicate, the older mirror with the same upstream or the same file on nodes."""
+    found: dict[str, RegistryMirror] = {}
+    upstreams: dict[str, RegistryMirror] = {}
+    hosts: dict[str, RegistryMirror] = {}
+    valid = (each for each in observed.mirrors if not name_problem(each.name))
+    for mirror in sorted(valid, key=lambda each: (each.head.created, each.name)):
+        older = upstreams.get(mirror.spec.upstream) or hosts.get(mirror.spec.host)
+        if older:
+            found[mirror.name] = older
+        else:
+            upstreams[mirror.spec.upstream] = hosts[mirror.spec.host] = mirror
+    return found
+
+
+def _duplicates(mirrors: Sequence[RegistryMirror], older: Mapping[str, RegistryMirror]) -> Iterator[Finding]:
+    for mirror in mirrors:
+        if other := older.get(mirror.name):
+            same = mirror.spec.upstream == other.spec.upstream
+            what = f"has the upstream {mirror.spec.upstream}" if same else f"is for images of {mirror.spec.host}"
+            why = "is older" if other.head.created < mirror.head.created else "comes first by name"
+            reason = f"{what}, like {other.head.key}, which {why}"
+            yield finding("duplicate-upstream", mirror.head.key, reason, mirror)
+
+
+def _orphans(observed: Observed, settings: Settings) -> Iterator[Finding]:
+    """Yield the resources that no RegistryMirror defines, but none with RegistryMirrors from files.
+
+    Files do not list all mirrors of the cluster.
+    """
+    if settings.mirrors is not None:
+        return
+    valid = {each.name for each in _active(observed) if not name_problem(each.name)}
+    known = {each.name for each in observed.mirrors} | {each.head.key.name for each in observed.invalid_mirrors}
+    desired = {key for each in observed.mirrors for key in _keys(each, settings)}
+    for key, actual in sorted(observed.resources.items()):
+        name = mirror_name(actual)
+        # A resource that a mirror defines is not an orphan, even if somebody changed its annotation.
+        if not is_managed(actual) or key in desired or name in known - valid:
+            continue
+        why = "does not define it" if name in known else "does not exist"
+        reason = f"was created for registrymirror/{name}, which {why}"
+        subjects = (name,) if name in known else ()
+        yield Finding("orphan", CODES["orphan"].severity, key, reason, subjects=subjects)
+
+
+def _keys(registry_mirror: RegistryMirror, settings: Settings) -> list[ObjectKey]:
+    if name_problem(registry_mirror.name):
+        return []
+    return [each.key for each in Mirror(registry_mirror, settings.namespace, settings.node_image).resources]

@@ -1,0 +1,78 @@
+"""The writes of a repair: server-side applies of desired resources, and deletions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from jobs.core.mirror_audit.actual.objects import Object
+from jobs.core.mirror_audit.checks.drift import resource_drift
+from jobs.core.mirror_audit.checks.resources import named
+from jobs.core.mirror_audit.desired.manifests import Manifest
+from jobs.kit.data.manifests import Deletion
+from jobs.kit.values.decoding import decode_plain
+from jobs.kit.values.model import Action, Fix
+from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
+
+# The fields that kube-chores sets and that the API does not allow to change.
+# https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#updating-statefulsets
+_IMMUTABLE: Mapping[str, tuple[str, ...]] = {
+    SERVICES.kind: ("spec.clusterIP",),
+    CLAIMS.kind: ("spec.accessModes", "spec.storageClassName"),
+    STATEFUL_SETS.kind: ("spec.selector", "spec.serviceName", "spec.podManagementPolicy"),
+    DAEMON_SETS.kind: ("spec.selector",),
+}
+
+
+class ApplyRequest(Struct, frozen=True, gc=False):
+    """The body of a server-side apply. With `uid` it changes exactly that object, and never creates one."""
+
+    manifest: Manifest
+    uid: str = ""
+
+    def encode(self) -> bytes:
+        """Return the object as JSON."""
+        document = self.manifest.document()
+        if self.uid:
+            document["metadata"]["uid"] = self.uid
+        return msgspec.json.encode(document)
+
+    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
+        """Return the fields that differ in the server's response: admission changed them."""
+        found = resource_drift(self.manifest, decode_plain(answer))
+        return tuple(each.change.field for each in found)
+
+    def redact(self, text: str) -> str:
+        """Return the text unchanged: the request contains no secret."""
+        return text
+
+
+def apply(desired: Manifest, actual: Object, result: str) -> Fix:
+    """Return the apply of a desired resource to exactly this object."""
+    return Fix(Action.APPLY, ApplyRequest(desired, actual["metadata"]["uid"]), result)
+
+
+def delete(actual: Object) -> Fix:
+    """Return the deletion of exactly this version of an object."""
+    meta = actual["metadata"]
+    return Fix(Action.DELETE, Deletion(meta["uid"], meta["resourceVersion"]))
+
+
+def drifted_fields(desired: Manifest, actual: Object) -> list[str]:
+    """Return the fields of a resource that drifted."""
+    return [each.change.field for each in resource_drift(desired, actual)]
+
+
+def immutable_fields(desired: Manifest, actual: Object) -> list[str]:
+    """Return the drifted fields that the API does not allow to change."""
+    return [field for field in drifted_fields(desired, actual) if field.startswith(_IMMUTABLE[desired.resource.kind])]
+
+
+def correction(desired: Manifest, actual: Object) -> str:
+    """Return the result of an apply: the fields that it corrects, and who changed them."""
+    found = resource_drift(desired, actual)
+    by = ", ".join(sorted({each.by for each in found if each.by}))
+    fields = named([each.change.field for each in found])
+    return f"{fields} corrected" + (f"; was changed by {by}" if by else "")
