@@ -22,8 +22,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.__main__ import chores
-from jobs.core.mirror_cache.cache_files import MIB, Room, blobs, matches
-from jobs.core.mirror_cache.cache_uploads import Uploads
+from jobs.core.mirror_cache.blobs import blobs, matches
+from jobs.core.mirror_cache.room import MIB, Room
+from jobs.core.mirror_cache.uploads import Uploads
 from tests.apis import wait_for
 
 GIB = 1 << 30
@@ -32,11 +33,11 @@ DAY = 86400
 SHORT = """
 import json, os, pathlib, sys
 from jobs import __main__
-from jobs.commands import mirror_cache
+from jobs.core.mirror_cache import cache, gate, server
 settings = json.loads(sys.argv.pop(1))
 for name, value in settings.pop("constants").items():
-    assert hasattr(mirror_cache, name)
-    setattr(mirror_cache, name, value)
+    module = next(each for each in (gate, cache, server) if hasattr(each, name))
+    setattr(module, name, value)
 statvfs, figures = os.statvfs, pathlib.Path(settings["figures"])
 def of_file(path):
     found = statvfs(path)

@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from jobs.__main__ import chores
 from jobs.commands import mirror_node
+from jobs.core.mirror_node.files import HostsFile, reconcile
 from jobs.core.mirror_node.hosts import hosts_toml
 from tests.apis import wait_for
 
@@ -264,9 +265,9 @@ def test_a_failed_write_leaves_nothing_behind(certs: Path, path: Path, monkeypat
     put(path, hosts_toml("hub", "http://10.0.0.8:5000"))
     before = path.read_text()
     monkeypatch.setattr(os, "fsync", full)
-    file = mirror_node.HostsFile("hub", "docker.io", certs, DESIRED)
+    file = HostsFile("hub", "docker.io", certs, DESIRED)
 
-    assert mirror_node.reconcile(file) == f"{path}: No space left on device"
+    assert reconcile(file) == f"{path}: No space left on device"
     assert path.read_text() == before
     assert [each.name for each in path.parent.iterdir()] == ["hosts.toml"]
 
@@ -289,9 +290,9 @@ def test_only_a_plain_file_is_changed(certs: Path, path: Path, what: str) -> Non
     assert checked.exit_code == 1
     assert "is not changed" in checked.output
     assert check(certs, *REMOVE).exit_code == 0
-    file = mirror_node.HostsFile("hub", "docker.io", certs, DESIRED)
-    assert mirror_node.reconcile(file).endswith("is not changed")
-    assert mirror_node.reconcile(file._replace(desired=None)) == ""
+    file = HostsFile("hub", "docker.io", certs, DESIRED)
+    assert reconcile(file).endswith("is not changed")
+    assert reconcile(file._replace(desired=None)) == ""
     assert path.parent.exists() and (path.exists() or what == "file for a folder")
     assert (elsewhere / "hosts.toml").read_text() == before
 

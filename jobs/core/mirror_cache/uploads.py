@@ -1,4 +1,4 @@
-"""Follow the layers that a registry fetches for nodes, and find those that ended before they were complete.
+"""The uploads of a registry: find layers that ended before they were complete, and uploads that stopped.
 
 A registry writes an upload while it sends it to a node. At the end it renames the file to a blob. It deletes the file
 if the upload failed, or if another repository has the same blob.
@@ -10,15 +10,49 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import stat
 import time
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 
-from jobs.core.mirror_cache.cache_files import MIB, blob_path, uploads
+from jobs.core.mirror_cache.layout import below_repositories, blob_path, folders
 
 _MOST = 64  # open files
+_CHUNK = 1 << 20
+
+
+def uploads(root: Path) -> Iterator[Path]:
+    """Yield the folders of uploads, in progress or left over."""
+    for folder in below_repositories(root, "_uploads"):
+        for each in folders(folder):
+            yield Path(each.path)
+
+
+def stopped_uploads(root: Path, before: float) -> Iterator[Path]:
+    """Yield the folders of uploads without a write since that time."""
+    return (each for each in uploads(root) if _newest(each) < before)
+
+
+def remove_upload(upload: Path) -> None:
+    """Remove the folder of an upload.
+
+    Raises:
+        OSError: a part of it cannot be removed.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(upload)
+
+
+def _newest(folder: Path) -> float:
+    """Return the time of the last write below a folder."""
+    newest = 0.0
+    for where, _, names in os.walk(folder):
+        for path in (Path(where), *(Path(where, name) for name in names)):
+            with contextlib.suppress(OSError):
+                newest = max(newest, path.lstat().st_mtime)
+    return newest or float("inf")
 
 
 class Uploads:
@@ -55,6 +89,6 @@ class Uploads:
             return False
         content = hashlib.sha256()
         with contextlib.suppress(OSError):
-            while part := file.read(MIB):
+            while part := file.read(_CHUNK):
                 content.update(part)
         return not blob_path(self._root, content.hexdigest()).exists()
