@@ -178,6 +178,12 @@ class Api:
             raise ApiError("GET", path, status, body)
         return _decoded(body)
 
+    def read(self, obj: Object) -> Object:
+        """The object as it is now; it must be there."""
+        found = self.get(obj)
+        assert found, f"nothing at {self.path(obj)}"
+        return found
+
     def items(self, api_version: str, kind: str, namespace: str | None = None, **query: str) -> list[Object]:
         """The objects of a kind, everywhere or in one namespace, with query parameters such as labelSelector."""
         obj = {"apiVersion": api_version, "kind": kind, "metadata": {"namespace": namespace or "-"}}
@@ -189,9 +195,7 @@ class Api:
     def replace(self, obj: Object) -> Object:
         """PUT the object over whatever is there."""
         _look_for_canaries(obj)
-        current = self.get(obj)
-        assert current, f"nothing to replace at {self.path(obj)}"
-        version = current["metadata"]["resourceVersion"]
+        version = self.read(obj)["metadata"]["resourceVersion"]
         return self.call("PUT", self.path(obj), obj | {"metadata": obj["metadata"] | {"resourceVersion": version}})
 
     def patch(self, obj: Object, patch: Object) -> Object:

@@ -134,12 +134,9 @@ class Mirrors:
 
     def status(self, document: Object, **status: Any) -> None:
         """Write a status: the embedded server has no controllers."""
-        found = self.api.get(document)
-        assert found
+        found = self.api.read(document)
         generation = found["metadata"].get("generation")
-        body = {"status": {**status, **({"observedGeneration": generation} if generation else {})}}
-        merge = {"Content-Type": "application/merge-patch+json"}
-        self.api.call("PATCH", f"{self.api.path(document)}/status", body, headers=merge)
+        self.api.patch_status(document, {**status, **({"observedGeneration": generation} if generation else {})})
 
     def _write_statuses(self, mirror: Mirror) -> None:
         nodes = len(self.nodes)

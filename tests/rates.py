@@ -120,6 +120,11 @@ class RatesServer:
         for provider, write in DOCUMENTS.items():
             self.serve(provider, write(day, rates))
 
+    def fail(self, code: int) -> None:
+        """Serve this status for the providers that are used by default."""
+        for provider in ("ecb", "frankfurter"):
+            self.serve(provider, status(code))
+
     def env(self) -> dict[str, str]:
         """Return the environment with the URLs of the providers for the job."""
         return {f"CHORES_{name.upper().replace('-', '_')}_URL": self.url + path for name, path in PATHS.items()}

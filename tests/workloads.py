@@ -60,14 +60,10 @@ def workload(
 def settle(api: Api, made: Object) -> Object:
     """Wait until the rollout is complete, and return the workload; on the embedded server, write that status."""
     if api.kind == "sandbox":
-        found = api.get(made)
-        assert found
-        status = {"status": {"observedGeneration": found["metadata"]["generation"]}}
-        api.call("PATCH", f"{api.path(made)}/status", status, headers={"Content-Type": "application/merge-patch+json"})
+        found = api.read(made)
+        api.patch_status(made, {"observedGeneration": found["metadata"]["generation"]})
     wait_for(lambda: _is_settled(api.get(made)), "the rollout to complete")
-    found = api.get(made)
-    assert found
-    return found
+    return api.read(made)
 
 
 def _is_settled(found: Object | None) -> bool:

@@ -155,15 +155,13 @@ def test_metadata_of_a_rule_is_set_on_copies_and_removed_again(api: Api, sync: R
     settings = rule("settings", home, team)
     api.patch(settings, {"spec": {"metadata": {"labels": {"from": "home"}, "copyLabels": ["app"]}}})
     sync()
-    copy = api.get(at(team, configmap("")))
-    assert copy
+    copy = api.read(at(team, configmap("")))
     assert copy["metadata"]["labels"].items() >= {"from": "home", "app": "web"}.items()
 
     api.patch(settings, {"spec": {"metadata": None}})
 
     assert sync().summary == {"configured": 1, "unchanged": 1}
-    copy = api.get(at(team, configmap("")))
-    assert copy
+    copy = api.read(at(team, configmap("")))
     assert not {"from", "app"} & copy["metadata"]["labels"].keys()
     assert content(copy) == content(configmap(""))
     assert sync().summary == {"unchanged": 2}
@@ -221,8 +219,7 @@ def test_install_crds_applies_them_once_and_repairs_them(api: Api, chores: Chore
     assert there or first.stdout.endswith("install-crds: 5 serverside-applied (5 definitions)\n")
     assert second.stdout == "install-crds: 5 unchanged (5 definitions)\n"
     assert "serverside-applied (dry run)" in planned.stdout
-    repaired = api.get(crd)
-    assert repaired
+    repaired = api.read(crd)
     assert repaired["spec"]["names"]["shortNames"] == ["copyr"]
 
 

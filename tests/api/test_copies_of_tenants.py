@@ -198,7 +198,7 @@ def test_a_copy_in_a_terminating_namespace_is_not_reported(
     source = copied(api, sync, secret(home))
     tenant.keep(at(team, source))
     api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
-    wait_for(lambda: "deletionTimestamp" in (api.get(at(team, source)) or {})["metadata"], "the copy to be deleted")
+    wait_for(lambda: "deletionTimestamp" in api.read(at(team, source))["metadata"], "the copy to be deleted")
 
     ran = sync()
 
@@ -378,13 +378,13 @@ def test_a_rate_that_a_tenant_changes_all_the_time_is_reported(
     rate = api.create(exchange_rate(team))
     rates.publish(day=ago(1))
     fetch()
-    before = (api.get(rate) or {})["status"]["date"]
+    before = api.read(rate)["status"]["date"]
     rates.publish(rates={**RATES, "USD": "1.14"})
     account = api.service_account_kubeconfig("kube-chores", "fetch-rates")
 
     with rival(api, account, annotates(tenant, configmap_of(rate))) as contested:
         ran = fetch(kubeconfig=contested)
-        reported, date = condition(api, rate), (api.get(rate) or {})["status"]["date"]
+        reported, date = condition(api, rate), api.read(rate)["status"]["date"]
         api.mark()
         again = fetch(kubeconfig=contested)
         assert [each for each in api.writes() if each.path.endswith("/status")] == []

@@ -48,8 +48,7 @@ def apply(manager: str = "other", force: bool = False, **fields: Any) -> Edit:
 
 def put(change: Callable[[Object], None], manager: str = "kubectl-replace") -> Edit:
     def edit(api: Api, copy: Object) -> None:
-        now = api.get(copy)
-        assert now
+        now = api.read(copy)
         change(now)
         api.call("PUT", f"{api.path(copy)}?fieldManager={manager}", now)
 
@@ -69,21 +68,16 @@ def nothing(api: Api, copy: Object) -> None:
 
 
 def same_value(api: Api, copy: Object) -> None:
-    now = api.get(copy)
-    assert now
-    patch({"data": now["data"]})(api, copy)
+    patch({"data": api.read(copy)["data"]})(api, copy)
 
 
 def apply_same_values(api: Api, copy: Object) -> None:
-    now = api.get(copy)
-    assert now
-    apply(data=now["data"])(api, copy)
+    apply(data=api.read(copy)["data"])(api, copy)
 
 
 def kubectl_apply_same_values(api: Api, copy: Object) -> None:
     """Patch as a client-side apply does: with the applied configuration in an annotation."""
-    now = api.get(copy)
-    assert now
+    now = api.read(copy)
     applied = {"kubectl.kubernetes.io/last-applied-configuration": "{}"}
     patch({"metadata": {"annotations": applied}, "data": now["data"]}, STRATEGIC, "kubectl-client-side-apply")(
         api, copy
@@ -91,15 +85,12 @@ def kubectl_apply_same_values(api: Api, copy: Object) -> None:
 
 
 def changed_and_changed_back(api: Api, copy: Object) -> None:
-    now = api.get(copy)
-    assert now
+    now = api.read(copy)
     patch({"data": {"a": OTHER}})(api, copy)
     patch({"data": {"a": now["data"]["a"]}})(api, copy)
 
 
 def recreated_by_hand(api: Api, copy: Object) -> None:
-    now = api.get(copy)
-    assert now
     api.delete(copy)
     metadata = {"name": copy["metadata"]["name"], "namespace": copy["metadata"]["namespace"]}
     api.create({"apiVersion": "v1", "kind": copy["kind"], "metadata": metadata, "data": {"a": OTHER}})
@@ -107,8 +98,7 @@ def recreated_by_hand(api: Api, copy: Object) -> None:
 
 def restored_by_hand(api: Api, copy: Object) -> None:
     """Create the copy again with its labels and annotations, but with another value and another field manager."""
-    now = api.get(copy)
-    assert now
+    now = api.read(copy)
     api.delete(copy)
     metadata = {key: now["metadata"][key] for key in ("name", "namespace", "labels", "annotations")}
     api.create({**now, "metadata": metadata, "data": {**now["data"], "a": OTHER}})
@@ -116,9 +106,7 @@ def restored_by_hand(api: Api, copy: Object) -> None:
 
 def forged(api: Api, copy: Object) -> None:
     """Edit the copy, and write managedFields that name kube-chores as the manager."""
-    before = api.get(copy)
-    assert before
-    entries = before["metadata"]["managedFields"]
+    entries = api.read(copy)["metadata"]["managedFields"]
     patch({"data": {"a": OTHER}})(api, copy)
     patch({"metadata": {"managedFields": entries}}, manager="forger")(api, copy)
 
@@ -208,10 +196,7 @@ CASES = [
         for name, (edit, end) in EDITS.items()
         for kind in ("configmap", "secret")
     ),
-    *(
-        pytest.param("configmap", patch({"binaryData": {"bin": "AAEC"}}), REPAIRED, id="configmap: binaryData added")
-        for _ in "1"
-    ),
+    pytest.param("configmap", patch({"binaryData": {"bin": "AAEC"}}), REPAIRED, id="configmap: binaryData added"),
     *(pytest.param("secret", edit, end, id=f"secret: {name}") for name, (edit, end) in SECRET_EDITS.items()),
 ]
 

@@ -37,10 +37,28 @@ def data(api: Api, rate: Object, name: str | None = None) -> dict[str, str] | No
     return values
 
 
+def fetched(api: Api, fetch: Run, name: str = "usd", currency: str = "USD", **spec: Any) -> Object:
+    """Create an ExchangeRate in a new namespace, and its ConfigMap with a run; return the ExchangeRate."""
+    rate = api.create(exchange_rate(api.namespace("shop"), name, currency, **spec))
+    fetch()
+    return rate
+
+
+def fetched_yesterday(api: Api, fetch: Run, rates: RatesServer, **spec: Any) -> Object:
+    """Do the same with the rates of yesterday."""
+    rates.publish(day=ago(1))
+    return fetched(api, fetch, **spec)
+
+
+def figures(rate: str, inverse: str, source: str = "ecb", base: str = "EUR", currency: str = "USD") -> dict[str, str]:
+    """Return the data of a ConfigMap with a rate of today."""
+    pair = {"base": base, "currency": currency}
+    return {"rate": rate, "inverse": inverse, **pair, "date": str(today()), "source": source}
+
+
 def condition(api: Api, rate: Object) -> dict[str, Any]:
     """Return the Ready condition; fail if it is not of the current generation."""
-    found = api.get(rate)
-    assert found
+    found = api.read(rate)
     (ready,) = found["status"]["conditions"]
     assert ready["observedGeneration"] == found["metadata"]["generation"]
     return dict(ready)
@@ -63,29 +81,16 @@ def test_each_exchange_rate_owns_its_configmap(api: Api, fetch: Run) -> None:
     ran = fetch()
 
     assert (ran.exit_code, ran.summary) == (0, {"created": 15})
-    assert data(api, rates[5]) == {
-        "rate": "1.1380",
-        "inverse": "0.8787346221",
-        "base": "EUR",
-        "currency": "USD",
-        "date": str(today()),
-        "source": "ecb",
-    }
-    assert data(api, exchange_rate(shop, "gbp-in-usd")) == {
-        "rate": "0.7655975395",
-        "inverse": "1.306169297",
-        "base": "USD",
-        "currency": "GBP",
-        "date": str(today()),
-        "source": "ecb",
-    }
+    assert data(api, rates[5]) == figures("1.1380", "0.8787346221")
+    assert data(api, exchange_rate(shop, "gbp-in-usd")) == figures(
+        "0.7655975395", "1.306169297", base="USD", currency="GBP"
+    )
     assert [(row[1], row[2], row[5]) for row in columns(api, shop)] == sorted(
         (rate["spec"]["currency"], rate["spec"]["base"], "Current") for rate in rates
     )
     assert columns(api, shop)[-1] == ["usd", "USD", "EUR", "1.1380", str(today()), "Current"]
     for rate in rates:
-        made = api.get(configmap_of(rate))
-        assert made
+        made = api.read(configmap_of(rate))
         (owner,) = made["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"], owner["controller"]) == ("ExchangeRate", rate["metadata"]["uid"], True)
         assert "blockOwnerDeletion" not in owner
@@ -104,14 +109,12 @@ def test_an_exchange_rate_may_have_the_longest_name(api: Api, fetch: Run, name: 
 
 
 def test_a_new_rate_updates_the_status_without_an_event(api: Api, fetch: Run, rates: RatesServer) -> None:
-    rate = api.create(exchange_rate(api.namespace("shop")))
-    rates.publish(day=ago(1))
-    fetch()
+    rate = fetched_yesterday(api, fetch, rates)
     rates.publish(rates={**RATES, "USD": "1.1402"})
 
     assert fetch().summary == {"configured": 1}
 
-    assert (api.get(rate) or {})["status"]["rate"] == "1.1402"
+    assert api.read(rate)["status"]["rate"] == "1.1402"
     mine = [each for each in api.events() if each["involvedObject"].get("uid") == rate["metadata"]["uid"]]
     assert [each["reason"] for each in mine] == ["Current"]
 
@@ -132,8 +135,7 @@ def test_a_second_run_fetches_once_and_writes_nothing(api: Api, fetch: Run, rate
 
 
 def test_requests_to_a_provider_identify_kube_chores(api: Api, fetch: Run, rates: RatesServer) -> None:
-    api.create(exchange_rate(api.namespace("shop")))
-    fetch()
+    fetched(api, fetch)
 
     ((_, agent),) = rates.requests
     assert agent.startswith("kube-chores/0.1.0 (fetch-rates")
@@ -192,9 +194,7 @@ def test_new_rates_are_one_put_each(api: Api, fetch: Run, rates: RatesServer) ->
 
 
 def test_the_same_rate_of_another_day_is_a_change(api: Api, fetch: Run, rates: RatesServer) -> None:
-    rate = api.create(exchange_rate(api.namespace("shop")))
-    rates.publish(day=ago(1))
-    fetch()
+    rate = fetched_yesterday(api, fetch, rates)
     rates.publish()
 
     assert fetch().summary == {"configured": 1}
@@ -202,8 +202,7 @@ def test_the_same_rate_of_another_day_is_a_change(api: Api, fetch: Run, rates: R
 
 
 def test_a_manual_change_is_repaired(api: Api, fetch: Run) -> None:
-    rate = api.create(exchange_rate(api.namespace("shop")))
-    fetch()
+    rate = fetched(api, fetch)
     right = data(api, rate)
     api.patch(configmap_of(rate), {"data": {"rate": "99", "extra": "x", "base": None}})
     api.patch(configmap_of(rate), {"metadata": {"labels": {"mine": "yes"}}})
@@ -212,8 +211,7 @@ def test_a_manual_change_is_repaired(api: Api, fetch: Run) -> None:
 
     assert ran.summary == {"configured": 1}, "a changed rate is not compared with the new one"
     assert data(api, rate) == right
-    found = api.get(configmap_of(rate))
-    assert found
+    found = api.read(configmap_of(rate))
     assert found["metadata"]["labels"]["mine"] == "yes"
     assert fetch().summary == {"unchanged": 1}
 
@@ -227,8 +225,7 @@ def test_a_manual_change_is_repaired_while_no_provider_answers(
     right = data(api, rate)
     api.patch(configmap_of(rate), {"data": {"rate": "99"}})
     api.delete(configmap_of(lost))
-    for provider in ("ecb", "frankfurter"):
-        rates.serve(provider, status(500))
+    rates.fail(500)
 
     ran = fetch()
 
@@ -237,28 +234,25 @@ def test_a_manual_change_is_repaired_while_no_provider_answers(
 
 
 FORGED = {
-    "a jump of today": {"rate": "99", "inverse": "0.0101010101", "source": "ecb"},
-    "a rate that no provider has yet": {"rate": "1.2", "inverse": "0.8333333333", "source": "ecb"},
-    "another provider's": {"rate": "1.2", "inverse": "0.8333333333", "source": "frankfurter"},
+    "a jump of today": figures("99", "0.0101010101"),
+    "a rate that no provider has yet": figures("1.2", "0.8333333333"),
+    "another provider's": figures("1.2", "0.8333333333", "frankfurter"),
 }
 
 
-def forge(api: Api, rate: Object, figures: dict[str, str], name: str = "usd") -> None:
-    """Write figures of today with a valid fingerprint: the key of fingerprints is public."""
-    forged = {"base": "EUR", "currency": "USD", "date": str(today()), **figures}
+def forge(api: Api, rate: Object, forged: dict[str, str], name: str = "usd") -> None:
+    """Write figures with a valid fingerprint: the key of fingerprints is public."""
     mark = stamps.fingerprint(Content(data=forged), f"{rate['metadata']['namespace']}/{name}")
     api.patch(configmap_of(rate), {"data": forged, "metadata": {"annotations": {stamps.FINGERPRINT: mark}}})
 
 
-@pytest.mark.parametrize("figures", FORGED.values(), ids=FORGED.keys())
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED.keys())
 def test_forged_figures_are_repaired_from_the_provider(
-    api: Api, fetch: Run, rates: RatesServer, figures: dict[str, str]
+    api: Api, fetch: Run, rates: RatesServer, forged: dict[str, str]
 ) -> None:
-    rate = api.create(exchange_rate(api.namespace("shop")))
-    rates.publish(day=ago(1))
-    fetch()
+    rate = fetched_yesterday(api, fetch, rates)
     right = data(api, rate)
-    forge(api, rate, figures)
+    forge(api, rate, forged)
 
     ran = fetch()
 
@@ -266,16 +260,14 @@ def test_forged_figures_are_repaired_from_the_provider(
     assert data(api, rate) == right
 
 
-@pytest.mark.parametrize("figures", FORGED.values(), ids=FORGED.keys())
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED.keys())
 def test_forged_figures_are_repaired_from_the_status_while_no_provider_answers(
-    api: Api, fetch: Run, rates: RatesServer, no_pauses: None, figures: dict[str, str]
+    api: Api, fetch: Run, rates: RatesServer, no_pauses: None, forged: dict[str, str]
 ) -> None:
-    rate = api.create(exchange_rate(api.namespace("shop")))
-    fetch()
+    rate = fetched(api, fetch)
     right = data(api, rate)
-    forge(api, rate, figures)
-    for provider in ("ecb", "frankfurter"):
-        rates.serve(provider, status(500))
+    forge(api, rate, forged)
+    rates.fail(500)
 
     assert fetch().exit_code == 1
     assert data(api, rate) == right
@@ -285,11 +277,9 @@ def test_forged_figures_are_repaired_from_the_status_while_no_provider_answers(
 def test_a_jump_is_compared_with_the_status_and_not_with_forged_figures(
     api: Api, fetch: Run, rates: RatesServer, no_pauses: None
 ) -> None:
-    rate = api.create(exchange_rate(api.namespace("shop"), provider="ecb"))
-    rates.publish(day=ago(1))
-    fetch()
+    rate = fetched_yesterday(api, fetch, rates, provider="ecb")
     right = data(api, rate)
-    forge(api, rate, {"rate": "1.5", "inverse": "0.6666666667", "source": "ecb"})
+    forge(api, rate, figures("1.5", "0.6666666667"))
     rates.serve("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
     rates.serve("frankfurter", status(500))
 
@@ -302,10 +292,9 @@ def test_a_jump_is_compared_with_the_status_and_not_with_forged_figures(
 def test_an_exchange_rate_without_status_is_like_a_new_one(
     api: Api, fetch: Run, rates: RatesServer, no_pauses: None
 ) -> None:
-    rate = api.create(exchange_rate(api.namespace("shop"), provider="ecb"))
-    fetch()
+    rate = fetched(api, fetch, provider="ecb")
     right = data(api, rate)
-    api.patch_status(rate, dict.fromkeys((api.get(rate) or {})["status"]))
+    api.patch_status(rate, dict.fromkeys(api.read(rate)["status"]))
     rates.serve("ecb", status(500))
     api.mark()
 
@@ -318,7 +307,7 @@ def test_an_exchange_rate_without_status_is_like_a_new_one(
     rates.publish(rates={**RATES, "USD": "1.5932"})
 
     assert (fetch().exit_code, (data(api, rate) or {})["rate"]) == (0, "1.5932"), "the first rate is not a jump"
-    assert (api.get(rate) or {})["status"]["rate"] == "1.5932"
+    assert api.read(rate)["status"]["rate"] == "1.5932"
 
 
 def test_a_configmap_forged_before_the_first_run_is_repaired(api: Api, fetch: Run, rates: RatesServer) -> None:
@@ -341,7 +330,7 @@ def test_users_who_edit_exchange_rates_cannot_set_the_status(api: Api, fetch: Ru
     edits = {"apiGroups": ["kubechores.dev"], "resources": ["exchangerates"], "verbs": ["*"]}
     token = create_account(api, shop, "tenant")
     grant(api, account(shop, "tenant"), edits, namespace=shop)
-    forged = {"base": "EUR", "currency": "USD", "date": str(today()), **FORGED["a jump of today"]}
+    forged = FORGED["a jump of today"]
     body = {**exchange_rate(shop), "status": forged}
     merge = {"Content-Type": "application/merge-patch+json"}
 
@@ -367,8 +356,7 @@ def test_the_last_rate_of_another_currency_is_not_used(
     right = data(api, stays)
     api.patch(moved, {"spec": {"currency": "JPY", "configMapName": "yen"}})
     api.patch(stays, {"spec": {"currency": "JPY"}})
-    for provider in ("ecb", "frankfurter"):
-        rates.serve(provider, status(500))
+    rates.fail(500)
 
     ran = fetch()
 
@@ -386,8 +374,7 @@ def test_a_missing_owner_and_a_missing_label_are_repaired(api: Api, fetch: Run) 
     api.patch(configmap_of(rate), {"metadata": {"ownerReferences": None, "annotations": {"kubechores.dev/rule": "x"}}})
 
     assert fetch().summary == {"configured": 1}
-    found = api.get(configmap_of(rate))
-    assert found
+    found = api.read(configmap_of(rate))
     assert [owner["uid"] for owner in found["metadata"]["ownerReferences"]] == [rate["metadata"]["uid"]]
     assert found["metadata"]["annotations"]["kubechores.dev/rule"] == f"{shop}/usd"
 
@@ -410,8 +397,7 @@ def test_owner_references_of_other_kinds_stay(api: Api, fetch: Run) -> None:
     api.patch(configmap_of(rate), {"metadata": {"ownerReferences": owners}})
 
     assert fetch().summary == {"configured": 1, "unchanged": 1}
-    found = api.get(configmap_of(rate))
-    assert found
+    found = api.read(configmap_of(rate))
     kept = [each["uid"] for each in owners if each is not wrong]
     assert [each["uid"] for each in found["metadata"]["ownerReferences"]] == [*kept, rate["metadata"]["uid"]]
     assert [each.get("controller", False) for each in found["metadata"]["ownerReferences"]].count(True) == 1
@@ -419,8 +405,7 @@ def test_owner_references_of_other_kinds_stay(api: Api, fetch: Run) -> None:
 
 
 def test_an_exchange_rate_that_is_being_deleted_is_skipped(api: Api, fetch: Run, rates: RatesServer) -> None:
-    rate = api.create(exchange_rate(api.namespace("shop")))
-    fetch()
+    rate = fetched(api, fetch)
     api.patch(rate, {"metadata": {"finalizers": ["tests.kubechores.dev/slow"]}})
     api.delete(rate)
     rates.publish(rates={**RATES, "USD": "1.1400"})
@@ -432,8 +417,7 @@ def test_an_exchange_rate_that_is_being_deleted_is_skipped(api: Api, fetch: Run,
 
 
 def test_a_configmap_that_is_being_deleted_is_not_ready(api: Api, fetch: Run, rates: RatesServer) -> None:
-    rate = api.create(exchange_rate(api.namespace("shop")))
-    fetch()
+    rate = fetched(api, fetch)
     api.patch(configmap_of(rate), {"metadata": {"finalizers": ["tests.kubechores.dev/slow"]}})
     api.delete(configmap_of(rate))
     rates.publish(rates={**RATES, "USD": "1.1400"})
@@ -450,8 +434,7 @@ def test_a_configmap_that_is_being_deleted_is_not_ready(api: Api, fetch: Run, ra
 
 
 def test_an_immutable_configmap_is_replaced(api: Api, fetch: Run, rates: RatesServer) -> None:
-    rate = api.create(exchange_rate(api.namespace("shop")))
-    fetch()
+    rate = fetched(api, fetch)
     api.patch(configmap_of(rate), {"immutable": True})
     rates.publish(rates={**RATES, "USD": "1.1400"})
 
@@ -463,18 +446,17 @@ def test_the_replacement_of_an_immutable_configmap_has_no_other_owners(
     api: Api, fetch: Run, rates: RatesServer
 ) -> None:
     """The admission policy allows the account to set only the ExchangeRate as an owner."""
-    rate = api.create(exchange_rate(api.namespace("shop")))
-    fetch()
+    rate = fetched(api, fetch)
     them = api.create({**configmap_of(rate, "theirs"), "data": {}})
     theirs = {"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": them["metadata"]["uid"]}
-    owners = [*(api.get(configmap_of(rate)) or {})["metadata"]["ownerReferences"], theirs]
+    owners = [*api.read(configmap_of(rate))["metadata"]["ownerReferences"], theirs]
     api.patch(configmap_of(rate), {"immutable": True, "metadata": {"ownerReferences": owners}})
     rates.publish(rates={**RATES, "USD": "1.1400"})
 
     ran = fetch()
 
     assert (ran.exit_code, ran.summary) == (0, {"replaced": 1})
-    found = (api.get(configmap_of(rate)) or {})["metadata"]["ownerReferences"]
+    found = api.read(configmap_of(rate))["metadata"]["ownerReferences"]
     assert [(owner["uid"], owner["controller"]) for owner in found] == [(rate["metadata"]["uid"], True)]
 
 
@@ -501,8 +483,7 @@ def test_a_configmap_that_is_not_managed_stays_and_is_reported_once(api: Api, fe
 
 
 def test_another_name_moves_the_rate_and_then_removes_the_old_configmap(api: Api, fetch: Run) -> None:
-    rate = api.create(exchange_rate(api.namespace("shop")))
-    fetch()
+    rate = fetched(api, fetch)
     api.patch(rate, {"spec": {"configMapName": "dollar"}})
 
     assert fetch().summary == {"created": 1}
@@ -515,8 +496,7 @@ def test_another_name_moves_the_rate_and_then_removes_the_old_configmap(api: Api
 
 
 def test_configmaps_are_listed_before_exchange_rates(api: Api, fetch: Run) -> None:
-    api.create(exchange_rate(api.namespace("shop")))
-    fetch()
+    fetched(api, fetch)
     api.mark()
 
     fetch()
@@ -643,19 +623,16 @@ def test_forged_figures_of_one_configmap_block_a_jump_and_are_never_kept(
     fetch(*arguments)
     right = data(api, rate)
 
-    def forged(figures: dict[str, str]) -> None:
-        forge(api, rate, figures, "(command line)")
-
-    forged(FORGED["a rate that no provider has yet"])
+    forge(api, rate, FORGED["a rate that no provider has yet"], "(command line)")
     assert (fetch(*arguments).summary, data(api, rate)) == ({"configured": 1}, right)
 
-    forged(FORGED["a jump of today"])
+    forge(api, rate, FORGED["a jump of today"], "(command line)")
     rates.serve("frankfurter", status(500))
     assert fetch(*arguments).exit_code == 4
     assert fetch(*arguments, "--max-change", "100").summary == {"configured": 1}
     assert data(api, rate) == right
 
-    forged(FORGED["another provider's"])
+    forge(api, rate, FORGED["another provider's"], "(command line)")
     rates.serve("ecb", status(500))
     ran = fetch(*arguments)
     assert (ran.exit_code, ran.summary) == (1, {"unavailable": 1, "provider-failed": 2})
@@ -683,8 +660,7 @@ def test_one_configmap_from_the_command_line(api: Api, fetch: Run) -> None:
 
 
 def test_a_correction_of_the_same_day_is_written(api: Api, fetch: Run, rates: RatesServer) -> None:
-    rate = api.create(exchange_rate(api.namespace("shop")))
-    fetch()
+    rate = fetched(api, fetch)
     rates.publish(rates={**RATES, "USD": "1.1381"})
 
     assert fetch().summary == {"configured": 1}
@@ -692,8 +668,7 @@ def test_a_correction_of_the_same_day_is_written(api: Api, fetch: Run, rates: Ra
 
 
 def test_an_older_rate_of_a_provider_is_ignored(api: Api, fetch: Run, rates: RatesServer) -> None:
-    rate = api.create(exchange_rate(api.namespace("shop")))
-    fetch()
+    rate = fetched(api, fetch)
     rates.serve("ecb", ecb(ago(1), {**RATES, "USD": "1.1111"}))
     rates.serve("frankfurter", frankfurter(ago(1), {**RATES, "USD": "1.1111"}))
     api.mark()

@@ -66,8 +66,7 @@ def test_a_deep_source_is_copied_and_a_deep_copy_is_repaired(api: Api, sync: Run
     source = create(api, configmap(home))
     api.create(rule("rule", home, team))
     sync()
-    copy = api.get(at(team, source))
-    assert copy
+    copy = api.read(at(team, source))
     copy["metadata"].pop("managedFields")
     api.call("PUT", api.path(copy), deep({**copy, "data": {"a": "theirs"}}, fields=f'{{"f:data":{nested()}}}'))
 
@@ -177,8 +176,7 @@ def test_deep_pods_and_farm_pods_do_not_stop_farm_pods(api: Api, farm: Run) -> N
 def test_deep_resources_do_not_stop_mirror_audit(api: Api, mirrors: Mirrors, audit: Run) -> None:
     mirror = mirrors.healthy()
     before = audit()
-    service = api.get({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": MIRRORS, "name": mirror.name}})
-    assert service
+    service = api.read({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": MIRRORS, "name": mirror.name}})
     service["metadata"].pop("managedFields")
     labels = {**service["metadata"]["labels"], "theirs": "x"}
     changed = {**service, "metadata": {**service["metadata"], "labels": labels}}

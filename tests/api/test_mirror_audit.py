@@ -34,8 +34,7 @@ def codes(ran: Ran) -> list[str]:
 
 def condition(api: Api, mirror: Mirror) -> dict[str, Any]:
     """Return the Ready condition of a RegistryMirror, which must be of its current generation."""
-    found = api.get(registry_mirror(mirror.registry_mirror.name))
-    assert found
+    found = api.read(registry_mirror(mirror.registry_mirror.name))
     (ready,) = found["status"]["conditions"]
     assert ready["observedGeneration"] == found["status"]["observedGeneration"] == found["metadata"]["generation"]
     return dict(ready)
@@ -81,9 +80,7 @@ def workload(mirrors: Mirrors, mirror: Mirror, ready: bool) -> None:
     (pod,) = mirrors.pods(mirror, "registry")
     mirrors.run_pod(pod, ready=ready)
     found = mirror.stateful_set.document()
-    wait_for(
-        lambda: (mirrors.api.get(found) or {})["status"].get("readyReplicas", 0) == int(ready), "the status of the pod"
-    )
+    wait_for(lambda: mirrors.api.read(found)["status"].get("readyReplicas", 0) == int(ready), "the status of the pod")
 
 
 def node_pod_not_ready(mirrors: Mirrors, mirror: Mirror) -> None:
@@ -93,7 +90,7 @@ def node_pod_not_ready(mirrors: Mirrors, mirror: Mirror) -> None:
         return mirrors.status(mirror.daemon_set.document(), **numbers)
     mirrors.run_pod(mirrors.pods(mirror, "node")[0], ready=False)
     found = mirror.daemon_set.document()
-    return wait_for(lambda: (mirrors.api.get(found) or {})["status"]["numberReady"] == 1, "the status of the pod")
+    return wait_for(lambda: mirrors.api.read(found)["status"]["numberReady"] == 1, "the status of the pod")
 
 
 def no_endpoint(mirrors: Mirrors, mirror: Mirror) -> None:
@@ -109,7 +106,7 @@ def no_endpoint(mirrors: Mirrors, mirror: Mirror) -> None:
     mirrors.api.call("DELETE", f"{path}?gracePeriodSeconds=0")
 
     def ready() -> bool:
-        return bool((mirrors.api.get(mirror.stateful_set.document()) or {})["status"].get("readyReplicas") == 1)
+        return bool(mirrors.api.read(mirror.stateful_set.document())["status"].get("readyReplicas") == 1)
 
     def ready_without_address() -> bool:
         for each in mirrors.pods(mirror, "registry"):
@@ -153,7 +150,7 @@ def scaled(mirrors: Mirrors, mirror: Mirror) -> None:
     def ready() -> bool:
         for pod in mirrors.pods(mirror, "registry"):
             mirrors.run_pod(pod)
-        return bool((mirrors.api.get(mirror.stateful_set.document()) or {})["status"].get("readyReplicas") == 2)
+        return bool(mirrors.api.read(mirror.stateful_set.document())["status"].get("readyReplicas") == 2)
 
     return wait_for(ready, "two pods")
 
@@ -203,7 +200,7 @@ def lost(mirrors: Mirrors, mirror: Mirror) -> None:
         mirrors.edit(volume, {"metadata": {"finalizers": None}})
 
     def is_lost() -> bool:
-        return bool((mirrors.api.get(mirror.claim.document()) or {})["status"]["phase"] == "Lost")
+        return bool(mirrors.api.read(mirror.claim.document())["status"]["phase"] == "Lost")
 
     return wait_for(is_lost, "the claim to be lost", 60)
 
@@ -230,8 +227,7 @@ def specified(**spec: Any) -> Callable[[Mirrors, Mirror], None]:
 
 def image_of_itself(mirrors: Mirrors, mirror: Mirror) -> None:
     mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"fallback": "None", "image": "registry:3.0"}})
-    changed = mirrors.api.get(registry_mirror(mirror.registry_mirror.name))
-    assert changed
+    changed = mirrors.api.read(registry_mirror(mirror.registry_mirror.name))
     for each in mirrors.of(changed).resources[3:]:
         mirrors.apply(each.document())
     mirrors.settle(mirror)
@@ -239,8 +235,7 @@ def image_of_itself(mirrors: Mirrors, mirror: Mirror) -> None:
 
 def image_without_tag(mirrors: Mirrors, mirror: Mirror) -> None:
     mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"image": "registry"}})
-    changed = mirrors.api.get(registry_mirror(mirror.registry_mirror.name))
-    assert changed
+    changed = mirrors.api.read(registry_mirror(mirror.registry_mirror.name))
     mirrors.apply(mirrors.of(changed).stateful_set.document())
     mirrors.settle(mirror)
 
@@ -362,9 +357,7 @@ def test_a_password_in_a_url_is_not_printed(api: Api, audit: Run, mirrors: Mirro
 
 def test_a_volume_smaller_than_its_claim_is_found(api: Api, audit: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.healthy(storage={"size": "30Gi"})
-    smaller = {"status": {"capacity": {"storage": "20Gi"}}}
-    merge = {"Content-Type": "application/merge-patch+json"}
-    api.call("PATCH", f"{api.path(mirror.claim.document())}/status", smaller, headers=merge)
+    api.patch_status(mirror.claim.document(), {"capacity": {"storage": "20Gi"}})
 
     (found,) = audit().results
 

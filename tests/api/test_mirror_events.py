@@ -11,7 +11,6 @@ import pytest
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from tests.api.conftest import Run
 from tests.api.test_mirror_audit import codes, condition, deleted, node_pod_not_ready, pending, workload
-from tests.api.test_mirror_repair import actual
 from tests.api.test_rights import Right, drop
 from tests.apis import Api, Object, wait_for
 from tests.mirrors import KINDS, NAMESPACE, NODES, Mirrors
@@ -53,8 +52,7 @@ def uid_of(api: Api, involved: Object) -> str:
     if involved["kind"] not in KINDS:
         return "1-2-3"
     about = {name: involved[name] for name in ("namespace", "name")}
-    found = api.get({"apiVersion": KINDS[involved["kind"]], "kind": involved["kind"], "metadata": about})
-    assert found
+    found = api.read({"apiVersion": KINDS[involved["kind"]], "kind": involved["kind"], "metadata": about})
     return str(found["metadata"]["uid"])
 
 
@@ -241,7 +239,7 @@ def test_an_event_of_an_earlier_object_of_the_same_name_is_not_quoted(
 def test_an_event_from_before_the_workload_was_created_is_not_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.healthy()
     workload(mirrors, mirror, ready=False)
-    created = actual(api, mirror.stateful_set.document())["metadata"]["creationTimestamp"]
+    created = api.read(mirror.stateful_set.document())["metadata"]["creationTimestamp"]
     before = f"{datetime.fromisoformat(created.removesuffix('Z')) - timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}"
     create_event(api, "Pod", f"{mirror.name}-0", "Unhealthy", "of the one before, and longer", lastTimestamp=before)
     create_event(api, "Pod", f"{mirror.name}-0", "Unhealthy", "of its own", lastTimestamp=created)

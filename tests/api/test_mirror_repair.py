@@ -70,15 +70,9 @@ def created(api: Api, mirror: Mirror) -> list[Object]:
     ]
 
 
-def actual(api: Api, document: Object) -> Object:
-    found = api.get(document)
-    assert found
-    return found
-
-
 def current(mirrors: Mirrors, mirror: Mirror) -> Mirror:
     """Return the mirror that the RegistryMirror defines now."""
-    return mirrors.of(actual(mirrors.api, registry_mirror(mirror.registry_mirror.name)))
+    return mirrors.of(mirrors.api.read(registry_mirror(mirror.registry_mirror.name)))
 
 
 def changes(api: Api) -> list[str]:
@@ -108,7 +102,7 @@ def test_three_fields_create_a_mirror_and_later_runs_write_nothing(api: Api, rep
     last = repair()
 
     assert (last.exit_code, last.summary, api.writes()) == (0, {"unchanged": 5}, [])
-    container, _ = actual(api, mirror.stateful_set.document())["spec"]["template"]["spec"]["containers"]
+    container, _ = api.read(mirror.stateful_set.document())["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "docker.io/library/registry:3"  # of one registry, whatever a node searches
     there = created(api, mirror)
     assert sorted(each["kind"] for each in there) == sorted([*KINDS, "Service"])
@@ -204,15 +198,15 @@ def test_nodes_get_a_new_address_in_the_same_run(api: Api, repair: Run, mirrors:
     ran = repair()
 
     assert ran.summary["created"] == ran.summary["serverside-applied"] == 1
-    address = actual(api, mirror.service.document())["spec"]["clusterIP"]
-    (container,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
+    address = api.read(mirror.service.document())["spec"]["clusterIP"]
+    (container,) = api.read(mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
     assert f"--mirror=http://{address}:5000" in container["args"]
     assert address != mirror.cluster_ip
 
 
 def test_another_upstream_rolls_the_registry_and_keeps_the_cache(api: Api, repair: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.healthy()
-    claim = actual(api, mirror.claim.document())["metadata"]["uid"]
+    claim = api.read(mirror.claim.document())["metadata"]["uid"]
     mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"upstreamUrl": "quay.io"}})
 
     first = repair()
@@ -220,20 +214,20 @@ def test_another_upstream_rolls_the_registry_and_keeps_the_cache(api: Api, repai
     # Nodes remove the files of docker.io. They pull images of quay.io when the registry has quay.io as its upstream.
     assert (first.exit_code, first.summary["configured"]) == (0, 1)
     forget = ["mirror-node", f"--name={mirror.registry_mirror.name}", "--host=docker.io", "--remove"]
-    (node,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
+    (node,) = api.read(mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
     assert (node["args"], node["volumeMounts"]) == (forget, [{"name": "certs", "mountPath": CERTS}])
     assert remedy_of(repair(), "drifted") == "a repair corrects it when all nodes have removed the files of docker.io"
-    mirrors.settle(mirrors.of(actual(api, registry_mirror(mirror.registry_mirror.name))))
+    mirrors.settle(mirrors.of(api.read(registry_mirror(mirror.registry_mirror.name))))
     second = repair()
     assert (second.summary["deleted"], second.summary["created"]) == (1, 1)
-    container, _ = actual(api, mirror.stateful_set.document())["spec"]["template"]["spec"]["containers"]
+    container, _ = api.read(mirror.stateful_set.document())["spec"]["template"]["spec"]["containers"]
     assert {"name": "REGISTRY_PROXY_REMOTEURL", "value": "https://quay.io"} in container["env"]
     root = "REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY"
     assert {"name": root, "value": "/var/lib/registry/quay.io"} in container["env"]
-    (node,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
+    (node,) = api.read(mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
     assert {"--host=quay.io", "--upstream=https://quay.io"} <= {*node["args"]}
     assert node["volumeMounts"][0] == {"name": "certs", "mountPath": f"{CERTS}/quay.io", "subPath": "quay.io"}
-    assert actual(api, mirror.claim.document())["metadata"]["uid"] == claim
+    assert api.read(mirror.claim.document())["metadata"]["uid"] == claim
 
 
 def test_nodes_do_not_use_a_registry_that_still_serves_another_upstream(
@@ -258,7 +252,7 @@ def test_nodes_do_not_use_a_registry_that_still_serves_another_upstream(
         repair()
         mirrors.settle(current(mirrors, mirror))
         assert repair().summary["created"] == 1
-    (node,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
+    (node,) = api.read(mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
     assert "--host=new.example.com" in node["args"]
 
 
@@ -267,11 +261,11 @@ def test_new_credentials_roll_the_registry_once(api: Api, repair: Run, mirrors: 
     api.create(credentials(login))
     mirror = mirrors.healthy(credentialsSecret=login, allowUnauthenticatedReaders=True)
     api.patch(credentials(login), {"data": credentials(login)["data"]})
-    before = actual(api, mirror.stateful_set.document())["metadata"]["generation"]
+    before = api.read(mirror.stateful_set.document())["metadata"]["generation"]
 
     assert [repair().exit_code for _ in range(2)] == [0, 0]
 
-    assert actual(api, mirror.stateful_set.document())["metadata"]["generation"] == before + 1
+    assert api.read(mirror.stateful_set.document())["metadata"]["generation"] == before + 1
 
 
 def test_credentials_for_another_upstream_are_never_used(api: Api, repair: Run, mirrors: Mirrors) -> None:
@@ -358,19 +352,19 @@ def test_an_immutable_field_rolls_no_registry_while_its_upstream_is_down(
     ordered["spec"]["podManagementPolicy"] = "OrderedReady"
     mirrors.apply(ordered)
     mirrors.settle(mirror)
-    before = actual(api, ordered)["metadata"]["uid"]
+    before = api.read(ordered)["metadata"]["uid"]
     registries.answers[registries.upstream] = status(404)
 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in registries.env.items():
             patch.setenv(name, value)
         assert remedy_of(repair(), "drifted").startswith("a repair continues when the upstream responds")
-        assert actual(api, ordered)["metadata"]["uid"] == before
+        assert api.read(ordered)["metadata"]["uid"] == before
 
         del registries.answers[registries.upstream]
         repair()
         wait_for(lambda: repair() and (found := api.get(ordered)) and found["metadata"]["uid"] != before, "a new one")
-    assert actual(api, ordered)["spec"]["podManagementPolicy"] == "Parallel"
+    assert api.read(ordered)["spec"]["podManagementPolicy"] == "Parallel"
 
 
 def remedy_of(ran: Ran, code: str) -> str:
@@ -382,7 +376,7 @@ def remedy_of(ran: Ran, code: str) -> str:
 @pytest.mark.parametrize("spec", [{}, {"upstream": "quay.io", "registryHost": "docker.io"}])
 def test_the_oldest_of_duplicate_mirrors_is_maintained(api: Api, repair: Run, mirrors: Mirrors, spec: Object) -> None:
     oldest = mirrors.healthy("z")
-    claim = actual(api, oldest.claim.document())["metadata"]["uid"]
+    claim = api.read(oldest.claim.document())["metadata"]["uid"]
     wait_until_younger(api, oldest)
     younger = mirrors.of(mirrors.create("a", **spec))
     mirrors.volume(younger)
@@ -403,12 +397,12 @@ def test_the_oldest_of_duplicate_mirrors_is_maintained(api: Api, repair: Run, mi
     api.delete(registry_mirror(oldest.registry_mirror.name))
     repair()
     assert len(created(api, younger)) == 4
-    assert actual(api, oldest.claim.document())["metadata"]["uid"] == claim
+    assert api.read(oldest.claim.document())["metadata"]["uid"] == claim
 
 
 def wait_until_younger(api: Api, mirror: Mirror) -> None:
     """Wait until new objects are younger than the mirror: a server's timestamps have a resolution of seconds."""
-    created = actual(api, registry_mirror(mirror.registry_mirror.name))["metadata"]["creationTimestamp"]
+    created = api.read(registry_mirror(mirror.registry_mirror.name))["metadata"]["creationTimestamp"]
     wait_for(lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) > created, "the next second")
 
 
@@ -524,16 +518,16 @@ def test_new_credentials_are_used_while_other_reads_fail(api: Api, repair: Run, 
     api.create(credentials(login))
     mirror = mirrors.healthy(credentialsSecret=login, allowUnauthenticatedReaders=True)
     api.patch(credentials(login), {"data": credentials(login)["data"]})
-    before = actual(api, mirror.stateful_set.document())["metadata"]["generation"]
+    before = api.read(mirror.stateful_set.document())["metadata"]["generation"]
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
-    found = actual(api, {**role, "metadata": {"name": "kube-chores-mirror-repair"}})
+    found = api.read({**role, "metadata": {"name": "kube-chores-mirror-repair"}})
     rules = [each for each in found["rules"] if each["resources"] != ["nodes"]]
     assert len(rules) < len(found["rules"])
     api.patch({**role, **found}, {"rules": rules})
 
     assert repair().exit_code == 2
 
-    assert actual(api, mirror.stateful_set.document())["metadata"]["generation"] == before + 1
+    assert api.read(mirror.stateful_set.document())["metadata"]["generation"] == before + 1
 
 
 @pytest.mark.parametrize("rule", [None, "deleted"])
@@ -544,11 +538,11 @@ def test_a_desired_resource_is_not_an_orphan_whatever_its_annotation(
     mirror = mirrors.healthy()
     document = getattr(mirror, broken).document()
     mirrors.edit(document, {"metadata": {"annotations": {"kubechores.dev/rule": rule}}})
-    before = actual(api, document)["metadata"]["uid"]
+    before = api.read(document)["metadata"]["uid"]
 
     ran = repair("--allow-cache-loss")
 
-    after = actual(api, document)["metadata"]
+    after = api.read(document)["metadata"]
     assert (ran.exit_code, ran.summary.get("serverside-applied"), "orphan" in codes(ran)) == (0, 1, False)
     assert (after["uid"], after["annotations"]["kubechores.dev/rule"]) == (before, mirror.registry_mirror.name)
 
@@ -570,11 +564,11 @@ def test_an_orphan_without_the_name_of_its_mirror_is_not_deleted(api: Api, repai
 
 def test_outside_a_pod_workloads_keep_their_image(api: Api, repair: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.healthy()
-    daemon_set = actual(api, mirror.daemon_set.document())
+    daemon_set = api.read(mirror.daemon_set.document())
     (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
     pulled = "registry.example.com/kube-chores:1"
     mirrors.edit(daemon_set, {"spec": {"template": {"spec": {"containers": [{**container, "image": pulled}]}}}})
-    registry = actual(api, mirror.stateful_set.document())
+    registry = api.read(mirror.stateful_set.document())
     containers = registry["spec"]["template"]["spec"]["containers"]
     containers[1]["image"] = pulled
     mirrors.edit(registry, {"spec": {"template": {"spec": {"containers": containers}}}})
@@ -600,7 +594,7 @@ def test_a_claim_is_expanded_if_its_storage_class_allows_it(
 
     assert repair().summary["serverside-applied"] == 1
 
-    assert actual(api, mirror.claim.document())["spec"]["resources"]["requests"] == {"storage": "30Gi"}
+    assert api.read(mirror.claim.document())["spec"]["resources"]["requests"] == {"storage": "30Gi"}
 
 
 def test_a_claim_without_its_storage_class_is_not_expanded(
@@ -621,9 +615,9 @@ def test_a_claim_is_recreated_only_with_allow_cache_loss(api: Api, repair: Run, 
     mirror = mirrors.healthy()
     resized("10Gi")(mirrors, mirror)
     smaller = current(mirrors, mirror)
-    uid = actual(api, mirror.claim.document())["metadata"]["uid"]
+    uid = api.read(mirror.claim.document())["metadata"]["uid"]
     assert "--allow-cache-loss" in repair().results[0]["remedy"]
-    assert actual(api, mirror.claim.document())["metadata"]["uid"] == uid
+    assert api.read(mirror.claim.document())["metadata"]["uid"] == uid
     if api.kind == "real":
         api.delete({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": mirror.name}})
 
@@ -638,12 +632,12 @@ def test_a_claim_is_recreated_only_with_allow_cache_loss(api: Api, repair: Run, 
 
     wait_for(is_recreated, "the claim to be recreated", 60)
     assert api.get(smaller.stateful_set.document())
-    assert actual(api, mirror.claim.document())["metadata"]["uid"] != uid
+    assert api.read(mirror.claim.document())["metadata"]["uid"] != uid
 
 
 def test_a_claim_that_lost_its_volume_is_recreated(api: Api, repair: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.healthy()
-    uid = actual(api, mirror.claim.document())["metadata"]["uid"]
+    uid = api.read(mirror.claim.document())["metadata"]["uid"]
     BREAKS["the volume of the claim was deleted"][0](mirrors, mirror)
     api.mark()
 
@@ -699,15 +693,15 @@ def test_objects_not_managed_by_the_job_are_not_changed(api: Api, repair: Run, m
     BREAKS["an object that is not managed"][0](mirrors, mirror)
     other = {"name": f"other-{api.token}", "namespace": NAMESPACE, "labels": {"kubechores.dev/mirror": "deleted"}}
     others = [
-        actual(api, mirror.service.document()) | {"apiVersion": "v1", "kind": "Service"},
+        api.read(mirror.service.document()) | {"apiVersion": "v1", "kind": "Service"},
         api.create({"apiVersion": "v1", "kind": "Service", "metadata": other, "spec": {"ports": [{"port": 80}]}}),
         api.create(configmap(NAMESPACE, f"other-{api.token}")),
     ]
-    before = [actual(api, each) for each in others]
+    before = [api.read(each) for each in others]
 
     assert repair("--allow-cache-loss").exit_code == 0
 
-    assert [actual(api, each) for each in others] == before
+    assert [api.read(each) for each in others] == before
 
 
 def test_nodes_are_cleaned_up_before_a_mirror_is_deleted_and_its_cache_is_retained(
@@ -720,10 +714,10 @@ def test_nodes_are_cleaned_up_before_a_mirror_is_deleted_and_its_cache_is_retain
     first = repair()
 
     assert (first.exit_code, first.summary) == (0, {"configured": 1, "orphan": 5})
-    (container,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
+    (container,) = api.read(mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
     forget = ["mirror-node", f"--name={mirror.registry_mirror.name}", "--host=docker.io", "--remove"]
     assert container["args"] == forget
-    pod = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]
+    pod = api.read(mirror.daemon_set.document())["spec"]["template"]["spec"]
     assert pod["tolerations"] == [{"operator": "Exists"}]
     assert container["readinessProbe"]["exec"]["command"] == ["chores", *forget, "--check"]
     assert len(created(api, mirror)) == 5
@@ -750,7 +744,7 @@ def _is_deleted(mirrors: Mirrors, mirror: Mirror) -> bool:
 
 def test_a_recreated_mirror_uses_its_retained_cache(api: Api, repair: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.healthy()
-    claim = actual(api, mirror.claim.document())["metadata"]["uid"]
+    claim = api.read(mirror.claim.document())["metadata"]["uid"]
     api.delete(registry_mirror(mirror.registry_mirror.name))
     repair()
     mirrors.create()
@@ -758,9 +752,9 @@ def test_a_recreated_mirror_uses_its_retained_cache(api: Api, repair: Run, mirro
     ran = repair()
 
     assert (ran.summary["deleted"], ran.summary["created"]) == (1, 1)
-    (container,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
+    (container,) = api.read(mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
     assert "--remove" not in container["args"]
-    assert actual(api, mirror.claim.document())["metadata"]["uid"] == claim
+    assert api.read(mirror.claim.document())["metadata"]["uid"] == claim
 
 
 def test_the_brake_blocks_the_removal_of_too_many_mirrors(
@@ -778,7 +772,7 @@ def test_the_brake_blocks_the_removal_of_too_many_mirrors(
     account = api.service_account_kubeconfig("kube-chores", "mirror-repair")
     allowed = chores(*command[1:], kubeconfig=account)
     assert (command[:3], allowed.returncode) == (["chores", "mirror-audit", "--repair"], 0), allowed.stderr
-    (container,) = actual(api, mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
+    (container,) = api.read(mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
     assert "--remove" in container["args"]
 
     # The brake does not block a removal in progress: otherwise the user must allow each step.

@@ -11,7 +11,6 @@ import pytest
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from tests.api.conftest import Ran, Run
 from tests.api.test_mirror_audit import codes, condition, scaled, workload
-from tests.api.test_mirror_repair import actual
 from tests.apis import Api, Object, wait_for
 from tests.mirrors import NAMESPACE, Mirrors, registry_pod
 from tests.rates import status
@@ -94,11 +93,11 @@ def test_a_harmless_field_of_others_is_not_drift(
     resource, patch = HARMLESS[what]
     mirrors.edit(getattr(mirror, resource).document(), patch)
     mirrors.settle(mirror)
-    before = actual(api, getattr(mirror, resource).document())["spec"]
+    before = api.read(getattr(mirror, resource).document())["spec"]
 
     assert codes(audit()) == []
     repair()
-    assert actual(api, getattr(mirror, resource).document())["spec"] == before
+    assert api.read(getattr(mirror, resource).document())["spec"] == before
 
 
 @pytest.mark.parametrize("api", [pytest.param("real", marks=pytest.mark.cluster)], indirect=True)
@@ -110,7 +109,7 @@ def test_a_node_that_does_not_use_the_mirror_does_not_block_others(api: Api, mir
         for pod in mirrors.pods(mirror, "node"):
             if not pod["status"].get("podIP"):  # the pod before is ready
                 mirrors.run_pod(pod, ready=False)
-        found = actual(api, mirror.daemon_set.document())
+        found = api.read(mirror.daemon_set.document())
         is_observed = found["status"]["observedGeneration"] == found["metadata"]["generation"]
         return bool(is_observed and found["status"].get("updatedNumberScheduled") == 2)
 
@@ -312,7 +311,7 @@ def test_fields_that_restrict_a_daemon_set_to_some_nodes_are_named(
 
         def is_narrow() -> bool:
             mirrors.pods(mirror, "node")
-            after = actual(api, found)
+            after = api.read(found)
             return bool(
                 after["status"]["desiredNumberScheduled"] == 0
                 and after["status"]["observedGeneration"] == after["metadata"]["generation"]

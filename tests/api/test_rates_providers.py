@@ -12,7 +12,7 @@ import pytest
 
 from jobs.kit import web
 from tests.api.conftest import Ran, Run
-from tests.api.test_fetch_rates import columns, condition, configmap_of, data
+from tests.api.test_fetch_rates import columns, condition, configmap_of, data, fetched, fetched_yesterday, figures
 from tests.apis import Api, Object
 from tests.rates import (
     PATHS,
@@ -158,14 +158,7 @@ def test_the_next_provider_takes_over(
         1,
         0,
     )
-    assert data(api, rate) == {
-        "rate": "1.15",
-        "inverse": "0.8695652174",
-        "base": "EUR",
-        "currency": "USD",
-        "date": str(today()),
-        "source": "frankfurter",
-    }
+    assert data(api, rate) == figures("1.15", "0.8695652174", "frankfurter")
     assert condition(api, rate)["status"] == "True"
     assert BAD[name].message.partition(" ")[2] in ran.stdout
 
@@ -259,9 +252,7 @@ def test_a_jump_is_blocked_until_a_user_accepts_it(api: Api, fetch: Run, rates: 
 
 
 def test_max_change_of_the_exchange_rate_overrides_that_of_the_run(api: Api, fetch: Run, rates: RatesServer) -> None:
-    usd = api.create(exchange_rate(api.namespace("shop"), maxChange=2))
-    rates.publish(day=ago(1))
-    fetch()
+    usd = fetched_yesterday(api, fetch, rates, maxChange=2)
     rates.publish(rates={**RATES, "USD": "1.1800"})
     rates.serve("frankfurter", status(503))
 
@@ -303,9 +294,7 @@ def test_a_jump_just_over_the_limit_is_not_rounded_down_to_it(api: Api, fetch: R
 
 
 def test_a_jump_that_another_provider_confirms_is_accepted(api: Api, fetch: Run, rates: RatesServer) -> None:
-    usd = api.create(exchange_rate(api.namespace("shop"), provider="open-er-api"))
-    rates.publish(day=ago(1))
-    fetch()
+    usd = fetched_yesterday(api, fetch, rates, provider="open-er-api")
     rates.fetched()
     rates.serve("open-er-api", open_er_api(rates={**RATES, "USD": "1.5932"}))
     rates.serve("ecb", ecb(rates={**RATES, "USD": "1.6000"}))
@@ -320,8 +309,7 @@ def test_a_jump_that_another_provider_confirms_is_accepted(api: Api, fetch: Run,
 def test_a_correction_that_jumps_is_compared_with_the_other_provider(
     api: Api, fetch: Run, rates: RatesServer, other: str, exit_code: int
 ) -> None:
-    usd = api.create(exchange_rate(api.namespace("shop")))
-    fetch()
+    usd = fetched(api, fetch)
     rates.serve("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
     rates.serve("frankfurter", frankfurter(rates={**RATES, "USD": other}))
 
@@ -330,9 +318,7 @@ def test_a_correction_that_jumps_is_compared_with_the_other_provider(
 
 
 def test_a_jump_of_all_providers_gives_the_figures_of_the_first(api: Api, fetch: Run, rates: RatesServer) -> None:
-    usd = api.create(exchange_rate(api.namespace("shop")))
-    rates.publish(day=ago(1))
-    fetch()
+    usd = fetched_yesterday(api, fetch, rates)
     rates.serve("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
     rates.serve("frankfurter", frankfurter(rates={**RATES, "USD": "1.6000"}))
 
@@ -342,9 +328,7 @@ def test_a_jump_of_all_providers_gives_the_figures_of_the_first(api: Api, fetch:
 
 
 def test_if_providers_differ_the_rate_without_a_jump_is_used(api: Api, fetch: Run, rates: RatesServer) -> None:
-    usd = api.create(exchange_rate(api.namespace("shop")))
-    rates.publish(day=ago(1))
-    fetch()
+    usd = fetched_yesterday(api, fetch, rates)
     rates.serve("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
     rates.serve("frankfurter", frankfurter(rates={**RATES, "USD": "1.14"}))
 
@@ -352,14 +336,7 @@ def test_if_providers_differ_the_rate_without_a_jump_is_used(api: Api, fetch: Ru
 
     assert ran.summary == {"configured": 1, "providers-differ": 1}
     assert "ecb has 1.5932" in ran.results[0]["reason"]
-    assert data(api, usd) == {
-        "rate": "1.14",
-        "inverse": "0.8771929825",
-        "base": "EUR",
-        "currency": "USD",
-        "date": str(today()),
-        "source": "frankfurter",
-    }
+    assert data(api, usd) == figures("1.14", "0.8771929825", "frankfurter")
     api.mark()
     assert (fetch().exit_code, api.writes()) == (0, []), "the next run keeps it"
 
@@ -370,9 +347,7 @@ def differences(ran: Ran) -> list[str]:
 
 
 def test_differing_providers_are_in_the_status_until_they_agree(api: Api, fetch: Run, rates: RatesServer) -> None:
-    usd = api.create(exchange_rate(api.namespace("shop")))
-    rates.publish(day=ago(1))
-    fetch()
+    usd = fetched_yesterday(api, fetch, rates)
     rates.serve("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
     rates.serve("frankfurter", frankfurter(rates={**RATES, "USD": "1.14"}))
     reason = (
@@ -395,8 +370,7 @@ def test_differing_providers_are_in_the_status_until_they_agree(api: Api, fetch:
 
 
 def test_a_correction_that_the_other_provider_contradicts_is_reported(api: Api, fetch: Run, rates: RatesServer) -> None:
-    usd = api.create(exchange_rate(api.namespace("shop")))
-    fetch()
+    usd = fetched(api, fetch)
     rates.serve("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
     rates.serve("frankfurter", frankfurter(rates={**RATES, "USD": "1.14"}))
 
@@ -408,9 +382,7 @@ def test_a_correction_that_the_other_provider_contradicts_is_reported(api: Api, 
 def test_a_jump_that_one_provider_confirms_and_another_contradicts_is_reported(
     api: Api, fetch: Run, rates: RatesServer
 ) -> None:
-    usd = api.create(exchange_rate(api.namespace("shop"), provider="open-er-api"))
-    rates.publish(day=ago(1))
-    fetch()
+    usd = fetched_yesterday(api, fetch, rates, provider="open-er-api")
     rates.serve("open-er-api", open_er_api(rates={**RATES, "USD": "1.5932"}))
     rates.serve("ecb", ecb(rates={**RATES, "USD": "1.14"}))
     rates.serve("frankfurter", frankfurter(rates={**RATES, "USD": "1.6000"}))
@@ -423,9 +395,7 @@ def test_a_jump_that_one_provider_confirms_and_another_contradicts_is_reported(
 
 
 def test_a_blocked_jump_names_the_figures_of_other_providers(api: Api, fetch: Run, rates: RatesServer) -> None:
-    usd = api.create(exchange_rate(api.namespace("shop")))
-    rates.publish(day=ago(1))
-    fetch()
+    usd = fetched_yesterday(api, fetch, rates)
     rates.serve("ecb", ecb(rates={**RATES, "USD": "1.5932"}))
     rates.serve("frankfurter", frankfurter(rates={**RATES, "USD": "1.7000"}))
 
@@ -439,80 +409,47 @@ def test_a_blocked_jump_names_the_figures_of_other_providers(api: Api, fetch: Ru
     assert "no other provider confirms the new rate: the last" in condition(api, usd)["message"]
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        (frankfurter(base="USD"), "frankfurter returned rates with a base other than 1 EUR"),
-        (frankfurter(amount="10"), "frankfurter returned rates with a base other than 1 EUR"),
-        (b"[1, 2]", "frankfurter returned JSON that is not an object"),
-        (b"[" * 100_000, "frankfurter returned a document that is not JSON"),
-        (HTML, "frankfurter returned a document that is not JSON"),
-        (
-            b'{"amount":1,"base":"EUR","date":"2026-02-30","rates":{}}',
-            "frankfurter returned no valid date",
-        ),
-        (b'{"amount":1,"base":"EUR","rates":{"USD":1.1}}', "frankfurter returned no valid date"),
-        (frankfurter().replace(b"rates", b"quotes"), "frankfurter returned no rates"),
-        (frankfurter(rates={"USD": '"1.1"'}), "frankfurter has an invalid USD rate"),
-        (frankfurter(rates={"USD": "NaN"}), "frankfurter has an invalid USD rate"),
-        (frankfurter(rates={"USD": "1e400"}), "frankfurter has an invalid USD rate"),
-        (frankfurter(rates={"USD": "-Infinity"}), "frankfurter has an invalid USD rate"),
-        (frankfurter().replace(b'"JPY"', b'"USD"'), "frankfurter returned a document with a duplicate name"),
-    ],
-    ids=[
-        "another base",
-        "another amount",
-        "not an object",
-        "nested",
-        "HTML",
-        "no such day",
-        "no day",
-        "no rates",
-        "text",
-        "NaN",
-        "1e400",
-        "infinite",
-        "twice",
-    ],
-)
-def test_json_in_another_format_is_refused(
-    api: Api, fetch: Run, rates: RatesServer, answer: bytes, message: str
-) -> None:
-    rate = api.create(exchange_rate(api.namespace("shop"), provider="frankfurter"))
-    rates.serve("frankfurter", answer)
-
-    assert fetch().exit_code == 1
-    assert message in condition(api, rate)["message"]
+OF_FRANKFURTER = {
+    "another base": (frankfurter(base="USD"), "returned rates with a base other than 1 EUR"),
+    "another amount": (frankfurter(amount="10"), "returned rates with a base other than 1 EUR"),
+    "not an object": (b"[1, 2]", "returned JSON that is not an object"),
+    "nested": (b"[" * 100_000, "returned a document that is not JSON"),
+    "HTML": (HTML, "returned a document that is not JSON"),
+    "no such day": (b'{"amount":1,"base":"EUR","date":"2026-02-30","rates":{}}', "returned no valid date"),
+    "no day": (b'{"amount":1,"base":"EUR","rates":{"USD":1.1}}', "returned no valid date"),
+    "no rates": (frankfurter().replace(b"rates", b"quotes"), "returned no rates"),
+    "text": (frankfurter(rates={"USD": '"1.1"'}), "has an invalid USD rate"),
+    "NaN": (frankfurter(rates={"USD": "NaN"}), "has an invalid USD rate"),
+    "1e400": (frankfurter(rates={"USD": "1e400"}), "has an invalid USD rate"),
+    "infinite": (frankfurter(rates={"USD": "-Infinity"}), "has an invalid USD rate"),
+    "twice": (frankfurter().replace(b'"JPY"', b'"USD"'), "returned a document with a duplicate name"),
+}
+_UPDATE = b'last_update_unix": '
+OF_OPEN_ER_API = {
+    "another base": (open_er_api(base="USD"), "returned rates with a base other than EUR"),
+    "not a success": (b'{"result":"error","error-type":"unsupported-code"}', "returned a result other than success"),
+    "no day": (open_er_api().replace(b"time_last_update_unix", b"x"), "returned no valid date"),
+    "an endless day": (open_er_api().replace(_UPDATE, _UPDATE + b'1e999999999, "x": '), "returned no valid date"),
+    "not a number": (open_er_api().replace(_UPDATE, _UPDATE + b'NaN, "x": '), "returned no valid date"),
+}
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("provider", "answer", "message"),
     [
-        (open_er_api(base="USD"), "open-er-api returned rates with a base other than EUR"),
-        (
-            b'{"result":"error","error-type":"unsupported-code"}',
-            "open-er-api returned a result other than success",
-        ),
-        (open_er_api().replace(b"time_last_update_unix", b"x"), "open-er-api returned no valid date"),
-        (
-            open_er_api().replace(b'last_update_unix": ', b'last_update_unix": 1e999999999, "x": '),
-            "open-er-api returned no valid date",
-        ),
-        (
-            open_er_api().replace(b'last_update_unix": ', b'last_update_unix": NaN, "x": '),
-            "open-er-api returned no valid date",
-        ),
+        pytest.param(provider, *of[name], id=f"{provider}: {name}")
+        for provider, of in (("frankfurter", OF_FRANKFURTER), ("open-er-api", OF_OPEN_ER_API))
+        for name in of
     ],
-    ids=["another base", "not a success", "no day", "an endless day", "not a number"],
 )
-def test_invalid_documents_of_open_er_api_are_refused(
-    api: Api, fetch: Run, rates: RatesServer, answer: bytes, message: str
+def test_an_invalid_document_in_json_is_refused(
+    api: Api, fetch: Run, rates: RatesServer, provider: str, answer: bytes, message: str
 ) -> None:
-    rate = api.create(exchange_rate(api.namespace("shop"), provider="open-er-api"))
-    rates.serve("open-er-api", answer)
+    rate = api.create(exchange_rate(api.namespace("shop"), provider=provider))
+    rates.serve(provider, answer)
 
     assert fetch().exit_code == 1
-    assert message in condition(api, rate)["message"]
+    assert f"{provider} {message}" in condition(api, rate)["message"]
 
 
 def test_a_named_provider_does_not_affect_other_exchange_rates(api: Api, fetch: Run, rates: RatesServer) -> None:
@@ -529,8 +466,7 @@ def test_a_named_provider_does_not_affect_other_exchange_rates(api: Api, fetch: 
 
 @pytest.mark.parametrize("rate", ["1.1390", RATES["USD"]])
 def test_a_provider_that_is_named_later_replaces_the_rate(api: Api, fetch: Run, rates: RatesServer, rate: str) -> None:
-    usd = api.create(exchange_rate(api.namespace("shop")))
-    fetch()
+    usd = fetched(api, fetch)
     rates.serve("open-er-api", open_er_api(ago(1), rates={**RATES, "USD": rate}))
     api.patch(usd, {"spec": {"provider": "open-er-api"}})
 
@@ -557,8 +493,7 @@ def test_the_rate_of_another_currency_is_neither_printed_nor_written(api: Api, f
     fetch()
     before = data(api, rate)
     api.patch(rate, {"spec": {"currency": "JPY"}})
-    for provider in ("ecb", "frankfurter"):
-        rates.serve(provider, status(404))
+    rates.fail(404)
 
     assert fetch().exit_code == 1
 
@@ -567,12 +502,9 @@ def test_the_rate_of_another_currency_is_neither_printed_nor_written(api: Api, f
 
 
 def test_a_last_rate_with_a_future_date_is_ignored(api: Api, fetch: Run, rates: RatesServer) -> None:
-    rate = api.create(exchange_rate(api.namespace("shop")))
-    fetch()
-    path = f"{api.path(rate)}/status"
-    merge = {"Content-Type": "application/merge-patch+json"}
+    rate = fetched(api, fetch)
     for day in (str(ago(-1)), "9999-12-31", "zzz"):
-        api.call("PATCH", path, {"status": {"date": day}}, headers=merge)
+        api.patch_status(rate, {"date": day})
         api.delete(configmap_of(rate))
 
         assert fetch().summary == {"created": 1}
@@ -582,8 +514,7 @@ def test_a_last_rate_with_a_future_date_is_ignored(api: Api, fetch: Run, rates: 
 def test_the_status_of_a_currency_that_the_first_provider_lacks_does_not_depend_on_the_second(
     api: Api, fetch: Run, rates: RatesServer
 ) -> None:
-    usd = api.create(exchange_rate(api.namespace("shop"), "none", "XXX"))
-    fetch()
+    usd = fetched(api, fetch, "none", "XXX")
     before = condition(api, usd)
     api.mark()
 

@@ -42,9 +42,20 @@ def with_baseline(api: Api, roll: Run, made: Object) -> Object:
     return settle(api, made)
 
 
+def new_web(api: Api, **given: Any) -> tuple[str, Object, Object]:
+    """Create workload `web` and the ConfigMap that it uses; return their namespace, the ConfigMap, the workload."""
+    space = api.namespace("shop")
+    return space, api.create(configmap(space)), api.create(workload(space, **given))
+
+
+def web_with_baseline(api: Api, roll: Run, **given: Any) -> tuple[str, Object, Object]:
+    """Create the same, and run once to record the baseline of the workload."""
+    space, source, made = new_web(api, **given)
+    return space, source, with_baseline(api, roll, made)
+
+
 def check_rolled_once(api: Api, before: Object) -> Object:
-    after = api.get(before)
-    assert after
+    after = api.read(before)
     assert roll_annotations(after)[1] not in (None, roll_annotations(before)[1])
     if api.kind == "real":
         wait_for(lambda: rollouts(api, after) == 2, "the rollout")
@@ -59,9 +70,7 @@ def reason(ran: Ran, code: str = "deferred") -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_first_run_rolls_nothing_and_a_change_rolls_once(api: Api, roll: Run, kind: str) -> None:
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
-    made = api.create(workload(space, kind=kind))
+    _, source, made = new_web(api, kind=kind)
     before = settle(api, made)
 
     assert roll().summary == {"annotated": 1}
@@ -253,9 +262,7 @@ BY_SUB_PATH = mounting(ALL_KEYS, {"subPath": "a"})
 
 @pytest.mark.parametrize("data", [{}, {"a": "changed"}, {"b": "changed"}])
 def test_a_baseline_of_a_release_without_sub_paths_rolls_nothing(api: Api, roll: Run, data: dict[str, str]) -> None:
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
-    made = api.create(workload(space, pod=BY_SUB_PATH))
+    _, source, made = new_web(api, pod=BY_SUB_PATH)
     text = '{"sources":{"configmap/settings":"865fe458ce866f1bdb51431cee58b5e2"},"uid":"UID","version":1}'
     api.patch(made, {"metadata": {"annotations": {BASELINE: text.replace("UID", made["metadata"]["uid"])}}})
     api.patch(source, {"data": data})
@@ -272,20 +279,14 @@ def test_a_baseline_of_a_release_without_sub_paths_rolls_nothing(api: Api, roll:
 
 def test_a_roll_is_deferred_if_the_key_of_a_mounted_file_is_removed(api: Api, roll: Run) -> None:
     """A kubelet mounts an empty directory in its place."""
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
-    made = api.create(workload(space, pod=BY_SUB_PATH))
-    with_baseline(api, roll, made)
+    _, source, made = web_with_baseline(api, roll, pod=BY_SUB_PATH)
     api.patch(source, {"data": {"a": None}})
 
     assert deferred(api, roll, made) == "new pods would not start: configmap/settings has no key a; add it"
 
 
 def test_binary_data_rolls_and_other_fields_do_not(api: Api, roll: Run) -> None:
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
-    made = api.create(workload(space))
-    with_baseline(api, roll, made)
+    _, source, _ = web_with_baseline(api, roll)
 
     api.patch(source, {"metadata": {"labels": {"theirs": "yes"}}, "immutable": False})
     assert roll().summary == {"unchanged": 1}
@@ -351,10 +352,7 @@ def deferred(api: Api, roll: Run, made: Object, *arguments: str) -> str:
 
 
 def test_a_paused_deployment_is_deferred(api: Api, roll: Run) -> None:
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
-    made = api.create(workload(space))
-    with_baseline(api, roll, made)
+    space, source, made = web_with_baseline(api, roll)
     api.patch(made, {"spec": {"paused": True}})
     settle(api, made)
     changed(api, source)
@@ -369,10 +367,7 @@ def test_a_paused_deployment_is_deferred(api: Api, roll: Run) -> None:
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])
 def test_update_strategy_on_delete_is_deferred(api: Api, roll: Run, kind: str) -> None:
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
-    made = api.create(workload(space, kind=kind, updateStrategy={"type": "OnDelete"}))
-    with_baseline(api, roll, made)
+    space, source, made = web_with_baseline(api, roll, kind=kind, updateStrategy={"type": "OnDelete"})
     changed(api, source)
 
     why = deferred(api, roll, made)
@@ -393,10 +388,7 @@ def test_update_strategy_on_delete_is_deferred(api: Api, roll: Run, kind: str) -
     ],
 )
 def test_a_roll_waits_for_a_rollout_whose_pods_are_available(api: Api, roll: Run, kind: str, status: Object) -> None:
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
-    made = api.create(workload(space, kind=kind))
-    with_baseline(api, roll, made)
+    space, source, made = web_with_baseline(api, roll, kind=kind)
     if kind != "DaemonSet":
         api.patch(made, {"spec": {"replicas": 2}})
     changed(api, source)
@@ -408,10 +400,7 @@ def test_a_roll_waits_for_a_rollout_whose_pods_are_available(api: Api, roll: Run
 
 @pytest.mark.parametrize("api", ["sandbox"], indirect=True)
 def test_a_roll_waits_until_the_controller_observes_the_latest_change(api: Api, roll: Run) -> None:
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
-    made = api.create(workload(space))
-    with_baseline(api, roll, made)
+    space, source, made = web_with_baseline(api, roll)
     api.patch(made, {"spec": {"replicas": 2}})
     changed(api, source)
 
@@ -421,10 +410,8 @@ def test_a_roll_waits_until_the_controller_observes_the_latest_change(api: Api, 
 
 def set_status(api: Api, made: Object, status: Object) -> None:
     """Write a status with the current generation, as a controller does."""
-    found = api.get(made)
-    assert found
-    patch = {"status": {"observedGeneration": found["metadata"]["generation"], **status}}
-    api.call("PATCH", f"{api.path(made)}/status", patch, headers={"Content-Type": "application/merge-patch+json"})
+    found = api.read(made)
+    api.patch_status(made, {"observedGeneration": found["metadata"]["generation"], **status})
 
 
 def make_stuck(api: Api, made: Object) -> None:
@@ -433,8 +420,7 @@ def make_stuck(api: Api, made: Object) -> None:
         set_status(api, made, {"replicas": 1, "unavailableReplicas": 1, **REVISIONS})
 
     def is_stuck() -> bool:
-        found = api.get(made)
-        assert found
+        found = api.read(made)
         status = found["status"]
         return bool(status["observedGeneration"] == found["metadata"]["generation"] and status.get("replicas", 0) > 0)
 
@@ -443,10 +429,7 @@ def make_stuck(api: Api, made: Object) -> None:
 
 def rolled_and_stuck(api: Api, roll: Run, kind: str) -> tuple[Object, Object]:
     """Return a workload whose rollout is stuck after a roll, and its ConfigMap."""
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
-    made = api.create(workload(space, kind=kind))
-    with_baseline(api, roll, made)
+    _, source, made = web_with_baseline(api, roll, kind=kind)
     changed(api, source, a="bad")
     assert roll("--cool-down", "3600").summary == {"restarted": 1}
     settle(api, made)
@@ -502,8 +485,7 @@ def pods(api: Api, made: Object, counts: tuple[int, int, int]) -> None:
         set_status(api, made, {"replicas": 3, **dict(zip(names, counts, strict=True)), **REVISIONS})
 
     def have_counts() -> bool:
-        found = api.get(made)
-        assert found
+        found = api.read(made)
         status = found["status"]
         observed = status["observedGeneration"] == found["metadata"]["generation"] and status["replicas"] == 3
         return bool(observed and tuple(status.get(name, 0) for name in names) == counts)
@@ -517,17 +499,12 @@ def start(api: Api, space: str, name: str) -> None:
         return
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": space}}
     wait_for(lambda: api.get(pod) is not None, f"pod {name}")
-    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    headers = {"Content-Type": "application/merge-patch+json"}
-    api.call("PATCH", f"{api.path(pod)}/status", {"status": status}, headers=headers)
+    api.patch_status(pod, {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]})
 
 
 def test_a_pod_that_may_be_of_the_newest_template_is_not_named(api: Api, roll: Run) -> None:
     """The second to last pod of a bad roll does not start; it is deleted and starts with the fix."""
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
-    made = api.create(workload(space, kind="StatefulSet"))
-    with_baseline(api, roll, made)
+    space, source, made = web_with_baseline(api, roll, kind="StatefulSet")
     api.patch(made, {"spec": {"replicas": 3}})
     settle(api, made)
     for number in range(3):
@@ -550,8 +527,7 @@ def test_a_pod_that_may_be_of_the_newest_template_is_not_named(api: Api, roll: R
     if api.kind == "real":
         api.delete({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-1", "namespace": space}})
     pods(api, made, (1, 1, 2))
-    found = api.get(made)
-    assert found
+    found = api.read(made)
     older = f"statefulset.kubernetes.io/pod-name,controller-revision-hash!={found['status']['updateRevision']}"
 
     why = reason(roll(), "rollout-stuck")
@@ -567,11 +543,8 @@ def test_a_pod_that_may_be_of_the_newest_template_is_not_named(api: Api, roll: R
 
 @pytest.mark.parametrize("missing", ["object", "key"])
 def test_a_roll_is_deferred_if_new_pods_would_not_start(api: Api, roll: Run, missing: str) -> None:
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
     variable = {"name": "A", "valueFrom": {"configMapKeyRef": KEY}}
-    made = api.create(workload(space, pod={**FROM_A_VOLUME, "container": {"env": [variable]}}))
-    with_baseline(api, roll, made)
+    space, source, made = web_with_baseline(api, roll, pod={**FROM_A_VOLUME, "container": {"env": [variable]}})
     if missing == "object":
         api.delete(source)
     else:
@@ -596,10 +569,7 @@ def test_a_baseline_is_not_recorded_if_new_pods_would_not_start(api: Api, roll: 
 
 
 def test_a_roll_waits_for_more_changes(api: Api, roll: Run) -> None:
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
-    made = api.create(workload(space))
-    with_baseline(api, roll, made)
+    _, source, made = web_with_baseline(api, roll)
     changed(api, source)
 
     until = "a run rolls the workload 60 min after the last change (--settle)"
@@ -608,10 +578,7 @@ def test_a_roll_waits_for_more_changes(api: Api, roll: Run) -> None:
 
 
 def test_a_roll_waits_after_the_last_roll(api: Api, roll: Run) -> None:
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
-    made = api.create(workload(space))
-    with_baseline(api, roll, made)
+    _, source, made = web_with_baseline(api, roll)
     changed(api, source)
     assert roll("--cool-down", "3600").summary == {"restarted": 1}, "recording a baseline does not count as a roll"
     settle(api, made)
@@ -771,14 +738,11 @@ def test_a_last_roll_in_the_near_future_defers_and_one_in_the_far_future_does_no
     api: Api, roll: Run, ahead: timedelta, summary: dict[str, int]
 ) -> None:
     """Clocks differ, but only slightly."""
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
-    made = api.create(workload(space))
-    before = with_baseline(api, roll, made)
+    _, source, before = web_with_baseline(api, roll)
     rolled = f"{datetime.now(timezone.utc) + ahead:%Y-%m-%dT%H:%M:%SZ}"
     stamp = {**json.loads(roll_annotations(before)[0] or ""), "rolledAt": rolled}
-    api.patch(made, {"metadata": {"annotations": {BASELINE: json.dumps(stamp)}}})
-    settle(api, made)
+    api.patch(before, {"metadata": {"annotations": {BASELINE: json.dumps(stamp)}}})
+    settle(api, before)
     changed(api, source)
 
     assert roll("--cool-down", "3600").summary == summary
@@ -807,11 +771,8 @@ def test_workloads_with_the_oldest_last_roll_are_rolled_first(api: Api, roll: Ru
 
 
 def test_an_update_strategy_that_excludes_all_pods_is_deferred(api: Api, roll: Run) -> None:
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
-    made = api.create(workload(space, kind="StatefulSet", updateStrategy=strategy))
-    with_baseline(api, roll, made)
+    space, source, made = web_with_baseline(api, roll, kind="StatefulSet", updateStrategy=strategy)
     changed(api, source)
 
     why = "partition 1 of the update strategy excludes all pods from updates"
@@ -885,10 +846,7 @@ def test_a_template_with_other_keys_has_a_new_baseline(api: Api, roll: Run) -> N
 
 
 def test_a_new_baseline_keeps_the_time_of_the_last_roll(api: Api, roll: Run) -> None:
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
-    made = api.create(workload(space))
-    with_baseline(api, roll, made)
+    _, source, made = web_with_baseline(api, roll)
     changed(api, source)
     assert roll().summary == {"restarted": 1}
     keys = [{"key": "a", "path": "a"}]
@@ -913,9 +871,7 @@ OTHERS = {
 @pytest.mark.parametrize("which", OTHERS)
 def test_a_baseline_that_cannot_be_compared_rolls_nothing(api: Api, roll: Run, which: str) -> None:
     """It is of another version of the job, or was copied or restored with the workload."""
-    space = api.namespace("shop")
-    api.create(configmap(space))
-    made = api.create(workload(space))
+    _, _, made = new_web(api)
     text = OTHERS[which].replace("UID", made["metadata"]["uid"])
     api.patch(made, {"metadata": {"annotations": {BASELINE: text}}})
     before = settle(api, made)
@@ -928,10 +884,7 @@ def test_a_baseline_that_cannot_be_compared_rolls_nothing(api: Api, roll: Run, w
 
 def test_a_template_that_was_rolled_back_changes_with_the_next_config(api: Api, roll: Run) -> None:
     """`kubectl rollout undo` restores an older roll ID; the next one must differ from that too."""
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
-    made = api.create(workload(space))
-    with_baseline(api, roll, made)
+    _, source, made = web_with_baseline(api, roll)
     old = None
     for value in ("x", "y"):
         changed(api, source, a=value)
@@ -1176,10 +1129,7 @@ def test_a_workload_that_is_being_deleted_is_skipped(api: Api, roll: Run) -> Non
 
 
 def test_a_dry_run_reports_what_the_run_then_does(api: Api, roll: Run) -> None:
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
-    made = api.create(workload(space))
-    with_baseline(api, roll, made)
+    _, source, _ = web_with_baseline(api, roll)
     changed(api, source)
     api.mark()
 
@@ -1269,15 +1219,12 @@ PLURALS = ("namespaces", "deployments", "statefulsets", "daemonsets", "cronjobs"
 
 def test_the_time_of_a_roll_is_in_the_baseline(api: Api, roll: Run) -> None:
     """It is the time of the run in whole seconds, and only in the baseline."""
-    space = api.namespace("shop")
-    source = api.create(configmap(space))
-    made = api.create(workload(space))
-    before = with_baseline(api, roll, made)
+    _, source, before = web_with_baseline(api, roll)
     assert "rolledAt" not in json.loads(roll_annotations(before)[0] or "")
     changed(api, source)
     roll()
 
-    stamp: dict[str, Any] = json.loads(roll_annotations(settle(api, made))[0] or "")
+    stamp: dict[str, Any] = json.loads(roll_annotations(settle(api, before))[0] or "")
 
     rolled = datetime.fromisoformat(stamp["rolledAt"].replace("Z", "+00:00"))
     assert abs((datetime.now(timezone.utc) - rolled).total_seconds()) < 60

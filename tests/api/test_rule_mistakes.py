@@ -38,8 +38,7 @@ class Installation:
 
     def ready(self, name: str = "logins") -> Object:
         """Return the Ready condition of a rule."""
-        found = self.api.get(rule(name, "", ""))
-        assert found
+        found = self.api.read(rule(name, "", ""))
         (condition,) = found["status"]["conditions"]
         return dict(condition)
 

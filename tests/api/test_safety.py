@@ -31,8 +31,7 @@ def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
 
 def ready(api: Api, name: str) -> Object:
     """The Ready condition of a rule, without its time."""
-    found = api.get({**RULE, "metadata": {"name": name, "namespace": "kube-chores"}})
-    assert found
+    found = api.read({**RULE, "metadata": {"name": name, "namespace": "kube-chores"}})
     (condition,) = found["status"]["conditions"]
     assert condition.pop("lastTransitionTime")
     assert (
@@ -98,8 +97,7 @@ def test_adopt_takes_over_an_object_that_was_not_managed(api: Api, sync: Run, ho
     assert api.copy_writes() == []
     assert sync().summary == {"configured": 1}
 
-    after = api.get(unmanaged)
-    assert after
+    after = api.read(unmanaged)
     assert content(after) == content(source)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert after["metadata"]["labels"]["team"] == "blue"

@@ -51,8 +51,7 @@ def test_objects_are_created_replaced_patched_and_deleted(api: Api) -> None:
     api.create(obj)
     api.replace(obj | {"data": {"sky": "grey"}})
     api.patch(obj, {"data": {"sea": "green"}})
-    found = api.get(obj)
-    assert found
+    found = api.read(obj)
     assert found["data"] == {"sky": "grey", "sea": "green"}
     assert len(api.items("v1", "ConfigMap", obj["metadata"]["namespace"], fieldSelector="metadata.name=colours")) == 1
     api.delete(obj)
@@ -126,14 +125,14 @@ def test_manifests_that_a_test_changed_are_restored(api: Api) -> None:
     cron_job = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": place}
     kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
     role = {**kind, "metadata": {"name": "kube-chores-farm-pods"}}
-    before = [(api.get(cron_job) or {})["spec"], (api.get(role) or {})["rules"]]
+    before = [api.read(cron_job)["spec"], api.read(role)["rules"]]
     api.patch(cron_job, {"spec": {"suspend": True}})
     api.delete(role)
     api.create({**role, "rules": []})
 
     api.clean()
 
-    assert [(api.get(cron_job) or {})["spec"], (api.get(role) or {})["rules"]] == before
+    assert [api.read(cron_job)["spec"], api.read(role)["rules"]] == before
 
 
 @pytest.mark.skipif(bool(missing()), reason="needs the built kubectl")

@@ -82,7 +82,7 @@ def test_an_install_that_is_applied_again_keeps_the_key(api: Api, installed: Pat
 
     kubectl(api, "apply", *how, "-k", str(CRONJOBS))
 
-    assert (api.get(KEY) or {})["data"] == before["data"]
+    assert api.read(KEY)["data"] == before["data"]
     assert roll().summary == {"unchanged": 1}
 
 
@@ -134,7 +134,7 @@ def test_the_network_policies_can_be_added_and_applied_again(api: Api, tmp_path:
         assert [line for line in again if not line.endswith(" unchanged")] == []
         assert len(built) == len(load(CRONJOBS)) + len(policies)
         for policy in policies:
-            assert (api.get(policy) or {})["spec"] == policy["spec"]
+            assert api.read(policy)["spec"] == policy["spec"]
     finally:
         for policy in policies:
             api.delete(policy)

@@ -258,9 +258,7 @@ def stuck(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     for each in WORKLOADS:
         api.patch(each, {"spec": {"replicas": 1}})
         found = settle(api, each)
-        observed = {"observedGeneration": found["metadata"]["generation"], **status}
-        headers = {"Content-Type": "application/merge-patch+json"}
-        api.call("PATCH", f"{api.path(each)}/status", {"status": observed}, headers=headers)
+        api.patch_status(each, {"observedGeneration": found["metadata"]["generation"], **status})
     api.patch(configmap("team-shop"), {"data": {"a": "fixed"}})
     return run(api, "--settle", "0")
 

@@ -308,8 +308,7 @@ def unreachable(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
 
 def status(api: Api, name: str) -> str:
     """Return the status of a rule as `kubectl get -o yaml` prints it."""
-    found = api.get(rule(name, "", ""))
-    assert found
+    found = api.read(rule(name, "", ""))
     found_status: dict[str, Any] = found["status"]
     for condition in found_status["conditions"]:
         condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"

@@ -170,15 +170,13 @@ class Mirrored:
     @property
     def ready(self) -> Object:
         """The Ready condition of the RegistryMirror."""
-        found = self.api.get(self.asked)
-        assert found
+        found = self.api.read(self.asked)
         (condition,) = found["status"]["conditions"]
         return dict(condition)
 
     def nodes_ready(self) -> int:
         """Return the number of nodes on which the DaemonSet's pod is ready."""
-        found = self.api.get(self.mirror.daemon_set.document())
-        assert found
+        found = self.api.read(self.mirror.daemon_set.document())
         return int(found["status"].get("numberReady", 0))
 
     def scale(self, replicas: int) -> None:

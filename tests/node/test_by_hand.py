@@ -52,8 +52,7 @@ def test_fetch_rates_by_hand_and_a_job_that_reads_the_rate(
     row = f"configmap/usd  {shop}  created{{}}  1 EUR = 1.1380 USD of {today()} from ecb"
     assert row.format(" (dry run)") in jobs.log("rates-dry")
     assert row.format("") in jobs.log("rates")
-    found = api.get(rate)
-    assert found
+    found = api.read(rate)
     assert found["status"]["rate"] == "1.1380"
     assert reader(api, jobs, shop) == f"1.1380 0.8787346221 {today()}"
     kubectl("set env cronjob/fetch-rates cronjob/fetch-rates-dry-run -n kube-chores CHORES_ECB_URL-")

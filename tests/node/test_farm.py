@@ -33,7 +33,7 @@ def start(api: Api, jobs: Jobs, shop: str) -> Start:
         for each in manifest["spec"]["containers"]:
             each |= {"image": container["image"], "command": ["sleep", "600"]}
         created = api.create(manifest)
-        wait_for(lambda: (api.get(created) or {})["status"]["phase"] == "Running", f"pod {name} to run", 60)
+        wait_for(lambda: api.read(created)["status"]["phase"] == "Running", f"pod {name} to run", 60)
         return created
 
     return start

@@ -173,7 +173,7 @@ def test_the_fix_of_a_stuck_rollout_is_rolled(
 
 def is_stuck(api: Api, workload: Object) -> bool:
     """Whether the only new pod was created and is not available."""
-    status = (api.get(workload) or {})["status"]
+    status = api.read(workload)["status"]
     if workload["kind"] == "Deployment":
         return bool(status.get("unavailableReplicas") and status.get("updatedReplicas"))
     return bool(status["updateRevision"] != status["currentRevision"] and not status.get("availableReplicas"))

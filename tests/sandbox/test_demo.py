@@ -58,4 +58,4 @@ def test_the_first_rule_of_the_readme_copies(tmp_path: Path) -> None:
         ran = runs("sync-copies", api.service_account_kubeconfig("kube-chores", "sync-copies"))()
 
         assert ran.summary == {"created": 1}
-        assert (api.get(at("team-x", source)) or {})["data"] == source["data"]
+        assert api.read(at("team-x", source))["data"] == source["data"]

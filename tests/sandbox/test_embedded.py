@@ -93,8 +93,7 @@ def test_a_controller_that_is_late_leaves_an_object_that_was_recreated(tmp_path:
         sandbox._controllers.stop()
         made = api.create(configmap("default"))
         api.call("DELETE", f"{api.path(made)}?propagationPolicy=Orphan")
-        merge = {"Content-Type": "application/merge-patch+json"}
-        api.call("PATCH", api.path(made), {"metadata": {"finalizers": None}}, headers=merge)
+        api.patch(made, {"metadata": {"finalizers": None}})
         again = api.create(configmap("default"))
         late.start()
         try:
@@ -104,4 +103,4 @@ def test_a_controller_that_is_late_leaves_an_object_that_was_recreated(tmp_path:
         finally:
             late.stop()
 
-        assert (api.get(again) or {})["metadata"]["uid"] == again["metadata"]["uid"]
+        assert api.read(again)["metadata"]["uid"] == again["metadata"]["uid"]

@@ -63,8 +63,7 @@ def store(sandbox: Sandbox, obj: dict[str, Any]) -> None:
 def hostile(sandbox: Sandbox, api: Api, sync: Run) -> None:
     """A copy with another value, manager and source, and one with a name that every server refuses."""
     sync()
-    copy = api.get(at("team", configmap("home")))
-    assert copy
+    copy = api.read(at("team", configmap("home")))
     metadata = copy["metadata"]
     fields: dict[str, Any] = {"f:data": {".": {}, "f:a": {}, f"f:{HOSTILE}": {}}}
     entry = {"manager": HOSTILE, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
@@ -125,8 +124,7 @@ def test_a_long_message_of_the_server_is_cut(sandbox: Sandbox, sync: Run) -> Non
 
 def test_a_long_value_is_cut(sandbox: Sandbox, api: Api, sync: Run) -> None:
     sync()
-    copy = api.get(at("team", configmap("home")))
-    assert copy
+    copy = api.read(at("team", configmap("home")))
     long = {"kubechores.dev/source": "x" * 200_000}
     metadata = {**copy["metadata"], "annotations": {**copy["metadata"]["annotations"], **long}}
     store(sandbox, {**copy, "metadata": metadata, "data": {"a": "y\n" * 100_000, "b": "z" * 200_000}})
@@ -143,8 +141,7 @@ def test_a_hostile_message_is_escaped_in_status_and_event_which_are_written_once
 ) -> None:
     sandbox.inject(Fault("POST", COPIES, status=403, message=f"denied: {HOSTILE}", times=None))
     sync()
-    found = api.get(rule("settings", "home", "team"))
-    assert found
+    found = api.read(rule("settings", "home", "team"))
     (ready,) = found["status"]["conditions"]
     (event,) = api.events()
     api.mark()

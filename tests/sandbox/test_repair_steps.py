@@ -95,8 +95,7 @@ def test_a_resource_that_another_client_creates_meanwhile_is_not_taken_over(tmp_
             if each["object"]["name"] == "registry-mirror-hub" and each["object"]["kind"] == "Service"
         ]
         assert conflict["code"] == "conflict"
-        found = api.get(other)
-        assert found
+        found = api.read(other)
         assert (found["spec"]["selector"], "labels" in found["metadata"]) == ({"other": "yes"}, False)
 
 
