@@ -123,6 +123,10 @@ class Mirrors:
         merge = {"Content-Type": "application/merge-patch+json"}
         return self.api.call("PATCH", f"{self.api.path(document)}?fieldManager={manager}", patch, headers=merge)
 
+    def specify(self, mirror: Mirror, **spec: Any) -> None:
+        """Change the spec of a RegistryMirror as a user with kubectl does."""
+        self.edit(registry_mirror(mirror.registry_mirror.name), {"spec": spec})
+
     def settle(self, mirror: Mirror) -> None:
         """Roll out the current specs of a mirror's workloads, and bind its claim."""
         if self.api.kind == "sandbox":

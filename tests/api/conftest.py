@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.__main__ import chores
+from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.kit import web
 from tests.apis import Api, Object
 from tests.mirrors import Mirrors
@@ -117,6 +118,12 @@ def mirrors(api: Api, installed: Path) -> Iterator[Mirrors]:
 
 
 @pytest.fixture
+def mirror(mirrors: Mirrors) -> Mirror:
+    """A mirror whose resources all work."""
+    return mirrors.healthy()
+
+
+@pytest.fixture
 def audit(api: Api, installed: Path) -> Run:
     """Run mirror-audit with the rights of the shipped ServiceAccount, `-o json` by default."""
     return runs("mirror-audit", api.service_account_kubeconfig("kube-chores", "mirror-audit"))
@@ -148,6 +155,13 @@ def registries(tmp_path: Path) -> Iterator[Registries]:
 def probe(api: Api, installed: Path, registries: Registries) -> Run:
     """Run mirror-audit as in a pod: it probes mirrors and upstreams over the network."""
     return runs("mirror-audit", api.service_account_kubeconfig("kube-chores", "mirror-audit"), registries.env)
+
+
+@pytest.fixture
+def repairing(api: Api, installed: Path, registries: Registries) -> Run:
+    """Run mirror-audit --repair as in a pod: it probes mirrors and upstreams over the network."""
+    env = {**registries.env, "CHORES_REPAIR": "1"}
+    return runs("mirror-audit", api.service_account_kubeconfig("kube-chores", "mirror-repair"), env)
 
 
 def runs(job: str, account: Path, env: Mapping[str, str] | None = None) -> Run:

@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -205,28 +206,13 @@ def lost(mirrors: Mirrors, mirror: Mirror) -> None:
     return wait_for(is_lost, "the claim to be lost", 60)
 
 
-def resized(size: str) -> Callable[[Mirrors, Mirror], None]:
-    def resize(mirrors: Mirrors, mirror: Mirror) -> None:
-        mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"storage": {"size": size}}})
-
-    return resize
-
-
 def other_suffixes(mirrors: Mirrors, mirror: Mirror) -> None:
     resources = {"limits": {"memory": "524288Ki"}, "requests": {"cpu": "0.05"}}
-    patch = {"spec": {"storage": {"size": "20480Mi"}, "resources": resources}}
-    mirrors.edit(registry_mirror(mirror.registry_mirror.name), patch)
-
-
-def specified(**spec: Any) -> Callable[[Mirrors, Mirror], None]:
-    def specify(mirrors: Mirrors, mirror: Mirror) -> None:
-        mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": spec})
-
-    return specify
+    mirrors.specify(mirror, storage={"size": "20480Mi"}, resources=resources)
 
 
 def image_of_itself(mirrors: Mirrors, mirror: Mirror) -> None:
-    mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"fallback": "None", "image": "registry:3.0"}})
+    mirrors.specify(mirror, fallback="None", image="registry:3.0")
     changed = mirrors.api.read(registry_mirror(mirror.registry_mirror.name))
     for each in mirrors.of(changed).resources[3:]:
         mirrors.apply(each.document())
@@ -234,7 +220,7 @@ def image_of_itself(mirrors: Mirrors, mirror: Mirror) -> None:
 
 
 def image_without_tag(mirrors: Mirrors, mirror: Mirror) -> None:
-    mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"image": "registry"}})
+    mirrors.specify(mirror, image="registry")
     changed = mirrors.api.read(registry_mirror(mirror.registry_mirror.name))
     mirrors.apply(mirrors.of(changed).stateful_set.document())
     mirrors.settle(mirror)
@@ -277,8 +263,8 @@ BREAKS: dict[str, tuple[Callable[[Mirrors, Mirror], Any], list[str]]] = {
     ),
     "a node's pod is not ready": (node_pod_not_ready, ["not-rolled-out"]),
     "no endpoint": (no_endpoint, ["no-endpoints"]),
-    "a larger volume is requested": (resized("30Gi"), ["volume-too-small"]),
-    "a smaller volume is requested": (resized("10Gi"), ["volume-shrink"]),
+    "a larger volume is requested": (partial(Mirrors.specify, storage={"size": "30Gi"}), ["volume-too-small"]),
+    "a smaller volume is requested": (partial(Mirrors.specify, storage={"size": "10Gi"}), ["volume-shrink"]),
     "an image without a tag": (image_without_tag, ["image-unpinned"]),
     "images that nodes pull only through the mirror": (image_of_itself, 2 * ["image-depends-on-mirror"]),
     "the mirror was deleted": (orphaned, 5 * ["orphan"]),
@@ -311,8 +297,7 @@ def test_a_broken_mirror_has_exactly_the_expected_findings(api: Api, audit: Run,
     assert audit("--check").exit_code == (3 if expected else 0)
 
 
-def test_drift_names_field_and_manager_and_only_with_diff_values(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.healthy()
+def test_drift_names_field_and_manager_and_only_with_diff_values(audit: Run, mirrors: Mirrors, mirror: Mirror) -> None:
     mirrors.edit(mirror.service.document(), {"spec": {"ports": [{"name": "registry", "port": 5001}]}})
 
     (found,) = audit().results
@@ -324,10 +309,9 @@ def test_drift_names_field_and_manager_and_only_with_diff_values(api: Api, audit
 
 
 def test_a_change_of_the_mirror_has_another_reason_than_a_change_by_others(
-    api: Api, audit: Run, mirrors: Mirrors
+    audit: Run, mirrors: Mirrors, mirror: Mirror
 ) -> None:
-    mirror = mirrors.healthy()
-    mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"ttl": "24h"}})
+    mirrors.specify(mirror, ttl="24h")
 
     (found,) = audit("--diff").results
 
@@ -341,8 +325,7 @@ def test_a_change_of_the_mirror_has_another_reason_than_a_change_by_others(
     } in found["changes"]
 
 
-def test_a_password_in_a_url_is_not_printed(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.healthy()
+def test_a_password_in_a_url_is_not_printed(audit: Run, mirrors: Mirrors, mirror: Mirror) -> None:
     document = mirror.stateful_set.document()
     env = document["spec"]["template"]["spec"]["containers"][0]["env"]
     (url,) = [each for each in env if each["name"] == "REGISTRY_PROXY_REMOTEURL"]
@@ -595,7 +578,7 @@ def test_the_status_is_the_same_for_every_upstream_that_is_not_a_registry(
     observed: dict[str, tuple[str, ...]] = {}
     for place, at in SERVERS.items():
         with at(registries) as host:
-            mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"upstreamUrl": host}})
+            mirrors.specify(mirror, upstreamUrl=host)
             ran = probe()
             ready = condition(api, mirror)
             texts = (json.dumps(ran.results), ready["reason"], ready["message"])
@@ -657,10 +640,7 @@ def test_outside_a_pod_nothing_is_probed_over_the_network(
     assert (condition(api, mirror)["status"], condition(api, mirror)["reason"]) == ("Unknown", "NotProbed")
 
 
-def test_the_service_proxy_requires_a_permission_that_the_job_does_not_have(
-    api: Api, audit: Run, mirrors: Mirrors
-) -> None:
-    mirror = mirrors.healthy()
+def test_the_service_proxy_requires_a_permission_that_the_job_does_not_have(audit: Run, mirror: Mirror) -> None:
 
     ran = audit("--probe", "service-proxy")
 
@@ -808,9 +788,8 @@ def test_a_dry_run_writes_no_status(api: Api, audit: Run, mirrors: Mirrors) -> N
 
 
 def test_mirrors_in_a_file_are_audited_without_the_crd_and_no_others(
-    api: Api, audit: Run, mirrors: Mirrors, tmp_path: Path
+    api: Api, audit: Run, mirrors: Mirrors, tmp_path: Path, mirror: Mirror
 ) -> None:
-    mirror = mirrors.healthy()
     file = tmp_path / "mirrors.yaml"
     file.write_text(yaml.safe_dump(registry_mirror(mirrors.name("other"), "quay.io")))
     api.mark()

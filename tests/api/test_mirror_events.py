@@ -82,8 +82,7 @@ def rejected(mirrors: Mirrors, mirror: Mirror) -> None:
     return wait_for(has_event, "the rejection", 30)
 
 
-def test_a_rejection_by_pod_security_is_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.healthy()
+def test_a_rejection_by_pod_security_is_quoted(api: Api, audit: Run, mirrors: Mirrors, mirror: Mirror) -> None:
     rejected(mirrors, mirror)
 
     found = next(each for each in audit().results if each["code"] == "not-rolled-out")
@@ -123,8 +122,7 @@ def test_a_bypass_is_found_next_to_a_longer_text_while_events_report_it(api: Api
     assert codes(audit()) == ["not-rolled-out"]
 
 
-def test_an_event_of_a_claim_without_a_volume_is_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.healthy()
+def test_an_event_of_a_claim_without_a_volume_is_quoted(api: Api, audit: Run, mirrors: Mirrors, mirror: Mirror) -> None:
     pending(mirrors, mirror)
     create_event(api, "PersistentVolumeClaim", mirror.name, "ProvisioningFailed", 'storageclass "fast" not found')
 
@@ -168,8 +166,7 @@ CHANGING = {
 
 
 @pytest.mark.parametrize("what", CHANGING)
-def test_a_quote_omits_the_parts_that_change(api: Api, audit: Run, mirrors: Mirrors, what: str) -> None:
-    mirror = mirrors.healthy()
+def test_a_quote_omits_the_parts_that_change(api: Api, audit: Run, mirrors: Mirrors, what: str, mirror: Mirror) -> None:
     node_pod_not_ready(mirrors, mirror)
 
     for hours, suffix, port in ((0, "x7k2p", 40001), (1, "b2b2b", 5002)):
@@ -184,8 +181,7 @@ def test_a_quote_omits_the_parts_that_change(api: Api, audit: Run, mirrors: Mirr
     assert writes == []
 
 
-def test_two_alternating_texts_write_one_status(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.healthy()
+def test_two_alternating_texts_write_one_status(api: Api, audit: Run, mirrors: Mirrors, mirror: Mirror) -> None:
     workload(mirrors, mirror, ready=False)
     pod = f"{mirror.name}-0"
     create_event(api, "Pod", pod, "FailedMount", "MountVolume.SetUp failed: exit status 32", lastTimestamp=after())
@@ -216,9 +212,8 @@ def test_of_the_texts_of_the_last_minutes_the_longest_is_quoted(api: Api, audit:
 
 @pytest.mark.parametrize("kind", ["PersistentVolumeClaim", "StatefulSet", "DaemonSet"])
 def test_an_event_of_an_earlier_object_of_the_same_name_is_not_quoted(
-    api: Api, audit: Run, mirrors: Mirrors, kind: str
+    api: Api, audit: Run, mirrors: Mirrors, kind: str, mirror: Mirror
 ) -> None:
-    mirror = mirrors.healthy()
     name, namespace = mirror.name, NAMESPACE
     if kind == "PersistentVolumeClaim":
         pending(mirrors, mirror)
@@ -260,8 +255,7 @@ def test_events_of_other_objects_and_normal_events_are_not_quoted(api: Api, audi
     assert [each["reason"] for each in audit().results if each["code"] == "not-rolled-out"] == ["0 of 1 pods are ready"]
 
 
-def test_a_hostile_message_is_shortened_and_escaped(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.healthy()
+def test_a_hostile_message_is_shortened_and_escaped(api: Api, audit: Run, mirrors: Mirrors, mirror: Mirror) -> None:
     workload(mirrors, mirror, ready=False)
     create_event(api, "Pod", f"{mirror.name}-0", "Failed", f"\x1b[31m\n\u202e{'a' * 900}")
 
@@ -294,8 +288,7 @@ def test_events_are_not_read_while_all_resources_work(api: Api, audit: Run, mirr
 
 
 @pytest.mark.parametrize("api", ["sandbox"], indirect=True)
-def test_many_events_are_read_in_pages_and_few_are_kept(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.healthy()
+def test_many_events_are_read_in_pages_and_few_are_kept(api: Api, audit: Run, mirrors: Mirrors, mirror: Mirror) -> None:
     workload(mirrors, mirror, ready=False)
     for number in range(1200):
         create_event(api, "Pod", f"{mirror.name}-0", f"Reason{number}", "a" * 1000)

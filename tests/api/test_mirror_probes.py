@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,7 +17,7 @@ import pytest
 
 from jobs.kit import web
 from jobs.kit.run import runner
-from tests.api.conftest import Ran, Run, runs
+from tests.api.conftest import Ran, Run
 from tests.apis import Api, Object, wait_for
 from tests.manifests import ROOT
 from tests.mirrors import Mirrors
@@ -50,8 +50,11 @@ class SilentServer:
                 self.connections[-1].close()
 
 
+Silent = Callable[..., SilentServer]
+
+
 @pytest.fixture
-def silent() -> Iterator[Callable[..., SilentServer]]:
+def silent() -> Iterator[Silent]:
     """Start servers that never respond; by default they never close connections."""
     never, places = threading.Event(), []
 
@@ -68,16 +71,6 @@ def silent() -> Iterator[Callable[..., SilentServer]]:
         place.server.close()
         for each in place.connections:
             each.close()
-
-
-@pytest.fixture
-def repairing(api: Api, registries: Registries) -> Run:
-    """Run mirror-audit --repair as in a pod: it probes mirrors and upstreams over the network."""
-    return runs("mirror-audit", api.service_account_kubeconfig("kube-chores", "mirror-repair"), repair_env(registries))
-
-
-def repair_env(registries: Registries) -> Mapping[str, str]:
-    return {**registries.env, "CHORES_REPAIR": "1"}
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +98,7 @@ def of(ran: Ran, name: str) -> list[Object]:
 
 
 def test_the_status_of_a_mirror_that_responds_is_written_while_others_hang(
-    api: Api, probe: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., SilentServer]
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries, silent: Silent
 ) -> None:
     good = mirrors.healthy("good", registries.upstream).registry_mirror.name
     hanging = silent(lambda: ready_condition(api, good))
@@ -123,7 +116,7 @@ def test_the_status_of_a_mirror_that_responds_is_written_while_others_hang(
 
 
 def test_a_refused_connection_is_reported_no_earlier_than_one_without_a_response(
-    api: Api, probe: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., SilentServer]
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries, silent: Silent
 ) -> None:
     good = mirrors.healthy("good", registries.upstream).registry_mirror.name
     refused = mirrors.create("a-refused", "localhost:1")["metadata"]["name"]
@@ -144,7 +137,7 @@ def test_a_refused_connection_is_reported_no_earlier_than_one_without_a_response
 
 
 def test_a_mirror_is_created_while_the_upstream_of_another_hangs(
-    api: Api, repairing: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., SilentServer]
+    api: Api, repairing: Run, mirrors: Mirrors, registries: Registries, silent: Silent
 ) -> None:
     good = mirrors.of(mirrors.create("good", registries.upstream))
     hanging = silent(lambda: api.get(good.stateful_set.document()))
@@ -158,16 +151,15 @@ def test_a_mirror_is_created_while_the_upstream_of_another_hangs(
     assert api.get(bad.stateful_set.document())
 
 
-@pytest.mark.parametrize("is_edited", [False, True], ids=["created", "edited"])
+@pytest.mark.parametrize("edits", [False, True], ids=["created", "edited"])
 def test_an_upstream_that_did_not_respond_is_probed_last(
     probe: Run,
     mirrors: Mirrors,
     registries: Registries,
-    silent: Callable[..., SilentServer],
+    silent: Silent,
     monkeypatch: pytest.MonkeyPatch,
-    is_edited: bool,
+    edits: bool,
 ) -> None:
-
     def on_probe(host: str) -> bool:
         registries.requests.append((host, ""))
         return True
@@ -177,7 +169,7 @@ def test_an_upstream_that_did_not_respond_is_probed_last(
     before, new = (each.host.replace("localhost", "127.0.0.1") for each in places)
     mirrors.healthy("good", registries.upstream)
     mirrors.create("silent", before)
-    edited = mirrors.create("edited", "localhost:1") if is_edited else None
+    edited = mirrors.create("edited", "localhost:1") if edits else None
     probe()
     if edited:
         mirrors.edit(edited, {"spec": {"upstreamUrl": new}})
@@ -195,16 +187,14 @@ def test_an_upstream_that_did_not_respond_is_probed_last(
 
 
 def test_an_error_about_all_mirrors_is_in_the_status_that_is_written_first(
-    api: Api, probe: Run, mirrors: Mirrors, registries: Registries, silent: Callable[..., SilentServer]
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries, silent: Silent
 ) -> None:
     good = mirrors.healthy("good", registries.upstream).registry_mirror.name
     hanging = silent(lambda: ready_condition(api, good))
     mirrors.create("bad", hanging.host)
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"}
-    api.patch(
-        {**role, "metadata": {"name": "mirror-audit-nodes", "namespace": "kube-chores-nodes"}},
-        {"rules": []},
-    )
+    metadata = {"name": "mirror-audit-nodes", "namespace": "kube-chores-nodes"}
+    api.patch({**role, "metadata": metadata}, {"rules": []})
 
     ran = probe()
 
@@ -214,12 +204,7 @@ def test_an_error_about_all_mirrors_is_in_the_status_that_is_written_first(
 
 
 def test_all_probes_share_one_time_limit_and_an_upstream_not_probed_is_not_down(
-    api: Api,
-    probe: Run,
-    mirrors: Mirrors,
-    registries: Registries,
-    silent: Callable[..., SilentServer],
-    monkeypatch: pytest.MonkeyPatch,
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries, silent: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web, "IN_FLIGHT", 1)
     monkeypatch.setattr(web, "PROBE_SECONDS", 100.0)
@@ -240,12 +225,7 @@ def test_all_probes_share_one_time_limit_and_an_upstream_not_probed_is_not_down(
 
 
 def test_a_probe_without_enough_time_reports_only_success(
-    api: Api,
-    probe: Run,
-    mirrors: Mirrors,
-    registries: Registries,
-    silent: Callable[..., SilentServer],
-    monkeypatch: pytest.MonkeyPatch,
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries, silent: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "_PROBES_SECONDS", 1.0)
     monkeypatch.setattr(web, "TOTAL_SECONDS", 4.0)
@@ -255,21 +235,13 @@ def test_a_probe_without_enough_time_reports_only_success(
 
     probe()
 
-    assert (ready_condition(api, name)["status"], ready_condition(api, name)["reason"]) == ("Unknown", "Unreadable")
-    assert (ready_condition(api, refused)["status"], ready_condition(api, refused)["reason"]) == (
-        "Unknown",
-        "Unreadable",
-    )
+    for each in (ready_condition(api, name), ready_condition(api, refused)):
+        assert (each["status"], each["reason"]) == ("Unknown", "Unreadable")
     assert ready_condition(api, good)["reason"] == "Healthy"
 
 
 def test_a_registry_is_not_rolled_while_its_upstream_was_not_probed(
-    api: Api,
-    repairing: Run,
-    mirrors: Mirrors,
-    registries: Registries,
-    silent: Callable[..., SilentServer],
-    monkeypatch: pytest.MonkeyPatch,
+    api: Api, repairing: Run, mirrors: Mirrors, registries: Registries, silent: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "_PROBES_SECONDS", 1.0)
     monkeypatch.setattr(web, "TOTAL_SECONDS", 4.0)
@@ -290,15 +262,9 @@ def test_a_registry_is_not_rolled_while_its_upstream_was_not_probed(
 def waiting(api: Api, registries: Registries) -> Iterator[subprocess.Popen[str]]:
     """Start a repair that waits for the conditions of its next steps."""
     kubeconfig = api.service_account_kubeconfig("kube-chores", "mirror-repair")
-    env = {**os.environ, **repair_env(registries), "KUBECONFIG": str(kubeconfig), "CHORES_WAIT": "60"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "jobs", "mirror-audit"],
-        env=env,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    env = {**os.environ, **registries.env, "KUBECONFIG": str(kubeconfig), "CHORES_REPAIR": "1", "CHORES_WAIT": "60"}
+    command, pipe = [sys.executable, "-m", "jobs", "mirror-audit"], subprocess.PIPE
+    process = subprocess.Popen(command, env=env, cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
     try:
         yield process
     finally:
@@ -307,7 +273,7 @@ def waiting(api: Api, registries: Registries) -> Iterator[subprocess.Popen[str]]
 
 
 def test_statuses_are_written_before_a_repair_waits_and_when_a_mirror_is_ready(
-    api: Api, mirrors: Mirrors, registries: Registries, silent: Callable[..., SilentServer]
+    api: Api, mirrors: Mirrors, registries: Registries, silent: Silent
 ) -> None:
     hosts = {"good": registries.upstream, "bad": "localhost:1", "silent": silent().host}
     documents = {name: mirrors.create(name, host) for name, host in hosts.items()}
@@ -339,7 +305,7 @@ def event_reasons(api: Api, name: str) -> list[str]:
 
 
 def test_a_stopped_run_does_not_wait_for_probes(
-    api: Api, mirrors: Mirrors, registries: Registries, silent: Callable[..., SilentServer]
+    api: Api, mirrors: Mirrors, registries: Registries, silent: Silent
 ) -> None:
     hanging = silent()
     name = mirrors.create("bad", hanging.host)["metadata"]["name"]

@@ -12,7 +12,7 @@ from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_node.hosts import CERTS
 from jobs.kit.api.cluster import Cluster
 from tests.api.conftest import Ran, Run
-from tests.api.test_mirror_audit import BREAKS, codes, condition, deleted, resized
+from tests.api.test_mirror_audit import BREAKS, codes, condition, deleted
 from tests.apis import Api, Object, wait_for
 from tests.conftest import Chores
 from tests.mirrors import KINDS, NAMESPACE, NODES, Mirrors, before_the_move, credentials, places, registry_mirror
@@ -153,9 +153,8 @@ def test_the_cleanup_of_nodes_is_reported(api: Api, repair: Run, mirrors: Mirror
 
 @pytest.mark.parametrize("broken", REPAIRED)
 def test_repairable_findings_are_repaired_in_one_run(
-    api: Api, repair: Run, audit: Run, mirrors: Mirrors, broken: str
+    api: Api, repair: Run, audit: Run, mirrors: Mirrors, broken: str, mirror: Mirror
 ) -> None:
-    mirror = mirrors.healthy()
     BREAKS[broken][0](mirrors, mirror)
 
     ran = repair()
@@ -191,8 +190,7 @@ def test_a_repair_changes_no_healthy_resource(api: Api, repair: Run, mirrors: Mi
     assert (repair().exit_code, changes(api)) == (0, [])
 
 
-def test_nodes_get_a_new_address_in_the_same_run(api: Api, repair: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.healthy()
+def test_nodes_get_a_new_address_in_the_same_run(api: Api, repair: Run, mirrors: Mirrors, mirror: Mirror) -> None:
     deleted("service")(mirrors, mirror)
 
     ran = repair()
@@ -207,7 +205,7 @@ def test_nodes_get_a_new_address_in_the_same_run(api: Api, repair: Run, mirrors:
 def test_another_upstream_rolls_the_registry_and_keeps_the_cache(api: Api, repair: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.healthy()
     claim = api.read(mirror.claim.document())["metadata"]["uid"]
-    mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"upstreamUrl": "quay.io"}})
+    mirrors.specify(mirror, upstreamUrl="quay.io")
 
     first = repair()
 
@@ -231,27 +229,22 @@ def test_another_upstream_rolls_the_registry_and_keeps_the_cache(api: Api, repai
 
 
 def test_nodes_do_not_use_a_registry_that_still_serves_another_upstream(
-    api: Api, repair: Run, mirrors: Mirrors, registries: Registries
+    api: Api, repairing: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
     mirror = mirrors.healthy(upstream=registries.upstream, registryHost="old.example.com")
-    mirrors.edit(
-        registry_mirror(mirror.registry_mirror.name), {"spec": {"ttl": "1h", "registryHost": "new.example.com"}}
-    )
+    mirrors.specify(mirror, ttl="1h", registryHost="new.example.com")
     registries.answers[registries.upstream] = status(404)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in registries.env.items():
-            patch.setenv(name, value)
-        repair()
-        mirrors.settle(current(mirrors, mirror))
+    repairing()
+    mirrors.settle(current(mirrors, mirror))
 
-        ran = repair()
+    ran = repairing()
 
-        assert ran.summary["deleted"] == 1
-        assert api.get(mirror.daemon_set.document()) is None
-        del registries.answers[registries.upstream]
-        repair()
-        mirrors.settle(current(mirrors, mirror))
-        assert repair().summary["created"] == 1
+    assert ran.summary["deleted"] == 1
+    assert api.get(mirror.daemon_set.document()) is None
+    del registries.answers[registries.upstream]
+    repairing()
+    mirrors.settle(current(mirrors, mirror))
+    assert repairing().summary["created"] == 1
     (node,) = api.read(mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
     assert "--host=new.example.com" in node["args"]
 
@@ -292,7 +285,7 @@ def test_a_mirror_that_would_expose_its_credentials_is_not_created(api: Api, rep
     assert (ran.exit_code, api.get(mirror.stateful_set.document())) == (0, None)
     (missing,) = [each for each in ran.results if each["object"]["kind"] == "StatefulSet"]
     assert missing["remedy"] == EXPOSED
-    mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"allowUnauthenticatedReaders": True}})
+    mirrors.specify(mirror, allowUnauthenticatedReaders=True)
     repair()
     assert api.get(mirror.stateful_set.document())
 
@@ -307,7 +300,7 @@ def test_a_running_mirror_does_not_get_credentials_without_permission(
     mirror = mirrors.healthy(image=image)
     readers = {} if exposed else {"allowUnauthenticatedReaders": True}
     spec = {"credentialsSecret": login, "image": None if exposed else image, "storage": {"size": "10Gi"}, **readers}
-    mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": spec})
+    mirrors.specify(mirror, **spec)
     api.mark()
 
     ran = repair("--allow-cache-loss")
@@ -318,32 +311,29 @@ def test_a_running_mirror_does_not_get_credentials_without_permission(
 
 
 def test_a_registry_is_not_rolled_while_its_upstream_is_down(
-    api: Api, repair: Run, mirrors: Mirrors, registries: Registries
+    api: Api, repairing: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
     mirror = mirrors.healthy(upstream=registries.upstream)
-    mirrors.edit(registry_mirror(mirror.registry_mirror.name), {"spec": {"ttl": "24h"}})
+    mirrors.specify(mirror, ttl="24h")
     registries.answers[registries.upstream] = status(404)
     api.mark()
 
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in registries.env.items():
-            patch.setenv(name, value)
-        blocked = repair()
-        assert changes(api) == []
-        (drifted,) = [each for each in blocked.results if each["code"] == "drifted"]
-        assert drifted["remedy"].startswith("a repair continues when the upstream responds")
-        resized("10Gi")(mirrors, mirror)
-        assert "a repair continues when the upstream responds" in remedy_of(
-            repair("--allow-cache-loss"), "volume-shrink"
-        )
-        assert changes(api) == []
+    blocked = repairing()
+    assert changes(api) == []
+    (drifted,) = [each for each in blocked.results if each["code"] == "drifted"]
+    assert drifted["remedy"].startswith("a repair continues when the upstream responds")
+    mirrors.specify(mirror, storage={"size": "10Gi"})
+    assert "a repair continues when the upstream responds" in remedy_of(
+        repairing("--allow-cache-loss"), "volume-shrink"
+    )
+    assert changes(api) == []
 
-        del registries.answers[registries.upstream]
-        assert repair().summary["serverside-applied"] == 1
+    del registries.answers[registries.upstream]
+    assert repairing().summary["serverside-applied"] == 1
 
 
 def test_an_immutable_field_rolls_no_registry_while_its_upstream_is_down(
-    api: Api, repair: Run, mirrors: Mirrors, registries: Registries
+    api: Api, repairing: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
     mirror = mirrors.healthy(upstream=registries.upstream)
     ordered = mirror.stateful_set.document()
@@ -355,15 +345,12 @@ def test_an_immutable_field_rolls_no_registry_while_its_upstream_is_down(
     before = api.read(ordered)["metadata"]["uid"]
     registries.answers[registries.upstream] = status(404)
 
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in registries.env.items():
-            patch.setenv(name, value)
-        assert remedy_of(repair(), "drifted").startswith("a repair continues when the upstream responds")
-        assert api.read(ordered)["metadata"]["uid"] == before
+    assert remedy_of(repairing(), "drifted").startswith("a repair continues when the upstream responds")
+    assert api.read(ordered)["metadata"]["uid"] == before
 
-        del registries.answers[registries.upstream]
-        repair()
-        wait_for(lambda: repair() and (found := api.get(ordered)) and found["metadata"]["uid"] != before, "a new one")
+    del registries.answers[registries.upstream]
+    repairing()
+    wait_for(lambda: repairing() and (found := api.get(ordered)) and found["metadata"]["uid"] != before, "a new one")
     assert api.read(ordered)["spec"]["podManagementPolicy"] == "Parallel"
 
 
@@ -463,9 +450,8 @@ def test_a_duplicate_waits_until_the_older_mirror_is_deleted(api: Api, repair: R
 
 
 def test_a_moved_daemon_set_is_deleted_when_its_successor_is_on_all_nodes(
-    api: Api, repair: Run, audit: Run, mirrors: Mirrors
+    api: Api, repair: Run, audit: Run, mirrors: Mirrors, mirror: Mirror
 ) -> None:
-    mirror = mirrors.healthy()
     api.delete(mirror.daemon_set.document())  # with its pods: otherwise the successor adopts them, and they are ready
     wait_for(lambda: not mirrors.pods(mirror, "node"), "its pods to be deleted")
     before = mirrors.apply(before_the_move(mirror))
@@ -533,9 +519,8 @@ def test_new_credentials_are_used_while_other_reads_fail(api: Api, repair: Run, 
 @pytest.mark.parametrize("rule", [None, "deleted"])
 @pytest.mark.parametrize("broken", ["stateful_set", "claim", "service"])
 def test_a_desired_resource_is_not_an_orphan_whatever_its_annotation(
-    api: Api, repair: Run, mirrors: Mirrors, broken: str, rule: str | None
+    api: Api, repair: Run, mirrors: Mirrors, broken: str, rule: str | None, mirror: Mirror
 ) -> None:
-    mirror = mirrors.healthy()
     document = getattr(mirror, broken).document()
     mirrors.edit(document, {"metadata": {"annotations": {"kubechores.dev/rule": rule}}})
     before = api.read(document)["metadata"]["uid"]
@@ -562,8 +547,7 @@ def test_an_orphan_without_the_name_of_its_mirror_is_not_deleted(api: Api, repai
     }
 
 
-def test_outside_a_pod_workloads_keep_their_image(api: Api, repair: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.healthy()
+def test_outside_a_pod_workloads_keep_their_image(api: Api, repair: Run, mirrors: Mirrors, mirror: Mirror) -> None:
     daemon_set = api.read(mirror.daemon_set.document())
     (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
     pulled = "registry.example.com/kube-chores:1"
@@ -590,7 +574,7 @@ def test_a_claim_is_expanded_if_its_storage_class_allows_it(
     api: Api, repair: Run, mirrors: Mirrors, growing: str
 ) -> None:
     mirror = mirrors.healthy(storage={"storageClassName": growing})
-    resized("30Gi")(mirrors, mirror)
+    mirrors.specify(mirror, storage={"size": "30Gi"})
 
     assert repair().summary["serverside-applied"] == 1
 
@@ -602,7 +586,7 @@ def test_a_claim_without_its_storage_class_is_not_expanded(
 ) -> None:
     mirror = mirrors.healthy(storage={"storageClassName": growing})
     api.delete({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": growing}})
-    resized("30Gi")(mirrors, mirror)
+    mirrors.specify(mirror, storage={"size": "30Gi"})
 
     ran = repair()
 
@@ -613,7 +597,7 @@ def test_a_claim_without_its_storage_class_is_not_expanded(
 
 def test_a_claim_is_recreated_only_with_allow_cache_loss(api: Api, repair: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.healthy()
-    resized("10Gi")(mirrors, mirror)
+    mirrors.specify(mirror, storage={"size": "10Gi"})
     smaller = current(mirrors, mirror)
     uid = api.read(mirror.claim.document())["metadata"]["uid"]
     assert "--allow-cache-loss" in repair().results[0]["remedy"]
@@ -635,8 +619,7 @@ def test_a_claim_is_recreated_only_with_allow_cache_loss(api: Api, repair: Run, 
     assert api.read(mirror.claim.document())["metadata"]["uid"] != uid
 
 
-def test_a_claim_that_lost_its_volume_is_recreated(api: Api, repair: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.healthy()
+def test_a_claim_that_lost_its_volume_is_recreated(api: Api, repair: Run, mirrors: Mirrors, mirror: Mirror) -> None:
     uid = api.read(mirror.claim.document())["metadata"]["uid"]
     BREAKS["the volume of the claim was deleted"][0](mirrors, mirror)
     api.mark()
@@ -659,17 +642,14 @@ def test_a_claim_that_lost_its_volume_is_recreated(api: Api, repair: Run, mirror
 
 
 def test_a_registry_with_a_lost_volume_is_not_deleted_while_its_upstream_is_down(
-    api: Api, repair: Run, mirrors: Mirrors, registries: Registries
+    api: Api, repairing: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
     mirror = mirrors.healthy(upstream=registries.upstream)
     BREAKS["the volume of the claim was deleted"][0](mirrors, mirror)
     registries.answers[registries.upstream] = status(404)
     api.mark()
 
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in registries.env.items():
-            patch.setenv(name, value)
-        ran = repair()
+    ran = repairing()
 
     assert remedy_of(ran, "volume-lost").startswith("a repair continues when the upstream responds")
     assert changes(api) == []
@@ -677,7 +657,7 @@ def test_a_registry_with_a_lost_volume_is_not_deleted_while_its_upstream_is_down
 
 def test_a_resource_to_be_recreated_is_not_corrected_first(api: Api, repair: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.healthy()
-    resized("10Gi")(mirrors, mirror)
+    mirrors.specify(mirror, storage={"size": "10Gi"})
     BREAKS["another image"][0](mirrors, mirror)
     api.mark()
 
@@ -742,8 +722,7 @@ def _is_deleted(mirrors: Mirrors, mirror: Mirror) -> bool:
     return mirrors.api.get(mirror.claim.document()) is None
 
 
-def test_a_recreated_mirror_uses_its_retained_cache(api: Api, repair: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.healthy()
+def test_a_recreated_mirror_uses_its_retained_cache(api: Api, repair: Run, mirrors: Mirrors, mirror: Mirror) -> None:
     claim = api.read(mirror.claim.document())["metadata"]["uid"]
     api.delete(registry_mirror(mirror.registry_mirror.name))
     repair()
@@ -758,9 +737,8 @@ def test_a_recreated_mirror_uses_its_retained_cache(api: Api, repair: Run, mirro
 
 
 def test_the_brake_blocks_the_removal_of_too_many_mirrors(
-    api: Api, repair: Run, mirrors: Mirrors, chores: Chores
+    api: Api, repair: Run, mirrors: Mirrors, chores: Chores, mirror: Mirror
 ) -> None:
-    mirror = mirrors.healthy()
     api.delete(registry_mirror(mirror.registry_mirror.name))
     api.mark()
 

@@ -70,9 +70,8 @@ HARMLESS: Mapping[str, tuple[str, Object]] = {
 
 @pytest.mark.parametrize("what", BREAKING)
 def test_a_field_of_others_that_breaks_the_mirror_is_found_and_repaired(
-    api: Api, audit: Run, repair: Run, mirrors: Mirrors, what: str
+    audit: Run, repair: Run, mirrors: Mirrors, what: str, mirror: Mirror
 ) -> None:
-    mirror = mirrors.healthy()
     resource, patch, field = BREAKING[what]
     mirrors.edit(getattr(mirror, resource).document(), patch)
 
@@ -87,9 +86,8 @@ def test_a_field_of_others_that_breaks_the_mirror_is_found_and_repaired(
 
 @pytest.mark.parametrize("what", HARMLESS)
 def test_a_harmless_field_of_others_is_not_drift(
-    api: Api, audit: Run, repair: Run, mirrors: Mirrors, what: str
+    api: Api, audit: Run, repair: Run, mirrors: Mirrors, what: str, mirror: Mirror
 ) -> None:
-    mirror = mirrors.healthy()
     resource, patch = HARMLESS[what]
     mirrors.edit(getattr(mirror, resource).document(), patch)
     mirrors.settle(mirror)
@@ -101,8 +99,7 @@ def test_a_harmless_field_of_others_is_not_drift(
 
 
 @pytest.mark.parametrize("api", [pytest.param("real", marks=pytest.mark.cluster)], indirect=True)
-def test_a_node_that_does_not_use_the_mirror_does_not_block_others(api: Api, mirrors: Mirrors) -> None:
-    mirror = mirrors.healthy()
+def test_a_node_that_does_not_use_the_mirror_does_not_block_others(api: Api, mirrors: Mirrors, mirror: Mirror) -> None:
     mirrors.edit(mirror.daemon_set.document(), {"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}})
 
     def all_have_it() -> bool:
@@ -182,8 +179,7 @@ def test_a_foreign_endpoint_is_one_finding_whatever_the_response(
     assert condition(api, mirror) == before
 
 
-def test_a_foreign_pod_with_the_labels_of_the_registry_is_named(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.healthy()
+def test_a_foreign_pod_with_the_labels_of_the_registry_is_named(audit: Run, mirrors: Mirrors, mirror: Mirror) -> None:
     name = foreign_pod(mirrors, mirror)
 
     reasons = of_code(audit(), "foreign-endpoints")
@@ -250,16 +246,14 @@ def test_the_cache_is_not_probed_while_its_service_has_foreign_endpoints(
     assert codes(ran) == ["foreign-endpoints"]
 
 
-def test_both_addresses_of_a_pod_are_one_endpoint(api: Api, audit: Run, mirrors: Mirrors) -> None:
+def test_both_addresses_of_a_pod_are_one_endpoint(audit: Run, mirrors: Mirrors, mirror: Mirror) -> None:
     """A Service with two address families has a slice for each."""
-    mirror = mirrors.healthy()
     second_endpoint(mirrors, mirror, "fd00::1", family="IPv6", targetRef=registry_pod(mirror))
 
     assert codes(audit()) == []
 
 
-def test_additional_replicas_are_not_foreign_endpoints(audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.healthy()
+def test_additional_replicas_are_not_foreign_endpoints(audit: Run, mirrors: Mirrors, mirror: Mirror) -> None:
     scaled(mirrors, mirror)
     if mirrors.api.kind == "sandbox":
         second_endpoint(mirrors, mirror, targetRef=registry_pod(mirror, 1))
@@ -299,9 +293,8 @@ NARROWED: Mapping[str, tuple[Object, str]] = {
 
 @pytest.mark.parametrize("what", NARROWED)
 def test_fields_that_restrict_a_daemon_set_to_some_nodes_are_named(
-    api: Api, audit: Run, mirrors: Mirrors, what: str
+    api: Api, audit: Run, mirrors: Mirrors, what: str, mirror: Mirror
 ) -> None:
-    mirror = mirrors.healthy()
     pod, field = NARROWED[what]
     found = mirror.daemon_set.document()
     mirrors.edit(found, {"spec": {"template": {"spec": pod}}})

@@ -195,7 +195,7 @@ def _to_repair_with_all_rights(request: pytest.FixtureRequest, repair: Run) -> N
         mirrors.edit(each.document(), {"metadata": {"labels": {"app.kubernetes.io/name": "other"}}})
     api.delete(mirrors.healthy("partly", "docker.io").daemon_set.document())
     small = mirrors.healthy("small", "example.com", storage={"storageClassName": mirrors.name("fixed")})
-    mirrors.edit(registry_mirror(small.registry_mirror.name), {"spec": {"storage": {"size": "30Gi"}}})
+    mirrors.specify(small, storage={"size": "30Gi"})
     mirrors.create("new", "registry.example.com")
     mirrors.apply(before_the_move(small))
 
