@@ -15,8 +15,9 @@ from tests import embedded
 from tests.apis import sandbox_api
 from tests.control_plane import make_certificates
 from tests.every_job import fault_worlds
-from tests.fault_world import Built, differing, served
+from tests.fault_world import Built, World, differing, served
 
+Limit = Callable[..., None]
 PAGE = 3  # so that lists have several pages
 
 
@@ -48,7 +49,21 @@ def built(request: pytest.FixtureRequest, quick: None, tmp_path_factory: pytest.
 
 
 @pytest.fixture
-def limit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def world(built: Built) -> Iterator[World]:
+    """A cluster that begins as the world was built."""
+    with built.serve() as world:
+        yield world
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    """An embedded cluster with the manifests of kube-chores."""
+    with Sandbox(of=embedded.installed()) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
     """Set the transport's time limits."""
     defaults = Transport.__init__.__kwdefaults__
     assert defaults

@@ -8,7 +8,6 @@ from pathlib import Path
 import yaml
 
 from kubesandbox import Sandbox
-from tests import embedded
 from tests.api.conftest import runs
 from tests.apis import sandbox_api
 from tests.conftest import Chores
@@ -45,17 +44,16 @@ def test_the_demo_runs_and_the_readme_quotes_it(chores: Chores) -> None:
     ]
 
 
-def test_the_first_rule_of_the_readme_copies(tmp_path: Path) -> None:
+def test_the_first_rule_of_the_readme_copies(sandbox: Sandbox, tmp_path: Path) -> None:
     first = re.search(r"kubectl apply -f - <<EOF\n(.*?)^EOF$", README, re.DOTALL | re.MULTILINE)
     assert first
-    with Sandbox(of=embedded.installed()) as sandbox:
-        api = sandbox_api(sandbox, tmp_path)
-        for name in ("team-x", "other"):
-            api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        source = api.put(secret("default", "smtp-login", labels={"share": "teams-smtp"}))
-        api.put(yaml.safe_load(first[1]))
+    api = sandbox_api(sandbox, tmp_path)
+    for name in ("team-x", "other"):
+        api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    source = api.put(secret("default", "smtp-login", labels={"share": "teams-smtp"}))
+    api.put(yaml.safe_load(first[1]))
 
-        ran = runs("sync-copies", api.service_account_kubeconfig("kube-chores", "sync-copies"))()
+    ran = runs("sync-copies", api.service_account_kubeconfig("kube-chores", "sync-copies"))()
 
-        assert ran.summary == {"created": 1}
-        assert api.read(at("team-x", source))["data"] == source["data"]
+    assert ran.summary == {"created": 1}
+    assert api.read(at("team-x", source))["data"] == source["data"]

@@ -15,6 +15,7 @@ from jobs.kit.api import transport
 from kubesandbox import Fault, Request
 from tests.every_job import fault_worlds
 from tests.fault_world import Built, Key, State, World, differing
+from tests.sandbox.conftest import Limit
 
 WORLDS = fault_worlds()
 every_world = pytest.mark.parametrize("built", WORLDS, indirect=True, scope="module")
@@ -137,7 +138,7 @@ def test_a_run_or_the_next_recovers_from_a_fault_at_any_request(
 
 @every_world
 def test_a_run_or_the_next_recovers_from_a_write_that_is_handled_after_its_timeout(
-    built: Built, limit: Callable[..., None], capsys: pytest.CaptureFixture[str]
+    built: Built, limit: Limit, capsys: pytest.CaptureFixture[str]
 ) -> None:
     numbers = [number for number, each in enumerate(built.trace) if each.method != "GET"]
     codes: Counter[int] = Counter()
@@ -175,9 +176,7 @@ def test_overlapping_runs_have_the_same_result_as_one_run(built: Built) -> None:
 
 @worlds_of_independent_writes
 @pytest.mark.parametrize("fault", LASTING)
-def test_a_write_that_always_fails_stops_no_other_and_is_reported_once(
-    built: Built, limit: Callable[..., None], fault: str
-) -> None:
+def test_a_write_that_always_fails_stops_no_other_and_is_reported_once(built: Built, limit: Limit, fault: str) -> None:
     limit(retry_seconds=0)
     wrong: dict[str, object] = {}
 
@@ -219,9 +218,7 @@ def _while_it_lasts(built: Built, cluster: World, method: str, path: str) -> lis
 
 @every_world
 @pytest.mark.parametrize("status", [410, 500])
-def test_a_list_that_fails_half_way_never_leads_to_a_deletion(
-    built: Built, limit: Callable[..., None], status: int
-) -> None:
+def test_a_list_that_fails_half_way_never_leads_to_a_deletion(built: Built, limit: Limit, status: int) -> None:
     limit(retry_seconds=0)
     wrong: dict[str, object] = {}
     lists = [

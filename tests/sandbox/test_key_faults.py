@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,8 @@ from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.run import runner
 from kubesandbox import Fault
 from tests.apis import sandbox_api
-from tests.fault_world import Built, World
+from tests.fault_world import World
+from tests.sandbox.conftest import Limit
 from tests.workloads import KEY, set_key
 
 pytestmark = pytest.mark.parametrize("built", ["roll-workloads-first"], indirect=True)
@@ -27,69 +27,63 @@ def key_of(world: World) -> str:
     return b64decode((found.get("data") or {}).get("key", "")).decode()
 
 
-def test_of_two_first_runs_one_writes_the_key_and_both_use_it(built: Built) -> None:
-    with built.serve() as world:
-        world.sandbox.inject(Fault("PUT", kind="call-before", call=world.run_elsewhere))
-        ran = world.run()
+def test_of_two_first_runs_one_writes_the_key_and_both_use_it(world: World) -> None:
+    world.sandbox.inject(Fault("PUT", kind="call-before", call=world.run_elsewhere))
+    ran = world.run()
 
-        assert (ran.exit_code, ran.summary["configured"]) == (0, 1)
-        assert [each.status for each in world.writes() if each.method == "PUT"].count(200) == 1
-        assert world.run().summary == {"unchanged": 3}
+    assert (ran.exit_code, ran.summary["configured"]) == (0, 1)
+    assert [each.status for each in world.writes() if each.method == "PUT"].count(200) == 1
+    assert world.run().summary == {"unchanged": 3}
 
 
-def test_a_secret_that_is_labelled_meanwhile_gets_its_key_from_the_next_run(built: Built, tmp_path: Path) -> None:
-    with built.serve() as world:
-        api = sandbox_api(world.sandbox, tmp_path)
-        label = {"metadata": {"labels": {"theirs": "yes"}}}
-        world.sandbox.inject(Fault("PUT", kind="call-before", call=lambda: api.patch(KEY, label)))
-        ran = world.run()
+def test_a_secret_that_is_labelled_meanwhile_gets_its_key_from_the_next_run(world: World, tmp_path: Path) -> None:
+    api = sandbox_api(world.sandbox, tmp_path)
+    label = {"metadata": {"labels": {"theirs": "yes"}}}
+    world.sandbox.inject(Fault("PUT", kind="call-before", call=lambda: api.patch(KEY, label)))
+    ran = world.run()
 
-        assert (ran.exit_code, ran.summary) == (1, {"annotated": 2, "failed": 1, "unreadable": 1})
-        assert world.run().summary == {"annotated": 1, "configured": 1, "unchanged": 2}
+    assert (ran.exit_code, ran.summary) == (1, {"annotated": 2, "failed": 1, "unreadable": 1})
+    assert world.run().summary == {"annotated": 1, "configured": 1, "unchanged": 2}
 
 
 @pytest.mark.parametrize("status", [403, 422, 500])
 def test_a_key_that_cannot_be_written_affects_only_workloads_with_secrets(
-    built: Built, status: int, limit: Callable[..., None]
+    world: World, status: int, limit: Limit
 ) -> None:
     limit(retry_seconds=0)
-    with built.serve() as world:
-        world.sandbox.inject(Fault("PUT", PATH, status=status, times=None))
-        ran = world.run()
+    world.sandbox.inject(Fault("PUT", PATH, status=status, times=None))
+    ran = world.run()
 
-        assert (ran.exit_code, ran.summary) == (1, {"annotated": 2, "failed": 1, "unreadable": 1})
-        assert [each.method for each in world.writes()] == ["PUT", "PATCH", "PATCH"]
+    assert (ran.exit_code, ran.summary) == (1, {"annotated": 2, "failed": 1, "unreadable": 1})
+    assert [each.method for each in world.writes()] == ["PUT", "PATCH", "PATCH"]
 
 
-def test_a_key_in_the_message_of_a_webhook_is_redacted(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_in_the_message_of_a_webhook_is_redacted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs.roll_workloads.secrets.token_hex", lambda _bytes: "5ec2e7" * 10)
     encoded = "NWVjMmU3" * 10
-    with built.serve() as world:
-        message = f'admission webhook "x" denied the request: {"5ec2e7" * 10} {encoded}'
-        world.sandbox.inject(Fault("PUT", PATH, status=422, message=message))
-        ran = world.run()
+    message = f'admission webhook "x" denied the request: {"5ec2e7" * 10} {encoded}'
+    world.sandbox.inject(Fault("PUT", PATH, status=422, message=message))
+    ran = world.run()
 
-        assert 'denied the request: *** ***"' in ran.stdout
-        assert "5ec2e7" not in ran.stdout + ran.stderr
+    assert 'denied the request: *** ***"' in ran.stdout
+    assert "5ec2e7" not in ran.stdout + ran.stderr
 
 
 @pytest.mark.parametrize("given", [(), ("-n", "shop")])
 def test_in_a_pod_the_key_is_in_the_namespace_of_the_pod(
-    built: Built, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]
+    world: World, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]
 ) -> None:
-    with built.serve() as world:
-        endpoint = Endpoint(world.sandbox.url, lambda: f"Bearer {world.sandbox.admin_token}")
-        connection = Connection(endpoint, "kube-chores", in_pod=True, pod_namespace="kube-chores")
-        monkeypatch.setattr(runner, "connect", lambda *_, **__: connection)
+    endpoint = Endpoint(world.sandbox.url, lambda: f"Bearer {world.sandbox.admin_token}")
+    connection = Connection(endpoint, "kube-chores", in_pod=True, pod_namespace="kube-chores")
+    monkeypatch.setattr(runner, "connect", lambda *_, **__: connection)
 
-        done = CliRunner().invoke(chores, ["roll-workloads", *given])
+    done = CliRunner().invoke(chores, ["roll-workloads", *given])
 
-        assert done.exit_code == 0, done.output
-        assert len(key_of(world)) == 64
+    assert done.exit_code == 0, done.output
+    assert len(key_of(world)) == 64
 
 
-def test_a_large_key_is_used_unchanged(built: Built, tmp_path: Path) -> None:
-    with built.serve() as world:
-        set_key(sandbox_api(world.sandbox, tmp_path), "canary" * 10_000)
+def test_a_large_key_is_used_unchanged(world: World, tmp_path: Path) -> None:
+    set_key(sandbox_api(world.sandbox, tmp_path), "canary" * 10_000)
 
-        assert world.run().summary == {"annotated": 3}
+    assert world.run().summary == {"annotated": 3}

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from kubesandbox import Fault, Sandbox
-from tests import embedded
 from tests.apis import sandbox_api
 from tests.fault_world import World
 from tests.mirrors import NAMESPACE, Mirrors, registry_mirror
 from tests.rates import Answer, document, status
 from tests.registries import Registries, cache_state, serve
+from tests.sandbox.conftest import Limit
 
 FLAGS = ("--probe", "service-proxy")
 
@@ -27,13 +27,12 @@ def registries(tmp_path: Path) -> Iterator[Registries]:
 
 
 @pytest.fixture
-def world(tmp_path: Path, limit: Callable[..., None]) -> Iterator[tuple[World, Mirrors, Mirror]]:
+def world(sandbox: Sandbox, tmp_path: Path, limit: Limit) -> tuple[World, Mirrors, Mirror]:
     limit(retry_seconds=0)
-    with Sandbox(of=embedded.installed()) as sandbox:
-        api = sandbox_api(sandbox, tmp_path)
-        mirrors = Mirrors(api)
-        mirrors.node()
-        yield World(sandbox, "mirror-audit"), mirrors, mirrors.deploy(api.create(registry_mirror()))
+    api = sandbox_api(sandbox, tmp_path)
+    mirrors = Mirrors(api)
+    mirrors.node()
+    return World(sandbox, "mirror-audit"), mirrors, mirrors.deploy(api.create(registry_mirror()))
 
 
 def as_endpoint(registries: Registries, mirrors: Mirrors, mirror: Mirror, answer: Answer) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,15 @@ from jobs.kit.api.connect import Connection
 from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.run import runner
 from kubesandbox import Fault, Sandbox
-from tests import embedded
 from tests.api.conftest import Run, runs
 from tests.apis import Api, sandbox_api
 from tests.hostile_text import HOSTILE, left_in
 from tests.mirrors import Mirrors
+from tests.sandbox.conftest import Limit
 from tests.terminal import on_terminal
 from tests.worlds import at, configmap, rule
 
 COPIES = "/api/v1/namespaces/team/configmaps"
-
-
-@pytest.fixture
-def sandbox() -> Iterator[Sandbox]:
-    with Sandbox(of=embedded.installed()) as sandbox:
-        yield sandbox
 
 
 @pytest.fixture
@@ -250,7 +244,7 @@ def test_an_unreachable_server_is_named_with_the_context_and_what_to_check(job: 
 
 
 def test_a_run_without_a_terminal_logs_that_it_retries(
-    stopped: Path, limit: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    stopped: Path, limit: Limit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "LONGEST_PAUSE_SECONDS", 0.01)
     limit(retry_seconds=0.5)

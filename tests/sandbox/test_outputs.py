@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kubesandbox import Sandbox
-from tests import embedded
 from tests.apis import Api, sandbox_api
 from tests.every_job import scenarios
 from tests.manifests import ROOT
@@ -24,17 +22,16 @@ PAGE = ROOT / "docs" / "outputs.md"
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[tuple[Sandbox, Api]]:
+def world(sandbox: Sandbox, tmp_path: Path) -> tuple[Sandbox, Api]:
     """An embedded cluster with the manifests, a platform namespace and two teams, a source and a rule of each type."""
-    with Sandbox(of=embedded.installed()) as sandbox:
-        api = sandbox_api(sandbox, tmp_path)
-        for name in ("platform", "team-billing", "team-shop"):
-            api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        api.create(configmap("platform", "ca-bundle", data={"ca.crt": "the bundle of 2026"}))
-        api.create(secret("platform", "login"))
-        api.create(rule("ca", "platform", "team-*"))
-        api.create(rule("logins", "platform", "team-*", ruleType="secret"))
-        yield sandbox, api
+    api = sandbox_api(sandbox, tmp_path)
+    for name in ("platform", "team-billing", "team-shop"):
+        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    api.create(configmap("platform", "ca-bundle", data={"ca.crt": "the bundle of 2026"}))
+    api.create(secret("platform", "login"))
+    api.create(rule("ca", "platform", "team-*"))
+    api.create(rule("logins", "platform", "team-*", ruleType="secret"))
+    return sandbox, api
 
 
 @pytest.mark.parametrize("title", scenarios())

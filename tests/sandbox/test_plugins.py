@@ -14,7 +14,6 @@ from jobs.kit.api.kubeconfig import plugin as plugins
 from jobs.kit.api.transport import Request, Transport
 from jobs.kit.values.errors import ConfigurationError
 from kubesandbox import Fault, Sandbox
-from tests import embedded
 from tests.apis import sandbox_api
 from tests.sandbox.test_credentials import SECRET, kubeconfig, plugin, printing, run, sent
 from tests.wire import Recorder, recorder
@@ -36,8 +35,11 @@ def expiring(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "_FRESH_SECONDS", 0.0)
 
 
+Configured = Callable[..., Path]
+
+
 @pytest.fixture
-def configured(tmp_path: Path, server: Recorder) -> Callable[..., Path]:
+def configured(tmp_path: Path, server: Recorder) -> Configured:
     """Write a kubeconfig of `server` whose plugin is this shell script."""
 
     def configured(script: str, **settings: Any) -> Path:
@@ -47,7 +49,7 @@ def configured(tmp_path: Path, server: Recorder) -> Callable[..., Path]:
 
 
 def test_a_plugin_that_fails_is_shown_and_nothing_is_sent(
-    configured: Callable[..., Path], server: Recorder, tmp_path: Path
+    configured: Configured, server: Recorder, tmp_path: Path
 ) -> None:
     result = run(configured('printf "log in first:\\n  \\033[31mcloud login\\033[0m\\0" >&2; exit 7'))
 
@@ -58,7 +60,7 @@ def test_a_plugin_that_fails_is_shown_and_nothing_is_sent(
     )
 
 
-def test_the_end_of_a_long_message_is_shown(configured: Callable[..., Path]) -> None:
+def test_the_end_of_a_long_message_is_shown(configured: Configured) -> None:
     result = run(configured('head -c 100000 /dev/zero | tr "\\0" x >&2; echo " the reason" >&2; exit 1'))
 
     assert result.exit_code == 2
@@ -71,7 +73,7 @@ def test_the_end_of_a_long_message_is_shown(configured: Callable[..., Path]) -> 
     ("hint", "remedy"), [("brew install \x1b[1mit", "brew install \\x1b[1mit"), ("", "install it")]
 )
 def test_a_plugin_that_is_not_installed(
-    configured: Callable[..., Path], server: Recorder, command: str, hint: str, remedy: str
+    configured: Configured, server: Recorder, command: str, hint: str, remedy: str
 ) -> None:
     result = run(configured("", command=command, installHint=hint))
 
@@ -79,7 +81,7 @@ def test_a_plugin_that_is_not_installed(
     assert f"{command.removeprefix('.')}' is not found: {remedy}" in result.stderr
 
 
-def test_a_plugin_with_a_path_relative_to_the_kubeconfig(configured: Callable[..., Path], server: Recorder) -> None:
+def test_a_plugin_with_a_path_relative_to_the_kubeconfig(configured: Configured, server: Recorder) -> None:
     path = configured(printing(SECRET), command="./plugin")
 
     assert sent(connect(str(path), environ={}).endpoint).status == 200
@@ -87,9 +89,7 @@ def test_a_plugin_with_a_path_relative_to_the_kubeconfig(configured: Callable[..
 
 
 @pytest.mark.parametrize("broken", ["not executable", "a folder", "no program"])
-def test_a_plugin_that_cannot_be_run(
-    configured: Callable[..., Path], server: Recorder, tmp_path: Path, broken: str
-) -> None:
+def test_a_plugin_that_cannot_be_run(configured: Configured, server: Recorder, tmp_path: Path, broken: str) -> None:
     path = configured("")
     if broken == "not executable":
         (tmp_path / "plugin").chmod(0o644)
@@ -130,7 +130,7 @@ def answer(**fields: Any) -> str:
     ],
 )
 def test_a_plugin_whose_output_is_not_a_credential(
-    configured: Callable[..., Path], server: Recorder, output: str, problem: str
+    configured: Configured, server: Recorder, output: str, problem: str
 ) -> None:
     result = run(configured(f"cat <<'END'\n{output}\nEND"))
 
@@ -138,44 +138,38 @@ def test_a_plugin_whose_output_is_not_a_credential(
     assert problem in result.stderr
 
 
-def test_a_plugin_that_prints_bytes(configured: Callable[..., Path], server: Recorder) -> None:
+def test_a_plugin_that_prints_bytes(configured: Configured, server: Recorder) -> None:
     result = run(configured("head -c 1000 /dev/urandom; printf '\\377'"))
 
     assert (result.exit_code, server.requests) == (2, [])
     assert "did not print an ExecCredential" in result.stderr
 
 
-def test_a_plugin_that_fails_in_the_middle_of_a_run_ends_it(tmp_path: Path, expiring: None) -> None:
-    with Sandbox(of=embedded.installed()) as sandbox:
-        token = sandbox.admin_token
-        credential = printing(token, expirationTimestamp=EXPIRED)
-        script = (
-            f"{credential}\necho x >> $0.runs\n[ $(wc -l < $0.runs) -lt 3 ] || {{ echo {token} is old >&2; exit 1; }}"
-        )
-        path = kubeconfig(tmp_path, {"server": sandbox.url}, plugin(tmp_path, script))
-        result = run(path)
+def test_a_plugin_that_fails_in_the_middle_of_a_run_ends_it(sandbox: Sandbox, tmp_path: Path, expiring: None) -> None:
+    token = sandbox.admin_token
+    credential = printing(token, expirationTimestamp=EXPIRED)
+    script = f"{credential}\necho x >> $0.runs\n[ $(wc -l < $0.runs) -lt 3 ] || {{ echo {token} is old >&2; exit 1; }}"
+    path = kubeconfig(tmp_path, {"server": sandbox.url}, plugin(tmp_path, script))
+    result = run(path)
 
     assert (result.exit_code, token in result.output) == (2, False)
     assert "failed with exit code 1: [token] is old" in result.stderr
     assert {request.user for request in sandbox.requests} == {"kubernetes-admin"}
 
 
-def test_no_write_is_sent_once_the_plugin_fails(tmp_path: Path, expiring: None) -> None:
-    with Sandbox(of=embedded.installed()) as sandbox:
-        api = sandbox_api(sandbox, tmp_path)
-        home, team = api.namespace("home"), api.namespace("team")
-        for number in range(40):
-            api.create(configmap(home, f"c{number}"))
-        api.create(rule("r", home, team))
-        script = f"[ ! -e $0.fail ] || exit 1\n{printing(sandbox.admin_token, expirationTimestamp=EXPIRED)}"
-        path = kubeconfig(tmp_path, {"server": sandbox.url}, plugin(tmp_path, script))
-        sandbox.inject(
-            Fault("POST", "*/configmaps", kind="call-after", call=lambda: (tmp_path / "plugin.fail").touch())
-        )
-        api.mark()
+def test_no_write_is_sent_once_the_plugin_fails(sandbox: Sandbox, tmp_path: Path, expiring: None) -> None:
+    api = sandbox_api(sandbox, tmp_path)
+    home, team = api.namespace("home"), api.namespace("team")
+    for number in range(40):
+        api.create(configmap(home, f"c{number}"))
+    api.create(rule("r", home, team))
+    script = f"[ ! -e $0.fail ] || exit 1\n{printing(sandbox.admin_token, expirationTimestamp=EXPIRED)}"
+    path = kubeconfig(tmp_path, {"server": sandbox.url}, plugin(tmp_path, script))
+    sandbox.inject(Fault("POST", "*/configmaps", kind="call-after", call=lambda: (tmp_path / "plugin.fail").touch()))
+    api.mark()
 
-        result = run(path, "-n", "kube-chores")
-        made = [each for each in api.requests() if each.path == f"/api/v1/namespaces/{team}/configmaps"]
+    result = run(path, "-n", "kube-chores")
+    made = [each for each in api.requests() if each.path == f"/api/v1/namespaces/{team}/configmaps"]
 
     assert result.exit_code == 2
     assert "failed with exit code 1" in result.stdout
@@ -184,7 +178,7 @@ def test_no_write_is_sent_once_the_plugin_fails(tmp_path: Path, expiring: None) 
     assert {each.user for each in api.requests()} == {"kubernetes-admin"}
 
 
-def test_a_token_is_not_shown_even_if_the_plugin_prints_it(configured: Callable[..., Path]) -> None:
+def test_a_token_is_not_shown_even_if_the_plugin_prints_it(configured: Configured) -> None:
     jwt = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJtZSJ9.c2lnbmF0dXJl"
 
     result = run(configured(f"echo 'rejected: {jwt}' >&2; exit 1"))
@@ -196,7 +190,7 @@ def test_a_token_is_not_shown_even_if_the_plugin_prints_it(configured: Callable[
 @pytest.mark.usefixtures("expiring")
 @pytest.mark.parametrize(("end", "tokens"), [(EXPIRED, ["t1", "t2", "t3"]), ("2999-01-01T00:00:00Z", ["t1"] * 3)])
 def test_a_plugin_runs_again_once_its_token_expired(
-    configured: Callable[..., Path], server: Recorder, end: str, tokens: list[str]
+    configured: Configured, server: Recorder, end: str, tokens: list[str]
 ) -> None:
     count = "echo x >> $0.runs; n=$(wc -l < $0.runs)\n"
     path = configured(count + printing("t$n", expirationTimestamp=end).replace("'END'", "END"))
@@ -261,7 +255,7 @@ def test_a_plugin_does_not_run_for_a_cluster_that_cannot_be_used(tmp_path: Path)
     assert not (tmp_path / "plugin.ran").exists()
 
 
-def test_a_plugin_gets_no_cluster_by_default(configured: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_plugin_gets_no_cluster_by_default(configured: Configured, tmp_path: Path) -> None:
     path = configured('echo "$KUBERNETES_EXEC_INFO" > $0.info\n' + printing(SECRET))
 
     connect(str(path), environ={"PATH": "/usr/bin:/bin"})
@@ -269,7 +263,7 @@ def test_a_plugin_gets_no_cluster_by_default(configured: Callable[..., Path], tm
     assert json.loads((tmp_path / "plugin.info").read_text())["spec"] == {"interactive": False}
 
 
-def test_a_plugin_that_needs_a_terminal(configured: Callable[..., Path], server: Recorder) -> None:
+def test_a_plugin_that_needs_a_terminal(configured: Configured, server: Recorder) -> None:
     result = run(configured(printing(SECRET), interactiveMode="Always"))
 
     assert (result.exit_code, server.requests) == (2, [])
@@ -318,7 +312,7 @@ def test_a_plugin_does_not_run_where_the_user_has_a_token_or_password(
     ],
 )
 def test_settings_of_a_plugin_that_kubectl_refuses(
-    configured: Callable[..., Path], settings: dict[str, Any], problem: str
+    configured: Configured, settings: dict[str, Any], problem: str
 ) -> None:
     path = configured(printing(SECRET), **settings)
 
@@ -329,7 +323,7 @@ def test_settings_of_a_plugin_that_kubectl_refuses(
 
 
 @pytest.mark.parametrize("script", ["yes", "yes >&2 & sleep 0.2; kill $!; exit 1", "exec yes"])
-def test_a_plugin_with_endless_output(configured: Callable[..., Path], server: Recorder, script: str) -> None:
+def test_a_plugin_with_endless_output(configured: Configured, server: Recorder, script: str) -> None:
     result = run(configured(script))
 
     assert (result.exit_code, server.requests) == (2, [])

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +14,6 @@ import pytest
 
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from kubesandbox import Fault, Sandbox
-from tests import embedded
 from tests.apis import Api, sandbox_api, wait_for
 from tests.fault_world import World
 from tests.manifests import ROOT
@@ -26,10 +24,8 @@ REPAIR = [sys.executable, "-m", "jobs", "mirror-audit", "--repair", "-o", "json"
 
 
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    """An embedded cluster with the manifests of kube-chores."""
-    with Sandbox(of=embedded.installed()) as sandbox:
-        yield sandbox_api(sandbox, tmp_path)
+def api(sandbox: Sandbox, tmp_path: Path) -> Api:
+    return sandbox_api(sandbox, tmp_path)
 
 
 def created(api: Api) -> tuple[Mirrors, Mirror]:
@@ -73,68 +69,61 @@ def test_a_waiting_run_ends_on_a_signal_and_reports_its_writes(api: Api) -> None
     assert json.loads(stdout)["summary"]["created"] == 4
 
 
-def test_a_resource_that_another_client_creates_meanwhile_is_not_taken_over(tmp_path: Path) -> None:
-    with Sandbox(of=embedded.installed()) as sandbox:
-        api = sandbox_api(sandbox, tmp_path)
-        api.create(registry_mirror("hub"))
-        other = {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "registry-mirror-hub", "namespace": NAMESPACE},
-            "spec": {"selector": {"other": "yes"}, "ports": [{"port": 80}]},
-        }
-        path = api.path(other)
-        sandbox.inject(Fault("PATCH", path, kind="call-before", call=lambda: api.create(other)))
+def test_a_resource_that_another_client_creates_meanwhile_is_not_taken_over(sandbox: Sandbox, api: Api) -> None:
+    api.create(registry_mirror("hub"))
+    other = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "registry-mirror-hub", "namespace": NAMESPACE},
+        "spec": {"selector": {"other": "yes"}, "ports": [{"port": 80}]},
+    }
+    path = api.path(other)
+    sandbox.inject(Fault("PATCH", path, kind="call-before", call=lambda: api.create(other)))
 
-        ran = World(sandbox, "mirror-audit", {"CHORES_REPAIR": "1"}).run()
+    ran = World(sandbox, "mirror-audit", {"CHORES_REPAIR": "1"}).run()
 
-        assert ran.exit_code == 0
-        (conflict,) = [
-            each
-            for each in ran.results
-            if each["object"]["name"] == "registry-mirror-hub" and each["object"]["kind"] == "Service"
-        ]
-        assert conflict["code"] == "conflict"
-        found = api.read(other)
-        assert (found["spec"]["selector"], "labels" in found["metadata"]) == ({"other": "yes"}, False)
+    assert ran.exit_code == 0
+    (conflict,) = [
+        each
+        for each in ran.results
+        if each["object"]["name"] == "registry-mirror-hub" and each["object"]["kind"] == "Service"
+    ]
+    assert conflict["code"] == "conflict"
+    found = api.read(other)
+    assert (found["spec"]["selector"], "labels" in found["metadata"]) == ({"other": "yes"}, False)
 
 
-def test_a_resource_that_changes_before_its_deletion_is_deleted_after_another_read(tmp_path: Path) -> None:
-    with Sandbox(of=embedded.installed()) as sandbox:
-        api = sandbox_api(sandbox, tmp_path)
-        mirrors = Mirrors(api)
-        mirror = mirrors.healthy()
-        api.delete(registry_mirror(mirror.registry_mirror.name))
-        world = World(sandbox, "mirror-audit", {"CHORES_REPAIR": "1"})
-        assert world.run().exit_code == 0
-        mirrors.settle(mirror)
-        service = mirror.headless_service.document()
-        note = {"metadata": {"annotations": {"other": "yes"}}}
-        call = partial(mirrors.edit, service, note)
-        sandbox.inject(Fault("DELETE", api.path(service), kind="call-before", call=call))
+def test_a_resource_that_changes_before_its_deletion_is_deleted_after_another_read(sandbox: Sandbox, api: Api) -> None:
+    mirrors = Mirrors(api)
+    mirror = mirrors.healthy()
+    api.delete(registry_mirror(mirror.registry_mirror.name))
+    world = World(sandbox, "mirror-audit", {"CHORES_REPAIR": "1"})
+    assert world.run().exit_code == 0
+    mirrors.settle(mirror)
+    service = mirror.headless_service.document()
+    note = {"metadata": {"annotations": {"other": "yes"}}}
+    call = partial(mirrors.edit, service, note)
+    sandbox.inject(Fault("DELETE", api.path(service), kind="call-before", call=call))
 
-        ran = world.run()
+    ran = world.run()
 
-        assert (ran.exit_code, ran.summary["deleted"]) == (0, 4)
-        assert api.get(service) is None
+    assert (ran.exit_code, ran.summary["deleted"]) == (0, 4)
+    assert api.get(service) is None
 
 
-def test_a_step_that_was_not_done_is_reported_with_its_reason(tmp_path: Path) -> None:
-    with Sandbox(of=embedded.installed()) as sandbox:
-        api = sandbox_api(sandbox, tmp_path)
-        _, mirror = created(api)
-        path = api.path(mirror.service.document())
-        sandbox.inject(Fault("PATCH", path, status=403, message="denied by a policy", times=None))
+def test_a_step_that_was_not_done_is_reported_with_its_reason(sandbox: Sandbox, api: Api) -> None:
+    _, mirror = created(api)
+    path = api.path(mirror.service.document())
+    sandbox.inject(Fault("PATCH", path, status=403, message="denied by a policy", times=None))
 
-        ran = World(sandbox, "mirror-audit", {"CHORES_REPAIR": "1"}).run()
+    ran = World(sandbox, "mirror-audit", {"CHORES_REPAIR": "1"}).run()
 
-        (failed,) = [each for each in ran.results if each["outcome"] == "failed"]
-        assert (failed["reason"], failed["message"]) == ("does not exist", "denied by a policy")
+    (failed,) = [each for each in ran.results if each["outcome"] == "failed"]
+    assert (failed["reason"], failed["message"]) == ("does not exist", "denied by a policy")
 
 
-def test_a_mirror_is_probed_at_each_observation(tmp_path: Path) -> None:
-    with serve(tmp_path) as registries, Sandbox(of=embedded.installed()) as sandbox:
-        api = sandbox_api(sandbox, tmp_path)
+def test_a_mirror_is_probed_at_each_observation(sandbox: Sandbox, api: Api, tmp_path: Path) -> None:
+    with serve(tmp_path) as registries:
         mirrors = Mirrors(api)
         mirrors.node()
         mirror = mirrors.healthy(upstream=registries.upstream)

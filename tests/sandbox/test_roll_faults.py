@@ -2,103 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kubesandbox import Fault
 from tests.apis import sandbox_api
-from tests.fault_world import Built
+from tests.fault_world import Built, World
+from tests.sandbox.conftest import Limit
 from tests.workloads import settle
 from tests.worlds import configmap
 
 pytestmark = pytest.mark.parametrize("built", ["roll-workloads"], indirect=True)
 
 
-def test_a_run_that_read_an_older_config_does_not_roll_back_the_roll_of_another(built: Built, tmp_path: Path) -> None:
+def test_a_run_that_read_an_older_config_does_not_roll_back_the_roll_of_another(
+    built: Built, world: World, tmp_path: Path
+) -> None:
     """One run reads the config, then it changes and another run rolls. The first run must read the config again."""
-    with built.serve() as world:
-        api = sandbox_api(world.sandbox, tmp_path)
+    api = sandbox_api(world.sandbox, tmp_path)
 
-        def meanwhile() -> None:
-            api.patch(configmap("shop"), {"data": {"a": "newer"}})
-            world.run_elsewhere()
-            for obj in world.stored("deployments", "apps").values():
-                settle(api, obj | {"apiVersion": "apps/v1", "kind": "Deployment"})
+    def meanwhile() -> None:
+        api.patch(configmap("shop"), {"data": {"a": "newer"}})
+        world.run_elsewhere()
+        for obj in world.stored("deployments", "apps").values():
+            settle(api, obj | {"apiVersion": "apps/v1", "kind": "Deployment"})
 
-        world.sandbox.inject(Fault("PATCH", kind="call-before", call=meanwhile))
-        assert world.run().exit_code == 0
-        after = built.world.state(world)
-        assert world.run().summary == {"deferred": 1, "unchanged": 4}
-        assert built.world.state(world) == after
-        rolled = {key: each["generation"] for key, each in after.items() if key[2] == "rolled"}
-        assert rolled == {key: 3 if key[0] == "deployments" else 2 for key in rolled}
+    world.sandbox.inject(Fault("PATCH", kind="call-before", call=meanwhile))
+    assert world.run().exit_code == 0
+    after = built.world.state(world)
+    assert world.run().summary == {"deferred": 1, "unchanged": 4}
+    assert built.world.state(world) == after
+    rolled = {key: each["generation"] for key, each in after.items() if key[2] == "rolled"}
+    assert rolled == {key: 3 if key[0] == "deployments" else 2 for key in rolled}
 
 
-def test_a_list_that_cannot_be_read_does_not_stop_others(built: Built) -> None:
-    with built.serve() as world:
-        world.sandbox.inject(Fault("GET", "/apis/apps/v1/statefulsets", status=403, times=None))
-        ran = world.run()
+def test_a_list_that_cannot_be_read_does_not_stop_others(world: World) -> None:
+    world.sandbox.inject(Fault("GET", "/apis/apps/v1/statefulsets", status=403, times=None))
+    ran = world.run()
 
-        assert ran.exit_code == 1  # a 403 without an authorizer's message may be temporary
-        assert ran.summary == {"annotated": 1, "deferred": 1, "restarted": 2, "unreadable": 1}
+    assert ran.exit_code == 1  # a 403 without an authorizer's message may be temporary
+    assert ran.summary == {"annotated": 1, "deferred": 1, "restarted": 2, "unreadable": 1}
 
 
 @pytest.mark.parametrize("status", [403, 500])
-def test_an_object_that_cannot_be_read_is_not_missing(built: Built, status: int, limit: Callable[..., None]) -> None:
+def test_an_object_that_cannot_be_read_is_not_missing(world: World, status: int, limit: Limit) -> None:
     limit(retry_seconds=0)
-    with built.serve() as world:
-        world.sandbox.inject(Fault("GET", "/api/v1/namespaces/shop/secrets/login", status=status, times=None))
-        ran = world.run()
+    world.sandbox.inject(Fault("GET", "/api/v1/namespaces/shop/secrets/login", status=status, times=None))
+    ran = world.run()
 
-        assert (ran.exit_code, ran.summary, world.writes()) == (1, {"unreadable": 5}, [])
+    assert (ran.exit_code, ran.summary, world.writes()) == (1, {"unreadable": 5}, [])
 
 
-def test_a_refused_roll_has_no_event(built: Built) -> None:
-    with built.serve() as world:
-        world.sandbox.inject(Fault("PATCH", status=403, times=None))
-        ran = world.run()
+def test_a_refused_roll_has_no_event(world: World) -> None:
+    world.sandbox.inject(Fault("PATCH", status=403, times=None))
+    ran = world.run()
 
-        assert (ran.exit_code, ran.summary) == (1, {"failed": 4, "deferred": 1})
-        assert {each.method for each in world.writes()} == {"PATCH"}
+    assert (ran.exit_code, ran.summary) == (1, {"failed": 4, "deferred": 1})
+    assert {each.method for each in world.writes()} == {"PATCH"}
 
 
 DAEMON_SET = "/apis/apps/v1/namespaces/shop/daemonsets/rolled"
 DEPLOYMENT = "/apis/apps/v1/namespaces/shop/deployments/rolled"
 
 
-def test_after_a_refused_roll_the_next_one_proceeds(built: Built) -> None:
-    with built.serve() as world:
-        world.sandbox.inject(Fault("PATCH", DAEMON_SET, status=403))
-        ran = world.run("--max-rolls", "1")
+def test_after_a_refused_roll_the_next_one_proceeds(world: World) -> None:
+    world.sandbox.inject(Fault("PATCH", DAEMON_SET, status=403))
+    ran = world.run("--max-rolls", "1")
 
-        assert (ran.exit_code, ran.summary) == (1, {"annotated": 1, "failed": 1, "deferred": 2, "restarted": 1})
-        assert world.run("--max-rolls", "1").summary == {"deferred": 2, "restarted": 1, "unchanged": 2}
-
-
-def test_a_workload_that_is_too_large_for_etcd_fails_no_run_and_the_next_one_rolls(built: Built) -> None:
-    with built.serve() as world:
-        too_large = "etcdserver: request is too large"
-        world.sandbox.inject(Fault("PATCH", DAEMON_SET, status=500, message=too_large, times=2))
-        ran = world.run("--max-rolls", "1")
-
-        assert (ran.exit_code, ran.summary) == (0, {"annotated": 1, "failed": 1, "deferred": 2, "restarted": 1})
-        assert "labels and annotations of other clients leave no room" in ran.stdout
-        assert len([each for each in world.writes() if each.path == DAEMON_SET]) == 1
+    assert (ran.exit_code, ran.summary) == (1, {"annotated": 1, "failed": 1, "deferred": 2, "restarted": 1})
+    assert world.run("--max-rolls", "1").summary == {"deferred": 2, "restarted": 1, "unchanged": 2}
 
 
-def test_a_substitute_that_changed_meanwhile_is_left_to_the_next_run(built: Built, tmp_path: Path) -> None:
-    with built.serve() as world:
-        api = sandbox_api(world.sandbox, tmp_path)
-        found = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": "rolled"}}
-        label = {"metadata": {"labels": {"theirs": "yes"}}}
-        world.sandbox.inject(Fault("PATCH", DAEMON_SET, status=403))
-        world.sandbox.inject(Fault("PATCH", DEPLOYMENT, kind="call-before", call=lambda: api.patch(found, label)))
-        ran = world.run("--max-rolls", "1")
+def test_a_workload_that_is_too_large_for_etcd_fails_no_run_and_the_next_one_rolls(world: World) -> None:
+    too_large = "etcdserver: request is too large"
+    world.sandbox.inject(Fault("PATCH", DAEMON_SET, status=500, message=too_large, times=2))
+    ran = world.run("--max-rolls", "1")
 
-        assert (ran.exit_code, ran.summary) == (1, {"annotated": 1, "failed": 1, "deferred": 3})
-        assert world.run("--max-rolls", "3").summary == {"deferred": 1, "restarted": 3, "unchanged": 1}
+    assert (ran.exit_code, ran.summary) == (0, {"annotated": 1, "failed": 1, "deferred": 2, "restarted": 1})
+    assert "labels and annotations of other clients leave no room" in ran.stdout
+    assert len([each for each in world.writes() if each.path == DAEMON_SET]) == 1
+
+
+def test_a_substitute_that_changed_meanwhile_is_left_to_the_next_run(world: World, tmp_path: Path) -> None:
+    api = sandbox_api(world.sandbox, tmp_path)
+    found = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": "rolled"}}
+    label = {"metadata": {"labels": {"theirs": "yes"}}}
+    world.sandbox.inject(Fault("PATCH", DAEMON_SET, status=403))
+    world.sandbox.inject(Fault("PATCH", DEPLOYMENT, kind="call-before", call=lambda: api.patch(found, label)))
+    ran = world.run("--max-rolls", "1")
+
+    assert (ran.exit_code, ran.summary) == (1, {"annotated": 1, "failed": 1, "deferred": 3})
+    assert world.run("--max-rolls", "3").summary == {"deferred": 1, "restarted": 3, "unchanged": 1}
 
 
 def test_workloads_are_listed_by_their_metadata(built: Built) -> None:
@@ -112,25 +107,21 @@ def test_workloads_are_listed_by_their_metadata(built: Built) -> None:
     ("path", "arguments"), [("/api/v1/namespaces", ("-n", "shop")), ("/apis/batch/v1/cronjobs", ())]
 )
 def test_a_run_continues_without_the_right_to_find_mistakes(
-    built: Built, path: str, arguments: tuple[str, ...]
+    world: World, path: str, arguments: tuple[str, ...]
 ) -> None:
-    with built.serve() as world:
-        plural = path.rpartition("/")[2]
-        message = f'{plural} is forbidden: User "tenant" cannot list resource "{plural}" in API group ""'
-        world.sandbox.inject(Fault("GET", path, status=403, message=message, times=None))
-        ran = world.run("-v", *arguments)
+    plural = path.rpartition("/")[2]
+    message = f'{plural} is forbidden: User "tenant" cannot list resource "{plural}" in API group ""'
+    world.sandbox.inject(Fault("GET", path, status=403, message=message, times=None))
+    ran = world.run("-v", *arguments)
 
-        assert (ran.exit_code, ran.summary) == (0, {"annotated": 1, "deferred": 1, "restarted": 3, "skipped": 1})
-        assert [each["reason"].partition(": ")[2] for each in ran.results if each["code"] == "skipped"] == [message]
+    assert (ran.exit_code, ran.summary) == (0, {"annotated": 1, "deferred": 1, "restarted": 3, "skipped": 1})
+    assert [each["reason"].partition(": ")[2] for each in ran.results if each["code"] == "skipped"] == [message]
 
 
 @pytest.mark.parametrize("plural", ["cronjobs", "jobs"])
-def test_jobs_that_cannot_be_listed_are_listed_by_the_next_run(
-    built: Built, plural: str, limit: Callable[..., None]
-) -> None:
+def test_jobs_that_cannot_be_listed_are_listed_by_the_next_run(world: World, plural: str, limit: Limit) -> None:
     limit(retry_seconds=0)
-    with built.serve() as world:
-        world.sandbox.inject(Fault("GET", f"/apis/batch/v1/{plural}", status=500, times=None))
-        ran = world.run()
+    world.sandbox.inject(Fault("GET", f"/apis/batch/v1/{plural}", status=500, times=None))
+    ran = world.run()
 
-        assert (ran.exit_code, ran.summary) == (1, {"annotated": 1, "deferred": 1, "restarted": 3, "unreadable": 1})
+    assert (ran.exit_code, ran.summary) == (1, {"annotated": 1, "deferred": 1, "restarted": 3, "unreadable": 1})

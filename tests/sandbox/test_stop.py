@@ -8,13 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kubesandbox import Fault, Sandbox
-from tests import canary, embedded, terminal
+from tests import canary, terminal
 from tests.apis import GIVE_UP_SECONDS, Api, sandbox_api, wait_for
 from tests.farm import farmed, listed, pod
 from tests.mirrors import Mirrors, registry_mirror
@@ -23,12 +22,6 @@ from tests.registries import serve as serve_registries
 from tests.worlds import at, configmap, content, exchange_rate, rule
 
 COPIES = "/api/v1/namespaces/*/configmaps"
-
-
-@pytest.fixture
-def sandbox() -> Iterator[Sandbox]:
-    with Sandbox(of=embedded.installed()) as sandbox:
-        yield sandbox
 
 
 @pytest.fixture

@@ -17,25 +17,23 @@ from tests.worlds import at, configmap, rule
 pytestmark = pytest.mark.parametrize("built", ["sync-copies"], indirect=True)
 
 
-def test_a_failed_list_of_copies_without_a_rule_is_reported(built: Built, tmp_path: Path) -> None:
-    with built.serve() as world:
-        api = sandbox_api(world.sandbox, tmp_path)
-        for _, _, name in rules(world):
-            api.delete(rule(name, "", ""))
-        world.sandbox.inject(Fault("GET", "/api/v1/secrets", status=403, times=None))
-        ran = world.run()
+def test_a_failed_list_of_copies_without_a_rule_is_reported(world: World, tmp_path: Path) -> None:
+    api = sandbox_api(world.sandbox, tmp_path)
+    for _, _, name in rules(world):
+        api.delete(rule(name, "", ""))
+    world.sandbox.inject(Fault("GET", "/api/v1/secrets", status=403, times=None))
+    ran = world.run()
 
     assert ran.exit_code == 1
     assert [each["code"] for each in ran.results if each["severity"] == "error"] == ["unreadable"]
     assert "a fault was injected" in ran.stdout
 
 
-def test_after_a_create_with_a_server_error_the_object_is_read_before_a_retry(built: Built) -> None:
+def test_after_a_create_with_a_server_error_the_object_is_read_before_a_retry(world: World) -> None:
     path = "/api/v1/namespaces/team-a/secrets"
-    with built.serve() as world:
-        world.sandbox.inject(Fault("POST", path, "fieldManager=kube-chores", status=500))
-        ran = world.run()
-        about = [(each.method, each.path, each.status) for each in world.requests() if "dryRun" not in each.query]
+    world.sandbox.inject(Fault("POST", path, "fieldManager=kube-chores", status=500))
+    ran = world.run()
+    about = [(each.method, each.path, each.status) for each in world.requests() if "dryRun" not in each.query]
 
     failed = about.index(("POST", path, 500))
     read = about.index(("GET", f"{path}/fresh", 404))
@@ -60,11 +58,10 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)
-def test_a_write_that_one_namespace_refuses_fails_no_run(built: Built, refusal: str) -> None:
+def test_a_write_that_one_namespace_refuses_fails_no_run(world: World, refusal: str) -> None:
     status, message, code = REFUSALS[refusal]
-    with built.serve() as world:
-        world.sandbox.inject(Fault("POST", "*/namespaces/team-a/secrets", status=status, message=message, times=None))
-        ran = world.run()
+    world.sandbox.inject(Fault("POST", "*/namespaces/team-a/secrets", status=status, message=message, times=None))
+    ran = world.run()
 
     failed = [each for each in ran.results if each["outcome"] == "failed"]
     assert ran.exit_code == (0 if code else 1)
@@ -72,20 +69,19 @@ def test_a_write_that_one_namespace_refuses_fails_no_run(built: Built, refusal: 
     assert {each["code"] for each in failed} & dict(REASONS).keys() == ({code} if code else set())
 
 
-def test_a_copy_that_changes_before_it_is_deleted_stays_until_the_next_run(built: Built, tmp_path: Path) -> None:
+def test_a_copy_that_changes_before_it_is_deleted_stays_until_the_next_run(world: World, tmp_path: Path) -> None:
     orphan = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "team-b", "name": "withdrawn"}}
-    with built.serve() as world:
-        api = sandbox_api(world.sandbox, tmp_path)
-        change = partial(api.patch, orphan, {"metadata": {"labels": {"theirs": "yes"}}})
-        world.sandbox.inject(Fault("DELETE", api.path(orphan), kind="call-before", call=change))
+    api = sandbox_api(world.sandbox, tmp_path)
+    change = partial(api.patch, orphan, {"metadata": {"labels": {"theirs": "yes"}}})
+    world.sandbox.inject(Fault("DELETE", api.path(orphan), kind="call-before", call=change))
 
-        ran = world.run()
-        kept = api.get(orphan)
-        again = world.run()
+    ran = world.run()
+    kept = api.get(orphan)
+    again = world.run()
 
-        assert (ran.exit_code, ran.summary["deleted"], ran.summary["skipped"]) == (0, 4, 1)
-        assert kept
-        assert (again.exit_code, again.summary["deleted"], api.get(orphan)) == (0, 1, None)
+    assert (ran.exit_code, ran.summary["deleted"], ran.summary["skipped"]) == (0, 4, 1)
+    assert kept
+    assert (again.exit_code, again.summary["deleted"], api.get(orphan)) == (0, 1, None)
 
 
 def test_copies_of_a_rule_that_appears_during_a_run_stay(built: Built, tmp_path: Path) -> None:

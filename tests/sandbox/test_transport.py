@@ -16,6 +16,7 @@ from jobs.kit.values.errors import StoppedError, UnreachableError
 from kubesandbox import Fault, Sandbox
 
 GET = Request("GET", "/api/v1/namespaces/default/configmaps")
+Connect = Callable[..., Transport]
 BODY = b'{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}'
 POST = Request("POST", GET.path, BODY, repeatable=False)
 
@@ -27,7 +28,7 @@ def sandbox() -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def connected(sandbox: Sandbox) -> Iterator[Callable[..., Transport]]:
+def connected(sandbox: Sandbox) -> Iterator[Connect]:
     made: list[Transport] = []
 
     def connect(**limits: Any) -> Transport:
@@ -57,7 +58,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda fault: f"{fault.kind} {fault.status}",
 )
-def test_a_read_is_retried(sandbox: Sandbox, connected: Callable[..., Transport], fault: Fault) -> None:
+def test_a_read_is_retried(sandbox: Sandbox, connected: Connect, fault: Fault) -> None:
     sandbox.inject(fault)
     transport = connected()
 
@@ -68,7 +69,7 @@ def test_a_read_is_retried(sandbox: Sandbox, connected: Callable[..., Transport]
     assert transport.traffic.retries == fault.times
 
 
-def test_retry_after_is_the_shortest_pause(sandbox: Sandbox, connected: Callable[..., Transport]) -> None:
+def test_retry_after_is_the_shortest_pause(sandbox: Sandbox, connected: Connect) -> None:
     sandbox.inject(Fault("GET", status=429, retry_after=1))
     began = time.monotonic()
 
@@ -78,9 +79,7 @@ def test_retry_after_is_the_shortest_pause(sandbox: Sandbox, connected: Callable
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 422])
-def test_an_answer_that_a_retry_would_not_change_is_final(
-    sandbox: Sandbox, connected: Callable[..., Transport], status: int
-) -> None:
+def test_an_answer_that_a_retry_would_not_change_is_final(sandbox: Sandbox, connected: Connect, status: int) -> None:
     sandbox.inject(Fault("GET", status=status))
 
     answer = connected().send(GET)
@@ -96,7 +95,7 @@ TOO_LARGE = "etcdserver: request is too large"
     [TOO_LARGE, "rpc error: code = ResourceExhausted desc = trying to send message larger than max (3 vs. 2)"],
 )
 def test_a_write_that_is_too_large_for_etcd_is_not_sent_again(
-    sandbox: Sandbox, connected: Callable[..., Transport], short_pauses: None, message: str
+    sandbox: Sandbox, connected: Connect, short_pauses: None, message: str
 ) -> None:
     sandbox.inject(Fault("PUT", status=500, message=message, times=2))
 
@@ -107,7 +106,7 @@ def test_a_write_that_is_too_large_for_etcd_is_not_sent_again(
 
 
 def test_a_write_is_retried_if_a_server_error_only_quotes_that_it_is_too_large(
-    sandbox: Sandbox, connected: Callable[..., Transport], short_pauses: None
+    sandbox: Sandbox, connected: Connect, short_pauses: None
 ) -> None:
     sandbox.inject(Fault("GET", status=500, message=f'a webhook quotes "{TOO_LARGE}"', times=2))
 
@@ -121,7 +120,7 @@ def test_a_write_is_retried_if_a_server_error_only_quotes_that_it_is_too_large(
     [Fault("POST", status=500), Fault("POST", status=503), Fault("POST", kind="reset-after")],
     ids=lambda fault: f"{fault.kind} {fault.status}",
 )
-def test_a_create_is_never_sent_twice(sandbox: Sandbox, connected: Callable[..., Transport], fault: Fault) -> None:
+def test_a_create_is_never_sent_twice(sandbox: Sandbox, connected: Connect, fault: Fault) -> None:
     sandbox.inject(fault)
 
     answer = connected().send(POST)
@@ -130,15 +129,13 @@ def test_a_create_is_never_sent_twice(sandbox: Sandbox, connected: Callable[...,
     assert len([each for each in sandbox.requests if each.method == "POST"]) == 1
 
 
-def test_a_throttled_create_is_sent_again(sandbox: Sandbox, connected: Callable[..., Transport]) -> None:
+def test_a_throttled_create_is_sent_again(sandbox: Sandbox, connected: Connect) -> None:
     sandbox.inject(Fault("POST", status=429, retry_after=0))
 
     assert connected().send(POST).status == 201
 
 
-def test_a_server_that_does_not_answer_is_an_error_that_names_it(
-    sandbox: Sandbox, connected: Callable[..., Transport]
-) -> None:
+def test_a_server_that_does_not_answer_is_an_error_that_names_it(sandbox: Sandbox, connected: Connect) -> None:
     sandbox.inject(Fault("GET", kind="delay", seconds=5, times=None))
 
     answer = connected(request_seconds=0.3, retry_seconds=0).send(GET)
@@ -186,7 +183,7 @@ def test_a_server_that_is_not_reached_at_first_is_logged_once_and_retried(nowher
 
 
 def test_a_server_that_was_reached_once_has_the_full_time_for_retries(
-    sandbox: Sandbox, connected: Callable[..., Transport], short_pauses: None
+    sandbox: Sandbox, connected: Connect, short_pauses: None
 ) -> None:
     announced: list[str] = []
     transport = connected(unreached_seconds=0, on_unreached=announced.append)
@@ -196,9 +193,7 @@ def test_a_server_that_was_reached_once_has_the_full_time_for_retries(
     assert announced == []
 
 
-def test_many_requests_are_all_answered_once_and_sent_lazily(
-    sandbox: Sandbox, connected: Callable[..., Transport]
-) -> None:
+def test_many_requests_are_all_answered_once_and_sent_lazily(sandbox: Sandbox, connected: Connect) -> None:
     transport = connected()
     sent: list[int] = []
     ahead = 0
@@ -218,7 +213,7 @@ def test_many_requests_are_all_answered_once_and_sent_lazily(
     assert ahead <= 2 * IN_FLIGHT
 
 
-def test_throttled_requests_come_before_new_ones(sandbox: Sandbox, connected: Callable[..., Transport]) -> None:
+def test_throttled_requests_come_before_new_ones(sandbox: Sandbox, connected: Connect) -> None:
     sandbox.inject(Fault("GET", status=429, retry_after=0, times=2 * IN_FLIGHT + 1))
     requests = (Request("GET", GET.path, tag=number) for number in range(4 * IN_FLIGHT))
 
@@ -229,7 +224,7 @@ def test_throttled_requests_come_before_new_ones(sandbox: Sandbox, connected: Ca
 
 
 def test_once_stopping_no_request_is_sent_but_those_in_flight_are_answered(
-    sandbox: Sandbox, connected: Callable[..., Transport]
+    sandbox: Sandbox, connected: Connect
 ) -> None:
     stopping = False
     transport = connected(stopping=lambda: stopping)
@@ -258,7 +253,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return times
 
 
-def test_requests_with_a_rate_limit_start_no_sooner(connected: Callable[..., Transport], begun: list[float]) -> None:
+def test_requests_with_a_rate_limit_start_no_sooner(connected: Connect, begun: list[float]) -> None:
     answers = list(connected().stream([GET] * 12, per_second=50))
 
     assert [answer.status for answer in answers] == [200] * 12
@@ -267,7 +262,7 @@ def test_requests_with_a_rate_limit_start_no_sooner(connected: Callable[..., Tra
 
 
 def test_a_rate_limit_is_reached_while_answers_are_slow(
-    sandbox: Sandbox, connected: Callable[..., Transport], begun: list[float]
+    sandbox: Sandbox, connected: Connect, begun: list[float]
 ) -> None:
     sandbox.inject(Fault("GET", kind="delay", seconds=0.7, times=None))
 
@@ -284,9 +279,7 @@ def test_the_first_request_is_due_at_once_also_on_a_machine_that_has_just_starte
     assert [pace.next(5.0), pace.next(5.0), pace.next(3000.0)] == [5.0, 1005.0, 3000.0]
 
 
-def test_requests_with_a_rate_limit_are_consumed_when_they_are_due(
-    sandbox: Sandbox, connected: Callable[..., Transport]
-) -> None:
+def test_requests_with_a_rate_limit_are_consumed_when_they_are_due(sandbox: Sandbox, connected: Connect) -> None:
     sandbox.inject(Fault("GET", kind="delay"))
     taken = []
     answers: list[Answer] = []
@@ -302,9 +295,7 @@ def test_requests_with_a_rate_limit_are_consumed_when_they_are_due(
     assert taken in ([0], [0, 1])
 
 
-def test_a_rate_limit_delays_neither_answers_nor_a_stop(
-    connected: Callable[..., Transport], begun: list[float]
-) -> None:
+def test_a_rate_limit_delays_neither_answers_nor_a_stop(connected: Connect, begun: list[float]) -> None:
     answers: list[Answer] = []
     transport = connected(stopping=lambda: bool(answers))
 
@@ -314,7 +305,7 @@ def test_a_rate_limit_delays_neither_answers_nor_a_stop(
     assert (len(answers), len(begun)) == (1, 1)
 
 
-def test_a_retry_does_not_wait_for_the_rate_limit(sandbox: Sandbox, connected: Callable[..., Transport]) -> None:
+def test_a_retry_does_not_wait_for_the_rate_limit(sandbox: Sandbox, connected: Connect) -> None:
     sandbox.inject(Fault("GET", status=503))
 
     answers = list(connected().stream([GET], per_second=0.001))
@@ -329,9 +320,7 @@ def cpu_used() -> Callable[[], float]:
     return lambda: time.thread_time() - began
 
 
-def test_a_paced_run_uses_no_processor_while_it_waits(
-    connected: Callable[..., Transport], cpu_used: Callable[[], float]
-) -> None:
+def test_a_paced_run_uses_no_processor_while_it_waits(connected: Connect, cpu_used: Callable[[], float]) -> None:
     answers = list(connected().stream([GET] * 5, per_second=2))
 
     assert [answer.status for answer in answers] == [200] * 5
@@ -339,7 +328,7 @@ def test_a_paced_run_uses_no_processor_while_it_waits(
 
 
 def test_a_retrying_run_uses_no_processor_while_it_waits(
-    sandbox: Sandbox, connected: Callable[..., Transport], cpu_used: Callable[[], float]
+    sandbox: Sandbox, connected: Connect, cpu_used: Callable[[], float]
 ) -> None:
     sandbox.inject(Fault("GET", status=503, retry_after=2))
 
@@ -349,7 +338,7 @@ def test_a_retrying_run_uses_no_processor_while_it_waits(
     assert cpu_used() < 0.2, "of the 2 seconds that the run took"
 
 
-def test_an_answer_that_is_too_long_is_not_read_to_its_end(connected: Callable[..., Transport]) -> None:
+def test_an_answer_that_is_too_long_is_not_read_to_its_end(connected: Connect) -> None:
     transport = connected()
 
     answer = transport.send(replace(GET, max_bytes=100))
@@ -358,7 +347,7 @@ def test_an_answer_that_is_too_long_is_not_read_to_its_end(connected: Callable[.
     assert transport.send(GET).status == 200
 
 
-def test_the_bytes_in_flight_are_limited(sandbox: Sandbox, connected: Callable[..., Transport]) -> None:
+def test_the_bytes_in_flight_are_limited(sandbox: Sandbox, connected: Connect) -> None:
     sandbox.inject(Fault("POST", kind="delay", seconds=0.3, times=None))
     large = replace(POST, body=BODY + b" " * (BYTES_IN_FLIGHT // 7))
     taken = []
