@@ -13,9 +13,10 @@ from jobs.core.roll_workloads.baseline import BASELINE, ROLL_ID
 from jobs.core.roll_workloads.evaluate import BaselinePatch
 from jobs.kit.api.cluster import Write
 from jobs.kit.api.transport import Answer, Request
-from jobs.kit.data.manifests import DataManifest, Deletion, Recreation
+from jobs.kit.data.manifests import DataManifest
 from jobs.kit.data.objects import Content
 from jobs.kit.run.apply import apply
+from jobs.kit.values.bodies import Deletion, Recreation
 from jobs.kit.values.model import Action, Body, DryRun, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
 from jobs.kit.values.resources import DEPLOYMENTS, SECRETS
 

@@ -14,6 +14,7 @@ from jobs.kit.run import report
 from jobs.kit.run.flags import RunOptions
 from jobs.kit.values.model import (
     Action,
+    Body,
     Change,
     DryRun,
     ExitCode,
@@ -27,18 +28,6 @@ from jobs.kit.values.model import (
     Summary,
 )
 from tests.hostile_text import HOSTILE, left_in
-
-
-class Body:
-    def encode(self) -> bytes:
-        return b"{}"
-
-    def changed_by_server(self, _answer: bytes) -> tuple[str, ...]:
-        return ()
-
-    def redact(self, text: str) -> str:
-        return text
-
 
 CREATE = Finding(
     "missing", Severity.WARNING, ObjectKey("Secret", "login", "team-a"), "from home/login", Fix(Action.CREATE, Body())

@@ -14,7 +14,7 @@ from jobs.kit.values import stamps
 from jobs.kit.values.decoding import decode, decode_list
 from jobs.kit.values.errors import InvalidObjectError
 from jobs.kit.values.metadata import Metadata, string_map
-from jobs.kit.values.model import Change, ObjectKey
+from jobs.kit.values.model import Body, Change, ObjectKey
 from jobs.kit.values.resources import FARM_PODS, PODS
 from jobs.kit.values.stamps import MANAGER
 
@@ -175,7 +175,7 @@ class FarmPod(Struct, frozen=True, gc=False):
         return tuple(each for each in fields if each.actual != each.desired)
 
 
-class FarmPodManifest(Struct, frozen=True, gc=False):
+class FarmPodManifest(Body, frozen=True, gc=False):
     """The FarmPod of a pod, to be written. `before` is the JSON of exactly the version that it replaces, if any.
 
     Labels, annotations and finalizers of others stay. The pod is its only owner; with another owner it would remain
@@ -205,7 +205,3 @@ class FarmPodManifest(Struct, frozen=True, gc=False):
         """Return the fields in which the server's response differs: admission changed them."""
         stored = decode(answer, FarmPodObject).reduced
         return tuple(change.field for change in stored.differences(self.pod))
-
-    def redact(self, text: str) -> str:
-        """Return the text unchanged: a run reads nothing confidential."""
-        return text

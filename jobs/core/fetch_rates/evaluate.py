@@ -14,9 +14,10 @@ from jobs.core.fetch_rates.exchange_rates import ExchangeRate, RateStatus
 from jobs.core.fetch_rates.figures import Figures
 from jobs.core.fetch_rates.observed import NAME, Observed, Settings
 from jobs.kit.data.diff import changes, fields_changed, metadata_changes, shown_metadata
-from jobs.kit.data.manifests import DataManifest, Deletion, repair
+from jobs.kit.data.manifests import DataManifest, repair
 from jobs.kit.data.objects import Content, Digested, ReducedObject
 from jobs.kit.values import stamps
+from jobs.kit.values.bodies import Deletion
 from jobs.kit.values.decoding import decode_list
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import terminating, unreadable

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from jobs.kit.values.decoding import decode, decode_plain
 from jobs.kit.values.errors import ApiError, InvalidObjectError
-from jobs.kit.values.model import Action, ExitCode, Finding, Fix, ObjectKey, Severity
+from jobs.kit.values.model import Action, Body, ExitCode, Finding, Fix, ObjectKey, Severity
 from jobs.kit.values.text import HIDDEN
 
 KEY_NAME = "roll-workloads-key"
@@ -49,7 +49,7 @@ class Key(Struct, frozen=True):
         return "Key()"
 
 
-class KeySecretPatch(Struct, frozen=True, gc=False):
+class KeySecretPatch(Body, frozen=True, gc=False):
     """The write of a new key: exactly the version of the Secret that was read, with the key."""
 
     key: Key

@@ -10,9 +10,10 @@ from jobs.core.sync_copies.mistakes import blocked
 from jobs.core.sync_copies.observed import Settings
 from jobs.core.sync_copies.state import found, required, why_not_adopted
 from jobs.kit.data.diff import changes, fields_changed, metadata_changes, shown_metadata
-from jobs.kit.data.manifests import DataManifest, Deletion, Replacement, repair
+from jobs.kit.data.manifests import DataManifest, Replacement, repair
 from jobs.kit.data.objects import same_content
 from jobs.kit.values import stamps
+from jobs.kit.values.bodies import Deletion
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Action, ExitCode, Finding, Fix, Need, ObjectKey, Severity
 from jobs.kit.values.resources import SECRETS

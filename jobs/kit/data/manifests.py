@@ -8,13 +8,14 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, structs
 
 from jobs.kit.data.diff import changes
 from jobs.kit.data.objects import Content, DataObject, Digested, ObjectReducer, ReducedObject, same_content
+from jobs.kit.values.bodies import Deletion, Recreation
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError, InvalidObjectError
-from jobs.kit.values.model import Action, Fix, ObjectKey
+from jobs.kit.values.model import Action, Body, Fix, NewBody, ObjectKey
 from jobs.kit.values.resources import SECRETS, Resource
 from jobs.kit.values.text import HIDDEN
 
@@ -23,7 +24,7 @@ _LONGEST_ANNOTATIONS = 256 << 10
 _SHORTEST_HIDDEN = 4  # a shorter value, such as "a", would redact most of the text
 
 
-class DataManifest(Struct, frozen=True, gc=False):
+class DataManifest(NewBody, frozen=True, gc=False):
     """The body of a create. `owner_references` is JSON.
 
     If `content` has only digests, the content is read again from `source` before the write.
@@ -96,7 +97,7 @@ class DataManifest(Struct, frozen=True, gc=False):
         return structs.replace(self, key=self.key._replace(name=name))
 
 
-class Replacement(Struct, frozen=True, gc=False):
+class Replacement(Body, frozen=True, gc=False):
     """The body of a replace: `manifest` in place of exactly that version of `actual`.
 
     It includes the labels and annotations of other clients and the finalizers of `actual`. It also includes its owners,
@@ -109,7 +110,7 @@ class Replacement(Struct, frozen=True, gc=False):
     @property
     def reads(self) -> tuple[ObjectKey, ...]:
         """The objects to read before the write."""
-        return self.manifest.reads if self.actual.header.is_whole else (self.manifest.key, *self.manifest.reads)
+        return self.manifest.reads if self.actual.header.is_whole else (*self.manifest.reads, self.manifest.key)
 
     def completed(self, read: Mapping[ObjectKey, bytes]) -> Replacement:
         """Return the replacement with the objects in `read`.
@@ -157,48 +158,6 @@ class Replacement(Struct, frozen=True, gc=False):
 
 def _exclude(values: Mapping[str, str], names: Container[str]) -> dict[str, str]:
     return {name: value for name, value in values.items() if name not in names}
-
-
-class Deletion(Struct, frozen=True, gc=False):
-    """The body of a delete of exactly one version of an object.
-
-    https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/delete-options/
-    """
-
-    uid: str
-    resource_version: str
-
-    def encode(self) -> bytes:
-        """Return the DeleteOptions as JSON."""
-        preconditions = {"uid": self.uid, "resourceVersion": self.resource_version}
-        return msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
-
-    def changed_by_server(self, _answer: bytes) -> tuple[str, ...]:
-        """Return nothing: after a delete, there is nothing to compare."""
-        return ()
-
-    def redact(self, text: str) -> str:
-        """Return the text unchanged: a delete sends no value."""
-        return text
-
-
-class Recreation(Struct, frozen=True, gc=False):
-    """A delete and a create, for a change of immutable fields."""
-
-    deletion: Deletion
-    manifest: DataManifest
-
-    def encode(self) -> bytes:
-        """Return the object to create as JSON."""
-        return self.manifest.encode()
-
-    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
-        """Return the fields of the content that admission changed, by the server's answer to the create."""
-        return self.manifest.changed_by_server(answer)
-
-    def redact(self, text: str) -> str:
-        """Return the text without values of the Secret."""
-        return self.manifest.redact(text)
 
 
 def repair(manifest: DataManifest, actual: ReducedObject, recreated: DataManifest | None = None) -> Fix:

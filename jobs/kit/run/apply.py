@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
 
 from msgspec import structs
 
 from jobs.kit.api.cluster import Cluster, Write, error_of
 from jobs.kit.api.transport import IN_FLIGHT, Answer
-from jobs.kit.data.manifests import DataManifest, Recreation, Replacement
+from jobs.kit.values.bodies import Recreation
 from jobs.kit.values.conditions import StatusUpdate
 from jobs.kit.values.decoding import decode, decode_list
 from jobs.kit.values.errors import (
@@ -24,7 +23,7 @@ from jobs.kit.values.errors import (
     InvalidObjectError,
 )
 from jobs.kit.values.metadata import PartialObject
-from jobs.kit.values.model import Action, DryRun, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
+from jobs.kit.values.model import Action, Body, DryRun, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
 from jobs.kit.values.resources import Resource
 
 # The name of a dry-run create; no such object is stored. A constant: refusals quote it, and statuses quote refusals.
@@ -158,32 +157,36 @@ class _Writer:
 
     def _to_write(self, finding: Finding) -> Write:
         assert finding.fix
-        return self._write(finding, finding.fix.action, self._complete(finding.fix.body).encode())
+        return self._write(finding, finding.fix.action, self._complete(finding, finding.fix.body).encode())
 
     def _to_dry_run_create(self, finding: Finding) -> Write:
         """Return the create under another name, to check that the server accepts it while the old object exists."""
-        manifest = self._complete(_recreation_of(finding).manifest).renamed(_TRIAL_NAME)
-        return self._write(finding, Action.CREATE, manifest.encode())
+        trial = _recreation_of(finding).manifest.renamed(_TRIAL_NAME)
+        return self._write(finding, Action.CREATE, self._complete(finding, trial).encode())
 
     def _to_delete(self, finding: Finding) -> Write:
         return self._write(finding, Action.DELETE, _recreation_of(finding).deletion.encode())
 
     def _to_create(self, finding: Finding) -> Write:
-        return self._write(finding, Action.CREATE, self._complete(_recreation_of(finding).manifest).encode())
+        manifest = _recreation_of(finding).manifest
+        return self._write(finding, Action.CREATE, self._complete(finding, manifest).encode())
 
-    def _complete(self, body: Any) -> Any:
+    def _complete(self, finding: Finding, body: Body) -> Body:
         """Return the body of a write with the values that were too large to keep; they are read again.
 
         Raises:
             ApiError: the values cannot be read, or changed since.
         """
-        if not isinstance(body, (DataManifest, Replacement)) or not body.reads:
-            return body
-        manifest = body.manifest if isinstance(body, Replacement) else body
-        if manifest.source and manifest.source in body.reads and manifest.source not in self.sources:
+        return body.completed({key: self._read_source(key, finding.object) for key in body.reads})
+
+    def _read_source(self, key: ObjectKey, written: ObjectKey) -> bytes:
+        """Return an object; the last one stays in memory, unless it is the one that is written."""
+        if key == written:
+            return self._read(key)
+        if key not in self.sources:
             self.sources.clear()  # copies of one source follow each other: one source at a time is enough
-            self.sources[manifest.source] = self._read(manifest.source)
-        return body.completed({key: self.sources.get(key) or self._read(key) for key in body.reads})
+            self.sources[key] = self._read(key)
+        return self.sources[key]
 
     def _read(self, key: ObjectKey) -> bytes:
         for answer in self.cluster.read([(self.resources[key.kind], key.namespace, key.name, True)]):
@@ -284,17 +287,10 @@ def _has_finalizer(answer: Answer) -> bool:
 def _result_of_failure(finding: Finding, message: str, error: ApiError) -> Result:
     """Return the failure of a write, with its cause if the object's namespace may have caused it."""
     assert finding.fix
-    if error.is_too_large and _fits_without_others(finding.fix):
+    if error.is_too_large and finding.fix.body.fits_without_others():
         full = f"{message}; labels and annotations of other clients leave no room; remove some of them"
         return Result(finding, Outcome.FAILED, full, error.exit_code, TOO_LARGE_THERE)
     return Result(finding, Outcome.FAILED, message, error.exit_code, error.cause, error.refused_by)
-
-
-def _fits_without_others(fix: Fix) -> bool:
-    """Whether the write is small enough without the labels and annotations of other clients."""
-    if isinstance(fix.body, Replacement):
-        return fix.body.fits_without_others()
-    return fix.action in (Action.ANNOTATE, Action.ROLL)
 
 
 def _is_conflict(answer: Answer, error: ApiError) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -71,17 +71,50 @@ class Action(str, Enum):
         return Action.CREATE.value if self is Action.APPLY_NEW else self.value
 
 
-class Body(Protocol):
-    """The body of a write. It is encoded only when it is sent, so that a plan of 10,000 writes stays small."""
+class Body(Struct, frozen=True, gc=False):
+    """The body of a write. It is encoded only when it is sent, so that a plan of 10,000 writes stays small.
+
+    All bodies have `encode`. The other methods are for values that are too large to keep, that are secret, or that
+    admission must not change: a body of such values overrides them.
+    """
+
+    @property
+    def reads(self) -> tuple[ObjectKey, ...]:
+        """The objects to read before the write, because their values are too large to keep."""
+        return ()
+
+    def completed(self, _read: Mapping[ObjectKey, bytes], /) -> Body:
+        """Return the body with the values of the objects that were read, as JSON.
+
+        Raises:
+            InvalidObjectError: another object changed meanwhile.
+            ApiError: the object itself changed, with status 409 as from the API server.
+        """
+        return self
 
     def encode(self) -> bytes:
         """Return the object as JSON."""
+        raise NotImplementedError
 
-    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
+    def changed_by_server(self, _answer: bytes, /) -> tuple[str, ...]:
         """Return the fields whose value in the server's answer to the write is not the one that was sent."""
+        return ()
 
     def redact(self, text: str) -> str:
         """Return a message of the server about the write without secret values."""
+        return text
+
+    def fits_without_others(self) -> bool:
+        """Whether the write is small enough without the labels and annotations of other clients that it includes."""
+        return False
+
+
+class NewBody(Body, frozen=True, gc=False):
+    """The body of a create that the server can check while an object of that name exists."""
+
+    def renamed(self, name: str) -> NewBody:
+        """Return the same object under another name."""
+        raise NotImplementedError
 
 
 class Change(NamedTuple):

@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from jobs.core.mirror_audit.actual.objects import Object
 from jobs.core.mirror_node.hosts import CERTS
+from jobs.kit.values.model import Body
 from jobs.kit.values.resources import DAEMON_SETS
 
 _REMOVE = "--remove"
 _HOST = "--host="
 
 
-class NodeCleanup(Struct, frozen=True, gc=False):
+class NodeCleanup(Body, frozen=True, gc=False):
     """A DaemonSet that removes the files it wrote: exactly the observed version, with other arguments.
 
-    Its pods mount the folder of all hosts: the folder of one host cannot be removed while it is mounted.
+    Its pods mount the folder of all hosts: the folder of one host cannot be removed while it is mounted. Pods
+    that become ready show that nodes removed the files, so the answer to the write is not checked.
     """
 
     actual: Any
@@ -49,14 +50,6 @@ class NodeCleanup(Struct, frozen=True, gc=False):
         spec = {**self.actual["spec"], "template": {**template, "spec": pod}}
         kind = {"apiVersion": DAEMON_SETS.api_version, "kind": DAEMON_SETS.kind}
         return msgspec.json.encode({**self.actual, **kind, "spec": spec})
-
-    def changed_by_server(self, _answer: bytes) -> tuple[str, ...]:
-        """Return nothing: pods that become ready show that nodes removed the files."""
-        return ()
-
-    def redact(self, text: str) -> str:
-        """Return the text unchanged: the request contains no secret."""
-        return text
 
 
 def is_node_cleanup(daemon_set: Object) -> bool:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
-from msgspec import Struct
 
 from jobs.core.mirror_audit.actual.objects import Object
 from jobs.core.mirror_audit.checks.drift import resource_drift
 from jobs.core.mirror_audit.checks.resources import named
 from jobs.core.mirror_audit.desired.manifests import Manifest
-from jobs.kit.data.manifests import Deletion
+from jobs.kit.values.bodies import Deletion
 from jobs.kit.values.decoding import decode_plain
-from jobs.kit.values.model import Action, Fix
+from jobs.kit.values.model import Action, Body, Fix
 from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
 
 # The fields that kube-chores sets and that the API does not allow to change.
@@ -26,7 +25,7 @@ _IMMUTABLE: Mapping[str, tuple[str, ...]] = {
 }
 
 
-class ApplyRequest(Struct, frozen=True, gc=False):
+class ApplyRequest(Body, frozen=True, gc=False):
     """The body of a server-side apply. With `uid` it changes exactly that object, and never creates one."""
 
     manifest: Manifest
@@ -43,10 +42,6 @@ class ApplyRequest(Struct, frozen=True, gc=False):
         """Return the fields that differ in the server's response: admission changed them."""
         found = resource_drift(self.manifest, decode_plain(answer))
         return tuple(each.change.field for each in found)
-
-    def redact(self, text: str) -> str:
-        """Return the text unchanged: the request contains no secret."""
-        return text
 
 
 def apply(desired: Manifest, actual: Object, result: str) -> Fix:
