@@ -25,7 +25,8 @@ from jobs.core.mirror_audit.desired.mirror import NODE_NAMESPACE
 from jobs.core.mirror_audit.observed import NAMESPACE
 from jobs.kit.api.cluster import error_of
 from jobs.kit.api.connect import connect
-from jobs.kit.api.transport import Request, Transport
+from jobs.kit.api.messages import Request
+from jobs.kit.api.transport import Transport
 from jobs.kit.files.schema import crd, crd_names
 from jobs.kit.values.resources import (
     CLAIMS,

@@ -18,7 +18,8 @@ import pytest
 
 from jobs.kit.api.cluster import PAGE_SIZE
 from jobs.kit.api.connect import connect
-from jobs.kit.api.transport import Request, Transport
+from jobs.kit.api.messages import Request
+from jobs.kit.api.transport import Transport
 from tests.api.conftest import Run, runs
 from tests.apis import Api, Object, wait_for
 from tests.cluster.test_install import kubectl

@@ -10,7 +10,8 @@ import pytest
 from jobs.kit.api import cluster as kit
 from jobs.kit.api.cluster import Cluster, error_of
 from jobs.kit.api.endpoint import Endpoint
-from jobs.kit.api.transport import Request, Transport
+from jobs.kit.api.messages import Request
+from jobs.kit.api.transport import Transport
 from jobs.kit.data.objects import DataObject
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.reads import InvalidObject

@@ -16,7 +16,8 @@ from click.testing import CliRunner, Result
 from jobs.__main__ import chores
 from jobs.kit.api.connect import connect
 from jobs.kit.api.endpoint import Endpoint
-from jobs.kit.api.transport import Answer, Request, Transport
+from jobs.kit.api.messages import Answer, Request
+from jobs.kit.api.transport import Transport
 from jobs.kit.values.errors import ConfigurationError, UnreachableError
 from tests.wire import Recorder, Sent, recorder, socks_proxy
 

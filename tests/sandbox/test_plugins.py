@@ -11,7 +11,8 @@ import pytest
 
 from jobs.kit.api.connect import connect
 from jobs.kit.api.kubeconfig import plugin as plugins
-from jobs.kit.api.transport import Request, Transport
+from jobs.kit.api.messages import Request
+from jobs.kit.api.transport import Transport
 from jobs.kit.values.errors import ConfigurationError
 from kubesandbox import Fault, Sandbox
 from tests.apis import sandbox_api

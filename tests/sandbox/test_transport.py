@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from jobs.kit.api.curl import Transfers
 from jobs.kit.api.endpoint import Endpoint
-from jobs.kit.api.transport import BYTES_IN_FLIGHT, IN_FLIGHT, Answer, Request, Transport, _Pace
+from jobs.kit.api.messages import Answer, Request
+from jobs.kit.api.transport import BYTES_IN_FLIGHT, IN_FLIGHT, Transport, _Pace
 from jobs.kit.values.errors import StoppedError, UnreachableError
 from kubesandbox import Fault, Sandbox
 
@@ -243,13 +245,13 @@ def test_once_stopping_no_request_is_sent_but_those_in_flight_are_answered(
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time at which each request was started."""
     times: list[float] = []
-    create_handle = Transport._create_handle
+    start = Transfers.start
 
-    def noted(self: Transport, attempt: Any) -> Any:
+    def noted(self: Transfers, *arguments: Any) -> Any:
         times.append(time.monotonic())
-        return create_handle(self, attempt)
+        return start(self, *arguments)
 
-    monkeypatch.setattr(Transport, "_create_handle", noted)
+    monkeypatch.setattr(Transfers, "start", noted)
     return times
 
 

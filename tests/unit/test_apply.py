@@ -12,7 +12,7 @@ import pytest
 from jobs.core.roll_workloads.baseline import BASELINE, ROLL_ID
 from jobs.core.roll_workloads.evaluate import BaselinePatch
 from jobs.kit.api.cluster import Write
-from jobs.kit.api.transport import Answer, Request
+from jobs.kit.api.messages import Answer, Request
 from jobs.kit.data.manifests import DataManifest
 from jobs.kit.data.objects import Content
 from jobs.kit.run.apply import apply

@@ -138,7 +138,7 @@ def test_the_page_keeps_the_rules_that_the_design_depends_on() -> None:
     assert {row: IMPORTS[row] for row in IMPORTS if row.startswith("kubesandbox")} == {
         row: LAYERS_OF_SANDBOX[number:] for number, row in enumerate(LAYERS_OF_SANDBOX)
     }
-    assert rows("libraries") == {"pycurl": ["jobs/kit/api/transport.py"], "requests": ["jobs/kit/web.py"]}
+    assert rows("libraries") == {"pycurl": ["jobs/kit/api/curl.py"], "requests": ["jobs/kit/web.py"]}
     assert {"jobs/kit/values", "jobs/kit/data", "jobs/core"} <= set(PURE_PACKAGES)
     assert not any(each.endswith(("/plan", "/evaluate", "/status")) for each in SHELL)
 

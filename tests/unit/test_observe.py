@@ -10,7 +10,7 @@ import pytest
 from jobs.core.sync_copies.observe import _copies
 from jobs.core.sync_copies.observed import Settings
 from jobs.kit.api.cluster import PAGE_SIZE, Cluster
-from jobs.kit.api.transport import Answer, Request
+from jobs.kit.api.messages import Answer, Request
 from jobs.kit.data.objects import Content, ObjectReducer, ReducedObject
 from jobs.kit.values.errors import ApiError
 from tests.canary import canary

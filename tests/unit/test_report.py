@@ -9,7 +9,7 @@ import click
 import pytest
 import yaml
 
-from jobs.kit.api.transport import Traffic
+from jobs.kit.api.messages import Traffic
 from jobs.kit.run import report
 from jobs.kit.run.flags import RunOptions
 from jobs.kit.values.model import (

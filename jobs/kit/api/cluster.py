@@ -10,7 +10,8 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from jobs.kit.api.transport import ANSWER_BYTES, Answer, Request, Transport
+from jobs.kit.api.messages import ANSWER_BYTES, Answer, Request
+from jobs.kit.api.transport import Transport
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError, CredentialsError, InvalidObjectError
 from jobs.kit.values.model import Action, ObjectKey

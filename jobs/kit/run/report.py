@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from jobs import __version__
-from jobs.kit.api.transport import Traffic
+from jobs.kit.api.messages import Traffic
 from jobs.kit.run import terminal
 from jobs.kit.run.flags import RunOptions
 from jobs.kit.values.model import Change, DryRun, ExitCode, Finding, Outcome, Plan, Result, Severity

@@ -1,0 +1,159 @@
+"""Transfer requests with libcurl, many at a time on one thread. The only module that imports it.
+
+All requests share one HTTP/2 connection. A server without HTTP/2 gets one HTTP/1.1 connection for each request in
+flight.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pycurl
+
+from jobs.kit.api.endpoint import Endpoint
+from jobs.kit.api.messages import Request
+
+CONNECT_SECONDS = 10
+_PROTOCOLS = pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS
+# Errors of certificates: a retry would fail too.
+_FINAL_ERRORS = frozenset({pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACERT_BADFILE, pycurl.E_SSL_CERTPROBLEM})
+
+
+class Ended(NamedTuple):
+    """A transfer that ended. Without a complete answer, `status` is 0, and `error` has the reason.
+
+    `is_final`: a retry would fail too. `is_sent`: the server accepted the connection. `retry_after` is in seconds.
+    """
+
+    handle: Any
+    status: int
+    error: str = ""
+    is_final: bool = False
+    is_sent: bool = True
+    retry_after: float = 0.0
+
+
+class Transfers:
+    """Transfers to `endpoint`, each of at most `seconds`, on at most `most_connections`."""
+
+    def __init__(self, endpoint: Endpoint, seconds: float, most_connections: int) -> None:
+        self._endpoint = endpoint
+        self._seconds = seconds
+        self._multi = pycurl.CurlMulti()
+        self._multi.setopt(pycurl.M_MAX_HOST_CONNECTIONS, most_connections)
+        self._running: set[Any] = set()
+        self._idle: list[Any] = []
+
+    def start(self, request: Request, headers: Sequence[str], receive: Callable[[bytes], int]) -> Any:
+        """Start a transfer and return its handle. `receive` is called with each part of the body.
+
+        It returns the length of the part; any other number ends the transfer (CURLOPT_WRITEFUNCTION).
+
+        Raises:
+            ConfigurationError: the client certificate cannot be read.
+        """
+        certificate = self._endpoint.certificate()
+        handle = self._idle.pop() if self._idle else pycurl.Curl()
+        handle.setopt(pycurl.HTTPHEADER, [header.encode() for header in headers])
+        handle.setopt(pycurl.WRITEFUNCTION, receive)
+        if request.body is not None:
+            handle.setopt(pycurl.POSTFIELDS, request.body)
+        handle.setopt(pycurl.CUSTOMREQUEST, request.method)
+        handle.setopt(pycurl.NOSIGNAL, 1)
+        handle.setopt(pycurl.CONNECTTIMEOUT_MS, CONNECT_SECONDS * 1000)
+        handle.setopt(pycurl.TIMEOUT_MS, int(self._seconds * 1000))
+        handle.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
+        handle.setopt(pycurl.PIPEWAIT, 1)
+        _set_server(handle, self._endpoint, request.path)
+        _set_authorities(handle, self._endpoint)
+        if certificate:
+            handle.setopt(pycurl.SSLCERT_BLOB, certificate.certificate)
+            handle.setopt(pycurl.SSLKEY_BLOB, certificate.key)
+        self._running.add(handle)
+        self._multi.add_handle(handle)
+        return handle
+
+    def ended(self, wait_seconds: float = 0.0) -> list[Ended]:
+        """Continue all transfers and return those that ended; before, wait until a socket is ready."""
+        if wait_seconds:
+            self._wait(wait_seconds)
+        self._multi.perform()
+        found: list[Ended] = []
+        more = 1
+        while more:
+            more, succeeded, failed = self._multi.info_read()
+            found += [_succeeded(handle) for handle in succeeded]
+            found += [self._failed(handle, number, text) for handle, number, text in failed]
+        return found
+
+    def _wait(self, seconds: float) -> None:
+        if not self._running:
+            time.sleep(seconds)
+            return
+        # libcurl may have buffered data, and then has to run although no socket is ready.
+        timeout = self._multi.timeout()
+        seconds = min(seconds, timeout / 1000) if timeout >= 0 else seconds
+        # Without a socket, as while a name is resolved, select() returns at once.
+        if any(self._multi.fdset()):
+            self._multi.select(seconds)
+        else:
+            time.sleep(min(seconds, 0.01))
+
+    def _failed(self, handle: Any, number: int, text: str) -> Ended:
+        server = self._endpoint.server
+        error = f"{server}: {text or 'connection failed'}"
+        if number == pycurl.E_OPERATION_TIMEDOUT:
+            error = f"no answer from {server} within {self._seconds:g} seconds"
+        return Ended(handle, 0, error, number in _FINAL_ERRORS, bool(handle.getinfo(pycurl.REQUEST_SIZE)))
+
+    def release(self, handle: Any) -> None:
+        """End the transfer, if it did not end. Its connection may serve others."""
+        self._running.remove(handle)
+        self._multi.remove_handle(handle)
+        handle.reset()
+        self._idle.append(handle)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for handle in self._idle:
+            handle.close()
+        self._idle.clear()
+        self._multi.close()
+
+
+def _succeeded(handle: Any) -> Ended:
+    status, retry_after = handle.getinfo(pycurl.RESPONSE_CODE), handle.getinfo(pycurl.RETRY_AFTER)
+    return Ended(handle, int(status), retry_after=float(retry_after))
+
+
+def _set_server(handle: Any, endpoint: Endpoint, path: str) -> None:
+    handle.setopt(pycurl.URL, endpoint.server + path)
+    handle.setopt(pycurl.PATH_AS_IS, 1)  # a name with dots must not lead to another path
+    handle.setopt(pycurl.PROTOCOLS, _PROTOCOLS)
+    handle.setopt(pycurl.REDIR_PROTOCOLS, _PROTOCOLS)  # though no redirect is followed: a redirect is an answer
+    if endpoint.connect_to:
+        handle.setopt(pycurl.CONNECT_TO, [endpoint.connect_to])
+    # Set even if empty: else libcurl reads the environment, by its own rules.
+    handle.setopt(pycurl.PROXY, endpoint.proxy or "")
+    handle.setopt(pycurl.NOPROXY, endpoint.no_proxy or "")
+
+
+def _set_authorities(handle: Any, endpoint: Endpoint) -> None:
+    # As in Go, the cluster's certificate authority also applies to an https proxy.
+    if endpoint.ca_data:
+        handle.setopt(pycurl.CAINFO_BLOB, endpoint.ca_data)
+        handle.setopt(pycurl.PROXY_CAINFO_BLOB, endpoint.ca_data)
+    else:
+        handle.setopt(pycurl.CAINFO, endpoint.ca_file or _public_authorities())
+        handle.setopt(pycurl.PROXY_CAINFO, endpoint.ca_file or _public_authorities())
+    if not endpoint.verify:
+        handle.setopt(pycurl.SSL_VERIFYPEER, 0)
+        handle.setopt(pycurl.SSL_VERIFYHOST, 0)
+
+
+def _public_authorities() -> str:
+    import certifi
+
+    return certifi.where()
