@@ -23,7 +23,7 @@ import yaml
 
 from jobs.core.mirror_audit.desired.mirror import NODE_NAMESPACE
 from jobs.core.mirror_audit.observed import NAMESPACE
-from jobs.kit.api.cluster import error_of
+from jobs.kit.api.answers import error_of
 from jobs.kit.api.connect import connect
 from jobs.kit.api.messages import Request
 from jobs.kit.api.transport import Transport

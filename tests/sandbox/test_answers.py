@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from jobs.kit.api import cluster as kit
-from jobs.kit.api.cluster import Cluster, error_of
+from jobs.kit.api.answers import error_of
+from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.api.messages import Request
 from jobs.kit.api.transport import Transport

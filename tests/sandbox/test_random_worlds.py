@@ -19,7 +19,8 @@ from msgspec import structs
 from jobs.core.sync_copies.observe import observe
 from jobs.core.sync_copies.observed import KINDS, Observed, Settings
 from jobs.core.sync_copies.plan import plan
-from jobs.kit.api.cluster import Cluster, error_of
+from jobs.kit.api.answers import error_of
+from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.api.transport import Transport
 from jobs.kit.values.model import Finding, Plan

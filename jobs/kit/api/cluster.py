@@ -1,4 +1,4 @@
-"""The verbs of the Kubernetes API on top of the transport: paged lists, gets, writes; and its errors as exceptions."""
+"""The verbs of the Kubernetes API on top of the transport: paged lists, gets, writes, rights."""
 
 from __future__ import annotations
 
@@ -10,10 +10,19 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from jobs.kit.api.answers import (
+    Head,
+    ObjectName,
+    check_read_answer,
+    check_write_answer,
+    decode_answer,
+    error_of,
+    mismatch,
+)
 from jobs.kit.api.messages import ANSWER_BYTES, Answer, Request
 from jobs.kit.api.transport import Transport
 from jobs.kit.values.decoding import decode
-from jobs.kit.values.errors import ApiError, CredentialsError, InvalidObjectError
+from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.model import Action, ObjectKey
 from jobs.kit.values.reads import InvalidObject
 from jobs.kit.values.resources import EVENTS, Resource
@@ -25,14 +34,12 @@ PAGE_BYTES = 4 << 20
 OBJECT_BYTES = 12 << 20
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _METADATA_LIST_KIND = ("meta.k8s.io/v1", "PartialObjectMetadataList")
-_METADATA_KIND = ("meta.k8s.io/v1", "PartialObjectMetadata")
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _LIST_ATTEMPTS = 3
 
 Item = TypeVar("Item")
-Form = TypeVar("Form", bound="_Head")
 Reduced = TypeVar("Reduced")
 
 
@@ -47,24 +54,8 @@ class Write(NamedTuple):
     tag: Any
 
 
-class _Head(Struct, rename="camel"):
-    """The fields of every answer of the API: https://kubernetes.io/docs/reference/using-api/api-concepts/ ."""
-
-    api_version: str
-    kind: str
-
-
-class _Name(Struct):
-    name: str = ""
-    namespace: str = ""
-
-
-class _NamedObject(_Head):
-    metadata: _Name
-
-
 class _Item(Struct):
-    metadata: _Name
+    metadata: ObjectName
 
 
 class _ListMetadata(Struct, rename={"token": "continue", "version": "resourceVersion"}):
@@ -72,7 +63,7 @@ class _ListMetadata(Struct, rename={"token": "continue", "version": "resourceVer
     token: str = ""
 
 
-class _List(_Head):
+class _List(Head):
     metadata: _ListMetadata
     items: list[Raw] | None
 
@@ -81,30 +72,16 @@ class _AccessReviewStatus(Struct):
     allowed: bool
 
 
-class _AccessReview(_Head):
+class _AccessReview(Head):
     status: _AccessReviewStatus
-
-
-class _Cause(Struct):
-    reason: str = ""
-    field: str = ""
-
-
-class _Details(Struct):
-    causes: list[_Cause] | None = None
-
-
-class _Status(_Head):
-    message: str = ""
-    details: _Details | None = None
 
 
 @dataclass(frozen=True)
 class Cluster:
     """One API server.
 
-    `manager` is the field manager of every write; `writes_per_second` limits
-    the writes of objects; statuses and Events do not count.
+    `manager` is the field manager of every write; `writes_per_second` limits the writes of objects; statuses and Events
+    do not count.
     """
 
     transport: Transport
@@ -140,12 +117,10 @@ class Cluster:
             if answer.is_too_long and limit > 1:
                 limit //= 2
                 continue
-            page = _decode_answer(answer, _List, kind)
+            page = _decode_page(answer, kind, namespace)
             if len(answer.body) < PAGE_BYTES // 4:
                 limit = min(PAGE_SIZE, limit * 2)  # only one of the objects may have been large
-            answer = replace(answer, body=b"")  # the page has references to the parts that it needs
-            if namespace and (other := _other_namespace(page, namespace)):
-                raise ApiError(0, f"{_mismatch(answer, f'of namespace {namespace}')}: it has objects of {other!r}")
+            del answer  # the page has references to the parts that it needs
             yield from (_decode_item(resource, each, n, item, reduce) for n, each in enumerate(page.items or []))
             token = page.metadata.token
             if not token:
@@ -163,8 +138,8 @@ class Cluster:
             if answer.is_too_long:
                 large.append(answer.request.tag)
             else:
-                yield _check_read_answer(answer)
-        yield from map(_check_read_answer, self.transport.stream(_read_request(each, OBJECT_BYTES) for each in large))
+                yield check_read_answer(answer)
+        yield from map(check_read_answer, self.transport.stream(_read_request(each, OBJECT_BYTES) for each in large))
 
     def write(self, writes: Iterable[Write], *, dry_run: bool) -> Iterator[Answer]:
         """Send writes and yield raw answers in no order. An answer that is not one of the API has status 0.
@@ -174,7 +149,7 @@ class Cluster:
         query = urlencode({"fieldManager": self.manager, **({"dryRun": "All"} if dry_run else {})})
         requests = (_write_request(write, query) for write in writes)
         for answer in self.transport.stream(requests, per_second=self.writes_per_second):
-            yield _check_write_answer(answer, answer.request.tag.resource)
+            yield check_write_answer(answer, answer.request.tag.resource)
 
     def patch_statuses(self, patches: Iterable[tuple[Resource, ObjectKey, bytes, Any]]) -> Iterator[Answer]:
         """Send merge patches of statuses, given as (resource, key, patch, tag); yield raw answers in no order."""
@@ -191,7 +166,7 @@ class Cluster:
             for resource, key, patch, tag in patches
         )
         for answer in self.transport.stream(requests):
-            yield _check_write_answer(answer, answer.request.tag[0])
+            yield check_write_answer(answer, answer.request.tag[0])
 
     def create_events(self, events: Iterable[tuple[Mapping[str, Any], Any]]) -> Iterator[Answer]:
         """Create Events, given as (object, tag); yield raw answers in no order.
@@ -203,7 +178,7 @@ class Cluster:
             for event, tag in events
         )
         for answer in self.transport.stream(requests):
-            yield _check_write_answer(answer, EVENTS)
+            yield check_write_answer(answer, EVENTS)
 
     def can_i(self, verb: str, resource: Resource) -> bool:
         """Whether the credentials have a right in all namespaces: a SelfSubjectAccessReview, which needs no right.
@@ -223,7 +198,7 @@ class Cluster:
         if error and error.is_permission:
             return False  # some clusters do not allow the review to every user
         kind = ("authorization.k8s.io/v1", "SelfSubjectAccessReview")
-        return _decode_answer(answer, _AccessReview, kind).status.allowed
+        return decode_answer(answer, _AccessReview, kind).status.allowed
 
 
 def _write_request(write: Write, query: str) -> Request:
@@ -242,23 +217,6 @@ def _write_request(write: Write, query: str) -> Request:
     if action in (Action.ANNOTATE, Action.ROLL):
         return replace(request, method="PATCH", content_type=_MERGE)
     return request
-
-
-def _check_write_answer(answer: Answer, resource: Resource) -> Answer:
-    """Return the answer to a write, with status 0 if it is neither an error nor an object of `resource`.
-
-    The answer to a delete is a Status or the object.
-    """
-    is_delete = answer.request.method == "DELETE"
-    if answer.status == 404 and is_delete and _decode_status(answer) is None:
-        return _reject_answer(answer, "a Status of the Kubernetes API")
-    if not 200 <= answer.status < 300 or (is_delete and _decode_status(answer) is not None):
-        return answer
-    try:
-        _decode_answer(answer, _Head, (resource.api_version, resource.kind))
-    except ApiError as error:
-        return replace(answer, status=0, body=b"", error=error.message)
-    return answer
 
 
 def without_invalid(found: Iterable[Reduced | InvalidObject], invalid: list[InvalidObject]) -> Iterator[Reduced]:
@@ -281,78 +239,22 @@ def retry_if_expired(read: Callable[[], Reduced]) -> Reduced:
     raise AssertionError("unreachable")
 
 
-def error_of(answer: Answer) -> ApiError | None:
-    """Return the error of an answer, or None for a status of 2xx."""
-    if 200 <= answer.status < 300:
-        return None
-    if answer.is_unsent:
-        return CredentialsError(answer.error)
-    if not answer.status:
-        return ApiError(0, answer.error)
-    if answer.status == 401:
-        return ApiError(401, "Unauthorized: the API server does not accept these credentials; check the context's user")
-    status = _decode_status(answer)
-    if status is None:
-        text = answer.body[:200].decode(errors="replace").strip()
-        return ApiError(
-            answer.status, f"HTTP {answer.status} for {answer.request.method} {answer.request.path}: {text}"
-        )
-    causes = (status.details and status.details.causes) or []
-    reasons, fields = [cause.reason for cause in causes], {cause.field for cause in causes}
-    return ApiError(answer.status, status.message or f"HTTP {answer.status}", reasons, fields)
-
-
-def _decode_status(answer: Answer) -> _Status | None:
-    """Return the Status in an answer, or None: a proxy may answer in place of the API server."""
-    try:
-        status = decode(answer.body, _Status)
-    except InvalidObjectError:
-        return None
-    return status if (status.api_version, status.kind) == ("v1", "Status") else None
-
-
 def _read_request(requested: tuple[Resource, str, str, bool], max_bytes: int = ANSWER_BYTES) -> Request:
     resource, namespace, name, full = requested
     accept = "application/json" if full else _METADATA
     return Request("GET", resource.path(namespace, name), accept=accept, tag=requested, max_bytes=max_bytes)
 
 
-def _check_read_answer(answer: Answer) -> Answer:
-    """Return the answer to a GET of one object, with status 0 and an error if it is not an answer of the API."""
-    resource, namespace, name, full = answer.request.tag
-    if answer.status == 404 and resource.is_object and _decode_status(answer) is None:
-        return _reject_answer(answer, "a Status of the Kubernetes API")
-    if not 200 <= answer.status < 300 or not resource.is_object:
-        return answer
-    try:
-        found = _decode_answer(answer, _NamedObject, (resource.api_version, resource.kind) if full else _METADATA_KIND)
-    except ApiError as error:
-        return replace(answer, status=0, body=b"", error=error.message)
-    if (found.metadata.namespace, found.metadata.name) != (namespace, name):
-        return _reject_answer(answer, "the object of that name")
-    return answer
-
-
-def _reject_answer(answer: Answer, what: str) -> Answer:
-    return replace(answer, status=0, body=b"", error=_mismatch(answer, what))
-
-
-def _decode_answer(answer: Answer, form: type[Form], kind: tuple[str, str]) -> Form:
-    """Decode an answer as `form`, and check its API version and kind.
+def _decode_page(answer: Answer, kind: tuple[str, str], namespace: str) -> _List:
+    """Return a page of a list.
 
     Raises:
-        ApiError: the answer is an error, or is not of this kind: a proxy may answer in place of the API server.
+        ApiError: the answer is an error, of another kind, or has objects that are not in `namespace` (if it is set).
     """
-    error = error_of(answer)
-    if error:
-        raise error
-    try:
-        found = decode(answer.body, form)
-    except InvalidObjectError as invalid:
-        raise ApiError(0, f"{_mismatch(answer, kind[1])}: {invalid.why}") from None
-    if (found.api_version, found.kind) != kind:
-        raise ApiError(0, f"{_mismatch(answer, kind[1])} of {kind[0]}, but {found.kind!r} of {found.api_version!r}")
-    return found
+    page = decode_answer(answer, _List, kind)
+    if namespace and (other := _other_namespace(page, namespace)):
+        raise ApiError(0, f"{mismatch(answer, f'of namespace {namespace}')}: it has objects of {other!r}")
+    return page
 
 
 def _other_namespace(page: _List, namespace: str) -> str | None:
@@ -367,10 +269,6 @@ def _other_namespace(page: _List, namespace: str) -> str | None:
     return None
 
 
-def _mismatch(answer: Answer, what: str) -> str:
-    return f"the answer to {answer.request.method} {answer.request.path.partition('?')[0]} is not {what}"
-
-
 def _decode_item(
     resource: Resource, raw: Raw, number: int, item: type[Item], reduce: Callable[[Item], Reduced]
 ) -> Reduced | InvalidObject:
@@ -380,6 +278,6 @@ def _decode_item(
         try:
             at = decode(raw, _Item).metadata
         except InvalidObjectError:
-            at = _Name()
+            at = ObjectName()
         key = ObjectKey(resource.kind, at.name or f"(number {number + 1} of a page)", at.namespace)
         return InvalidObject(key, error.without_traceback())

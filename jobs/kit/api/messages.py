@@ -47,6 +47,11 @@ class Answer:
     is_too_long: bool = False
     is_unsent: bool = False
 
+    @property
+    def is_success(self) -> bool:
+        """Whether the status is 2xx."""
+        return 200 <= self.status < 300
+
 
 @dataclass
 class Traffic:

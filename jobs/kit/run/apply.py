@@ -7,7 +7,8 @@ from itertools import islice
 
 from msgspec import structs
 
-from jobs.kit.api.cluster import Cluster, Write, error_of
+from jobs.kit.api.answers import error_of
+from jobs.kit.api.cluster import Cluster, Write
 from jobs.kit.api.messages import Answer
 from jobs.kit.api.transport import IN_FLIGHT
 from jobs.kit.values.bodies import Recreation

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from msgspec import structs
 
 from jobs import __version__
-from jobs.kit.api.cluster import Cluster, error_of
+from jobs.kit.api.answers import error_of
+from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.connect import Connection, connect
 from jobs.kit.api.transport import RETRY_SECONDS, Transport
 from jobs.kit.run import log, report
