@@ -118,7 +118,7 @@ def worlds() -> Iterator[Observed]:
     yield replace(none(equal), sources=dict.fromkeys(none().sources, (invalid,)))
     yield none(terminating)
     yield none(foreign)
-    yield replace(none(equal), single_reads={PLACE: ApiError(404, "not found")})
+    yield replace(none(equal), single_reads={PLACE: None})
 
     yield observed([rule("a"), rule("b", "other")], [its_source, source("other")], [], "team")
     yield observed([rule(targets=Targets(include=("kube-team",)))], [its_source], [], "kube-team")

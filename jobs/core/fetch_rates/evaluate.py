@@ -79,8 +79,7 @@ def _latest(rate: ExchangeRate, observed: Observed, settings: Settings) -> Reduc
     """Return the ConfigMap as it was read last, or the need to read it."""
     configmap = rate.configmap
     if configmap in observed.single_reads:
-        found = observed.single_reads[configmap]
-        return None if isinstance(found, ApiError) and found.status == 404 else found
+        return observed.single_reads[configmap]
     if observed.configmaps is not None and configmap in observed.configmaps:
         return observed.configmaps[configmap]
     had_conflict = any(each.reason == CONFLICT for each in rate.head.status_as(RateStatus).conditions)

@@ -14,7 +14,7 @@ from jobs.kit.data.objects import ObjectReducer, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Finding, Need, ObjectKey
-from jobs.kit.values.reads import Invalid, Page, ReadResult, reduced_by_key
+from jobs.kit.values.reads import Invalid, Page, ReadResult
 
 NAME = "fetch-rates"
 MAX_CHANGE_PERCENT = 20
@@ -43,7 +43,7 @@ class Observed:
 
     `configmaps` are the listed ones, which fetch-rates manages; None: they are read one by one. `list_failed`: they
     could not be listed, so no ExchangeRate can be evaluated. `single_reads` are ConfigMaps that were read one by
-    one, reduced by `reducer`. `pages` are the responses of providers by URL.
+    one, reduced by `reducer`; None: they do not exist. `pages` are the responses of providers by URL.
     """
 
     rates: tuple[ExchangeRate, ...]
@@ -51,14 +51,17 @@ class Observed:
     configmaps: Mapping[ObjectKey, ReducedObject | ApiError] | None = None
     failures: tuple[Finding, ...] = ()
     list_failed: bool = False
-    single_reads: Mapping[ObjectKey, ReducedObject | ApiError] = field(default_factory=dict)
+    single_reads: Mapping[ObjectKey, ReducedObject | ApiError | None] = field(default_factory=dict)
     pages: Mapping[str, Page] = field(default_factory=dict)
     reducer: ObjectReducer = field(default_factory=lambda: ObjectReducer(stamps.KEYS))
 
     def with_documents(self, documents: Mapping[Need, ReadResult], pages: Mapping[str, Page]) -> Observed:
         """Return a copy that includes these `documents` and `pages`; they replace those that were read before."""
-        single_reads = reduced_by_key(documents, lambda need, body: self.reducer.decode(body, full=need.full))
-        return replace(self, single_reads={**self.single_reads, **single_reads}, pages={**self.pages, **pages})
+        return replace(
+            self,
+            single_reads={**self.single_reads, **self.reducer.decode_reads(documents)},
+            pages={**self.pages, **pages},
+        )
 
     def tables(self, urls: Mapping[str, str], today: date) -> Tables:
         """Return the table or the failure of each provider that was read."""

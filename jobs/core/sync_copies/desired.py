@@ -155,17 +155,7 @@ def places(
             if claim not in desired:
                 desired[claim] = _desired(rule_type, [claimants[number] for number in claim])
             key = ObjectKey(KINDS[rule_type].kind, name, namespace)
-            yield Place(key, desired[claim], _latest(key, copies.get(namespace), observed))
-
-
-def _latest(
-    key: ObjectKey, listed: ReducedObject | ApiError | None, observed: Observed
-) -> ReducedObject | ApiError | None:
-    """Return the object as it was read last: by a single read if there was one, otherwise in the list."""
-    if key not in observed.single_reads:
-        return listed
-    found = observed.single_reads[key]
-    return None if isinstance(found, ApiError) and found.status == 404 else found
+            yield Place(key, desired[claim], observed.single_reads.get(key, copies.get(namespace)))
 
 
 def targets_of_rules(observed: Observed) -> Mapping[str, Sequence[str]]:

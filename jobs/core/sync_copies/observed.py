@@ -11,7 +11,7 @@ from jobs.core.sync_copies.rules import Rule, SourceQuery
 from jobs.kit.data.objects import ObjectReducer, ReducedObject
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Finding, Need, ObjectKey
-from jobs.kit.values.reads import Invalid, InvalidObject, Page, ReadResult, reduced_by_key
+from jobs.kit.values.reads import Invalid, InvalidObject, Page, ReadResult
 from jobs.kit.values.resources import CONFIGMAPS, SECRETS, Resource
 
 NAME = "sync-copies"
@@ -60,7 +60,7 @@ Copies = Mapping[str, Mapping[str, ReducedObject | ApiError]]
 class Observed:
     """What was read. A type missing in `copies`, or a query missing in `sources`, could not be read: see `failures`.
 
-    `single_reads` are objects that were read one by one after the lists; `reducer` reduces them.
+    `single_reads` are objects that were read one by one after the lists, reduced by `reducer`. None: it does not exist.
     """
 
     rules: tuple[Rule, ...]
@@ -69,10 +69,9 @@ class Observed:
     copies: Mapping[str, Copies]
     invalid_rules: tuple[Invalid, ...] = ()
     failures: tuple[Finding, ...] = ()
-    single_reads: Mapping[ObjectKey, ReducedObject | ApiError] = field(default_factory=dict)
+    single_reads: Mapping[ObjectKey, ReducedObject | ApiError | None] = field(default_factory=dict)
     reducer: ObjectReducer = field(default_factory=lambda: ObjectReducer(None))
 
     def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
         """Return a copy with `documents` added; a later read of an object replaces an earlier one."""
-        single_reads = reduced_by_key(documents, lambda need, body: self.reducer.decode(body, full=need.full))
-        return replace(self, single_reads={**self.single_reads, **single_reads})
+        return replace(self, single_reads={**self.single_reads, **self.reducer.decode_reads(documents)})

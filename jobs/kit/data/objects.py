@@ -7,13 +7,16 @@ import hmac
 import json
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 from msgspec import Raw, Struct
 
 from jobs.kit.values.decoding import decode, decode_list, decode_map
-from jobs.kit.values.errors import InvalidObjectError
+from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.metadata import ManagedFieldsEntry, Metadata, OwnerReference, PartialObject, string_map
+from jobs.kit.values.model import Need, ObjectKey
+from jobs.kit.values.reads import ReadResult
 from jobs.kit.values.stamps import MANAGER
 
 # A run has 128 MiB of memory (cronjobs/), for any objects that tenants may create.
@@ -274,6 +277,13 @@ class ObjectReducer:
         """
         item: type[DataObject] | type[PartialObject] = DataObject if full else PartialObject
         return self.reduce(decode(body, item))
+
+    def decode_reads(self, documents: Mapping[Need, ReadResult]) -> dict[ObjectKey, ReducedObject | ApiError | None]:
+        """Return the reduced form of each object that was read by its name; None: it does not exist."""
+        return {
+            need.key: document.reduced_if_exists(partial(self.decode, full=need.full))
+            for need, document in documents.items()
+        }
 
     def _content(self, content: Content, uid: str) -> Content | Digested:
         key = hashlib.sha256(content.canonical()).digest()
