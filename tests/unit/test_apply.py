@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobs.core.roll_workloads.baseline import BASELINE, ROLL_ID
-from jobs.core.roll_workloads.evaluate import BaselinePatch
+from jobs.core.roll_workloads.baseline import BASELINE, ROLL_ID, BaselinePatch
 from jobs.kit.api.cluster import Write
 from jobs.kit.api.messages import Answer, Request
 from jobs.kit.data.manifests import DataManifest

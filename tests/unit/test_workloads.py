@@ -11,7 +11,8 @@ import pytest
 from msgspec import structs
 
 from jobs.core.roll_workloads import baseline
-from jobs.core.roll_workloads.evaluate import BaselinePatch, evaluate
+from jobs.core.roll_workloads.baseline import BaselinePatch
+from jobs.core.roll_workloads.evaluate import evaluate
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.references import Reference
 from jobs.core.roll_workloads.sources import Source, fingerprint, source

@@ -1,4 +1,4 @@
-"""The baseline: an annotation of a workload that records the config its pods started with. Pure.
+"""The baseline: an annotation of a workload that records the config its pods started with, and its write. Pure.
 
 It is an annotation of the workload itself, where a change does not start a rollout. A roll changes the baseline and an
 annotation of the pod template in one write. A run cannot compare with a baseline of another version, of other
@@ -13,14 +13,16 @@ from datetime import datetime
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import InvalidObjectError
+from jobs.kit.values.model import Body
 
 ROLL_OPT_IN = "kubechores.dev/roll-on-config-change"
 BASELINE = "kubechores.dev/config-baseline"
 ROLL_ID = "kubechores.dev/config"  # on the pod template
+TEMPLATE_FIELD = f"spec.template.metadata.annotations[{ROLL_ID}]"
 _VERSION = 1
 # For workloads with Secrets. A release without keys would compare fingerprints that it computes without a key.
 _KEYED_VERSION = 2
@@ -76,3 +78,53 @@ def next_roll_id(before: str, after: Baseline) -> str:
     It depends on `before`, because `kubectl rollout undo` restores old values.
     """
     return hashlib.sha256(f"{before}\n{after.encode()}".encode()).hexdigest()[:32]
+
+
+class BaselinePatch(Body, frozen=True, gc=False):
+    """The merge patch of exactly one version of a workload: a baseline, and with a `roll_id` a rolling restart.
+
+    `last_roll` is not sent: it is the time of the workload's previous roll, as text.
+    """
+
+    uid: str
+    resource_version: str
+    baseline: str
+    roll_id: str = ""
+    last_roll: str = ""
+
+    def encode(self) -> bytes:
+        """Return the patch as JSON."""
+        metadata = {"uid": self.uid, "resourceVersion": self.resource_version, "annotations": {BASELINE: self.baseline}}
+        template = {"template": {"metadata": {"annotations": {ROLL_ID: self.roll_id}}}}
+        return msgspec.json.encode({"metadata": metadata, **({"spec": template} if self.roll_id else {})})
+
+    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
+        """Return the annotations whose values in the response differ from those that were sent."""
+        kept = decode(answer, _Annotations)
+        found = kept.metadata.annotations.get(BASELINE) == self.baseline
+        rolled = not self.roll_id or kept.spec.template.metadata.annotations.get(ROLL_ID) == self.roll_id
+        lost = {f"metadata.annotations[{BASELINE}]": not found, TEMPLATE_FIELD: not rolled}
+        return tuple(name for name, is_lost in lost.items() if is_lost)
+
+    def fits_without_others(self) -> bool:
+        """Return True: the annotations of a patch are always within the API server's limit."""
+        return True
+
+
+class _Metadata(Struct):
+    annotations: dict[str, str] = field(default_factory=dict)
+
+
+class _Template(Struct):
+    metadata: _Metadata = field(default_factory=_Metadata)
+
+
+class _Spec(Struct):
+    template: _Template
+
+
+class _Annotations(Struct):
+    """The fields of the response to a BaselinePatch that the patch can change."""
+
+    metadata: _Metadata
+    spec: _Spec

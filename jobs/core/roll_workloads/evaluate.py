@@ -2,85 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from operator import itemgetter
-
-import msgspec
-from msgspec import Struct, field, structs
 
 from jobs.core.roll_workloads import baseline
-from jobs.core.roll_workloads.baseline import BASELINE, ROLL_ID, Baseline
+from jobs.core.roll_workloads.baseline import TEMPLATE_FIELD, Baseline, BaselinePatch
 from jobs.core.roll_workloads.key import Key
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.references import Reference
 from jobs.core.roll_workloads.sources import Source, fingerprint, missing
 from jobs.core.roll_workloads.workloads import Workload
-from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import read_failure, unreadable
-from jobs.kit.values.model import Action, Body, Change, Finding, Fix, Need, ObjectKey, Severity
+from jobs.kit.values.model import Action, Change, Finding, Fix, Need, ObjectKey, Severity
 from jobs.kit.values.resources import SECRETS
 
 _MOST_DOUBLINGS = 6
-_TEMPLATE_FIELD = f"spec.template.metadata.annotations[{ROLL_ID}]"
-
-
-class BaselinePatch(Body, frozen=True, gc=False):
-    """The merge patch of exactly one version of a workload: a baseline, and with a `roll_id` a rolling restart.
-
-    `last_roll` is not sent: it is the time of the workload's previous roll, as text.
-    """
-
-    uid: str
-    resource_version: str
-    baseline: str
-    roll_id: str = ""
-    last_roll: str = ""
-
-    def encode(self) -> bytes:
-        """Return the patch as JSON."""
-        metadata = {"uid": self.uid, "resourceVersion": self.resource_version, "annotations": {BASELINE: self.baseline}}
-        template = {"template": {"metadata": {"annotations": {ROLL_ID: self.roll_id}}}}
-        return msgspec.json.encode({"metadata": metadata, **({"spec": template} if self.roll_id else {})})
-
-    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
-        """Return the annotations whose values in the response differ from those that were sent."""
-        kept = decode(answer, _Annotations)
-        found = kept.metadata.annotations.get(BASELINE) == self.baseline
-        rolled = not self.roll_id or kept.spec.template.metadata.annotations.get(ROLL_ID) == self.roll_id
-        lost = {f"metadata.annotations[{BASELINE}]": not found, _TEMPLATE_FIELD: not rolled}
-        return tuple(field for field, is_lost in lost.items() if is_lost)
-
-    def fits_without_others(self) -> bool:
-        """Return True: the annotations of a patch are always within the API server's limit."""
-        return True
-
-
-class _Metadata(Struct):
-    annotations: dict[str, str] = field(default_factory=dict)
-
-
-class _Template(Struct):
-    metadata: _Metadata = field(default_factory=_Metadata)
-
-
-class _Spec(Struct):
-    template: _Template
-
-
-class _Annotations(Struct):
-    """The fields of the response to a BaselinePatch that the patch can change."""
-
-    metadata: _Metadata
-    spec: _Spec
 
 
 def evaluate(key: ObjectKey, observed: Observed, settings: Settings, now: datetime) -> Finding | Sequence[Need] | None:
     """Return the finding for a workload, or what a run must read first; None: its pods run with the current config.
 
-    The limit of rolls in one run is applied later, by `within_budget()`.
+    The limit of rolls in one run is applied later, by budget.py.
     """
     if key not in observed.workloads:
         return [Need(key)]
@@ -188,7 +131,7 @@ def _in_brackets(text: str) -> str:
 def _baseline_recorded(workload: Workload, before: Baseline | None, after: Baseline) -> Finding:
     fix = Fix(Action.ANNOTATE, BaselinePatch(workload.uid, workload.resource_version, after.encode()))
     reason = f"{_why_recorded(before, after)}: the current config is recorded as its baseline; no pod restarts"
-    return structs.replace(_finding("baseline-recorded", workload.key, reason), fix=fix)
+    return Finding("baseline-recorded", Severity.WARNING, workload.key, reason, fix)
 
 
 def _why_recorded(before: Baseline | None, after: Baseline) -> str:
@@ -250,48 +193,8 @@ def _roll(workload: Workload, what: str, before: Baseline, after: Baseline) -> F
     roll_id = baseline.next_roll_id(workload.roll_id, after)
     last = before.rolled_at.isoformat() if before.rolled_at else ""
     fix = Fix(Action.ROLL, BaselinePatch(workload.uid, workload.resource_version, after.encode(), roll_id, last))
-    changes = (Change(_TEMPLATE_FIELD, workload.roll_id or None, roll_id),)
-    return structs.replace(_finding("changed", workload.key, what), fix=fix, changes=changes)
-
-
-def within_budget(findings: Sequence[Finding], max_rolls: int) -> tuple[list[Finding], list[Finding]]:
-    """Return the findings with at most `max_rolls` rolls, and the substitutes for rolls that fail.
-
-    All other rolls are deferred. There are at most `max_rolls` substitutes, so that failures do not add more requests.
-    """
-    rolls = _in_turn([each for each in findings if each.fix and _is_roll(each.fix)])
-    deferred = {each.object for each in rolls[max_rolls:]}
-    why = f"this run reached --max-rolls ({max_rolls}): a later run rolls the workload"
-    allowed = [
-        _finding("deferred", each.object, f"{each.reason}, but {why}") if each.object in deferred else each
-        for each in findings
-    ]
-    return allowed, rolls[max_rolls : 2 * max_rolls]
-
-
-def _in_turn(rolls: Sequence[Finding]) -> list[Finding]:
-    """Sort the rolls in turns: the first workload of each namespace, then the second of each, and so on.
-
-    Within a turn, workloads that were never rolled come first, then those with the oldest last roll, then by name. A
-    tenant can forge the time of the last roll, which is in the baseline. This only changes the order within a turn.
-    """
-    turns: Counter[str] = Counter()
-    placed: list[tuple[int, Finding]] = []
-    for each in sorted(rolls, key=lambda found: (_last_roll(found), found.object)):
-        turns[each.object.namespace] += 1
-        placed.append((turns[each.object.namespace], each))
-    return [each for _, each in sorted(placed, key=itemgetter(0))]
-
-
-def _is_roll(fix: Fix) -> bool:
-    return fix.action is Action.ROLL
-
-
-def _last_roll(found: Finding) -> str:
-    """Return the time of the previous roll of a workload as sortable text; "" if it was never rolled."""
-    assert found.fix
-    assert isinstance(found.fix.body, BaselinePatch)
-    return found.fix.body.last_roll
+    changes = (Change(TEMPLATE_FIELD, workload.roll_id or None, roll_id),)
+    return Finding("changed", Severity.WARNING, workload.key, what, fix, changes)
 
 
 def _finding(code: str, key: ObjectKey, reason: str, severity: Severity = Severity.WARNING) -> Finding:

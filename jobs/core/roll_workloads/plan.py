@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from jobs.core.roll_workloads.baseline import ROLL_OPT_IN
-from jobs.core.roll_workloads.evaluate import evaluate, within_budget
+from jobs.core.roll_workloads.budget import within_budget
+from jobs.core.roll_workloads.evaluate import evaluate
 from jobs.core.roll_workloads.key import Key, key_secret_patch
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.kit.values.model import Finding, Need, ObjectKey, Plan, Severity, Summary, WriteOrder
