@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import click
 
 from jobs.core.mirror_audit.desired.mirror import NAME, NODE_IMAGE
+from jobs.core.mirror_audit.desired.names import NAME, NODE_IMAGE
 from jobs.core.mirror_audit.observe import observe
 from jobs.core.mirror_audit.observed import NAMESPACE, RESOURCE_KINDS, Probing, Settings
 from jobs.core.mirror_audit.plan import plan

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.core.mirror_audit.desired.mirror import NAME, Mirror, is_pinned, name_problem
+from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.core.mirror_audit.desired.names import NAME, is_pinned, name_problem
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
 from jobs.core.mirror_node.hosts import CERTS
 from jobs.kit.files.schema import schema_problems
@@ -148,10 +149,10 @@ def test_a_registry_has_no_descriptor_cache_and_a_ttl_of_a_week() -> None:
 def test_selectors_select_only_the_pods_of_their_own_workload() -> None:
     desired = mirror()
     workloads = (desired.stateful_set.spec, desired.daemon_set.spec)
-    registry, node = (each.selector.match_labels for each in workloads)
+    registry, node = (each.selector["matchLabels"] for each in workloads)
 
     for spec in workloads:
-        assert spec.selector.match_labels.items() <= spec.template.metadata.labels.items()
+        assert spec.selector["matchLabels"].items() <= spec.template.metadata.labels.items()
     assert not registry.items() <= workloads[1].template.metadata.labels.items()
     assert not node.items() <= workloads[0].template.metadata.labels.items()
     assert desired.service.spec.selector == desired.headless_service.spec.selector == registry
@@ -164,7 +165,7 @@ def test_the_resources_refer_to_each_other() -> None:
     assert desired.stateful_set.spec.service_name == desired.headless_service.metadata.name
     assert desired.headless_service.spec.cluster_ip == "None"
     assert pod.volumes[0].persistent_volume_claim
-    assert pod.volumes[0].persistent_volume_claim.claim_name == desired.claim.metadata.name
+    assert pod.volumes[0].persistent_volume_claim["claimName"] == desired.claim.metadata.name
     assert desired.service.spec.ports[0].target_port == pod.containers[0].ports[0].name
     assert len({each.key for each in desired.resources}) == len(desired.resources) == 5
 
@@ -190,7 +191,7 @@ def test_a_changed_configuration_or_login_rolls_the_registry() -> None:
 
 def test_credentials_are_references_and_never_values() -> None:
     refs = {
-        each.name: (each.value_from.secret_key_ref.name, each.value_from.secret_key_ref.key)
+        each.name: (each.value_from["secretKeyRef"].name, each.value_from["secretKeyRef"].key)
         for each in mirror(credentialsSecret="login").stateful_set.spec.template.spec.containers[0].env
         if each.value_from
     }

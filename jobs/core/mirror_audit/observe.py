@@ -12,7 +12,7 @@ from jobs.core.mirror_audit.actual.endpoints import Endpoints, Slice, by_service
 from jobs.core.mirror_audit.actual.events import WARNINGS, Event, Quotes, keep, most_informative, quoted
 from jobs.core.mirror_audit.actual.objects import Object, decode_resource, placeholder
 from jobs.core.mirror_audit.actual.rollout import is_working, ordinals
-from jobs.core.mirror_audit.desired.mirror import NODE_NAMESPACE, stateful_set_of
+from jobs.core.mirror_audit.desired.names import NODE_NAMESPACE, stateful_set_of
 from jobs.core.mirror_audit.observed import RESOURCE_KINDS, Observed, Settings
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
 from jobs.kit.api.cluster import Cluster, retry_if_expired, without_invalid

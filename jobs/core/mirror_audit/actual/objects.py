@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Raw, Struct, field
 
-from jobs.core.mirror_audit.desired.mirror import NAME
+from jobs.core.mirror_audit.desired.names import NAME
 from jobs.core.mirror_audit.desired.quantities import quantity
 from jobs.kit.values import stamps
 from jobs.kit.values.decoding import decode, decode_plain

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from jobs.core.mirror_audit.checks.findings import finding
 from jobs.core.mirror_audit.checks.probes import cache, credentials, mirror_itself, upstream
 from jobs.core.mirror_audit.checks.resources import resource_findings
-from jobs.core.mirror_audit.desired.mirror import Mirror, is_pinned, registry_of
+from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.core.mirror_audit.desired.names import is_pinned, registry_of
 from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.kit.values.model import Finding, Need, ObjectKey, Severity
 

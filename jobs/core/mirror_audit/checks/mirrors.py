@@ -9,7 +9,8 @@ from jobs.core.mirror_audit.actual.objects import is_managed, mirror_name
 from jobs.core.mirror_audit.checks.codes import CODES
 from jobs.core.mirror_audit.checks.findings import finding, unreadable
 from jobs.core.mirror_audit.checks.probes import secret_key
-from jobs.core.mirror_audit.desired.mirror import CREDENTIALS_VERSION, NODE_IMAGE, Mirror, name_problem
+from jobs.core.mirror_audit.desired.mirror import CREDENTIALS_VERSION, Mirror
+from jobs.core.mirror_audit.desired.names import NODE_IMAGE, name_problem
 from jobs.core.mirror_audit.observed import Credentials, Observed, Settings
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror
 from jobs.kit.values.model import Finding, ObjectKey

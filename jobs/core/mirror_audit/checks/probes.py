@@ -10,7 +10,8 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from jobs.core.mirror_audit.checks.findings import finding, not_readable, unreadable
-from jobs.core.mirror_audit.desired.mirror import CACHE_PORT, CACHE_PORT_NAME, PORT, PORT_NAME, Mirror
+from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.core.mirror_audit.desired.names import CACHE_PORT, CACHE_PORT_NAME, PORT, PORT_NAME
 from jobs.core.mirror_audit.observed import CacheState, Credentials, Observed, Probing, Settings
 from jobs.core.mirror_audit.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, served_by
 from jobs.kit.values.decoding import decode

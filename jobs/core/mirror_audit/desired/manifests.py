@@ -1,19 +1,20 @@
 """Typed manifests of a mirror's resources, with exactly the fields that kube-chores sets.
 
-The server sets defaults for all other fields, and users can set them.
+The server sets defaults for all other fields, and users can set them. The order of fields is part of the fingerprint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
-from jobs.core.mirror_audit.registry_mirrors import Toleration
+from jobs.core.mirror_audit.registry_mirrors import Amounts, Toleration
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS, Resource
+from jobs.kit.values.resources import Resource
 
 Labels = Mapping[str, str]
 
@@ -22,20 +23,25 @@ class _Part(Struct, frozen=True, rename="camel", omit_defaults=True):
     """A part of a manifest. A field that has its default value is not sent."""
 
 
-class Metadata(_Part, frozen=True):
-    """ObjectMeta."""
+class Metadata(_Part, frozen=True, kw_only=True):
+    """ObjectMeta. That of a pod template has no name."""
 
-    name: str
-    namespace: str
+    name: str = ""
+    namespace: str = ""
     labels: Labels
     annotations: Labels
 
 
-class Manifest(_Part, frozen=True):
-    """A desired object; https://kubernetes.io/docs/reference/kubernetes-api/ documents the fields."""
+@dataclass(frozen=True)
+class Manifest:
+    """A desired object. `spec` is one of the structs below.
 
-    resource: ClassVar[Resource]
+    https://kubernetes.io/docs/reference/kubernetes-api/ documents the fields.
+    """
+
+    resource: Resource
     metadata: Metadata
+    spec: Any
 
     @property
     def key(self) -> ObjectKey:
@@ -44,7 +50,8 @@ class Manifest(_Part, frozen=True):
 
     def body(self) -> dict[str, Any]:
         """Return it as plain data without apiVersion and kind, like an item of a list."""
-        body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        content = {"metadata": self.metadata, "spec": self.spec}
+        body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(content))
         return body
 
     def document(self) -> dict[str, Any]:
@@ -72,32 +79,19 @@ class ServiceSpec(_Part, frozen=True):
     internal_traffic_policy: str | None = None
 
 
-class Service(Manifest, frozen=True):
-    """A Service."""
+class ResourceAmounts(_Part, frozen=True):
+    """The resource requests and limits of a container, or the storage that a claim requests."""
 
-    resource = SERVICES
-    spec: ServiceSpec
-
-
-class VolumeResources(_Part, frozen=True):
-    """The storage that a claim requests."""
-
-    requests: Mapping[str, str]
+    requests: Amounts
+    limits: Amounts = field(default_factory=dict)
 
 
 class ClaimSpec(_Part, frozen=True):
     """The spec of a claim."""
 
     access_modes: tuple[str, ...]
-    resources: VolumeResources
+    resources: ResourceAmounts
     storage_class_name: str | None = None
-
-
-class Claim(Manifest, frozen=True):
-    """A PersistentVolumeClaim."""
-
-    resource = CLAIMS
-    spec: ClaimSpec
 
 
 class SecretKey(_Part, frozen=True):
@@ -107,18 +101,12 @@ class SecretKey(_Part, frozen=True):
     key: str
 
 
-class EnvSource(_Part, frozen=True):
-    """The source of an environment variable's value."""
-
-    secret_key_ref: SecretKey
-
-
 class Env(_Part, frozen=True):
     """An environment variable."""
 
     name: str
     value: str | None = None
-    value_from: EnvSource | None = None
+    value_from: Mapping[str, SecretKey] | None = None
 
 
 class ContainerPort(_Part, frozen=True):
@@ -129,24 +117,12 @@ class ContainerPort(_Part, frozen=True):
     protocol: str
 
 
-class Capabilities(_Part, frozen=True):
-    """The Linux capabilities that a container drops."""
-
-    drop: tuple[str, ...]
-
-
-class SeccompProfile(_Part, frozen=True):
-    """The seccomp profile of a pod's containers."""
-
-    type: str
-
-
 class SecurityContext(_Part, frozen=True):
     """The security context of a container."""
 
     allow_privilege_escalation: bool
     read_only_root_filesystem: bool
-    capabilities: Capabilities
+    capabilities: Mapping[str, tuple[str, ...]]
 
 
 class PodSecurityContext(_Part, frozen=True):
@@ -154,22 +130,9 @@ class PodSecurityContext(_Part, frozen=True):
 
     run_as_user: int
     run_as_group: int
-    seccomp_profile: SeccompProfile
+    seccomp_profile: Labels
     run_as_non_root: bool | None = None
     fs_group: int | None = None
-
-
-class HttpGet(_Part, frozen=True):
-    """The HTTP request of a probe."""
-
-    path: str
-    port: str
-
-
-class Exec(_Part, frozen=True):
-    """The command of a probe."""
-
-    command: tuple[str, ...]
 
 
 class Probe(_Part, frozen=True):
@@ -179,15 +142,8 @@ class Probe(_Part, frozen=True):
     timeout_seconds: int
     failure_threshold: int
     termination_grace_period_seconds: int | None = None
-    http_get: HttpGet | None = None
-    exec: Exec | None = None
-
-
-class ResourceAmounts(_Part, frozen=True):
-    """The resource requests and limits of a container."""
-
-    requests: Mapping[str, str | int]
-    limits: Mapping[str, str | int]
+    http_get: Labels | None = None
+    exec: Mapping[str, tuple[str, ...]] | None = None
 
 
 class VolumeMount(_Part, frozen=True):
@@ -215,25 +171,12 @@ class Container(_Part, frozen=True):
     ports: tuple[ContainerPort, ...] = ()
 
 
-class ClaimVolume(_Part, frozen=True):
-    """A volume from a PersistentVolumeClaim."""
-
-    claim_name: str
-
-
-class HostPath(_Part, frozen=True):
-    """A volume that is a directory of the node."""
-
-    path: str
-    type: str
-
-
 class Volume(_Part, frozen=True):
     """A volume of a pod."""
 
     name: str
-    persistent_volume_claim: ClaimVolume | None = None
-    host_path: HostPath | None = None
+    persistent_volume_claim: Labels | None = None
+    host_path: Labels | None = None
 
 
 class PodSpec(_Part, frozen=True):
@@ -249,68 +192,26 @@ class PodSpec(_Part, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
 
 
-class PodMetadata(_Part, frozen=True):
-    """The metadata of a pod template."""
-
-    labels: Labels
-    annotations: Labels
-
-
 class PodTemplate(_Part, frozen=True):
     """The pod template of a workload."""
 
-    metadata: PodMetadata
+    metadata: Metadata
     spec: PodSpec
-
-
-class Selector(_Part, frozen=True):
-    """The labels by which a workload selects its pods."""
-
-    match_labels: Labels
-
-
-class RollingUpdate(_Part, frozen=True):
-    """The parameters of a rolling update: `partition` of a StatefulSet, `max_unavailable` of a DaemonSet."""
-
-    partition: int | None = None
-    max_unavailable: str | None = None
 
 
 class UpdateStrategy(_Part, frozen=True):
     """The update strategy of a workload."""
 
     type: str
-    rolling_update: RollingUpdate | None = None
+    rolling_update: Mapping[str, str | int]
 
 
-class StatefulSetSpec(_Part, frozen=True):
-    """The spec of a StatefulSet."""
+class WorkloadSpec(_Part, frozen=True, kw_only=True):
+    """The spec of a StatefulSet or DaemonSet. Only a StatefulSet has the first three fields."""
 
-    replicas: int
-    service_name: str
-    pod_management_policy: str
+    replicas: int | None = None
+    service_name: str | None = None
+    pod_management_policy: str | None = None
     update_strategy: UpdateStrategy
-    selector: Selector
+    selector: Mapping[str, Labels]
     template: PodTemplate
-
-
-class StatefulSet(Manifest, frozen=True):
-    """A StatefulSet."""
-
-    resource = STATEFUL_SETS
-    spec: StatefulSetSpec
-
-
-class DaemonSetSpec(_Part, frozen=True):
-    """The spec of a DaemonSet."""
-
-    update_strategy: UpdateStrategy
-    selector: Selector
-    template: PodTemplate
-
-
-class DaemonSet(Manifest, frozen=True):
-    """A DaemonSet."""
-
-    resource = DAEMON_SETS
-    spec: DaemonSetSpec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -9,7 +10,7 @@ from msgspec import structs
 
 from jobs.core.mirror_audit.actual.objects import Object, status_of
 from jobs.core.mirror_audit.checks.findings import finding
-from jobs.core.mirror_audit.desired.manifests import Manifest, VolumeResources
+from jobs.core.mirror_audit.desired.manifests import Manifest, ResourceAmounts
 from jobs.core.mirror_audit.desired.quantities import quantity
 from jobs.core.mirror_audit.observed import StorageClass
 from jobs.core.mirror_audit.repair.context import Context
@@ -23,8 +24,8 @@ from jobs.kit.values.resources import STATEFUL_SETS, STORAGE_CLASSES
 def correct_claim(context: Context, actual: Object) -> Step:
     """Correct drifted fields of the claim, but not its size: expand() and replace_volume() change the size."""
     claim = context.mirror.claim
-    resources = VolumeResources(requests={"storage": _requested(actual)})
-    desired = structs.replace(claim, spec=structs.replace(claim.spec, resources=resources))
+    resources = ResourceAmounts(requests={"storage": _requested(actual)})
+    desired = replace(claim, spec=structs.replace(claim.spec, resources=resources))
     return _recreate(context, actual) or Step(apply(desired, actual, correction(desired, actual)))
 
 

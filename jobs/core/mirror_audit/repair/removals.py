@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from jobs.core.mirror_audit.actual.objects import UNKNOWN, Object, is_terminating, mirror_name
 from jobs.core.mirror_audit.actual.rollout import rollout_problem
-from jobs.core.mirror_audit.desired.mirror import NODE_NAMESPACE
+from jobs.core.mirror_audit.desired.names import NODE_NAMESPACE
 from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.core.mirror_audit.repair.node_cleanup import NodeCleanup, file_args, is_node_cleanup
 from jobs.core.mirror_audit.repair.steps import Step
