@@ -42,6 +42,7 @@ OTHER_INSTALLATION = {"kubechores.dev/rule-namespace": "another"}
 ANOTHER = COPY | OTHER_INSTALLATION
 STAMP_OF_A_RATE = {**COPY, "kubechores.dev/job": "fetch-rates"}
 MIRROR = {**MANAGED, "kubechores.dev/job": "mirror-audit"}
+RATE_OF_ANOTHER_API = {"apiVersion": "example.com/v1", "kind": "ExchangeRate"}
 RATE = {"data": {"rate": "1.1", "currency": "USD"}}
 OPT_IN = {"kubechores.dev/roll-on-config-change": "true"}
 DELETED_OWNER = {
@@ -178,11 +179,8 @@ SYNC_COPIES: Mapping[str, tuple[str, Attack]] = {
         COPIES,
         lambda t: t.delete(t.existing(configmap(t.team, labels=ANOTHER))),
     ),
-    "gives a copy to another installation": (
-        COPIES,
-        lambda t: t.put(labelled(t.existing(configmap(t.team, labels=COPY)), ANOTHER)),
-    ),
-    "removes a stamp": (OTHERS, lambda t: t.put(labelled(t.existing(configmap(t.team, labels=COPY)), {}))),
+    "gives a copy to another installation": (COPIES, lambda t: t.put(labelled(t.existing(a_copy(t)), ANOTHER))),
+    "removes a stamp": (OTHERS, lambda t: t.put(labelled(t.existing(a_copy(t)), {}))),
     "creates a copy with a finalizer": (COPIES, lambda t: t.post(finalized(a_copy(t)))),
     "keeps a copy from being deleted": (COPIES, lambda t: t.put(finalized(t.existing(a_copy(t))))),
     "removes a finalizer of a copy": (COPIES, lambda t: replaced(t, finalized(a_copy(t)), a_copy(t))),
@@ -241,26 +239,18 @@ FETCH_RATES: Mapping[str, tuple[str, Attack]] = {
     "gives a rate an owner": (RATES, lambda t: t.put(owned(t.existing(rate(t))))),
     "gives a rate an owner of another API": (
         RATES,
-        lambda t: t.put(
-            having(
-                t.existing(rate(t)),
-                ownerReferences=[{**DELETED_OWNER, "apiVersion": "example.com/v1", "kind": "ExchangeRate"}],
-            )
-        ),
+        lambda t: t.put(having(t.existing(rate(t)), ownerReferences=[{**DELETED_OWNER, **RATE_OF_ANOTHER_API}])),
     ),
-    "removes an owner of a rate": (
-        RATES,
-        lambda t: replaced(t, controlled(rate(t), t.api), rate(t)),
-    ),
+    "removes an owner of a rate": (RATES, lambda t: replaced(t, controlled(rate(t), t.api), rate(t))),
     "replaces a ConfigMap": (OTHERS, lambda t: t.put(t.existing(configmap(t.team)))),
     "stamps a ConfigMap": (EITHER, lambda t: t.put(labelled(t.existing(configmap(t.team)), COPY))),
     "deletes a ConfigMap": (OTHERS, lambda t: t.delete(t.existing(configmap(t.team)))),
     "writes another key": (RATES, lambda t: t.post(rate(t, data={"Corefile": "x"}))),
     "writes binary data": (RATES, lambda t: t.post(rate(t, binaryData={"rate": encoded("1")}))),
     "writes a long value": (RATES, lambda t: t.post(rate(t, data={"rate": "1" * 65}))),
-    "changes a copy": (COPIES, lambda t: t.put(t.existing(configmap(t.team, labels=COPY)))),
-    "creates a copy": (COPIES, lambda t: t.post(configmap(t.team, labels=COPY))),
-    "deletes a copy": (COPIES, lambda t: t.delete(t.existing(configmap(t.team, labels=COPY)))),
+    "changes a copy": (COPIES, lambda t: t.put(t.existing(a_copy(t)))),
+    "creates a copy": (COPIES, lambda t: t.post(a_copy(t))),
+    "deletes a copy": (COPIES, lambda t: t.delete(t.existing(a_copy(t)))),
 }
 
 
@@ -283,10 +273,8 @@ def opted_out(client: Client) -> Object:
 
 
 def opt_in(api: Api, namespace: str) -> None:
-    api.patch(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
-        {"metadata": {"annotations": OPT_IN}},
-    )
+    found = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    api.patch(found, {"metadata": {"annotations": OPT_IN}})
 
 
 def pod_spec(**fields: Any) -> Object:
@@ -304,65 +292,35 @@ def pods(**metadata: Any) -> Object:
 
 
 BASELINE = {"metadata": {"annotations": {"kubechores.dev/config-baseline": "{}"}}}
-ROLL_WORKLOADS: Mapping[str, tuple[str, Attack]] = {
+KEPT = {"finalizers": ["example.com/kept"]}
+ROLL_WORKLOADS: Mapping[str, Attack] = {
     **{
-        f"changes the image of a {kind}": (ROLLS, lambda t, kind=kind: t.patch(workload(t, kind), image("x")))  # type: ignore[misc]
+        f"changes the image of a {kind}": lambda t, kind=kind: t.patch(workload(t, kind), image("x"))  # type: ignore[misc]
         for kind in ("Deployment", "StatefulSet", "DaemonSet")
     },
-    "marks a workload that did not opt in": (ROLLS, lambda t: t.patch(workload(t, annotations={}), BASELINE)),
-    "marks a workload that opts out of its namespace": (ROLLS, lambda t: t.patch(opted_out(t), BASELINE)),
-    "opts the workload of a namespace in": (
-        ROLLS,
-        lambda t: t.patch(opted_out(t), {"metadata": {"annotations": OPT_IN}}),
-    ),
-    "opts a workload in": (
-        ROLLS,
-        lambda t: t.patch(workload(t, annotations={}), {"metadata": {"annotations": OPT_IN}}),
-    ),
-    "opts a workload out": (
-        ROLLS,
-        lambda t: t.patch(workload(t), {"metadata": {"annotations": dict.fromkeys(OPT_IN)}}),
-    ),
-    "has the garbage collector delete a workload": (
-        ROLLS,
-        lambda t: t.patch(workload(t), {"metadata": {"ownerReferences": [DELETED_OWNER]}}),
-    ),
-    "keeps a workload from being deleted": (
-        ROLLS,
-        lambda t: t.patch(workload(t), {"metadata": {"finalizers": ["example.com/kept"]}}),
-    ),
-    "changes the prefix of a generated name": (
-        ROLLS,
-        lambda t: t.patch(workload(t), {"metadata": {"generateName": "x-"}}),
-    ),
-    "keeps pods from being deleted": (ROLLS, lambda t: t.patch(workload(t), pods(finalizers=["example.com/kept"]))),
-    "has the garbage collector delete pods": (
-        ROLLS,
-        lambda t: t.patch(workload(t), pods(ownerReferences=[DELETED_OWNER])),
-    ),
-    "removes a finalizer of pods": (
-        ROLLS,
-        lambda t: t.patch(workload(t, pods={"finalizers": ["example.com/kept"]}), pods(finalizers=None)),
-    ),
+    "marks a workload that did not opt in": lambda t: t.patch(workload(t, annotations={}), BASELINE),
+    "marks a workload that opts out of its namespace": lambda t: t.patch(opted_out(t), BASELINE),
+    "opts the workload of a namespace in": lambda t: t.patch(opted_out(t), {"metadata": {"annotations": OPT_IN}}),
+    "opts a workload in": lambda t: t.patch(workload(t, annotations={}), {"metadata": {"annotations": OPT_IN}}),
+    "removes a finalizer of pods": lambda t: t.patch(workload(t, pods=KEPT), pods(finalizers=None)),
     **{
-        f"changes the {field} of pods": (ROLLS, lambda t, field=field: t.patch(workload(t), pods(**{field: "x"})))  # type: ignore[misc]
-        for field in ("name", "generateName", "namespace")
+        what: lambda t, patch=patch: t.patch(workload(t), patch)  # type: ignore[misc]
+        for what, patch in {
+            "opts a workload out": {"metadata": {"annotations": dict.fromkeys(OPT_IN)}},
+            "has the garbage collector delete a workload": {"metadata": {"ownerReferences": [DELETED_OWNER]}},
+            "keeps a workload from being deleted": {"metadata": KEPT},
+            "changes the prefix of a generated name": {"metadata": {"generateName": "x-"}},
+            "keeps pods from being deleted": pods(**KEPT),
+            "has the garbage collector delete pods": pods(ownerReferences=[DELETED_OWNER]),
+            **{f"changes the {field} of pods": pods(**{field: "x"}) for field in ("name", "generateName", "namespace")},
+            "changes a label": {"metadata": {"labels": {"a": "b"}}},
+            "changes the number of replicas": {"spec": {"replicas": 1}},
+            "pauses a Deployment": {"spec": {"paused": True}},
+            "changes another annotation of pods": pods(annotations={"theirs": "2"}),
+            "removes an annotation of pods": pods(annotations={"theirs": None}),
+            "changes the account of pods": {"spec": {"template": {"spec": {"serviceAccountName": "admin"}}}},
+        }.items()
     },
-    "changes a label": (ROLLS, lambda t: t.patch(workload(t), {"metadata": {"labels": {"a": "b"}}})),
-    "changes the number of replicas": (ROLLS, lambda t: t.patch(workload(t), {"spec": {"replicas": 1}})),
-    "pauses a Deployment": (ROLLS, lambda t: t.patch(workload(t), {"spec": {"paused": True}})),
-    "changes another annotation of pods": (
-        ROLLS,
-        lambda t: t.patch(workload(t), {"spec": {"template": {"metadata": {"annotations": {"theirs": "2"}}}}}),
-    ),
-    "removes an annotation of pods": (
-        ROLLS,
-        lambda t: t.patch(workload(t), {"spec": {"template": {"metadata": {"annotations": {"theirs": None}}}}}),
-    ),
-    "changes the account of pods": (
-        ROLLS,
-        lambda t: t.patch(workload(t), {"spec": {"template": {"spec": {"serviceAccountName": "admin"}}}}),
-    ),
 }
 
 
@@ -420,29 +378,23 @@ def choosing(what: str) -> Attack:
     return lambda client: client.post(claim(client, **VOLUMES[what]))
 
 
-MIRROR_REPAIR: Mapping[str, tuple[str, Attack]] = {
-    "creates a Service without its stamp": (OF_MIRRORS, lambda t: t.post(service(t, {}))),
-    "applies a DaemonSet without its stamp": (OF_MIRRORS, lambda t: t.apply(mirror_daemon_set(t, MANAGED))),
-    "redirects a Service": (
-        OF_MIRRORS,
-        lambda t: t.patch(t.existing(service(t, {})), {"spec": {"selector": {"app": "evil"}}}),
+MIRROR_REPAIR: Mapping[str, Attack] = {
+    "creates a Service without its stamp": lambda t: t.post(service(t, {})),
+    "applies a DaemonSet without its stamp": lambda t: t.apply(mirror_daemon_set(t, MANAGED)),
+    "redirects a Service": lambda t: t.patch(t.existing(service(t, {})), {"spec": {"selector": {"app": "evil"}}}),
+    "stamps a Service": lambda t: t.patch(t.existing(service(t, {})), {"metadata": {"labels": MIRROR}}),
+    "removes a stamp": lambda t: t.patch(
+        t.existing(service(t, MIRROR)), {"metadata": {"labels": dict.fromkeys(MIRROR)}}
     ),
-    "stamps a Service": (OF_MIRRORS, lambda t: t.patch(t.existing(service(t, {})), {"metadata": {"labels": MIRROR}})),
-    "removes a stamp": (
-        OF_MIRRORS,
-        lambda t: t.patch(t.existing(service(t, MIRROR)), {"metadata": {"labels": dict.fromkeys(MIRROR)}}),
+    "deletes a DaemonSet": lambda t: t.delete(t.existing(mirror_daemon_set(t, {}))),
+    **{f"creates a Service with {what}": external(what) for what in EXTERNAL},
+    **{f"gives a Service {what}": external(what, later=True) for what in EXTERNAL},
+    **{f"creates a claim that chooses {what}": choosing(what) for what in VOLUMES},
+    "chooses the volume of a pending claim": lambda t: t.patch(
+        t.existing(claim(t)), {"spec": {"volumeName": "theirs"}}
     ),
-    "deletes a DaemonSet": (OF_MIRRORS, lambda t: t.delete(t.existing(mirror_daemon_set(t, {})))),
-    **{f"creates a Service with {what}": (OF_MIRRORS, external(what)) for what in EXTERNAL},
-    **{f"gives a Service {what}": (OF_MIRRORS, external(what, later=True)) for what in EXTERNAL},
-    **{f"creates a claim that chooses {what}": (OF_MIRRORS, choosing(what)) for what in VOLUMES},
-    "chooses the volume of a pending claim": (
-        OF_MIRRORS,
-        lambda t: t.patch(t.existing(claim(t)), {"spec": {"volumeName": "theirs"}}),
-    ),
-    "has a StatefulSet create a claim": (
-        OF_MIRRORS,
-        lambda t: t.post(stateful_set(t, volumeClaimTemplates=[{"metadata": {"name": "a"}, "spec": claim(t)["spec"]}])),
+    "has a StatefulSet create a claim": lambda t: t.post(
+        stateful_set(t, volumeClaimTemplates=[{"metadata": {"name": "a"}, "spec": claim(t)["spec"]}])
     ),
 }
 ATTACKS = {
@@ -450,8 +402,8 @@ ATTACKS = {
     for account, attacks in {
         "sync-copies": SYNC_COPIES,
         "fetch-rates": FETCH_RATES,
-        "roll-workloads": ROLL_WORKLOADS,
-        "mirror-repair": MIRROR_REPAIR,
+        "roll-workloads": {name: (ROLLS, attack) for name, attack in ROLL_WORKLOADS.items()},
+        "mirror-repair": {name: (OF_MIRRORS, attack) for name, attack in MIRROR_REPAIR.items()},
     }.items()
     for name, attack in attacks.items()
 }
@@ -614,10 +566,7 @@ REFUSED_PODS: Mapping[str, tuple[str, Object]] = {
         )
         for hook in ("postStart", "preStop")
     },
-    "are privileged at the start": (
-        "mirror-nodes",
-        pod_spec(initContainers=[starting(**PRIVILEGED)]),
-    ),
+    "are privileged at the start": ("mirror-nodes", pod_spec(initContainers=[starting(**PRIVILEGED)])),
 }
 
 
@@ -917,22 +866,16 @@ def annotated(obj: Object, **annotations: str) -> Object:
 # Existing objects, and the policy that refuses a PUT of the object with the stamp.
 NOT_ADOPTED: Mapping[str, tuple[str, Callable[[Client], Object]]] = {
     "a Secret of Helm's type": (COPIES, lambda t: secret(t.team, labels={}) | {"type": "helm.sh/release.v1"}),
-    "a release by its name": (f"{COPIES} or {OTHERS}", lambda t: secret(t.team, HELM, labels={})),
-    "a release in a ConfigMap": (f"{COPIES} or {OTHERS}", lambda t: configmap(t.team, HELM, labels={})),
+    "a release by its name": (EITHER, lambda t: secret(t.team, HELM, labels={})),
+    "a release in a ConfigMap": (EITHER, lambda t: configmap(t.team, HELM, labels={})),
     "a release by its label": (OTHERS, lambda t: configmap(t.team, labels={"owner": "helm"})),
     "a part of a release": (OTHERS, lambda t: annotated(secret(t.team, labels={}), helm="shop")),
-    "an object that Helm manages": (
-        OTHERS,
-        lambda t: secret(t.team, labels={"app.kubernetes.io/managed-by": "Helm"}),
-    ),
+    "an object that Helm manages": (OTHERS, lambda t: secret(t.team, labels={"app.kubernetes.io/managed-by": "Helm"})),
     "an object that Argo CD applied": (
         OTHERS,
         lambda t: annotated(configmap(t.team, labels={}), argo="shop:/ConfigMap:x/y"),
     ),
-    "an object that a controller owns": (
-        f"{COPIES} or {OTHERS}",
-        lambda t: controlled(secret(t.team, labels={}), t.api),
-    ),
+    "an object that a controller owns": (EITHER, lambda t: controlled(secret(t.team, labels={}), t.api)),
 }
 
 
