@@ -103,10 +103,7 @@ def _child(kind: str) -> Object:
     version = "apps/v1" if kind in ("StatefulSet", "DaemonSet") else "v1"
     specs: Mapping[str, Object] = {
         "Service": {"ports": [{"port": 80}]},
-        "PersistentVolumeClaim": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Gi"}},
-        },
+        "PersistentVolumeClaim": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }
     spec = specs.get(kind) or workload(MIRRORS, NAME, kind)["spec"]
     labels = {**MANAGED, "kubechores.dev/job": "mirror-audit", "app.kubernetes.io/instance": NAME}
@@ -272,17 +269,8 @@ def some(*choices: Any) -> st.SearchStrategy[Any]:
     return st.sampled_from(choices)
 
 
-ELEMENTS = (
-    "f:a",
-    "f:data",
-    "f:metadata",
-    "f:\\u0000",
-    'k:{\\"a\\":{\\"b\\":[1]}}',
-    "v:null",
-    "i:-1",
-    "f:",
-    "f:" + "x" * 999,
-)
+_FIELDS = ("f:a", "f:data", "f:metadata", "f:\\u0000", "f:", "f:" + "x" * 999)
+ELEMENTS = (*_FIELDS, 'k:{\\"a\\":{\\"b\\":[1]}}', "v:null", "i:-1")
 
 
 @st.composite
@@ -335,24 +323,8 @@ def texts(draw: st.DrawFn) -> str:
     """Draw the value of an annotation: a server accepts any text up to a length."""
     depth = draw(some(*DEPTHS))
     key = draw(some('{"a":', '{"sources":', '{"version":1,"uid":"u","sources":'))
-    odd = draw(
-        some(
-            "null",
-            "[]",
-            "{}",
-            "5",
-            "1e999",
-            '"x"',
-            "true",
-            "",
-            " ",
-            "[" * depth,
-            "\ufeff{}",
-            "\0",
-            "\x1b[2J\n\u202e",
-            "9" * 5000,
-        )
-    )
+    control = ("", " ", "\ufeff{}", "\0", "\x1b[2J\n\u202e")
+    odd = draw(some("null", "[]", "{}", "5", "1e999", '"x"', "true", "[" * depth, "9" * 5000, *control))
     baseline = draw(
         some(
             '{"version":1,"uid":null}',
@@ -393,21 +365,8 @@ LABELS = (
     {"kubechores.dev/rule-hash": "a.b_c"},
 )
 TIMES = ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999999+23:59", "2026-01-01T00:00:00.5-12:00")
-CONDITIONS: Sequence[Sequence[Object]] = (
-    [],
-    *(
-        [
-            {
-                "type": "Ready",
-                "status": "Unknown",
-                "lastTransitionTime": time,
-                "reason": "R" * 1024,
-                "message": "\0\x1b" * 999,
-            }
-        ]
-        for time in TIMES
-    ),
-)
+_READY = {"type": "Ready", "status": "Unknown", "reason": "R" * 1024, "message": "\0\x1b" * 999}
+CONDITIONS: Sequence[Sequence[Object]] = ([], *([{**_READY, "lastTransitionTime": time}] for time in TIMES))
 _IMAGE = {"image": "example.com/app:1"}
 _OPTIONAL = {"name": "settings", "optional": True}
 # The container of a workload mounts the volume `config`.
@@ -440,6 +399,13 @@ _WORKLOADS: Sequence[Object] = (
 _OF_MIRRORS: Sequence[Object] = tuple(
     {"status": {"findings": 2**31 - 1, "observedGeneration": 2**63 - 1, "conditions": each}} for each in CONDITIONS
 )
+
+
+def _rate_status(rate: str, inverse: str, date: str, source: str) -> Object:
+    pair = {"base": "EUR", "currency": "USD"}
+    return {"status": {"rate": rate, "inverse": inverse, **pair, "date": date, "source": source}}
+
+
 # By kind: fields other than metadata that a server accepts.
 CONTENT: Mapping[str, Sequence[Object]] = {
     "ConfigMap": (
@@ -467,36 +433,9 @@ CONTENT: Mapping[str, Sequence[Object]] = {
     ),
     "ExchangeRate": (
         *({"status": {"conditions": each, "rate": "1e999", "date": "\0"}} for each in CONDITIONS),
-        {
-            "status": {
-                "rate": "NaN",
-                "inverse": "-0",
-                "base": "EUR",
-                "currency": "USD",
-                "date": "9999-99-99",
-                "source": "\0",
-            }
-        },
-        {
-            "status": {
-                "rate": "1",
-                "inverse": "1",
-                "base": "EUR",
-                "currency": "USD",
-                "date": "0001-01-01",
-                "source": "x",
-            }
-        },
-        {
-            "status": {
-                "rate": "9" * 100,
-                "inverse": "1",
-                "base": "EUR",
-                "currency": "USD",
-                "date": "2026-01-01",
-                "source": "x",
-            }
-        },
+        _rate_status("NaN", "-0", "9999-99-99", "\0"),
+        _rate_status("1", "1", "0001-01-01", "x"),
+        _rate_status("9" * 100, "1", "2026-01-01", "x"),
     ),
     "RegistryMirror": _OF_MIRRORS,
     "FarmPod": ({"spec": {"pod": "x", "containers": 2**31 - 1}}, {"status": {}}),

@@ -113,6 +113,13 @@ def forged(api: Api, copy: Object) -> None:
 
 OTHER = encoded(canary())
 CLEARED: Object = {"metadata": {"managedFields": [{}]}}
+CHANGE_A = patch({"data": {"a": OTHER}})
+OF_HELM = patch({"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}})
+
+
+def annotated(key: str, value: str | None) -> Edit:
+    return patch({"metadata": {"annotations": {f"kubechores.dev/{key}": value}}})
+
 
 EDITS: dict[str, tuple[Edit, str]] = {
     "no change": (nothing, UNCHANGED),
@@ -120,7 +127,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "same object by replace": (put(lambda now: None), UNCHANGED),
     "same values by client-side apply": (kubectl_apply_same_values, UNCHANGED),
     "same values by server-side apply": (apply_same_values, UNCHANGED),
-    "key a changed by merge patch": (patch({"data": {"a": OTHER}}), REPAIRED),
+    "key a changed by merge patch": (CHANGE_A, REPAIRED),
     "key a changed by strategic merge patch": (patch({"data": {"a": OTHER}}, STRATEGIC), REPAIRED),
     "key a changed by JSON patch": (
         patch([{"op": "replace", "path": "/data/a", "value": OTHER}], JSON_PATCH),
@@ -140,21 +147,12 @@ EDITS: dict[str, tuple[Edit, str]] = {
         REPAIRED,
     ),
     "managedFields cleared": (patch(CLEARED), UNCHANGED),
-    "managedFields cleared, then key a changed": (in_turn(patch(CLEARED), patch({"data": {"a": OTHER}})), REPAIRED),
-    "key a changed, then managedFields cleared": (in_turn(patch({"data": {"a": OTHER}}), patch(CLEARED)), REPAIRED),
+    "managedFields cleared, then key a changed": (in_turn(patch(CLEARED), CHANGE_A), REPAIRED),
+    "key a changed, then managedFields cleared": (in_turn(CHANGE_A, patch(CLEARED)), REPAIRED),
     "`immutable: false` set": (patch({"immutable": False}), UNCHANGED),
-    "annotation with the fingerprint changed": (
-        patch({"metadata": {"annotations": {"kubechores.dev/fingerprint": "v1:0"}}}),
-        REPAIRED,
-    ),
-    "annotation with the fingerprint removed": (
-        patch({"metadata": {"annotations": {"kubechores.dev/fingerprint": None}}}),
-        REPAIRED,
-    ),
-    "annotation with the rule changed": (
-        patch({"metadata": {"annotations": {"kubechores.dev/rule": "kube-chores/other"}}}),
-        REPAIRED,
-    ),
+    "annotation with the fingerprint changed": (annotated("fingerprint", "v1:0"), REPAIRED),
+    "annotation with the fingerprint removed": (annotated("fingerprint", None), REPAIRED),
+    "annotation with the rule changed": (annotated("rule", "kube-chores/other"), REPAIRED),
     "label with the hash of the rule removed": (
         patch({"metadata": {"labels": {"kubechores.dev/rule-hash": None}}}),
         REPAIRED,

@@ -77,10 +77,7 @@ def test_a_converged_run_writes_nothing_even_after_others_add_to_farm_pods(api: 
         ("spec.containers", {"spec": {"containers": 7}}),
         ("spec.pod", {"spec": {"pod": "other"}}),
         ("metadata.ownerReferences", {"metadata": {"ownerReferences": None}}),
-        (
-            "metadata.annotations[kubechores.dev/source]",
-            {"metadata": {"annotations": {"kubechores.dev/source": None}}},
-        ),
+        ("metadata.annotations[kubechores.dev/source]", {"metadata": {"annotations": {"kubechores.dev/source": None}}}),
     ],
     ids=lambda given: given if isinstance(given, str) else "",
 )
@@ -239,10 +236,7 @@ def test_a_conflict_is_reported_without_a_write(api: Api, farm: Run) -> None:
     shop = farmed(api)
     for name in ("web", "other"):
         api.create(pod(shop, name))
-    theirs = [
-        api.create(farm_pod(shop, "web", containers=9)),
-        api.create(farm_pod(shop, "no-pod")),
-    ]
+    theirs = [api.create(farm_pod(shop, "web", containers=9)), api.create(farm_pod(shop, "no-pod"))]
     other_job = {"app.kubernetes.io/managed-by": "kube-chores", "kubechores.dev/job": "sync-copies"}
     theirs.append(api.create(farm_pod(shop, "other", labels=other_job)))
     api.mark()

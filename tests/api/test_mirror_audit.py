@@ -271,10 +271,7 @@ BREAKS: dict[str, tuple[Callable[[Mirrors, Mirror], Any], list[str]]] = {
     "the claim is new and has no volume yet": (pending, ["volume-pending"]),
     "the volume of the claim was deleted": (lost, ["volume-lost"]),
     "a resource is being deleted": (terminating, ["terminating"]),
-    "another mirror has the same upstream": (
-        lambda mirrors, mirror: mirrors.healthy("second"),
-        ["duplicate-upstream"],
-    ),
+    "another mirror has the same upstream": (lambda mirrors, mirror: mirrors.healthy("second"), ["duplicate-upstream"]),
     "another mirror is for the same host": (
         lambda mirrors, mirror: mirrors.healthy("second", "quay.io", registryHost="docker.io"),
         ["duplicate-upstream"],
@@ -394,11 +391,7 @@ def test_valid_credentials_have_no_finding(api: Api, audit: Run, mirrors: Mirror
 
 CREDENTIALS: dict[str, tuple[Object | None, list[str], str]] = {
     "no Secret": (None, ["credentials-missing"], "does not exist"),
-    "no password": (
-        {"data": {"username": encoded(canary())}},
-        ["credentials-missing"],
-        "has no value for password",
-    ),
+    "no password": ({"data": {"username": encoded(canary())}}, ["credentials-missing"], "has no value for password"),
     "nothing": ({"data": {}}, ["credentials-missing"], "has no value for username and password"),
     "no annotation": (
         {"metadata": {"annotations": None}},
@@ -655,11 +648,7 @@ def test_the_service_proxy_requires_a_permission_that_the_job_does_not_have(audi
 CACHES: dict[str, tuple[Object, str, str]] = {
     "space": ({"shortage": "space"}, "volume-filling", "has too little free space; at least 2048 MiB must be free"),
     "inodes": ({"shortage": "inodes"}, "volume-filling", "has too few free inodes"),
-    "layers": (
-        {"shortage": "layers"},
-        "layers-interrupted",
-        "sent an incomplete layer in the last minutes",
-    ),
+    "layers": ({"shortage": "layers"}, "layers-interrupted", "sent an incomplete layer in the last minutes"),
     "access": (
         {"shortage": "access", "used": False},
         "volume-unusable",
@@ -670,11 +659,7 @@ CACHES: dict[str, tuple[Object, str, str]] = {
         "cache-corrupt",
         "2 blobs removed in the last 24 hours, because of a digest mismatch",
     ),
-    "unused": (
-        {"used": False},
-        "never-used",
-        "no image of {host} was pulled through the mirror yet",
-    ),
+    "unused": ({"used": False}, "never-used", "no image of {host} was pulled through the mirror yet"),
 }
 
 

@@ -153,12 +153,7 @@ def test_a_mirror_is_created_while_the_upstream_of_another_hangs(
 
 @pytest.mark.parametrize("edits", [False, True], ids=["created", "edited"])
 def test_an_upstream_that_did_not_respond_is_probed_last(
-    probe: Run,
-    mirrors: Mirrors,
-    registries: Registries,
-    silent: Silent,
-    monkeypatch: pytest.MonkeyPatch,
-    edits: bool,
+    probe: Run, mirrors: Mirrors, registries: Registries, silent: Silent, monkeypatch: pytest.MonkeyPatch, edits: bool
 ) -> None:
     def on_probe(host: str) -> bool:
         registries.requests.append((host, ""))

@@ -144,10 +144,7 @@ def test_the_cleanup_of_nodes_is_reported(api: Api, repair: Run, mirrors: Mirror
     api.delete(registry_mirror(removed.registry_mirror.name))
 
     assert reasons(repair()) == {
-        (
-            "configured",
-            f"nodes remove the files of registrymirror/{removed.registry_mirror.name}, which does not exist",
-        )
+        ("configured", f"nodes remove the files of registrymirror/{removed.registry_mirror.name}, which does not exist")
     }
 
 

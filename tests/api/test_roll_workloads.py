@@ -130,62 +130,21 @@ def test_several_changes_cause_one_rollout(api: Api, roll: Run) -> None:
 
 
 KEY = {"name": "settings", "key": "a"}
-# Uses of ConfigMap settings, with keys a and b, or Secret login, with user and password: pod, kind, used keys.
-USES: dict[str, tuple[Object, str, set[str]]] = {
-    "a volume": (FROM_A_VOLUME, "ConfigMap", {"a", "b", "c"}),
-    "some keys of a volume": (
-        {"volumes": [{"name": "v", "configMap": {"name": "settings", "items": [{"key": "a", "path": "a"}]}}]},
-        "ConfigMap",
-        {"a"},
-    ),
-    "a volume of a Secret": ({"volumes": [{"name": "v", "secret": {"secretName": "login"}}]}, "Secret", {"user", "c"}),
-    "a projected volume": (
-        {
-            "volumes": [
-                {
-                    "name": "v",
-                    "projected": {
-                        "sources": [
-                            {"configMap": {"name": "settings", "items": [{"key": "b", "path": "b"}]}},
-                            {"secret": {"name": "login"}},
-                        ]
-                    },
-                }
-            ]
-        },
-        "ConfigMap",
-        {"b"},
-    ),
-    "a Secret of a projected volume": (
-        {"volumes": [{"name": "v", "projected": {"sources": [{"secret": {"name": "login"}}]}}]},
-        "Secret",
-        {"user", "c"},
-    ),
-    "the environment": (
-        {"container": {"envFrom": [{"configMapRef": {"name": "settings"}}]}},
-        "ConfigMap",
-        {"a", "b", "c"},
-    ),
-    "the environment of an initContainer": (
-        {
-            "initContainers": [
-                {"name": "init", "image": "example.com/app:1", "envFrom": [{"secretRef": {"name": "login"}}]}
-            ]
-        },
-        "Secret",
-        {"user", "c"},
-    ),
-    "a variable": (
-        {"container": {"env": [{"name": "A", "valueFrom": {"configMapKeyRef": KEY}}]}},
-        "ConfigMap",
-        {"a"},
-    ),
-    "a variable of a Secret": (
-        {"container": {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "login", "key": "user"}}}]}},
-        "Secret",
-        {"user"},
-    ),
-}
+ALL, OF_THE_SECRET = {"a", "b", "c"}, {"user", "c"}
+ALL_KEYS: Object = {"configMap": {"name": "settings"}}
+IN_FOLDERS = {"name": "settings", "items": [{"key": key, "path": f"{key}/x/{key}.conf"} for key in "ab"]}
+
+
+def volume(**source: Object) -> Object:
+    return {"volumes": [{"name": "v", **source}]}
+
+
+def projected(*sources: Object) -> Object:
+    return {"projected": {"sources": list(sources)}}
+
+
+def variable(**source: Object) -> Object:
+    return {"container": {"env": [{"name": "A", "valueFrom": source}]}}
 
 
 def mounting(volume: Object, *mounts: Object, init: Sequence[Object] = ()) -> Object:
@@ -202,48 +161,40 @@ def mounting(volume: Object, *mounts: Object, init: Sequence[Object] = ()) -> Ob
     }
 
 
-ALL_KEYS: Object = {"configMap": {"name": "settings"}}
-IN_FOLDERS = {"name": "settings", "items": [{"key": key, "path": f"{key}/x/{key}.conf"} for key in "ab"]}
-USES |= {
-    "one file of a volume": (mounting(ALL_KEYS, {"subPath": "a"}), "ConfigMap", {"a"}),
-    "one file of a volume of a Secret": (
-        mounting({"secret": {"secretName": "login"}}, {"subPath": "user"}),
-        "Secret",
-        {"user"},
-    ),
-    "a file for each container": (
-        mounting(ALL_KEYS, {"subPath": "a"}, init=[{"subPath": "b"}]),
-        "ConfigMap",
-        {"a", "b"},
-    ),
-    "a file and the volume": (mounting(ALL_KEYS, {"subPath": "a"}, {}), "ConfigMap", {"a", "b", "c"}),
-    "a file whose name is only known on the node": (
-        mounting(ALL_KEYS, {"subPathExpr": "$(HOSTNAME)"}),
-        "ConfigMap",
-        {"a", "b", "c"},
-    ),
-    "a file whose path has extra slashes": (mounting(ALL_KEYS, {"subPath": ".//a/"}), "ConfigMap", {"a"}),
-    "a file by the link of the kubelet": (mounting(ALL_KEYS, {"subPath": "..data/a"}), "ConfigMap", {"a"}),
-    "the link of the kubelet": (mounting(ALL_KEYS, {"subPath": "..data"}), "ConfigMap", {"a", "b", "c"}),
-    "a folder of a volume": (mounting({"configMap": IN_FOLDERS}, {"subPath": "a/x"}), "ConfigMap", {"a"}),
-    "a folder of a projected volume": (
-        mounting({"projected": {"sources": [{"configMap": IN_FOLDERS}]}}, {"subPath": "b"}),
-        "ConfigMap",
+ENVIRONMENT_OF_INIT = {"name": "init", "image": "example.com/app:1", "envFrom": [{"secretRef": {"name": "login"}}]}
+LOGIN = {"secret": {"name": "login"}}
+# Uses of ConfigMap settings, with keys a and b, or Secret login, with user and password: pod, used keys.
+USES: dict[str, tuple[Object, set[str]]] = {
+    "a volume": (FROM_A_VOLUME, ALL),
+    "some keys of a volume": (volume(configMap={"name": "settings", "items": [{"key": "a", "path": "a"}]}), {"a"}),
+    "a volume of a Secret": (volume(secret={"secretName": "login"}), OF_THE_SECRET),
+    "a projected volume": (
+        volume(**projected({"configMap": {"name": "settings", "items": [{"key": "b", "path": "b"}]}}, LOGIN)),
         {"b"},
     ),
-    "a file of several sources": (
-        mounting(
-            {"projected": {"sources": [{"secret": {"name": "login"}}, {"configMap": IN_FOLDERS}]}}, {"subPath": "b"}
-        ),
-        "ConfigMap",
-        {"b"},
-    ),
+    "a Secret of a projected volume": (volume(**projected(LOGIN)), OF_THE_SECRET),
+    "the environment": ({"container": {"envFrom": [{"configMapRef": {"name": "settings"}}]}}, ALL),
+    "the environment of an initContainer": ({"initContainers": [ENVIRONMENT_OF_INIT]}, OF_THE_SECRET),
+    "a variable": (variable(configMapKeyRef=KEY), {"a"}),
+    "a variable of a Secret": (variable(secretKeyRef={"name": "login", "key": "user"}), {"user"}),
+    "one file of a volume": (mounting(ALL_KEYS, {"subPath": "a"}), {"a"}),
+    "one file of a volume of a Secret": (mounting({"secret": {"secretName": "login"}}, {"subPath": "user"}), {"user"}),
+    "a file for each container": (mounting(ALL_KEYS, {"subPath": "a"}, init=[{"subPath": "b"}]), {"a", "b"}),
+    "a file and the volume": (mounting(ALL_KEYS, {"subPath": "a"}, {}), ALL),
+    "a file whose name is only known on the node": (mounting(ALL_KEYS, {"subPathExpr": "$(HOSTNAME)"}), ALL),
+    "a file whose path has extra slashes": (mounting(ALL_KEYS, {"subPath": ".//a/"}), {"a"}),
+    "a file by the link of the kubelet": (mounting(ALL_KEYS, {"subPath": "..data/a"}), {"a"}),
+    "the link of the kubelet": (mounting(ALL_KEYS, {"subPath": "..data"}), ALL),
+    "a folder of a volume": (mounting({"configMap": IN_FOLDERS}, {"subPath": "a/x"}), {"a"}),
+    "a folder of a projected volume": (mounting(projected({"configMap": IN_FOLDERS}), {"subPath": "b"}), {"b"}),
+    "a file of several sources": (mounting(projected(LOGIN, {"configMap": IN_FOLDERS}), {"subPath": "b"}), {"b"}),
 }
 
 
 @pytest.mark.parametrize("use", USES)
 def test_only_changes_of_used_keys_roll(api: Api, roll: Run, use: str) -> None:
-    pod, kind, used = USES[use]
+    pod, used = USES[use]
+    kind = "Secret" if "user" in used else "ConfigMap"
     space = api.namespace("shop")
     sources = {"ConfigMap": api.create(configmap(space)), "Secret": api.create(secret(space))}
     made = api.create(workload(space, pod=pod))

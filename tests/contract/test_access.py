@@ -174,8 +174,7 @@ def test_an_apply_that_creates_requires_two_rights(account: Account, verbs: list
 
 
 @pytest.mark.parametrize(
-    ("resource", "allowed"),
-    [("persistentvolumeclaims", {"/a"}), ("persistentvolumeclaims/status", {"/a/status"})],
+    ("resource", "allowed"), [("persistentvolumeclaims", {"/a"}), ("persistentvolumeclaims/status", {"/a/status"})]
 )
 def test_a_status_has_rights_of_its_own(account: Account, resource: str, allowed: set[str]) -> None:
     place = account.place

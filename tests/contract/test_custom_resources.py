@@ -15,6 +15,8 @@ from tests.manifests import ROOT
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CRD: dict[str, Any] = yaml.safe_load((ROOT / "cronjobs/crds/copyrators.yaml").read_text())
 GOOD: dict[str, Any] = {"ruleType": "secret", "selector": {"matchLabels": {"a": "b"}}}
+SUPPORTED = 'Unsupported value: "x": supported values: "configmap", "secret"'
+NAME_PATTERN = "'^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'"
 CONDITION = {
     "type": "Ready",
     "status": "True",
@@ -23,23 +25,22 @@ CONDITION = {
     "message": "all is well",
     "observedGeneration": 1,
 }
-UNCHECKED = (
+
+
+def invalid(field: str, why: str) -> tuple[str, str, str]:
+    return field, "FieldValueInvalid", f"Invalid value: {why}"
+
+
+UNCHECKED = invalid(
     "<nil>",
-    "FieldValueInvalid",
-    "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing "
-    "errors to complete validation",
+    "null: some validation rules were not checked because the object was invalid; correct the existing errors to "
+    "complete validation",
 )
-SELECTOR = (
+SELECTOR = invalid(
     "spec.selector",
-    "FieldValueInvalid",
-    "Invalid value: must name at least one label that sources have: a matchLabels entry, or an expression with "
-    "operator In or Exists",
+    "must name at least one label that sources have: a matchLabels entry, or an expression with operator In or Exists",
 )
-EXPRESSION = (
-    "spec.selector.matchExpressions[0]",
-    "FieldValueInvalid",
-    "Invalid value: In and NotIn need values, Exists and DoesNotExist take none",
-)
+EXPRESSION = invalid("spec.selector.matchExpressions[0]", "In and NotIn need values, Exists and DoesNotExist take none")
 
 
 def rule(spec: Any, name: str = "a", **more: Any) -> dict[str, Any]:
@@ -76,11 +77,7 @@ BAD_SPECS: list[tuple[Any, set[tuple[str, str, str]]]] = [
     (
         {"ruleType": "x"},
         {
-            (
-                "spec.ruleType",
-                "FieldValueNotSupported",
-                'Unsupported value: "x": supported values: "configmap", "secret"',
-            ),
+            ("spec.ruleType", "FieldValueNotSupported", SUPPORTED),
             ("spec.selector", "FieldValueRequired", "Required value"),
             UNCHECKED,
         },
@@ -88,15 +85,9 @@ BAD_SPECS: list[tuple[Any, set[tuple[str, str, str]]]] = [
     (None, {("spec", "FieldValueRequired", "Required value"), UNCHECKED}),
     ({**GOOD, "selector": {}}, {SELECTOR}),
     ({**GOOD, "selector": {"matchLabels": {}}}, {SELECTOR}),
-    (
-        {**GOOD, "selector": {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["x"]}]}},
-        {SELECTOR},
-    ),
+    ({**GOOD, "selector": {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["x"]}]}}, {SELECTOR}),
     ({**GOOD, "selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}, {EXPRESSION}),
-    (
-        {**GOOD, "selector": {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]}},
-        {EXPRESSION},
-    ),
+    ({**GOOD, "selector": {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]}}, {EXPRESSION}),
     ({**GOOD, "selector": []}, {wrong_type("spec.selector", "object", "array"), UNCHECKED}),
     ({**GOOD, "selector": {"matchLabels": {"a": None}}}, {SELECTOR}),
     (
@@ -105,27 +96,12 @@ BAD_SPECS: list[tuple[Any, set[tuple[str, str, str]]]] = [
     ),
     (
         {**GOOD, "namespaces": []},
-        {
-            (
-                "spec.namespaces",
-                "FieldValueInvalid",
-                "Invalid value: 0: spec.namespaces in body should have at least 1 items",
-            )
-        },
+        {invalid("spec.namespaces", "0: spec.namespaces in body should have at least 1 items")},
     ),
-    (
-        {**GOOD, "namespaces": ["a", "a"]},
-        {("spec.namespaces[1]", "FieldValueDuplicate", 'Duplicate value: "a"')},
-    ),
+    ({**GOOD, "namespaces": ["a", "a"]}, {("spec.namespaces[1]", "FieldValueDuplicate", 'Duplicate value: "a"')}),
     (
         {**GOOD, "namespaces": ["A"]},
-        {
-            (
-                "spec.namespaces[0]",
-                "FieldValueInvalid",
-                "Invalid value: \"A\": spec.namespaces[0] in body should match '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'",
-            )
-        },
+        {invalid("spec.namespaces[0]", f'"A": spec.namespaces[0] in body should match {NAME_PATTERN}')},
     ),
     (
         {**GOOD, "namespaces": ["a" * 64]},

@@ -127,11 +127,7 @@ def test_impersonation_without_a_user(place: Place, header: str) -> None:
             'nodes "one" is forbidden: User "ROBOT" cannot impersonate-on:arbitrary-node:get resource "nodes"'
             ' in API group "" at the cluster scope',
         ),
-        (
-            {"User": "reader"},
-            "/version",
-            'forbidden: User "ROBOT" cannot impersonate-on:user-info:get path "/version"',
-        ),
+        ({"User": "reader"}, "/version", 'forbidden: User "ROBOT" cannot impersonate-on:user-info:get path "/version"'),
     ],
 )
 def test_impersonation_without_rights(

@@ -78,14 +78,7 @@ def test_a_list_is_sorted_by_namespace_and_name_as_one_key(place: Place) -> None
 
 @pytest.mark.parametrize(
     ("limit", "expected"),
-    [
-        (1, [1] * 12 + [0]),
-        (5, [5, 5, 2]),
-        (6, [6, 6, 0]),
-        (11, [11, 1]),
-        (12, [12, 0]),
-        (13, [12]),
-    ],
+    [(1, [1] * 12 + [0]), (5, [5, 5, 2]), (6, [6, 6, 0]), (11, [11, 1]), (12, [12, 0]), (13, [12])],
 )
 def test_pages_of_a_labelled_list_can_end_with_an_empty_one(filled: Place, limit: int, expected: list[int]) -> None:
     found = pages(filled, f"{filled.path('secrets')}?limit={limit}&labelSelector=set={filled.namespace}")

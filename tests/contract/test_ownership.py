@@ -11,7 +11,9 @@ from tests.contract.conftest import APPLY, JSON_PATCH, MERGE, ONE_METADATA, STRA
 
 BOTH = '{"f:data":{".":{},"f:a":{},"f:b":{}}}'
 ONLY_B = '{"f:data":{".":{},"f:b":{}}}'
+ONLY_A = '{"f:data":{"f:a":{}}}'
 MANAGER, OTHER = "kube-chores Update", "other Update"
+A_TAKEN = {MANAGER: ONLY_B, OTHER: ONLY_A}
 Edit = Callable[[Place], Any]
 
 
@@ -32,6 +34,9 @@ def apply(force: bool = False, **data: str) -> Edit:
     return lambda place: place.apply("ConfigMap", "other", force=force, data=data)
 
 
+CHANGE_A, CLEAR = patch({"data": {"a": "9"}}), patch({"metadata": {"managedFields": [{}]}})
+
+
 def in_turn(*edits: Edit) -> Edit:
     return lambda place: [edit(place) for edit in edits][-1]
 
@@ -41,52 +46,31 @@ EDITS: dict[str, tuple[Edit, dict[str, str]]] = {
     "the same value patched": (patch({"data": {"a": "1"}}), {MANAGER: BOTH}),
     "the same value patched strategically": (patch({"data": {"a": "1"}}, STRATEGIC), {MANAGER: BOTH}),
     "the same value replaced": (replace({"a": "1", "b": "2"}), {MANAGER: BOTH}),
-    "a changed": (patch({"data": {"a": "9"}}), {MANAGER: ONLY_B, OTHER: '{"f:data":{"f:a":{}}}'}),
-    "a changed by strategic patch": (
-        patch({"data": {"a": "9"}}, STRATEGIC),
-        {MANAGER: ONLY_B, OTHER: '{"f:data":{"f:a":{}}}'},
-    ),
-    "a changed by JSON patch": (
-        patch([{"op": "replace", "path": "/data/a", "value": "9"}], JSON_PATCH),
-        {MANAGER: ONLY_B, OTHER: '{"f:data":{"f:a":{}}}'},
-    ),
-    "a changed and changed back": (
-        in_turn(patch({"data": {"a": "9"}}), patch({"data": {"a": "1"}})),
-        {MANAGER: ONLY_B, OTHER: '{"f:data":{"f:a":{}}}'},
-    ),
+    "a changed": (CHANGE_A, A_TAKEN),
+    "a changed by strategic patch": (patch({"data": {"a": "9"}}, STRATEGIC), A_TAKEN),
+    "a changed by JSON patch": (patch([{"op": "replace", "path": "/data/a", "value": "9"}], JSON_PATCH), A_TAKEN),
+    "a changed and changed back": (in_turn(CHANGE_A, patch({"data": {"a": "1"}})), A_TAKEN),
     "c added": (patch({"data": {"c": "3"}}), {MANAGER: BOTH, OTHER: '{"f:data":{"f:c":{}}}'}),
     "a removed": (patch({"data": {"a": None}}), {MANAGER: ONLY_B}),
     "a removed by replace": (replace({"b": "2"}), {MANAGER: ONLY_B}),
     "all data removed": (patch({"data": None}), {}),
-    "the same values applied": (
-        apply(a="1", b="2"),
-        {"other Apply": '{"f:data":{"f:a":{},"f:b":{}}}', MANAGER: BOTH},
-    ),
-    "another value applied by force": (
-        apply(force=True, a="9"),
-        {"other Apply": '{"f:data":{"f:a":{}}}', MANAGER: ONLY_B},
-    ),
+    "the same values applied": (apply(a="1", b="2"), {"other Apply": '{"f:data":{"f:a":{},"f:b":{}}}', MANAGER: BOTH}),
+    "another value applied by force": (apply(force=True, a="9"), {"other Apply": ONLY_A, MANAGER: ONLY_B}),
     "another value applied, then the first value replaced by its owner": (
         in_turn(apply(force=True, a="9"), replace({"a": "1", "b": "2"}, "kube-chores")),
         {MANAGER: BOTH},
     ),
     "applied and withdrawn": (in_turn(apply(c="3"), apply()), {"other Apply": '{"f:data":{}}', MANAGER: BOTH}),
-    "managedFields cleared with an empty entry": (patch({"metadata": {"managedFields": [{}]}}), {}),
+    "managedFields cleared with an empty entry": (CLEAR, {}),
     "managedFields cleared with an empty list": (patch({"metadata": {"managedFields": []}}), {}),
-    "managedFields cleared, then edited": (
-        in_turn(patch({"metadata": {"managedFields": [{}]}}), patch({"data": {"a": "9"}})),
-        {},
-    ),
+    "managedFields cleared, then edited": (in_turn(CLEAR, CHANGE_A), {}),
     "managedFields cleared, then applied": (
-        in_turn(patch({"metadata": {"managedFields": [{}]}}), apply(a="1")),
-        {"other Apply": '{"f:data":{"f:a":{}}}', "before-first-apply Update": BOTH},
+        in_turn(CLEAR, apply(a="1")),
+        {"other Apply": ONLY_A, "before-first-apply Update": BOTH},
     ),
     "labels and annotations": (
         patch({"metadata": {"labels": {"x": "y"}, "annotations": {"k": "v"}}}),
-        {
-            MANAGER: BOTH,
-            OTHER: '{"f:metadata":{"f:annotations":{".":{},"f:k":{}},"f:labels":{".":{},"f:x":{}}}}',
-        },
+        {MANAGER: BOTH, OTHER: '{"f:metadata":{"f:annotations":{".":{},"f:k":{}},"f:labels":{".":{},"f:x":{}}}}'},
     ),
     "finalizers and owners": (
         patch(
@@ -95,7 +79,7 @@ EDITS: dict[str, tuple[Edit, dict[str, str]]] = {
                     "finalizers": ["contract.test/protect"],
                     "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "b", "uid": "u-1"}],
                 }
-            },
+            }
         ),
         {
             MANAGER: BOTH,

@@ -31,6 +31,8 @@ DATA_KEY = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
     "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
 )
+FINALIZER = "name is neither a standard finalizer name nor is it fully qualified"
+NOT_JSON = "invalid character 'x' looking for beginning of value"
 
 
 def invalid(field: str, value: str, why: str) -> tuple[str, str, str]:
@@ -63,34 +65,19 @@ def test_an_object_has_one_controller_at_most(place: Place) -> None:
         ),
         (
             {"metadata": {"labels": {"b ad": "x y"}}},
-            {
-                invalid("metadata.labels", "b ad", LABEL_KEY),
-                invalid("metadata.labels", "x y", LABEL_VALUE),
-            },
+            {invalid("metadata.labels", "b ad", LABEL_KEY), invalid("metadata.labels", "x y", LABEL_VALUE)},
         ),
         (
             {"metadata": {"labels": {"a": "x" * 64}}},
             {invalid("metadata.labels", "x" * 64, "must be no more than 63 bytes")},
         ),
-        (
-            {"metadata": {"labels": {"a": "team/shop"}}},
-            {invalid("metadata.labels", "team/shop", LABEL_VALUE)},
-        ),
+        ({"metadata": {"labels": {"a": "team/shop"}}}, {invalid("metadata.labels", "team/shop", LABEL_VALUE)}),
         ({"metadata": {"annotations": {"b ad": "x"}}}, {invalid("metadata.annotations", "b ad", LABEL_KEY)}),
         (
             {"metadata": {"annotations": {"a": "x" * (256 * 1024)}}},
             {("metadata.annotations", "FieldValueTooLong", "Too long: may not be more than 262144 bytes")},
         ),
-        (
-            {"metadata": {"finalizers": ["plain"]}},
-            {
-                invalid(
-                    "metadata.finalizers[0]",
-                    "plain",
-                    "name is neither a standard finalizer name nor is it fully qualified",
-                )
-            },
-        ),
+        ({"metadata": {"finalizers": ["plain"]}}, {invalid("metadata.finalizers[0]", "plain", FINALIZER)}),
         (
             {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "", "name": "", "uid": ""}]}},
             {
@@ -131,19 +118,10 @@ def test_a_config_map_that_is_refused(place: Place, fields: dict[str, Any], caus
             {"type": "kubernetes.io/tls", "stringData": {"tls.crt": "canary-1"}},
             {("data[tls.key]", REQUIRED, "Required value")},
         ),
-        (
-            {"type": "kubernetes.io/dockerconfigjson"},
-            {("data[.dockerconfigjson]", REQUIRED, "Required value")},
-        ),
+        ({"type": "kubernetes.io/dockerconfigjson"}, {("data[.dockerconfigjson]", REQUIRED, "Required value")}),
         (
             {"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": "x-canary-1"}},
-            {
-                invalid(
-                    "data[.dockerconfigjson]",
-                    "<secret contents redacted>",
-                    "invalid character 'x' looking for beginning of value",
-                )
-            },
+            {invalid("data[.dockerconfigjson]", "<secret contents redacted>", NOT_JSON)},
         ),
         ({"stringData": {"b/d": "canary-1"}}, {invalid("data[b/d]", "b/d", DATA_KEY)}),
         (

@@ -15,18 +15,7 @@ from tests.apis import Api
 from tests.every_job import RightsWorld, Scenario
 from tests.every_job.outputs import shown
 from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata
-from tests.workloads import (
-    BASELINE,
-    FROM_A_VOLUME,
-    KEY,
-    KEY_ENV,
-    KINDS,
-    OPT_IN,
-    ROLL_ID,
-    set_key,
-    settle,
-    workload,
-)
+from tests.workloads import BASELINE, FROM_A_VOLUME, KEY, KEY_ENV, KINDS, OPT_IN, ROLL_ID, set_key, settle, workload
 from tests.worlds import configmap, secret
 
 JOB = "roll-workloads"

@@ -63,12 +63,7 @@ class Jobs:
         self.api, self.kubectl = api, kubectl
 
     def create(
-        self,
-        name: str,
-        *,
-        of: str = "sync-copies",
-        env: dict[str, str] | None = None,
-        command: list[str] | None = None,
+        self, name: str, *, of: str = "sync-copies", env: dict[str, str] | None = None, command: list[str] | None = None
     ) -> Object:
         """Create a Job from a CronJob, with more environment variables or another command."""
         job = self.template(name, of)

@@ -55,11 +55,7 @@ def test_a_farm_pod_is_deleted_with_its_pod_while_the_job_is_suspended(
     assert jobs.end("farm") == "Complete"
     assert "farm-pods: 2 created (2 pods, 1 namespace)" in jobs.log("farm")
     columns = [line.split()[:3] for line in kubectl(f"get fp -n {shop}").splitlines()]
-    assert columns == [
-        ["NAME", "CONTAINERS", "POD"],
-        ["farm-web-0", "2", "web-0"],
-        ["farm-web-1", "2", "web-1"],
-    ]
+    assert columns == [["NAME", "CONTAINERS", "POD"], ["farm-web-0", "2", "web-0"], ["farm-web-1", "2", "web-1"]]
     suspended = kubectl("get cronjob farm-pods -n kube-chores -o jsonpath={.spec.suspend}")
     assert suspended == "true"
     # The garbage collector discovers new kinds twice a minute, and the CRDs may just have been installed.

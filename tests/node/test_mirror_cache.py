@@ -121,10 +121,7 @@ def test_nodes_do_not_use_a_mirror_whose_cache_container_does_not_respond_until_
 
 @pytest.mark.parametrize(
     "damage",
-    [
-        "truncate -s 1000 {blob}",
-        "printf X | dd of={blob} bs=1 seek=5000 conv=notrunc",
-    ],
+    ["truncate -s 1000 {blob}", "printf X | dd of={blob} bs=1 seek=5000 conv=notrunc"],
     ids=["truncated", "one byte changed"],
 )
 def test_a_blob_that_is_corrupt_is_removed_and_fetched_again(

@@ -44,11 +44,7 @@ FOREIGN: list[tuple[int, bytes]] = [
     (200, b"<html>log in first</html>"),
     (404, b"404 page not found"),
 ]
-LASTING: dict[str, dict[str, Any]] = {
-    "500": {"status": 500},
-    "403": {"status": 403},
-    "reset": {"kind": "reset-before"},
-}
+LASTING: dict[str, dict[str, Any]] = {"500": {"status": 500}, "403": {"status": 403}, "reset": {"kind": "reset-before"}}
 
 
 def wrong_afterwards(built: Built, cluster: World, untouched: State) -> list[object]:

@@ -277,10 +277,7 @@ def test_a_client_certificate_of_a_plugin(tmp_path: Path, certificates: Path) ->
         "clientKeyData": (certificates / "ca.key").read_text(),
     }
     with recorder(certificates, client_certificates=True) as server:
-        cluster = {
-            "server": f"https://127.0.0.1:{server.port}",
-            "certificate-authority": str(certificates / "ca.crt"),
-        }
+        cluster = {"server": f"https://127.0.0.1:{server.port}", "certificate-authority": str(certificates / "ca.crt")}
         user = plugin(tmp_path, f"cat <<'END'\n{answer(status=status)}\nEND")
         with_one = sent(connect(str(kubeconfig(tmp_path, cluster, user)), environ={}).endpoint)
         without = sent(connect(str(kubeconfig(tmp_path, cluster, {})), environ={}).endpoint)

@@ -211,9 +211,7 @@ def _try(api: Api, method: str, key: Key, patch: Object | None = None) -> None:
 
 @PROFILE
 @given(drawn=WORLDS)
-def test_a_second_run_writes_nothing_and_unmanaged_objects_stay(
-    drawn: Object,
-) -> None:
+def test_a_second_run_writes_nothing_and_unmanaged_objects_stay(drawn: Object) -> None:
     with served(embedded.installed(), JOB) as world, tempfile.TemporaryDirectory() as folder:
         api = sandbox_api(world.sandbox, Path(folder))
         _build(api, drawn)

@@ -196,10 +196,7 @@ def test_credentials_are_references_and_never_values() -> None:
         if each.value_from
     }
 
-    assert refs == {
-        "REGISTRY_PROXY_USERNAME": ("login", "username"),
-        "REGISTRY_PROXY_PASSWORD": ("login", "password"),
-    }
+    assert refs == {"REGISTRY_PROXY_USERNAME": ("login", "username"), "REGISTRY_PROXY_PASSWORD": ("login", "password")}
 
 
 def test_no_field_is_set_that_only_the_server_sets() -> None:

@@ -194,12 +194,7 @@ def test_secrets_of_one_namespace_or_tool_are_never_sources(kind: str) -> None:
     spec = Spec("secret", SELECTOR, ("home",))
     query = SourceQuery("secret", "home", SELECTOR.query())
     namespaces = tuple(Namespace(name, {}, True, False) for name in ("home", "team"))
-    world = Observed(
-        (Rule(head("r"), spec),),
-        namespaces,
-        {query: (source(content=Content(kind)),)},
-        {"secret": {}},
-    )
+    world = Observed((Rule(head("r"), spec),), namespaces, {query: (source(content=Content(kind)),)}, {"secret": {}})
 
     assert only(plan(world, SETTINGS, NOW)).severity is Severity.INFO
 

@@ -109,9 +109,7 @@ def test_verbose_also_shows_info_results(capsys: pytest.CaptureFixture[str]) -> 
     assert json.loads(shown(capsys, result, output="json"))["results"] == []
 
 
-def test_findings_can_be_grouped_by_custom_resource_worst_first(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_findings_can_be_grouped_by_custom_resource_worst_first(capsys: pytest.CaptureFixture[str]) -> None:
     def finding(code: str, severity: Severity, name: str, *subjects: str) -> Result:
         reason = "spec.replicas " + 30 * "is not as it should be "
         change = (Change("spec.replicas", "2" * 100, "1"),)

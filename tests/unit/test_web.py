@@ -192,8 +192,7 @@ def test_a_retry_after_beyond_the_deadline_is_not_waited_for(form: str) -> None:
 
 @responses.activate
 @pytest.mark.parametrize(
-    "value",
-    ["soon", "-5", "", "Fri, 31 Dec 1999 23:59:59 GMT", "1" * 400, f"Fri, 31 Dec 1999 23:59:59 +{'9' * 20}"],
+    "value", ["soon", "-5", "", "Fri, 31 Dec 1999 23:59:59 GMT", "1" * 400, f"Fri, 31 Dec 1999 23:59:59 +{'9' * 20}"]
 )
 def test_an_invalid_retry_after_counts_as_0(value: str) -> None:
     responses.get(URL, b"", status=503, headers={"Retry-After": value})
@@ -358,13 +357,7 @@ def test_a_response_that_is_not_a_document_is_described(case: str) -> None:
 
 @pytest.mark.parametrize(
     ("encoding", "body"),
-    [
-        ("gzip", ZIPPED),
-        ("GZIP", ZIPPED),
-        ("x-gzip", ZIPPED),
-        ("identity", DOCUMENT),
-        ("", DOCUMENT),
-    ],
+    [("gzip", ZIPPED), ("GZIP", ZIPPED), ("x-gzip", ZIPPED), ("identity", DOCUMENT), ("", DOCUMENT)],
     ids=["gzip", "GZIP", "x-gzip", "identity", "none"],
 )
 def test_a_compressed_document_is_decompressed(encoding: str, body: bytes) -> None:
