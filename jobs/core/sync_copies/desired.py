@@ -14,6 +14,7 @@ from jobs.core.sync_copies.selectors import glob_matcher
 from jobs.kit.data.objects import Content, Digested, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
+from jobs.kit.values.findings import unreadable
 from jobs.kit.values.model import Finding, ObjectKey, Severity
 from jobs.kit.values.reads import InvalidObject
 from jobs.kit.values.resources import Resource
@@ -106,8 +107,7 @@ def candidates(observed: Observed) -> tuple[dict[tuple[str, str], list[Candidate
 
 def _skipped_source(resource: Resource, source: ReducedObject | InvalidObject) -> Finding:
     if isinstance(source, InvalidObject):
-        error = source.error
-        return Finding("unreadable", error.severity, source.key, error.message, exit_code=error.exit_code)
+        return unreadable(source.key, source.error)
     key = ObjectKey(resource.kind, source.name, source.namespace)
     return Finding("skipped", Severity.INFO, key, _why_skipped(source))
 

@@ -15,6 +15,7 @@ from jobs.kit.data.objects import same_content
 from jobs.kit.values import stamps
 from jobs.kit.values.bodies import Deletion
 from jobs.kit.values.errors import ApiError
+from jobs.kit.values.findings import unreadable
 from jobs.kit.values.model import Action, ExitCode, Finding, Fix, Need, ObjectKey, Severity
 from jobs.kit.values.resources import SECRETS
 
@@ -177,6 +178,4 @@ def _not_opted_in(place: Place) -> Finding:
 def _unreadable(place: Place) -> Finding:
     error = place.found
     assert isinstance(error, ApiError)
-    return Finding(
-        "unreadable", error.severity, place.key, error.message, subjects=place.rules, exit_code=error.exit_code
-    )
+    return unreadable(place.key, error, subjects=place.rules)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from jobs.kit.data.objects import Content, Digested, Header
 from jobs.kit.values.model import Change
-from jobs.kit.values.text import HIDDEN
+from jobs.kit.values.text import HIDDEN, listed
 
 _MOST_FIELDS_NAMED = 4
 TOO_LARGE = "(too large to be shown)"
@@ -68,10 +68,9 @@ def shown_metadata(found: Iterable[Change], *, secret: bool = False) -> list[Cha
 
 def fields_changed(found: Sequence[Change], managers: Iterable[str]) -> str:
     """Return which fields changed, and the managers that changed them: "data.a, data.b changed by kubectl"."""
-    named = ", ".join(change.field for change in found[:_MOST_FIELDS_NAMED])
-    more = f" and {len(found) - _MOST_FIELDS_NAMED} more" if len(found) > _MOST_FIELDS_NAMED else ""
+    named = listed([change.field for change in found], _MOST_FIELDS_NAMED)
     by = ", ".join(managers)
-    return f"{named}{more} changed{f' by {by}' if by else ''}"
+    return f"{named} changed{f' by {by}' if by else ''}"
 
 
 def _flatten(content: Content) -> Iterator[tuple[str, str]]:
