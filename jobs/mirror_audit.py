@@ -6,7 +6,6 @@ desired resources of each mirror. The parts are in jobs/core/mirror_audit.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
 import click
@@ -130,7 +129,7 @@ def command(context: click.Context, options: Options) -> None:
         observe,
         plan,
         status_updates,
-        Limits(max_deletes=sys.maxsize),  # the plan has its own brake, which counts mirrors
+        Limits(brake=False),  # the plan has its own brake, which counts mirrors
         Steps(REPAIR, options.wait) if options.repair else None,
     )
     context.exit(run(job, options))

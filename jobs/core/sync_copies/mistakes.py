@@ -14,7 +14,8 @@ from msgspec import structs
 from jobs.core.sync_copies.desired import Candidate
 from jobs.core.sync_copies.observed import KINDS, Observed
 from jobs.core.sync_copies.rules import Rule, RuleStatus
-from jobs.kit.values.model import Brake, ExitCode, Finding, ObjectKey, Severity
+from jobs.kit.run import brakes
+from jobs.kit.values.model import Brake, Finding, ObjectKey, Severity
 from jobs.kit.values.reads import InvalidObject
 from jobs.kit.values.resources import NAMESPACES
 from jobs.kit.values.text import listed
@@ -125,8 +126,7 @@ def _where(rule: Rule) -> str:
 
 def blocked(finding: Finding, rule: str) -> Finding:
     """Return the finding of an orphan that is not deleted, because this rule may be mistaken."""
-    reason = f"{finding.reason}; not deleted: rule {rule} may be mistaken"
-    return structs.replace(finding, fix=None, reason=reason, exit_code=ExitCode.BRAKE, subjects=(rule,))
+    return structs.replace(brakes.blocked(finding, f"not deleted: rule {rule} may be mistaken"), subjects=(rule,))
 
 
 def brake(found: Mapping[str, Mistake], blocked_by_rule: Mapping[str, int], deletes: int) -> Brake:

@@ -22,22 +22,25 @@ def block_deletes(plan: Plan, max_deletes: int | None) -> Plan:
     brake blocks no create and no replace, nor a replacement that deletes and creates the same object.
     """
     deletes = Counter(_group(finding) for finding in plan.findings if _is_delete(finding))
-    blocked = {
+    too_many = {
         (kind, code): number
         for (kind, code), number in sorted(deletes.items())
         if number > _allowed_of(kind, plan, max_deletes)
     }
-    if not blocked:
+    if not too_many:
         return plan
     findings = tuple(
-        structs.replace(
-            finding, fix=None, reason=f"{finding.reason}; blocked by the deletion brake", exit_code=ExitCode.BRAKE
-        )
-        if _is_delete(finding) and _group(finding) in blocked
+        blocked(finding, "blocked by the deletion brake")
+        if _is_delete(finding) and _group(finding) in too_many
         else finding
         for finding in plan.findings
     )
-    return replace(plan, findings=findings, brakes=(*plan.brakes, _brake(plan, blocked, max_deletes)))
+    return replace(plan, findings=findings, brakes=(*plan.brakes, _brake(plan, too_many, max_deletes)))
+
+
+def blocked(finding: Finding, why: str) -> Finding:
+    """Return the finding without its write, which a brake blocks; `why` is added to its reason."""
+    return structs.replace(finding, fix=None, reason=f"{finding.reason}; {why}", exit_code=ExitCode.BRAKE)
 
 
 def _allowed_of(kind: str, plan: Plan, max_deletes: int | None) -> int:
@@ -52,13 +55,13 @@ def _group(finding: Finding) -> tuple[str, str]:
     return finding.object.kind, finding.code
 
 
-def _brake(plan: Plan, blocked: Mapping[tuple[str, str], int], max_deletes: int | None) -> Brake:
+def _brake(plan: Plan, too_many: Mapping[tuple[str, str], int], max_deletes: int | None) -> Brake:
     what = " and ".join(
         f"{number} {kind}s (code {code}, limit {_allowed_of(kind, plan, max_deletes)})"
-        for (kind, code), number in blocked.items()
+        for (kind, code), number in too_many.items()
     )
     message = f"the deletion brake blocks the deletion of {what}; none of them is deleted"
-    return Brake(message, "--max-deletes", str(max(blocked.values())))
+    return Brake(message, "--max-deletes", str(max(too_many.values())))
 
 
 def allowed(desired: int, max_deletes: int | None) -> int:

@@ -100,10 +100,12 @@ class Limits:
     """What limits the writes of a run.
 
     - `max_deletes`: the limit of the deletion brake; None: the default of the brake.
+    - `brake`: whether to count the deletions of the plan. False: the plan counts what it removes, in another unit.
     - `writes_per_second`: how many writes may start in a second; None: no limit.
     """
 
     max_deletes: int | None = None
+    brake: bool = True
     writes_per_second: float | None = None
 
 
@@ -271,7 +273,8 @@ class _Run(Generic[Settings, Observed]):
     def _observe(self) -> tuple[Plan, Observed]:
         self.written_statuses.clear()
         plan, observed = self._plan_until_complete(self.job.observe(self.cluster, self.settings))
-        return block_deletes(plan, self.job.limits.max_deletes), observed
+        limits = self.job.limits
+        return block_deletes(plan, limits.max_deletes) if limits.brake else plan, observed
 
     def _complete_plan(self, plan: Plan, observed: Observed) -> tuple[Plan, Observed]:
         """Wait for slow pages and plan again; write the statuses that do not depend on them first."""
