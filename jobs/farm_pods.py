@@ -16,7 +16,8 @@ from jobs.core.farm_pods.observed import MAX_OBJECTS, OPT_IN, WRITES_PER_SECOND,
 from jobs.core.farm_pods.plan import plan
 from jobs.kit.api.connect import Connection
 from jobs.kit.run import flags
-from jobs.kit.run.runner import Job, Limits, run
+from jobs.kit.run.job import Job, Limits
+from jobs.kit.run.runner import run
 from jobs.kit.values.resources import FARM_PODS, PODS
 
 

@@ -22,7 +22,8 @@ from jobs.core.fetch_rates.status import status_updates
 from jobs.kit.api.connect import Connection
 from jobs.kit.api.custom_resources import from_files
 from jobs.kit.run import flags
-from jobs.kit.run.runner import Job, Limits, run
+from jobs.kit.run.job import Job, Limits
+from jobs.kit.run.runner import run
 from jobs.kit.values.model import DryRun, ObjectKey
 from jobs.kit.values.names import is_name
 from jobs.kit.values.reads import Head

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import click
 
-from jobs.core.mirror_audit.desired.mirror import NAME, NODE_IMAGE
 from jobs.core.mirror_audit.desired.names import NAME, NODE_IMAGE
 from jobs.core.mirror_audit.observe import observe
 from jobs.core.mirror_audit.observed import NAMESPACE, RESOURCE_KINDS, Probing, Settings
@@ -20,7 +19,8 @@ from jobs.core.mirror_audit.status import status_updates
 from jobs.kit.api.connect import Connection
 from jobs.kit.api.custom_resources import from_files
 from jobs.kit.run import flags, log
-from jobs.kit.run.runner import Job, Limits, Steps, run
+from jobs.kit.run.job import Job, Limits, Steps
+from jobs.kit.run.runner import run
 from jobs.kit.values.resources import (
     EVENTS,
     REGISTRY_MIRRORS,

@@ -19,7 +19,8 @@ from jobs.core.roll_workloads.plan import plan
 from jobs.core.roll_workloads.status import RESOURCES, status_updates
 from jobs.kit.api.connect import Connection
 from jobs.kit.run import flags
-from jobs.kit.run.runner import Job, run
+from jobs.kit.run.job import Job
+from jobs.kit.run.runner import run
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.names import is_name
 from jobs.kit.values.resources import SECRETS

@@ -17,7 +17,8 @@ from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.status import status_updates
 from jobs.kit.api.connect import Connection
 from jobs.kit.run import flags
-from jobs.kit.run.runner import Job, Limits, run
+from jobs.kit.run.job import Job, Limits
+from jobs.kit.run.runner import run
 from jobs.kit.values.model import DryRun
 from jobs.kit.values.resources import RULES
 

@@ -14,7 +14,8 @@ from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.connect import Connection
 from jobs.kit.files.schema import crd, crd_names
 from jobs.kit.run import flags
-from jobs.kit.run.runner import Job, run
+from jobs.kit.run.job import Job
+from jobs.kit.run.runner import run
 from jobs.kit.values.decoding import decode_plain
 from jobs.kit.values.model import Action, Body, Finding, Fix, Need, ObjectKey, Plan, Severity, Summary
 from jobs.kit.values.reads import Page, ReadResult

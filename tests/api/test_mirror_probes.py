@@ -16,7 +16,7 @@ from functools import partial
 import pytest
 
 from jobs.kit import web
-from jobs.kit.run import runner
+from jobs.kit.run import pages
 from tests.api.conftest import Ran, Run
 from tests.apis import Api, Object, wait_for
 from tests.manifests import ROOT
@@ -76,7 +76,7 @@ def silent() -> Iterator[Silent]:
 @pytest.fixture(autouse=True)
 def fast_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the time after which a run reports without the slow responses."""
-    monkeypatch.setattr(runner, "_FAST_PAGES_SECONDS", 0.3)
+    monkeypatch.setattr(pages, "_FAST_PAGES_SECONDS", 0.3)
 
 
 def ready_condition(api: Api, name: str) -> Object:
@@ -203,7 +203,7 @@ def test_all_probes_share_one_time_limit_and_an_upstream_not_probed_is_not_down(
 ) -> None:
     monkeypatch.setattr(web, "IN_FLIGHT", 1)
     monkeypatch.setattr(web, "PROBE_SECONDS", 100.0)
-    monkeypatch.setattr(runner, "_PROBES_SECONDS", 1.0)
+    monkeypatch.setattr(pages, "_PROBES_SECONDS", 1.0)
     monkeypatch.setattr(web, "TOTAL_SECONDS", 100.0)
     monkeypatch.setattr(web, "READ_SECONDS", 100.0)
     places = [silent(), silent(), silent()]
@@ -222,7 +222,7 @@ def test_all_probes_share_one_time_limit_and_an_upstream_not_probed_is_not_down(
 def test_a_probe_without_enough_time_reports_only_success(
     api: Api, probe: Run, mirrors: Mirrors, registries: Registries, silent: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_PROBES_SECONDS", 1.0)
+    monkeypatch.setattr(pages, "_PROBES_SECONDS", 1.0)
     monkeypatch.setattr(web, "TOTAL_SECONDS", 4.0)
     name = mirrors.healthy("silent", silent().host).registry_mirror.name
     good = mirrors.healthy("good", registries.upstream).registry_mirror.name
@@ -238,7 +238,7 @@ def test_a_probe_without_enough_time_reports_only_success(
 def test_a_registry_is_not_rolled_while_its_upstream_was_not_probed(
     api: Api, repairing: Run, mirrors: Mirrors, registries: Registries, silent: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_PROBES_SECONDS", 1.0)
+    monkeypatch.setattr(pages, "_PROBES_SECONDS", 1.0)
     monkeypatch.setattr(web, "TOTAL_SECONDS", 4.0)
     mirror = mirrors.healthy("silent", silent().host)
     template = {"spec": {"template": {"metadata": {"labels": {"app.kubernetes.io/name": "other"}}}}}

@@ -15,7 +15,7 @@ from jobs.core.fetch_rates.figures import Figures
 from jobs.core.fetch_rates.observed import NAME, Observed
 from jobs.kit.run import log
 from jobs.kit.run.flags import RunOptions
-from jobs.kit.run.runner import user_agent
+from jobs.kit.run.target import user_agent
 from jobs.kit.values.model import ExitCode
 from jobs.kit.web import fetch
 

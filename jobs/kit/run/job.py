@@ -1,0 +1,89 @@
+"""What a job is: its name, its functions, and how the runner has to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Generic, Protocol, TypeVar
+
+from jobs.kit.api.cluster import Cluster
+from jobs.kit.api.connect import Connection
+from jobs.kit.run.flags import RunOptions
+from jobs.kit.values.conditions import StatusUpdate
+from jobs.kit.values.model import Need, Plan, Result
+from jobs.kit.values.reads import Page, ReadResult
+from jobs.kit.values.resources import Resource
+
+
+class Observation(Protocol):
+    """The state of the cluster, as a job observed it."""
+
+    def with_documents(self: Observed, documents: Mapping[Need, ReadResult], pages: Mapping[str, Page]) -> Observed:
+        """Return a copy that also contains these `documents` of the API and `pages` of the web."""
+        ...
+
+
+class Options(Protocol):
+    """The options of a job: its own fields, and those of all jobs."""
+
+    @property
+    def run(self) -> RunOptions:
+        """The options that all jobs have."""
+
+
+OptionsOfJob = TypeVar("OptionsOfJob", bound=Options)
+Observed = TypeVar("Observed", bound=Observation)
+Settings = TypeVar("Settings")
+StatusUpdates = Callable[[Observed, Settings, Plan, Sequence[Result], datetime], Sequence[StatusUpdate]]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What limits the writes of a run.
+
+    - `max_deletes`: the limit of the deletion brake; None: the default of the brake.
+    - `brake`: whether to count the deletions of the plan. False: the plan counts what it removes, in another unit.
+    - `writes_per_second`: how many writes may start in a second; None: no limit.
+    """
+
+    max_deletes: int | None = None
+    brake: bool = True
+    writes_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A run in steps: after its writes it observes and plans again, since the next writes depend on their effect.
+
+    - `cronjob`: the CronJob in the manifests that runs the job like this.
+    - `wait_seconds`: how long the run may observe again until its next step is possible.
+    """
+
+    cronjob: str
+    wait_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Job(Generic[OptionsOfJob, Settings, Observed]):
+    """A job: its name, its functions, and how the runner has to run it.
+
+    - `resources`: where the API serves each kind that findings name.
+    - `observe` only reads. `plan` and `status_updates` are pure: they use no cluster, no clock and no environment.
+    - `status_updates`: the statuses and Events of a run. None: the job writes none.
+    - `steps`: the run observes again after its writes. None: it observes once, and reads only write conflicts again.
+    """
+
+    name: str
+    resources: Mapping[str, Resource]
+    settings: Callable[[Connection, OptionsOfJob], Settings]
+    observe: Callable[[Cluster, Settings], Observed]
+    plan: Callable[[Observed, Settings, datetime], Plan]
+    status_updates: StatusUpdates[Observed, Settings] | None = None
+    limits: Limits = Limits()
+    steps: Steps | None = None
+
+    @property
+    def cronjob(self) -> str:
+        """The name of its CronJob in the manifests."""
+        return self.steps.cronjob if self.steps else self.name
