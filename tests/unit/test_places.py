@@ -69,7 +69,8 @@ def decided(world: Observed) -> Row:
     targets = targets_of_rules(world)
     known = context(world, SETTINGS, (), mistakes(world, selected, targets))
     (place,) = (each for each in places(world, selected, targets) if each.key.namespace.endswith("team"))
-    state, result = (required(place, known), found(place, known)), evaluate(place, known)
+    state = required(place, known), found(place, world, SETTINGS, known)
+    result = evaluate(place, world, SETTINGS, known)
     if isinstance(result, Need):
         return Row(*state, "", "reads")
     if result is None:

@@ -1,4 +1,4 @@
-"""What decides about a place in addition to the place itself: rules, their status, and namespaces. Pure."""
+"""What a run derives once from rules and namespaces, and uses to decide about each place. Pure."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from jobs.kit.values.model import Finding, ObjectKey
 
 
 class Context(NamedTuple):
-    """What `evaluate` needs in addition to the place.
+    """What is the same for all places.
 
-    `known_conflicts` are places where the status of a rule reports an object that kube-chores does not manage.
-    `truncated_rules` are rules with more conflicts than their status lists. `orphans` is spec.orphans by
-    NAMESPACE/NAME of the rule. `opted_out` are namespaces that opted out, and `closed` kube-* namespaces that did not
-    opt in. `mistaken` are the rules that may be mistaken, by NAMESPACE/NAME.
+    `is_incomplete`: not all rules and sources could be read. `known_conflicts` are places where the status of a rule
+    reports an object that kube-chores does not manage. `truncated_rules` are rules with more conflicts than their
+    status lists. `orphans` is spec.orphans by NAMESPACE/NAME of the rule. `opted_out` are namespaces that opted out,
+    and `closed` kube-* namespaces that did not opt in. `mistaken` are the rules that may be mistaken, by
+    NAMESPACE/NAME.
     """
 
-    observed: Observed
-    settings: Settings
+    is_incomplete: bool
     known_conflicts: frozenset[ObjectKey]
     truncated_rules: frozenset[str]
     orphans: Mapping[str, str]
@@ -33,13 +33,9 @@ class Context(NamedTuple):
     never_copied: frozenset[ObjectKey]
     mistaken: Mapping[str, Mistake]
 
-    def must_read_first(self, place: Place) -> bool:
-        """Whether to read the place before a create: in a dry run, or if an earlier run found a conflict there."""
-        return place.key not in self.observed.single_reads and (
-            self.settings.dry_run
-            or place.key in self.known_conflicts
-            or not self.truncated_rules.isdisjoint(place.rules)
-        )
+    def had_conflict(self, place: Place) -> bool:
+        """Whether an earlier run found a conflict there, or may have found one."""
+        return place.key in self.known_conflicts or not self.truncated_rules.isdisjoint(place.rules)
 
     def is_retained(self, place: Place) -> bool:
         """Whether this orphan stays: by spec.orphans of its rule, or by its stamp if the rule was deleted."""
@@ -47,7 +43,7 @@ class Context(NamedTuple):
 
     def why_uncertain(self, place: Place) -> str:
         """Return why a copy of another source may still be desired; empty if it is not."""
-        if self.observed.failures or place.stamped_source in self.invalid_sources:
+        if self.is_incomplete or place.stamped_source in self.invalid_sources:
             return "not all rules and sources could be read"
         return "its rule may be mistaken" if place.stamped_rule in self.mistaken else ""
 
@@ -81,8 +77,7 @@ def context(
         orphans[f"{rule.namespace}/{rule.name}"] = rule.spec.orphans
     by_rule = {f"{settings.namespace}/{name}": each for name, each in sorted(mistaken.items())}
     return Context(
-        observed,
-        settings,
+        bool(observed.failures),
         frozenset(known_conflicts),
         frozenset(truncated_rules),
         orphans,

@@ -7,7 +7,7 @@ import sys
 from jobs.core.sync_copies.context import Context
 from jobs.core.sync_copies.desired import Desired, Place
 from jobs.core.sync_copies.mistakes import blocked
-from jobs.core.sync_copies.observed import Settings
+from jobs.core.sync_copies.observed import Observed, Settings
 from jobs.core.sync_copies.state import found, required, why_not_adopted
 from jobs.kit.data.diff import changes, fields_changed, metadata_changes, shown_metadata
 from jobs.kit.data.manifests import DataManifest, Replacement, repair
@@ -20,20 +20,22 @@ from jobs.kit.values.model import Action, ExitCode, Finding, Fix, Need, ObjectKe
 from jobs.kit.values.resources import SECRETS
 
 
-def evaluate(place: Place, context: Context) -> Finding | Need | None:  # noqa: C901 - a table
+def evaluate(  # noqa: C901 - a table
+    place: Place, observed: Observed, settings: Settings, context: Context
+) -> Finding | Need | None:
     """Return the finding of a place, or the object that must be read first, or None if nothing is to be done.
 
     The cases are the rows of the table in docs/sync-copies.md#decisions, in the same order.
     """
-    match required(place, context), found(place, context):
+    match required(place, context), found(place, observed, settings, context):
         case "one copy", "an equal copy":
             return None
         case "one copy", "nothing":
-            return _missing(place, context.settings)
+            return _missing(place, settings)
         case "one copy", "an older copy":
-            return _replaced("outdated", place, context.settings)
+            return _replaced("outdated", place, settings)
         case "one copy", "an edited copy":
-            return _replaced("drifted", place, context.settings)
+            return _replaced("drifted", place, settings)
         case "one copy", "a copy in doubt":
             return _uncertain(place, context.why_uncertain(place))
         case "one copy", "a terminating copy":
@@ -41,7 +43,7 @@ def evaluate(place: Place, context: Context) -> Finding | Need | None:  # noqa: 
         case "one copy", "an object to adopt":
             return _adopted(place)
         case "one copy", "another object":
-            return _conflict(place, why_not_adopted(place, context.observed))
+            return _conflict(place, why_not_adopted(place, observed))
         case "one copy", "a place to read first":
             return Need(place.key, full=place.found is not None)
         case "no copy", "an orphan":

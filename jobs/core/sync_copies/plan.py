@@ -34,7 +34,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
         if not _is_in_scope(place, observed, settings):
             continue
         desired_by_subject.update(place.rules)
-        result = evaluate(place, place_context)
+        result = evaluate(place, observed, settings, place_context)
         if isinstance(result, Need):
             needs.append(result)
         elif result is not None:

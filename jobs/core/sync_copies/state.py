@@ -6,7 +6,7 @@ from typing import Literal
 
 from jobs.core.sync_copies.context import Context
 from jobs.core.sync_copies.desired import Desired, Place, why_never_copied
-from jobs.core.sync_copies.observed import KINDS, NAME, Observed
+from jobs.core.sync_copies.observed import KINDS, NAME, Observed, Settings
 from jobs.kit.data.diff import metadata_changes
 from jobs.kit.data.objects import Content, Digested, Header, ReducedObject, same_content
 from jobs.kit.values import stamps
@@ -42,18 +42,20 @@ def required(place: Place, context: Context) -> Required:
     return "a copy, not opted in" if place.key.namespace in context.closed else "one copy"
 
 
-def found(place: Place, context: Context) -> Found:
+def found(place: Place, observed: Observed, settings: Settings, context: Context) -> Found:
     """Return what is at a place; of several desired copies, compare with the first."""
     actual = place.found
     if isinstance(actual, ApiError):
         return "an unreadable object"
     if actual is None:
-        return "a place to read first" if place.desired and context.must_read_first(place) else "nothing"
-    if not stamps.is_managed(actual.header.labels, NAME, context.settings.namespace):
-        return _another_object(place, context.observed)
+        is_known = not place.desired or place.key in observed.single_reads
+        reads_first = not is_known and (settings.dry_run or context.had_conflict(place))
+        return "a place to read first" if reads_first else "nothing"
+    if not stamps.is_managed(actual.header.labels, NAME, settings.namespace):
+        return _another_object(place, observed)
     if actual.header.terminating:
         return "a terminating copy"
-    return _compared(place, actual, context) if place.desired else _unrequired(place, context)
+    return _compared(place, actual, settings, context) if place.desired else _unrequired(place, context)
 
 
 def _another_object(place: Place, observed: Observed) -> Found:
@@ -62,9 +64,9 @@ def _another_object(place: Place, observed: Observed) -> Found:
     return "a place to read first" if place.actual.content is None else "an object to adopt"
 
 
-def _compared(place: Place, actual: ReducedObject, context: Context) -> Found:
+def _compared(place: Place, actual: ReducedObject, settings: Settings, context: Context) -> Found:
     """Compare a copy with the desired one; from its metadata alone, if that is sufficient."""
-    desired, settings, header = place.desired[0], context.settings, actual.header
+    desired, header = place.desired[0], actual.header
     if header.annotations.get(stamps.SOURCE, "") not in ("", desired.source) and context.why_uncertain(place):
         return "a copy in doubt"
     current = header.annotations.get(stamps.FINGERPRINT) == desired.annotations[stamps.FINGERPRINT]
