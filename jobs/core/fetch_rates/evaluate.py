@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import date
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec import structs
 
 from jobs.core.fetch_rates.choice import Choice, Jump, NoFigures, ProviderNeed, Tables, choose, provider_rate
+from jobs.core.fetch_rates.configmap import conflict_reason, is_untouched, manifest
 from jobs.core.fetch_rates.exchange_rates import ExchangeRate, RateStatus
 from jobs.core.fetch_rates.figures import Figures
-from jobs.core.fetch_rates.observed import NAME, Observed, Settings
+from jobs.core.fetch_rates.observed import Observed, Settings
 from jobs.kit.data.diff import changes, fields_changed, metadata_changes, shown_metadata
-from jobs.kit.data.manifests import DataManifest, repair
+from jobs.kit.data.manifests import repair
 from jobs.kit.data.objects import Content, Digested, ReducedObject
-from jobs.kit.values import stamps
 from jobs.kit.values.bodies import Deletion
-from jobs.kit.values.decoding import decode_list
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import terminating, unreadable
-from jobs.kit.values.metadata import OwnerReference
 from jobs.kit.values.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
-from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES
 
 _LONGEST_SHOWN = 60
 CONFLICT = "Conflict"  # the reason of a condition: the next run reads such a ConfigMap by name
@@ -46,7 +43,7 @@ class Evaluation(NamedTuple):
         return any(finding.code == "missing" for finding in self.findings)
 
 
-def evaluate(rate: ExchangeRate, observed: Observed, tables: Tables, settings: Settings, today: date) -> Evaluation:
+def evaluate(rate: ExchangeRate, observed: Observed, settings: Settings, tables: Tables, today: date) -> Evaluation:
     """Evaluate an ExchangeRate whose ConfigMap no other ExchangeRate names."""
     configmap = rate.configmap
     actual = _latest(rate, observed, settings)
@@ -54,25 +51,30 @@ def evaluate(rate: ExchangeRate, observed: Observed, tables: Tables, settings: S
         return Evaluation(need=actual)
     if isinstance(actual, ApiError):
         return Evaluation((unreadable(configmap, actual, subjects=(rate.subject,)),))
-    if actual and (why := _conflict_reason(actual, rate)):
+    if actual and (why := conflict_reason(rate, actual)):
         return Evaluation((Finding("conflict", Severity.WARNING, configmap, why, subjects=(rate.subject,)),))
     if actual and actual.header.terminating:
         return Evaluation((terminating(configmap, rate.subject, Severity.WARNING),))
     if actual and actual.content is None:
         return Evaluation(need=Need(configmap))
+    return _evaluate_figures(rate, actual, settings, tables, today)
+
+
+def _evaluate_figures(
+    rate: ExchangeRate, actual: ReducedObject | None, settings: Settings, tables: Tables, today: date
+) -> Evaluation:
+    """Choose the figures, and compare the ConfigMap with them; with the last ones if there are no new ones."""
     last = _last_figures(rate, today)
     limit = rate.spec.max_change or settings.max_change
     chosen = choose(rate.spec, last or _last_figures_without_status(rate, actual, today), tables, limit)
     if isinstance(chosen, ProviderNeed):
         return Evaluation(need=chosen)
+    found: tuple[Finding | None, ...]
     if isinstance(chosen, Choice):
-        finding = _compare(rate, chosen.figures, chosen.skipped, actual, settings)
-        both = (finding, _providers_differ(rate, chosen))
-        return Evaluation(tuple(each for each in both if each), figures=chosen.figures)
-    restored = _compare(rate, last, (), actual, settings) if last else None
-    failure = _no_rate(rate, last, actual, chosen)
-    jump = chosen if isinstance(chosen, Jump) else None
-    return Evaluation((failure, restored) if restored else (failure,), figures=last, jump=jump)
+        found = _compare(rate, chosen.figures, chosen.skipped, actual, settings), _providers_differ(rate, chosen)
+        return Evaluation(tuple(filter(None, found)), figures=chosen.figures)
+    found = _no_rate(rate, last, actual, chosen), _compare(rate, last, (), actual, settings) if last else None
+    return Evaluation(tuple(filter(None, found)), figures=last, jump=chosen if isinstance(chosen, Jump) else None)
 
 
 def _latest(rate: ExchangeRate, observed: Observed, settings: Settings) -> ReducedObject | ApiError | Need | None:
@@ -86,19 +88,6 @@ def _latest(rate: ExchangeRate, observed: Observed, settings: Settings) -> Reduc
     return Need(configmap) if observed.configmaps is None or settings.dry_run or had_conflict else None
 
 
-def _is_exchange_rate(owner: OwnerReference) -> bool:
-    return (owner.api_version, owner.kind) == (EXCHANGE_RATES.api_version, EXCHANGE_RATES.kind)
-
-
-def _conflict_reason(actual: ReducedObject, rate: ExchangeRate) -> str:
-    if not stamps.is_managed(actual.header.labels, NAME, rate.configmap.namespace):
-        return "exists and is not managed by kube-chores: left untouched"
-    others = [owner.name for owner in actual.header.owners if _is_exchange_rate(owner)]
-    if not rate.head.uid and others and rate.head.key.name not in others:
-        return f"belongs to exchangerate/{others[0]}: left untouched"
-    return ""
-
-
 def _last_figures(rate: ExchangeRate, today: date) -> Figures | None:
     """Return the last figures from the status: users who edit the ConfigMap cannot write it."""
     return _still_valid(rate, rate.head.status_as(RateStatus).figures, today)
@@ -109,7 +98,7 @@ def _last_figures_without_status(rate: ExchangeRate, actual: ReducedObject | Non
 
     They may be forged, so their source is removed. Without a source they can block a jump, but are never kept.
     """
-    if rate.head.uid or actual is None or not isinstance(actual.content, Content) or not _is_untouched(rate, actual):
+    if rate.head.uid or actual is None or not isinstance(actual.content, Content) or not is_untouched(rate, actual):
         return None
     try:
         found = msgspec.convert(dict(actual.content.data), Figures)
@@ -125,16 +114,11 @@ def _still_valid(rate: ExchangeRate, figures: Figures | None, today: date) -> Fi
     return None
 
 
-def _is_untouched(rate: ExchangeRate, actual: ReducedObject) -> bool:
-    written = actual.header.annotations.get(stamps.FINGERPRINT)
-    return actual.content is not None and written == stamps.fingerprint(actual.content, rate.subject)
-
-
 def _compare(
     rate: ExchangeRate, figures: Figures, skipped: Sequence[str], actual: ReducedObject | None, settings: Settings
 ) -> Finding | None:
     """Compare the ConfigMap with the desired one."""
-    desired = _manifest(rate, figures, actual)
+    desired = manifest(rate, figures, actual)
     differing = changes(actual.content if actual else None, desired.content, secret=False)
     if actual is None:
         fix = Fix(Action.CREATE, desired)
@@ -143,8 +127,8 @@ def _compare(
     disowned = bool(rate.head.uid) and rate.head.uid not in [each.uid for each in actual.header.owners]
     if not (differing or relabelled or disowned):
         return None
-    fix = repair(desired, actual, recreated=_manifest(rate, figures, None))
-    if differing and _is_untouched(rate, actual):
+    fix = repair(desired, actual, recreated=manifest(rate, figures, None))
+    if differing and is_untouched(rate, actual):
         reason = f"{_rate_text(figures, skipped)}; was {_previous_text(actual.content)}"
         return _finding(rate, "outdated", reason, fix, differing, settings)
     reason = "its owner reference is missing"
@@ -181,42 +165,6 @@ def unchanged(rate: ExchangeRate, figures: Figures) -> Finding:
     return Finding("unchanged", Severity.INFO, rate.configmap, _rate_text(figures), subjects=(rate.subject,))
 
 
-def _manifest(rate: ExchangeRate, figures: Figures, actual: ReducedObject | None) -> DataManifest:
-    content = Content(data=figures.data())
-    at = rate.head.key
-    mark = stamps.fingerprint(content, rate.subject)
-    stamp = stamps.stamp(NAME, at.namespace, at.name, figures.source, mark)
-    return DataManifest(
-        CONFIGMAPS,
-        rate.configmap,
-        stamp.labels,
-        stamp.annotations,
-        content,
-        owner_references=_owner_references(rate, actual),
-    )
-
-
-def _owner_references(rate: ExchangeRate, actual: ReducedObject | None) -> bytes:
-    """Return the owner references as JSON: the ExchangeRate, and all owners of other kinds.
-
-    blockOwnerDeletion stays unset: some clusters require a right on the finalizers of ExchangeRates to set it.
-    https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#ownerreferencespermissionenforcement
-    """
-    if not rate.head.uid:
-        return b""
-    exchange_rates = (EXCHANGE_RATES.api_version, EXCHANGE_RATES.kind)
-    owned = decode_list(actual.header.owner_references if actual else b"", dict[str, Any])
-    others = [each for each in owned if (each.get("apiVersion"), each.get("kind")) != exchange_rates]
-    owner = {
-        "apiVersion": EXCHANGE_RATES.api_version,
-        "kind": EXCHANGE_RATES.kind,
-        "name": rate.head.key.name,
-        "uid": rate.head.uid,
-        "controller": not any(each.get("controller") for each in others),  # the API server accepts at most one
-    }
-    return msgspec.json.encode([*others, owner])
-
-
 def _no_rate(rate: ExchangeRate, last: Figures | None, actual: ReducedObject | None, why: Jump | NoFigures) -> Finding:
     if isinstance(why, Jump):
         how = f"set spec.maxChange to {why.percent}" if rate.head.uid else f"use --max-change {why.percent}"
@@ -238,37 +186,29 @@ def _previous_text(content: Content | Digested | None) -> str:
     return f"{rate} of {day} from {source}"
 
 
-def collision(rates: Sequence[ExchangeRate]) -> list[Finding]:
+def collision(rates: Sequence[ExchangeRate]) -> Finding:
     """Return the finding for ExchangeRates that name the same ConfigMap."""
     subjects = tuple(sorted(rate.subject for rate in rates))
     names = " and ".join(sorted(rate.head.key.name for rate in rates))
     reason = f"exchangerates {names} name this ConfigMap, so it is not written; set spec.configMapName of one of them"
     configmap = rates[0].configmap
-    return [Finding("collision", Severity.ERROR, configmap, reason, subjects=subjects, exit_code=ExitCode.REFUSED)]
+    return Finding("collision", Severity.ERROR, configmap, reason, subjects=subjects, exit_code=ExitCode.REFUSED)
 
 
-def orphans(
-    observed: Observed, desired: Mapping[ObjectKey, object], moved: Mapping[str, ExchangeRate]
-) -> list[Finding]:
-    """Return the findings for managed ConfigMaps that no ExchangeRate names.
+def orphans(observed: Observed, desired: Container[ObjectKey], moved: Mapping[str, ExchangeRate]) -> Iterator[Finding]:
+    """Yield the findings for managed ConfigMaps that no ExchangeRate names.
 
     A run deletes one if the ConfigMap that its ExchangeRate names now exists: `moved` are these ExchangeRates, by uid.
     The garbage collector deletes all others, or a user kept them on purpose when the ExchangeRate was deleted.
     """
-    found = []
     for key, each in sorted((observed.configmaps or {}).items()):
-        if key in desired:
+        if key in desired or (isinstance(each, ReducedObject) and each.header.terminating):
             continue
         if isinstance(each, ApiError):
-            found.append(unreadable(key, each))
-            continue
-        if each.header.terminating:
-            continue
-        owner = next((moved[one.uid] for one in each.header.owners if one.uid in moved), None)
-        if owner:
+            yield unreadable(key, each)
+        elif owner := next((moved[one.uid] for one in each.header.owners if one.uid in moved), None):
             reason = f"exchangerate/{owner.head.key.name} now uses configmap/{owner.configmap.name}"
             fix = Fix(Action.DELETE, Deletion(each.uid, each.resource_version))
-            found.append(Finding("orphan", Severity.WARNING, key, reason, fix, subjects=(owner.subject,)))
+            yield Finding("orphan", Severity.WARNING, key, reason, fix, subjects=(owner.subject,))
         else:
-            found.append(Finding("retained", Severity.INFO, key, "no ExchangeRate requires it; left untouched"))
-    return found
+            yield Finding("retained", Severity.INFO, key, "no ExchangeRate requires it; left untouched")

@@ -24,7 +24,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     by_configmap = _by_configmap(observed)
     findings = [*observed.failures, *_provider_failures(observed, settings, now)]
     findings += [finding for each in found.values() for finding in each.findings]
-    findings += [each for rates in by_configmap.values() if len(rates) > 1 for each in collision(rates)]
+    findings += [collision(rates) for rates in by_configmap.values() if len(rates) > 1]
     findings += [terminating(rate.head.key, rate.subject) for rate in observed.rates if rate.head.terminating]
     current = {rate: each.figures for rate, each in found.items() if each.figures and not each.findings}
     existing = [rate for rate, each in found.items() if each.figures and not each.is_missing]
@@ -67,7 +67,7 @@ def evaluations(observed: Observed, settings: Settings, now: datetime) -> dict[E
         return {}
     tables = observed.tables(settings.urls, now.date())
     unique = (rates[0] for _, rates in sorted(_by_configmap(observed).items()) if len(rates) == 1)
-    return {rate: evaluate(rate, observed, tables, settings, now.date()) for rate in unique}
+    return {rate: evaluate(rate, observed, settings, tables, now.date()) for rate in unique}
 
 
 def _by_configmap(observed: Observed) -> dict[ObjectKey, list[ExchangeRate]]:
