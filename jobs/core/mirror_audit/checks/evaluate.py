@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from jobs.core.mirror_audit.checks.cache import cache
+from jobs.core.mirror_audit.checks.credentials import credentials
 from jobs.core.mirror_audit.checks.findings import finding
-from jobs.core.mirror_audit.checks.probes import cache, credentials, mirror_itself, upstream
+from jobs.core.mirror_audit.checks.probes import mirror_itself, upstream
 from jobs.core.mirror_audit.checks.resources import resource_findings
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.desired.names import is_pinned, registry_of
@@ -41,10 +43,10 @@ def evaluate(mirror: Mirror, observed: Observed, settings: Settings) -> Evaluati
 def _unpinned(mirror: Mirror) -> Iterator[Finding]:
     if not is_pinned(mirror.image):
         reason = f"spec.image {mirror.image} has neither a digest nor a fixed tag"
-        yield finding("image-unpinned", mirror.registry_mirror.head.key, reason, mirror.registry_mirror)
+        yield finding("image-unpinned", reason, mirror.registry_mirror.head.key, mirror.registry_mirror)
     if not is_pinned(mirror.node_image):
         reason = f"--node-image {mirror.node_image} has neither a digest nor a fixed tag"
-        yield finding("image-unpinned", mirror.daemon_set.key, reason, mirror.registry_mirror)
+        yield finding("image-unpinned", reason, mirror.daemon_set.key, mirror.registry_mirror)
 
 
 def _self_dependent(mirror: Mirror) -> Iterator[Finding]:
@@ -58,7 +60,7 @@ def _self_dependent(mirror: Mirror) -> Iterator[Finding]:
         if through_itself := [image for image in images if registry_of(image) == mirror.spec.host]:
             names = " and ".join(through_itself)
             reason = f"uses {names}; nodes pull images of {mirror.spec.host} only through this mirror"
-            yield finding("image-depends-on-mirror", key, reason, mirror.registry_mirror)
+            yield finding("image-depends-on-mirror", reason, key, mirror.registry_mirror)
 
 
 def unchanged(mirror: Mirror, key: ObjectKey) -> Finding:

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from jobs.core.mirror_audit.checks.codes import CODES
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror
 from jobs.kit.values import findings
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Change, ExitCode, Finding, ObjectKey
+from jobs.kit.values.model import Change, ExitCode, Finding, Need, ObjectKey
+
+
+class Problem(NamedTuple):
+    """What is wrong with an object."""
+
+    code: str
+    reason: str
+
+
+class CheckResult(NamedTuple):
+    """The findings of a check, or what the run must read first: an object (`need`) or a URL."""
+
+    findings: Sequence[Finding] = ()
+    need: Need | None = None
+    url: str = ""
 
 
 def finding(
-    code: str, about: ObjectKey, reason: str, mirror: RegistryMirror, changes: tuple[Change, ...] = ()
+    code: str, reason: str, about: ObjectKey, mirror: RegistryMirror, changes: tuple[Change, ...] = ()
 ) -> Finding:
     """Return a finding about one mirror, with the severity of its code."""
     return Finding(code, CODES[code].severity, about, reason, changes=changes, subjects=(mirror.name,))

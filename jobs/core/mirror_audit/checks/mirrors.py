@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from jobs.core.mirror_audit.actual.objects import is_managed, mirror_name
 from jobs.core.mirror_audit.checks.codes import CODES
+from jobs.core.mirror_audit.checks.credentials import secret_key
 from jobs.core.mirror_audit.checks.findings import finding, unreadable
-from jobs.core.mirror_audit.checks.probes import secret_key
 from jobs.core.mirror_audit.desired.mirror import CREDENTIALS_VERSION, Mirror
 from jobs.core.mirror_audit.desired.names import NODE_IMAGE, name_problem
 from jobs.core.mirror_audit.observed import Credentials, Observed, Settings
@@ -88,7 +88,7 @@ def _undecoded(observed: Observed, mirrors: Sequence[Mirror]) -> Iterator[Findin
 def _invalid_names(mirrors: Iterable[RegistryMirror]) -> Iterator[Finding]:
     for each in mirrors:
         if problem := name_problem(each.name):
-            yield finding("invalid-name", each.head.key, f"its name {problem}", each)
+            yield finding("invalid-name", f"its name {problem}", each.head.key, each)
 
 
 def _older(observed: Observed) -> Mapping[str, RegistryMirror]:
@@ -112,8 +112,7 @@ def _duplicates(mirrors: Sequence[RegistryMirror], older: Mapping[str, RegistryM
             same = mirror.spec.upstream == other.spec.upstream
             what = f"has the upstream {mirror.spec.upstream}" if same else f"is for images of {mirror.spec.host}"
             why = "is older" if other.head.created < mirror.head.created else "comes first by name"
-            reason = f"{what}, like {other.head.key}, which {why}"
-            yield finding("duplicate-upstream", mirror.head.key, reason, mirror)
+            yield finding("duplicate-upstream", f"{what}, like {other.head.key}, which {why}", mirror.head.key, mirror)
 
 
 def _orphans(observed: Observed, settings: Settings) -> Iterator[Finding]:

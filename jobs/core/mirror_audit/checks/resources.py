@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from jobs.core.mirror_audit.actual.objects import Object, is_managed, is_terminating, status_of
 from jobs.core.mirror_audit.actual.rollout import ordinals, rollout_problem
 from jobs.core.mirror_audit.checks.drift import Drift, resource_drift
-from jobs.core.mirror_audit.checks.findings import finding
+from jobs.core.mirror_audit.checks.findings import Problem, finding
 from jobs.core.mirror_audit.desired.manifests import Manifest
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.desired.quantities import quantity
@@ -22,35 +22,34 @@ _MOST_FIELDS_NAMED = 3
 
 
 def resource_findings(mirror: Mirror, observed: Observed, settings: Settings) -> Iterator[Finding]:
-    """Yield the findings about the resources of a mirror, except those of kinds that could not be listed."""
+    """Yield the findings about the resources of a mirror, except those that could not be read."""
     for desired in mirror.resources:
-        if desired.resource.kind not in observed.list_errors:
-            yield from _resource(mirror, desired, observed, settings)
+        if desired.resource.kind in observed.list_errors or desired.key in observed.invalid:
+            continue
+        actual = observed.resources.get(desired.key)
+        if problem := _existence_problem(actual):
+            yield finding(*problem, desired.key, mirror.registry_mirror)
+        elif actual:
+            yield from _drifted(mirror, desired, actual, settings)
+            for problem in _HEALTH_CHECKS[desired.resource.kind](mirror, desired, actual, observed):
+                yield finding(*problem, desired.key, mirror.registry_mirror)
 
 
-def _resource(mirror: Mirror, desired: Manifest, observed: Observed, settings: Settings) -> Iterator[Finding]:
-    actual = observed.resources.get(desired.key)
-    if desired.key in observed.invalid:
-        return
+def _existence_problem(actual: Object | None) -> Problem | None:
     if actual is None:
-        yield finding("missing", desired.key, "does not exist", mirror.registry_mirror)
-    elif not is_managed(actual):
-        reason = "exists and is not managed by kube-chores: left untouched"
-        yield finding("conflict", desired.key, reason, mirror.registry_mirror)
-    elif is_terminating(actual):
-        yield finding("terminating", desired.key, "is being deleted", mirror.registry_mirror)
-    else:
-        yield from _drifted(mirror, desired, actual, settings)
-        yield from _HEALTH_CHECKS[desired.resource.kind](mirror, desired, actual, observed)
+        return Problem("missing", "does not exist")
+    if not is_managed(actual):
+        return Problem("conflict", "exists and is not managed by kube-chores: left untouched")
+    return Problem("terminating", "is being deleted") if is_terminating(actual) else None
 
 
 def _drifted(mirror: Mirror, desired: Manifest, actual: Object, settings: Settings) -> Iterator[Finding]:
     if desired.resource is DAEMON_SETS and not mirror.cluster_ip:
         return  # its arguments depend on the address of the Service, which has a separate finding
-    found = resource_drift(desired, actual)
-    if found:
+    if found := resource_drift(desired, actual):
         changes = tuple(each.change for each in found) if settings.diff else ()
-        yield finding("drifted", desired.key, _drift_reason(desired, actual, found), mirror.registry_mirror, changes)
+        problem = Problem("drifted", _drift_reason(desired, actual, found))
+        yield finding(*problem, desired.key, mirror.registry_mirror, changes)
 
 
 def _drift_reason(desired: Manifest, actual: Object, found: list[Drift]) -> str:
@@ -68,67 +67,62 @@ def named(fields: Sequence[str]) -> str:
     return listed(fields, _MOST_FIELDS_NAMED)
 
 
-def _service(mirror: Mirror, desired: Manifest, _actual: Object, observed: Observed) -> Iterator[Finding]:
+def _service(mirror: Mirror, desired: Manifest, _actual: Object, observed: Observed) -> Iterator[Problem]:
     found = observed.endpoints_of(desired.key)
     if desired is mirror.service and not mirror.cluster_ip:
         # kube-chores does not set spec.clusterIP, and no write can change None.
-        reason = "has no IP address from which nodes can pull: spec.clusterIP is None"
-        yield finding("drifted", desired.key, reason, mirror.registry_mirror)
+        yield Problem("drifted", "has no IP address from which nodes can pull: spec.clusterIP is None")
     if desired is mirror.service and ENDPOINT_SLICES.kind not in observed.list_errors and not found.own:
-        yield finding("no-endpoints", desired.key, "has no ready endpoint", mirror.registry_mirror)
+        yield Problem("no-endpoints", "has no ready endpoint")
     if found.foreign:
         replicas = len(ordinals(observed.resources.get(mirror.stateful_set.key)))
         counts = f"has {_counted(found.own + found.foreign, 'endpoint')} for {_counted(replicas, 'replica')}"
         who = f"pod {found.foreign_pod}" if found.foreign_pod else _counted(found.foreign, "address", "es")
         verb = "is" if found.foreign_pod or found.foreign == 1 else "are"
         reason = f"{counts}: {who} {verb} not part of the registry, but nodes send requests there"
-        yield finding("foreign-endpoints", desired.key, reason, mirror.registry_mirror)
+        yield Problem("foreign-endpoints", reason)
 
 
 def _counted(number: int, what: str, plural: str = "s") -> str:
     return f"{number} {what}{plural * (number != 1)}"
 
 
-def _claim(mirror: Mirror, desired: Manifest, actual: Object, observed: Observed) -> Iterator[Finding]:
+def _claim(mirror: Mirror, desired: Manifest, actual: Object, observed: Observed) -> Iterator[Problem]:
     phase = status_of(actual).get("phase", "Pending")
     if phase == "Lost":
-        yield finding("volume-lost", desired.key, "lost its volume, and the cache with it", mirror.registry_mirror)
+        yield Problem("volume-lost", "lost its volume, and the cache with it")
     elif phase != "Bound":
-        reason = _explained(f"is {phase}, not Bound", desired.key, observed)
-        yield finding("volume-pending", desired.key, reason, mirror.registry_mirror)
+        yield Problem("volume-pending", _explained(f"is {phase}, not Bound", desired.key, observed))
     requested = _storage(actual["spec"].get("resources", {}).get("requests", {}))
     capacity = _storage(status_of(actual).get("capacity", {}))
     size = mirror.spec.storage.size
     if quantity(requested) > quantity(size):
-        reason = f"requests {requested}, more than the {size} of spec.storage.size"
-        yield finding("volume-shrink", desired.key, reason, mirror.registry_mirror)
+        yield Problem("volume-shrink", f"requests {requested}, more than the {size} of spec.storage.size")
     elif quantity(requested) < quantity(size):
-        reason = f"requests {requested}, less than the {size} of spec.storage.size"
-        yield finding("volume-too-small", desired.key, reason, mirror.registry_mirror)
+        yield Problem("volume-too-small", f"requests {requested}, less than the {size} of spec.storage.size")
     elif phase == "Bound" and quantity(capacity) < quantity(requested):
-        reason = f"requests {requested}, but its capacity is still {capacity}"
-        yield finding("volume-too-small", desired.key, reason, mirror.registry_mirror)
+        yield Problem("volume-too-small", f"requests {requested}, but its capacity is still {capacity}")
 
 
 def _storage(amounts: Object) -> str:
     return str(amounts.get("storage", "0"))
 
 
-def _stateful_set(mirror: Mirror, desired: Manifest, actual: Object, observed: Observed) -> Iterator[Finding]:
+def _stateful_set(mirror: Mirror, desired: Manifest, actual: Object, observed: Observed) -> Iterator[Problem]:
     if why := rollout_problem(STATEFUL_SETS.kind, actual):
-        yield finding("not-rolled-out", desired.key, _explained(why, desired.key, observed), mirror.registry_mirror)
+        yield Problem("not-rolled-out", _explained(why, desired.key, observed))
 
 
-def _daemon_set(mirror: Mirror, desired: Manifest, actual: Object, observed: Observed) -> Iterator[Finding]:
+def _daemon_set(mirror: Mirror, desired: Manifest, actual: Object, observed: Observed) -> Iterator[Problem]:
     scheduled = status_of(actual).get("desiredNumberScheduled", 0)
     if why := rollout_problem(DAEMON_SETS.kind, actual):
         code = "mirror-bypassed" if UNUSED in observed.events.get(desired.key, "") else "not-rolled-out"
-        yield finding(code, desired.key, _explained(why, desired.key, observed), mirror.registry_mirror)
+        yield Problem(code, _explained(why, desired.key, observed))
     elif NODES.kind not in observed.list_errors and scheduled < observed.nodes:
         fields = " and ".join(f"spec.template.spec.{field}" for field in _restricting_fields(desired, actual))
         why = f", because of {fields}" if fields else ""
         reason = f"runs on {scheduled} of {observed.nodes} Linux nodes{why}; the others do not use the mirror"
-        yield finding("nodes-not-covered", desired.key, reason, mirror.registry_mirror)
+        yield Problem("nodes-not-covered", reason)
 
 
 def _restricting_fields(desired: Manifest, actual: Object) -> Iterator[str]:
@@ -145,7 +139,7 @@ def _explained(why: str, about: ObjectKey, observed: Observed) -> str:
     return f"{why}; {observed.events[about]}" if about in observed.events else why
 
 
-_HEALTH_CHECKS: Mapping[str, Callable[[Mirror, Manifest, Object, Observed], Iterator[Finding]]] = {
+_HEALTH_CHECKS: Mapping[str, Callable[[Mirror, Manifest, Object, Observed], Iterator[Problem]]] = {
     SERVICES.kind: _service,
     CLAIMS.kind: _claim,
     STATEFUL_SETS.kind: _stateful_set,

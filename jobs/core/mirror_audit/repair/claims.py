@@ -92,7 +92,7 @@ def _recreate(context: Context, claim: Object) -> Step | None:
     if problem := context.roll_blocker():
         return Step(remedy=problem)
     reason = f"uses {context.mirror.claim.key}, which is to be recreated"
-    first = finding("drifted", key, reason, context.mirror.registry_mirror)
+    first = finding("drifted", reason, key, context.mirror.registry_mirror)
     return Step(remedy=remedy, may_progress=True, first=structs.replace(first, fix=delete(context.registry)))
 
 

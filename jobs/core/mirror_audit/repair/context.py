@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from jobs.core.mirror_audit.actual.objects import Object, is_terminating
 from jobs.core.mirror_audit.actual.rollout import rollout_problem
+from jobs.core.mirror_audit.checks.credentials import secret_key
 from jobs.core.mirror_audit.checks.drift import resource_drift
-from jobs.core.mirror_audit.checks.probes import is_upstream_unknown, secret_key
+from jobs.core.mirror_audit.checks.probes import is_upstream_unknown
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.kit.values.model import Finding, ObjectKey
