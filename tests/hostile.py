@@ -24,6 +24,7 @@ from tests.worlds import configmap, exchange_rate, rule, secret
 
 NAME = "hostile"
 NAMES = string.ascii_lowercase + string.digits
+NAMESPACES = ("namespaces", "")
 MANAGED = {"app.kubernetes.io/managed-by": "kube-chores", "app.kubernetes.io/part-of": "kube-chores"}
 
 
@@ -129,63 +130,42 @@ def _sync() -> list[Slot]:
     followed = rule(NAME, "home", "team-a", selector={"matchLabels": {"copy": NAME}})
     logins = rule(NAME, "home", "team-a", ruleType="secret", selector={"matchLabels": {"copy": NAME}})
     rules, sources = ("copyrators", "kubechores.dev"), ("configmaps", "")
-    copied = ("configmaps", "team-a", NAME)
+    copied, target = ("configmaps", "team-a", NAME), f"team-{NAME}"
+    in_the_way = configmap("team-a", NAME, labels={})
     return [
-        Slot(
-            "Namespace", "namespaces", "", _namespace(f"team-{NAME}"), result=("configmaps", f"team-{NAME}", "settings")
-        ),
+        Slot("Namespace", *NAMESPACES, _namespace(target), result=("configmaps", target, "settings")),
         Slot("ConfigMap", *sources, source, [(*rules, followed)], result=copied),
         Slot("Secret", "secrets", "", login, [(*rules, logins)], result=("secrets", "team-a", NAME)),
         Slot("CopyratorRule", *rules, followed, [(*sources, source)], result=copied),
         Slot("copy", *sources, configmap("team-b", NAME, labels=STAMP), managed=True),
-        Slot(
-            "conflict",
-            *sources,
-            configmap("team-a", NAME, labels={}),
-            [(*sources, source), (*rules, followed)],
-            reported=True,
-        ),
+        Slot("conflict", *sources, in_the_way, [(*sources, source), (*rules, followed)], reported=True),
     ]
 
 
 def _rates() -> list[Slot]:
     labels = {**MANAGED, "kubechores.dev/job": "fetch-rates"}
-    rate = exchange_rate("shop", NAME)
+    rates, rate = ("exchangerates", "kubechores.dev"), exchange_rate("shop", NAME)
     return [
-        Slot("ExchangeRate", "exchangerates", "kubechores.dev", rate, result=("configmaps", "shop", NAME)),
+        Slot("ExchangeRate", *rates, rate, result=("configmaps", "shop", NAME)),
         Slot("ConfigMap", "configmaps", "", configmap("shop", NAME, labels=labels), managed=True),
-        Slot(
-            "conflict",
-            "configmaps",
-            "",
-            configmap("shop", NAME, labels={}),
-            [("exchangerates", "kubechores.dev", rate)],
-            reported=True,
-        ),
+        Slot("conflict", "configmaps", "", configmap("shop", NAME, labels={}), [(*rates, rate)], reported=True),
     ]
 
 
 def _mirrors() -> list[Slot]:
     children = {"Service": "services", "PersistentVolumeClaim": "persistentvolumeclaims"}
     workloads = {"StatefulSet": "statefulsets", "DaemonSet": "daemonsets"}
-    storage_class = {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": NAME},
-        "provisioner": "example.com/none",
-    }
+    storage_class = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": NAME}}
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NAME}}
-    uses = registry_mirror(NAME, "example.org", credentialsSecret=NAME)
+    mirrors, uses = ("registrymirrors", "kubechores.dev"), registry_mirror(NAME, "example.org", credentialsSecret=NAME)
     return [
-        Slot(
-            "RegistryMirror", "registrymirrors", "kubechores.dev", registry_mirror(NAME, "example.org"), reported=True
-        ),
+        Slot("RegistryMirror", *mirrors, registry_mirror(NAME, "example.org"), reported=True),
         *(Slot(kind, plural, "", _child(kind), managed=True) for kind, plural in children.items()),
         *(Slot(kind, plural, "apps", _child(kind), managed=True) for kind, plural in workloads.items()),
         Slot("EndpointSlice", "endpointslices", "discovery.k8s.io", _slice()),
         Slot("Node", "nodes", "", node),
-        Slot("StorageClass", "storageclasses", "storage.k8s.io", storage_class),
-        Slot("Secret", "secrets", "", credentials(NAME, "example.org"), [("registrymirrors", "kubechores.dev", uses)]),
+        Slot("StorageClass", "storageclasses", "storage.k8s.io", {**storage_class, "provisioner": "example.com/none"}),
+        Slot("Secret", "secrets", "", credentials(NAME, "example.org"), [(*mirrors, uses)]),
     ]
 
 
@@ -193,60 +173,32 @@ def _rolls() -> list[Slot]:
     plurals = {"Deployment": "deployments", "StatefulSet": "statefulsets", "DaemonSet": "daemonsets"}
     uses = workload("shop", "uses", pod={"volumes": [{"name": "config", "configMap": {"name": NAME}}]})
     reads = workload("shop", "reads", pod={"volumes": [{"name": "login", "secret": {"secretName": NAME}}]})
-    inside = workload(NAME, "inside")
+    inside, deployments = workload(NAME, "inside"), ("deployments", "apps")
+
+    def used_by(reader: Object) -> Mapping[str, Any]:
+        place = reader["metadata"]
+        return {"others": [(*deployments, reader)], "result": ("deployments", place["namespace"], place["name"])}
+
     return [
-        Slot(
-            "Namespace",
-            "namespaces",
-            "",
-            _namespace(NAME),
-            [("deployments", "apps", inside)],
-            result=("deployments", NAME, "inside"),
-        ),
+        Slot("Namespace", *NAMESPACES, _namespace(NAME), **used_by(inside)),
         *(
             Slot(kind, plural, "apps", workload("shop", NAME, kind), result=(plural, "shop", NAME))
             for kind, plural in plurals.items()
         ),
-        Slot(
-            "ConfigMap",
-            "configmaps",
-            "",
-            configmap("shop", NAME),
-            [("deployments", "apps", uses)],
-            result=("deployments", "shop", "uses"),
-        ),
-        Slot(
-            "Secret",
-            "secrets",
-            "",
-            secret("shop", NAME),
-            [("deployments", "apps", reads)],
-            result=("deployments", "shop", "reads"),
-        ),
+        Slot("ConfigMap", "configmaps", "", configmap("shop", NAME), **used_by(uses)),
+        Slot("Secret", "secrets", "", secret("shop", NAME), **used_by(reads)),
     ]
 
 
 def _farm() -> list[Slot]:
-    inside = pod(NAME, "inside")
+    farm_pods, pods = ("farmpods", "kubechores.dev"), ("pods", "")
+    inside, outside = ("farmpods", NAME, "farm-inside"), ("farmpods", "shop", f"farm-{NAME}")
+    there = farm_pod("shop", NAME)
     return [
-        Slot(
-            "Namespace",
-            "namespaces",
-            "",
-            _namespace(NAME, **FARMED),
-            [("pods", "", inside)],
-            result=("farmpods", NAME, "farm-inside"),
-        ),
-        Slot("Pod", "pods", "", pod("shop", NAME), result=("farmpods", "shop", f"farm-{NAME}")),
-        Slot("FarmPod", "farmpods", "kubechores.dev", farm_pod("shop", NAME)),
-        Slot(
-            "conflict",
-            "farmpods",
-            "kubechores.dev",
-            farm_pod("shop", NAME),
-            [("pods", "", pod("shop", NAME))],
-            reported=True,
-        ),
+        Slot("Namespace", *NAMESPACES, _namespace(NAME, **FARMED), [(*pods, pod(NAME, "inside"))], result=inside),
+        Slot("Pod", *pods, pod("shop", NAME), result=outside),
+        Slot("FarmPod", *farm_pods, there),
+        Slot("conflict", *farm_pods, there, [(*pods, pod("shop", NAME))], reported=True),
     ]
 
 

@@ -17,6 +17,8 @@ from tests.orphans import machine
 from tests.upstream import Upstream
 from tests.upstream import upstream as running
 
+Figure = Callable[[str], None]
+Start = Callable[..., Mirrored]
 _figures: list[str] = []
 
 
@@ -28,7 +30,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture
-def figure() -> Callable[[str], None]:
+def figure() -> Figure:
     """Add a line to the summary of the test run."""
     return _figures.append
 
@@ -99,6 +101,6 @@ def upstream(node: Node, tmp_path: Path) -> Iterator[Upstream]:
 
 
 @pytest.fixture
-def mirrored(node: Node, api: Api, jobs: Jobs, upstream: Upstream) -> Callable[..., Mirrored]:
+def mirrored(node: Node, api: Api, jobs: Jobs, upstream: Upstream) -> Start:
     """Create mirrors of the upstream."""
     return lambda **spec: Mirrored(node, api, jobs, upstream, **spec)

@@ -60,26 +60,18 @@ class Mirrored:
 
     def repair_once_the_upstream_answers(self) -> None:
         """Run mirror-repair with trust in the upstream's certificate: otherwise it replaces no registry that serves."""
-        name = f"repair-{next(_numbers)}"
-        self._run_trusting(name, "mirror-repair")
-        assert self.jobs.end(name) == "Complete", self.jobs.log(name)
+        self._run_trusting("mirror-repair")
 
     def audit(self) -> Object:
         """Run mirror-audit with trust in the upstream's certificate. Return the Ready condition that it wrote."""
-        name = f"audit-{next(_numbers)}"
-        self._run_trusting(name, "mirror-audit")
-        assert self.jobs.end(name) == "Complete", self.jobs.log(name)
+        self._run_trusting("mirror-audit")
         return self.ready
 
-    def _run_trusting(self, name: str, of: str) -> None:
+    def _run_trusting(self, of: str) -> None:
+        name = f"trusting-{next(_numbers)}"
         metadata = {"name": "upstream", "namespace": "kube-chores"}
-        trusted = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": metadata,
-            "data": {"ca.crt": UPSTREAM.read_text()},
-        }
-        self.api.put(trusted)
+        trusted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+        self.api.put({**trusted, "data": {"ca.crt": UPSTREAM.read_text()}})
         job = self.jobs.template(name, of)
         pod = job["spec"]["template"]["spec"]
         (container,) = pod["containers"]
@@ -87,6 +79,7 @@ class Mirrored:
         container.setdefault("volumeMounts", []).append({"name": "upstream", "mountPath": "/upstream"})
         pod.setdefault("volumes", []).append({"name": "upstream", "configMap": {"name": "upstream"}})
         self.jobs.start(job)
+        assert self.jobs.end(name) == "Complete", self.jobs.log(name)
 
     def add_volume(self, mib: int = 0, name: str = "") -> None:
         """Create a local volume, a folder of the node. kubelet sets the pod's group on it, but not on a hostPath.
@@ -202,18 +195,15 @@ class Mirrored:
 
     def pod(self, name: str, image: str) -> None:
         """Create a pod that runs an image."""
-        self.api.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": name, "namespace": self._namespace},
-                "spec": {
-                    "containers": [{"name": "app", "image": image}],
-                    "automountServiceAccountToken": False,
-                    "terminationGracePeriodSeconds": 0,
-                },
-            }
-        )
+        metadata = {"name": name, "namespace": self._namespace}
+        spec = {"containers": [{"name": "app", "image": image}], "automountServiceAccountToken": False}
+        spec["terminationGracePeriodSeconds"] = 0
+        self.api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+    def run(self, name: str, image: str, seconds: float = 90) -> None:
+        """Create a pod that runs an image, and wait until it runs."""
+        self.pod(name, image)
+        self.runs(name, seconds)
 
     def runs(self, name: str, seconds: float = 90) -> str:
         """Wait until a pod runs. Return how long kubelet reports that its pull took."""

@@ -6,13 +6,14 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from tests import one_node
 from tests.apis import Api, wait_for
 from tests.namespaces import ADDRESS
+from tests.node.conftest import Figure
 from tests.node.kubectl import Jobs
 from tests.node.mirrored import Mirrored
 from tests.one_node import Node
@@ -21,7 +22,6 @@ from tests.upstream import Upstream
 
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("_installed")]
 SETTING = 'config_path = "/etc/containerd/certs.d"'
-Figure = Callable[[str], None]
 
 
 def restart(node: Node, config: str) -> None:
@@ -78,6 +78,5 @@ def test_a_mirror_that_containerd_does_not_read_is_bypassed_until_it_is_correcte
 
     wait_for(lambda: lab.nodes_ready() == 1, "the node's pod to be ready", 150)
     assert lab.audit()["reason"] != "MirrorBypassed"
-    lab.pod("mirrored", upstream.push("two"))
-    lab.runs("mirrored")
+    lab.run("mirrored", upstream.push("two"))
     assert senders(upstream) > {ADDRESS}

@@ -17,6 +17,7 @@ from tests import canary
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import audit_events
 from tests.namespaces import ADDRESS
+from tests.node.conftest import Figure
 from tests.node.kubectl import Jobs, Kubectl
 from tests.one_node import Node
 from tests.worlds import at, configmap, content, rule, secret
@@ -128,7 +129,7 @@ def test_the_brake_fails_the_job_and_the_line_that_it_prints_lifts_it(api: Api, 
 
 
 def test_a_deleted_pod_reports_ends_with_143_and_the_next_pod_resumes(
-    node: Node, api: Api, jobs: Jobs, kubectl: Kubectl, slow: Callable[[int], Object], figure: Callable[[str], None]
+    node: Node, api: Api, jobs: Jobs, kubectl: Kubectl, slow: Callable[[int], Object], figure: Figure
 ) -> None:
     source, teams = many(api, 64)
     slow(2)
@@ -158,7 +159,7 @@ def test_a_deleted_pod_reports_ends_with_143_and_the_next_pod_resumes(
 
 
 def test_a_token_that_is_rotated_during_a_run_does_not_break_it(
-    node: Node, api: Api, jobs: Jobs, slow: Callable[[int], Object], figure: Callable[[str], None]
+    node: Node, api: Api, jobs: Jobs, slow: Callable[[int], Object], figure: Figure
 ) -> None:
     """kubelet replaces the token in the volume, and some time later the API server rejects the old one."""
     source, teams = many(api, 16 * 9)

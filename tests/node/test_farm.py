@@ -10,6 +10,7 @@ import pytest
 
 from tests.apis import Api, wait_for
 from tests.farm import farm_pod, farmed, listed, owner, pod, wait_until_collected
+from tests.node.conftest import Figure
 from tests.node.kubectl import Jobs, Kubectl
 
 pytestmark = pytest.mark.node
@@ -47,7 +48,7 @@ def run_job(jobs: Jobs, name: str) -> str:
 
 
 def test_a_farm_pod_is_deleted_with_its_pod_while_the_job_is_suspended(
-    api: Api, jobs: Jobs, kubectl: Kubectl, shop: str, start: Start, figure: Callable[[str], None]
+    api: Api, jobs: Jobs, kubectl: Kubectl, shop: str, start: Start, figure: Figure
 ) -> None:
     start("web-0")
     start("web-1")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Callable
 from datetime import datetime
 
 import pytest
 
 from tests.apis import Api
 from tests.control_plane import audit_events
+from tests.node.conftest import Figure
 from tests.node.kubectl import Jobs
 from tests.one_node import Node, images
 from tests.worlds import at, configmap, content, rule
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.node
 MIB = 2**20
 
 
-def test_the_image_adds_little_to_its_base(node: Node, figure: Callable[[str], None]) -> None:
+def test_the_image_adds_little_to_its_base(node: Node, figure: Figure) -> None:
     with tarfile.open(images()[-1]) as archive:
         manifest = archive.extractfile("manifest.json")
         assert manifest
@@ -49,7 +49,7 @@ def test_it_runs_as_any_user_with_a_read_only_root(api: Api, jobs: Jobs) -> None
     assert content(api.get(at(team, source))) == content(source)
 
 
-def test_a_run_sends_its_first_request_soon(node: Node, api: Api, jobs: Jobs, figure: Callable[[str], None]) -> None:
+def test_a_run_sends_its_first_request_soon(node: Node, api: Api, jobs: Jobs, figure: Figure) -> None:
     seconds = sorted(first_request(node, jobs, f"start-{number}") for number in range(3))
     figure(f"from exec in the pod to the first request: {', '.join(f'{each:.2f}' for each in seconds)} s")
     assert seconds[0] < 5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from tests.apis import wait_for
 from tests.control_plane import ROOT
 from tests.mirrors import NAMESPACE
 from tests.namespaces import ADDRESS
+from tests.node.conftest import Figure, Start
 from tests.node.kubectl import Kubectl
 from tests.node.mirrored import Mirrored, rolled_out
 from tests.one_node import Node
@@ -21,8 +21,6 @@ from tests.upstream import Upstream, new_layer
 from tests.upstream import upstream as running
 
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("_installed")]
-Figure = Callable[[str], None]
-Start = Callable[..., Mirrored]
 MIB = 1 << 20
 
 
@@ -54,8 +52,7 @@ def test_a_volume_that_fills_breaks_no_pull(mirrored: Start, upstream: Upstream,
     larger, second, third = (upstream.push(name, more=mib * MIB) for name, mib in (("x", 60), ("y", 8), ("z", 1)))
     leave_free(lab, 56)
     began = time.monotonic()
-    lab.pod("larger-than-what-is-free", larger)
-    lab.runs("larger-than-what-is-free")
+    lab.run("larger-than-what-is-free", larger)
     figure(f"a layer of 60 MiB with 56 MiB free and 48 the least: the pod runs after {time.monotonic() - began:.0f} s")
     assert senders(upstream, larger) >= {ADDRESS}
 
@@ -70,8 +67,7 @@ def test_a_volume_that_fills_breaks_no_pull(mirrored: Start, upstream: Upstream,
     began = time.monotonic()
     wait_for(lab.is_behind_its_service, "the mirror to be ready again", 180)
     figure(f"a mirror whose volume has enough space again: ready after {time.monotonic() - began:.0f} s")
-    lab.pod("room-again", third)
-    lab.runs("room-again")
+    lab.run("room-again", third)
     assert ADDRESS not in senders(upstream, third)
     assert lab.audit()["reason"] == "Healthy"
 
@@ -111,8 +107,7 @@ def test_nodes_do_not_use_a_mirror_whose_cache_container_does_not_respond_until_
     wait_for(lambda: not lab.is_behind_its_service(), "the mirror to leave its Service")
     figure(f"a mirror whose cache container does not respond: unready after {time.monotonic() - began:.0f} s")
     image = upstream.push("app")
-    lab.pod("app", image)
-    lab.runs("app")
+    lab.run("app", image)
     assert senders(upstream, image) == {ADDRESS}
 
     wait_for(lab.is_behind_its_service, "the mirror to be ready again", 120)
@@ -130,8 +125,7 @@ def test_a_blob_that_is_corrupt_is_removed_and_fetched_again(
     image = upstream.push("app")
     lab = mirrored(fallback="None")
     assert lab.audit()["reason"] == "NeverUsed"
-    lab.pod("first", image)
-    lab.runs("first")
+    lab.run("first", image)
     assert lab.audit()["reason"] == "Healthy"
 
     lab.forget("first", image)
@@ -140,8 +134,7 @@ def test_a_blob_that_is_corrupt_is_removed_and_fetched_again(
     began = time.monotonic()
     wait_for(lambda: "does not match its digest" in cache_log(lab, kubectl), "the blob to be found", 90)
     figure(f"a corrupt blob: removed after {time.monotonic() - began:.0f} s")
-    lab.pod("again", image)
-    lab.runs("again")
+    lab.run("again", image)
     ready = lab.audit()
     assert (ready["status"], ready["reason"]) == ("False", "CacheCorrupt")
 
@@ -158,8 +151,7 @@ def test_an_upstream_that_ends_each_connection_early_breaks_one_pull_at_most(
     try:
         lab = mirrored(upstreamUrl=f"{ADDRESS}:{port}")
         began = time.monotonic()
-        lab.pod("app", image)
-        lab.runs("app", 120)
+        lab.run("app", image, 120)
         figure(
             f"an upstream ends each connection after 16 of 40 MiB: the pod runs after {time.monotonic() - began:.0f} s"
         )
@@ -173,8 +165,7 @@ def test_a_registry_starts_although_its_files_are_damaged(
 ) -> None:
     image = upstream.push("app")
     lab = mirrored(fallback="None")
-    lab.pod("first", image)
-    lab.runs("first")
+    lab.run("first", image)
     lab.forget("first", image)
     lab.scale(0)
     lab.on_node(f"cd {lab.volume}/*_*; : >scheduler-state.json; find . -name link -exec truncate -s 0 {{}} +")
@@ -184,8 +175,7 @@ def test_a_registry_starts_although_its_files_are_damaged(
     rolled_out(kubectl, "statefulset", lab.mirror.name)
     figure(f"a registry whose state is damaged: ready after {time.monotonic() - began:.0f} s")
 
-    lab.pod("again", image)
-    lab.runs("again")
+    lab.run("again", image)
     assert "the registry cannot start with it" in cache_log(lab, kubectl)
 
 
@@ -196,12 +186,10 @@ def test_images_that_share_a_layer_are_pulled_again_when_it_has_expired(
     images = {name: upstream.push(name, layer=layer) for name in ("one", "two")}
     lab = mirrored(fallback="None", ttl="20s")
     for name, image in images.items():  # removed in between, or the node would not fetch the layer for the second image
-        lab.pod(name, image)
-        lab.runs(name)
+        lab.run(name, image)
         lab.forget(name, image)
     wait_for(lambda: "Deleting blob" in kubectl(f"logs {lab.mirror.name}-0 -n {NAMESPACE}"), "a blob to expire", 60)
 
     for name, image in images.items():
-        lab.pod(f"{name}-again", image)
-        lab.runs(f"{name}-again")
+        lab.run(f"{name}-again", image)
         lab.forget(f"{name}-again", image)

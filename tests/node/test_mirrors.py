@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,14 +14,13 @@ from jobs.core.mirror_node.hosts import hosts_toml
 from tests.apis import Api, wait_for
 from tests.mirrors import NAMESPACE
 from tests.namespaces import ADDRESS
+from tests.node.conftest import Figure, Start
 from tests.node.kubectl import Kubectl
 from tests.node.mirrored import Mirrored, rolled_out
 from tests.one_node import Node, path
 from tests.upstream import Upstream
 
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("_installed")]
-Figure = Callable[[str], None]
-Start = Callable[..., Mirrored]
 
 
 def connects(node: Node, address: str, port: int) -> bool:
@@ -62,8 +61,7 @@ def test_cached_images_need_no_upstream_until_the_mirror_restarts(
 ) -> None:
     image = upstream.push("app")
     lab = mirrored(fallback="None")
-    lab.pod("first", image)
-    lab.runs("first")
+    lab.run("first", image)
 
     lab.forget("first", image)
     upstream.delete(image)
@@ -156,8 +154,7 @@ def test_a_mirror_that_never_worked_works_when_it_is_corrected_and_its_old_file_
     rolled_out(kubectl, "daemonset", lab.mirror.daemon_set.metadata.name)
 
     assert (old.exists(), lab.hosts_toml.exists()) == (False, True)
-    lab.pod("app", image)
-    lab.runs("app")
+    lab.run("app", image)
     assert ADDRESS not in {each.sender for each in upstream.accesses()}
 
 
@@ -184,8 +181,7 @@ def test_a_file_is_written_again_and_is_removed_before_the_mirror_is(
     assert (False, True) not in observed, "nodes never use a Service that does not exist"
     assert not lab.hosts_toml.parent.exists()
     assert [api.get(each.document()) is None for each in lab.mirror.resources] == [True, True, False, True, True]
-    lab.pod("app", upstream.push("app"))
-    lab.runs("app")
+    lab.run("app", upstream.push("app"))
     assert {each.sender for each in upstream.accesses()} == {ADDRESS}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from tests.api.test_rights import rights
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import audit_events
 from tests.every_job import rights_worlds
+from tests.node.conftest import Figure
 from tests.node.kubectl import Jobs
 from tests.node.publisher import Publisher
 from tests.one_node import Node
@@ -24,7 +24,7 @@ ENV = {"roll-workloads": {"CHORES_SETTLE": "0", "CHORES_COOL_DOWN": "0"}}
 # The rights of mirrors are tested only without a node: the mirrors of that test have no pods that answer probes.
 @pytest.mark.parametrize("job", [account for account in rights_worlds() if not account.startswith("mirror-")])
 def test_a_run_uses_every_shipped_rule_and_nothing_else(
-    node: Node, api: Api, jobs: Jobs, figure: Callable[[str], None], request: pytest.FixtureRequest, job: str
+    node: Node, api: Api, jobs: Jobs, figure: Figure, request: pytest.FixtureRequest, job: str
 ) -> None:
     runs: list[str] = []
     # Only for fetch-rates: sync-copies would copy to the publisher's namespace too.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.apis import Api, Object, wait_for
 from tests.canary import canary
+from tests.node.conftest import Figure
 from tests.node.kubectl import Jobs, Kubectl
 from tests.workloads import FROM_A_VOLUME, rollouts, workload
 from tests.worlds import configmap, encoded, secret
@@ -77,7 +78,7 @@ def counted(api: Api, manifests: Sequence[Object]) -> dict[str, int]:
 
 
 def test_pods_restart_once_when_their_config_changed(
-    api: Api, jobs: Jobs, kubectl: Kubectl, tmp_path: Path, figure: Callable[[str], None]
+    api: Api, jobs: Jobs, kubectl: Kubectl, tmp_path: Path, figure: Figure
 ) -> None:
     space = api.namespace("shop")
     for name in ("settings", *FIVE):
@@ -140,9 +141,7 @@ def read_once(space: str, kind: str, name: str) -> Object:
     return manifest
 
 
-def test_the_fix_of_a_stuck_rollout_is_rolled(
-    api: Api, jobs: Jobs, kubectl: Kubectl, figure: Callable[[str], None]
-) -> None:
+def test_the_fix_of_a_stuck_rollout_is_rolled(api: Api, jobs: Jobs, kubectl: Kubectl, figure: Figure) -> None:
     space = api.namespace("shop")
     source = api.create(configmap(space))
     web, db = [

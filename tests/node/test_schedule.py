@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 
 import pytest
 
 from tests.apis import Api, Object, wait_for
+from tests.node.conftest import Figure
 from tests.node.kubectl import Jobs, Kubectl, suspend
 from tests.worlds import at, configmap, content, rule, secret
 
@@ -15,9 +15,7 @@ pytestmark = pytest.mark.node
 SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 
 
-def test_the_cron_job_fires_each_minute_and_copies(
-    api: Api, jobs: Jobs, kubectl: Kubectl, figure: Callable[[str], None]
-) -> None:
+def test_the_cron_job_fires_each_minute_and_copies(api: Api, jobs: Jobs, kubectl: Kubectl, figure: Figure) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     sources = [configmap(home), secret(home)]
     for source in sources:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 
 from tests.apis import Api, Object, wait_for
 from tests.mirrors import NAMESPACE
 from tests.namespaces import ADDRESS
+from tests.node.conftest import Figure
 from tests.node.kubectl import Jobs, Kubectl
 from tests.node.mirrored import Mirrored, rolled_out
 from tests.one_node import Node
 from tests.upstream import Upstream
 
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("_installed")]
-Figure = Callable[[str], None]
 
 
 def phase(lab: Mirrored) -> str:
@@ -54,8 +53,7 @@ def test_a_mirror_whose_volume_is_deleted_breaks_no_pull_and_is_recreated(
     assert (phase(lab), lab.audit()["reason"] == "VolumeLost") == ("Bound", False)
     assert api.call("GET", api.path(lab.mirror.claim.document()))["metadata"]["uid"] != uid
     before = len(lab.accesses())
-    lab.pod("recreated", upstream.push("two"))
-    lab.runs("recreated")
+    lab.run("recreated", upstream.push("two"))
     assert len(lab.accesses()) > before
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from tests.apis import OURS, Api, Object
 from tests.manifests import ROOT, load
+from tests.node.conftest import Figure
 from tests.node.kubectl import Jobs, Kubectl, install
 from tests.worlds import at, configmap, content, rule, secret
 
@@ -42,7 +43,7 @@ def installed_again(kubectl: Kubectl) -> Iterator[None]:
 
 @pytest.mark.usefixtures("installed_again")
 def test_an_uninstall_leaves_copies_and_unmanaged_objects(
-    api: Api, jobs: Jobs, kubectl: Kubectl, copied: list[Object], figure: Callable[[str], None]
+    api: Api, jobs: Jobs, kubectl: Kubectl, copied: list[Object], figure: Figure
 ) -> None:
     assert len(copied) == 5
     jobs.create("under-way", command=["sleep", "600"])

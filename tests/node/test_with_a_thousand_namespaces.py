@@ -6,13 +6,13 @@ Last in the alphabet: it does not delete its namespaces, which would take a minu
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.apis import real_api
+from tests.node.conftest import Figure
 from tests.node.kubectl import Jobs, Kubectl
 from tests.one_node import Node
 from tests.worlds import configmap, rule
@@ -31,7 +31,7 @@ sys.exit(code)
 
 
 def test_the_memory_limit_is_enough_for_a_thousand_namespaces(
-    node: Node, kubectl: Kubectl, tmp_path: Path, figure: Callable[[str], None]
+    node: Node, kubectl: Kubectl, tmp_path: Path, figure: Figure
 ) -> None:
     api = real_api(node.plane, tmp_path)
     jobs = Jobs(api, kubectl)
