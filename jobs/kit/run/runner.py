@@ -218,9 +218,8 @@ class _Run(Generic[Settings, Observed]):
         """Read the objects of write conflicts and of lost answers again; those that still differ are left."""
         keys = {result.finding.object: result for result in conflicted}
         # Metadata is enough for an object that conflicts with a create; an update needs the whole object.
-        again, self.observed = self._plan_after_reads(
-            [Need(key, full=not is_create(keys[key])) for key in sorted(keys)]
-        )
+        needs = [Need(key, full=not is_create(keys[key])) for key in sorted(keys)]
+        again, self.observed = self._plan_after_reads(needs)
         left = [each for each in again.findings if each.object in keys and each.code != UNCHANGED]
         resolved = [as_resolved(keys[key]) for key in keys.keys() - {finding.object for finding in left}]
         unchanged = sum(result.finding.code == UNCHANGED for result in resolved)
@@ -232,8 +231,8 @@ class _Run(Generic[Settings, Observed]):
     ) -> tuple[list[Result], Sequence[Finding]]:
         """Observe again. A write that failed, or that had no effect, is not repeated."""
         self._observe()
+        written = [result for result in written if result.finding.fix]  # the new plan has the other findings again
         found = {finding.object for finding in self.plan.findings}
-        written = [result for result in written if result.finding.fix]
         resolved = [as_done(result) for result in conflicted if result.finding.object not in found]
         return [*written, *resolved], not_attempted(self.plan.findings, written)
 
