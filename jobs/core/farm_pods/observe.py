@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from functools import partial
 
 from jobs.core.farm_pods.farm_pod import FarmPod, FarmPodObject, Pod, PodObject
 from jobs.core.farm_pods.observed import OPT_IN, Observed, Settings
-from jobs.kit.api.cluster import Cluster, retry_if_expired, without_invalid
+from jobs.kit.api.cluster import Cluster, complete
 from jobs.kit.api.custom_resources import not_installed
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import read_failure, unreadable
@@ -28,7 +26,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
         ApiError: FarmPods or namespaces cannot be read; without them nothing can be evaluated.
     """
     try:
-        farm_pods, invalid = retry_if_expired(partial(_farm_pods, cluster, settings.namespace))
+        farm_pods, invalid = _farm_pods(cluster, settings.namespace)
     except ApiError as error:
         if error.status != 404:
             raise
@@ -36,29 +34,28 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     if settings.namespace:
         namespaces = [settings.namespace]
     else:
-        namespaces, more = retry_if_expired(partial(_namespaces, cluster))
-        invalid = [*invalid, *more]
+        namespaces, more = _namespaces(cluster)
+        invalid += more
     pods: list[Pod] = []
     failures = []
     for namespace in namespaces:
         try:
-            found, more = retry_if_expired(partial(_pods, cluster, namespace))
+            found, more = _pods(cluster, namespace)
         except ApiError as error:
             key = ObjectKey(NAMESPACES.kind, namespace)
             failures.append(unreadable(key, error, read_failure(error, "its pods")))
         else:
             pods += found
-            invalid = [*invalid, *more]
+            invalid += more
     return Observed(
         namespaces, pods, farm_pods, tuple(failures), tuple(unreadable(each.key, each.error) for each in invalid)
     )
 
 
-def _farm_pods(cluster: Cluster, namespace: str) -> tuple[dict[ObjectKey, FarmPod], Sequence[InvalidObject]]:
+def _farm_pods(cluster: Cluster, namespace: str) -> tuple[dict[ObjectKey, FarmPod], list[InvalidObject]]:
     """Return all FarmPods, also those of others: so a conflict is found without a write."""
-    invalid: list[InvalidObject] = []
-    objects = cluster.objects(FARM_PODS, FarmPodObject, _with_key, namespace=namespace)
-    return dict(without_invalid(objects, invalid)), invalid
+    found, invalid = complete(cluster.objects, FARM_PODS, FarmPodObject, _with_key, namespace=namespace)
+    return dict(found), invalid
 
 
 def _with_key(read: FarmPodObject) -> tuple[ObjectKey, FarmPod]:
@@ -66,21 +63,19 @@ def _with_key(read: FarmPodObject) -> tuple[ObjectKey, FarmPod]:
     return ObjectKey(FARM_PODS.kind, at.name, sys.intern(at.namespace)), read.reduced
 
 
-def _namespaces(cluster: Cluster) -> tuple[list[str], Sequence[InvalidObject]]:
+def _namespaces(cluster: Cluster) -> tuple[list[str], list[InvalidObject]]:
     """Return the names of the namespaces that opted in, without those in phase Terminating."""
-    invalid: list[InvalidObject] = []
-    objects = cluster.objects(
+    found, invalid = complete(
+        cluster.objects,
         NAMESPACES,
         PartialObject,
         lambda each: (each.metadata.name, each.metadata.deletion_timestamp is None),
         selector=f"{OPT_IN}=true",
         metadata_only=True,
     )
-    return sorted(name for name, stays in without_invalid(objects, invalid) if stays), invalid
+    return sorted(name for name, stays in found if stays), invalid
 
 
-def _pods(cluster: Cluster, namespace: str) -> tuple[list[Pod], Sequence[InvalidObject]]:
+def _pods(cluster: Cluster, namespace: str) -> tuple[list[Pod], list[InvalidObject]]:
     """Return the pods of a namespace. A list of all namespaces would be larger if only a few opted in."""
-    invalid: list[InvalidObject] = []
-    objects = cluster.objects(PODS, PodObject, lambda each: each.reduced, namespace=namespace)
-    return list(without_invalid(objects, invalid)), invalid
+    return complete(cluster.objects, PODS, PodObject, lambda each: each.reduced, namespace=namespace)

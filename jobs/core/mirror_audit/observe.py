@@ -15,7 +15,7 @@ from jobs.core.mirror_audit.actual.rollout import is_working, ordinals
 from jobs.core.mirror_audit.desired.names import NODE_NAMESPACE, stateful_set_of
 from jobs.core.mirror_audit.observed import RESOURCE_KINDS, Observed, Settings
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
-from jobs.kit.api.cluster import Cluster, retry_if_expired, without_invalid
+from jobs.kit.api.cluster import Cluster, complete, retry_if_expired
 from jobs.kit.api.custom_resources import from_cluster
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import ObjectKey
@@ -47,7 +47,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
 
     def read(kind: str, reading: Callable[[], Reduced]) -> Reduced | None:
         try:
-            return retry_if_expired(reading)
+            return reading()
         except ApiError as error:
             list_errors[kind] = error
             return None
@@ -61,7 +61,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     quotes: Quotes = {}
     if not all(is_working(key.kind, each) for key, each in resources.items()):
         for namespace in (settings.namespace, NODE_NAMESPACE):
-            read(EVENTS.kind, partial(_events, cluster, namespace, resources, quotes))
+            read(EVENTS.kind, partial(retry_if_expired, partial(_events, cluster, namespace, resources, quotes)))
     endpoints = read(ENDPOINT_SLICES.kind, partial(_endpoints, cluster, settings.namespace, resources, invalid)) or {}
     nodes = read(NODES.kind, partial(_nodes, cluster)) or 0
     mirrors, invalid_mirrors = _mirrors(cluster, settings)
@@ -80,14 +80,10 @@ def _mirrors(cluster: Cluster, settings: Settings) -> tuple[tuple[RegistryMirror
 def _objects(
     cluster: Cluster, resource: Resource, namespace: str, invalid: list[InvalidObject]
 ) -> dict[ObjectKey, Object]:
-    found: dict[ObjectKey, Object] = {}
-    for each in cluster.objects(resource, Raw, partial(decode_resource, resource, namespace), namespace=namespace):
-        if isinstance(each, InvalidObject):
-            invalid.append(each)
-            found[each.key] = placeholder(each.key)
-        else:
-            found[each[0]] = each[1]
-    return found
+    decode = partial(decode_resource, resource, namespace)
+    found, undecoded = complete(cluster.objects, resource, Raw, decode, namespace=namespace)
+    invalid += undecoded
+    return {**dict(found), **{each.key: placeholder(each.key) for each in undecoded}}
 
 
 def _events(cluster: Cluster, namespace: str, resources: Mapping[ObjectKey, Object], quotes: Quotes) -> None:
@@ -103,8 +99,10 @@ def _events(cluster: Cluster, namespace: str, resources: Mapping[ObjectKey, Obje
 def _endpoints(
     cluster: Cluster, namespace: str, resources: Mapping[ObjectKey, Object], invalid: list[InvalidObject]
 ) -> dict[str, Endpoints]:
-    slices = cluster.objects(ENDPOINT_SLICES, Slice, partial(ready, namespace), namespace=namespace)
-    return by_service(without_invalid(slices, invalid), partial(_is_own, resources, namespace))
+    reduce = partial(ready, namespace)
+    slices, undecoded = complete(cluster.objects, ENDPOINT_SLICES, Slice, reduce, namespace=namespace)
+    invalid += undecoded
+    return by_service(slices, partial(_is_own, resources, namespace))
 
 
 def _is_own(resources: Mapping[ObjectKey, Object], namespace: str, service: str, pod: str) -> bool:
@@ -118,4 +116,5 @@ def _is_own(resources: Mapping[ObjectKey, Object], namespace: str, service: str,
 
 def _nodes(cluster: Cluster) -> int:
     """Return the number of Linux nodes; their content is not decoded."""
-    return sum(1 for _ in cluster.objects(NODES, Raw, len, selector=_LINUX, metadata_only=True))
+    nodes, undecoded = complete(cluster.objects, NODES, Raw, len, selector=_LINUX, metadata_only=True)
+    return len(nodes) + len(undecoded)

@@ -10,7 +10,7 @@ from jobs.core.roll_workloads.key import key_secret_not_set
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.opt_in import BATCH_KINDS, OptIn, first_of_each_namespace, invalid_value, opt_in, reduced
 from jobs.core.roll_workloads.workloads import KINDS
-from jobs.kit.api.cluster import Cluster, retry_if_expired, without_invalid
+from jobs.kit.api.cluster import Cluster, complete
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import read_failure, unreadable
 from jobs.kit.values.metadata import NamespaceObject, PartialObject
@@ -30,9 +30,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     mistakes: list[Finding] = []
     for resource in (*KINDS, *BATCH_KINDS):
         try:
-            found, invalid = retry_if_expired(
-                partial(_list_annotated, cluster, resource, settings.namespace, spaces.opted_in)
-            )
+            found, invalid = _list_annotated(cluster, resource, settings.namespace, spaces.opted_in)
         except ApiError as error:
             failures.append(_list_failed(resource, error))
             continue
@@ -60,7 +58,7 @@ class _Namespaces(NamedTuple):
 def _namespaces(cluster: Cluster, only: str) -> tuple[_Namespaces, list[Finding]]:
     """Return namespaces that opted in and that are terminating; with -n, permission to list namespaces is optional."""
     try:
-        found, invalid = retry_if_expired(partial(_list_namespaces, cluster))
+        found, invalid = _list_namespaces(cluster)
     except ApiError as error:
         if not (only and _is_forbidden(error)):
             raise
@@ -84,11 +82,12 @@ def _is_forbidden(error: ApiError) -> bool:
 
 def _list_namespaces(cluster: Cluster) -> tuple[dict[ObjectKey, tuple[str | None, bool]], Sequence[InvalidObject]]:
     """Return the annotation of each namespace, and whether it is active."""
-    invalid: list[InvalidObject] = []
-    read = cluster.objects(
-        NAMESPACES, NamespaceObject, lambda each: (each.metadata.name, opt_in(each.metadata), each.active)
+    found, invalid = complete(
+        cluster.objects,
+        NAMESPACES,
+        NamespaceObject,
+        lambda each: (each.metadata.name, opt_in(each.metadata), each.active),
     )
-    found = without_invalid(read, invalid)
     return {ObjectKey(NAMESPACES.kind, name): (value, active) for name, value, active in found}, invalid
 
 
@@ -96,10 +95,11 @@ def _list_annotated(
     cluster: Cluster, resource: Resource, namespace: str, opted_in: frozenset[str]
 ) -> tuple[list[OptIn], Sequence[InvalidObject]]:
     """Return the objects with the annotation: their own, that of their template, or that of their namespace."""
-    invalid: list[InvalidObject] = []
     reduce = partial(reduced, resource.kind, opted_in)
-    read = cluster.objects(resource, PartialObject, reduce, namespace=namespace, metadata_only=True)
-    return [each for each in without_invalid(read, invalid) if each], invalid
+    found, invalid = complete(
+        lambda: cluster.objects(resource, PartialObject, reduce, namespace=namespace, metadata_only=True)
+    )
+    return [each for each in found if each], invalid
 
 
 def _list_failed(resource: Resource, error: ApiError) -> Finding:

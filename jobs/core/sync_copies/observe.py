@@ -8,7 +8,7 @@ from functools import partial
 
 from jobs.core.sync_copies.observed import KINDS, NAME, Copies, Namespace, Observed, Settings
 from jobs.core.sync_copies.rules import Rule, SourceQuery, parse_rule, used_keys
-from jobs.kit.api.cluster import Cluster, retry_if_expired, without_invalid
+from jobs.kit.api.cluster import Cluster, complete, retry_if_expired
 from jobs.kit.api.custom_resources import from_cluster
 from jobs.kit.data.objects import DataObject, ObjectReducer, ReducedObject
 from jobs.kit.values import stamps
@@ -39,8 +39,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     failures = [invalid(each) for each in invalid_rules]
     for rule_type, denial in denied.items():
         failures += _without_copies(rule_type, denial, rules)
-    undecoded: list[InvalidObject] = []
-    namespaces = retry_if_expired(partial(_namespaces, cluster, rules, undecoded))
+    namespaces, undecoded = _namespaces(cluster, rules)
     failures += [_terminating(each) for each in namespaces if each.name == settings.namespace and not each.active]
     reducer = ObjectReducer(used_keys(rules))
     sources: dict[SourceQuery, tuple[ReducedObject | InvalidObject, ...]] = {}
@@ -121,12 +120,11 @@ def _copies(cluster: Cluster, rule_type: str, settings: Settings, reducer: Objec
     return found
 
 
-def _namespaces(cluster: Cluster, rules: Sequence[Rule], invalid: list[InvalidObject]) -> tuple[Namespace, ...]:
-    """Return the namespaces, with the labels that rules select by; adds those that cannot be decoded to `invalid`."""
-    invalid.clear()  # of an earlier attempt, whose list expired
+def _namespaces(cluster: Cluster, rules: Sequence[Rule]) -> tuple[tuple[Namespace, ...], Sequence[InvalidObject]]:
+    """Return the namespaces, with the labels that rules select by, and those that cannot be decoded."""
     used = frozenset(key for rule in rules for key in rule.spec.targets.namespace_selector.label_keys())
-    found = without_invalid(cluster.objects(NAMESPACES, NamespaceObject, partial(_namespace, used)), invalid)
-    return tuple(sorted(found, key=lambda namespace: namespace.name))
+    found, invalid = complete(cluster.objects, NAMESPACES, NamespaceObject, partial(_namespace, used))
+    return tuple(sorted(found, key=lambda namespace: namespace.name)), invalid
 
 
 def _namespace(used: frozenset[str], read: NamespaceObject) -> Namespace:

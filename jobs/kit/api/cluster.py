@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, ParamSpec, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -41,6 +41,7 @@ _LIST_ATTEMPTS = 3
 
 Item = TypeVar("Item")
 Reduced = TypeVar("Reduced")
+P = ParamSpec("P")
 
 
 class Write(NamedTuple):
@@ -219,15 +220,6 @@ def _write_request(write: Write, query: str) -> Request:
     return request
 
 
-def without_invalid(found: Iterable[Reduced | InvalidObject], invalid: list[InvalidObject]) -> Iterator[Reduced]:
-    """Yield the objects without the invalid ones, which are appended to `invalid`."""
-    for each in found:
-        if isinstance(each, InvalidObject):
-            invalid.append(each)
-        else:
-            yield each
-
-
 def retry_if_expired(read: Callable[[], Reduced]) -> Reduced:
     """Return the result of `read`, a function that lists; call it again if the list expires before its end (410)."""
     for attempt in range(_LIST_ATTEMPTS):
@@ -237,6 +229,19 @@ def retry_if_expired(read: Callable[[], Reduced]) -> Reduced:
             if error.status != 410 or attempt == _LIST_ATTEMPTS - 1:
                 raise
     raise AssertionError("unreachable")
+
+
+def complete(
+    objects: Callable[P, Iterable[Reduced | InvalidObject]], *args: P.args, **kwargs: P.kwargs
+) -> tuple[list[Reduced], list[InvalidObject]]:
+    """Return all that `objects` lists with these arguments, and what cannot be decoded; list again if it expires."""
+    valid, invalid = [], []
+    for each in retry_if_expired(lambda: list(objects(*args, **kwargs))):
+        if isinstance(each, InvalidObject):
+            invalid.append(each)
+        else:
+            valid.append(each)
+    return valid, invalid
 
 
 def _read_request(requested: tuple[Resource, str, str, bool], max_bytes: int = ANSWER_BYTES) -> Request:

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from jobs.kit.api.cluster import Cluster, retry_if_expired, without_invalid
+from jobs.kit.api.cluster import Cluster, complete
 from jobs.kit.values.errors import ApiError, ConfigurationError, InvalidObjectError
 from jobs.kit.values.metadata import Metadata
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.names import is_name
-from jobs.kit.values.reads import Head, Invalid, InvalidObject
+from jobs.kit.values.reads import Head, Invalid
 from jobs.kit.values.resources import Resource
 from jobs.kit.values.text import Lines, visible
 
@@ -50,7 +50,7 @@ def from_cluster(
         ApiError: the custom resources cannot be read.
     """
     try:
-        objects = retry_if_expired(partial(_list, cluster, resource, namespace))
+        objects = _list(cluster, resource, namespace)
     except ApiError as error:
         if error.status != 404:
             raise
@@ -69,12 +69,8 @@ def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError
 
 
 def _list(cluster: Cluster, resource: Resource, namespace: str) -> list[tuple[Head, bytes] | Invalid]:
-    invalid: list[InvalidObject] = []
-    found = list(
-        without_invalid(
-            cluster.objects(resource, _CustomResource, partial(_split, resource), namespace=namespace), invalid
-        )
-    )
+    split = partial(_split, resource)
+    found, invalid = complete(cluster.objects, resource, _CustomResource, split, namespace=namespace)
     undecoded = [Invalid(Head(each.key), (each.error.message,)) for each in invalid]
     return [*sorted(found, key=lambda each: each[0].key), *sorted(undecoded, key=lambda each: each.head.key)]
 
