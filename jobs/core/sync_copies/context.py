@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from jobs.core.sync_copies.desired import Place, invalid_sources
+from jobs.core.sync_copies.desired import Place
 from jobs.core.sync_copies.mistakes import Mistake
 from jobs.core.sync_copies.observed import KINDS, Observed, Settings
 from jobs.core.sync_copies.rules import RuleStatus
+from jobs.core.sync_copies.sources import invalid_sources
 from jobs.kit.values import stamps
 from jobs.kit.values.model import Finding, ObjectKey
 

@@ -6,35 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
-from msgspec import structs
 
 from jobs.core.sync_copies.observed import KINDS, NAME, Namespace, Observed
-from jobs.core.sync_copies.rules import Rule, Targets
+from jobs.core.sync_copies.rules import Targets
 from jobs.core.sync_copies.selectors import glob_matcher
+from jobs.core.sync_copies.sources import Candidate, Selected
 from jobs.kit.data.objects import Content, Digested, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.findings import unreadable
-from jobs.kit.values.model import Finding, ObjectKey, Severity
-from jobs.kit.values.reads import InvalidObject
+from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.resources import Resource
-
-# By the prefix of the Secret's type. The cluster or Helm acts on these Secrets: a copy would be a credential for the
-# cluster, or a release. Built-in types: https://kubernetes.io/docs/concepts/configuration/secret/#secret-types
-NEVER_COPIED = {
-    "kubernetes.io/service-account-token": "service-account tokens are never copied",
-    "bootstrap.kubernetes.io/": "bootstrap tokens are never copied",
-    "helm.sh/": "Helm releases are never copied",
-}
-_ROOT_CA = "kube-root-ca.crt"
-_HELM_RELEASE = "sh.helm.release."  # also a ConfigMap: https://helm.sh/docs/topics/advanced/#configmap-storage-backend
-
-
-class Candidate(NamedTuple):
-    """A source, and a rule that selects it."""
-
-    rule: Rule
-    source: ReducedObject
 
 
 class Desired(NamedTuple):
@@ -88,76 +69,6 @@ class Place(NamedTuple):
         return tuple(sorted({rule for desired in self.desired for rule in desired.rules}))
 
 
-def candidates(observed: Observed) -> tuple[dict[tuple[str, str], list[Candidate]], list[Finding]]:
-    """Return the selected sources by rule type and name, and the findings of sources that are never copied."""
-    selected: dict[tuple[str, str], list[Candidate]] = {}
-    skipped: dict[ObjectKey, Finding] = {}
-    for rule in observed.rules:
-        for query in rule.queries():
-            for source in observed.sources.get(query, ()):
-                if isinstance(source, ReducedObject) and not _why_skipped(source):
-                    selected.setdefault((query.rule_type, source.name), []).append(Candidate(rule, source))
-                    continue
-                found = _skipped_source(KINDS[query.rule_type], source)
-                others = skipped[found.object].subjects if found.object in skipped else ()
-                subjects = tuple(sorted({*others, rule.name}))
-                skipped[found.object] = structs.replace(found, subjects=subjects)
-    return selected, list(skipped.values())
-
-
-def _skipped_source(resource: Resource, source: ReducedObject | InvalidObject) -> Finding:
-    if isinstance(source, InvalidObject):
-        return unreadable(source.key, source.error)
-    key = ObjectKey(resource.kind, source.name, source.namespace)
-    return Finding("skipped", Severity.INFO, key, _why_skipped(source))
-
-
-def invalid_sources(observed: Observed) -> frozenset[ObjectKey]:
-    """Return the sources that cannot be decoded: whether their copies are desired is unknown."""
-    return frozenset(
-        each.key for found in observed.sources.values() for each in found if isinstance(each, InvalidObject)
-    )
-
-
-def _why_skipped(source: ReducedObject) -> str:
-    if stamps.is_stamped(source.header.labels):
-        return "is managed by kube-chores: a copy is never a source"
-    if source.name == _ROOT_CA:
-        return "every namespace has its own kube-root-ca.crt"
-    if source.name.startswith(_HELM_RELEASE):
-        return NEVER_COPIED["helm.sh/"]
-    return why_never_copied(source.content.type) if source.content else ""
-
-
-def why_never_copied(kind: str) -> str:
-    """Return why Secrets of this type are never copied; empty if they are copied."""
-    return next((why for prefix, why in NEVER_COPIED.items() if kind.startswith(prefix)), "")
-
-
-def places(
-    observed: Observed, selected: Mapping[tuple[str, str], Sequence[Candidate]], targets: Mapping[str, Sequence[str]]
-) -> Iterator[Place]:
-    """Yield each place in an active namespace where a copy exists or is desired."""
-    active = {namespace.name for namespace in observed.namespaces if namespace.active}
-    existing = {(rule_type, name) for rule_type, copies in observed.copies.items() for name in copies}
-    for rule_type, name in sorted(selected.keys() | existing):
-        claimants = selected.get((rule_type, name), ())
-        copies = observed.copies.get(rule_type, {}).get(name, {})
-        claims: dict[str, tuple[int, ...]] = {}
-        for number, candidate in enumerate(claimants):
-            for namespace in targets[candidate.rule.name]:
-                if namespace != candidate.source.namespace:
-                    claims[namespace] = (*claims.get(namespace, ()), number)
-        # Most places have the same claims, so the desired copy is computed once and shared.
-        desired: dict[tuple[int, ...], tuple[Desired, ...]] = {}
-        for namespace in sorted(active & (claims.keys() | copies.keys())):
-            claim = claims.get(namespace, ())
-            if claim not in desired:
-                desired[claim] = _desired(rule_type, [claimants[number] for number in claim])
-            key = ObjectKey(KINDS[rule_type].kind, name, namespace)
-            yield Place(key, desired[claim], observed.single_reads.get(key, copies.get(namespace)))
-
-
 def targets_of_rules(observed: Observed) -> Mapping[str, Sequence[str]]:
     """Return the target namespaces by rule; rules with the same targets share one list."""
     by_spec: dict[bytes, list[str]] = {}
@@ -179,6 +90,34 @@ def _target_namespaces(targets: Targets, namespaces: Sequence[Namespace]) -> Ite
         hidden = namespace.is_system and namespace.name not in targets.include
         if not hidden and included.fullmatch(namespace.name) and not excluded.fullmatch(namespace.name):
             yield namespace
+
+
+def places(observed: Observed, selected: Selected, targets: Mapping[str, Sequence[str]]) -> Iterator[Place]:
+    """Yield each place in an active namespace where a copy exists or is desired."""
+    active = {namespace.name for namespace in observed.namespaces if namespace.active}
+    existing = {(rule_type, name) for rule_type, copies in observed.copies.items() for name in copies}
+    for rule_type, name in sorted(selected.keys() | existing):
+        claimants = selected.get((rule_type, name), ())
+        copies = observed.copies.get(rule_type, {}).get(name, {})
+        claims = _claims(claimants, targets)
+        # Most places have the same claims, so the desired copy is computed once and shared.
+        desired: dict[tuple[int, ...], tuple[Desired, ...]] = {}
+        for namespace in sorted(active & (claims.keys() | copies.keys())):
+            claim = claims.get(namespace, ())
+            if claim not in desired:
+                desired[claim] = _desired(rule_type, [claimants[number] for number in claim])
+            key = ObjectKey(KINDS[rule_type].kind, name, namespace)
+            yield Place(key, desired[claim], observed.single_reads.get(key, copies.get(namespace)))
+
+
+def _claims(claimants: Sequence[Candidate], targets: Mapping[str, Sequence[str]]) -> dict[str, tuple[int, ...]]:
+    """Return the numbers of the claimants by target namespace."""
+    claims: dict[str, tuple[int, ...]] = {}
+    for number, (rule, source) in enumerate(claimants):
+        for namespace in targets[rule.name]:
+            if namespace != source.namespace:
+                claims[namespace] = (*claims.get(namespace, ()), number)
+    return claims
 
 
 def _desired(rule_type: str, candidates: Sequence[Candidate]) -> tuple[Desired, ...]:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from jobs.core.sync_copies.desired import Candidate
 from jobs.core.sync_copies.observed import KINDS, Observed
 from jobs.core.sync_copies.rules import Rule, RuleStatus
+from jobs.core.sync_copies.sources import Selected
 from jobs.kit.run import brakes
 from jobs.kit.values.model import Brake, Finding, ObjectKey, Severity
 from jobs.kit.values.reads import InvalidObject
@@ -49,15 +49,13 @@ class Mistake(NamedTuple):
         and its targets.
         """
         namespace = source.partition("/")[0]
-        fits_namespace = self.code == SOURCE_NAMESPACE_MISSING or namespace in _source_namespaces(self.rule)
+        fits_namespace = self.code == SOURCE_NAMESPACE_MISSING or namespace in self.rule.source_namespaces
         fits_source = source in self.sources if self.sources else fits_namespace
         fits_target = not (self.targets - {namespace}) or copy.namespace in self.targets
         return KINDS[self.rule.spec.rule_type].kind == copy.kind and fits_source and fits_target
 
 
-def mistakes(
-    observed: Observed, selected: Mapping[tuple[str, str], Sequence[Candidate]], targets: Mapping[str, Sequence[str]]
-) -> dict[str, Mistake]:
+def mistakes(observed: Observed, selected: Selected, targets: Mapping[str, Sequence[str]]) -> dict[str, Mistake]:
     """Return the rules that may be mistaken, by name; `selected` are their sources and `targets` their namespaces.
 
     Rules whose sources or copies could not be read are left out: such a run deletes nothing.
@@ -115,12 +113,8 @@ def _is_uncertain(rule: Rule, observed: Observed) -> bool:
     return any(isinstance(each, InvalidObject) for query in rule.queries() for each in observed.sources.get(query, ()))
 
 
-def _source_namespaces(rule: Rule) -> Sequence[str]:
-    return rule.spec.namespaces or (rule.namespace,)
-
-
 def _where(rule: Rule) -> str:
-    namespaces = _source_namespaces(rule)
+    namespaces = rule.source_namespaces
     return f"namespace{'s' * (len(namespaces) > 1)} {listed(namespaces, _MOST_NAMED)}"
 
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from jobs.core.sync_copies.context import context
-from jobs.core.sync_copies.desired import Candidate, Place, candidates, places, targets_of_rules
+from jobs.core.sync_copies.desired import Place, places, targets_of_rules
 from jobs.core.sync_copies.evaluate import evaluate, unchanged
 from jobs.core.sync_copies.mistakes import Mistake, brake, mistakes
 from jobs.core.sync_copies.observed import Observed, Settings
+from jobs.core.sync_copies.sources import Selected, candidates
 from jobs.kit.values.model import Brake, Desired, ExitCode, Finding, Need, Plan, Summary
 from jobs.kit.values.resources import RULES
 
@@ -70,7 +71,7 @@ def _is_in_scope(place: Place, observed: Observed, settings: Settings) -> bool:
     return settings.rule_name is None or any(settings.rule_name in desired.rules for desired in place.desired)
 
 
-def _facts(observed: Observed, selected: Mapping[tuple[str, str], Sequence[Candidate]]) -> Mapping[str, int]:
+def _facts(observed: Observed, selected: Selected) -> Mapping[str, int]:
     sources = {(rule_type, c.source.uid) for (rule_type, _), group in selected.items() for c in group}
     active = sum(1 for namespace in observed.namespaces if namespace.active)
     return {"rules": len(observed.rules), "sources": len(sources), "namespaces": active}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -81,10 +81,15 @@ class Rule(Struct, frozen=True):
         """The rule's namespace."""
         return self.head.key.namespace
 
+    @property
+    def source_namespaces(self) -> Sequence[str]:
+        """The namespaces of its sources."""
+        return self.spec.namespaces or (self.namespace,)
+
     def queries(self) -> list[SourceQuery]:
         """Return the lists that find this rule's sources."""
-        namespaces = self.spec.namespaces or (self.namespace,)
-        return [SourceQuery(self.spec.rule_type, each, self.spec.selector.query()) for each in sorted(set(namespaces))]
+        namespaces = sorted(set(self.source_namespaces))
+        return [SourceQuery(self.spec.rule_type, each, self.spec.selector.query()) for each in namespaces]
 
 
 def used_keys(rules: Iterable[Rule]) -> frozenset[str]:

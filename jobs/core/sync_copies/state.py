@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from jobs.core.sync_copies.context import Context
-from jobs.core.sync_copies.desired import Desired, Place, why_never_copied
+from jobs.core.sync_copies.desired import Desired, Place
 from jobs.core.sync_copies.observed import KINDS, NAME, Observed, Settings
+from jobs.core.sync_copies.sources import why_never_copied
 from jobs.kit.data.diff import metadata_changes
 from jobs.kit.data.objects import Content, Digested, Header, ReducedObject, same_content
 from jobs.kit.values import stamps
