@@ -28,13 +28,14 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     findings = [*concerned, *skipped, *mistake_findings]
     needs: list[Need] = []
     unchanged_count = 0
-    desired_by_subject: Counter[str] = Counter()
+    desired_by_subject: dict[str, int] = {}
     desired_by_kind: Counter[str] = Counter()
     for place in places(observed, selected, targets):
         desired_by_kind[place.key.kind] += bool(place.desired)
         if not _is_in_scope(place, observed, settings):
             continue
-        desired_by_subject.update(place.rules)
+        for rule in place.rules:
+            desired_by_subject[rule] = desired_by_subject.get(rule, 0) + 1  # faster than a Counter, for 100,000 places
         result = evaluate(place, observed, settings, place_context)
         if isinstance(result, Need):
             needs.append(result)
