@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
@@ -19,6 +20,10 @@ OUTSIDE = frozenset(
 )
 LAYERS_OF_SANDBOX = ["kubesandbox", "kubesandbox/http", "kubesandbox/api", "kubesandbox/schema"]
 ANYTHING = "jobs/commands/demo"  # imports all jobs and the embedded server
+LAYERS_OF_MIRRORS = [
+    f"jobs/core/mirror_audit/{layer}"
+    for layer in ("registry_mirrors", "desired", "actual", "observed", "checks", "repair")
+]
 KEY = re.compile(
     r"(?:(?:app|kubectl|pod-security)\.kubernetes\.io|rbac\.authorization\.k8s\.io|kubechores\.dev|meta\.helm\.sh"
     r"|argocd\.argoproj\.io)/(?!v\d)[a-z][a-z-]+"
@@ -138,6 +143,8 @@ def test_the_page_keeps_the_rules_that_the_design_depends_on() -> None:
     assert {row: IMPORTS[row] for row in IMPORTS if row.startswith("kubesandbox")} == {
         row: LAYERS_OF_SANDBOX[number:] for number, row in enumerate(LAYERS_OF_SANDBOX)
     }
+    for layer, later in itertools.combinations(LAYERS_OF_MIRRORS, 2):
+        assert later not in IMPORTS[layer]
     assert rows("libraries") == {"pycurl": ["jobs/kit/api/curl.py"], "requests": ["jobs/kit/web.py"]}
     assert {"jobs/kit/values", "jobs/kit/data", "jobs/core"} <= set(PURE_PACKAGES)
     assert not any(each.endswith(("/plan", "/evaluate", "/status")) for each in SHELL)
