@@ -59,18 +59,10 @@ class _Container(Struct, rename="camel"):
     readiness_probe: dict[str, Any] | None = None
 
 
-class _NodeAffinity(Struct):
-    required: dict[str, Any] | None = field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
-
-
-class _Affinity(Struct, rename="camel"):
-    node_affinity: _NodeAffinity | None = None
-
-
 class _PodSpec(Struct, rename="camel"):
     containers: Annotated[list[_Container], Meta(min_length=1)]
     node_selector: dict[str, str] | None = None
-    affinity: _Affinity | None = None
+    affinity: dict[str, dict[str, Any] | None] | None = None
 
 
 class _PodMetadata(Struct):
@@ -82,14 +74,10 @@ class _Template(Struct):
     spec: _PodSpec
 
 
-class _Ordinals(Struct):
-    start: int | None = None
-
-
 class _WorkloadSpec(Struct):
     template: _Template
     replicas: int | None = None
-    ordinals: _Ordinals | None = None
+    ordinals: dict[str, int | None] | None = None
 
 
 class _WorkloadStatus(Struct, rename="camel"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jobs.core.mirror_audit.actual.objects import Object, is_terminating
+from jobs.core.mirror_audit.actual.objects import Object, is_terminating, status_of
 from jobs.core.mirror_audit.actual.rollout import rollout_problem
 from jobs.core.mirror_audit.checks.credentials import secret_key
 from jobs.core.mirror_audit.checks.drift import resource_drift
@@ -55,7 +55,7 @@ class Context(NamedTuple):
         registry = self.registry
         if not registry or rollout_problem(STATEFUL_SETS.kind, registry):
             return False
-        if not (registry.get("status") or {}).get("readyReplicas"):
+        if not status_of(registry).get("readyReplicas"):
             return False
         endpoints = self.observed.endpoints_of(self.mirror.service.key)
         return ENDPOINT_SLICES.kind in self.observed.list_errors or bool(endpoints.own)
