@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import secrets
 import threading
 from pathlib import Path
@@ -14,7 +15,9 @@ from .api.cluster import Cluster
 from .api.controllers import Controllers
 from .http.faults import Fault, Faults
 from .http.server import Request, Server
-from .schema.cel_rules import require_cel
+
+# The packages of the extra `sandbox`, and the module of each.
+EXTRA = {"cel-python": "celpy", "jsonpatch": "jsonpatch"}
 
 
 class Sandbox:
@@ -26,7 +29,7 @@ class Sandbox:
         Raises:
             ModuleNotFoundError: the extra `sandbox` is not installed.
         """
-        require_cel()
+        _require_extra()
         self.admin_token: str = of.admin_token if of else secrets.token_hex(16)
         self.cluster: Cluster = of.cluster.copy() if of else Cluster()
         if not of:
@@ -98,3 +101,12 @@ class Sandbox:
         """Make every list that is under way answer 410 Expired, as a compaction does."""
         with self.cluster.store.lock:
             self.cluster.store.forget_snapshots()
+
+
+def _require_extra() -> None:
+    for package, module in EXTRA.items():
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            advice = "run pip install -e '.[sandbox]' in a clone of the repository"
+            raise ModuleNotFoundError(f"the embedded cluster needs {package}: {advice}") from error

@@ -5,7 +5,6 @@ Strategic merge: https://github.com/kubernetes/community/blob/master/contributor
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from ..schema.fields import ATOMIC, Shape, item_element
@@ -29,69 +28,15 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 def json_patch(target: Any, operations: Any) -> Any:
     """RFC 6902; a failing test or a missing path is a 422, as in the server."""
+    import jsonpatch  # imported here: the extra may not be installed
+
     if not isinstance(operations, list):
         raise bad_request("error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch")
-    out = copy.deepcopy(target)
-    for operation in operations:
-        try:
-            out = _operate(out, operation)
-        except (KeyError, IndexError, ValueError, TypeError):
-            text = "the server rejected our request due to an error in our request"
-            raise ApiError(422, "Invalid", text, {}) from None
-    return out
-
-
-def _pointer(path: str) -> list[str]:
-    return [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
-
-
-def _walk(node: Any, parts: list[str]) -> Any:
-    for part in parts:
-        node = node[int(part)] if isinstance(node, list) else node[part]
-    return node
-
-
-def _operate(doc: Any, operation: Obj) -> Any:
-    name = operation["op"]
-    parts = _pointer(operation["path"])
-    if name == "test":
-        if _walk(doc, parts) != operation.get("value"):
-            raise ValueError("testing value failed")
-        return doc
-    value = operation.get("value")
-    if name in ("copy", "move"):
-        source = _pointer(operation["from"])
-        value = copy.deepcopy(_walk(doc, source))
-        if name == "move":
-            _remove(doc, source)
-    if not parts:
-        return value
-    if name == "remove":
-        _remove(doc, parts)
-    elif name == "replace":
-        _walk(doc, parts)
-        _set(doc, parts, value, insert=False)
-    else:
-        _set(doc, parts, value, insert=True)
-    return doc
-
-
-def _remove(doc: Any, parts: list[str]) -> None:
-    parent = _walk(doc, parts[:-1])
-    del parent[int(parts[-1]) if isinstance(parent, list) else parts[-1]]
-
-
-def _set(doc: Any, parts: list[str], value: Any, *, insert: bool) -> None:
-    parent = _walk(doc, parts[:-1])
-    last = parts[-1]
-    if not isinstance(parent, list):
-        parent[last] = value
-    elif last == "-":
-        parent.append(value)
-    elif insert:
-        parent.insert(int(last), value)
-    else:
-        parent[int(last)] = value
+    try:
+        return jsonpatch.apply_patch(target, operations)
+    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError):  # TypeError: no object
+        text = "the server rejected our request due to an error in our request"
+        raise ApiError(422, "Invalid", text, {}) from None
 
 
 def strategic_merge(target: Any, patch: Any, shape: Shape) -> Any:

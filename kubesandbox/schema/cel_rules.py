@@ -17,19 +17,6 @@ Obj = dict[str, Any]
 _REASONS = ("FieldValueRequired", "FieldValueInvalid", "FieldValueForbidden", "FieldValueDuplicate")
 
 
-def require_cel() -> None:
-    """Check that there is what CEL rules need.
-
-    Raises:
-        ModuleNotFoundError: with what to install.
-    """
-    try:
-        import celpy  # noqa: F401
-    except ModuleNotFoundError as error:
-        advice = "run pip install -e '.[sandbox]' in a clone of the repository"
-        raise ModuleNotFoundError(f"the embedded cluster needs cel-python: {advice}") from error
-
-
 @dataclass(frozen=True)
 class Rule:
     """One compiled rule of one node."""

@@ -225,11 +225,6 @@ def test_orphaned_dependents_stay_without_their_owner_reference(place: Place) ->
     ("patch", "media", "problem"),
     [
         (
-            [{"op": "test", "path": "/data/a", "value": "no"}],
-            JSON_PATCH,
-            (422, "Invalid", "the server rejected our request due to an error in our request"),
-        ),
-        (
             {"metadata": {"name": "b"}},
             MERGE,
             (400, "BadRequest", "the name of the object (b) does not match the name on the URL (a)"),
@@ -251,6 +246,26 @@ def test_a_patch_that_is_refused(place: Place, patch: Any, media: str, problem: 
     place.config_map(data={"a": "1"})
 
     assert place.send("PATCH", place.path("configmaps", "a"), patch, media).problem == problem
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "test", "path": "/data/a", "value": "no"},
+        {"op": "remove", "path": "/data/b"},
+        {"op": "move", "from": "/data/b", "path": "/data/c"},
+        {"op": "add", "path": "/binaryData/b", "value": "YQ=="},
+        {"op": "add", "path": "/metadata/managedFields/9", "value": {}},
+        {"op": "change", "path": "/data/a"},
+    ],
+    ids=lambda operation: f"{operation['op']} {operation['path']}",
+)
+def test_an_operation_of_a_json_patch_that_is_refused(place: Place, operation: dict[str, Any]) -> None:
+    place.config_map(data={"a": "1"})
+
+    answer = place.send("PATCH", place.path("configmaps", "a"), [operation], JSON_PATCH)
+
+    assert answer.problem == (422, "Invalid", "the server rejected our request due to an error in our request")
 
 
 @pytest.mark.parametrize(
