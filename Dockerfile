@@ -8,7 +8,6 @@ COPY requirements.lock .
 RUN /app/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
 COPY setup.cfg pyproject.toml README.md LICENSE ./
 COPY jobs jobs
-COPY kubesandbox kubesandbox
 COPY cronjobs cronjobs
 # setuptools comes from the lock, so nothing is fetched here.
 RUN /app/bin/pip install --no-cache-dir --no-deps --no-index --no-build-isolation . \

@@ -65,7 +65,15 @@ KINDS = (
 RESOURCES: dict[str, Resource] = {each.kind: each for each in KINDS}
 EVERYWHERE = "every namespace except kube-* and scratch, which opts out with an annotation"
 MIRROR = "registry-mirror-docker-hub"
+NOT_INSTALLED = (
+    "the demo needs the embedded cluster (kubesandbox), which is not part of the image; "
+    "run make demo in a clone of the repository, or install the package with the extra sandbox"
+)
 EDITED = CONFIGMAPS.path("team-shop", "ca-bundle")
+
+
+class _NotInstalledError(click.ClickException):
+    exit_code = 2
 
 
 @click.command("demo")
@@ -76,8 +84,8 @@ def command(keep: bool) -> None:
         from kubesandbox import Sandbox
 
         sandbox = Sandbox()
-    except ImportError as error:
-        raise click.ClickException(str(error)) from error
+    except ModuleNotFoundError as error:
+        raise _NotInstalledError(NOT_INSTALLED if error.name == "kubesandbox" else str(error)) from error
     with tempfile.TemporaryDirectory(prefix="chores-demo-") as folder, sandbox:
         kubeconfig = Path(folder) / "kubeconfig"
         sandbox.kubeconfig(kubeconfig, namespace="kube-chores", context="demo")

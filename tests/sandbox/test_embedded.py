@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.demo import NOT_INSTALLED
 from kubesandbox import Fault, Sandbox
 from kubesandbox.api.controllers import Controllers
 from tests.apis import Api, sandbox_api, wait_for
@@ -68,22 +68,33 @@ def test_a_cluster_starts_as_a_copy_of_another_and_changes_independently(tmp_pat
             assert (other.get(made) or {})["data"]["a"] == "changed"
 
 
-@pytest.mark.parametrize("command", [["kubesandbox"], ["jobs", "demo"]], ids=" ".join)
-def test_without_its_extra_the_command_prints_how_to_install_it(tmp_path: Path, command: list[str]) -> None:
-    (tmp_path / "celpy.py").write_text("raise ModuleNotFoundError('no celpy', name='celpy')")
-
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+def run_without(module: str, command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command of `python -m` in a process in which a module cannot be imported."""
+    blocked = (
+        f"import runpy, sys; sys.modules[{module!r}] = None; runpy.run_module({command[0]!r}, run_name='__main__')"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", blocked, *command[1:]], capture_output=True, text=True, timeout=60, check=False
     )
 
-    assert (done.returncode, done.stdout) == (1, "")
-    advice = "the embedded cluster needs cel-python: run pip install -e '.[sandbox]' in a clone of the repository"
+
+@pytest.mark.parametrize(("module", "package"), [("celpy", "cel-python"), ("jsonpatch", "jsonpatch")])
+@pytest.mark.parametrize(("command", "code"), [(["kubesandbox"], 1), (["jobs", "demo"], 2)], ids=str)
+def test_without_its_extra_the_command_prints_how_to_install_it(
+    module: str, package: str, command: list[str], code: int
+) -> None:
+    done = run_without(module, command)
+
+    assert (done.returncode, done.stdout) == (code, "")
+    advice = f"the embedded cluster needs {package}: run pip install -e '.[sandbox]' in a clone of the repository"
     assert done.stderr.lower() == f"error: {advice}\n"
+
+
+def test_without_the_embedded_cluster_the_demo_prints_where_it_runs() -> None:
+    done = run_without("kubesandbox", ["jobs", "demo"])
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"Error: {NOT_INSTALLED}\n"
 
 
 def test_a_controller_that_is_late_leaves_an_object_that_was_recreated(tmp_path: Path) -> None:
