@@ -20,7 +20,7 @@ from tests.fault_world import Key, Object, State, World
 from tests.mirrors import NAMESPACE as MIRRORS
 from tests.mirrors import credentials, registry_mirror
 from tests.workloads import BASELINE, workload
-from tests.worlds import configmap, exchange_rate, rule, secret
+from tests.worlds import configmap, exchange_rate, namespace_object, rule, secret
 
 NAME = "hostile"
 NAMES = string.ascii_lowercase + string.digits
@@ -96,10 +96,6 @@ _SHORT = _Short()
 # The hostile objects of each job
 
 
-def _namespace(name: str, **labels: str) -> Object:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-
-
 def _child(kind: str) -> Object:
     version = "apps/v1" if kind in ("StatefulSet", "DaemonSet") else "v1"
     specs: Mapping[str, Object] = {
@@ -133,7 +129,7 @@ def _sync() -> list[Slot]:
     copied, target = ("configmaps", "team-a", NAME), f"team-{NAME}"
     in_the_way = configmap("team-a", NAME, labels={})
     return [
-        Slot("Namespace", *NAMESPACES, _namespace(target), result=("configmaps", target, "settings")),
+        Slot("Namespace", *NAMESPACES, namespace_object(target, labels={}), result=("configmaps", target, "settings")),
         Slot("ConfigMap", *sources, source, [(*rules, followed)], result=copied),
         Slot("Secret", "secrets", "", login, [(*rules, logins)], result=("secrets", "team-a", NAME)),
         Slot("CopyratorRule", *rules, followed, [(*sources, source)], result=copied),
@@ -180,7 +176,7 @@ def _rolls() -> list[Slot]:
         return {"others": [(*deployments, reader)], "result": ("deployments", place["namespace"], place["name"])}
 
     return [
-        Slot("Namespace", *NAMESPACES, _namespace(NAME), **used_by(inside)),
+        Slot("Namespace", *NAMESPACES, namespace_object(NAME, labels={}), **used_by(inside)),
         *(
             Slot(kind, plural, "apps", workload("shop", NAME, kind), result=(plural, "shop", NAME))
             for kind, plural in plurals.items()
@@ -193,9 +189,9 @@ def _rolls() -> list[Slot]:
 def _farm() -> list[Slot]:
     farm_pods, pods = ("farmpods", "kubechores.dev"), ("pods", "")
     inside, outside = ("farmpods", NAME, "farm-inside"), ("farmpods", "shop", f"farm-{NAME}")
-    there = farm_pod("shop", NAME)
+    there, opted_in = farm_pod("shop", NAME), namespace_object(NAME, labels=FARMED)
     return [
-        Slot("Namespace", *NAMESPACES, _namespace(NAME, **FARMED), [(*pods, pod(NAME, "inside"))], result=inside),
+        Slot("Namespace", *NAMESPACES, opted_in, [(*pods, pod(NAME, "inside"))], result=inside),
         Slot("Pod", *pods, pod("shop", NAME), result=outside),
         Slot("FarmPod", *farm_pods, there),
         Slot("conflict", *farm_pods, there, [(*pods, pod("shop", NAME))], reported=True),

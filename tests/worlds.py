@@ -11,6 +11,10 @@ Object = dict[str, Any]
 SELECTED = {"copyrator": "true"}
 
 
+def namespace_object(name: str, **metadata: Any) -> Object:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, **metadata}}
+
+
 def configmap(namespace: str, name: str = "settings", *, labels: Any = SELECTED, **fields: Any) -> Object:
     """Return a ConfigMap that the rules of `rule()` select."""
     fields = fields or {"data": {"a": "1", "b": "2"}}

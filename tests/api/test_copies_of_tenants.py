@@ -17,7 +17,7 @@ from tests.apis import Api, Object, wait_for
 from tests.rates import RATES, RatesServer, ago
 from tests.rights import create_account
 from tests.rivals import rival
-from tests.worlds import at, configmap, content, exchange_rate, rule, secret
+from tests.worlds import at, configmap, content, exchange_rate, namespace_object, rule, secret
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
 FINALIZER = "tests.kubechores.dev/keep"
@@ -137,9 +137,7 @@ def test_a_withdrawn_copy_that_a_finalizer_keeps_is_in_the_status_of_a_rule_that
 
 def opt_out(api: Api, team: str, _source: Object, _logins: Object) -> None:
     annotation = {"kubechores.dev/copies": "false"}
-    api.patch(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}}, {"metadata": {"annotations": annotation}}
-    )
+    api.patch(namespace_object(team), {"metadata": {"annotations": annotation}})
 
 
 def exclude(api: Api, team: str, _source: Object, logins: Object) -> None:
@@ -197,7 +195,7 @@ def test_a_copy_in_a_terminating_namespace_is_not_reported(
 ) -> None:
     source = copied(api, sync, secret(home))
     tenant.keep(at(team, source))
-    api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
+    api.delete(namespace_object(team))
     wait_for(lambda: "deletionTimestamp" in api.read(at(team, source))["metadata"], "the copy to be deleted")
 
     ran = sync()

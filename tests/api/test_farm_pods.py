@@ -16,6 +16,7 @@ from tests.apis import METADATA_ONLY, Api, wait_for
 from tests.canary import TOKEN
 from tests.farm import VERSION, farm_pod, farmed, listed, llama, owner, pod, wait_until_collected
 from tests.rights import account, create_account, grant
+from tests.worlds import namespace_object
 
 TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
 Object = dict[str, Any]
@@ -279,7 +280,7 @@ def test_a_terminating_namespace_is_not_read(api: Api, farm: Run) -> None:
     shop = farmed(api)
     protected = api.create(farm_pod(shop, "protected", finalizers=["example.com/protected"]))
     api.create(pod(shop, "web", finalizers=["example.com/protected"]))
-    api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": shop}})
+    api.delete(namespace_object(shop))
     api.mark()
 
     ran = farm()
@@ -298,7 +299,7 @@ def test_farm_pods_of_a_namespace_that_opted_out_are_deleted_with_their_pods(api
     shop = farmed(api)
     api.create(pod(shop, "web"))
     farm()
-    api.patch({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": shop}}, {"metadata": {"labels": None}})
+    api.patch(namespace_object(shop), {"metadata": {"labels": None}})
     api.mark()
 
     assert codes(farm("-v"), shop) == [("farm-web", "retained", "reported")]

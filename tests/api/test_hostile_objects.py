@@ -13,7 +13,7 @@ from tests.farm import farm_pod, farmed, listed, pod
 from tests.mirrors import NAMESPACE as MIRRORS
 from tests.mirrors import Mirrors
 from tests.workloads import KINDS, roll_annotations, settle, workload
-from tests.worlds import at, configmap, content, exchange_rate, rule, secret
+from tests.worlds import at, configmap, content, exchange_rate, namespace_object, rule, secret
 
 DEPTHS = (150, 900, 2000, 9000)
 
@@ -80,7 +80,7 @@ def test_a_deep_source_is_copied_and_a_deep_copy_is_repaired(api: Api, sync: Run
 def test_a_deep_namespace_gets_its_copy(api: Api, sync: Run) -> None:
     home, team = api.namespace("home"), f"team-{api.token}"
     source = api.create(configmap(home))
-    create(api, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
+    create(api, namespace_object(team))
     api.create(rule("rule", home, team))
 
     assert (sync().exit_code, content(api.get(at(team, source)))) == (0, content(source))

@@ -24,7 +24,7 @@ from tests.workloads import (
     settle,
     workload,
 )
-from tests.worlds import configmap, encoded, secret
+from tests.worlds import configmap, encoded, namespace_object, secret
 
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
 
@@ -874,7 +874,7 @@ def test_only_workloads_that_opted_in_are_read(api: Api, roll: Run, value: str |
 
 def opt_in(api: Api, space: str, value: str | None = "true") -> Object:
     """Set the annotation of a namespace, and return the namespace."""
-    found: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}
+    found: Object = namespace_object(space)
     api.patch(found, {"metadata": {"annotations": {OPT_IN: value}}})
     return found
 
@@ -1053,7 +1053,7 @@ def test_a_terminating_namespace_is_skipped(api: Api, roll: Run) -> None:
     made = workload(space)
     made["metadata"]["finalizers"] = ["example.com/kept"]
     api.create(made)
-    api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}})
+    api.delete(namespace_object(space))
     api.mark()
 
     ran = roll("-v")

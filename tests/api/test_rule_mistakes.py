@@ -12,7 +12,7 @@ import yaml
 from tests.api.conftest import Ran, Run
 from tests.apis import Api, ApiError, wait_for
 from tests.conftest import Chores
-from tests.worlds import at, configmap, content, rule, secret
+from tests.worlds import at, configmap, content, namespace_object, rule, secret
 
 Object = dict[str, Any]
 COPIES = 3
@@ -117,7 +117,7 @@ def test_a_source_namespace_that_is_terminating_or_deleted_deletes_no_copy(api: 
     installation = Installation(api, sync)
     last = api.create(configmap(installation.home, "last", labels={}))
     api.patch(last, {"metadata": {"finalizers": ["example.com/slow"]}})
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": installation.home}}
+    namespace = namespace_object(installation.home)
     api.delete(namespace)
     wait_for(lambda: api.get(installation.source) is None, "the source to be deleted")
 
@@ -170,7 +170,7 @@ def test_a_status_that_is_restored_with_a_recreated_rule_does_not_count(small: I
 
 def test_a_source_namespace_that_is_recreated_empty_takes_no_copy_along(small: Installation) -> None:
     api = small.api
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": small.home}}
+    namespace = namespace_object(small.home)
     api.delete(namespace)
     wait_for(lambda: api.get(namespace) is None, "the namespace to be deleted")
     assert small.sync().exit_code == 4
@@ -478,7 +478,7 @@ def test_opt_outs_have_an_allowance_of_their_own(api: Api, sync: Run, home: str)
 def test_a_kube_namespace_receives_copies_once_it_opted_in(api: Api, sync: Run, home: str) -> None:
     source = api.create(configmap(home, f"settings-{api.token}"))
     api.create(rule("system", home, ["kube-public"]))
-    public = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-public"}}
+    public = namespace_object("kube-public")
 
     refused = sync()
 
@@ -498,8 +498,7 @@ def test_a_kube_namespace_receives_copies_once_it_opted_in(api: Api, sync: Run, 
 
 
 def _opt_out(api: Api, namespace: str) -> None:
-    place = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    api.patch(place, {"metadata": {"annotations": {"kubechores.dev/copies": "false"}}})
+    api.patch(namespace_object(namespace), {"metadata": {"annotations": {"kubechores.dev/copies": "false"}}})
 
 
 def _forged(copy: Object | None, namespace: str, name: str) -> Object:

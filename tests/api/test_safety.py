@@ -17,7 +17,7 @@ from tests.apis import Api, wait_for
 from tests.canary import canary
 from tests.conftest import WITHOUT_POLICIES_TOO, Chores, served
 from tests.rights import bind_adopt
-from tests.worlds import at, configmap, content, encoded, rule, secret
+from tests.worlds import at, configmap, content, encoded, namespace_object, rule, secret
 
 Object = dict[str, Any]
 RULE = {"apiVersion": "kubechores.dev/v1", "kind": "CopyratorRule"}
@@ -193,8 +193,7 @@ def exclude_namespace(api: Api, source: Object, team: str) -> None:
 
 
 def opt_out(api: Api, source: Object, team: str) -> None:
-    place = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}}
-    api.patch(place, {"metadata": {"annotations": {"kubechores.dev/copies": "false"}}})
+    api.patch(namespace_object(team), {"metadata": {"annotations": {"kubechores.dev/copies": "false"}}})
 
 
 WAYS = [drop_label, drop_source, drop_rule, change_selector, exclude_namespace, opt_out]
@@ -390,7 +389,7 @@ def test_a_terminating_namespace_is_skipped(api: Api, sync: Run, home: str, team
     metadata = {"name": "protected", "namespace": team, "finalizers": ["example.com/protect"]}
     protected = api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
     with_rule(api, configmap(home))
-    api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
+    api.delete(namespace_object(team))
 
     ran = sync()
 
@@ -408,7 +407,7 @@ def test_rules_deleted_with_their_namespace_delete_no_copy(api: Api, sync: Run) 
     assert sync("-n", rules, kubeconfig=api.kubeconfig).exit_code == 0
     metadata = {"name": "protected", "namespace": rules, "finalizers": ["example.com/protect"]}
     protected = api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
-    api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": rules}})
+    api.delete(namespace_object(rules))
     wait_for(lambda: api.get(requested) is None, "the rule to go")
 
     ran = sync("-n", rules, kubeconfig=api.kubeconfig)

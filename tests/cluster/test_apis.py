@@ -14,6 +14,7 @@ from tests.apis import Api, Object, wait_for
 from tests.canary import canary
 from tests.control_plane import missing, programs
 from tests.rights import create_account
+from tests.worlds import namespace_object
 
 UA = {"User-Agent": "kube-chores/test"}
 
@@ -62,7 +63,7 @@ def test_objects_are_created_replaced_patched_and_deleted(api: Api) -> None:
 @pytest.mark.parametrize("api", ["real"], indirect=True)
 def test_a_connection_that_the_server_closed_is_replaced(api: Api) -> None:
     """The API server closes a connection that is idle for 90 seconds, such as during a long job."""
-    namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+    namespace: Object = namespace_object("default")
     with socket.create_server(("127.0.0.1", 0)) as listening:
         here, there = listening.fileno(), api.url.removeprefix("https://").split(":")
         command = [sys.executable, "-m", "tests.forward", str(here), *there]
@@ -149,6 +150,6 @@ def test_the_kubeconfig_works_with_kubectl(api: Api, tmp_path: Path) -> None:
 @pytest.mark.parametrize("api", ["real"], indirect=True)
 def test_namespaces_are_deleted_soon(api: Api) -> None:
     name = api.namespace("team-a")
-    obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    obj = namespace_object(name)
     api.delete(obj)
     wait_for(lambda: api.get(obj) is None, f"the deletion of namespace {name}", seconds=15)

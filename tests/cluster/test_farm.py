@@ -26,6 +26,7 @@ from tests.cluster.test_install import kubectl
 from tests.control_plane import ControlPlane, audit_events
 from tests.farm import farmed, listed, llama, pod
 from tests.manifests import ROOT, load
+from tests.worlds import namespace_object
 
 pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("api", ["real"], indirect=True)]
 PAGE = (ROOT / "docs" / "farm-pods.md").read_text()
@@ -81,7 +82,7 @@ def crowd(api: Api) -> Iterator[str]:
     transport.close()
     assert statuses == {201}
     yield shop
-    api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": shop}})
+    api.delete(namespace_object(shop))
     wait_for(lambda: not api.items("v1", "Pod", shop, limit="1"), "the pods to be deleted", 120)
 
 

@@ -12,6 +12,7 @@ import pytest
 from kubesandbox.api.patch import merge_patch
 from tests import hostile
 from tests.apis import Api, Object, wait_for
+from tests.worlds import namespace_object
 
 pytestmark = pytest.mark.cluster
 MOST_PODS = 10  # for a billion pods kube-controller-manager needs 16 GiB
@@ -21,7 +22,7 @@ MOST_PODS = 10  # for a billion pods kube-controller-manager needs 16 GiB
 def api(api: Api) -> Api:
     """A server with the namespaces of the worlds, in which pods can be created."""
     for name in ("home", "team-a", "team-b", "shop", hostile.NAME):
-        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        api.create(namespace_object(name))
     return api
 
 

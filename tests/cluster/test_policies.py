@@ -25,7 +25,7 @@ from tests.mirrors import NAMESPACE as MIRRORS
 from tests.mirrors import NODES
 from tests.policies import is_policy
 from tests.rights import account, bind, bind_adopt, can_i, create_account
-from tests.worlds import configmap, content, encoded, rule, secret
+from tests.worlds import configmap, content, encoded, namespace_object, rule, secret
 
 BOTH = pytest.mark.parametrize("api", ["real without policies", "real"], indirect=True)
 WITH = pytest.mark.parametrize("api", ["real"], indirect=True)
@@ -273,8 +273,7 @@ def opted_out(client: Client) -> Object:
 
 
 def opt_in(api: Api, namespace: str) -> None:
-    found = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    api.patch(found, {"metadata": {"annotations": OPT_IN}})
+    api.patch(namespace_object(namespace), {"metadata": {"annotations": OPT_IN}})
 
 
 def pod_spec(**fields: Any) -> Object:
@@ -783,7 +782,7 @@ def test_a_deleted_namespace_deletes_its_copies(api: Api) -> None:
     team = api.namespace("team")
     copy = api.create(configmap(team, labels=COPY))
 
-    api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
+    api.delete(namespace_object(team))
 
     wait_for(lambda: api.get(copy) is None, "the namespace controller to delete the copy")
 

@@ -16,6 +16,7 @@ from tests.every_job import RightsWorld, Scenario
 from tests.every_job.outputs import shown
 from tests.farm import FARMED, farm_pod, farmed, pod
 from tests.fault_world import FaultWorld, State, World, kinds, metadata
+from tests.worlds import namespace_object
 
 JOB = "farm-pods"
 FOREIGN = {("farmpods", "shop", "farm-foreign"), ("farmpods", "shop", "farm-no-pod")}
@@ -29,7 +30,7 @@ AT_ONCE = {"CHORES_WRITES_PER_SECOND": "1000"}
 def _world(api: Api) -> Iterator[Mapping[str, str]]:
     """Build a world in which a run creates and repairs FarmPods, changes an owner, and finds a conflict."""
     for name in ("shop", "search"):
-        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": FARMED}})
+        api.create(namespace_object(name, labels=FARMED))
     for name in ("kept", "edited", "recreated", "disowned"):
         api.create(pod("shop", name))
     assert runs(JOB, api.kubeconfig)().summary == {"created": 4}
@@ -98,7 +99,7 @@ def run(api: Api, *arguments: str) -> str:
 
 
 def opted_in(api: Api, *pods: str) -> None:
-    api.patch({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-shop"}}, labelled(True))
+    api.patch(namespace_object("team-shop"), labelled(True))
     for name in pods:
         api.create(pod("team-shop", name, containers=2 if name.startswith("web") else 1))
 
@@ -143,7 +144,7 @@ def orphaned(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
 def opted_out(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     opted_in(api, "web-0")
     run(api)
-    api.patch({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-shop"}}, labelled(False))
+    api.patch(namespace_object("team-shop"), labelled(False))
     return "\n".join([run(api), run(api, "-v")])
 
 

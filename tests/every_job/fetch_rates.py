@@ -17,7 +17,7 @@ from tests.every_job.outputs import listed as table
 from tests.every_job.outputs import shown
 from tests.fault_world import FaultWorld, State, World, kinds, metadata, status_of
 from tests.rates import RATES, RatesServer, ago, ecb, frankfurter, serve, status, today
-from tests.worlds import configmap, exchange_rate
+from tests.worlds import configmap, exchange_rate, namespace_object
 
 JOB = "fetch-rates"
 UNMANAGED = {("configmaps", "shop", "taken"), ("configmaps", "shop", "unrelated")}
@@ -31,7 +31,7 @@ def _world(api: Api) -> Iterator[Mapping[str, str]]:
     """A run creates, replaces, repairs, recreates, deletes, blocks a jump and reports a conflict."""
     with serve() as rates:
         fetch = runs(JOB, api.kubeconfig, rates.env())
-        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+        api.create(namespace_object("shop"))
         for code in ("USD", "GBP", "JPY", "CHF", "PLN"):
             api.create(exchange_rate("shop", code.lower(), code))
         api.create(exchange_rate("shop", "moved", "CAD"))
@@ -45,7 +45,7 @@ def _world(api: Api) -> Iterator[Mapping[str, str]]:
         for name in UNMANAGED:
             api.create({**configmap("shop", name[2]), "data": {"rate": "theirs"}})
         api.create(exchange_rate("shop", "taken", "SEK"))
-        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bank"}})
+        api.create(namespace_object("bank"))
         api.create(exchange_rate("bank", "fresh", "ISK"))
         # The new rate of PLN jumps, and no run has read the rates of today yet.
         rates.serve("ecb", ecb(rates={**RATES, "PLN": "9.99"}))

@@ -16,7 +16,7 @@ from tests.every_job import RightsWorld, Scenario
 from tests.every_job.outputs import shown
 from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata
 from tests.workloads import BASELINE, FROM_A_VOLUME, KEY, KEY_ENV, KINDS, OPT_IN, ROLL_ID, set_key, settle, workload
-from tests.worlds import configmap, secret
+from tests.worlds import configmap, namespace_object, secret
 
 JOB = "roll-workloads"
 ENV = {"CHORES_SETTLE": "0", "CHORES_COOL_DOWN": "0", **KEY_ENV}
@@ -34,7 +34,7 @@ POD: Object = {
 @contextmanager
 def _world(api: Api) -> Iterator[Mapping[str, str]]:
     """A run rolls three workloads, records one baseline, defers one roll, and ignores the others."""
-    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    api.create(namespace_object("shop"))
     api.create(configmap("shop"))
     api.create(secret("shop"))
     set_key(api)
@@ -56,7 +56,7 @@ def _world(api: Api) -> Iterator[Mapping[str, str]]:
 @contextmanager
 def _first(api: Api) -> Iterator[Mapping[str, str]]:
     """A run writes the key and records three baselines."""
-    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    api.create(namespace_object("shop"))
     api.create(configmap("shop"))
     api.create(secret("shop"))
     api.create(workload("shop", "fresh", pod=POD))
@@ -227,7 +227,7 @@ def no_workload(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
 
 def of_namespace(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     api.create(configmap("team-shop"))
-    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-shop"}}
+    space = namespace_object("team-shop")
     in_template = workload("team-shop", "in-template", opted_in=None)
     in_template["spec"]["template"]["metadata"]["annotations"] = {OPT_IN: "true"}
     api.create(in_template)

@@ -19,7 +19,7 @@ from tests.every_job import RightsWorld, Scenario
 from tests.every_job.outputs import shown
 from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata, status_of
 from tests.manifests import ROOT, load
-from tests.worlds import at, configmap, encoded, rule, secret
+from tests.worlds import at, configmap, encoded, namespace_object, rule, secret
 
 JOB = "sync-copies"
 
@@ -53,7 +53,7 @@ def _world(api: Api) -> Iterator[Mapping[str, str]]:
 
 def _first_sources(api: Api) -> None:
     for name in ("home", "annex", "team-a", "team-b", "leaver"):
-        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        api.create(namespace_object(name))
     for name in ("settings", "theme", "withdrawn"):
         api.create(configmap("home", name))
     api.create(configmap("home", "fixed", labels=FIXED, immutable=True, data={"a": "1"}))
@@ -86,7 +86,7 @@ def _changes(api: Api) -> None:
     api.create(secret("team-a", "taken", labels={}))
     api.delete(rule("old", "home", ""))
     opted_out = {"metadata": {"annotations": {"kubechores.dev/copies": "false"}}}
-    api.patch({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "leaver"}}, opted_out)
+    api.patch(namespace_object("leaver"), opted_out)
     api.create(configmap("annex", "adopted", labels=ADOPTED))
     api.create(configmap("team-a", "adopted", labels={}, data={"a": "theirs"}))
     api.create(rule("adopted", "annex", "team-a", selector={"matchLabels": ADOPTED}, conflict="Adopt"))
@@ -220,7 +220,7 @@ def retained(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
 
 def braked(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
     for number in range(11):
-        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"team-{number:02}"}})
+        api.create(namespace_object(f"team-{number:02}"))
     run(api, tmp_path)
     api.delete(secret("platform", "login"))
     lines = run(api, tmp_path).splitlines()

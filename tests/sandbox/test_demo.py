@@ -11,7 +11,7 @@ from kubesandbox import Sandbox
 from tests.api.conftest import runs
 from tests.apis import sandbox_api
 from tests.conftest import Chores
-from tests.worlds import at, secret
+from tests.worlds import at, namespace_object, secret
 
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text()
@@ -49,7 +49,7 @@ def test_the_first_rule_of_the_readme_copies(sandbox: Sandbox, tmp_path: Path) -
     assert first
     api = sandbox_api(sandbox, tmp_path)
     for name in ("team-x", "other"):
-        api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        api.put(namespace_object(name))
     source = api.put(secret("default", "smtp-login", labels={"share": "teams-smtp"}))
     api.put(yaml.safe_load(first[1]))
 

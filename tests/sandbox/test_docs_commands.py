@@ -32,6 +32,7 @@ from tests.control_plane import programs
 from tests.manifests import ROOT, load
 from tests.pages import Block, begins, blocks, blocks_of, commands, pages, without_comment
 from tests.workloads import FROM_A_VOLUME, set_key, workload
+from tests.worlds import namespace_object
 
 REASON = "not run by a test: "
 TEST = re.compile(r"run by (tests/[\w/]+\.py)::(test_\w+)")
@@ -93,7 +94,7 @@ def shell(tmp_path: Path) -> Iterator[dict[str, str]]:
         api = sandbox_api(sandbox, tmp_path)
         for obj in load(Path(demo.__file__).with_name("demo.yaml")):
             api.put(obj)
-        api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+        api.put(namespace_object("shop"))
         api.put(workload("shop", opted_in=None, pod=FROM_A_VOLUME))
         api.put(workload("shop", "db", "StatefulSet", opted_in=None))
         set_key(api)

@@ -24,7 +24,7 @@ from tests.hostile_text import HOSTILE, left_in
 from tests.mirrors import Mirrors
 from tests.sandbox.conftest import Limit
 from tests.terminal import on_terminal
-from tests.worlds import at, configmap, rule
+from tests.worlds import at, configmap, namespace_object, rule
 
 COPIES = "/api/v1/namespaces/team/configmaps"
 
@@ -34,7 +34,7 @@ def api(sandbox: Sandbox, tmp_path: Path) -> Api:
     """An embedded cluster with one source and one place for its copy."""
     api = sandbox_api(sandbox, tmp_path)
     for name in ("home", "team"):
-        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        api.create(namespace_object(name))
     api.create(configmap("home"))
     api.create(rule("settings", "home", "team"))
     return api

@@ -12,7 +12,7 @@ from tests.apis import Api, sandbox_api
 from tests.every_job import scenarios
 from tests.manifests import ROOT
 from tests.unit.test_docs import check
-from tests.worlds import configmap, rule, secret
+from tests.worlds import configmap, namespace_object, rule, secret
 
 HEAD = """# Example outputs
 
@@ -26,7 +26,7 @@ def world(sandbox: Sandbox, tmp_path: Path) -> tuple[Sandbox, Api]:
     """An embedded cluster with the manifests, a platform namespace and two teams, a source and a rule of each type."""
     api = sandbox_api(sandbox, tmp_path)
     for name in ("platform", "team-billing", "team-shop"):
-        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        api.create(namespace_object(name))
     api.create(configmap("platform", "ca-bundle", data={"ca.crt": "the bundle of 2026"}))
     api.create(secret("platform", "login"))
     api.create(rule("ca", "platform", "team-*"))

@@ -19,7 +19,7 @@ from tests.farm import farmed, listed, pod
 from tests.mirrors import Mirrors, registry_mirror
 from tests.rates import serve, silence
 from tests.registries import serve as serve_registries
-from tests.worlds import at, configmap, content, exchange_rate, rule
+from tests.worlds import at, configmap, content, exchange_rate, namespace_object, rule
 
 COPIES = "/api/v1/namespaces/*/configmaps"
 
@@ -162,7 +162,7 @@ def test_a_namespace_that_starts_terminating_during_a_run_is_skipped(sandbox: Sa
     sandbox.inject(Fault("POST", f"/api/v1/namespaces/{team}/configmaps", kind="delay", seconds=1))
     run = started(api)
     wait_for(lambda: api.copy_writes(), "the first writes")
-    api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
+    api.delete(namespace_object(team))
 
     stdout, _ = run.communicate(timeout=60)
 
@@ -176,7 +176,7 @@ def test_a_namespace_that_starts_terminating_during_a_run_is_skipped(sandbox: Sa
 
 def test_a_namespace_that_is_deleted_during_a_run_is_skipped(sandbox: Sandbox, api: Api) -> None:
     team = f"team-0-{api.token}"
-    place = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}}
+    place = namespace_object(team)
     sandbox.inject(Fault("POST", f"/api/v1/namespaces/{team}/configmaps", kind="delay", seconds=1))
     run = started(api)
     wait_for(lambda: api.copy_writes(), "the first writes")
