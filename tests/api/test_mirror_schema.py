@@ -25,20 +25,8 @@ VALUES: dict[str, tuple[list[object], list[object]]] = {
         ],
         [
             *("", "a:", "a:0", "a:01", "a:65536", "a:65540", "a:66000", "a:70000", "a:99999", "a:100000", "a\n"),
-            *(
-                "https://",
-                "http://a",
-                "https://https://a",
-                "A",
-                "a_b",
-                "a..b",
-                "-a",
-                "a-",
-                "a/b",
-                "a:b",
-                "a@b",
-                "\u00e9",
-            ),
+            *("https://", "http://a", "https://https://a", "A", "a_b", "a..b", "-a", "a-", "a/b", "a:b", "a@b"),
+            "\u00e9",
             *(f"{LONG}.aa", f"https://{LONG}.aa", f"{LONG}:443", "a" * 64, "[::1]:5000"),
         ],
     ),
@@ -48,17 +36,8 @@ VALUES: dict[str, tuple[list[object], list[object]]] = {
     ),
     "image": (
         [
-            *(
-                "registry",
-                "registry:3",
-                "a/b",
-                "localhost:5000/a",
-                "a.b/c/d:e_f.G-1",
-                "a__b",
-                "a---b/c",
-                "A.b:5/c:D",
-                "a:1/b:2",
-            ),
+            *("registry", "registry:3", "a/b", "localhost:5000/a", "a.b/c/d:e_f.G-1", "a__b", "a---b/c", "A.b:5/c:D"),
+            "a:1/b:2",
             *(f"a@sha256:{HEX}", f"a:1@sha256:{HEX}", f"a@sha512:{HEX}{HEX}", f"a:{'1' * 128}"),
         ],
         [
