@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import structs
@@ -13,7 +13,7 @@ from jobs.core.fetch_rates.figures import Figures
 from jobs.core.fetch_rates.observed import Observed, Settings
 from jobs.core.fetch_rates.plan import evaluations
 from jobs.kit.run.refusals import REASONS, kind_of, stable_message
-from jobs.kit.values.conditions import READY, Condition, StatusUpdate, new_condition, status_update
+from jobs.kit.values.conditions import READY, Condition, StatusUpdate, about, new_condition, status_update
 from jobs.kit.values.findings import by_subject
 from jobs.kit.values.model import Outcome, Plan, Result
 from jobs.kit.values.reads import Head
@@ -34,22 +34,20 @@ _REASONS = (
 )
 
 
-def _of_rates(
-    rates: Sequence[tuple[Head, Spec | None]],
-    figures: Mapping[str, Figures],
-    results: Sequence[Result],
-    now: datetime,
-) -> list[StatusUpdate]:
-    """Return the updates of the statuses that differ from the desired ones.
-
-    `rates` are ExchangeRates, each with its spec if that is valid. `figures` are the desired figures of their
-    ConfigMaps, by subject: ConfigMaps contain them if no write failed.
-    """
+def status_updates(
+    observed: Observed, settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
+) -> Sequence[StatusUpdate]:
+    """Return the status updates of ExchangeRates in the cluster that are not being deleted."""
+    figures = {rate: each.figures for rate, each in evaluations(observed, settings, now).items()}
+    rates = [
+        *((each.head, each.spec, figures.get(each)) for each in observed.rates),
+        *((each.head, None, None) for each in observed.invalid_rates),
+    ]
     of_rate = by_subject(results)
     updates = (
-        _status_update(head, spec, figures.get(subject(head.key)), of_rate.get(subject(head.key), []), now)
-        for head, spec in sorted(rates, key=lambda each: each[0].key)
-        if head.uid
+        _status_update(head, spec, desired, of_rate.get(subject(head.key), []), now)
+        for head, spec, desired in sorted(rates, key=lambda each: each[0].key)
+        if head.uid and not head.terminating  # those of files have no uid
     )
     return [update for update in updates if update]
 
@@ -57,6 +55,7 @@ def _of_rates(
 def _status_update(
     head: Head, spec: Spec | None, desired: Figures | None, results: Sequence[Result], now: datetime
 ) -> StatusUpdate | None:
+    """Return the update; `desired` are the figures of the ConfigMap, which contains them if no write failed."""
     before = head.status_as(RateStatus)
     written = all(result.outcome in (Outcome.DONE, Outcome.REPORTED) for result in results)
     figures = desired if desired and written else before.figures
@@ -77,21 +76,4 @@ def _condition(results: Sequence[Result]) -> Condition:
 
 
 def _message(result: Result) -> str:
-    finding = result.finding
-    about = "" if finding.object.kind == EXCHANGE_RATES.kind else f"{finding.object}: "
-    return f"{about}{stable_message(result)}"
-
-
-def status_updates(
-    observed: Observed, settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
-) -> Sequence[StatusUpdate]:
-    """Return the status updates of ExchangeRates in the cluster; those of files have no status."""
-    if settings.rates is not None:
-        return []
-    found = evaluations(observed, settings, now)
-    figures = {rate.subject: each.figures for rate, each in found.items() if each.figures}
-    rates = [
-        *((rate.head, rate.spec) for rate in observed.rates),
-        *((each.head, None) for each in observed.invalid_rates),
-    ]
-    return _of_rates([each for each in rates if not each[0].terminating], figures, results, now)
+    return about(result.finding.object, EXCHANGE_RATES, stable_message(result))

@@ -8,7 +8,8 @@ from datetime import datetime
 from jobs.core.mirror_audit.checks.codes import RANK, reason
 from jobs.core.mirror_audit.observed import Observed, Probing, Settings
 from jobs.core.mirror_audit.registry_mirrors import MirrorStatus
-from jobs.kit.values.conditions import READY, Condition, StatusUpdate, new_condition, status_update
+from jobs.kit.values.conditions import READY, Condition, StatusUpdate, about, new_condition, status_update
+from jobs.kit.values.findings import by_subject
 from jobs.kit.values.model import Finding, Outcome, Plan, Result, Severity
 from jobs.kit.values.reads import Head
 from jobs.kit.values.resources import REGISTRY_MIRRORS
@@ -16,32 +17,33 @@ from jobs.kit.values.resources import REGISTRY_MIRRORS
 _MOST_NAMED = 3
 
 
-def _of_mirrors(heads: Sequence[Head], results: Sequence[Result], now: datetime, *, probed: bool) -> list[StatusUpdate]:
-    """Return the updates of RegistryMirrors whose status changes.
-
-    `probed` is whether mirrors and upstreams were probed. Without a probe, a mirror without findings is Unknown.
-    """
-    findings = [
-        result.finding
+def status_updates(
+    observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result], now: datetime
+) -> Sequence[StatusUpdate]:
+    """Return the status updates of the RegistryMirrors in the cluster that are not pending."""
+    findings = by_subject(
+        result
         for result in results
         if result.finding.severity is not Severity.INFO and result.outcome is not Outcome.DONE
-    ]
-    by_head = ((head, [each for each in findings if head.key.name in each.subjects]) for head in heads if head.uid)
+    )
+    probed = settings.probing is Probing.NETWORK
+    # Those of files have no uid.
+    heads = [each.head for each in observed.mirrors] + [each.head for each in observed.invalid_mirrors]
+    final = (head for head in heads if head.uid and not head.terminating and head.key.name not in plan.pending)
     updates = (
-        status_update(
-            head,
-            REGISTRY_MIRRORS,
-            head.status_as(MirrorStatus),
-            _condition(found, probed=probed),
-            now,
-            findings=len(found),
-        )
-        for head, found in by_head
+        _status_update(head, [each.finding for each in findings.get(head.key.name, [])], now, probed=probed)
+        for head in sorted(final, key=lambda head: head.key)
     )
     return [update for update in updates if update]
 
 
+def _status_update(head: Head, findings: Sequence[Finding], now: datetime, *, probed: bool) -> StatusUpdate | None:
+    before, condition = head.status_as(MirrorStatus), _condition(findings, probed=probed)
+    return status_update(head, REGISTRY_MIRRORS, before, condition, now, findings=len(findings))
+
+
 def _condition(findings: Sequence[Finding], *, probed: bool) -> Condition:
+    """Return the condition; without a probe, that of a mirror without findings is Unknown."""
     if not findings and not probed:
         message = "no findings, but the mirror and its upstream were not probed"
         return new_condition(READY, "Unknown", "NotProbed", message)
@@ -49,26 +51,9 @@ def _condition(findings: Sequence[Finding], *, probed: bool) -> Condition:
         message = "no findings; the mirror and its upstream respond"
         return new_condition(READY, "True", "Healthy", message)
     worst = sorted(findings, key=lambda each: (RANK[each.code], each.object))
-    message = "; ".join(_described(each) for each in worst[:_MOST_NAMED])
+    message = "; ".join(about(each.object, REGISTRY_MIRRORS, each.reason) for each in worst[:_MOST_NAMED])
     more = f"; and {len(worst) - _MOST_NAMED} more" if len(worst) > _MOST_NAMED else ""
     # If nothing but unreadable objects was found, the state of the mirror is not known.
     is_known = any(each.code != "unreadable" for each in findings)
     state = "False" if is_known else "Unknown"
     return new_condition(READY, state, reason(worst[0].code), f"{message}{more}")
-
-
-def _described(finding: Finding) -> str:
-    about = "" if finding.object.kind == REGISTRY_MIRRORS.kind else f"{finding.object}: "
-    return f"{about}{finding.reason}"
-
-
-def status_updates(
-    observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result], now: datetime
-) -> Sequence[StatusUpdate]:
-    """Return the status updates of the RegistryMirrors in the cluster that are not pending."""
-    if settings.mirrors is not None:
-        return []
-    heads = [*(each.head for each in observed.mirrors), *(each.head for each in observed.invalid_mirrors)]
-    final = (head for head in heads if not head.terminating and head.key.name not in plan.pending)
-    active = sorted(final, key=lambda head: head.key)
-    return _of_mirrors(active, results, now, probed=settings.probing is Probing.NETWORK)

@@ -9,7 +9,7 @@ from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MI
 from jobs.core.sync_copies.observed import Observed, Settings
 from jobs.core.sync_copies.rules import Conflict, RuleStatus
 from jobs.kit.run.refusals import REASONS, kind_of, stable_message
-from jobs.kit.values.conditions import READY, Condition, StatusUpdate, event, new_condition, status_update
+from jobs.kit.values.conditions import READY, Condition, StatusUpdate, about, event, new_condition, status_update
 from jobs.kit.values.errors import BLOCKED_BY_FINALIZER, CHANGED_BY_ADMISSION
 from jobs.kit.values.findings import by_subject
 from jobs.kit.values.model import ExitCode, Outcome, Plan, Result
@@ -47,14 +47,10 @@ def status_updates(
     observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result], now: datetime
 ) -> list[StatusUpdate]:
     """Return the status updates of rules whose status is not up to date."""
-    if settings.rules is not None:
-        return []
     by_rule = by_subject(results)
-    heads = [
-        *(rule.head for rule in observed.rules),
-        *(rule.head for rule in observed.invalid_rules if rule.head.uid),
-    ]
-    selected = {head.key.name: head for head in heads if settings.rule_name in (None, head.key.name)}
+    # Those of files have no uid.
+    heads = [rule.head for rule in observed.rules] + [rule.head for rule in observed.invalid_rules]
+    selected = {head.key.name: head for head in heads if head.uid and settings.rule_name in (None, head.key.name)}
     updates = (
         _status_update(head, plan.desired.by_subject.get(name, 0), by_rule.get(name, []), now)
         for name, head in sorted(selected.items())
@@ -146,5 +142,4 @@ def _named(results: Sequence[Result]) -> str:
 
 
 def _described(result: Result) -> str:
-    about = "" if result.finding.object.kind == RULES.kind else f"{result.finding.object}: "
-    return f"{about}{stable_message(result)}"
+    return about(result.finding.object, RULES, stable_message(result))

@@ -58,6 +58,11 @@ def new_condition(kind: str, status: str, reason: str, message: str) -> Conditio
     return Condition(kind, status, reason, visible(message)[:LONGEST_MESSAGE])
 
 
+def about(key: ObjectKey, resource: Resource, text: str) -> str:
+    """Return the text about an object for a message; it names the object if that is not of the kind `resource`."""
+    return text if key.kind == resource.kind else f"{key}: {text}"
+
+
 def status_update(
     head: Head, resource: Resource, before: Any, condition: Condition, now: datetime, **fields: Any
 ) -> StatusUpdate | None:
