@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -17,11 +17,20 @@ from jobs.kit.run import flags
 from jobs.kit.run.job import Job
 from jobs.kit.run.runner import run
 from jobs.kit.values.decoding import decode_plain
+from jobs.kit.values.errors import ApiError
+from jobs.kit.values.findings import unreadable
 from jobs.kit.values.model import Action, Body, Finding, Fix, Need, ObjectKey, Plan, Severity, Summary
 from jobs.kit.values.reads import Page, ReadResult
 from jobs.kit.values.resources import CRDS
 
 NAME = "install-crds"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of all jobs: this command has no others."""
+
+    run: flags.RunOptions
 
 
 class Definition(Body, frozen=True):
@@ -36,32 +45,42 @@ class Definition(Body, frozen=True):
 
 @dataclass(frozen=True)
 class Observed:
-    """The CRDs in the cluster, by the Need for which each was read."""
+    """The CRDs in the cluster, by key. None: the CRD does not exist."""
 
-    documents: Mapping[Need, ReadResult] = field(default_factory=dict)
+    definitions: Mapping[ObjectKey, dict[str, Any] | ApiError | None] = field(default_factory=dict)
 
     def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
         """Return a copy that also contains `documents`."""
-        return replace(self, documents={**self.documents, **documents})
+        read = {need.key: document.reduced_if_exists(decode_plain) for need, document in documents.items()}
+        return Observed({**self.definitions, **read})
+
+
+def settings(_connection: Connection, _options: Options) -> None:
+    """Return no settings: the CRDs are the same in every cluster."""
+
+
+def observe(_cluster: Cluster, _settings: None) -> Observed:
+    """Return without a list: the plan needs the CRDs one by one."""
+    return Observed()
 
 
 def plan(observed: Observed, _settings: None, _now: datetime) -> Plan:
-    """Read each CRD first, then apply those that are missing or differ."""
+    """Apply the CRDs that are missing or differ."""
     findings, needs, unchanged = [], [], 0
     for plural in crd_names():
-        definition = crd(plural)
-        need = Need(ObjectKey(CRDS.kind, definition["metadata"]["name"]))
-        document = observed.documents.get(need)
-        if document is None:
-            needs.append(need)
-        elif document.error and document.error.status != 404:
-            error = document.error
-            findings.append(Finding("unreadable", Severity.ERROR, need.key, error.message, exit_code=error.exit_code))
-        elif document.error or not _is_installed(definition, decode_plain(document.body)):
-            fix = Fix(Action.APPLY, Definition(definition))
-            findings.append(Finding("missing" if document.error else "drifted", Severity.WARNING, need.key, "", fix))
-        else:
+        desired = crd(plural)
+        key = ObjectKey(CRDS.kind, desired["metadata"]["name"])
+        if key not in observed.definitions:
+            needs.append(Need(key))
+            continue
+        actual = observed.definitions[key]
+        if isinstance(actual, ApiError):
+            findings.append(unreadable(key, actual))
+        elif actual and _is_installed(desired, actual):
             unchanged += 1
+        else:
+            code = "drifted" if actual else "missing"
+            findings.append(Finding(code, Severity.WARNING, key, "", Fix(Action.APPLY, Definition(desired))))
     return Plan(findings, unchanged, needs, Summary({"definitions": len(crd_names())}))
 
 
@@ -80,13 +99,6 @@ def _covers(desired: Any, actual: Any) -> bool:
     return bool(desired == actual)
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of all jobs: this command has no others."""
-
-    run: flags.RunOptions
-
-
 @click.command(NAME)
 @flags.run_options(Options)
 def command(context: click.Context, options: Options) -> None:
@@ -95,13 +107,5 @@ def command(context: click.Context, options: Options) -> None:
     Does the same as 'kubectl apply --server-side -k cronjobs/crds', without a copy of these files. Requires
     the verbs get and patch on customresourcedefinitions, which the jobs do not have.
     """
-    job = Job(NAME, {CRDS.kind: CRDS}, _no_settings, _observe, plan)
+    job = Job(NAME, {CRDS.kind: CRDS}, settings, observe, plan)
     context.exit(run(job, options))
-
-
-def _no_settings(_connection: Connection, _options: Options) -> None:
-    return None
-
-
-def _observe(_cluster: Cluster, _settings: None) -> Observed:
-    return Observed()
