@@ -36,10 +36,11 @@ class Blob(NamedTuple):
     modified: float
 
 
-def prefixes(root: Path) -> list[Path]:
-    """Return the folders that contain blobs, sorted, at most 256."""
+def all_blobs(root: Path) -> Iterator[Blob]:
+    """Yield the blobs below the folder of an upstream, in the order of at most 256 folders that contain them."""
     found = folders(blob_folder(root))
-    return sorted(Path(each.path) for each in found if _PREFIX.fullmatch(each.name))
+    for prefix in sorted(Path(each.path) for each in found if _PREFIX.fullmatch(each.name)):
+        yield from blobs(prefix)
 
 
 def blobs(prefix: Path) -> Iterator[Blob]:
@@ -114,7 +115,6 @@ def named_blobs(root: Path) -> Set[bytes] | None:
 
 def expired(root: Path, before: float, named: Set[bytes]) -> Iterator[Blob]:
     """Yield the blobs that were stored before that time and that are not `named`."""
-    for prefix in prefixes(root):
-        for blob in blobs(prefix):
-            if blob.modified < before and bytes.fromhex(blob.digest) not in named:
-                yield blob
+    for blob in all_blobs(root):
+        if blob.modified < before and bytes.fromhex(blob.digest) not in named:
+            yield blob

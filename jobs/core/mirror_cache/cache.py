@@ -60,16 +60,16 @@ class Cache:
         observed = self._gate.observed()
         if observed is None:
             return "the volume does not answer"
-        size, shortage = observed
-        return f"{SHORTAGES[shortage]}: {details(size)}" if shortage else ""
+        sample, shortage = observed
+        return f"{SHORTAGES[shortage]}: {details(sample)}" if shortage else ""
 
     def state(self) -> dict[str, Any]:
         """Return the figures that mirror-audit reads; none contains the name of an image."""
-        size, shortage = self._gate.observed() or (Room(0, 0, 0, 0), "answer")
+        sample, shortage = self._gate.observed() or (Room(0, 0, 0, 0), "answer")
         return {
-            "freeBytes": size.free,
-            "capacityBytes": size.capacity,
-            "leastFreeBytes": size.least_free,
+            "freeBytes": sample.free,
+            "capacityBytes": sample.capacity,
+            "leastFreeBytes": sample.least_free,
             "shortage": shortage,
             "used": is_used(self._root),
             "corruptBlobs": sum(each > time.time() - DAY_SECONDS for each in tuple(self._corrupt)),
@@ -120,8 +120,7 @@ class Cache:
 
     def _blobs(self) -> Iterator[Blob]:
         for root in roots(self._volume):
-            for prefix in blobs.prefixes(root):
-                yield from blobs.blobs(prefix)
+            yield from blobs.all_blobs(root)
 
     def _remove_broken_state(self) -> None:
         found = broken_state(self._root)
