@@ -10,8 +10,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime, timezone
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
@@ -96,7 +97,15 @@ def command(keep: bool) -> None:
 
 
 def _show() -> None:
-    transport = Transport(connect().endpoint, "demo")
+    with closing(Transport(connect().endpoint, "demo")) as transport:
+        _show_copies(transport)
+        _show_rates()
+        _show_mirror(transport)
+        _show_rolls(transport)
+        _show_farm(transport)
+
+
+def _show_copies(transport: Transport) -> None:
     _heading("An embedded cluster with a platform team, three product teams, and two rules:")
     _create(transport, [crd(plural) for plural in crd_names()])
     _create(transport, _world())
@@ -113,7 +122,9 @@ def _show() -> None:
     _run("sync-copies", "--diff")
     _heading("... and the next run has nothing to do.")
     _run("sync-copies")
-    transport.close()
+
+
+def _show_rates() -> None:
     with _rates_server() as url:
         os.environ["CHORES_ECB_URL"] = url
         _heading("Exchange rates for team-shop, from a local server in place of the ECB: its rates are invented.")
@@ -122,7 +133,9 @@ def _show() -> None:
         _run("fetch-rates")
         _heading("Print one rate: this needs neither a cluster nor an ExchangeRate.")
         _run("fetch-rates", "--currency", "CHF", "--base", "USD")
-    transport = Transport(connect().endpoint, "demo")
+
+
+def _show_mirror(transport: Transport) -> None:
     _heading("A RegistryMirror of Docker Hub whose resources do not exist yet:")
     _run("mirror-audit")
     _heading("A repair creates them step by step: nodes use the mirror once its registry is ready.")
@@ -136,6 +149,9 @@ def _show() -> None:
     _edit(transport, STATEFUL_SETS.path(NAMESPACE, MIRROR), image, "application/json-patch+json")
     _send(transport, Request("DELETE", SERVICES.path(NAMESPACE, f"{MIRROR}-headless")))
     _run("mirror-audit", "--repair", "--diff")
+
+
+def _show_rolls(transport: Transport) -> None:
     _heading("A Deployment of team-shop opts in to restarts. The first run records its config as the baseline.")
     _run("roll-workloads")
     _edit(transport, f"{DEPLOYMENTS.path('team-shop', 'shop')}/status", {"status": {"observedGeneration": 2}})
@@ -144,13 +160,15 @@ def _show() -> None:
     _run("sync-copies")
     _run("roll-workloads", "--settle", "0")
     _run("roll-workloads", "--settle", "0")
+
+
+def _show_farm(transport: Transport) -> None:
     _heading("The pods of team-shop, for users without access to pods: a pod spec may contain a password.")
     _run("farm-pods")
     _heading("A pod is deleted, its FarmPod with it, and another pod is created.")
     _send(transport, Request("DELETE", PODS.path("team-shop", "web-1")))
     _create(transport, [{**each, "metadata": {**each["metadata"], "name": "web-2"}} for each in _pods()[:1]])
     _run("farm-pods")
-    transport.close()
 
 
 _OF_NODES = ("desiredNumberScheduled", "updatedNumberScheduled", "numberReady")
@@ -170,7 +188,7 @@ RATES = """<Envelope xmlns="http://www.ecb.int/vocabulary/2002-08-01/eurofxref">
 class _RatesHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body = RATES.format(day=datetime.now(timezone.utc).date()).encode()
-        self.send_response(200)
+        self.send_response(HTTPStatus.OK)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
