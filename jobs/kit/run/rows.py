@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-import shutil
 import sys
 import textwrap
 from collections import Counter
@@ -174,12 +172,18 @@ def _wrap(row: tuple[str, str, str, str], widths: Sequence[int], verb: str) -> I
     plain = "  ".join(cells)
     cells[2] = click.style(cells[2], fg=WORDS.get(verb))
     head, reason = "  ".join(cells), row[3]
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    columns = _terminal_columns() if sys.stdout.isatty() else sys.maxsize
     if len(plain) + 2 + len(reason) <= columns:
         yield f"{head}  {reason}".rstrip()
         return
     yield head.rstrip()
     yield from textwrap.wrap(reason, max(columns, 40), initial_indent="    ", subsequent_indent="    ")
+
+
+def _terminal_columns() -> int:
+    import shutil  # imported on a terminal only: a CronJob may start every minute
+
+    return shutil.get_terminal_size().columns
 
 
 def _format_change(change: Change, options: RunOptions) -> Iterator[str]:
@@ -197,6 +201,8 @@ def _format_change(change: Change, options: RunOptions) -> Iterator[str]:
 
 
 def _changed_lines(actual: str, desired: str, options: RunOptions) -> Iterator[str]:
+    import difflib
+
     before, after = (value.removesuffix("\n").split("\n") for value in (actual, desired))
     lines = list(difflib.unified_diff(before, after, lineterm="", n=1))[2:]
     most = len(lines) if options.verbose else _MAX_LINES
