@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.demo import NOT_INSTALLED
+from jobs.commands.demo import NOT_INSTALLED
 from kubesandbox import Fault, Sandbox
 from kubesandbox.api.controllers import Controllers
 from tests.apis import Api, sandbox_api, wait_for
