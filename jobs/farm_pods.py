@@ -18,7 +18,7 @@ from jobs.kit.api.connect import Connection
 from jobs.kit.run import flags
 from jobs.kit.run.job import Job, Limits
 from jobs.kit.run.runner import run
-from jobs.kit.values.resources import FARM_PODS, PODS
+from jobs.kit.values.resources import FARM_PODS, PODS, by_kind
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def command(context: click.Context, options: Options) -> None:
     """
     job = Job(
         NAME,
-        {FARM_PODS.kind: FARM_PODS, PODS.kind: PODS},
+        by_kind(FARM_PODS, PODS),
         settings,
         observe,
         plan,

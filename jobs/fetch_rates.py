@@ -27,7 +27,7 @@ from jobs.kit.run.runner import run
 from jobs.kit.values.model import DryRun, ObjectKey
 from jobs.kit.values.names import is_name
 from jobs.kit.values.reads import Head
-from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES
+from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES, by_kind
 
 COMMAND_LINE = "(command line)"  # in place of the name of an ExchangeRate, with --configmap
 
@@ -147,7 +147,7 @@ def command(context: click.Context, options: Options) -> None:
         context.exit(print_rate(options.spec, options.urls, options.run))
     job = Job(
         NAME,
-        {CONFIGMAPS.kind: CONFIGMAPS, EXCHANGE_RATES.kind: EXCHANGE_RATES},
+        by_kind(CONFIGMAPS, EXCHANGE_RATES),
         settings,
         observe,
         plan,

@@ -21,16 +21,9 @@ from jobs.kit.api.custom_resources import from_files
 from jobs.kit.run import flags, log
 from jobs.kit.run.job import Job, Limits, Steps
 from jobs.kit.run.runner import run
-from jobs.kit.values.resources import (
-    EVENTS,
-    REGISTRY_MIRRORS,
-    SECRETS,
-    SERVICE_PROXY,
-    STORAGE_CLASSES,
-)
+from jobs.kit.values.resources import EVENTS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES, by_kind
 
 REPAIR = "mirror-repair"  # the CronJob with the rights to repair
-_RESOURCES = (*RESOURCE_KINDS, EVENTS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES)
 
 
 @dataclass(frozen=True)
@@ -124,7 +117,7 @@ def command(context: click.Context, options: Options) -> None:
         raise click.UsageError("--allow-cache-loss and --wait require --repair.")
     job = Job(
         NAME,
-        {resource.kind: resource for resource in _RESOURCES},
+        by_kind(*RESOURCE_KINDS, EVENTS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES),
         settings,
         observe,
         plan,

@@ -20,7 +20,7 @@ from jobs.kit.run import flags
 from jobs.kit.run.job import Job, Limits
 from jobs.kit.run.runner import run
 from jobs.kit.values.model import DryRun
-from jobs.kit.values.resources import RULES
+from jobs.kit.values.resources import RULES, by_kind
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def command(context: click.Context, options: Options) -> None:
     """
     job = Job(
         NAME,
-        {**{resource.kind: resource for resource in KINDS.values()}, RULES.kind: RULES},
+        by_kind(*KINDS.values(), RULES),
         settings,
         observe,
         plan,

@@ -21,7 +21,7 @@ from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import unreadable
 from jobs.kit.values.model import Action, Body, Finding, Fix, Need, ObjectKey, Plan, Severity, Summary
 from jobs.kit.values.reads import Page, ReadResult
-from jobs.kit.values.resources import CRDS
+from jobs.kit.values.resources import CRDS, by_kind
 
 NAME = "install-crds"
 
@@ -107,5 +107,5 @@ def command(context: click.Context, options: Options) -> None:
     Does the same as 'kubectl apply --server-side -k cronjobs/crds', without a copy of these files. Requires
     the verbs get and patch on customresourcedefinitions, which the jobs do not have.
     """
-    job = Job(NAME, {CRDS.kind: CRDS}, settings, observe, plan)
+    job = Job(NAME, by_kind(CRDS), settings, observe, plan)
     context.exit(run(job, options))

@@ -10,9 +10,9 @@ from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.workloads import KINDS, Workload
 from jobs.kit.values.conditions import StatusUpdate, event, new_condition
 from jobs.kit.values.model import Action, Outcome, Plan, Result
-from jobs.kit.values.resources import CONFIGMAPS, SECRETS
+from jobs.kit.values.resources import CONFIGMAPS, SECRETS, by_kind
 
-RESOURCES = {resource.kind: resource for resource in (*KINDS, CONFIGMAPS, SECRETS)}
+RESOURCES = by_kind(*KINDS, CONFIGMAPS, SECRETS)
 
 
 def status_updates(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -25,6 +26,11 @@ class Resource:
         root = f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
         where = f"/namespaces/{namespace}" if namespace else ""
         return f"{root}{where}/{self.plural}" + (f"/{name}" if name else "")
+
+
+def by_kind(*resources: Resource) -> Mapping[str, Resource]:
+    """Return where the API serves each kind, as a Job needs it."""
+    return {resource.kind: resource for resource in resources}
 
 
 # Built in, by API group.
