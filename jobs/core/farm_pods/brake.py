@@ -20,7 +20,7 @@ def block_creates(
     first, so that a large one does not block the others. FarmPods that exist are still repaired. What is blocked is
     reported by namespace, since it may be many.
     """
-    creates = Counter(finding.object.namespace for finding in findings if _is_create(finding))
+    creates = Counter(finding.object.namespace for finding in findings if finding.action is Action.CREATE)
     total = existing + creates.total()
     if not creates or total <= max_objects:
         return findings, ()
@@ -30,7 +30,7 @@ def block_creates(
         f" {total} FarmPods, the limit is {max_objects}; to raise the limit for all runs, "
         "set CHORES_MAX_OBJECTS in the CronJob"
     )
-    kept = [each for each in findings if not (_is_create(each) and each.object.namespace in blocked)]
+    kept = [each for each in findings if not (each.action is Action.CREATE and each.object.namespace in blocked)]
     return [*kept, *(_over_limit(each, creates[each]) for each in sorted(blocked))], (
         Brake(message, "--max-objects", _with_reserve(total)),
     )
@@ -49,10 +49,6 @@ def _admitted(creates: Mapping[str, int], existing: int, pods: Mapping[str, int]
 def _with_reserve(total: int) -> str:
     """Return a limit that is still sufficient after some more pods were created."""
     return str(total + total // 10)
-
-
-def _is_create(finding: Finding) -> bool:
-    return finding.fix is not None and finding.fix.action is Action.CREATE
 
 
 def _over_limit(namespace: str, number: int) -> Finding:

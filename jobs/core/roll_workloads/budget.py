@@ -15,7 +15,7 @@ def within_budget(findings: Sequence[Finding], max_rolls: int) -> tuple[list[Fin
 
     All other rolls are deferred. There are at most `max_rolls` substitutes, so that failures do not add more requests.
     """
-    rolls = _in_turn([each for each in findings if each.fix and each.fix.action is Action.ROLL])
+    rolls = _in_turn([each for each in findings if each.action is Action.ROLL])
     deferred = {each.object for each in rolls[max_rolls:]}
     allowed = [_deferred(each, max_rolls) if each.object in deferred else each for each in findings]
     return allowed, rolls[max_rolls : 2 * max_rolls]

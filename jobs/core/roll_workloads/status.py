@@ -22,7 +22,7 @@ def status_updates(
     return [
         StatusUpdate(found.key, found.uid, None, _event(found, result.finding.reason, now))
         for result in results
-        if result.finding.fix and result.finding.fix.action is Action.ROLL and result.outcome is Outcome.DONE
+        if result.finding.action is Action.ROLL and result.outcome is Outcome.DONE
         if isinstance(found := observed.workloads.get(result.finding.object), Workload)
     ]
 

@@ -101,8 +101,8 @@ class _Writer:
 
     def write(self, findings: Sequence[Finding]) -> Iterator[Result]:
         """Yield the result of each: first those that are one request, then those that are a delete and a create."""
-        yield from self._send([f for f in findings if f.fix and f.fix.action is not Action.RECREATE])
-        recreated = [f for f in findings if f.fix and f.fix.action is Action.RECREATE]
+        yield from self._send([f for f in findings if f.action is not Action.RECREATE])
+        recreated = [f for f in findings if f.action is Action.RECREATE]
         refused = [
             r for r in self._send(recreated, self._to_dry_run_create, dry_run=True) if r.outcome is not Outcome.DONE
         ]
@@ -232,9 +232,9 @@ def _result_of(finding: Finding, answer: Answer) -> Result:
         return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} does not exist")
     if answer.request.method == "DELETE" and error.status == 404:
         return Result(finding, Outcome.DONE)
-    if finding.fix and finding.fix.action in (Action.ANNOTATE, Action.ROLL) and error.status == 404:
+    if finding.action in (Action.ANNOTATE, Action.ROLL) and error.status == 404:
         return Result(finding, Outcome.SKIPPED, "does not exist")
-    if finding.fix and finding.fix.action is Action.DELETE and error.status == 409:
+    if finding.action is Action.DELETE and error.status == 409:
         # The reason for the delete may be obsolete: the object changed after it was read.
         return Result(finding, Outcome.SKIPPED, "changed meanwhile: the next run reads it again")
     message = finding.fix.body.redact(error.message) if finding.fix else error.message
@@ -261,7 +261,7 @@ def _result_of_accepted(finding: Finding, answer: Answer) -> Result:
         return Result(finding, Outcome.DONE)
     note = f"admission changed {', '.join(changed)}: the server stored other values than the run sent"
     # A roll that did not restart the pods has failed: else no later run would repeat it.
-    lost = finding.fix is not None and finding.fix.action is Action.ROLL
+    lost = finding.action is Action.ROLL
     outcome, code = (Outcome.FAILED, ExitCode.FAILED) if lost else (Outcome.DONE, ExitCode.DONE)
     return Result(finding, outcome, note, code, CHANGED_BY_ADMISSION)
 

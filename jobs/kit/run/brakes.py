@@ -21,7 +21,7 @@ def block_deletes(plan: Plan, max_deletes: int | None) -> Plan:
     The number of existing objects does not count: other users could create some with the labels of kube-chores. The
     brake blocks no create and no replace, nor a replacement that deletes and creates the same object.
     """
-    deletes = Counter(_group(finding) for finding in plan.findings if _is_delete(finding))
+    deletes = Counter(_group(finding) for finding in plan.findings if finding.action is Action.DELETE)
     too_many = {
         (kind, code): number
         for (kind, code), number in sorted(deletes.items())
@@ -31,7 +31,7 @@ def block_deletes(plan: Plan, max_deletes: int | None) -> Plan:
         return plan
     findings = tuple(
         blocked(finding, "blocked by the deletion brake")
-        if _is_delete(finding) and _group(finding) in too_many
+        if finding.action is Action.DELETE and _group(finding) in too_many
         else finding
         for finding in plan.findings
     )
@@ -45,10 +45,6 @@ def blocked(finding: Finding, why: str) -> Finding:
 
 def _allowed_of(kind: str, plan: Plan, max_deletes: int | None) -> int:
     return allowed(plan.desired.by_kind.get(kind, 0), max_deletes)
-
-
-def _is_delete(finding: Finding) -> bool:
-    return finding.fix is not None and finding.fix.action is Action.DELETE
 
 
 def _group(finding: Finding) -> tuple[str, str]:

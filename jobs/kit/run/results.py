@@ -19,13 +19,12 @@ def is_conflict(result: Result) -> bool:
 
 def is_create(result: Result) -> bool:
     """Return whether the write was to create its object."""
-    return result.finding.fix is not None and result.finding.fix.action is Action.CREATE
+    return result.finding.action is Action.CREATE
 
 
 def is_failed_roll(result: Result) -> bool:
     """Return whether the write was a roll that did not happen."""
-    fix = result.finding.fix
-    return fix is not None and fix.action is Action.ROLL and result.outcome in (Outcome.FAILED, Outcome.SKIPPED)
+    return result.finding.action is Action.ROLL and result.outcome in (Outcome.FAILED, Outcome.SKIPPED)
 
 
 def as_failed(results: Iterable[Result]) -> list[Result]:

@@ -154,6 +154,11 @@ class Finding(Struct, frozen=True, gc=False):
     exit_code: ExitCode = ExitCode.DONE
     remedy: str = ""
 
+    @property
+    def action(self) -> Action | None:
+        """The kind of its write; None if it has none."""
+        return self.fix.action if self.fix else None
+
 
 class Need(NamedTuple):
     """An object that must be read before the plan is final. `full`: the whole object, not only its metadata."""

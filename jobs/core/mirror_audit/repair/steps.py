@@ -46,7 +46,7 @@ def _one_write_per_object(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _deletes(found: Finding) -> bool:
-    return found.fix is not None and found.fix.action is Action.DELETE
+    return found.action is Action.DELETE
 
 
 def _with_step(found: Finding, step: Step) -> list[Finding]:
