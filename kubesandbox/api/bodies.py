@@ -10,6 +10,7 @@ import yaml
 
 from ..schema import kinds
 from ..schema.causes import invalid_value
+from ..schema.kinds.decoding import UndecodableError
 from ..schema.resources import Resource
 from . import deep_json, protobuf
 from .cluster import Call
@@ -103,7 +104,7 @@ def _pruned(call: Call, raw: Obj) -> Obj:
         raise bad_request(why) if call.verb == "patch" else _cannot_handle(resource, why)
     try:
         obj = kinds.decode(resource, obj)
-    except kinds.UndecodableError as error:
+    except UndecodableError as error:
         raise _cannot_handle(resource, str(error)) from None
     if resource.schema:
         obj = resource.schema.defaulted(obj)

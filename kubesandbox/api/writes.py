@@ -11,6 +11,8 @@ import yaml
 
 from ..schema import kinds
 from ..schema.causes import Cause, forbidden_field, required
+from ..schema.kinds.core import CLAIM_IS_IMMUTABLE
+from ..schema.kinds.crds import before_established
 from ..schema.resources import NAMESPACES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, Resource
 from ..schema.validation import metadata_causes, metadata_change_causes
 from . import managed_fields, patch
@@ -69,7 +71,7 @@ def insert(cluster: Cluster, call: Call, obj: Obj) -> Stored:
     obj = kinds.prepare_create(resource, {**obj, "metadata": meta}, moment)
     if resource.kind == "CustomResourceDefinition":
         server = Manager("kube-apiserver", "Update", resource.api_version, "status")
-        obj = managed_fields.updated(kinds.before_established(obj), obj, resource.shape, server, now())
+        obj = managed_fields.updated(before_established(obj), obj, resource.shape, server, now())
     _validate(resource, obj, None)
     if cluster.store.get(resource, call.namespace, meta["name"]):
         raise already_exists(resource, meta["name"])
@@ -162,7 +164,7 @@ def _admit_growth(cluster: Cluster, call: Call, obj: Obj, old: Obj) -> None:
     if resource is not PERSISTENT_VOLUME_CLAIMS or obj["spec"].get("resources") == old["spec"].get("resources"):
         return
     if (old.get("status") or {}).get("phase") != "Bound":
-        raise invalid(resource, call.name, [forbidden_field("spec", kinds.CLAIM_IS_IMMUTABLE)])
+        raise invalid(resource, call.name, [forbidden_field("spec", CLAIM_IS_IMMUTABLE)])
     used = cluster.store.get(STORAGE_CLASSES, "", obj["spec"].get("storageClassName") or "")
     if not used or not used.obj.get("allowVolumeExpansion"):
         why = (

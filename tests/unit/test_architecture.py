@@ -18,7 +18,13 @@ MODULES = sorted([*ROOT.glob("jobs/**/*.py"), *ROOT.glob("kubesandbox/**/*.py")]
 OUTSIDE = frozenset(
     {"os", "pathlib", "pycurl", "random", "requests", "secrets", "socket", "subprocess", "threading", "time"}
 )
-LAYERS_OF_SANDBOX = ["kubesandbox", "kubesandbox/http", "kubesandbox/api", "kubesandbox/schema"]
+LAYERS_OF_SANDBOX = [
+    "kubesandbox",
+    "kubesandbox/http",
+    "kubesandbox/api",
+    "kubesandbox/schema/kinds",
+    "kubesandbox/schema",
+]
 ANYTHING = "jobs/commands/demo"  # imports all jobs and the embedded server
 LAYERS_OF_MIRRORS = [
     f"jobs/core/mirror_audit/{layer}"

@@ -1,0 +1,116 @@
+"""What the server does with each built-in kind: decoding, defaults, preparation and validation.
+
+Source of rules and wording: k8s.io/kubernetes/pkg/apis/core/validation and pkg/registry.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..causes import Cause
+from ..resources import Resource
+from .apps import KINDS as APPS
+from .batch import KINDS as BATCH
+from .config import KINDS as CONFIG
+from .core import KINDS as CORE
+from .crds import KINDS as CRDS
+from .decoding import decode_strings
+from .kind import Kind, status_apart
+from .rbac import KINDS as RBAC
+
+Obj = dict[str, Any]
+KINDS: dict[str, Kind] = {
+    **CONFIG,
+    **CORE,
+    **APPS,
+    **BATCH,
+    **CRDS,
+    **RBAC,
+    "EndpointSlice": Kind(("addressType", "endpoints", "ports")),
+    "NetworkPolicy": Kind(),
+    "StorageClass": Kind(
+        (
+            "provisioner",
+            "parameters",
+            "reclaimPolicy",
+            "mountOptions",
+            "allowVolumeExpansion",
+            "volumeBindingMode",
+            "allowedTopologies",
+        )
+    ),
+    "ValidatingAdmissionPolicy": Kind(),
+    "ValidatingAdmissionPolicyBinding": Kind(("spec",)),
+}
+_OTHER = Kind(fields=None)
+_ALWAYS = ("apiVersion", "kind", "metadata")
+
+
+def _kind_of(resource: Resource) -> Kind:
+    return _OTHER if resource.schema else KINDS.get(resource.kind, _OTHER)
+
+
+def unknown_fields(resource: Resource, obj: Obj) -> list[str]:
+    """Top-level fields that a built-in kind does not have."""
+    known = _kind_of(resource).fields
+    return [] if known is None else [key for key in obj if key not in known and key not in _ALWAYS]
+
+
+def decode(resource: Resource, obj: Obj) -> Obj:
+    """Types checked, unknown fields dropped, defaults set: what happens before an object is validated.
+
+    Raises:
+        UndecodableError: a value has another type than its field.
+    """
+    meta = dict(obj.get("metadata") or {})
+    obj = {"kind": resource.kind, "apiVersion": resource.api_version, **obj, "metadata": meta}
+    for name in ("labels", "annotations"):
+        decode_strings(meta, name, f"ObjectMeta.{name}" if resource.schema else f"ObjectMeta.metadata.{name}")
+        if meta.get(name) == {}:
+            del meta[name]
+    meta.pop("selfLink", None)
+    if resource.schema:
+        return obj
+    for name in unknown_fields(resource, obj):
+        del obj[name]
+    obj = {key: value for key, value in obj.items() if value is not None}
+    special = _kind_of(resource).decode
+    return special(obj) if special else obj
+
+
+def validate(resource: Resource, obj: Obj) -> list[Cause]:
+    """Field errors of a built-in object, except those of its metadata."""
+    special = _kind_of(resource).causes
+    return special(obj) if special else []
+
+
+def validate_change(resource: Resource, new: Obj, old: Obj) -> list[Cause]:
+    """Field errors of an update: what may not change."""
+    special = _kind_of(resource).change_causes
+    return special(new, old) if special else []
+
+
+def prepare_create(resource: Resource, obj: Obj, now: str) -> Obj:
+    """What the server fills in or throws away when an object is made."""
+    kind = _kind_of(resource)
+    if kind.first_status is not None:
+        obj = {**obj, "status": kind.first_status}
+    return kind.prepare(obj, now) if kind.prepare else obj
+
+
+def prepare_update(resource: Resource, new: Obj, old: Obj, subresource: str) -> Obj:
+    """What of an update counts: the status only through its subresource, and there nothing else."""
+    special = _kind_of(resource).prepare_update
+    if special:
+        return special(new, old, subresource)
+    return status_apart(new, old, subresource) if "status" in resource.subresources else new
+
+
+def spec_of(resource: Resource, obj: Obj) -> Obj:
+    """What generation counts changes of."""
+    if resource.schema:
+        skip = ("metadata", "status") if "status" in resource.subresources else ("metadata",)
+        return {key: value for key, value in obj.items() if key not in skip}
+    if _kind_of(resource).counts_annotations:
+        return {"spec": obj.get("spec"), "annotations": obj["metadata"].get("annotations")}
+    return {"spec": obj.get("spec")}

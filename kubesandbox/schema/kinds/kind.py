@@ -1,0 +1,45 @@
+"""What is particular to a built-in kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..causes import Cause
+
+Obj = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the server does with the objects of one kind, besides what it does with all objects.
+
+    `fields` are the top-level fields besides apiVersion, kind and metadata; None: any. `decode` sets defaults. `causes`
+    are the field errors of an object, `change_causes` those of an update, of the new and the old object.
+    `first_status` is the status of a new object, and `prepare` what else the server fills in at that time (an RFC 3339
+    timestamp). `prepare_update` takes the new object, the old one and the subresource, instead of status_apart().
+    """
+
+    fields: tuple[str, ...] | None = ("spec", "status")
+    decode: Callable[[Obj], Obj] | None = None
+    causes: Callable[[Obj], list[Cause]] | None = None
+    change_causes: Callable[[Obj, Obj], list[Cause]] | None = None
+    first_status: Obj | None = None
+    prepare: Callable[[Obj, str], Obj] | None = None
+    prepare_update: Callable[[Obj, Obj, str], Obj] | None = None
+    counts_annotations: bool = False  # as a change of the generation
+
+
+def status_apart(new: Obj, old: Obj, subresource: str) -> Obj:
+    """What of an update counts: the status only through its subresource, and there nothing else."""
+    if subresource == "status":
+        kept = {key: value for key, value in old.items() if key != "status"}
+        if "status" in new:
+            kept["status"] = new["status"]
+        meta = {**old["metadata"], "managedFields": new["metadata"].get("managedFields")}
+        return {**kept, "metadata": meta}
+    out = {key: value for key, value in new.items() if key != "status"}
+    if "status" in old:
+        out["status"] = old["status"]
+    return out
