@@ -32,6 +32,14 @@ def codes(ran: Ran, namespace: str) -> list[tuple[str, str, str]]:
     return [(each["object"]["name"], each["code"], each["outcome"]) for each in found]
 
 
+def farmed_pod(api: Api, farm: Run) -> tuple[str, Object]:
+    """Create a pod in a namespace that opted in, and its FarmPod with a run; return the namespace and the pod."""
+    shop = farmed(api)
+    created = api.create(pod(shop, "web"))
+    farm()
+    return shop, created
+
+
 def disown(api: Api, obj: Object) -> None:
     api.patch(obj, {"metadata": {"ownerReferences": None}})
 
@@ -58,9 +66,7 @@ def test_each_pod_of_a_namespace_that_opted_in_gets_a_farm_pod(api: Api, farm: R
 
 
 def test_a_converged_run_writes_nothing_even_after_others_add_to_farm_pods(api: Api, farm: Run) -> None:
-    shop = farmed(api)
-    api.create(pod(shop, "web"))
-    farm()
+    shop, _ = farmed_pod(api, farm)
     theirs = {"metadata": {"labels": {"team": "search"}, "annotations": {"note": "x"}}}
     before = api.patch(farm_pod(shop, "web"), theirs)
     api.mark()
@@ -85,9 +91,7 @@ def test_a_converged_run_writes_nothing_even_after_others_add_to_farm_pods(api: 
 def test_manual_changes_are_repaired_and_additions_of_others_stay(
     api: Api, farm: Run, field: str, edit: dict[str, Any]
 ) -> None:
-    shop = farmed(api)
-    web = api.create(pod(shop, "web"))
-    farm()
+    shop, web = farmed_pod(api, farm)
     theirs: dict[str, Any] = {"labels": {"team": "search"}, "finalizers": ["example.com/protected"]}
     merged = {"metadata": {**theirs, **edit.get("metadata", {})}, **{k: v for k, v in edit.items() if k == "spec"}}
     created = api.patch(farm_pod(shop, "web"), merged)
@@ -122,9 +126,7 @@ def test_a_farm_pod_is_deleted_with_its_pod_without_the_job(api: Api, farm: Run)
 
 
 def test_a_recreated_pod_owns_its_farm_pod(api: Api, farm: Run) -> None:
-    shop = farmed(api)
-    first = api.create(pod(shop, "web"))
-    farm()
+    shop, first = farmed_pod(api, farm)
     api.delete(first)
     wait_until_collected(api, farm_pod(shop, "web"))
     second = api.create(pod(shop, "web", containers=3))
@@ -137,9 +139,7 @@ def test_a_recreated_pod_owns_its_farm_pod(api: Api, farm: Run) -> None:
 
 
 def test_a_farm_pod_that_remains_after_its_pod_gets_the_next_pod_as_owner(api: Api, farm: Run) -> None:
-    shop = farmed(api)
-    first = api.create(pod(shop, "web"))
-    farm()
+    shop, first = farmed_pod(api, farm)
     created = listed(api, shop)["farm-web"]
     orphaning = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Orphan"}
     api.call("DELETE", api.path(first), orphaning)
@@ -167,9 +167,7 @@ def test_a_second_owner_is_removed(api: Api, farm: Run) -> None:
 
 
 def test_an_owner_reference_that_was_changed_is_repaired(api: Api, farm: Run) -> None:
-    shop = farmed(api)
-    web = api.create(pod(shop, "web"))
-    farm()
+    shop, web = farmed_pod(api, farm)
     api.patch(farm_pod(shop, "web"), {"metadata": {"ownerReferences": [{**owner(web), "blockOwnerDeletion": True}]}})
 
     assert farm().summary == {"configured": 1}
@@ -296,9 +294,7 @@ def test_a_terminating_namespace_is_not_read(api: Api, farm: Run) -> None:
 
 
 def test_farm_pods_of_a_namespace_that_opted_out_are_deleted_with_their_pods(api: Api, farm: Run) -> None:
-    shop = farmed(api)
-    api.create(pod(shop, "web"))
-    farm()
+    shop, _ = farmed_pod(api, farm)
     api.patch(namespace_object(shop), {"metadata": {"labels": None}})
     api.mark()
 
@@ -311,9 +307,7 @@ def test_farm_pods_of_a_namespace_that_opted_out_are_deleted_with_their_pods(api
 
 
 def test_a_farm_pod_that_is_never_collected_is_reported_with_its_remedy(api: Api, farm: Run) -> None:
-    shop = farmed(api)
-    api.create(pod(shop, "web"))
-    farm()
+    shop, _ = farmed_pod(api, farm)
     disown(api, farm_pod(shop, "web"))
     api.delete(pod(shop, "web"))
 
@@ -477,9 +471,7 @@ def test_a_pod_that_is_recreated_during_a_run_does_not_get_the_state_of_the_firs
     api: Api, farm: Run, overtaken: Callable[..., Ran]
 ) -> None:
     """The run read the first pod; meanwhile another run set the second pod as the owner of the FarmPod."""
-    shop = farmed(api)
-    first = api.create(pod(shop, "web"))
-    farm()
+    shop, first = farmed_pod(api, farm)
     disown(api, farm_pod(shop, "web"))
     created: list[Object] = []
 
@@ -498,9 +490,7 @@ def test_a_pod_that_is_recreated_during_a_run_does_not_get_the_state_of_the_firs
 
 
 def test_a_pod_that_is_deleted_during_a_run_is_only_an_info(api: Api, farm: Run, overtaken: Callable[..., Ran]) -> None:
-    shop = farmed(api)
-    web = api.create(pod(shop, "web"))
-    farm()
+    shop, web = farmed_pod(api, farm)
     api.patch(farm_pod(shop, "web"), {"spec": {"containers": 9}})
 
     def meanwhile() -> None:

@@ -14,7 +14,7 @@ from tests.api.conftest import Ran, Run
 from tests.api.test_copies_of_tenants import quota
 from tests.api.test_fetch_rates import condition
 from tests.api.test_safety import ready
-from tests.apis import Api, wait_for
+from tests.apis import Api, Object, wait_for
 from tests.farm import farmed, pod
 from tests.workloads import settle, workload
 from tests.worlds import at, configmap, content, exchange_rate, rule, secret
@@ -50,12 +50,18 @@ def failed(ran: Ran) -> list[tuple[str, str, str]]:
     ]
 
 
+def with_two_targets(api: Api) -> tuple[Object, str, str]:
+    """Create a source, two namespaces, and a rule that copies it to both; return all three."""
+    home, team, other = (api.namespace(name) for name in ("home", "team", "other"))
+    source = api.create(configmap(home))
+    api.create(rule("settings", home, [team, other]))
+    return source, team, other
+
+
 @each_refusal
 def test_copies_that_one_namespace_refuses_fail_no_run(api: Api, sync: Run, refusal: str) -> None:
     refuse, code, reason, _ = REFUSALS[refusal]
-    home, team, other = api.namespace("home"), api.namespace("team"), api.namespace("other")
-    source = api.create(configmap(home))
-    api.create(rule("settings", home, [team, other]))
+    source, team, other = with_two_targets(api)
 
     with refuse(api, team):
         ran = sync()
@@ -78,9 +84,7 @@ def test_copies_that_one_namespace_refuses_fail_no_run(api: Api, sync: Run, refu
 @each_refusal
 def test_a_run_fails_if_all_its_writes_are_refused(api: Api, sync: Run, refusal: str) -> None:
     refuse, code, reason, exit_code = REFUSALS[refusal]
-    home, team, other = api.namespace("home"), api.namespace("team"), api.namespace("other")
-    api.create(configmap(home))
-    api.create(rule("settings", home, [team, other]))
+    _, team, other = with_two_targets(api)
 
     with refuse(api, team, other):
         ran = sync()
@@ -218,9 +222,7 @@ def test_a_workload_that_its_namespace_refuses_to_roll_fails_no_run(api: Api, ro
 
 
 def test_a_copy_that_another_client_changes_at_each_write_fails_no_run(api: Api, sync: Run) -> None:
-    home, team, other = api.namespace("home"), api.namespace("team"), api.namespace("other")
-    source = api.create(configmap(home))
-    api.create(rule("settings", home, [team, other]))
+    source, team, other = with_two_targets(api)
     sync()
     api.patch(source, {"data": {"a": "new"}})
     numbers = count()
@@ -276,9 +278,7 @@ def test_a_quota_whose_use_is_not_known_yet_fails_no_run(api: Api, farm: Run) ->
 
 def test_a_label_of_helm_on_a_copy_fails_no_run(api: Api, sync: Run) -> None:
     """A shipped policy denies the job writes to such copies, and a tenant can label a copy."""
-    home, team, other = api.namespace("home"), api.namespace("team"), api.namespace("other")
-    source = api.create(configmap(home))
-    api.create(rule("settings", home, [team, other]))
+    source, team, other = with_two_targets(api)
     sync()
     api.patch(at(team, source), {"metadata": {"labels": {"owner": "helm"}}})
     api.patch(source, {"data": {"a": "new"}})
@@ -327,9 +327,7 @@ def test_a_status_does_not_contain_how_a_webhook_failed(api: Api, sync: Run, hom
 
 
 def test_a_copy_that_admission_changes_creates_an_event_for_its_rule(api: Api, sync: Run) -> None:
-    home, team, other = api.namespace("home"), api.namespace("team"), api.namespace("other")
-    source = api.create(configmap(home))
-    api.create(rule("settings", home, [team, other]))
+    source, team, other = with_two_targets(api)
 
     with webhook(api, patched({"op": "replace", "path": "/data/a", "value": "theirs"}), team, mutating=True):
         ran = sync()
