@@ -1,10 +1,15 @@
-"""Escapes of untrusted text."""
+"""Untrusted text: its escapes, and the messages of conditions and Events, which users of the cluster read."""
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 import pytest
 
+from jobs.kit.values.conditions import LONGEST_MESSAGE, event, new_condition
+from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.text import brief, visible
+from tests.hostile_text import HOSTILE, left_in
 
 
 @pytest.mark.parametrize(
@@ -32,3 +37,24 @@ def test_long_text_is_cut_with_the_number_of_its_characters() -> None:
     assert brief("x" * 1_000_000) == "x" * 1024 + "… (1000000 characters)"
     assert brief("\x1b" * 1024).startswith(r"\x1b\x1b")
     assert len(brief("\x1b" * 1024)) < 1100
+
+
+WEB = ObjectKey("Deployment", "web", "shop")
+NOW = datetime(2026, 1, 20, tzinfo=timezone.utc)
+
+
+def test_text_from_outside_is_escaped_in_conditions_and_events() -> None:
+    condition = new_condition("Rolled", "True", "ConfigChanged", HOSTILE)
+    created = event(WEB, "apps/v1", "uid", condition, NOW)
+
+    assert left_in(condition.message) == left_in(created["message"]) == []
+    assert (
+        created["message"] == condition.message == new_condition("Rolled", "True", "Other", condition.message).message
+    )
+
+
+def test_messages_are_cut_to_what_is_allowed() -> None:
+    condition = new_condition("Ready", "False", "Failed", "\x1b" * 5000)
+
+    assert len(condition.message) == LONGEST_MESSAGE
+    assert len(event(WEB, "apps/v1", "uid", condition, NOW)["message"]) == 1024
