@@ -9,7 +9,7 @@ import msgspec
 from ..schema.resources import Resource, qualified
 from .bodies import parse
 from .cluster import Answer, Call, Cluster, now, stamp
-from .errors import ApiError, bad_request, not_found
+from .errors import ApiError, bad_request, details_of, not_found
 from .reads import bare, filter_of, page, shown
 from .store import Stored
 
@@ -29,12 +29,7 @@ def delete(cluster: Cluster, call: Call) -> Answer:
         deleted, item = remove(cluster, call.resource, live, options.get("propagationPolicy", ""), dry)
     if not deleted or call.resource.returns_deleted:
         return shown(call, item)
-    details = {
-        "name": call.name,
-        **({"group": call.resource.group} if call.resource.group else {}),
-        "kind": call.resource.plural,
-        "uid": live.obj["metadata"]["uid"],
-    }
+    details = {**details_of(call.resource, call.name), "uid": live.obj["metadata"]["uid"]}
     return Answer(200, msgspec.json.encode({**SUCCESS, "details": details}))
 
 

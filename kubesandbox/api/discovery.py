@@ -9,6 +9,7 @@ import msgspec
 from ..schema.resources import ALL_VERBS, Resource
 from .cluster import Answer, Cluster
 from .errors import PlainNotFoundError
+from .patch import APPLY, JSON_PATCH, MERGE_PATCH
 
 Obj = dict[str, Any]
 VERSION = {
@@ -19,7 +20,10 @@ VERSION = {
     "gitTreeState": "clean",
     "platform": "linux/amd64",
 }
+_INFO = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
 _AGGREGATED = "g=apidiscovery.k8s.io"
+# Without strategic merge patch kubectl takes its own types for it, and needs no schemas of built-in kinds.
+_PATCHES = (JSON_PATCH, MERGE_PATCH, APPLY)
 _STATUS_VERBS = ("get", "patch", "update")
 
 
@@ -175,9 +179,7 @@ def _discovered(resource: Resource) -> Obj:
 
 def _openapi(cluster: Cluster, parts: list[str]) -> Answer:
     if parts == ["v2"]:
-        return _json(
-            {"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.36.3"}, "paths": {}, "definitions": {}}
-        )
+        return _json({"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": {}})
     if parts == ["v3"]:
         paths = {}
         for group, versions in _versions(cluster).items():
@@ -216,11 +218,9 @@ def _document(cluster: Cluster, group: str, version: str) -> Obj:
             "responses": {"200": {"description": "OK", "content": media}},
             "x-kubernetes-group-version-kind": kind,
         }
-        patch_media = ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"]
-        # Without strategic merge patch kubectl takes its own types for it, and needs no schemas of built-in kinds.
         patch = {
             **operation,
-            "requestBody": {"content": {key: {"schema": {"type": "object"}} for key in patch_media}},
+            "requestBody": {"content": {key: {"schema": {"type": "object"}} for key in _PATCHES}},
             "x-kubernetes-action": "patch",
         }
         paths[path] = {
@@ -228,8 +228,7 @@ def _document(cluster: Cluster, group: str, version: str) -> Obj:
             "put": {**operation, "x-kubernetes-action": "put", "requestBody": {"content": media}},
             "patch": patch,
         }
-    info = {"title": "Kubernetes", "version": "v1.36.3"}
-    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
+    return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": schemas}}
 
 
 def _plain_schema(resource: Resource) -> Obj:

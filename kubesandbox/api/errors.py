@@ -64,7 +64,8 @@ class PlainNotFoundError(Exception):
     """A path that no handler serves: kube-apiserver answers it in plain text."""
 
 
-def _details(resource: Resource, name: str, kind: str = "") -> Obj:
+def details_of(resource: Resource, name: str, kind: str = "") -> Obj:
+    """The object that a Status is about; `kind` instead of the plural name."""
     details: Obj = {}
     if name:
         details["name"] = name
@@ -77,25 +78,25 @@ def _details(resource: Resource, name: str, kind: str = "") -> Obj:
 def not_found(resource: Resource, name: str) -> ApiError:
     """404 of an object."""
     text = f'{resource.qualified} "{name}" not found'
-    return ApiError(404, "NotFound", text, _details(resource, name))
+    return ApiError(404, "NotFound", text, details_of(resource, name))
 
 
 def already_exists(resource: Resource, name: str) -> ApiError:
     """409 of a create."""
     text = f'{resource.qualified} "{name}" already exists'
-    return ApiError(409, "AlreadyExists", text, _details(resource, name))
+    return ApiError(409, "AlreadyExists", text, details_of(resource, name))
 
 
 def conflict(resource: Resource, name: str, why: str = MODIFIED) -> ApiError:
     """409 of an update or a precondition."""
     text = f'Operation cannot be fulfilled on {resource.qualified} "{name}": {why}'
-    return ApiError(409, "Conflict", text, _details(resource, name))
+    return ApiError(409, "Conflict", text, details_of(resource, name))
 
 
 def forbidden(resource: Resource, name: str, why: str, causes: list[Cause] | None = None) -> ApiError:
     """403 of an authorizer or an admission rule."""
     title = f'{resource.qualified} "{name}"' if name else resource.qualified
-    details = _details(resource, name)
+    details = details_of(resource, name)
     if causes:
         details["causes"] = [cause.as_dict() for cause in causes]
     return ApiError(403, "Forbidden", f"{title} is forbidden: {why}", details)
@@ -105,7 +106,7 @@ def invalid(resource: Resource, name: str, causes: list[Cause]) -> ApiError:
     """422 with all its causes."""
     texts = list(dict.fromkeys(cause.text() for cause in causes))
     joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
-    details = _details(resource, name, resource.kind)
+    details = details_of(resource, name, resource.kind)
     details["causes"] = [cause.as_dict() for cause in causes]
     text = f'{qualified(resource.kind, resource.group)} "{name}" is invalid: {joined}'
     return ApiError(422, "Invalid", text, details)

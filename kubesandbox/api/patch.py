@@ -11,6 +11,8 @@ from ..schema.fields import ATOMIC, Shape, item_element
 from .errors import ApiError, bad_request
 
 Obj = dict[str, Any]
+APPLY, STRATEGIC = "application/apply-patch+yaml", "application/strategic-merge-patch+json"
+JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 
 
 def merge_patch(target: Any, patch: Any) -> Any:

@@ -151,12 +151,17 @@ def field_matcher(text: str, allowed: Callable[[str], bool]) -> Callable[[Obj], 
             raise bad_request(f"field label not supported: {path}")
     if not terms:
         return None
-    return lambda obj: all((field_value(obj, path) == value) is expected for path, value, expected in terms)
+    return lambda obj: all((_text_at(obj, path) == value) is expected for path, value, expected in terms)
 
 
-def field_value(obj: Obj, path: str) -> str:
-    """The value of a field as selectors compare it."""
+def _text_at(obj: Obj, path: str) -> str:
+    value = value_at(obj, path)
+    return "" if value is None else str(value)
+
+
+def value_at(obj: Obj, path: str) -> Any:
+    """The value of a field such as status.phase, if there is one."""
     node: Any = obj
     for name in path.split("."):
         node = node.get(name) if isinstance(node, dict) else None
-    return "" if node is None else str(node)
+    return node

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ..schema.resources import Resource
+from .selectors import value_at
 from .store import Stored
 
 Obj = dict[str, Any]
@@ -39,10 +40,8 @@ def age(text: str | None) -> str:
 
 
 def _at(obj: Obj, path: str, default: Any = "") -> Any:
-    node: Any = obj
-    for name in path.split("."):
-        node = node.get(name) if isinstance(node, dict) else None
-    return default if node is None else node
+    found = value_at(obj, path)
+    return default if found is None else found
 
 
 def _count(*names: str) -> Cell:

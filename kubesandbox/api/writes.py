@@ -20,13 +20,12 @@ from .bodies import decoded, load_yaml, parse
 from .cluster import Answer, Call, Cluster, now, stamp
 from .errors import ApiError, already_exists, bad_request, conflict, forbidden, invalid, not_found
 from .managed_fields import Manager
+from .patch import APPLY, JSON_PATCH, MERGE_PATCH, STRATEGIC
 from .rbac import Attributes
 from .reads import shown
 from .store import Stored
 
 Obj = dict[str, Any]
-APPLY, STRATEGIC = "application/apply-patch+yaml", "application/strategic-merge-patch+json"
-JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 _FIXED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
@@ -35,10 +34,8 @@ def create(cluster: Cluster, call: Call) -> Answer:
     """POST."""
     obj = decoded(call, parse(call))
     meta = obj["metadata"]
-    if call.resource.namespaced:
-        if meta.setdefault("namespace", call.namespace) != call.namespace:
-            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-    else:
+    _check_namespace(call, meta)
+    if not call.resource.namespaced:
         meta.pop("namespace", None)
     if not meta.get("name") and meta.get("generateName"):
         meta["name"] = meta["generateName"][:58] + "".join(random.choices(_SUFFIX, k=5))  # noqa: S311 - a name only
@@ -130,6 +127,10 @@ def _check_place(call: Call, meta: Obj) -> None:
         )
     if name != call.name:
         raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({call.name})")
+    _check_namespace(call, meta)
+
+
+def _check_namespace(call: Call, meta: Obj) -> None:
     if call.resource.namespaced and meta.setdefault("namespace", call.namespace) != call.namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
@@ -176,11 +177,9 @@ def _admit_growth(cluster: Cluster, call: Call, obj: Obj, old: Obj) -> None:
 def change(cluster: Cluster, call: Call, live: Stored, obj: Obj, manage: bool = True) -> Stored:
     """Store the new state of an object: a write that changes nothing is none."""
     resource, old = call.resource, live.obj
+    obj = kinds.prepare_update(resource, obj, old, call.subresource)
     if manage:
-        obj = kinds.prepare_update(resource, obj, old, call.subresource)
         obj = _owned(call, old, obj)
-    else:
-        obj = kinds.prepare_update(resource, obj, old, call.subresource)
     moved = metadata_change_causes(obj["metadata"], old["metadata"])
     if moved:
         raise invalid(resource, call.name, moved if resource.schema else moved * 2)

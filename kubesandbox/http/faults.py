@@ -6,10 +6,34 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Literal, get_args
+
+import msgspec
+
+from ..api.cluster import Answer
+from ..api.errors import ApiError
+
+_REASONS = {
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    409: "Conflict",
+    410: "Expired",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+_TEXTS = {
+    401: "Unauthorized",
+    429: "Too many requests, please try again later.",
+    410: "The provided continue parameter is too old to display a consistent list result.",
+    503: "the server is currently unable to handle the request",
+}
 
 Kind = Literal["status", "answer", "reset-before", "reset-after", "delay", "truncate", "call-before", "call-after"]
-KINDS = ("status", "answer", "reset-before", "reset-after", "delay", "truncate", "call-before", "call-after")
+KINDS = get_args(Kind)
 
 
 @dataclass
@@ -67,12 +91,6 @@ class Fault:
         )
 
 
-def _set_kind(fault: Fault, value: str) -> None:
-    if value not in KINDS:
-        raise ValueError(f"a fault's kind is one of {', '.join(KINDS)}, not {value!r}")
-    fault.kind = value  # type: ignore[assignment]
-
-
 def _set_times(fault: Fault, value: str) -> None:
     fault.times = None if value in ("all", "none", "") else int(value)
 
@@ -83,7 +101,7 @@ def _set(name: str, convert: Callable[[str], object]) -> Callable[[Fault, str], 
 
 _SETTERS = {
     "query": _set("query", str),
-    "kind": _set_kind,
+    "kind": _set("kind", str),
     "status": _set("status", int),
     "retry-after": _set("retry_after", int),
     "seconds": _set("seconds", float),
@@ -126,3 +144,16 @@ class Faults:
                     fault.times -= 1
                 hit.append(fault)
         return hit
+
+
+def answer_of(fault: Fault) -> Answer:
+    """What the client gets in place of the server's answer, from a fault of kind status or answer."""
+    if fault.kind == "answer":
+        return Answer(fault.status, fault.body)
+    code = fault.status
+    text = fault.message or _TEXTS.get(code, "a fault was injected")
+    error = ApiError(code, _REASONS.get(code, ""), text)
+    if fault.retry_after is not None:
+        error.headers["Retry-After"] = str(fault.retry_after)
+        error.details = {"retryAfterSeconds": fault.retry_after}
+    return Answer(code, msgspec.json.encode(error.status()), headers=error.headers)

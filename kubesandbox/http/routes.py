@@ -136,18 +136,12 @@ def _plain(cluster: Cluster, user: User, method: str, path: str, headers: Mappin
 
 def _answer(cluster: Cluster, call: Call) -> Answer:
     resource = call.resource
-    if not resource.stored:
-        if call.verb != "create":
+    special = _SUBRESOURCES.get(call.subresource) if resource.stored else ("create", identity.review)
+    if special:
+        verb, handler = special
+        if call.verb != verb:
             raise method_not_allowed()
-        return identity.review(cluster, call)
-    if call.subresource == "proxy":
-        if call.verb != "get":
-            raise method_not_allowed()
-        return proxied(cluster, call)
-    if call.subresource == "token":
-        if call.verb != "create":
-            raise method_not_allowed()
-        return identity.token_request(cluster, call)
+        return handler(cluster, call)
     if call.verb not in resource.verbs or (bool(call.name) is (call.verb == "create") and call.verb not in _EITHER):
         raise method_not_allowed()
     if call.verb in ("create", "update", "patch") and resource.namespaced and not call.namespace:
@@ -155,6 +149,7 @@ def _answer(cluster: Cluster, call: Call) -> Answer:
     return _VERBS[call.verb](cluster, call)
 
 
+_SUBRESOURCES = {"proxy": ("get", proxied), "token": ("create", identity.token_request)}
 _VERBS = {
     "get": reads.get,
     "list": reads.list_objects,

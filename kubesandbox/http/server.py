@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import responses
 from http.server import ThreadingHTTPServer
 from socketserver import StreamRequestHandler
 from typing import Any
@@ -18,44 +19,13 @@ import msgspec
 from ..api.cluster import Answer, Cluster
 from ..api.errors import ApiError, PlainNotFoundError, too_large
 from ..api.rbac import ANONYMOUS, User
-from .faults import Fault, Faults
+from .faults import Faults, answer_of
 from .identity import user_of
 from .routes import dispatch, parse_query
 
 BODY_LIMIT = 3 * 1024 * 1024
-_PHRASES = {
-    200: "OK",
-    201: "Created",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    409: "Conflict",
-    410: "Gone",
-    413: "Request Entity Too Large",
-    422: "Unprocessable Entity",
-    429: "Too Many Requests",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
-_FAULT_REASONS = {
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "NotFound",
-    409: "Conflict",
-    410: "Expired",
-    422: "Invalid",
-    429: "TooManyRequests",
-    500: "InternalError",
-    503: "ServiceUnavailable",
-    504: "Timeout",
-}
-_FAULT_TEXTS = {
-    401: "Unauthorized",
-    429: "Too many requests, please try again later.",
-    410: "The provided continue parameter is too old to display a consistent list result.",
-    503: "the server is currently unable to handle the request",
-}
+# Those of Go. Python 3.13 has other phrases for these two.
+_PHRASES = {**responses, 413: "Request Entity Too Large", 422: "Unprocessable Entity"}
 
 
 @dataclass
@@ -180,7 +150,7 @@ class Handler(StreamRequestHandler):
             elif fault.kind == "reset-before":
                 return self._reset(incoming, ANONYMOUS)
             elif fault.kind in ("status", "answer"):
-                return self._send(incoming, _failed(fault), ANONYMOUS)
+                return self._send(incoming, answer_of(fault), ANONYMOUS)
         user, answer = self._answer(incoming)
         for fault in faults:
             if fault.kind == "call-after" and fault.call:
@@ -263,15 +233,3 @@ class Handler(StreamRequestHandler):
             return not self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
-
-
-def _failed(fault: Fault) -> Answer:
-    if fault.kind == "answer":
-        return Answer(fault.status, fault.body)
-    code = fault.status
-    text = fault.message or _FAULT_TEXTS.get(code, "a fault was injected")
-    error = ApiError(code, _FAULT_REASONS.get(code, ""), text)
-    if fault.retry_after is not None:
-        error.headers["Retry-After"] = str(fault.retry_after)
-        error.details = {"retryAfterSeconds": fault.retry_after}
-    return Answer(code, msgspec.json.encode(error.status()), headers=error.headers)

@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import msgspec
 
-from .causes import Cause, duplicate, invalid_value, not_supported, required, too_long, too_many, wrong_type
+from .causes import Cause, duplicate, invalid_value, not_supported, quoted, required, too_long, too_many, wrong_type
 from .cel_rules import RuleSet
 from .fields import ANY, ATOMIC, Shape, item_element
 from .shapes import METADATA
@@ -249,13 +249,9 @@ def _translate(error: Any) -> Iterator[Cause]:
         yield _SIZES[error.validator](path, value, limit)
     elif error.validator == "format":
         inner = path.removeprefix("status.")
-        yield wrong_type(path, value, f"{inner} in body must be of type {limit}: {_quote(value)}")
+        yield wrong_type(path, value, f"{inner} in body must be of type {limit}: {quoted(value)}")
     else:
         yield Cause("FieldValueInvalid", f'Invalid value: "": {_combination(error, path)}', "<nil>")
-
-
-def _quote(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def _combination(error: Any, path: str) -> str:
