@@ -242,7 +242,7 @@ FORGED = {
 
 def forge(api: Api, rate: Object, forged: dict[str, str], name: str = "usd") -> None:
     """Write figures with a valid fingerprint: the key of fingerprints is public."""
-    mark = stamps.fingerprint(Content(data=forged), f"{rate['metadata']['namespace']}/{name}")
+    mark = Content(data=forged).fingerprint(f"{rate['metadata']['namespace']}/{name}")
     api.patch(configmap_of(rate), {"data": forged, "metadata": {"annotations": {stamps.FINGERPRINT: mark}}})
 
 

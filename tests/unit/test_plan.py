@@ -49,7 +49,7 @@ def copy(namespace: str, of: ReducedObject, by: Rule, *others: str) -> ReducedOb
     """Return a copy as in a metadata-only list, created for this rule from this source."""
     assert of.content
     name = f"{of.namespace}/{of.name}"
-    stamp = stamps.stamp("sync-copies", "kube-chores", by.name, name, stamps.fingerprint(of.content, of.uid))
+    stamp = stamps.stamp("sync-copies", "kube-chores", by.name, name, of.content.fingerprint(of.uid))
     ownership = Ownership(of.content.fields(), others, False, frozenset(stamp.labels), frozenset(stamp.annotations))
     return ReducedObject(namespace, "settings", "copy-uid 5", Header(stamp.labels, stamp.annotations, ownership))
 

@@ -20,14 +20,14 @@ def test_the_fingerprint_depends_only_on_content_and_source() -> None:
         Content("Opaque", {}, SECRET.data),
         Content("Opaque", SECRET.data, immutable=True),
     ]
-    prints = {stamps.fingerprint(content, "uid") for content in others} | {stamps.fingerprint(SECRET, "other uid")}
+    prints = {content.fingerprint("uid") for content in others} | {SECRET.fingerprint("other uid")}
 
-    assert stamps.fingerprint(reordered, "uid") == stamps.fingerprint(SECRET, "uid")
-    assert len(prints - {stamps.fingerprint(SECRET, "uid")}) == 6
+    assert reordered.fingerprint("uid") == SECRET.fingerprint("uid")
+    assert len(prints - {SECRET.fingerprint("uid")}) == 6
 
 
 def test_the_fingerprint_is_not_a_plain_hash_of_the_content() -> None:
-    assert hashlib.sha256(SECRET.canonical()).hexdigest() not in stamps.fingerprint(SECRET, "uid")
+    assert hashlib.sha256(SECRET.canonical()).hexdigest() not in SECRET.fingerprint("uid")
 
 
 def test_label_values_are_valid_for_any_name_of_a_rule() -> None:

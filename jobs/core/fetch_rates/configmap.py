@@ -22,8 +22,7 @@ def manifest(rate: ExchangeRate, figures: Figures, actual: ReducedObject | None)
     """Return the desired ConfigMap with these figures; of the `actual` one, owners of other kinds stay."""
     content = Content(data=figures.data())
     at = rate.head.key
-    mark = stamps.fingerprint(content, rate.subject)
-    stamp = stamps.stamp(NAME, at.namespace, at.name, figures.source, mark)
+    stamp = stamps.stamp(NAME, at.namespace, at.name, figures.source, content.fingerprint(rate.subject))
     return DataManifest(
         CONFIGMAPS,
         rate.configmap,
@@ -67,4 +66,4 @@ def conflict_reason(rate: ExchangeRate, actual: ReducedObject) -> str:
 def is_untouched(rate: ExchangeRate, actual: ReducedObject) -> bool:
     """Whether the content of the ConfigMap is what a run wrote."""
     written = actual.header.annotations.get(stamps.FINGERPRINT)
-    return actual.content is not None and written == stamps.fingerprint(actual.content, rate.subject)
+    return actual.content is not None and written == actual.content.fingerprint(rate.subject)

@@ -132,9 +132,8 @@ def _copy_of(rule_type: str, candidates: Sequence[Candidate]) -> Desired:
     rule, source = candidates[0]
     resource, content, at, extra = KINDS[rule_type], source.content or Content(), source.header, rule.spec.metadata
     name = f"{source.namespace}/{source.name}"
-    stamp = stamps.stamp(
-        NAME, rule.namespace, rule.name, name, stamps.fingerprint(content, source.uid), rule.spec.orphans
-    )
+    mark = content.fingerprint(source.uid)
+    stamp = stamps.stamp(NAME, rule.namespace, rule.name, name, mark, rule.spec.orphans)
     copied = {key: at.labels[key] for key in extra.copy_labels if key in at.labels}
     labels = {key: value for key, value in copied.items() if not stamps.is_helm_label(key, value)}
     annotations = {key: at.annotations[key] for key in extra.copy_annotations if key in at.annotations}

@@ -144,8 +144,12 @@ class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
         ).encode()
 
     def fingerprint(self, key: str) -> str:
-        """Return an HMAC-SHA256 of the content."""
-        return hmac.new(key.encode(), self.canonical(), hashlib.sha256).hexdigest()
+        """Return the fingerprint for the stamp: an HMAC-SHA256. `key` is the source's uid if the content may be secret.
+
+        With a plain hash of a short secret, a reader of the annotation could guess the secret. The uid has 122 random
+        bits that a reader of the copy cannot see.
+        """
+        return f"v1:{hmac.new(key.encode(), self.canonical(), hashlib.sha256).hexdigest()}"
 
     def digested(self, uid: str = "") -> Digested:
         """Return the digests of a content that is too large to keep, read from the object with this uid."""
@@ -184,7 +188,7 @@ class Digested(Struct, frozen=True):
         return self.names
 
     def fingerprint(self, _key: str) -> str:
-        """Return the HMAC-SHA256 of the content, keyed with the uid of the object that it was read from."""
+        """Return the fingerprint of the content, keyed with the uid of the object that it was read from."""
         return self.mark
 
 

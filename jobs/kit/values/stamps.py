@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 MANAGER = "kube-chores"  # the field manager of all writes
 MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -30,13 +30,6 @@ RESERVED_KEYS = frozenset(
 # Annotations that mark the objects of Helm and Argo CD.
 _OTHER_TOOLS = {"meta.helm.sh/release-name": "Helm", "argocd.argoproj.io/tracking-id": "Argo CD"}
 KEYS_OF_OTHER_TOOLS = frozenset(_OTHER_TOOLS)
-
-
-class Fingerprinted(Protocol):
-    """The content of an object."""
-
-    def fingerprint(self, key: str) -> str:
-        """Return a digest of the content, keyed with `key`."""
 
 
 class Stamp(NamedTuple):
@@ -96,12 +89,3 @@ def other_owner(labels: Mapping[str, str], annotations: Mapping[str, str]) -> st
 def is_helm_label(key: str, value: str) -> bool:
     """Whether this label makes an object a release of Helm, whatever its name or type."""
     return (key, value) == ("owner", "helm")
-
-
-def fingerprint(content: Fingerprinted, key: str) -> str:
-    """Return the fingerprint of `content`: an HMAC-SHA256. For content that may be secret, `key` is the source's uid.
-
-    With a plain hash of a short secret, a reader of the annotation could guess the secret. The uid has 122 random bits
-    that a reader of the copy cannot see.
-    """
-    return f"v1:{content.fingerprint(key)}"
