@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.kit.api.endpoint import Endpoint, Impersonation, bearer, cached
-from jobs.kit.files.limited_files import read_limited
+from jobs.kit.api.endpoint import Endpoint, Impersonation, bearer, cached, read_limited
 from jobs.kit.values.errors import ConfigurationError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

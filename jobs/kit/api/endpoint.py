@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -13,6 +15,7 @@ from jobs.kit.values.errors import ConfigurationError
 
 # To read a token costs more than the request itself; the old token stays valid for minutes after its replacement.
 _FRESH_SECONDS = 5.0
+_MAX_FILE_BYTES = 3 << 20  # as for a file of -f
 # Characters that would end the line of a header, and surrogates, which have no UTF-8.
 _INVALID_IN_HEADER = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _VALID_IN_KEY = "!#$&'*+-.^_`|~"  # in the name of a header, in addition to letters, digits and the escape itself
@@ -107,3 +110,16 @@ def cached(read: Callable[[], str]) -> Callable[[], str]:
         return value
 
     return cached
+
+
+def read_limited(path: Path) -> bytes:
+    """Return the content of a file of a kubeconfig or a pod: a path may name a device without an end.
+
+    Raises:
+        OSError: the file cannot be read, or is larger than _MAX_FILE_BYTES.
+    """
+    with path.open("rb") as file:
+        content = file.read(_MAX_FILE_BYTES + 1)
+    if len(content) > _MAX_FILE_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {_MAX_FILE_BYTES >> 20} MiB", str(path))
+    return content

@@ -12,9 +12,9 @@ from typing import Any, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import Struct
 
+from jobs.kit.api.endpoint import read_limited
 from jobs.kit.api.kubeconfig.structs import Cluster, Context, Kubeconfig, User
 from jobs.kit.api.kubeconfig.validate import cluster_problems, context_problems, user_problems
-from jobs.kit.files.limited_files import read_limited
 from jobs.kit.values.errors import ConfigurationError
 
 Named = TypeVar("Named")

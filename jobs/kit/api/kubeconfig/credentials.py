@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from jobs.kit.api.endpoint import Certificate, bearer, cached
+from jobs.kit.api.endpoint import Certificate, bearer, cached, read_limited
 from jobs.kit.api.kubeconfig.choose import Chosen
 from jobs.kit.api.kubeconfig.structs import Cluster, User
-from jobs.kit.files.limited_files import read_limited
 
 # `authorization` and `certificate` of an Endpoint.
 Credentials = tuple[Callable[[], str], Callable[[], Certificate | None]]
