@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -10,7 +11,6 @@ from typing import Any
 import click
 
 from jobs import __version__
-from jobs.kit.run.terminal import shows_colors
 from jobs.kit.values.text import brief
 
 # The module of each command. It has a `command`, and is imported only when that command runs.
@@ -84,7 +84,8 @@ def chores(context: click.Context) -> None:
     Each command reads the cluster, computes the necessary changes, writes them, reports and exits. Run it as a
     CronJob, by hand or from a laptop. A job writes to the cluster of the current context, unless --dry-run is given.
     """
-    context.color = None if shows_colors() else False
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":  # https://no-color.org
+        context.color = False
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

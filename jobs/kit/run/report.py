@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,6 @@ import click
 
 from jobs import __version__
 from jobs.kit.api.messages import Traffic
-from jobs.kit.run import terminal
 from jobs.kit.run.flags import RunOptions
 from jobs.kit.run.rows import DRY_RUN, WORDS, format_count, format_groups, format_rows, indented, word
 from jobs.kit.values.model import DryRun, ExitCode, Plan, Result, Severity
@@ -38,7 +38,9 @@ class Report:
 
 def write(report: Report) -> None:
     """Print the report to stdout in the format of -o. Results of severity INFO are printed with -v only."""
-    report = replace(report, results=[each for each in report.results if _is_reported(each, report.options)])
+    if not report.options.verbose:
+        shown = [each for each in report.results if each.finding.severity is not Severity.INFO]
+        report = replace(report, results=shown)
     if report.options.output == "yaml":
         import yaml
 
@@ -48,10 +50,6 @@ def write(report: Report) -> None:
     pieces = _format_json(report) if report.options.output == "json" else (f"{line}\n" for line in _format_text(report))
     while text := "".join(islice(pieces, _PIECES)):
         click.echo(text, nl=False)
-
-
-def _is_reported(result: Result, options: RunOptions) -> bool:
-    return options.verbose or result.finding.severity is not Severity.INFO
 
 
 def _format_json(report: Report) -> Iterator[str]:
@@ -122,7 +120,8 @@ def _format_text(report: Report) -> Iterator[str]:
 @contextmanager
 def progress(job: str, writes: int, options: RunOptions) -> Iterator[Callable[[int], None]]:
     """Yield a function that counts writes in a progress bar on a terminal; not in a pipe, nor for small runs."""
-    if writes <= 100 or options.dry_run is DryRun.CLIENT or not terminal.shows_progress():
+    overwrites_lines = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    if writes <= 100 or options.dry_run is DryRun.CLIENT or not overwrites_lines:
         yield lambda _writes: None
         return
     label = f"{job}: writing"
