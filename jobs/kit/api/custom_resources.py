@@ -22,12 +22,10 @@ from jobs.kit.values.text import Lines, visible
 _MOST_SPEC_BYTES = 256 << 10
 _MOST_STATUS_BYTES = 256 << 10
 
-Status = TypeVar("Status")
 Parsed = TypeVar("Parsed")
 
 # Of all files together: more would fill the terminal or the log.
 MAX_PROBLEMS = 1000
-
 
 Parse = Callable[[Head, bytes], Parsed | Invalid]
 
@@ -90,14 +88,6 @@ def _split(resource: Resource, read: _CustomResource) -> tuple[Head, bytes]:
     return Head(key, at.uid, at.generation, terminating, status, at.creation_timestamp or ""), bytes(read.spec)
 
 
-def _no_problems(_spec: dict[str, Any]) -> list[str]:
-    return []
-
-
-def _no_older_form(_content: dict[str, Any]) -> str | None:
-    return None
-
-
 def from_files(
     filenames: Sequence[str],
     resource: Resource,
@@ -105,8 +95,8 @@ def from_files(
     namespace: str,
     *,
     any_namespace: bool = False,
-    beyond_schema: Callable[[dict[str, Any]], list[str]] = _no_problems,
-    older_form: Callable[[dict[str, Any]], str | None] = _no_older_form,
+    beyond_schema: Callable[[dict[str, Any]], list[str]] = lambda _spec: [],
+    older_form: Callable[[dict[str, Any]], str | None] = lambda _content: None,
 ) -> tuple[Parsed, ...]:
     """Read the custom resources in these files and validate them as the API server does; sort by name and namespace.
 

@@ -82,8 +82,3 @@ class Job(Generic[OptionsOfJob, Settings, Observed]):
     status_updates: StatusUpdates[Observed, Settings] | None = None
     limits: Limits = Limits()
     steps: Steps | None = None
-
-    @property
-    def cronjob(self) -> str:
-        """The name of its CronJob in the manifests."""
-        return self.steps.cronjob if self.steps else self.name

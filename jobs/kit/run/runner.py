@@ -71,8 +71,9 @@ def run(job: Job[OptionsOfJob, Settings, Observed], job_options: OptionsOfJob) -
             return stopping.exit_code or error.exit_code
         code = stopping.exit_code or _exit_code(results, options)
         report.write(report.Report(job.name, options, plan, results, transport.traffic, code))
+        cronjob = job.steps.cronjob if job.steps else job.name
         for brake in plan.brakes:  # last: a long report would scroll it off the terminal
-            log.log.error(target.brake_message(job.name, job.cronjob, brake, connection, options))
+            log.log.error(target.brake_message(job.name, cronjob, brake, connection, options))
         return code
 
 
