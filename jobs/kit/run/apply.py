@@ -21,7 +21,6 @@ from jobs.kit.values.errors import (
     WEBHOOK_FAILED,
     WRITE_CONFLICT,
     ApiError,
-    FailedWebhookError,
     InvalidObjectError,
 )
 from jobs.kit.values.metadata import PartialObject
@@ -151,11 +150,11 @@ class _Writer:
         But a deleted object is created again in any case.
 
         Raises:
-            FailedWebhookError: a webhook did not answer for another object of the namespace.
+            ApiError: a webhook did not answer for another object of the namespace.
         """
         failed = self.failed_webhooks.get(finding.object.namespace)
         if failed and request != self._to_create:
-            raise FailedWebhookError(failed)
+            raise ApiError(500, failed)
 
     def _to_write(self, finding: Finding) -> Write:
         assert finding.fix

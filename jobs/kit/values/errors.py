@@ -127,11 +127,6 @@ class ApiError(ChoresError):
         return self.status == 403 and "NamespaceTerminating" in self.causes
 
     @property
-    def is_exceeded_quota(self) -> bool:
-        """Whether a ResourceQuota of the namespace refused the write: it is used up, or its use is not known yet."""
-        return self.status == 403 and bool(_QUOTA.match(self.message))
-
-    @property
     def is_too_large(self) -> bool:
         """Whether annotations are longer than the API server allows, or the object is larger than etcd allows.
 
@@ -144,7 +139,7 @@ class ApiError(ChoresError):
     @property
     def cause(self) -> str:
         """The code of a failed write if its namespace may have caused the failure (a quota, admission); else empty."""
-        if self.is_exceeded_quota:
+        if self.status == 403 and _QUOTA.match(self.message):  # used up, or its use is not known yet
             return QUOTA_EXCEEDED
         if self.is_policy:
             return DENIED
@@ -177,13 +172,6 @@ class CredentialsError(ApiError):
 
     def __init__(self, message: str) -> None:
         super().__init__(0, message)
-
-
-class FailedWebhookError(ApiError):
-    """A write was not sent, because a webhook did not answer for another object of its namespace."""
-
-    def __init__(self, answer: str) -> None:
-        super().__init__(500, answer)
 
 
 class UnwrittenError(ApiError):
