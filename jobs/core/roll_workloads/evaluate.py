@@ -11,7 +11,7 @@ from jobs.core.roll_workloads.key import Key
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.references import Reference
 from jobs.core.roll_workloads.sources import Source, fingerprint, missing
-from jobs.core.roll_workloads.workloads import Workload
+from jobs.core.roll_workloads.workloads import Workload, kubectl
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import read_failure, unreadable
 from jobs.kit.values.model import Action, Change, Finding, Fix, Need, ObjectKey, Severity
@@ -23,7 +23,7 @@ _MOST_DOUBLINGS = 6
 def evaluate(key: ObjectKey, observed: Observed, settings: Settings, now: datetime) -> Finding | Sequence[Need] | None:
     """Return the finding for a workload, or what a run must read first; None: its pods run with the current config.
 
-    The limit of rolls in one run is applied later, by budget.py.
+    The limit of rolls in one run is applied later, in plan.py.
     """
     if key not in observed.workloads:
         return [Need(key)]
@@ -32,7 +32,7 @@ def evaluate(key: ObjectKey, observed: Observed, settings: Settings, now: dateti
         return _finding("skipped", key, "is being deleted" if found else "does not exist", Severity.INFO)
     if isinstance(found, ApiError):
         return unreadable(key, found, read_failure(found, "the workload"))
-    keys = {each: _source_key(found, each) for each in found.references if each.has_valid_name}
+    keys = {each: ObjectKey(each.kind, each.name, key.namespace) for each in found.references if each.has_valid_name}
     uses_secrets = any(each.kind == SECRETS.kind for each in keys)
     if uses_secrets and isinstance(observed.key, ApiError):
         return unreadable(key, observed.key, read_failure(observed.key, "the key for fingerprints of Secrets"))
@@ -49,10 +49,6 @@ def evaluate(key: ObjectKey, observed: Observed, settings: Settings, now: dateti
 def _is_read(reference: Reference, key: ObjectKey, observed: Observed) -> bool:
     found = observed.sources.get(key, key)
     return found is not key and not (isinstance(found, Source) and not found.covers(reference))
-
-
-def _source_key(workload: Workload, reference: Reference) -> ObjectKey:
-    return ObjectKey(reference.kind, reference.name, workload.key.namespace)
 
 
 def _compare(
@@ -150,15 +146,15 @@ def _too_soon(
     A roll waits for a rollout in progress, for more changes of the config (settle) and after the last roll (cool_down).
     """
     if workload.progress and not workload.is_stuck:
-        return f"a rollout is in progress, {workload.progress}; see {workload.run('rollout status')}"
+        return f"a rollout is in progress, {workload.progress}; see {kubectl(workload.key, 'rollout status')}"
     for reference, source in changed.items():
         if source and source.changed and _is_within(settings.settle, now - source.changed):
             until = f"a run rolls the workload {_span(settings.settle)} after the last change (--settle)"
-            return f"the last change of {reference} was {_ago(now - source.changed)}, and more may follow: {until}"
+            return f"the last change of {reference} was {_span(now - source.changed)} ago, and more may follow: {until}"
     wait = _wait(workload, before, settings.cool_down)
     if before.rolled_at and _is_within(wait, now - before.rolled_at):
         until = f"a run rolls it again {_span(wait)} after that roll (--cool-down)"
-        return f"the workload was rolled {_ago(now - before.rolled_at)}: {until}"
+        return f"the workload was rolled {_span(now - before.rolled_at)} ago: {until}"
     return ""
 
 
@@ -178,10 +174,6 @@ def _wait(workload: Workload, before: Baseline, cool_down: timedelta) -> timedel
 def _is_within(limit: timedelta, age: timedelta) -> bool:
     """Return whether an age is below the limit. Clocks differ, so it may also be negative, down to -limit."""
     return -limit < age < limit
-
-
-def _ago(age: timedelta) -> str:
-    return f"{_span(age)} ago"
 
 
 def _span(age: timedelta) -> str:

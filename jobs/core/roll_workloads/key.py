@@ -96,7 +96,11 @@ def read(secret: ObjectKey, body: bytes, error: ApiError | None, new: str) -> Ke
     is not filled: --key-secret may name it by mistake.
     """
     if error:
-        return _missing_secret(secret) if error.status == 404 else error
+        if error.status != 404:
+            return error
+        return NoKeyError(
+            f"{secret} does not exist; the manifests in cronjobs/ create it empty, and a run adds the key"
+        )
     try:
         value, labels = _value(body), decode(body, _Document).metadata.labels or {}
     except InvalidObjectError as invalid:
@@ -104,7 +108,10 @@ def read(secret: ObjectKey, body: bytes, error: ApiError | None, new: str) -> Ke
     if len(value) >= _FEWEST_BYTES:
         return Key(value)
     name, desired = _LABEL
-    return Key(new.encode(), empty_secret=body) if labels.get(name) == desired else _unlabelled_secret(secret)
+    if labels.get(name) == desired:
+        return Key(new.encode(), empty_secret=body)
+    why = f"has no `{_FIELD}` of at least {_FEWEST_BYTES} bytes"
+    return NoKeyError(f"{secret} {why}; label it {name}={desired}, so that a run sets the key")
 
 
 def _value(body: bytes) -> bytes:
@@ -112,17 +119,6 @@ def _value(body: bytes) -> bytes:
     with suppress(ValueError):
         return b64decode(encoded)
     return b""
-
-
-def _missing_secret(secret: ObjectKey) -> NoKeyError:
-    return NoKeyError(f"{secret} does not exist; the manifests in cronjobs/ create it empty, and a run adds the key")
-
-
-def _unlabelled_secret(secret: ObjectKey) -> NoKeyError:
-    label = "=".join(_LABEL)
-    return NoKeyError(
-        f"{secret} has no `{_FIELD}` of at least {_FEWEST_BYTES} bytes; label it {label}, so that a run sets the key"
-    )
 
 
 def key_secret_not_set() -> NoKeyError:

@@ -1,16 +1,17 @@
-"""Compare baselines with the current config of each workload. Pure."""
+"""Compare baselines with the current config of each workload, and limit the rolls of one run. Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
+from operator import itemgetter
 
-from jobs.core.roll_workloads.baseline import ROLL_OPT_IN
-from jobs.core.roll_workloads.budget import within_budget
+from jobs.core.roll_workloads.baseline import ROLL_OPT_IN, BaselinePatch
 from jobs.core.roll_workloads.evaluate import evaluate
 from jobs.core.roll_workloads.key import Key, key_secret_patch
 from jobs.core.roll_workloads.observed import Observed, Settings
-from jobs.kit.values.model import Finding, Need, ObjectKey, Plan, Severity, Summary, WriteOrder
+from jobs.kit.values.model import Action, Finding, Need, ObjectKey, Plan, Severity, Summary, WriteOrder
 
 
 def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
@@ -26,7 +27,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
             unchanged.append(key)
         else:
             needs.update(result)
-    findings, substitutes = within_budget(findings, settings.max_rolls)
+    findings, substitutes = _within_budget(findings, settings.max_rolls)
     if settings.verbose:
         findings += [Finding("unchanged", Severity.INFO, key, "runs with its current config") for key in unchanged]
     return Plan(
@@ -55,3 +56,40 @@ def _prerequisites(observed: Observed) -> tuple[Finding, ...]:
     if observed.key_secret and isinstance(observed.key, Key) and observed.key.empty_secret:
         return (key_secret_patch(observed.key_secret, observed.key),)
     return ()
+
+
+def _within_budget(findings: Sequence[Finding], max_rolls: int) -> tuple[list[Finding], list[Finding]]:
+    """Return the findings with at most `max_rolls` rolls, and the substitutes for rolls that fail.
+
+    All other rolls are deferred. There are at most `max_rolls` substitutes, so that failures do not add more requests.
+    """
+    rolls = _in_turn([each for each in findings if each.action is Action.ROLL])
+    deferred = {each.object for each in rolls[max_rolls:]}
+    allowed = [_deferred(each, max_rolls) if each.object in deferred else each for each in findings]
+    return allowed, rolls[max_rolls : 2 * max_rolls]
+
+
+def _deferred(roll: Finding, max_rolls: int) -> Finding:
+    reason = f"{roll.reason}, but this run reached --max-rolls ({max_rolls}): a later run rolls the workload"
+    return Finding("deferred", Severity.WARNING, roll.object, reason)
+
+
+def _in_turn(rolls: Sequence[Finding]) -> list[Finding]:
+    """Sort the rolls in turns: the first workload of each namespace, then the second of each, and so on.
+
+    Within a turn, workloads that were never rolled come first, then those with the oldest last roll, then by name. A
+    tenant can forge the time of the last roll, which is in the baseline. This only changes the order within a turn.
+    """
+    turns: Counter[str] = Counter()
+    placed: list[tuple[int, Finding]] = []
+    for each in sorted(rolls, key=lambda found: (_last_roll(found), found.object)):
+        turns[each.object.namespace] += 1
+        placed.append((turns[each.object.namespace], each))
+    return [each for _, each in sorted(placed, key=itemgetter(0))]
+
+
+def _last_roll(found: Finding) -> str:
+    """Return the time of the previous roll of a workload as sortable text; "" if it was never rolled."""
+    assert found.fix
+    assert isinstance(found.fix.body, BaselinePatch)
+    return found.fix.body.last_roll

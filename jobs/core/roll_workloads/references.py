@@ -5,7 +5,7 @@ https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from posixpath import normpath
 from typing import NamedTuple
 
@@ -147,8 +147,7 @@ def references(spec: PodSpec) -> tuple[Reference, ...]:
     return tuple(_merged(kind, name, found) for (kind, name), found in sorted(uses.items()))
 
 
-def _merged(kind: str, name: str, uses: Iterable[_Use]) -> Reference:
-    uses = list(uses)
+def _merged(kind: str, name: str, uses: Sequence[_Use]) -> Reference:
     keys: frozenset[str] | None = frozenset()
     for use in uses:
         keys = None if keys is None or use.keys is None else keys | use.keys

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
@@ -66,7 +65,7 @@ def source(kind: str, keys: frozenset[str], body: bytes, key: Key | ApiError | N
     """
     document = decode(body, _Document)
     fields = {"data": document.data, "binaryData": document.binary_data}
-    digest = _unkeyed
+    digest = Key(b"").digest
     if kind == SECRETS.kind:
         assert isinstance(key, Key), "the key is read before Secrets"
         digest = partial(key.digest, document.metadata.uid)
@@ -77,10 +76,6 @@ def source(kind: str, keys: frozenset[str], body: bytes, key: Key | ApiError | N
     }
     used = {name: digest for name, digest in digests.items() if name in keys}
     return Source(_fingerprint(digests), keys, used, _changed(document.metadata))
-
-
-def _unkeyed(*parts: str) -> str:
-    return hmac.new(b"", "\0".join(parts).encode(), hashlib.sha256).hexdigest()
 
 
 def _changed(metadata: _Metadata) -> datetime | None:

@@ -44,13 +44,9 @@ class Workload(Struct, frozen=True):
     newest_revision: str
     terminating: bool
 
-    def run(self, command: str, *arguments: str) -> str:
-        """Return the kubectl command for this workload: "kubectl COMMAND deployment/web -n shop ARGUMENTS"."""
-        return kubectl(self.key, command, *arguments)
-
 
 def kubectl(key: ObjectKey, command: str, *arguments: str) -> str:
-    """Return the kubectl command for an object: "kubectl COMMAND KIND/NAME -n NAMESPACE ARGUMENTS"."""
+    """Return the kubectl command for an object: "kubectl COMMAND deployment/web -n shop ARGUMENTS"."""
     return " ".join((f"kubectl {command} {key.kind.lower()}/{key.name} -n {key.namespace}", *arguments))
 
 
