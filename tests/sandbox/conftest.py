@@ -16,6 +16,7 @@ from tests.apis import sandbox_api
 from tests.control_plane import make_certificates
 from tests.every_job import fault_worlds
 from tests.fault_world import Built, World, differing, served
+from tests.wire import Recorder, recorder
 
 Limit = Callable[..., None]
 PAGE = 3  # so that lists have several pages
@@ -60,6 +61,13 @@ def sandbox() -> Iterator[Sandbox]:
     """An embedded cluster with the manifests of kube-chores."""
     with Sandbox(of=embedded.installed()) as sandbox:
         yield sandbox
+
+
+@pytest.fixture
+def server() -> Iterator[Recorder]:
+    """A server without TLS that keeps the requests that it is sent."""
+    with recorder() as server:
+        yield server
 
 
 @pytest.fixture

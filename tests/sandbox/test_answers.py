@@ -23,12 +23,6 @@ PATH = "/api/v1/namespaces/default/configmaps"
 
 
 @pytest.fixture
-def sandbox() -> Iterator[Sandbox]:
-    with Sandbox() as sandbox:
-        yield sandbox
-
-
-@pytest.fixture
 def cluster(sandbox: Sandbox) -> Iterator[Cluster]:
     transport = Transport(Endpoint(sandbox.url, lambda: f"Bearer {sandbox.admin_token}"), "kube-chores/test")
     yield Cluster(transport, "kube-chores")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +54,18 @@ def printing(token: str, **status: str) -> str:
     return f"cat <<'END'\n{json.dumps({**credential, 'status': {'token': token, **status}})}\nEND"
 
 
+def user_with(credential: str, folder: Path, secret: str = SECRET) -> dict[str, Any]:
+    """A user with a credential of this type."""
+    (folder / "token").write_text(secret)
+    users = {
+        "token": {"token": secret},
+        "tokenFile": {"tokenFile": "token"},
+        "password": {"username": "me", "password": secret},
+        "plugin": plugin(folder, printing(secret)),
+    }
+    return users[credential]
+
+
 def run(path: Path, *arguments: str, **env: str) -> Result:
     """Run sync-copies with a kubeconfig, and no proxy of the environment except those in `env`."""
     none = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"))
@@ -75,28 +86,15 @@ def sent(endpoint: Endpoint) -> Answer:
         transport.close()
 
 
-@pytest.fixture
-def server() -> Iterator[Recorder]:
-    with recorder() as server:
-        yield server
-
-
 @pytest.mark.parametrize("credential", ["token", "tokenFile", "password", "plugin"])
 @pytest.mark.parametrize("host", ["api.test", "127.0.0.1"])
 def test_no_credential_goes_over_http_to_another_machine(
     tmp_path: Path, server: Recorder, credential: str, host: str
 ) -> None:
-    (tmp_path / "token").write_text(SECRET)
-    users = {
-        "token": {"token": SECRET},
-        "tokenFile": {"tokenFile": "token"},
-        "password": {"username": "me", "password": SECRET},
-        "plugin": plugin(tmp_path, printing(SECRET)),
-    }
     # A proxy counts as another machine, also on loopback.
     cluster = {"server": f"http://{host}:8080", "proxy-url": f"http://127.0.0.1:{server.port}"}
 
-    result = run(kubeconfig(tmp_path, cluster, users[credential]))
+    result = run(kubeconfig(tmp_path, cluster, user_with(credential, tmp_path)))
 
     assert (result.exit_code, server.requests) == (2, [])
     assert f"context 'here': cluster 'one': server http://{host}:8080: a token or password is not sent" in result.stderr
@@ -129,17 +127,8 @@ def test_a_server_without_credentials_may_be_reached_over_http(tmp_path: Path, s
 @pytest.mark.parametrize(
     "url",
     [
-        "file:///etc/hostname",
-        "ftp://127.0.0.1",
-        "127.0.0.1:6443",
-        "api.test",
-        "https://",
-        "https:///x",
-        "https://a b",
-        "https://h:port",
-        "https://h\n.test",
-        f"https://me:{SECRET}@api.test",
-        "",
+        *("file:///etc/hostname", "ftp://127.0.0.1", "127.0.0.1:6443", "api.test", "https://", "https:///x", ""),
+        *("https://a b", "https://h:port", "https://h\n.test", f"https://me:{SECRET}@api.test"),
     ],
 )
 def test_a_server_that_is_not_an_http_url_is_refused(tmp_path: Path, url: str) -> None:
@@ -166,11 +155,8 @@ def test_a_redirect_is_not_followed(server: Recorder) -> None:
 
 
 def through(proxy: str, folder: Path, certificates: Path, server: Recorder) -> Answer:
-    cluster = {
-        "server": f"https://localhost:{server.port}",
-        "certificate-authority": str(certificates / "ca.crt"),
-        "proxy-url": proxy,
-    }
+    authority = str(certificates / "ca.crt")
+    cluster = {"server": f"https://localhost:{server.port}", "certificate-authority": authority, "proxy-url": proxy}
     return sent(connect(str(kubeconfig(folder, cluster, {"token": SECRET})), environ={}).endpoint)
 
 
@@ -231,15 +217,9 @@ def test_the_proxy_of_the_environment_is_not_used_for_loopback(tmp_path: Path, s
 @pytest.mark.parametrize("character", ["\n", "\r\n", "\0", "\x7f"])
 @pytest.mark.parametrize("credential", ["token", "tokenFile", "plugin"])
 def test_a_token_cannot_add_a_header(tmp_path: Path, server: Recorder, credential: str, character: str) -> None:
-    value = f"{SECRET}{character}Impersonate-User: admin"
-    (tmp_path / "token").write_text(value)
-    users = {
-        "token": {"token": value},
-        "tokenFile": {"tokenFile": "token"},
-        "plugin": plugin(tmp_path, printing(value)),
-    }
+    user = user_with(credential, tmp_path, f"{SECRET}{character}Impersonate-User: admin")
 
-    result = run(kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, users[credential]))
+    result = run(kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, user))
 
     assert (result.exit_code, server.requests) == (2, [])
     named = "the token of the credential plugin" if credential == "plugin" else credential
@@ -262,18 +242,14 @@ def impersonated(request: Sent) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("credential", ["token", "password", "plugin"])
 def test_impersonation_goes_with_every_credential(tmp_path: Path, server: Recorder, credential: str) -> None:
-    users = {
-        "token": {"token": SECRET},
-        "password": {"username": "me", "password": SECRET},
-        "plugin": plugin(tmp_path, printing(SECRET)),
-    }
     acting = {
+        **user_with(credential, tmp_path),
         "as": "müller, anna",
         "as-groups": ["one", "two, three", ""],
         "as-uid": "u-1",
         "as-user-extra": {"scopes": ["view", "edit"], "Example.com/a b%é": ["é", ""]},
     }
-    path = kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, {**users[credential], **acting})
+    path = kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, acting)
 
     sent(connect(str(path), environ={}).endpoint)
 
@@ -410,8 +386,5 @@ def test_a_token_file_is_read_again_and_overrides_the_token(
         (tmp_path / "token").write_text(content)
         sent(endpoint)
 
-    assert [each.values("authorization") for each in server.requests] == [
-        ["Bearer fixed"],
-        ["Bearer first"],
-        ["Bearer second"],
-    ]
+    tokens = [each.values("authorization") for each in server.requests]
+    assert tokens == [["Bearer fixed"], ["Bearer first"], ["Bearer second"]]

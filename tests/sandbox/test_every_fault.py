@@ -6,7 +6,8 @@ import json
 import threading
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -78,6 +79,10 @@ def report(capsys: pytest.CaptureFixture[str], text: str) -> None:
         print(f"\n{text}")  # noqa: T201 - visible without -s
 
 
+def kill(when: str, cluster: World, number: int) -> list[object]:
+    return [] if cluster.run_killed(number, when) else ["it ended by itself"]
+
+
 @every_world
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_the_next_run_completes_the_writes_of_a_killed_run(
@@ -86,10 +91,7 @@ def test_the_next_run_completes_the_writes_of_a_killed_run(
     # After a read is the same as before the next request.
     numbers = [n for n, each in enumerate(built.trace) if when == "before" or each.method != "GET"]
 
-    def kill(cluster: World, number: int) -> list[object]:
-        return [] if cluster.run_killed(number, when) else ["it ended by itself"]
-
-    wrong = sweep(built, numbers, kill)
+    wrong = sweep(built, numbers, partial(kill, when))
 
     report(capsys, f"{len(numbers)} runs of {built.world} killed {when} a request")
     assert wrong == {}
@@ -102,10 +104,7 @@ def test_the_next_run_completes_the_writes_of_a_run_killed_with_many_requests_in
 ) -> None:
     monkeypatch.setattr(transport, "IN_FLIGHT", MANY)
 
-    def kill(cluster: World, number: int) -> list[object]:
-        return [] if cluster.run_killed(number, when) else ["it ended by itself"]
-
-    assert sweep(built, range(0, len(built.trace), 4), kill) == {}
+    assert sweep(built, range(0, len(built.trace), 4), partial(kill, when)) == {}
 
 
 @every_world
@@ -212,28 +211,33 @@ def _while_it_lasts(built: Built, cluster: World, method: str, path: str) -> lis
     ]
 
 
+def wrong_with(built: Built, fault: Fault, exit_codes: Collection[int]) -> list[object]:
+    """Return what is wrong with a run with this fault of a list, which must delete nothing, and with the next runs."""
+    with built.serve() as cluster:
+        untouched, before = built.world.untouched(cluster), built.world.state(cluster)
+        cluster.sandbox.inject(fault)
+        ran = cluster.run()
+        cluster.sandbox.clear_faults()
+        deleted = before.keys() - built.world.state(cluster).keys()
+        return [
+            *([] if ran.exit_code in exit_codes else [ran]),
+            # A repair reads everything again after a step that deleted, and reads the lists of kinds one by one.
+            *(key for key in deleted if not (built.world.reads_again and is_deleted(built, key))),
+            *wrong_afterwards(built, cluster, untouched),
+        ]
+
+
 @every_world
 @pytest.mark.parametrize("status", [410, 500])
 def test_a_list_that_fails_half_way_never_leads_to_a_deletion(built: Built, limit: Limit, status: int) -> None:
     limit(retry_seconds=0)
     wrong: dict[str, object] = {}
-    lists = [
-        (number, built.trace[number].path) for number in built.to_disturb() if "limit" in built.trace[number].query
-    ]
+    lists = [number for number in built.to_disturb() if "limit" in built.trace[number].query]
 
-    for number, path in lists:
+    for number in lists:
+        path = built.trace[number].path
         earlier = [(each.method, each.path) for each in built.trace[:number]].count(("GET", path))
-        with built.serve() as cluster:
-            untouched, before = built.world.untouched(cluster), built.world.state(cluster)
-            cluster.sandbox.inject(Fault("GET", path, status=status, skip=earlier, times=None))
-            ran = cluster.run()
-            cluster.sandbox.clear_faults()
-            found: list[object] = [] if ran.exit_code == 1 else [ran]
-            deleted = before.keys() - built.world.state(cluster).keys()
-            # A step may read everything again after a step that read everything and deleted objects.
-            found += [key for key in deleted if not (built.world.reads_again and is_deleted(built, key))]
-            found += wrong_afterwards(built, cluster, untouched)
-        if found:
+        if found := wrong_with(built, Fault("GET", path, status=status, skip=earlier, times=None), {1}):
             wrong[built.name(number)] = found
 
     assert wrong == {}
@@ -285,17 +289,8 @@ def test_a_list_of_another_server_deletes_nothing(built: Built) -> None:
 
     for path in lists:
         for status, body in [*FOREIGN, *_almost_right(built, lists[path])]:
-            with built.serve() as cluster:
-                untouched, before = built.world.untouched(cluster), built.world.state(cluster)
-                cluster.sandbox.inject(Fault("GET", path, kind="answer", status=status, body=body, times=None))
-                ran = cluster.run()
-                cluster.sandbox.clear_faults()
-                found: list[object] = [] if ran.exit_code in (1, 2) else [ran]
-                deleted = before.keys() - built.world.state(cluster).keys()
-                # The deletions of one kind in a repair do not depend on the list of another kind.
-                found += [key for key in deleted if not (built.world.reads_again and is_deleted(built, key))]
-                found += wrong_afterwards(built, cluster, untouched)
-            if found:
+            fault = Fault("GET", path, kind="answer", status=status, body=body, times=None)
+            if found := wrong_with(built, fault, {1, 2}):
                 wrong[f"{path} {body!r}"] = found
 
     assert wrong == {}

@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
 from jobs.kit.values.model import ExitCode
-from tests.api.conftest import Ran
 from tests.fault_world import Built, State, World
 from tests.hostile import (
     NAME,
@@ -59,8 +58,9 @@ def _recursion_as_in_a_pod() -> Iterator[None]:
     sys.setrecursionlimit(limit)
 
 
-def check(built: Built, world: World, slot: Slot, drawn: Drawn, untouched: State, before: State, ran: Ran) -> None:
-    """Check that the run ended as documented, with the same good objects as without the hostile one."""
+def check_run(built: Built, world: World, slot: Slot, drawn: Drawn, untouched: State, before: State) -> None:
+    """Check that a run ends as documented, with the same good objects as without the hostile one."""
+    ran = world.run()
     assert ran.exit_code in DOCUMENTED, ran
     end = built.world.state(world)
     assert {key: end.get(key) for key in built.end} == built.end, ran
@@ -81,11 +81,7 @@ def test_an_object_that_the_api_server_accepts_stops_no_job(built: Built, data: 
         untouched = built.world.untouched(world)
         drawn = data.draw(hostile(slot.obj))
         place(world, slot, drawn.obj)
-        before = fixed_fields(world, slot)
-
-        ran = world.run()
-
-        check(built, world, slot, drawn, untouched, before, ran)
+        check_run(built, world, slot, drawn, untouched, fixed_fields(world, slot))
 
 
 @pytest.mark.parametrize("built", WORLDS, indirect=True)
@@ -100,10 +96,7 @@ def test_an_object_that_no_api_server_serves_stops_no_job(built: Built, data: st
         before = fixed_fields(world, slot)
         drawn = data.draw(malformed(stored_in(world, slot).obj))
         serve_instead(world, slot, drawn.obj)
-
-        ran = world.run()
-
-        check(built, world, slot, drawn, untouched, before, ran)
+        check_run(built, world, slot, drawn, untouched, before)
 
 
 @pytest.mark.parametrize("built", WORLDS, indirect=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,6 @@ from tests.worlds import configmap, rule
 
 EXPIRED = "2001-01-01T00:00:00Z"
 V1 = "client.authentication.k8s.io/v1"
-
-
-@pytest.fixture
-def server() -> Iterator[Recorder]:
-    with recorder() as server:
-        yield server
 
 
 @pytest.fixture
@@ -229,18 +223,8 @@ def test_the_environment_of_a_plugin(tmp_path: Path, certificates: Path) -> None
 
     info = json.loads((tmp_path / "plugin.info").read_text())
     authority = info["spec"]["cluster"].pop("certificate-authority-data")
-    assert info == {
-        "apiVersion": V1,
-        "kind": "ExecCredential",
-        "spec": {
-            "interactive": False,
-            "cluster": {
-                "server": f"https://127.0.0.1:{server.port}",
-                "tls-server-name": "localhost",
-                "config": {"audience": "here"},
-            },
-        },
-    }
+    shown = {"server": cluster["server"], "tls-server-name": "localhost", "config": {"audience": "here"}}
+    assert info == {"apiVersion": V1, "kind": "ExecCredential", "spec": {"interactive": False, "cluster": shown}}
     assert authority
     assert (tmp_path / "plugin.given").read_text() == "v a b c\n"
     assert (tmp_path / "plugin.stdin").read_text() == ""
@@ -272,10 +256,8 @@ def test_a_plugin_that_needs_a_terminal(configured: Configured, server: Recorder
 
 
 def test_a_client_certificate_of_a_plugin(tmp_path: Path, certificates: Path) -> None:
-    status = {
-        "clientCertificateData": (certificates / "ca.crt").read_text(),
-        "clientKeyData": (certificates / "ca.key").read_text(),
-    }
+    own, key = ((certificates / name).read_text() for name in ("ca.crt", "ca.key"))
+    status = {"clientCertificateData": own, "clientKeyData": key}
     with recorder(certificates, client_certificates=True) as server:
         cluster = {"server": f"https://127.0.0.1:{server.port}", "certificate-authority": str(certificates / "ca.crt")}
         user = plugin(tmp_path, f"cat <<'END'\n{answer(status=status)}\nEND")
@@ -298,11 +280,8 @@ def test_a_plugin_does_not_run_where_the_user_has_a_token_or_password(
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        (
-            {"apiVersion": "client.authentication.k8s.io/v1alpha1"},
-            "exec.apiVersion is 'client.authentication.k8s.io/v1a",
-        ),
-        ({"apiVersion": None}, "exec.apiVersion is ''; set it to client.authentication.k8s.io/v1 or"),
+        ({"apiVersion": f"{V1}alpha1"}, f"exec.apiVersion is '{V1}a"),
+        ({"apiVersion": None}, f"exec.apiVersion is ''; set it to {V1} or"),
         ({"interactiveMode": None}, "exec.interactiveMode is ''; set it to Never or IfAvailable or Always"),
         ({"interactiveMode": "never"}, "exec.interactiveMode is 'never'"),
         ({"command": None}, "exec.command is not set"),

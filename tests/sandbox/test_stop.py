@@ -37,10 +37,12 @@ def api(sandbox: Sandbox, tmp_path: Path) -> Api:
     return api
 
 
-def started(api: Api) -> subprocess.Popen[str]:
-    kubeconfig = api.service_account_kubeconfig("kube-chores", "sync-copies")
-    command = [sys.executable, "-m", "jobs", "sync-copies", "-o", "json", "--kubeconfig", str(kubeconfig)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def started(api: Api, job: str = "sync-copies", *options: str, **env: str) -> subprocess.Popen[str]:
+    """Start a job with its own account, and with JSON as output."""
+    kubeconfig = api.service_account_kubeconfig("kube-chores", job)
+    command = [sys.executable, "-m", "jobs", job, "-o", "json", "--kubeconfig", str(kubeconfig), *options]
+    inherited = {**os.environ, **env}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=inherited)
 
 
 def stopped(run: subprocess.Popen[str], by: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
@@ -76,11 +78,7 @@ def test_a_stopped_run_with_a_rate_limit_is_continued_by_the_next(api: Api) -> N
     shop = farmed(api)
     for number in range(20):
         api.create(pod(shop, f"web-{number}"))
-    kubeconfig = api.service_account_kubeconfig("kube-chores", "farm-pods")
-    command = [sys.executable, "-m", "jobs", "farm-pods", "-o", "json", "--kubeconfig", str(kubeconfig)]
-    run = subprocess.Popen(
-        [*command, "--writes-per-second", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    run = started(api, "farm-pods", "--writes-per-second", "2")
     wait_for(lambda: len(listed(api, shop)) > 1, "the first FarmPods")
 
     code, stdout, _ = stopped(run)
@@ -89,8 +87,10 @@ def test_a_stopped_run_with_a_rate_limit_is_continued_by_the_next(api: Api) -> N
     summary = json.loads(stdout)["summary"]
     assert 2 <= summary["created"] == len(listed(api, shop)) < 20
     assert summary["created"] + summary["stopped"] == 20
-    done = subprocess.run([*command, "--writes-per-second", "100"], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["summary"] == {"created": summary["stopped"], "unchanged": summary["created"]}
+    done = started(api, "farm-pods", "--writes-per-second", "100")
+    stdout, _ = done.communicate(timeout=60)
+    assert done.returncode == 0
+    assert json.loads(stdout)["summary"] == {"created": summary["stopped"], "unchanged": summary["created"]}
 
 
 def test_a_server_that_does_not_answer_delays_a_stop_only_by_seconds(sandbox: Sandbox, api: Api) -> None:
@@ -155,40 +155,28 @@ def test_ctrl_c_on_a_terminal_is_answered_on_a_line_of_its_own(sandbox: Sandbox,
     assert "\n\nstopping: waiting for" in shown
 
 
-def test_a_namespace_that_starts_terminating_during_a_run_is_skipped(sandbox: Sandbox, api: Api) -> None:
-    team = f"team-0-{api.token}"
-    metadata = {"name": "protected", "namespace": team, "finalizers": ["example.com/protect"]}
-    api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
-    sandbox.inject(Fault("POST", f"/api/v1/namespaces/{team}/configmaps", kind="delay", seconds=1))
-    run = started(api)
-    wait_for(lambda: api.copy_writes(), "the first writes")
-    api.delete(namespace_object(team))
-
-    stdout, _ = run.communicate(timeout=60)
-
-    report = json.loads(stdout)
-    assert (run.returncode, report["summary"]) == (0, {"created": 39, "skipped": 1})
-    (skipped,) = [result for result in report["results"] if result["outcome"] == "skipped"]
-    assert skipped["message"] == f"namespace {team} is terminating"
-    source = configmap(f"home-{api.token}")
-    assert content(api.get(at(f"team-1-{api.token}", source))) == content(source)
-
-
-def test_a_namespace_that_is_deleted_during_a_run_is_skipped(sandbox: Sandbox, api: Api) -> None:
+@pytest.mark.parametrize("state", ["is terminating", "does not exist"])
+def test_a_namespace_that_is_deleted_during_a_run_is_skipped(sandbox: Sandbox, api: Api, state: str) -> None:
     team = f"team-0-{api.token}"
     place = namespace_object(team)
+    if state == "is terminating":
+        metadata = {"name": "protected", "namespace": team, "finalizers": ["example.com/protect"]}
+        api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
     sandbox.inject(Fault("POST", f"/api/v1/namespaces/{team}/configmaps", kind="delay", seconds=1))
     run = started(api)
     wait_for(lambda: api.copy_writes(), "the first writes")
     api.delete(place)
-    wait_for(lambda: api.get(place) is None, "the deletion of the namespace")
+    if state == "does not exist":
+        wait_for(lambda: api.get(place) is None, "the deletion of the namespace")
 
     stdout, _ = run.communicate(timeout=60)
 
     report = json.loads(stdout)
     assert (run.returncode, report["summary"]) == (0, {"created": 39, "skipped": 1})
     (skipped,) = [result for result in report["results"] if result["outcome"] == "skipped"]
-    assert skipped["message"] == f"namespace {team} does not exist"
+    assert skipped["message"] == f"namespace {team} {state}"
+    source = configmap(f"home-{api.token}")
+    assert content(api.get(at(f"team-1-{api.token}", source))) == content(source)
 
 
 def test_mirrors_that_hang_do_not_delay_a_stop(api: Api, tmp_path: Path) -> None:
@@ -197,10 +185,7 @@ def test_mirrors_that_hang_do_not_delay_a_stop(api: Api, tmp_path: Path) -> None
     with serve_registries(tmp_path) as registries:
         registries.answers[registries.upstream] = silence
         mirror = mirrors.healthy(upstream=registries.upstream)
-        kubeconfig = api.service_account_kubeconfig("kube-chores", "mirror-audit")
-        command = [sys.executable, "-m", "jobs", "mirror-audit", "-o", "json", "--kubeconfig", str(kubeconfig)]
-        env = {**os.environ, **registries.env}
-        run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+        run = started(api, "mirror-audit", **registries.env)
         wait_for(lambda: registries.requests, "the upstream to be asked")
 
         code, stdout, _ = stopped(run)
@@ -218,10 +203,7 @@ def test_a_provider_that_hangs_does_not_delay_a_stop(api: Api) -> None:
     rate = api.create(exchange_rate(shop))
     with serve() as rates:
         rates.serve("ecb", silence)
-        kubeconfig = api.service_account_kubeconfig("kube-chores", "fetch-rates")
-        command = [sys.executable, "-m", "jobs", "fetch-rates", "-o", "json", "--kubeconfig", str(kubeconfig)]
-        env = {**os.environ, **rates.env()}
-        run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+        run = started(api, "fetch-rates", **rates.env())
         wait_for(lambda: rates.requests, "the provider to be asked")
 
         code, stdout, _ = stopped(run)

@@ -24,12 +24,6 @@ POST = Request("POST", GET.path, BODY, repeatable=False)
 
 
 @pytest.fixture
-def sandbox() -> Iterator[Sandbox]:
-    with Sandbox() as sandbox:
-        yield sandbox
-
-
-@pytest.fixture
 def connected(sandbox: Sandbox) -> Iterator[Connect]:
     made: list[Transport] = []
 
