@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +14,7 @@ from jobs.kit.api.transport import Transport
 from kubesandbox import Sandbox
 from tests import embedded
 from tests.apis import sandbox_api
-from tests.control_plane import make_certificates
+from tests.control_plane import make_certificates, programs
 from tests.every_job import fault_worlds
 from tests.fault_world import Built, World, differing, served
 from tests.wire import Recorder, recorder
@@ -89,3 +90,11 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certificates")
     make_certificates(folder)
     return folder
+
+
+def any_kubectl() -> str:
+    """Return the kubectl of the control plane or of the machine. Skip the test if both are missing."""
+    for name in (str(programs() / "kubectl"), "kubectl"):
+        if found := shutil.which(name):
+            return found
+    pytest.skip("no kubectl here: run make control-plane")

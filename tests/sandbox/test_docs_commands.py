@@ -14,7 +14,6 @@ import ast
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,9 +27,9 @@ from jobs.commands import demo
 from kubesandbox import Sandbox
 from tests import canary, embedded, rates
 from tests.apis import sandbox_api
-from tests.control_plane import programs
 from tests.manifests import ROOT, load
 from tests.pages import Block, begins, blocks, blocks_of, commands, pages, without_comment
+from tests.sandbox.conftest import any_kubectl
 from tests.workloads import FROM_A_VOLUME, set_key, workload
 from tests.worlds import namespace_object
 
@@ -80,14 +79,11 @@ def left(block: Block) -> list[str]:
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The environment of a shell at an installation of kube-chores with the objects that the docs name."""
-    kubectl = next(filter(None, map(shutil.which, (str(programs() / "kubectl"), "kubectl"))), None)
-    if not kubectl:
-        pytest.skip("no kubectl here: run make control-plane")
     (tmp_path / "cronjobs").symlink_to(ROOT / "cronjobs")
     for name, source in FILES.items():
         (tmp_path / name).symlink_to(ROOT / source)
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "kubectl").symlink_to(kubectl)
+    (tmp_path / "bin" / "kubectl").symlink_to(any_kubectl())
     (tmp_path / "bin" / "chores").write_text(f'#!/bin/sh\nexec {sys.executable} -m jobs "$@"\n')
     (tmp_path / "bin" / "chores").chmod(0o755)
     with Sandbox(of=embedded.installed()) as sandbox, rates.serve() as providers:

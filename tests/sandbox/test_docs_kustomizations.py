@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from tests.apis import Object
-from tests.control_plane import programs
 from tests.manifests import ROOT
+from tests.sandbox.conftest import any_kubectl
 
 DIGEST = "sha256:" + "0" * 64
 BLOCKS = {
@@ -27,14 +27,10 @@ BLOCKS = {
 @pytest.fixture
 def build(tmp_path: Path, request: pytest.FixtureRequest) -> list[Object]:
     """Return the objects that kubectl builds from a block of the docs, next to a copy of cronjobs/."""
-    kubectl = next(filter(None, map(shutil.which, (str(programs() / "kubectl"), "kubectl"))), None)
-    if not kubectl:
-        pytest.skip("no kubectl here: run make control-plane")
     shutil.copytree(ROOT / "cronjobs", tmp_path / "cronjobs")
     (tmp_path / "kustomization.yaml").write_text(BLOCKS[request.param].replace("sha256:...", DIGEST))
-    done = subprocess.run(
-        [kubectl, "kustomize", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [any_kubectl(), "kustomize", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return [each for each in yaml.safe_load_all(done.stdout) if each]
 

@@ -41,8 +41,14 @@ def api(sandbox: Sandbox, tmp_path: Path) -> Api:
 
 
 @pytest.fixture
-def sync(api: Api) -> Run:
-    return runs("sync-copies", api.service_account_kubeconfig("kube-chores", "sync-copies"))
+def account(api: Api) -> dict[str, str]:
+    """The environment of a run with the account of sync-copies."""
+    return {"KUBECONFIG": str(api.service_account_kubeconfig("kube-chores", "sync-copies"))}
+
+
+@pytest.fixture
+def sync(account: Mapping[str, str]) -> Run:
+    return runs("sync-copies", Path(account["KUBECONFIG"]))
 
 
 def store(sandbox: Sandbox, obj: dict[str, Any]) -> None:
@@ -69,10 +75,8 @@ def hostile(sandbox: Sandbox, api: Api, sync: Run) -> None:
     store(sandbox, {**copy, "metadata": {**orphan, "annotations": annotations}})
 
 
-def test_all_text_of_objects_is_escaped_on_a_terminal(api: Api, hostile: None) -> None:
-    kubeconfig = str(api.service_account_kubeconfig("kube-chores", "sync-copies"))
-
-    code, shown = on_terminal("sync-copies", "-v", "--dry-run", "--diff", env={"KUBECONFIG": kubeconfig})
+def test_all_text_of_objects_is_escaped_on_a_terminal(account: dict[str, str], hostile: None) -> None:
+    code, shown = on_terminal("sync-copies", "-v", "--dry-run", "--diff", env=account)
 
     assert code == 0
     assert left_in(shown) == []
@@ -149,59 +153,51 @@ def test_a_hostile_message_is_escaped_in_status_and_event_which_are_written_once
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    "words",
     [
-        [f"sync{HOSTILE}"],
-        [f"--{HOSTILE}"],
-        ["sync-copies", HOSTILE],
-        ["sync-copies", f"--{HOSTILE}"],
-        ["sync-copies", "-o", HOSTILE],
-        ["sync-copies", "-n", HOSTILE],
-        ["fetch-rates", "--currency", "USD", "--configmap", HOSTILE],
-        ["mirror-node", "--name", HOSTILE],
+        *("sync{}", "--{}", "sync-copies {}", "sync-copies --{}", "sync-copies -o {}", "sync-copies -n {}"),
+        *("fetch-rates --currency USD --configmap {}", "mirror-node --name {}"),
     ],
     ids=["command", "option", "argument", "job's option", "choice", "namespace", "name", "mirror"],
 )
-def test_a_usage_error_quotes_an_argument_escaped(arguments: list[str]) -> None:
-    done = CliRunner().invoke(chores, [each.replace("\x00", "") for each in arguments])
+def test_a_usage_error_quotes_an_argument_escaped(words: str) -> None:
+    done = CliRunner().invoke(chores, [each.format(HOSTILE.replace("\x00", "")) for each in words.split()])
 
     assert done.exit_code == 2
     assert left_in(done.output) == []
     assert "forged" in done.stderr
 
 
-def test_problems_of_a_file_are_one_line_each(sync: Run, tmp_path: Path) -> None:
-    file = tmp_path / "rules.yaml"
-    file.write_text(json.dumps(rule("settings", "home", "team", ruleType=HOSTILE, unknown=HOSTILE)))
-
+def refused(sync: Run, file: Path, content: object) -> str:
+    """Run with a file that is refused. Return stderr, which is escaped."""
+    file.write_text(json.dumps(content))
     ran = sync("-f", str(file))
-
     assert ran.exit_code == 2
     assert left_in(ran.stderr) == []
-    first, *problems = ran.stderr.splitlines()
+    return ran.stderr
+
+
+def test_problems_of_a_file_are_one_line_each(sync: Run, tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    hostile = rule("settings", "home", "team", ruleType=HOSTILE, unknown=HOSTILE)
+
+    first, *problems = refused(sync, file, hostile).splitlines()
+
     assert first == f"error: {len(problems)} problems:"
     assert all(line.startswith(f"  {file}: ") for line in problems)
 
 
 def test_a_rule_of_an_older_form_is_shown_escaped(sync: Run, tmp_path: Path) -> None:
-    file = tmp_path / "rules.yaml"
     old = {"kind": "CopyratorRule", "metadata": {"name": HOSTILE}, "ruleType": HOSTILE, "selector": {}}
-    file.write_text(json.dumps(old))
 
-    ran = sync("-f", str(file))
-
-    assert ran.exit_code == 2
-    assert left_in(ran.stderr) == []
-    assert "this is the format of an older tool" in ran.stderr
+    assert "this is the format of an older tool" in refused(sync, tmp_path / "rules.yaml", old)
 
 
 @pytest.mark.parametrize(
     ("env", "colours"), [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
 )
-def test_colours_are_for_terminals_that_allow_them(api: Api, env: Mapping[str, str], colours: bool) -> None:
-    kubeconfig = str(api.service_account_kubeconfig("kube-chores", "sync-copies"))
-
-    code, shown = on_terminal("sync-copies", "--dry-run", env={"KUBECONFIG": kubeconfig, **env})
+def test_colours_are_for_terminals_that_allow_them(account: dict[str, str], env: dict[str, str], colours: bool) -> None:
+    code, shown = on_terminal("sync-copies", "--dry-run", env=account | env)
 
     assert code == 0
     assert ("\x1b[32mcreated (dry run)\x1b[0m" in shown) is colours
@@ -209,13 +205,13 @@ def test_colours_are_for_terminals_that_allow_them(api: Api, env: Mapping[str, s
 
 
 @pytest.mark.parametrize(("env", "shows"), [({}, True), ({"NO_COLOR": "1"}, True), ({"TERM": "dumb"}, False)])
-def test_progress_is_for_terminals_that_can_move_the_cursor(api: Api, env: Mapping[str, str], shows: bool) -> None:
+def test_progress_is_for_terminals_that_can_move_the_cursor(
+    api: Api, account: dict[str, str], env: dict[str, str], shows: bool
+) -> None:
     for number in range(101):
         api.namespace(f"team-{number}")
     api.create(rule("more", "home", f"team-*-{api.token}"))
-    kubeconfig = str(api.service_account_kubeconfig("kube-chores", "sync-copies"))
-
-    code, shown = on_terminal("sync-copies", env={"KUBECONFIG": kubeconfig, **env})
+    code, shown = on_terminal("sync-copies", env=account | env)
 
     assert code == 0
     assert ("sync-copies: writing  [#########-----------]  50/102" in shown) is ("\r" in shown) is shows
@@ -261,15 +257,11 @@ def test_a_run_without_a_terminal_logs_that_it_retries(
     ("arguments", "env"), [(["--max-deletes", "0"], {}), (["--max-deletes=0"], {}), ([], {"CHORES_MAX_DELETES": "0"})]
 )
 def test_the_command_that_lifts_a_brake_is_printed_last_with_each_option_once(
-    api: Api, sync: Run, arguments: list[str], env: Mapping[str, str]
+    api: Api, account: dict[str, str], sync: Run, arguments: list[str], env: dict[str, str]
 ) -> None:
     sync()
     api.delete(rule("settings", "home", "team"))
-    kubeconfig = str(api.service_account_kubeconfig("kube-chores", "sync-copies"))
-
-    code, shown = on_terminal(
-        "sync-copies", "--verify=content", *arguments, env={"KUBECONFIG": kubeconfig, **env}, columns=200
-    )
+    code, shown = on_terminal("sync-copies", "--verify=content", *arguments, env=account | env, columns=200)
 
     assert code == 4
     *_, summary, message, command = shown.splitlines()
@@ -297,15 +289,15 @@ def test_many_rows_of_one_kind_and_outcome_are_counted_and_verbose_shows_them_al
 
 
 @pytest.mark.parametrize("columns", [80, 200])
-def test_a_long_name_does_not_widen_the_rows_of_others(api: Api, columns: int) -> None:
+def test_a_long_name_does_not_widen_the_rows_of_others(api: Api, account: dict[str, str], columns: int) -> None:
     long = ".".join(["a" * 62] * 4)
     api.namespace("n" * 40)
     api.create(rule("more", "home", f"*{api.token}"))
-    env = {"KUBECONFIG": str(api.service_account_kubeconfig("kube-chores", "sync-copies"))}
-    _, before = on_terminal("sync-copies", "--dry-run", env={**env, "NO_COLOR": "1"}, columns=columns)
+    env = account | {"NO_COLOR": "1"}
+    _, before = on_terminal("sync-copies", "--dry-run", env=env, columns=columns)
     api.create(configmap("home", long))
 
-    _, shown = on_terminal("sync-copies", "--dry-run", env={**env, "NO_COLOR": "1"}, columns=columns)
+    _, shown = on_terminal("sync-copies", "--dry-run", env=env, columns=columns)
 
     rows = [line for line in before.splitlines() if line.startswith("configmap/")]
     assert len(rows) == 2

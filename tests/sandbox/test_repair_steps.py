@@ -36,17 +36,18 @@ def created(api: Api) -> tuple[Mirrors, Mirror]:
     return mirrors, mirrors.of(mirrors.create())
 
 
-def begun(api: Api) -> subprocess.Popen[str]:
-    """Start a repair with --wait; it waits for the registry to become ready."""
+def begun(api: Api, mirror: Mirror) -> subprocess.Popen[str]:
+    """Start a repair with --wait. Return it when it waits for the registry to become ready."""
     kubeconfig = api.service_account_kubeconfig("kube-chores", "mirror-repair")
     env = {**os.environ, "KUBECONFIG": str(kubeconfig), "CHORES_WAIT": "60"}
-    return subprocess.Popen(REPAIR, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(REPAIR, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    wait_for(lambda: api.get(mirror.stateful_set.document()), "the registry")
+    return process
 
 
 def test_a_run_that_waits_creates_all_resources_of_a_mirror(api: Api) -> None:
     mirrors, mirror = created(api)
-    process = begun(api)
-    wait_for(lambda: api.get(mirror.stateful_set.document()), "the registry")
+    process = begun(api, mirror)
     assert api.get(mirror.daemon_set.document()) is None
     mirrors.settle(mirror)
 
@@ -59,8 +60,7 @@ def test_a_run_that_waits_creates_all_resources_of_a_mirror(api: Api) -> None:
 
 def test_a_waiting_run_ends_on_a_signal_and_reports_its_writes(api: Api) -> None:
     _, mirror = created(api)
-    process = begun(api)
-    wait_for(lambda: api.get(mirror.stateful_set.document()), "the registry")
+    process = begun(api, mirror)
 
     process.send_signal(signal.SIGTERM)
     stdout, _ = process.communicate(timeout=5)
@@ -83,11 +83,8 @@ def test_a_resource_that_another_client_creates_meanwhile_is_not_taken_over(sand
     ran = World(sandbox, "mirror-audit", {"CHORES_REPAIR": "1"}).run()
 
     assert ran.exit_code == 0
-    (conflict,) = [
-        each
-        for each in ran.results
-        if each["object"]["name"] == "registry-mirror-hub" and each["object"]["kind"] == "Service"
-    ]
+    service = ("Service", "registry-mirror-hub")
+    (conflict,) = [each for each in ran.results if (each["object"]["kind"], each["object"]["name"]) == service]
     assert conflict["code"] == "conflict"
     found = api.read(other)
     assert (found["spec"]["selector"], "labels" in found["metadata"]) == ({"other": "yes"}, False)
@@ -101,8 +98,7 @@ def test_a_resource_that_changes_before_its_deletion_is_deleted_after_another_re
     assert world.run().exit_code == 0
     mirrors.settle(mirror)
     service = mirror.headless_service.document()
-    note = {"metadata": {"annotations": {"other": "yes"}}}
-    call = partial(mirrors.edit, service, note)
+    call = partial(mirrors.edit, service, {"metadata": {"annotations": {"other": "yes"}}})
     sandbox.inject(Fault("DELETE", api.path(service), kind="call-before", call=call))
 
     ran = world.run()

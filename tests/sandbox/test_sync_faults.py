@@ -41,13 +41,10 @@ def test_after_a_create_with_a_server_error_the_object_is_read_before_a_retry(wo
     assert failed < read < about.index(("POST", path, 201))
 
 
+OF_A_POLICY = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not here"
 REFUSALS = {
-    "policy": (403, "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not here", "denied"),
-    "policy without a reason": (
-        422,
-        "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not here",
-        "denied",
-    ),
+    "policy": (403, OF_A_POLICY, "denied"),
+    "policy without a reason": (422, OF_A_POLICY, "denied"),
     "policy that is not valid": (422, "ValidatingAdmissionPolicy 'p' denied request: no such key", "denied"),
     "webhook": (400, 'admission webhook "validate.kyverno.svc-fail" denied the request: not here', "denied"),
     "webhook that is down": (500, 'Internal error occurred: failed calling webhook "w": refused', "webhook-failed"),
