@@ -29,48 +29,18 @@ from jobs.kit.api.connect import connect
 from jobs.kit.api.messages import Request
 from jobs.kit.api.transport import Transport
 from jobs.kit.files.schema import crd, crd_names
-from jobs.kit.values.resources import (
-    CLAIMS,
-    CONFIGMAPS,
-    CRDS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    ENDPOINT_SLICES,
-    EXCHANGE_RATES,
-    LLAMAS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    REGISTRY_MIRRORS,
-    RULES,
-    SECRETS,
-    SERVICES,
-    STATEFUL_SETS,
-    Resource,
-)
+from jobs.kit.values import resources
 
-KINDS = (
-    NAMESPACES,
-    CONFIGMAPS,
-    SECRETS,
-    RULES,
-    EXCHANGE_RATES,
-    CRDS,
-    REGISTRY_MIRRORS,
-    NODES,
-    ENDPOINT_SLICES,
-    DEPLOYMENTS,
-    PODS,
-    LLAMAS,
-)
-RESOURCES: dict[str, Resource] = {each.kind: each for each in KINDS}
+RESOURCES = {each.kind: each for each in vars(resources).values() if isinstance(each, resources.Resource)}
 EVERYWHERE = "every namespace except kube-* and scratch, which opts out with an annotation"
 MIRROR = "registry-mirror-docker-hub"
 NOT_INSTALLED = (
     "the demo needs the embedded cluster (kubesandbox), which is not part of the image; "
     "run make demo in a clone of the repository, or install the package with the extra sandbox"
 )
-EDITED = CONFIGMAPS.path("team-shop", "ca-bundle")
+LOGIN = resources.SECRETS.path("platform", "registry-login")
+CA_BUNDLE = resources.CONFIGMAPS.path("platform", "ca-bundle")
+EDITED = resources.CONFIGMAPS.path("team-shop", "ca-bundle")
 
 
 class _NotInstalledError(click.ClickException):
@@ -118,7 +88,7 @@ def _show_copies(transport: Transport) -> None:
     _run("sync-copies")
     _heading("A copy is edited by hand, and the registry's password changes at its source ...")
     _edit(transport, EDITED, {"data": {"ca.crt": "oops\n", "notes": "remember to undo this"}})
-    _edit(transport, SECRETS.path("platform", "registry-login"), {"stringData": {"password": "another-of-the-demo"}})
+    _edit(transport, LOGIN, {"stringData": {"password": "another-of-the-demo"}})
     _run("sync-copies", "--diff")
     _heading("... and the next run has nothing to do.")
     _run("sync-copies")
@@ -140,23 +110,23 @@ def _show_mirror(transport: Transport) -> None:
     _run("mirror-audit")
     _heading("A repair creates them step by step: nodes use the mirror once its registry is ready.")
     _run("mirror-audit", "--repair")
-    _set_status(transport, CLAIMS, {"phase": "Bound", "capacity": {"storage": "20Gi"}})
-    _set_status(transport, STATEFUL_SETS, {"observedGeneration": 1, "updatedReplicas": 1, "readyReplicas": 1})
+    _set_status(transport, resources.CLAIMS, {"phase": "Bound", "capacity": {"storage": "20Gi"}})
+    _set_status(transport, resources.STATEFUL_SETS, {"observedGeneration": 1, "updatedReplicas": 1, "readyReplicas": 1})
     _run("mirror-audit", "--repair")
-    _set_status(transport, DAEMON_SETS, {"observedGeneration": 1, **dict.fromkeys(_OF_NODES, 1)}, "-node")
+    _set_status(transport, resources.DAEMON_SETS, {"observedGeneration": 1, **dict.fromkeys(_OF_NODES, 1)}, "-node")
     _heading("The image of the registry is changed by hand, and a Service is deleted ...")
     image = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "registry:2"}]
-    _edit(transport, STATEFUL_SETS.path(NAMESPACE, MIRROR), image, "application/json-patch+json")
-    _send(transport, Request("DELETE", SERVICES.path(NAMESPACE, f"{MIRROR}-headless")))
+    _edit(transport, resources.STATEFUL_SETS.path(NAMESPACE, MIRROR), image, "application/json-patch+json")
+    _send(transport, Request("DELETE", resources.SERVICES.path(NAMESPACE, f"{MIRROR}-headless")))
     _run("mirror-audit", "--repair", "--diff")
 
 
 def _show_rolls(transport: Transport) -> None:
     _heading("A Deployment of team-shop opts in to restarts. The first run records its config as the baseline.")
     _run("roll-workloads")
-    _edit(transport, f"{DEPLOYMENTS.path('team-shop', 'shop')}/status", {"status": {"observedGeneration": 2}})
+    _edit(transport, f"{resources.DEPLOYMENTS.path('team-shop', 'shop')}/status", {"status": {"observedGeneration": 2}})
     _heading("The platform team renews the CA bundle; its copy in team-shop changes, then the Deployment restarts.")
-    _edit(transport, CONFIGMAPS.path("platform", "ca-bundle"), {"data": {"ca.crt": "the certificate of 2027\n"}})
+    _edit(transport, CA_BUNDLE, {"data": {"ca.crt": "the certificate of 2027\n"}})
     _run("sync-copies")
     _run("roll-workloads", "--settle", "0")
     _run("roll-workloads", "--settle", "0")
@@ -166,7 +136,7 @@ def _show_farm(transport: Transport) -> None:
     _heading("The pods of team-shop, for users without access to pods: a pod spec may contain a password.")
     _run("farm-pods")
     _heading("A pod is deleted, its FarmPod with it, and another pod is created.")
-    _send(transport, Request("DELETE", PODS.path("team-shop", "web-1")))
+    _send(transport, Request("DELETE", resources.PODS.path("team-shop", "web-1")))
     _create(transport, [{**each, "metadata": {**each["metadata"], "name": "web-2"}} for each in _pods()[:1]])
     _run("farm-pods")
 
@@ -174,9 +144,9 @@ def _show_farm(transport: Transport) -> None:
 _OF_NODES = ("desiredNumberScheduled", "updatedNumberScheduled", "numberReady")
 
 
-def _set_status(transport: Transport, resource: Resource, status: dict[str, Any], suffix: str = "") -> None:
+def _set_status(transport: Transport, resource: resources.Resource, status: dict[str, Any], suffix: str = "") -> None:
     """Set a status that controllers or nodes would set: the embedded cluster has none."""
-    namespace = NODE_NAMESPACE if resource is DAEMON_SETS else NAMESPACE
+    namespace = NODE_NAMESPACE if resource is resources.DAEMON_SETS else NAMESPACE
     _edit(transport, f"{resource.path(namespace, MIRROR + suffix)}/status", {"status": status})
 
 
@@ -213,12 +183,12 @@ def _world() -> list[dict[str, Any]]:
 
 
 def _pods() -> list[dict[str, Any]]:
-    return [each for each in _world() if each["kind"] == PODS.kind]
+    return [each for each in _world() if each["kind"] == resources.PODS.kind]
 
 
 def _rules() -> str:
     lines = []
-    for rule in (each for each in _world() if each["kind"] == RULES.kind):
+    for rule in (each for each in _world() if each["kind"] == resources.RULES.kind):
         spec = rule["spec"]
         (label,) = spec["selector"]["matchLabels"].items()
         targets = ", ".join(spec.get("targets", {}).get("include", [EVERYWHERE]))
