@@ -177,14 +177,16 @@ class Transport:
                     pending = stream.in_flight.values()
                     yield from (Answer(each.request, 0, error="no answer before the stop") for each in pending)
                     return
-                for ended in _next_ended(stream):
+                for ended in transfers.ended() or transfers.ended(_seconds_to_wait(stream)):
                     attempt = stream.in_flight.pop(ended.handle)
                     transfers.release(ended.handle)
                     answer, retry_in = self._evaluate(attempt, ended)
-                    if retry_in is None:
-                        yield self._or_unreachable(answer)
-                    else:
+                    if retry_in is not None:
                         self._retry(stream, attempt, retry_in, answer)
+                    elif self._reached:
+                        yield answer
+                    else:
+                        raise UnreachableError(answer.error)
         finally:
             for handle in stream.in_flight:
                 transfers.release(handle)
@@ -255,11 +257,6 @@ class Transport:
         deadline = attempt.deadline - (0 if self._reached else self._retry_seconds - self._unreached_seconds)
         return answer, pause if time.monotonic() + pause < deadline else None
 
-    def _or_unreachable(self, answer: Answer) -> Answer:
-        if not self._reached:
-            raise UnreachableError(answer.error)
-        return answer
-
     def _retry(self, stream: _Stream, attempt: _Attempt, pause: float, answer: Answer) -> None:
         if not (self._reached or self.traffic.retries):
             self._on_unreached(answer.error)
@@ -289,11 +286,6 @@ class Transport:
 def _is_final(answer: Answer) -> bool:
     """Whether a retry would get the same answer, or may take as long as the rest of the run."""
     return answer.status not in _RETRIED or (answer.status == 500 and bool(_FINAL_500.search(answer.body)))
-
-
-def _next_ended(stream: _Stream) -> list[Ended]:
-    """Return the transfers that ended; wait a moment if there is none."""
-    return stream.transfers.ended() or stream.transfers.ended(_seconds_to_wait(stream))
 
 
 def _seconds_to_wait(stream: _Stream) -> float:

@@ -8,32 +8,25 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from jobs.kit.values.errors import (
-    CHANGED_BY_ADMISSION,
-    DENIED,
-    QUOTA_EXCEEDED,
-    TOO_LARGE_THERE,
-    WEBHOOK_FAILED,
-    WRITE_CONFLICT,
-)
+from jobs.kit.values import errors
 from jobs.kit.values.model import ExitCode, Outcome, Result, Severity
 
 # The reason of a condition by the cause of its failed writes. If several apply, the first.
 REASONS = (
-    (DENIED, "Denied"),
-    (WEBHOOK_FAILED, "WebhookFailed"),
-    (QUOTA_EXCEEDED, "QuotaExceeded"),
-    (TOO_LARGE_THERE, "TooLarge"),
-    (WRITE_CONFLICT, "WriteConflict"),
+    (errors.DENIED, "Denied"),
+    (errors.WEBHOOK_FAILED, "WebhookFailed"),
+    (errors.QUOTA_EXCEEDED, "QuotaExceeded"),
+    (errors.TOO_LARGE_THERE, "TooLarge"),
+    (errors.WRITE_CONFLICT, "WriteConflict"),
 )
 # The stable part of a message. The rest changes with each attempt: the use of a quota, how a webhook fails.
 _STABLE_PART = {
-    QUOTA_EXCEEDED: re.compile(r".*?(exceeded quota|status unknown for quota): [^,]+"),
-    WEBHOOK_FAILED: re.compile(r'[^"]*"[^"]*"'),
+    errors.QUOTA_EXCEEDED: re.compile(r".*?(exceeded quota|status unknown for quota): [^,]+"),
+    errors.WEBHOOK_FAILED: re.compile(r'[^"]*"[^"]*"'),
 }
 # One text for both cases: the API server or the run itself may detect the conflict, by when the other client writes.
 _CONFLICTING = "not in its desired state: another client changes it before each write of the run"
-_OF_ADMISSION = frozenset({DENIED, WEBHOOK_FAILED, CHANGED_BY_ADMISSION})
+_OF_ADMISSION = frozenset({errors.DENIED, errors.WEBHOOK_FAILED, errors.CHANGED_BY_ADMISSION})
 
 
 def with_causes(results: Sequence[Result], own: str, unchanged: int, written: int) -> list[Result]:
@@ -77,7 +70,7 @@ def kind_of(result: Result) -> str:
 
 def stable_message(result: Result) -> str:
     """Return the message of a result without the parts that change with each run, for use in a status."""
-    if result.cause == WRITE_CONFLICT:
+    if result.cause == errors.WRITE_CONFLICT:
         return _CONFLICTING
     text = result.message or result.finding.reason
     found = _STABLE_PART[result.cause].match(text) if result.cause in _STABLE_PART else None

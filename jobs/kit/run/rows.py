@@ -172,18 +172,16 @@ def _wrap(row: tuple[str, str, str, str], widths: Sequence[int], verb: str) -> I
     plain = "  ".join(cells)
     cells[2] = click.style(cells[2], fg=WORDS.get(verb))
     head, reason = "  ".join(cells), row[3]
-    columns = _terminal_columns() if sys.stdout.isatty() else sys.maxsize
+    columns = sys.maxsize
+    if sys.stdout.isatty():
+        import shutil  # imported on a terminal only: a CronJob may start every minute
+
+        columns = shutil.get_terminal_size().columns
     if len(plain) + 2 + len(reason) <= columns:
         yield f"{head}  {reason}".rstrip()
         return
     yield head.rstrip()
     yield from textwrap.wrap(reason, max(columns, 40), initial_indent="    ", subsequent_indent="    ")
-
-
-def _terminal_columns() -> int:
-    import shutil  # imported on a terminal only: a CronJob may start every minute
-
-    return shutil.get_terminal_size().columns
 
 
 def _format_change(change: Change, options: RunOptions) -> Iterator[str]:
