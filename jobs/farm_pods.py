@@ -71,12 +71,6 @@ def command(context: click.Context, options: Options) -> None:
       chores farm-pods -n shop                       process one namespace
       chores farm-pods -n shop --dry-run -v          show the FarmPod of each pod
     """
-    job = Job(
-        NAME,
-        by_kind(FARM_PODS, PODS),
-        settings,
-        observe,
-        plan,
-        limits=Limits(writes_per_second=options.writes_per_second),
-    )
+    limits = Limits(writes_per_second=options.writes_per_second)
+    job = Job(NAME, by_kind(FARM_PODS, PODS), settings, observe, plan, limits=limits)
     context.exit(run(job, options))

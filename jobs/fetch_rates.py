@@ -145,15 +145,8 @@ def command(context: click.Context, options: Options) -> None:
     _check(options)
     if options.spec and not options.configmap:
         context.exit(print_rate(options.spec, options.urls, options.run))
-    job = Job(
-        NAME,
-        by_kind(CONFIGMAPS, EXCHANGE_RATES),
-        settings,
-        observe,
-        plan,
-        status_updates,
-        Limits(options.max_deletes),
-    )
+    resources, limits = by_kind(CONFIGMAPS, EXCHANGE_RATES), Limits(options.max_deletes)
+    job = Job(NAME, resources, settings, observe, plan, status_updates, limits)
     context.exit(run(job, options))
 
 

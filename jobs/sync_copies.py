@@ -87,13 +87,6 @@ def command(context: click.Context, options: Options) -> None:
       chores sync-copies -n kube-chores              apply the rules of that namespace
       chores sync-copies -f rules.yaml -o json       try rules before you apply them
     """
-    job = Job(
-        NAME,
-        by_kind(*KINDS.values(), RULES),
-        settings,
-        observe,
-        plan,
-        status_updates,
-        Limits(options.max_deletes),
-    )
+    resources, limits = by_kind(*KINDS.values(), RULES), Limits(options.max_deletes)
+    job = Job(NAME, resources, settings, observe, plan, status_updates, limits)
     context.exit(run(job, options))
