@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from benchmarks import page
 from jobs.__main__ import COMMANDS, chores
-from jobs.core.mirror_audit.checks.codes import CODES
+from jobs.core.mirror_audit.checks.findings import CODES
 from tests.api.test_drift import EDITS, SECRET_EDITS
 
 ROOT = Path(__file__).parent.parent.parent

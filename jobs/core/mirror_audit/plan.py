@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from jobs.core.mirror_audit.checks.evaluate import Evaluation, evaluate, unchanged
+from jobs.core.mirror_audit.checks.evaluate import evaluate
 from jobs.core.mirror_audit.checks.mirrors import evaluate_together, mirrors_of
 from jobs.core.mirror_audit.checks.probes import NO_REGISTRY
 from jobs.core.mirror_audit.desired.mirror import Mirror
@@ -14,7 +14,7 @@ from jobs.core.mirror_audit.registry_mirrors import MirrorStatus
 from jobs.core.mirror_audit.repair.repairs import Repairs, repairs
 from jobs.kit.values.conditions import READY
 from jobs.kit.values.findings import invalid, terminating
-from jobs.kit.values.model import Fetch, Finding, ObjectKey, Plan, Summary
+from jobs.kit.values.model import Fetch, Finding, Need, ObjectKey, Plan, Severity, Summary
 from jobs.kit.values.reads import Head
 from jobs.kit.values.resources import REGISTRY_MIRRORS
 
@@ -22,30 +22,31 @@ from jobs.kit.values.resources import REGISTRY_MIRRORS
 def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     """Compare the cluster with what RegistryMirrors define. The same input gives the same findings, sorted."""
     mirrors = mirrors_of(observed, settings)
-    evaluations = [evaluate(each, observed, settings) for each in mirrors]
-    found = list(evaluate_together(mirrors, observed, settings))
-    found += [each for evaluation in evaluations for each in evaluation.findings]
+    evaluated: list[Finding | Need | Fetch] = [*evaluate_together(mirrors, observed, settings)]
+    evaluated += [found for each in mirrors for found in evaluate(each, observed, settings)]
+    found = [each for each in evaluated if isinstance(each, Finding)]
     healthy = _healthy(mirrors, observed, {each.object for each in found})
     repaired = repairs(found, mirrors, observed, settings) if settings.repair else Repairs(found)
     findings = [*repaired.findings, *map(invalid, observed.invalid_mirrors), *_skipped(observed)]
-    findings += [unchanged(mirror, key) for mirror, key in healthy] if settings.verbose else []
     return Plan(
-        findings,
+        [*findings, *healthy] if settings.verbose else findings,
         len(healthy),
-        [*repaired.needs, *(need for each in evaluations for need in each.needs)],
+        [*repaired.needs, *(each for each in evaluated if isinstance(each, Need))],
         Summary({"mirrors": len(observed.mirrors)}, _note(observed), by_subject=True),
-        _fetches(evaluations),
+        _in_order([each for each in evaluated if isinstance(each, Fetch)], observed),
         brakes=repaired.brakes,
         may_progress=repaired.may_progress,
     )
 
 
-def _healthy(
-    mirrors: Sequence[Mirror], observed: Observed, with_finding: Collection[ObjectKey]
-) -> list[tuple[Mirror, ObjectKey]]:
-    """Return the resources without a finding, each with its mirror."""
-    resources = ((mirror, each.key) for mirror in mirrors for each in mirror.resources)
-    return [(mirror, key) for mirror, key in resources if key in observed.resources and key not in with_finding]
+def _healthy(mirrors: Sequence[Mirror], observed: Observed, with_finding: Collection[ObjectKey]) -> list[Finding]:
+    """Return the findings of the resources without problems, which --verbose prints."""
+    return [
+        Finding("unchanged", Severity.INFO, each.key, "", subjects=(mirror.registry_mirror.name,))
+        for mirror in mirrors
+        for each in mirror.resources
+        if each.key in observed.resources and each.key not in with_finding
+    ]
 
 
 def _skipped(observed: Observed) -> list[Finding]:
@@ -57,19 +58,10 @@ def _note(observed: Observed) -> str:
     return f"no {REGISTRY_MIRRORS.kind} in the cluster" if is_empty else ""
 
 
-def _fetches(evaluations: Sequence[Evaluation]) -> list[Fetch]:
-    """Return the URLs to request, first those of mirrors that responded in the last run."""
-    fetches = (
-        (_probe_order(each.mirror.registry_mirror.head), _fetch(url, each.mirror.registry_mirror.name))
-        for each in evaluations
-        for url in each.urls
-    )
-    return [fetch for _, fetch in sorted(fetches)]
-
-
-def _fetch(url: str, subject: str) -> Fetch:
-    """Return the probe of a URL: https of an upstream, or http of a mirror, whose response a repair may change."""
-    return Fetch(url, subject, is_probe=True, again=url.startswith("http://"))
+def _in_order(fetches: Sequence[Fetch], observed: Observed) -> list[Fetch]:
+    """Sort the URLs to request: first those of mirrors that responded in the last run."""
+    heads = {each.name: each.head for each in observed.mirrors}
+    return sorted(fetches, key=lambda each: (_probe_order(heads[each.subject]), each))
 
 
 def _probe_order(head: Head) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from jobs.core.mirror_audit.checks.codes import RANK, reason
+from jobs.core.mirror_audit.checks.findings import RANK, reason
 from jobs.core.mirror_audit.observed import Observed, Probing, Settings
 from jobs.core.mirror_audit.registry_mirrors import MirrorStatus
 from jobs.kit.values.conditions import READY, Condition, StatusUpdate, about, new_condition, status_update

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from jobs.core.mirror_audit.checks.findings import CheckResult, Problem, finding, not_readable
-from jobs.core.mirror_audit.checks.probes import has_only_registry_pods
+from jobs.core.mirror_audit.checks.findings import Problem, finding, not_readable
+from jobs.core.mirror_audit.checks.probes import fetch, has_only_registry_pods
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.desired.names import CACHE_PORT, CACHE_PORT_NAME
 from jobs.core.mirror_audit.observed import CacheState, Observed, Probing, Settings
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import InvalidObjectError
-from jobs.kit.values.model import ExitCode, Finding, Need, ObjectKey
+from jobs.kit.values.model import ExitCode, Fetch, Finding, Need, ObjectKey
 from jobs.kit.values.reads import Page
 from jobs.kit.values.resources import SERVICE_PROXY
 
@@ -26,23 +26,24 @@ _SHORTAGES: Mapping[str, Problem] = {
 }
 
 
-def cache(mirror: Mirror, observed: Observed, settings: Settings) -> CheckResult:
+def cache(mirror: Mirror, observed: Observed, settings: Settings) -> Iterator[Finding | Fetch | Need]:
     """Read the report of the container `cache` of a mirror, also while the mirror is not ready."""
     service = mirror.headless_service.key
     if not _has_cache(mirror, observed) or not has_only_registry_pods(service, observed):
-        return CheckResult()
+        return
     if settings.probing is Probing.NETWORK:
         url = f"http://{service.name}.{service.namespace}.svc:{CACHE_PORT}/"
         if url not in observed.pages:
-            return CheckResult(url=url)
-        return CheckResult(list(_findings(mirror, _cache_state(observed.pages[url]), observed)))
-    if settings.probing is Probing.SERVICE_PROXY:
+            yield fetch(url, mirror)
+        else:
+            yield from _findings(mirror, _cache_state(observed.pages[url]), observed)
+    elif settings.probing is Probing.SERVICE_PROXY:
         key = ObjectKey(SERVICE_PROXY.kind, f"http:{service.name}:{CACHE_PORT_NAME}/proxy/", service.namespace)
+        document = observed.documents.get(key)
         if key not in observed.documents:
-            return CheckResult(need=Need(key))
-        document = observed.documents[key]
-        return CheckResult(list(_findings(mirror, document if isinstance(document, CacheState) else None, observed)))
-    return CheckResult()
+            yield Need(key)
+        else:
+            yield from _findings(mirror, document if isinstance(document, CacheState) else None, observed)
 
 
 def _has_cache(mirror: Mirror, observed: Observed) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from http import HTTPStatus
 
-from jobs.core.mirror_audit.checks.findings import CheckResult, Problem, finding, unreadable
+from jobs.core.mirror_audit.checks.findings import Problem, finding, unreadable
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.observed import Credentials, Observed
 from jobs.core.mirror_audit.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, Spec, served_by
@@ -25,22 +25,22 @@ def secret_key(mirror: Mirror) -> ObjectKey:
     return ObjectKey(SECRETS.kind, mirror.spec.credentials_secret, mirror.namespace)
 
 
-def credentials(mirror: Mirror, observed: Observed) -> CheckResult:
-    """Check the Secret of a mirror, if its spec names one."""
+def credentials(mirror: Mirror, observed: Observed) -> Iterator[Finding | Need]:
+    """Check the Secret of a mirror, if its spec names one: yield the findings, or that the run must read it first."""
     if not mirror.spec.credentials_secret:
-        return CheckResult()
+        return
     key = secret_key(mirror)
     if key not in observed.documents:
-        return CheckResult(need=Need(key))
+        yield Need(key)
+        return
     document = observed.documents[key]
-    found: list[Finding] = []
     if not mirror.spec.allow_unauthenticated_readers:
-        found.append(finding(*_EXPOSED, mirror.registry_mirror.head.key, mirror.registry_mirror))
+        yield finding(*_EXPOSED, mirror.registry_mirror.head.key, mirror.registry_mirror)
     if isinstance(document, ApiError) and document.status != HTTPStatus.NOT_FOUND:
-        return CheckResult([*found, unreadable(key, document, (mirror.registry_mirror.name,))])
-    secret = document if isinstance(document, Credentials) else None
-    found += [finding(*each, key, mirror.registry_mirror) for each in _problems(secret, mirror.spec)]
-    return CheckResult(found)
+        yield unreadable(key, document, (mirror.registry_mirror.name,))
+        return
+    for each in _problems(document if isinstance(document, Credentials) else None, mirror.spec):
+        yield finding(*each, key, mirror.registry_mirror)
 
 
 def _problems(secret: Credentials | None, spec: Spec) -> Iterator[Problem]:

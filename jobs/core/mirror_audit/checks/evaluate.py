@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from jobs.core.mirror_audit.checks.cache import cache
 from jobs.core.mirror_audit.checks.credentials import credentials
@@ -13,31 +12,23 @@ from jobs.core.mirror_audit.checks.resources import resource_findings
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.desired.names import is_pinned, registry_of
 from jobs.core.mirror_audit.observed import Observed, Settings
-from jobs.kit.values.model import Finding, Need, ObjectKey, Severity
+from jobs.kit.values.model import Fetch, Finding, Need
 
 
-class Evaluation(NamedTuple):
-    """The findings about a mirror, and the objects and URLs that the run must read first."""
-
-    mirror: Mirror
-    findings: Sequence[Finding]
-    needs: Sequence[Need]
-    urls: Sequence[str]
-
-
-def evaluate(mirror: Mirror, observed: Observed, settings: Settings) -> Evaluation:
-    """Compare one mirror with what its RegistryMirror defines."""
-    itself, its_cache = mirror_itself(mirror, observed, settings), cache(mirror, observed, settings)
-    if itself.findings:  # one finding about a mirror that does not respond is enough
-        its_cache = its_cache._replace(findings=[each for each in its_cache.findings if each.code != "unreadable"])
-    results = (credentials(mirror, observed), upstream(mirror, observed, settings), itself, its_cache)
-    findings = [*resource_findings(mirror, observed, settings), *_unpinned(mirror), *_self_dependent(mirror)]
-    return Evaluation(
-        mirror,
-        [*findings, *(each for result in results for each in result.findings)],
-        [result.need for result in results if result.need],
-        [result.url for result in results if result.url],
-    )
+def evaluate(mirror: Mirror, observed: Observed, settings: Settings) -> list[Finding | Need | Fetch]:
+    """Return the findings about one mirror, and the objects and URLs that the run must read first."""
+    itself, its_cache = list(mirror_itself(mirror, observed, settings)), cache(mirror, observed, settings)
+    # One finding about a mirror that does not respond is enough.
+    is_down = any(isinstance(each, Finding) for each in itself)
+    return [
+        *resource_findings(mirror, observed, settings),
+        *_unpinned(mirror),
+        *_self_dependent(mirror),
+        *credentials(mirror, observed),
+        *upstream(mirror, observed, settings),
+        *itself,
+        *(each for each in its_cache if not (is_down and isinstance(each, Finding) and each.code == "unreadable")),
+    ]
 
 
 def _unpinned(mirror: Mirror) -> Iterator[Finding]:
@@ -61,8 +52,3 @@ def _self_dependent(mirror: Mirror) -> Iterator[Finding]:
             names = " and ".join(through_itself)
             reason = f"uses {names}; nodes pull images of {mirror.spec.host} only through this mirror"
             yield finding("image-depends-on-mirror", reason, key, mirror.registry_mirror)
-
-
-def unchanged(mirror: Mirror, key: ObjectKey) -> Finding:
-    """Return the INFO finding of a resource without problems, which --verbose prints."""
-    return Finding("unchanged", Severity.INFO, key, "", subjects=(mirror.registry_mirror.name,))

@@ -1,15 +1,206 @@
-"""Create the findings of an audit; codes.py has the severity of each code."""
+"""The findings of an audit: their codes, each with its severity, meaning and remedy.
+
+docs/mirror-audit.md has the table of the codes. Their order is the impact on users who pull images: a status reports
+the first ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from jobs.core.mirror_audit.checks.codes import CODES
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror
 from jobs.kit.values import findings
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Change, ExitCode, Finding, Need, ObjectKey
+from jobs.kit.values.model import Change, ExitCode, Finding, ObjectKey, Severity
+
+
+class Code(NamedTuple):
+    """The severity of a code, its meaning, and its remedy for a person."""
+
+    severity: Severity
+    meaning: str
+    remedy: str
+
+
+_ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
+
+CODES: Mapping[str, Code] = {
+    "invalid": Code(_ERROR, "the RegistryMirror is not valid", "correct the field that the finding names"),
+    "invalid-name": Code(
+        _ERROR,
+        "the name is too long for the names of pods, contains dots, which are not valid in the name of a Service, or "
+        "ends in -headless, like the Service of another mirror",
+        "recreate the RegistryMirror with another name",
+    ),
+    "unreadable": Code(
+        _ERROR,
+        "something could not be read: a permission is missing, or the API server did not respond",
+        "grant the permission that the finding names, or wait for the next run; what could not be read is not "
+        "reported as missing",
+    ),
+    "mirror-down": Code(
+        _ERROR,
+        "the mirror does not respond to GET /v2/ with 200",
+        "read the logs of the run and of the mirror's pod; check that no NetworkPolicy blocks the job's requests",
+    ),
+    "mirror-bypassed": Code(
+        _ERROR,
+        "containerd on a node does not read hosts.toml, so its pulls do not use the mirror",
+        "set config_path in containerd's configuration on that node, then restart containerd; see "
+        "docs/mirrors-on-nodes.md",
+    ),
+    "upstream-down": Code(
+        _ERROR,
+        "the upstream does not respond to GET https://HOST/v2/ with 200 or 401",
+        "read the log of the run; check that spec.upstreamUrl is the registry's own host, and that the cluster can "
+        "connect to it",
+    ),
+    "missing": Code(_ERROR, "a resource of the mirror does not exist", "run mirror-audit --repair, which creates it"),
+    "conflict": Code(
+        _ERROR,
+        "an object with the name of a resource is not managed by kube-chores, so it is left untouched",
+        "rename or delete it, or rename the RegistryMirror",
+    ),
+    "volume-unusable": Code(
+        _ERROR,
+        "the registry cannot read or write its volume; meanwhile nodes pull from the upstream, or fail to pull with "
+        "fallback None",
+        "check whether the volume is mounted read-only, has files of another user, or was deleted; fix that, then "
+        "delete the pod",
+    ),
+    "volume-filling": Code(
+        _ERROR,
+        "the volume has too little free space or too few inodes for layers; meanwhile nodes pull from the upstream, or "
+        "with fallback None fail to pull what is not cached",
+        "increase spec.storage.size, or decrease spec.ttl",
+    ),
+    "layers-interrupted": Code(
+        _ERROR,
+        "a layer is incomplete: the upstream or the node closed the connection, or the volume is full; nodes pull from "
+        "the upstream for 2 minutes, or with fallback None try again",
+        "check whether the upstream, or a proxy before it, closes connections; the finding disappears by itself",
+    ),
+    "no-endpoints": Code(
+        _ERROR,
+        "the mirror's Service has no ready endpoint",
+        "find out why the mirror's pod is not ready; check that the Service's selector did not change",
+    ),
+    "foreign-endpoints": Code(
+        _ERROR,
+        "the mirror's Service selects pods that are not the registry's, and they get some of the nodes' requests",
+        "list the pods with the labels of the Service's selector, and delete those that the StatefulSet does not own",
+    ),
+    "credentials-missing": Code(
+        _ERROR,
+        "the credentials Secret does not exist, or its key username or password has no value",
+        "create the Secret, with both keys, in the namespace of the mirror's resources",
+    ),
+    "credentials-upstream-not-allowed": Code(
+        _ERROR,
+        "the Secret is not annotated for this upstream; without this rule, a RegistryMirror could send any password to "
+        "any host",
+        "if the password is for this upstream, annotate the Secret with kubechores.dev/upstream: HOST",
+    ),
+    "credentials-image-not-allowed": Code(
+        _ERROR,
+        "the Secret does not list spec.image; without this rule, a RegistryMirror could run an image that discloses "
+        "the password",
+        "if you trust the image, add it to the Secret's annotation kubechores.dev/images, or remove spec.image",
+    ),
+    "credentials-exposed": Code(
+        _ERROR,
+        "the mirror has credentials and does not authenticate its clients: every client that reaches it can pull "
+        "private images; a repair does not create or change its registry",
+        "limit the clients with a NetworkPolicy (see the sample), then set spec.allowUnauthenticatedReaders",
+    ),
+    "duplicate-upstream": Code(
+        _ERROR,
+        "an older RegistryMirror has the same upstream, or the same host for nodes; nothing is created, changed or "
+        "deleted for this one while the older one exists",
+        "delete one of them",
+    ),
+    "volume-lost": Code(
+        _ERROR,
+        "the volume of the claim was deleted, and the cache with it; the claim cannot be bound again",
+        "run mirror-audit --repair, which deletes the registry and the claim, and recreates both, empty",
+    ),
+    "volume-pending": Code(
+        _ERROR,
+        "the claim of the cache is not bound to a volume",
+        "run kubectl describe on the claim; check its storage class and the free capacity",
+    ),
+    "not-rolled-out": Code(
+        _WARNING,
+        "the controller has not observed the latest change, or pods are not up to date or not ready",
+        "wait, or find out why its pods are not ready",
+    ),
+    "drifted": Code(
+        _WARNING,
+        "a field differs from what the mirror defines, or kube-chores set it once and no longer sets it",
+        "to keep the value, set it in the RegistryMirror; to revert it, run mirror-audit --repair; see --diff",
+    ),
+    "cache-corrupt": Code(
+        _WARNING,
+        "blobs did not match their digests in the last 24 hours; they were removed, and are fetched again when needed",
+        "check the disk of the volume",
+    ),
+    "volume-too-small": Code(
+        _WARNING,
+        "the claim requests less than spec.storage.size, or its volume has less capacity than the claim requests",
+        "run mirror-audit --repair, which expands the claim if its storage class allows it; if it does not grow, see "
+        "kubectl describe",
+    ),
+    "volume-shrink": Code(
+        _WARNING,
+        "spec.storage.size is less than the claim requests: a volume cannot shrink",
+        "increase spec.storage.size again, or run mirror-audit --repair --allow-cache-loss, which recreates the claim, "
+        "empty",
+    ),
+    "nodes-not-covered": Code(
+        _WARNING,
+        "some Linux nodes do not use the mirror: the DaemonSet is not scheduled there",
+        "remove the nodeSelector or affinity that the finding names; if it names none, tolerate the nodes' taints in "
+        "spec.tolerations",
+    ),
+    "image-unpinned": Code(
+        _WARNING,
+        "an image has no tag and no digest, or the tag latest: its content changes without a change of the spec",
+        "set a tag or, better, a digest",
+    ),
+    "image-depends-on-mirror": Code(
+        _WARNING,
+        "with fallback None, nodes pull an image of the mirror's pods only through the mirror, which does not start "
+        "without it",
+        "set spec.fallback: Upstream, or use the image from another registry",
+    ),
+    "never-used": Code(
+        _WARNING,
+        "no image was pulled through the mirror yet",
+        "pull an image of the registry's host on a node; if the finding stays, check config_path in containerd's "
+        "configuration",
+    ),
+    "terminating": Code(_WARNING, "a resource of the mirror is being deleted", "find out what deletes it"),
+    "orphan": Code(
+        _WARNING,
+        "the mirror of a resource does not exist, or no longer defines it",
+        "run mirror-audit --repair, which deletes it; it deletes the claim, and the cache with it, only with "
+        "--allow-cache-loss",
+    ),
+    "status-failed": Code(
+        _ERROR,
+        "the status or Event of a RegistryMirror could not be written",
+        "grant the permission that the finding names",
+    ),
+    "skipped": Code(_INFO, "the RegistryMirror is being deleted", "nothing"),
+    "unchanged": Code(_INFO, "a resource has no findings", "nothing"),
+}
+RANK = {code: number for number, code in enumerate(CODES)}
+
+
+def reason(code: str) -> str:
+    """Return the condition reason of a code, such as NotRolledOut for not-rolled-out."""
+    return "".join(word.capitalize() for word in code.split("-"))
 
 
 class Problem(NamedTuple):
@@ -17,14 +208,6 @@ class Problem(NamedTuple):
 
     code: str
     reason: str
-
-
-class CheckResult(NamedTuple):
-    """The findings of a check, or what the run must read first: an object (`need`) or a URL."""
-
-    findings: Sequence[Finding] = ()
-    need: Need | None = None
-    url: str = ""
 
 
 def finding(

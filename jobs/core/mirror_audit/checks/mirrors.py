@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from jobs.core.mirror_audit.actual.objects import is_managed, mirror_name
-from jobs.core.mirror_audit.checks.codes import CODES
 from jobs.core.mirror_audit.checks.credentials import secret_key
-from jobs.core.mirror_audit.checks.findings import finding, unreadable
+from jobs.core.mirror_audit.checks.findings import CODES, finding, unreadable
 from jobs.core.mirror_audit.desired.mirror import CREDENTIALS_VERSION, Mirror
 from jobs.core.mirror_audit.desired.names import NODE_IMAGE, name_problem
 from jobs.core.mirror_audit.observed import Credentials, Observed, Settings

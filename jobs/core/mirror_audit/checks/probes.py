@@ -1,18 +1,19 @@
-"""Probe /v2/ of a mirror and of its upstream. Pure.
+"""Probe /v2/ of a mirror and of its upstream: yield findings, or what the run must read first. Pure.
 
 https://distribution.github.io/distribution/spec/api/#api-version-check
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from http import HTTPStatus
 
-from jobs.core.mirror_audit.checks.findings import CheckResult, finding, not_readable, unreadable
+from jobs.core.mirror_audit.checks.findings import finding, not_readable, unreadable
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.desired.names import PORT, PORT_NAME
 from jobs.core.mirror_audit.observed import Observed, Probing, Settings
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import ExitCode, Need, ObjectKey
+from jobs.kit.values.model import ExitCode, Fetch, Finding, Need, ObjectKey
 from jobs.kit.values.reads import NOT_FETCHED, NOT_IN_TIME
 from jobs.kit.values.resources import ENDPOINT_SLICES, SERVICE_PROXY
 
@@ -22,13 +23,11 @@ _NOT_PROBED = {NOT_FETCHED: ExitCode.FAILED, NOT_IN_TIME: ExitCode.DONE}
 NO_REGISTRY = "does not respond as a registry"
 
 
-def upstream(mirror: Mirror, observed: Observed, settings: Settings) -> CheckResult:
+def upstream(mirror: Mirror, observed: Observed, settings: Settings) -> Iterator[Finding | Fetch]:
     """Probe the upstream over the network. A 401 is a success: the upstream only requires a login."""
-    if settings.probing is not Probing.NETWORK:
-        return CheckResult()
-    url = _upstream_url(mirror)
-    about = mirror.registry_mirror.head.key
-    return _fetched("upstream-down", url, about, mirror, observed, (HTTPStatus.OK, HTTPStatus.UNAUTHORIZED))
+    if settings.probing is Probing.NETWORK:
+        url, about = _upstream_url(mirror), mirror.registry_mirror.head.key
+        yield from _fetched("upstream-down", url, about, mirror, observed, (HTTPStatus.OK, HTTPStatus.UNAUTHORIZED))
 
 
 def _upstream_url(mirror: Mirror) -> str:
@@ -41,15 +40,16 @@ def is_upstream_unknown(mirror: Mirror, observed: Observed) -> bool:
     return page is not None and page.error in _NOT_PROBED
 
 
-def mirror_itself(mirror: Mirror, observed: Observed, settings: Settings) -> CheckResult:
+def mirror_itself(mirror: Mirror, observed: Observed, settings: Settings) -> Iterator[Finding | Fetch | Need]:
     """Probe the mirror, unless it is known that it cannot respond."""
     service = mirror.service.key
     if not observed.managed(service) or not has_only_registry_pods(service, observed):
-        return CheckResult()
+        return
     if settings.probing is Probing.NETWORK:
         url = f"http://{service.name}.{service.namespace}.svc:{PORT}/v2/"
-        return _fetched("mirror-down", url, service, mirror, observed, (HTTPStatus.OK,))
-    return _through_api_server(mirror, observed) if settings.probing is Probing.SERVICE_PROXY else CheckResult()
+        yield from _fetched("mirror-down", url, service, mirror, observed, (HTTPStatus.OK,))
+    elif settings.probing is Probing.SERVICE_PROXY:
+        yield from _through_api_server(mirror, observed)
 
 
 def has_only_registry_pods(service: ObjectKey, observed: Observed) -> bool:
@@ -58,31 +58,36 @@ def has_only_registry_pods(service: ObjectKey, observed: Observed) -> bool:
     return ENDPOINT_SLICES.kind in observed.list_errors or bool(found.own and not found.foreign)
 
 
+def fetch(url: str, mirror: Mirror) -> Fetch:
+    """Return the probe of a URL: https of an upstream, or http of a mirror, whose response a repair may change."""
+    return Fetch(url, mirror.registry_mirror.name, is_probe=True, again=url.startswith("http://"))
+
+
 def _fetched(
     code: str, url: str, about: ObjectKey, mirror: Mirror, observed: Observed, expected: tuple[HTTPStatus, ...]
-) -> CheckResult:
-    if url not in observed.pages:
-        return CheckResult(url=url)
-    page = observed.pages[url]
-    if page.status in expected:
-        return CheckResult()
-    if page.error in _NOT_PROBED:
+) -> Iterator[Finding | Fetch]:
+    page = observed.pages.get(url)
+    if page is None:
+        yield fetch(url, mirror)
+    elif page.error in _NOT_PROBED:
         subjects = (mirror.registry_mirror.name,)
-        return CheckResult([not_readable(about, f"{url}: {page.error}", subjects, _NOT_PROBED[page.error])])
-    # One text for every failure: otherwise statuses show the network to the authors of RegistryMirrors.
-    reason = f"{url} {NO_REGISTRY}; the reason is in the log of the run"
-    return CheckResult([finding(code, reason, about, mirror.registry_mirror)])
+        yield not_readable(about, f"{url}: {page.error}", subjects, _NOT_PROBED[page.error])
+    elif page.status not in expected:
+        # One text for every failure: otherwise statuses show the network to the authors of RegistryMirrors.
+        reason = f"{url} {NO_REGISTRY}; the reason is in the log of the run"
+        yield finding(code, reason, about, mirror.registry_mirror)
 
 
-def _through_api_server(mirror: Mirror, observed: Observed) -> CheckResult:
+def _through_api_server(mirror: Mirror, observed: Observed) -> Iterator[Finding | Need]:
     service = mirror.service.key
     key = ObjectKey(SERVICE_PROXY.kind, f"http:{service.name}:{PORT_NAME}/proxy/v2/", service.namespace)
+    document = observed.documents.get(key)
     if key not in observed.documents:
-        return CheckResult(need=Need(key))
-    document = observed.documents[key]
-    if not isinstance(document, ApiError):
-        return CheckResult()
-    if document.is_permission or document.status in (0, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.FORBIDDEN):
-        return CheckResult([unreadable(service, document, (mirror.registry_mirror.name,))])
-    reason = f"GET /v2/ through the API server: {document.message}"
-    return CheckResult([finding("mirror-down", reason, service, mirror.registry_mirror)])
+        yield Need(key)
+    elif not isinstance(document, ApiError):
+        return
+    elif document.is_permission or document.status in (0, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.FORBIDDEN):
+        yield unreadable(service, document, (mirror.registry_mirror.name,))
+    else:
+        reason = f"GET /v2/ through the API server: {document.message}"
+        yield finding("mirror-down", reason, service, mirror.registry_mirror)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from jobs.core.mirror_audit.actual.objects import Object, is_terminating
 from jobs.core.mirror_audit.actual.rollout import rollout_problem
-from jobs.core.mirror_audit.checks.codes import CODES
+from jobs.core.mirror_audit.checks.findings import CODES
 from jobs.core.mirror_audit.desired.manifests import Manifest
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.observed import Observed, Settings
