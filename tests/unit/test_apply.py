@@ -44,7 +44,8 @@ class Server:
             yield Answer(Request(methods.get(each.action, "PUT"), path, each.body, tag=each), status, answer)
 
     def apply_findings(self, *findings: Finding) -> list[Result]:
-        return list(apply(self, findings, {"Secret": SECRETS}, DryRun.NONE))  # type: ignore[arg-type]
+        resources = {"Secret": SECRETS, "Deployment": DEPLOYMENTS}
+        return list(apply(self, findings, resources, DryRun.NONE))  # type: ignore[arg-type]
 
 
 def finding(action: Action, number: int = 0) -> Finding:
@@ -52,6 +53,12 @@ def finding(action: Action, number: int = 0) -> Finding:
     manifest = DataManifest(SECRETS, key, {}, {}, BODY)
     bodies: dict[Action, Body] = {Action.DELETE: DELETION, Action.RECREATE: Recreation(DELETION, manifest)}
     return Finding("code", Severity.WARNING, key, "", Fix(action, bodies.get(action, manifest)))
+
+
+def baseline(mark: str = "", action: Action | None = None) -> Finding:
+    """A finding whose fix sets the baseline of a workload, and its roll ID if `mark` is set."""
+    action = action or (Action.ROLL if mark else Action.ANNOTATE)
+    return Finding("changed", Severity.WARNING, WEB, "", Fix(action, BaselinePatch("uid", "7", "new", mark)))
 
 
 def test_an_orphan_that_changed_meanwhile_is_left_to_the_next_run() -> None:
@@ -103,11 +110,9 @@ STORED: dict[str, Any] = {"metadata": {"annotations": {BASELINE: "new"}}, "spec"
 @pytest.mark.parametrize(("mark", "outcome"), [("", Outcome.DONE), ("mark", Outcome.FAILED)])
 def test_a_restart_that_admission_removed_has_failed(mark: str, outcome: Outcome) -> None:
     """The baseline is already recorded, so no later run would repeat the roll, and no report may show a restart."""
-    action = Action.ROLL if mark else Action.ANNOTATE
     server = Server(lambda _action, _path: (200, json.dumps(STORED).encode()))
-    patch = Finding("changed", Severity.WARNING, WEB, "", Fix(action, BaselinePatch("uid", "7", "new", mark)))
 
-    (result,) = list(apply(server, [patch], {"Deployment": DEPLOYMENTS}, DryRun.NONE))  # type: ignore[arg-type]
+    (result,) = server.apply_findings(baseline(mark))
 
     assert (result.outcome, ROLL_ID in result.message) == (outcome, bool(mark))
 
@@ -115,11 +120,9 @@ def test_a_restart_that_admission_removed_has_failed(mark: str, outcome: Outcome
 @pytest.mark.parametrize(("mark", "outcome"), [("", Outcome.DONE), ("mark", Outcome.FAILED)])
 def test_a_baseline_that_admission_removed_is_reported(mark: str, outcome: Outcome) -> None:
     stored = {"metadata": {}, "spec": {"template": {"metadata": {"annotations": {ROLL_ID: "mark"}}}}}
-    action = Action.ROLL if mark else Action.ANNOTATE
     server = Server(lambda _action, _path: (200, json.dumps(stored).encode()))
-    patch = Finding("changed", Severity.WARNING, WEB, "", Fix(action, BaselinePatch("uid", "7", "new", mark)))
 
-    (result,) = list(apply(server, [patch], {"Deployment": DEPLOYMENTS}, DryRun.NONE))  # type: ignore[arg-type]
+    (result,) = server.apply_findings(baseline(mark))
 
     assert (result.outcome, BASELINE in result.message) == (outcome, True)
 
@@ -138,8 +141,7 @@ def test_other_changes_by_admission_are_reported_and_the_write_is_done(action: A
 @pytest.mark.parametrize("action", [Action.ANNOTATE, Action.ROLL])
 def test_a_deleted_workload_is_neither_annotated_nor_restarted(action: Action) -> None:
     server = Server(lambda _action, _path: refusal(404, "not found"))
-    patch = Finding("changed", Severity.WARNING, WEB, "", Fix(action, BaselinePatch("uid", "7", "new")))
 
-    (result,) = list(apply(server, [patch], {"Deployment": DEPLOYMENTS}, DryRun.NONE))  # type: ignore[arg-type]
+    (result,) = server.apply_findings(baseline(action=action))
 
     assert (result.outcome, result.exit_code) == (Outcome.SKIPPED, ExitCode.DONE)

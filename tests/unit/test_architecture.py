@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.manifests import ROOT
+
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 MODULES = sorted([*ROOT.glob("jobs/**/*.py"), *ROOT.glob("kubesandbox/**/*.py")])
 # What reads the outside world, of Python's standard library and of third-party packages.
@@ -149,13 +150,6 @@ def test_the_page_keeps_the_rules_that_the_design_depends_on() -> None:
     assert rows("libraries") == {"pycurl": ["jobs/kit/api/curl.py"], "requests": ["jobs/kit/web.py"]}
     assert {"jobs/kit/values", "jobs/kit/data", "jobs/core"} <= set(PURE_PACKAGES)
     assert not any(each.endswith(("/plan", "/evaluate", "/status")) for each in SHELL)
-
-
-def test_no_modules_of_the_sandbox_import_each_other_in_a_circle() -> None:
-    """Imports for types count."""
-    graph = {name_of(path): modules_imported(path) for path in MODULES if ROOT / "kubesandbox" in path.parents}
-
-    TopologicalSorter(graph).prepare()  # raises CycleError, with the modules of the circle
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import canary
-
-ROOT = Path(__file__).parents[2]
+from tests.manifests import ROOT
 
 
 @pytest.mark.parametrize("before", ["", "a", "ab", "abc", "user:pass="])

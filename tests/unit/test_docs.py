@@ -15,8 +15,7 @@ from benchmarks import page
 from jobs.__main__ import COMMANDS, chores
 from jobs.core.mirror_audit.checks.findings import CODES
 from tests.api.test_drift import EDITS, SECRET_EDITS
-
-ROOT = Path(__file__).parent.parent.parent
+from tests.manifests import ROOT
 
 
 def check(path: Path, text: str) -> None:
@@ -24,6 +23,13 @@ def check(path: Path, text: str) -> None:
     if os.environ.get("UPDATE_DOCS"):
         path.write_text(text)
     assert path.read_text() == text, f"{path.relative_to(ROOT)} is out of date: run `make docs`"
+
+
+def check_table(path: Path, name: str, lines: list[str]) -> None:
+    """Compare a generated table with the lines between the marks in the file, or write it there."""
+    head, begin, rest = path.read_text().partition(f"<!-- {name}: written by `make docs` -->\n")
+    tail = rest.partition("<!-- end -->")[2]
+    check(path, "\n".join([f"{head}{begin}{lines[0]}", *lines[1:], f"<!-- end -->{tail}"]))
 
 
 def test_the_cli_reference_is_the_output_of_help() -> None:
@@ -43,11 +49,8 @@ def test_the_table_of_drift_is_generated_from_its_tests() -> None:
     rows = [f"| {name} | {end} |" for name, (_, end) in EDITS.items()]
     rows += ["| binaryData added to a ConfigMap | repaired |"]
     rows += [f"| {name} (Secret) | {end} |" for name, (_, end) in SECRET_EDITS.items()]
-    table = "\n".join(["| change of a copy | next run |", "|---|---|", *rows])
-    head, begin, rest = path.read_text().partition("<!-- drift: written by `make docs` -->\n")
-    tail = rest.partition("<!-- end -->")[2]
 
-    check(path, f"{head}{begin}{table}\n<!-- end -->{tail}")
+    check_table(path, "drift", ["| change of a copy | next run |", "|---|---|", *rows])
 
 
 def test_the_tables_of_performance_are_those_of_its_results() -> None:
@@ -59,11 +62,8 @@ def test_the_tables_of_performance_are_those_of_its_results() -> None:
 def test_the_table_of_findings_is_that_of_the_code() -> None:
     path = ROOT / "docs" / "mirror-audit.md"
     rows = [f"| `{code}` | {each.severity.value} | {each.meaning} | {each.remedy} |" for code, each in CODES.items()]
-    table = "\n".join(["| code | severity | from what | what to do |", "|---|---|---|---|", *rows])
-    head, begin, rest = path.read_text().partition("<!-- codes: written by `make docs` -->\n")
-    tail = rest.partition("<!-- end -->")[2]
 
-    check(path, f"{head}{begin}{table}\n<!-- end -->{tail}")
+    check_table(path, "codes", ["| code | severity | from what | what to do |", "|---|---|---|---|", *rows])
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))

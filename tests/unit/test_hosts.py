@@ -72,34 +72,22 @@ def test_containerd_tries_these_folders(host: str, tried: tuple[str, ...]) -> No
     assert folders(host) == tried
 
 
-INVALID_NAMES = (
-    *("", ".", "..", "_default", "a/b", "../etc", "/etc", "a..b", "-a", "a-", "A.io", "a b", "a\n", '"', "a\\b"),
-    "a\0",
-)
+INVALID_NAMES = ("", ".", "..", "_default", "a/b", "../etc", "/etc", "a..b", "-a", "a-", "A.io", "a b", "a\n", '"')
 INVALID_PORTS = ("a:0", "a:65536", "a:", ":1", "a:1\n", "a:1:2", "[::1]")
+NO_HOSTS = ("a\\b", "a\0", "ä.de", "https://a.io", "user@a.io", "a" * 64)
 
 
-@pytest.mark.parametrize("host", [*INVALID_NAMES, *INVALID_PORTS, "ä.de", "https://a.io", "user@a.io", "a" * 64])
+@pytest.mark.parametrize("host", [*INVALID_NAMES, *INVALID_PORTS, *NO_HOSTS])
 def test_an_invalid_host_is_rejected(host: str) -> None:
     assert not is_host(host)
 
 
-NO_HTTP_URLS = (
-    "",
-    "a.io",
-    "ftp://a.io",
-    "file:///etc",
-    "HTTP://a",
-    "http://",
-    "http:///a",
-    "http://ä.de",
-    "http://[::1",
-)
+NO_HTTP = ("", "a.io", "ftp://a.io", "file:///etc", "HTTP://a", "http://", "http:///a", "http://ä.de", "http://[::1")
 DROPPED = ("http://u:p@a.io", "http://u@a.io", "http://a?b", "http://a#b")
 UNQUOTED = ('http://a"', "http://a\\b", "http://a b", "http://a\n", "http://a/'")
 
 
-@pytest.mark.parametrize("url", [*NO_HTTP_URLS, *DROPPED, *UNQUOTED, "http://a:0", "http://a:b", "http://a:65536"])
+@pytest.mark.parametrize("url", [*NO_HTTP, *DROPPED, *UNQUOTED, "http://a:0", "http://a:b", "http://a:65536"])
 def test_an_invalid_server_is_rejected(url: str) -> None:
     assert not is_server(url)
 

@@ -20,8 +20,8 @@ from jobs.__main__ import chores
 from jobs.kit.api.connect import connect
 from jobs.kit.api.kubeconfig.structs import Cluster, Context, Exec, Kubeconfig, User
 from jobs.kit.values.errors import ConfigurationError
+from tests.manifests import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 # https://github.com/kubernetes/client-go/blob/v0.36.3/tools/clientcmd/api/v1/types.go
 FIELDS: dict[type[Struct], str] = {
     Kubeconfig: "kind apiVersion preferences clusters users contexts current-context extensions",
@@ -47,11 +47,16 @@ def config(**replaced: Any) -> dict[str, Any]:
 
 
 def of_user(**user: Any) -> dict[str, Any]:
-    return config(users=[{"name": "me", "user": user}])
+    """Return a kubeconfig with these fields of its user: `client_key` stands for `client-key`."""
+    return config(users=[{"name": "me", "user": hyphenated(user)}])
 
 
 def of_cluster(**cluster: Any) -> dict[str, Any]:
-    return config(clusters=[{"name": "one", "cluster": {"server": "https://one.test", **cluster}}])
+    return config(clusters=[{"name": "one", "cluster": {"server": "https://one.test", **hyphenated(cluster)}}])
+
+
+def hyphenated(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace("_", "-"): value for name, value in fields.items()}
 
 
 def written(folder: Path, content: Any, name: str = "kubeconfig") -> Path:
@@ -84,14 +89,14 @@ def test_the_table_of_the_docs_has_each_field() -> None:
     [
         (of_user(**{"as": 3}), "users[0].user.as: expected `str`, got `int`"),
         (of_user(token=12345), "users[0].user.token: expected `str`, got `int`"),
-        (of_user(**{"as-groups": "team"}), "users[0].user.as-groups: expected `array`, got `str`"),
-        (of_user(**{"as-user-extra": {"k": "v"}}), "users[0].user.as-user-extra[...]: expected `array`, got `str`"),
+        (of_user(as_groups="team"), "users[0].user.as-groups: expected `array`, got `str`"),
+        (of_user(as_user_extra={"k": "v"}), "users[0].user.as-user-extra[...]: expected `array`, got `str`"),
         (of_user(exec="aws"), "users[0].user.exec: expected `object | null`, got `str`"),
         (of_user(exec={"args": "token"}), "users[0].user.exec.args: expected `array`, got `str`"),
         (of_user(exec={"env": {"A": "b"}}), "users[0].user.exec.env: expected `array`, got `object`"),
-        (of_user(**{"client-key-data": "%%%"}), "users[0].user.client-key-data: invalid base64"),
+        (of_user(client_key_data="%%%"), "users[0].user.client-key-data: invalid base64"),
         (of_cluster(server=["https://one.test"]), "clusters[0].cluster.server: expected `str`, got `array`"),
-        (of_cluster(**{"insecure-skip-tls-verify": "true"}), "insecure-skip-tls-verify: expected `bool`, got `str`"),
+        (of_cluster(insecure_skip_tls_verify="true"), "insecure-skip-tls-verify: expected `bool`, got `str`"),
         (config(clusters=[{"name": "one", "cluster": []}]), "clusters[0].cluster: expected `object`, got `array`"),
         (config(users={"me": {}}), "users: expected `array`, got `object`"),
         (config(users=[None]), "users[0]: expected `object`, got `null`"),
@@ -136,41 +141,32 @@ def test_a_kubeconfig_that_kubectl_cannot_read(tmp_path: Path, content: Any, pro
     [
         (of_user(token="t0ken", username="me"), "user 'me' has both a token and a username or password"),
         (of_user(tokenFile="token", password="t0ken"), "user 'me' has both a token and a username or password"),
+        (of_user(auth_provider={"name": "gcp"}), "has the auth-provider 'gcp', which is not supported; use a cred"),
+        (of_user(client_certificate="a", client_certificate_data="YQ=="), "has both client-certificate and cl"),
+        (of_user(client_certificate="a"), "has a client certificate but no key; set client-key or client-key-data"),
         (
-            of_user(**{"auth-provider": {"name": "gcp"}}),
-            "has the auth-provider 'gcp', which is not supported; use a cred",
-        ),
-        (
-            of_user(**{"client-certificate": "a", "client-certificate-data": "YQ=="}),
-            "has both client-certificate and cl",
-        ),
-        (
-            of_user(**{"client-certificate": "a"}),
-            "has a client certificate but no key; set client-key or client-key-data",
-        ),
-        (
-            of_user(**{"client-certificate": "a", "client-key": "b", "client-key-data": "YQ=="}),
+            of_user(client_certificate="a", client_key="b", client_key_data="YQ=="),
             "has both client-key and client-key-data; remove one",
         ),
-        (of_user(**{"client-certificate": "a", "client-key": "b"}), "user 'me': client-certificate cannot be read"),
-        (of_user(**{"client-certificate-data": "YQ==", "client-key": "b"}), "'me': client-certificate-data is not PEM"),
+        (of_user(client_certificate="a", client_key="b"), "user 'me': client-certificate cannot be read"),
+        (of_user(client_certificate_data="YQ==", client_key="b"), "'me': client-certificate-data is not PEM"),
         (of_user(tokenFile="absent"), "user 'me': tokenFile cannot be read"),
         (of_user(tokenFile="/dev/zero"), "it is larger than 3 MiB"),
-        (of_user(**{"client-certificate": "/dev/zero", "client-key": "/dev/zero"}), "it is larger than 3 MiB"),
-        (of_cluster(**{"certificate-authority": "/dev/zero"}), "it is larger than 3 MiB"),
+        (of_user(client_certificate="/dev/zero", client_key="/dev/zero"), "it is larger than 3 MiB"),
+        (of_cluster(certificate_authority="/dev/zero"), "it is larger than 3 MiB"),
         (of_user(tokenFile="empty"), "empty is empty"),
-        (of_cluster(**{"certificate-authority": "absent"}), "cluster 'one': certificate-authority cannot be read"),
-        (of_cluster(**{"certificate-authority": "empty"}), "cluster 'one': certificate-authority is not PEM"),
-        (of_cluster(**{"certificate-authority-data": "YQ=="}), "cluster 'one': certificate-authority-data is not PEM"),
+        (of_cluster(certificate_authority="absent"), "cluster 'one': certificate-authority cannot be read"),
+        (of_cluster(certificate_authority="empty"), "cluster 'one': certificate-authority is not PEM"),
+        (of_cluster(certificate_authority_data="YQ=="), "cluster 'one': certificate-authority-data is not PEM"),
         (
-            of_cluster(**{"certificate-authority": "a", "certificate-authority-data": "YQ=="}),
+            of_cluster(certificate_authority="a", certificate_authority_data="YQ=="),
             "cluster 'one' has both certificate-authority and certificate-authority-data; remove one",
         ),
         (
-            of_cluster(**{"certificate-authority": "a", "insecure-skip-tls-verify": True}),
+            of_cluster(certificate_authority="a", insecure_skip_tls_verify=True),
             "cluster 'one' has both insecure-skip-tls-verify and a certificate authority",
         ),
-        (of_cluster(**{"tls-server-name": "a/b"}), "tls-server-name 'a/b' is not a host name"),
+        (of_cluster(tls_server_name="a/b"), "tls-server-name 'a/b' is not a host name"),
         (
             config(contexts=[{"name": "here", "context": {"cluster": "one", "user": "me", "namespace": "../x"}}]),
             "namespace '../x' is not a valid namespace name",
@@ -211,7 +207,7 @@ def test_a_token_may_look_like_a_date(tmp_path: Path) -> None:
 
 
 def test_all_problems_are_shown_at_once(tmp_path: Path) -> None:
-    content = of_user(token="t0ken", username="me", **{"auth-provider": {"name": "oidc"}})
+    content = of_user(token="t0ken", username="me", auth_provider={"name": "oidc"})
 
     result = run(written(tmp_path, content))
 
@@ -235,12 +231,7 @@ def test_unknown_fields_are_ignored_with_a_warning(tmp_path: Path) -> None:
     warned = [line for line in result.stderr.splitlines() if line.startswith("warning: ")]
     assert warned == [
         f"warning: kubeconfig {path}: unknown field {field} is ignored"
-        for field in (
-            "colours",
-            "users[0].user.exec.comand",
-            "users[0].user.extensions[0].x",
-            "users[0].user.imersonate",
-        )
+        for field in ("colours", *map("users[0].user.{}".format, ("exec.comand", "extensions[0].x", "imersonate")))
     ]
 
 
@@ -271,7 +262,7 @@ def test_of_several_files_the_first_wins(tmp_path: Path) -> None:
 def test_base64_may_have_line_ends(tmp_path: Path) -> None:
     pem = "LS0tLS1CRUdJTiBDRVJUSUZJ\nQ0FURS0tLS0tCg==\n"
 
-    endpoint = connect(str(written(tmp_path, of_cluster(**{"certificate-authority-data": pem}))), environ={}).endpoint
+    endpoint = connect(str(written(tmp_path, of_cluster(certificate_authority_data=pem))), environ={}).endpoint
 
     assert endpoint.ca_data == b"-----BEGIN CERTIFICATE-----\n"
 

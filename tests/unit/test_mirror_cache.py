@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from jobs.__main__ import chores
 from jobs.core.mirror_cache.blobs import blobs, matches
@@ -609,11 +609,8 @@ def test_a_state_that_is_too_large_to_decode_is_kept_if_it_begins_and_ends_as_js
 
 def test_a_link_without_a_digest_is_removed(volume: Path, cached: Cached) -> None:
     broken = [cached.link("library/app", each) for each in ("", "\0" * 71, "sha256:", "x")]
-    kept = [
-        cached.link("a/b", f"sha256:{64 * 'a'}"),
-        cached.link("a/b", f"sha512:{128 * 'a'}"),
-        cached.link("b", "", -60),
-    ]
+    named = [cached.link("a/b", f"sha256:{64 * 'a'}"), cached.link("a/b", f"sha512:{128 * 'a'}")]
+    kept = [*named, cached.link("b", "", -60)]
     with running(volume) as process:
         for each in broken:
             process.waits_for_removal(each)
@@ -687,10 +684,6 @@ def test_an_invalid_request_is_refused_and_the_next_one_answered(volume: Path, s
         assert process.end() == 0
 
 
-def run(*words: str) -> Result:
-    return CliRunner().invoke(chores, ["mirror-cache", *words])
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -702,6 +695,6 @@ def run(*words: str) -> Result:
     ],
 )
 def test_a_wrong_command_line_is_refused(words: tuple[str, ...], message: str) -> None:
-    result = run(*words)
+    result = CliRunner().invoke(chores, ["mirror-cache", *words])
 
     assert (result.exit_code, message in result.output) == (2, True), result.output

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from jobs.__main__ import chores
 from tests.unit.test_mirror_node import ARGUMENTS, REMOVE, certs, path, put, running
+from tests.unit.test_mirror_node import check as check_files
 
 pytest.importorskip("tomllib", reason="Python reads TOML since 3.11")
 __all__ = ["certs", "path"]  # fixtures
@@ -18,6 +18,7 @@ __all__ = ["certs", "path"]  # fixtures
 UNUSED = "pulls do not use the mirror"
 CRI, IMAGES = 'plugins."io.containerd.grpc.v1.cri"', 'plugins."io.containerd.cri.v1.images"'
 READS = 'config_path = "/etc/containerd/certs.d"'
+A, B = 'config_path = "/a"', 'config_path = "/b"'
 LIST = 'config_path = "/etc/containerd/certs.d:/etc/docker/certs.d"'
 
 
@@ -46,8 +47,8 @@ UNKNOWN = {
     "no configuration": None,
     "nothing in version 3, which has a default since 2.2": of(3),
     "empty in version 3": of(3, 'config_path = ""'),
-    "nothing in version 2 without the transfer service": of(2, "", "[x]\n").replace(
-        "[x]\n", f"[{CRI}.containerd]\ndiscard_unpacked_layers = true"
+    "nothing in version 2 without the transfer service": of(
+        2, "", f"[{CRI}.containerd]\ndiscard_unpacked_layers = true"
     ),
     "a list in version 2": of(2, LIST),
     "the table of version 3 in version 2": of(2, READS, table=IMAGES),
@@ -86,8 +87,7 @@ def containerd(tmp_path: Path, path: Path) -> Path:
 
 
 def check(certs: Path, containerd: Path, *arguments: str) -> Result:
-    words = [*(arguments or ARGUMENTS), f"--certs-dir={certs}", f"--containerd-dir={containerd}", "--check"]
-    return CliRunner().invoke(chores, ["mirror-node", *words])
+    return check_files(certs, *(arguments or ARGUMENTS), f"--containerd-dir={containerd}")
 
 
 def written(certs: Path, containerd: Path) -> list[str]:
@@ -160,19 +160,10 @@ IMPORTS = 'imports = ["/etc/containerd/conf.d/*.toml", "more.toml"]\n'
 # Files by name, and the exit code of the command; a later file overrides an earlier one.
 IMPORTED: dict[str, tuple[dict[str, str], int]] = {
     "sets it": ({"config.toml": IMPORTS + of(2), "conf.d/a.toml": of(2, READS), "more.toml": ""}, 0),
-    "sets it last": (
-        {"config.toml": IMPORTS + of(2), "conf.d/a.toml": of(2, 'config_path = "/a"'), "more.toml": of(2, READS)},
-        0,
-    ),
-    "sets another": (
-        {"config.toml": IMPORTS + of(2, READS), "conf.d/b.toml": of(2, 'config_path = "/b"'), "more.toml": ""},
-        1,
-    ),
+    "sets it last": ({"config.toml": IMPORTS + of(2), "conf.d/a.toml": of(2, A), "more.toml": of(2, READS)}, 0),
+    "sets another": ({"config.toml": IMPORTS + of(2, READS), "conf.d/b.toml": of(2, B), "more.toml": ""}, 1),
     "sets another, with two slashes in front": (
-        {
-            "config.toml": 'imports = ["//etc/containerd/b.toml"]\n' + of(2, READS),
-            "b.toml": of(2, 'config_path = "/b"'),
-        },
+        {"config.toml": 'imports = ["//etc/containerd/b.toml"]\n' + of(2, READS), "b.toml": of(2, B)},
         1,
     ),
     # containerd 1 loses config_path by this, containerd 2 does not.
@@ -185,7 +176,7 @@ IMPORTED: dict[str, tuple[dict[str, str], int]] = {
         0,
     ),
     "sets something else of version 3": (
-        {"config.toml": IMPORTS + of(3, 'config_path = "/a"'), "conf.d/a.toml": of(3, "", "a = 1"), "more.toml": ""},
+        {"config.toml": IMPORTS + of(3, A), "conf.d/a.toml": of(3, "", "a = 1"), "more.toml": ""},
         1,
     ),
     "is of another version": ({"config.toml": IMPORTS + of(2), "conf.d/a.toml": of(3), "more.toml": ""}, 0),

@@ -7,7 +7,6 @@ import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import structs
@@ -25,9 +24,10 @@ from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.model import Action, Finding, Need, ObjectKey, Severity
 from jobs.kit.values.reads import InvalidObject
+from tests.manifests import ROOT
 from tests.unit.test_plan import CONTENT, SETTINGS, copy, observed, rule, source
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "sync-copies.md").read_text()
+PAGE = (ROOT / "docs" / "sync-copies.md").read_text()
 ANYTHING = "anything"
 VERBS = {Action.CREATE: "creates", Action.REPLACE: "replaces", Action.DELETE: "deletes", None: "leaves"}
 PLACE = ObjectKey("ConfigMap", "settings", "team")

@@ -40,9 +40,8 @@ def source(
     namespace: str = "home", content: Content = CONTENT, uid: str = "", labels: Mapping[str, str] | None = None
 ) -> ReducedObject:
     nobody = Ownership(field_set([]), (), False, frozenset(), frozenset())
-    return ReducedObject(
-        namespace, "settings", f"{uid or f'uid-{namespace}'} 1", Header(labels or {}, {}, nobody), content
-    )
+    version = f"{uid or f'uid-{namespace}'} 1"
+    return ReducedObject(namespace, "settings", version, Header(labels or {}, {}, nobody), content)
 
 
 def copy(namespace: str, of: ReducedObject, by: Rule, *others: str) -> ReducedObject:
@@ -66,13 +65,17 @@ def observed(
     )
 
 
+def planned(world: Observed, settings: Settings = SETTINGS) -> Plan:
+    return plan(world, settings, NOW)
+
+
 def only(result: Plan) -> Finding:
     assert len(result.findings) == 1, result.findings
     return result.findings[0]
 
 
 def test_a_missing_copy_is_created() -> None:
-    finding = only(plan(observed([rule()], [source()], [], "team"), SETTINGS, NOW))
+    finding = only(planned(observed([rule()], [source()], [], "team")))
 
     assert (finding.code, finding.object) == ("missing", ObjectKey("ConfigMap", "settings", "team"))
     assert finding.fix
@@ -80,7 +83,7 @@ def test_a_missing_copy_is_created() -> None:
 
 
 def test_a_copy_as_desired_is_unchanged_without_a_read() -> None:
-    result = plan(observed([rule()], [source()], [copy("team", source(), rule())], "team"), SETTINGS, NOW)
+    result = planned(observed([rule()], [source()], [copy("team", source(), rule())], "team"))
 
     assert (result.findings, result.needs, result.unchanged) == ((), (), 1)
 
@@ -89,7 +92,7 @@ def test_a_copy_with_a_field_of_another_manager_is_read_first() -> None:
     suspect = copy("team", source(), rule(), "kubectl")
     world = observed([rule()], [source()], [suspect], "team")
 
-    assert plan(world, SETTINGS, NOW).needs == (Need(ObjectKey("ConfigMap", "settings", "team")),)
+    assert planned(world).needs == (Need(ObjectKey("ConfigMap", "settings", "team")),)
 
 
 def test_a_copy_with_a_removed_or_added_field_is_read_first() -> None:
@@ -99,13 +102,13 @@ def test_a_copy_with_a_removed_or_added_field_is_read_first() -> None:
         changed = structs.replace(ownership, content=field_set(ours))
         edited = structs.replace(whole, header=structs.replace(whole.header, ownership=changed))
         world = observed([rule()], [source()], [edited], "team")
-        assert plan(world, SETTINGS, NOW).needs == (Need(ObjectKey("ConfigMap", "settings", "team")),)
+        assert planned(world).needs == (Need(ObjectKey("ConfigMap", "settings", "team")),)
 
 
 def test_a_changed_source_replaces_exactly_the_listed_version_without_a_read() -> None:
     changed = source(content=Content(data={"a": "new"}))
 
-    finding = only(plan(observed([rule()], [changed], [copy("team", source(), rule())], "team"), SETTINGS, NOW))
+    finding = only(planned(observed([rule()], [changed], [copy("team", source(), rule())], "team")))
 
     assert finding.fix
     assert (finding.code, finding.fix.action) == ("outdated", Action.REPLACE)
@@ -116,16 +119,15 @@ def test_a_changed_source_replaces_exactly_the_listed_version_without_a_read() -
 def test_a_recreated_source_with_the_same_content_updates_the_stamp() -> None:
     recreated = source(uid="another")
 
-    finding = only(plan(observed([rule()], [recreated], [copy("team", source(), rule())], "team"), SETTINGS, NOW))
+    finding = only(planned(observed([rule()], [recreated], [copy("team", source(), rule())], "team")))
 
-    assert finding.fix
-    assert finding.fix.action is Action.REPLACE
+    assert finding.fix and finding.fix.action is Action.REPLACE
 
 
 def test_two_rules_that_select_the_same_source_create_one_copy() -> None:
     rules = [rule("b"), rule("a")]
 
-    finding = only(plan(observed(rules, [source()], [], "team"), SETTINGS, NOW))
+    finding = only(planned(observed(rules, [source()], [], "team")))
 
     assert finding.subjects == ("a", "b")
     assert b'"kubechores.dev/rule":"kube-chores/a"' in ((finding.fix and finding.fix.body.encode()) or b"")
@@ -136,7 +138,7 @@ def test_two_sources_for_one_place_are_reported_and_neither_is_written() -> None
     existing = copy("team", source("home"), rules[0])
     world = observed(rules, [source("home"), source("other")], [existing], "team")
 
-    result = plan(world, SETTINGS, NOW)
+    result = planned(world)
 
     collisions = [finding for finding in result.findings if finding.object.namespace == "team"]
     assert [(f.code, f.fix, f.exit_code) for f in collisions] == [("collision", None, ExitCode.REFUSED)]
@@ -151,9 +153,7 @@ def test_a_source_is_never_adopted_even_when_the_list_of_sources_failed() -> Non
     metadata = b'{"name": "settings", "namespace": "other", "labels": {"copyrator": "true"}}'
     document = ReadResult(b'{"metadata": %s, "data": {"c": "3"}}' % metadata)
 
-    finding = only(
-        plan(replace(world, sources=read_queries).with_documents({Need(place): document}, {}), SETTINGS, NOW)
-    )
+    finding = only(planned(replace(world, sources=read_queries).with_documents({Need(place): document}, {})))
 
     assert (finding.code, finding.object, finding.fix) == ("conflict", place, None)
     assert "a rule selects it as a source" in finding.reason
@@ -165,15 +165,12 @@ def test_a_copy_changes_its_source_only_in_a_run_that_could_read_everything() ->
     world = observed(rules, [source("other")], [existing], "team")
     unreadable = Finding("unreadable", Severity.ERROR, rules[0].head.key, "its sources cannot be read")
 
-    (uncertain,) = (
-        finding
-        for finding in plan(replace(world, failures=(unreadable,)), SETTINGS, NOW).findings
-        if finding.object.namespace == "team"
-    )
+    uncertain_plan = planned(replace(world, failures=(unreadable,)))
+    (uncertain,) = (finding for finding in uncertain_plan.findings if finding.object.namespace == "team")
     assert (uncertain.code, uncertain.fix, uncertain.subjects) == ("unreadable", None, ("b",))
     assert uncertain.reason.startswith("stays a copy of home/settings")
 
-    (changed,) = (finding for finding in plan(world, SETTINGS, NOW).findings if finding.object.namespace == "team")
+    (changed,) = (finding for finding in planned(world).findings if finding.object.namespace == "team")
     assert changed.fix
     assert changed.reason == "source changed from home/settings to other/settings"
 
@@ -181,7 +178,7 @@ def test_a_copy_changes_its_source_only_in_a_run_that_could_read_everything() ->
 def test_a_copy_is_never_a_source() -> None:
     managed = source(labels={stamps.MANAGED_BY: MANAGER, stamps.JOB: "sync-copies"})
 
-    skipped = plan(observed([rule()], [managed], [], "team"), SETTINGS, NOW)
+    skipped = planned(observed([rule()], [managed], [], "team"))
 
     assert only(skipped).severity is Severity.INFO
     assert "never a source" in only(skipped).reason
@@ -196,7 +193,7 @@ def test_secrets_of_one_namespace_or_tool_are_never_sources(kind: str) -> None:
     namespaces = tuple(Namespace(name, {}, True, False) for name in ("home", "team"))
     world = Observed((Rule(head("r"), spec),), namespaces, {query: (source(content=Content(kind)),)}, {"secret": {}})
 
-    assert only(plan(world, SETTINGS, NOW)).severity is Severity.INFO
+    assert only(planned(world)).severity is Severity.INFO
 
 
 def test_only_a_run_that_read_every_rule_reports_orphans() -> None:
@@ -204,10 +201,10 @@ def test_only_a_run_that_read_every_rule_reports_orphans() -> None:
     world = observed([rule("another", targets=Targets(exclude=("*",)))], [source()], [orphan], "team")
     incomplete = replace(world, failures=(Finding("unreadable", Severity.ERROR, ObjectKey("CopyratorRule", "x"), ""),))
 
-    assert only(plan(world, SETTINGS, NOW)).code == "orphan"
-    assert only(plan(incomplete, SETTINGS, NOW)).code == "unreadable"
-    assert plan(world, replace(SETTINGS, rule_name="another"), NOW).findings == ()
-    assert plan(world, replace(SETTINGS, rules=world.rules), NOW).findings == ()
+    assert only(planned(world)).code == "orphan"
+    assert only(planned(incomplete)).code == "unreadable"
+    assert planned(world, replace(SETTINGS, rule_name="another")).findings == ()
+    assert planned(world, replace(SETTINGS, rules=world.rules)).findings == ()
 
 
 def test_a_copy_of_a_source_that_cannot_be_decoded_stays() -> None:
@@ -216,30 +213,27 @@ def test_a_copy_of_a_source_that_cannot_be_decoded_stays() -> None:
     invalid = InvalidObject(ObjectKey("ConfigMap", "settings", "home"), InvalidObjectError("it is not"))
     incomplete = replace(world, sources=dict.fromkeys(world.sources, (invalid,)))
 
-    assert only(plan(world, SETTINGS, NOW)).code == "orphan"
-    findings = plan(incomplete, SETTINGS, NOW).findings
-    assert [(each.code, each.object.namespace, each.fix) for each in findings] == [
-        ("unreadable", "home", None),
-        ("unreadable", "team", None),
-    ]
+    assert only(planned(world)).code == "orphan"
+    found = [(each.code, each.object.namespace, each.fix) for each in planned(incomplete).findings]
+    assert found == [("unreadable", "home", None), ("unreadable", "team", None)]
 
 
 def test_a_terminating_namespace_is_skipped() -> None:
     world = observed([rule()], [source()], [copy("team", source(), rule("deleted"))], "team")
     terminating = replace(world, namespaces=(Namespace("home", {}, True, False), Namespace("team", {}, False, False)))
 
-    assert plan(terminating, SETTINGS, NOW).findings == ()
+    assert planned(terminating).findings == ()
 
 
 def test_a_dry_run_reads_every_missing_place_and_reports_conflicts() -> None:
     world = observed([rule()], [source()], [], "team-a", "team-b")
     settings = replace(SETTINGS, dry_run=True)
-    needs = plan(world, settings, NOW).needs
+    needs = planned(world, settings).needs
     absent = ReadResult(error=ApiError(404, "not found"))
     of_others = ReadResult(b'{"metadata": {"name": "settings", "namespace": "team-b"}}')
     with_reads = world.with_documents(dict(zip(needs, (absent, of_others), strict=True)), {})
 
-    result = plan(with_reads, settings, NOW)
+    result = planned(with_reads, settings)
 
     assert [need.full for need in needs] == [False, False]
     assert [(f.code, f.object.namespace) for f in result.findings] == [("missing", "team-a"), ("conflict", "team-b")]
@@ -254,7 +248,7 @@ def test_metadata_of_the_rule_is_set_and_removed_and_that_of_others_stays() -> N
     there = structs.replace(listed, header=structs.replace(listed.header, labels=labels, ownership=ownership))
     now_without = rule(metadata=CopyMetadata(copy_labels=("team",)))
 
-    finding = only(plan(observed([now_without], [source(labels={"team": "blue"})], [there], "team"), SETTINGS, NOW))
+    finding = only(planned(observed([now_without], [source(labels={"team": "blue"})], [there], "team")))
 
     assert finding.reason == "label ours, label team changed"
     body = finding.fix.body.encode() if finding.fix else b""
@@ -277,24 +271,20 @@ def test_the_plan_does_not_depend_on_the_order_of_what_was_read() -> None:
             return shuffle.sample(known, len(known))
 
         copies = dict(mixed(world.copies["configmap"]["settings"].items()))
-        return replace(
-            world,
-            rules=tuple(mixed(world.rules)),
-            namespaces=tuple(mixed(world.namespaces)),
-            copies={"configmap": {"settings": copies}},
-        )
+        rules, namespaces = tuple(mixed(world.rules)), tuple(mixed(world.namespaces))
+        return replace(world, rules=rules, namespaces=namespaces, copies={"configmap": {"settings": copies}})
 
     def text(result: Plan) -> str:
         return "\n".join(f"{f.object} {f.code} {f.reason} {f.fix and f.fix.body.encode()!r}" for f in result.findings)
 
-    assert len({text(plan(shuffled(), SETTINGS, NOW)) for _ in range(10)}) == 1
+    assert len({text(planned(shuffled())) for _ in range(10)}) == 1
 
 
 def test_a_skipped_source_is_reported_for_all_rules_that_select_it() -> None:
     managed = source(labels={stamps.MANAGED_BY: MANAGER, stamps.JOB: "sync-copies"})
 
     for rules in ([rule("a"), rule("b")], [rule("b"), rule("a")]):
-        assert only(plan(observed(rules, [managed], [], "team"), SETTINGS, NOW)).subjects == ("a", "b")
+        assert only(planned(observed(rules, [managed], [], "team"))).subjects == ("a", "b")
 
 
 def test_a_source_is_never_adopted() -> None:
@@ -304,7 +294,7 @@ def test_a_source_is_never_adopted() -> None:
     world = observed(rules, [source("home"), source("team")], [], "team")
     needs = [Need(ObjectKey("ConfigMap", "settings", namespace)) for namespace in ("home", "team")]
 
-    result = plan(world.with_documents(dict.fromkeys(needs, theirs), {}), SETTINGS, NOW)
+    result = planned(world.with_documents(dict.fromkeys(needs, theirs), {}))
 
     assert [(finding.code, finding.fix) for finding in result.findings] == [("conflict", None)] * 2
     assert "a rule selects it as a source" in result.findings[0].reason
@@ -316,8 +306,8 @@ def test_a_copy_does_not_change_its_source_while_something_cannot_be_read() -> N
     unread = Finding("unreadable", Severity.ERROR, ObjectKey("CopyratorRule", "b"), "", subjects=("b",))
     whole = observed(rules, [source("home")], [existing], "team")
 
-    assert only(plan(whole, SETTINGS, NOW)).fix
-    assert [finding.fix for finding in plan(replace(whole, failures=(unread,)), SETTINGS, NOW).findings] == [None, None]
+    assert only(planned(whole)).fix
+    assert [finding.fix for finding in planned(replace(whole, failures=(unread,))).findings] == [None, None]
 
 
 @pytest.mark.parametrize("is_namespace", [True, False], ids=["namespace", "source"])
@@ -332,7 +322,7 @@ def test_a_rule_is_not_mistaken_because_something_of_it_cannot_be_decoded(is_nam
         invalid = InvalidObject(ObjectKey("ConfigMap", "settings", "home"), error)
         world = replace(world, sources=dict.fromkeys(world.sources, (invalid,)))
 
-    codes = {each.code for each in plan(world, SETTINGS, NOW).findings}
+    codes = {each.code for each in planned(world).findings}
 
     assert codes == ({"unreadable", "nothing-selected"} if is_namespace else {"unreadable"})
 
@@ -342,7 +332,7 @@ def test_a_rule_whose_sources_cannot_be_read_is_not_reported_as_mistaken() -> No
     world = observed([new], [], [copy("team", source(), new)], "team")
     denied = Finding("unreadable", Severity.ERROR, new.head.key, "", subjects=(new.name,))
 
-    assert only(plan(replace(world, sources={}, failures=(denied,)), SETTINGS, NOW)) == denied
+    assert only(planned(replace(world, sources={}, failures=(denied,)))) == denied
 
 
 @pytest.mark.parametrize(
@@ -364,7 +354,7 @@ def test_a_mistaken_rule_blocks_the_deletion_of_copies_that_it_may_select(mistak
     queries = {query: found if query.rule_type == "configmap" else () for query, found in world.sources.items()}
     world = replace(world, namespaces=active, sources=queries, copies={**world.copies, "secret": {}})
 
-    (found,) = (each for each in plan(world, SETTINGS, NOW).findings if each.code == "orphan")
+    (found,) = (each for each in planned(world).findings if each.code == "orphan")
 
     assert (found.exit_code is ExitCode.BRAKE, found.fix is None) == (is_blocked, is_blocked)
     assert found.subjects == (("new",) if is_blocked else ("deleted",))
@@ -378,7 +368,7 @@ def test_a_mistaken_rule_does_not_block_the_deletion_of_copies_of_other_sources(
     orphan = structs.replace(orphan, header=structs.replace(orphan.header, annotations=annotations))
     world = replace(observed([edited], [source()], [], "team"), copies={"configmap": {"theme": {"team": orphan}}})
 
-    (found,) = (each for each in plan(world, SETTINGS, NOW).findings if each.code == "orphan")
+    (found,) = (each for each in planned(world).findings if each.code == "orphan")
 
     assert found.fix
 
@@ -389,7 +379,7 @@ def test_a_copy_of_a_source_that_is_never_copied_is_deleted_although_its_rule_ma
     orphan = copy("team", token, edited)
     world = replace(observed([edited], [token], [], "team"), copies={"secret": {"settings": {"team": orphan}}})
 
-    findings = {each.code: each for each in plan(world, SETTINGS, NOW).findings}
+    findings = {each.code: each for each in planned(world).findings}
 
     assert findings.keys() == {"nothing-selected", "skipped", "orphan"}
     assert findings["orphan"].fix

@@ -298,6 +298,9 @@ ZIPPED = zipped(DOCUMENT)
 BOMB = zipped(bytes(50 << 20))
 NOT_GZIP = "the answer has a body that is not valid gzip"
 NOT_HTTP = "the answer is not HTTP"
+NOT_READ = "the answer has Content-Encoding {}; only gzip is read"
+FOUND = b"HTTP/1.1 302 Found\r\nLocation: %s\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 ANSWERS = {
@@ -309,39 +312,21 @@ ANSWERS = {
     "gzip of nothing": (encoded("gzip", b""), NOT_GZIP),
     "gzip bomb": (encoded("gzip", BOMB), "the answer has more than 1024 KiB"),
     "50,000 times gzip": (encoded("gzip", zipped(b"") * 50_000), NOT_GZIP),
-    "gzip twice": (
-        encoded("gzip, gzip", zipped(BOMB)),
-        "the answer has Content-Encoding gzip, gzip; only gzip is read",
-    ),
-    "br": (encoded("br", b"\x8b\x02\x80rates\x03"), "the answer has Content-Encoding br; only gzip is read"),
-    "an encoding with a long name": (
-        encoded("x" * 100, DOCUMENT),
-        f"the answer has Content-Encoding {'x' * 32}… (100 characters); only gzip is read",
-    ),
-    "deflate": (
-        encoded("deflate", zlib.compress(DOCUMENT)),
-        "the answer has Content-Encoding deflate; only gzip is read",
-    ),
+    "gzip twice": (encoded("gzip, gzip", zipped(BOMB)), NOT_READ.format("gzip, gzip")),
+    "br": (encoded("br", b"\x8b\x02\x80rates\x03"), NOT_READ.format("br")),
+    "an encoding with a long name": (encoded("x" * 100, DOCUMENT), NOT_READ.format("x" * 32 + "… (100 characters)")),
+    "deflate": (encoded("deflate", zlib.compress(DOCUMENT)), NOT_READ.format("deflate")),
     "nothing": (b"", "the connection was closed without an answer"),
     "SSH": (b"SSH-2.0-OpenSSH_9.2\r\n", NOT_HTTP),
     "a status that is not a number": (b"HTTP/1.1 abc\r\n\r\n", NOT_HTTP),
     "many headers": (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n", NOT_HTTP),
     "a long header": (b"HTTP/1.1 200 OK\r\nA: " + b"b" * 100_000 + b"\r\n\r\n", NOT_HTTP),
     "two lengths": (b"HTTP/1.1 200 OK\r\nContent-Length: 1, 2\r\n\r\nab", "the answer has headers that are not valid"),
-    "a chunk of no length": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", NOT_HTTP),
-    "a chunk that is cut short": (
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
-        "the answer is incomplete",
-    ),
+    "a chunk of no length": (CHUNKED + b"zz\r\n", NOT_HTTP),
+    "a chunk that is cut short": (CHUNKED + b"5\r\nab", "the answer is incomplete"),
     "a body that is cut short": (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab", "the answer is incomplete"),
-    "redirect to FTP": (
-        b"HTTP/1.1 302 Found\r\nLocation: ftp://127.0.0.1/\r\n\r\n",
-        "redirected to a URL that is not http or https",
-    ),
-    "redirect to no URL": (
-        b"HTTP/1.1 302 Found\r\nLocation: http://[\r\n\r\n",
-        "redirected to a URL that is not valid",
-    ),
+    "redirect to FTP": (FOUND % b"ftp://127.0.0.1/", "redirected to a URL that is not http or https"),
+    "redirect to no URL": (FOUND % b"http://[", "redirected to a URL that is not valid"),
 }
 
 

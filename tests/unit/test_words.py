@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.manifests import ROOT
 
 IDIOMS = {
     r"hangs? on\b": "depends on",
