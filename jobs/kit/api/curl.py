@@ -84,7 +84,9 @@ class Transfers:
         more = 1
         while more:
             more, succeeded, failed = self._multi.info_read()
-            found += [_succeeded(handle) for handle in succeeded]
+            for handle in succeeded:
+                status, retry_after = handle.getinfo(pycurl.RESPONSE_CODE), handle.getinfo(pycurl.RETRY_AFTER)
+                found.append(Ended(handle, int(status), retry_after=float(retry_after)))
             found += [self._failed(handle, number, text) for handle, number, text in failed]
         return found
 
@@ -121,11 +123,6 @@ class Transfers:
             handle.close()
         self._idle.clear()
         self._multi.close()
-
-
-def _succeeded(handle: Any) -> Ended:
-    status, retry_after = handle.getinfo(pycurl.RESPONSE_CODE), handle.getinfo(pycurl.RETRY_AFTER)
-    return Ended(handle, int(status), retry_after=float(retry_after))
 
 
 def _set_server(handle: Any, endpoint: Endpoint, path: str) -> None:

@@ -99,11 +99,7 @@ def _read(path: Path) -> Kubeconfig:
         raise ConfigurationError(f"{_problem_in(path)}: {_format_error(str(error))}") from None
     if config.kind not in ("", "Config") or config.api_version not in ("", "v1"):
         raise ConfigurationError(f"{_problem_in(path)}: kind and apiVersion are not Config and v1")
-    if repeated := [
-        *_find_repeated("clusters", config),
-        *_find_repeated("users", config),
-        *_find_repeated("contexts", config),
-    ]:
+    if repeated := [each for kind in ("clusters", "users", "contexts") for each in _find_repeated(kind, config)]:
         raise ConfigurationError(*(f"{_problem_in(path)}: {each}" for each in repeated))
     for field_path in _find_unknown(document, Kubeconfig):
         # Ignored as in kubectl. Logged, since with a typo in `as` the run would have more rights.

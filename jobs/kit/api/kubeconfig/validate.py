@@ -49,10 +49,8 @@ def user_problems(name: str, user: User) -> Iterator[str]:
 
 
 def _certificate_problems(name: str, user: User) -> Iterator[str]:
-    certificates, keys = (
-        [user.client_certificate, user.client_certificate_data],
-        [user.client_key, user.client_key_data],
-    )
+    certificates = [user.client_certificate, user.client_certificate_data]
+    keys = [user.client_key, user.client_key_data]
     for kind, both in (("client-certificate", certificates), ("client-key", keys)):
         if all(both):
             yield f"user {name!r} has both {kind} and {kind}-data; remove one"
