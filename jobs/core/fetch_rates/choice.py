@@ -80,11 +80,6 @@ def date_failure(table: Table, today: date) -> ProviderFailure | None:
     )
 
 
-def providers_of(spec: Spec) -> Sequence[str]:
-    """Return the providers of an ExchangeRate in the order in which they are read."""
-    return (spec.provider,) if spec.provider else DEFAULTS
-
-
 def choose(
     spec: Spec, last: Figures | None, tables: Tables, max_change: int
 ) -> Choice | Jump | NoFigures | ProviderNeed:
@@ -92,7 +87,7 @@ def choose(
 
     `last` are the figures that it got last for this currency and base; `max_change` is in percent.
     """
-    names = providers_of(spec)
+    names = (spec.provider,) if spec.provider else DEFAULTS  # in the order in which they are read
     reasons: list[str] = []
     permanent: list[bool] = []
     jumped: Figures | None = None

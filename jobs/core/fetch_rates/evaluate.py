@@ -64,7 +64,8 @@ def _evaluate_figures(
     rate: ExchangeRate, actual: ReducedObject | None, settings: Settings, tables: Tables, today: date
 ) -> Evaluation:
     """Choose the figures, and compare the ConfigMap with them; with the last ones if there are no new ones."""
-    last = _last_figures(rate, today)
+    # From the status: users who edit the ConfigMap cannot write it.
+    last = _still_valid(rate, rate.head.status_as(RateStatus).figures, today)
     limit = rate.spec.max_change or settings.max_change
     chosen = choose(rate.spec, last or _last_figures_without_status(rate, actual, today), tables, limit)
     if isinstance(chosen, ProviderNeed):
@@ -86,11 +87,6 @@ def _latest(rate: ExchangeRate, observed: Observed, settings: Settings) -> Reduc
         return observed.configmaps[configmap]
     had_conflict = any(each.reason == CONFLICT for each in rate.head.status_as(RateStatus).conditions)
     return Need(configmap) if observed.configmaps is None or settings.dry_run or had_conflict else None
-
-
-def _last_figures(rate: ExchangeRate, today: date) -> Figures | None:
-    """Return the last figures from the status: users who edit the ConfigMap cannot write it."""
-    return _still_valid(rate, rate.head.status_as(RateStatus).figures, today)
 
 
 def _last_figures_without_status(rate: ExchangeRate, actual: ReducedObject | None, today: date) -> Figures | None:

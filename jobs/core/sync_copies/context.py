@@ -9,9 +9,9 @@ from jobs.core.sync_copies.desired import Place
 from jobs.core.sync_copies.mistakes import Mistake
 from jobs.core.sync_copies.observed import KINDS, Observed, Settings
 from jobs.core.sync_copies.rules import RuleStatus
-from jobs.core.sync_copies.sources import invalid_sources
 from jobs.kit.values import stamps
 from jobs.kit.values.model import Finding, ObjectKey
+from jobs.kit.values.reads import InvalidObject
 
 
 class Context(NamedTuple):
@@ -77,6 +77,7 @@ def context(
             truncated_rules.add(rule.name)
         orphans[f"{rule.namespace}/{rule.name}"] = rule.spec.orphans
     by_rule = {f"{settings.namespace}/{name}": each for name, each in sorted(mistaken.items())}
+    sources = (each for found in observed.sources.values() for each in found)
     return Context(
         bool(observed.failures),
         frozenset(known_conflicts),
@@ -84,7 +85,7 @@ def context(
         orphans,
         frozenset(namespace.name for namespace in observed.namespaces if namespace.opted_out),
         frozenset(namespace.name for namespace in observed.namespaces if namespace.is_closed),
-        invalid_sources(observed),
+        frozenset(each.key for each in sources if isinstance(each, InvalidObject)),
         frozenset(each.object for each in skipped if each.code == "skipped"),
         by_rule if settings.max_deletes is None else {},
     )

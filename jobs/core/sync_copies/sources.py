@@ -73,10 +73,3 @@ def _why_skipped(source: ReducedObject) -> str:
 def why_never_copied(kind: str) -> str:
     """Return why Secrets of this type are never copied; empty if they are copied."""
     return next((why for prefix, why in NEVER_COPIED.items() if kind.startswith(prefix)), "")
-
-
-def invalid_sources(observed: Observed) -> frozenset[ObjectKey]:
-    """Return the sources that cannot be decoded: whether their copies are desired is unknown."""
-    return frozenset(
-        each.key for found in observed.sources.values() for each in found if isinstance(each, InvalidObject)
-    )
