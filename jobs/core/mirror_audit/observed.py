@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -15,7 +16,7 @@ from jobs.core.mirror_audit.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, 
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Need, ObjectKey
-from jobs.kit.values.reads import Invalid, Page, ReadResult, reduced_by_key
+from jobs.kit.values.reads import Invalid, Page, ReadResult
 from jobs.kit.values.resources import (
     CLAIMS,
     DAEMON_SETS,
@@ -134,13 +135,12 @@ class Observed:
 
     def with_documents(self, documents: Mapping[Need, ReadResult], pages: Mapping[str, Page]) -> Observed:
         """Return a copy with these documents and pages added."""
-        documents_by_key = reduced_by_key(documents, _reduced)
-        return replace(self, documents={**self.documents, **documents_by_key}, pages={**self.pages, **pages})
+        reduced = {need.key: found.reduced(partial(_reduced, need.key)) for need, found in documents.items()}
+        return replace(self, documents={**self.documents, **reduced}, pages={**self.pages, **pages})
 
 
-def _reduced(need: Need, body: bytes) -> CacheState | Credentials | StorageClass | None:
+def _reduced(key: ObjectKey, body: bytes) -> CacheState | Credentials | StorageClass | None:
     """Return the part of a response that the run keeps: nothing of a registry's, only that it came."""
-    key = need.key
     if key.kind == SERVICE_PROXY.kind and not key.name.endswith("/v2/"):
         return decode(body, CacheState)
     if key.kind == STORAGE_CLASSES.kind:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError, InvalidObjectError
-from jobs.kit.values.model import Need, ObjectKey
+from jobs.kit.values.model import ObjectKey
 
 Reduced = TypeVar("Reduced")
 Status = TypeVar("Status")
@@ -38,13 +37,6 @@ class ReadResult:
     def reduced_if_exists(self, reduce: Callable[[bytes], Reduced]) -> Reduced | ApiError | None:
         """Return the same as `reduced`, but None for an object that does not exist."""
         return None if self.error and self.error.status == 404 else self.reduced(reduce)
-
-
-def reduced_by_key(
-    documents: Mapping[Need, ReadResult], reduce: Callable[[Need, bytes], Reduced]
-) -> dict[ObjectKey, Reduced | ApiError]:
-    """Return each object that was read, reduced by `reduce`, or the error."""
-    return {need.key: document.reduced(partial(reduce, need)) for need, document in documents.items()}
 
 
 class InvalidObject(NamedTuple):
