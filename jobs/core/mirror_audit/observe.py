@@ -10,8 +10,7 @@ from msgspec import Raw
 
 from jobs.core.mirror_audit.actual.endpoints import Endpoints, Slice, by_service, ready
 from jobs.core.mirror_audit.actual.events import WARNINGS, Event, Quotes, keep, most_informative, quoted
-from jobs.core.mirror_audit.actual.objects import Object, decode_resource, placeholder
-from jobs.core.mirror_audit.actual.rollout import is_working, ordinals
+from jobs.core.mirror_audit.actual.objects import Object, decode_resource, is_working, ordinals, placeholder
 from jobs.core.mirror_audit.desired.names import NODE_NAMESPACE, stateful_set_of
 from jobs.core.mirror_audit.observed import RESOURCE_KINDS, Observed, Settings
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror

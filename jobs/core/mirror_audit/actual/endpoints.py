@@ -34,11 +34,6 @@ class _Endpoint(Struct, rename="camel"):
     conditions: _Conditions = field(default_factory=_Conditions)
     target_ref: _Target | None = None
 
-    @property
-    def serves(self) -> bool:
-        """Return whether the endpoint is ready. Unknown counts as ready, as the API defines it."""
-        return self.conditions.ready is not False
-
 
 class _SliceMetadata(Struct):
     labels: dict[str, str] | None = None
@@ -62,7 +57,8 @@ class Ready(NamedTuple):
 
 def ready(namespace: str, read: Slice) -> Ready:
     """Reduce a slice to its ready addresses."""
-    serving = [each for each in read.endpoints or () if each.serves]
+    # Unknown counts as ready, as the API defines it.
+    serving = [each for each in read.endpoints or () if each.conditions.ready is not False]
     addresses = [(address, _pod(each.target_ref, namespace)) for each in serving for address in each.addresses or ()]
     return Ready((read.metadata.labels or {}).get(_OF_SERVICE, ""), read.address_type, addresses)
 

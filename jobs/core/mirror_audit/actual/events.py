@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
-from msgspec import Struct, convert, field
+from msgspec import Struct, convert
 
 from jobs.core.mirror_audit.actual.objects import Object
 from jobs.core.mirror_node.hosts import UNUSED
@@ -56,7 +56,7 @@ class Event(Struct, rename="camel"):
     message: str | None = None
     last_timestamp: str | None = None
     event_time: str | None = None
-    series: _Series | None = field(default=None)
+    series: _Series | None = None
 
     @property
     def time(self) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jobs.core.mirror_audit.checks.cache import cache
 from jobs.core.mirror_audit.checks.credentials import credentials
 from jobs.core.mirror_audit.checks.findings import finding
-from jobs.core.mirror_audit.checks.probes import mirror_itself, upstream
+from jobs.core.mirror_audit.checks.probes import cache, mirror_itself, upstream
 from jobs.core.mirror_audit.checks.resources import resource_findings
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.desired.names import is_pinned, registry_of

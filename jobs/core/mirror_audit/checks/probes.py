@@ -1,26 +1,37 @@
-"""Probe /v2/ of a mirror and of its upstream: yield findings, or what the run must read first. Pure.
+"""Probe a mirror, its upstream, and the container `cache`, which guards the volume of the mirror. Pure.
 
+Each check yields findings, or what the run must read first.
 https://distribution.github.io/distribution/spec/api/#api-version-check
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 
-from jobs.core.mirror_audit.checks.findings import finding, not_readable, unreadable
+from jobs.core.mirror_audit.checks.findings import Problem, finding, not_readable, unreadable
 from jobs.core.mirror_audit.desired.mirror import Mirror
-from jobs.core.mirror_audit.desired.names import PORT, PORT_NAME
-from jobs.core.mirror_audit.observed import Observed, Probing, Settings
-from jobs.kit.values.errors import ApiError
+from jobs.core.mirror_audit.desired.names import CACHE_PORT, CACHE_PORT_NAME, PORT, PORT_NAME
+from jobs.core.mirror_audit.observed import CacheState, Observed, Probing, Settings
+from jobs.kit.values.decoding import decode
+from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.model import ExitCode, Fetch, Finding, Need, ObjectKey
-from jobs.kit.values.reads import NOT_FETCHED, NOT_IN_TIME
+from jobs.kit.values.reads import NOT_FETCHED, NOT_IN_TIME, Page
 from jobs.kit.values.resources import ENDPOINT_SLICES, SERVICE_PROXY
 
 # Authors of RegistryMirrors can name hosts that do not respond. That does not fail a run.
 _NOT_PROBED = {NOT_FETCHED: ExitCode.FAILED, NOT_IN_TIME: ExitCode.DONE}
 # A later run finds this text in the message of the condition, and then probes the mirror last.
 NO_REGISTRY = "does not respond as a registry"
+# No figures that change by themselves: otherwise each run writes the status.
+_SHORTAGES: Mapping[str, Problem] = {
+    "layers": Problem("layers-interrupted", "sent an incomplete layer in the last minutes"),
+    "access": Problem(
+        "volume-unusable", 'cannot be used by the registry; the reason is in the log of its container "cache"'
+    ),
+    "inodes": Problem("volume-filling", "has too few free inodes"),
+    "space": Problem("volume-filling", "has too little free space; at least {} MiB must be free"),
+}
 
 
 def upstream(mirror: Mirror, observed: Observed, settings: Settings) -> Iterator[Finding | Fetch]:
@@ -43,7 +54,7 @@ def is_upstream_unknown(mirror: Mirror, observed: Observed) -> bool:
 def mirror_itself(mirror: Mirror, observed: Observed, settings: Settings) -> Iterator[Finding | Fetch | Need]:
     """Probe the mirror, unless it is known that it cannot respond."""
     service = mirror.service.key
-    if not observed.managed(service) or not has_only_registry_pods(service, observed):
+    if not observed.managed(service) or not _has_only_registry_pods(service, observed):
         return
     if settings.probing is Probing.NETWORK:
         url = f"http://{service.name}.{service.namespace}.svc:{PORT}/v2/"
@@ -52,13 +63,13 @@ def mirror_itself(mirror: Mirror, observed: Observed, settings: Settings) -> Ite
         yield from _through_api_server(mirror, observed)
 
 
-def has_only_registry_pods(service: ObjectKey, observed: Observed) -> bool:
+def _has_only_registry_pods(service: ObjectKey, observed: Observed) -> bool:
     """Return whether all endpoints of a Service are the registry's, so that a response is the registry's too."""
     found = observed.endpoints_of(service)
     return ENDPOINT_SLICES.kind in observed.list_errors or bool(found.own and not found.foreign)
 
 
-def fetch(url: str, mirror: Mirror) -> Fetch:
+def _fetch(url: str, mirror: Mirror) -> Fetch:
     """Return the probe of a URL: https of an upstream, or http of a mirror, whose response a repair may change."""
     return Fetch(url, mirror.registry_mirror.name, is_probe=True, again=url.startswith("http://"))
 
@@ -68,7 +79,7 @@ def _fetched(
 ) -> Iterator[Finding | Fetch]:
     page = observed.pages.get(url)
     if page is None:
-        yield fetch(url, mirror)
+        yield _fetch(url, mirror)
     elif page.error in _NOT_PROBED:
         subjects = (mirror.registry_mirror.name,)
         yield not_readable(about, f"{url}: {page.error}", subjects, _NOT_PROBED[page.error])
@@ -91,3 +102,58 @@ def _through_api_server(mirror: Mirror, observed: Observed) -> Iterator[Finding 
     else:
         reason = f"GET /v2/ through the API server: {document.message}"
         yield finding("mirror-down", reason, service, mirror.registry_mirror)
+
+
+def cache(mirror: Mirror, observed: Observed, settings: Settings) -> Iterator[Finding | Fetch | Need]:
+    """Read the report of the container `cache` of a mirror, also while the mirror is not ready."""
+    service = mirror.headless_service.key
+    if not _has_cache(mirror, observed) or not _has_only_registry_pods(service, observed):
+        return
+    if settings.probing is Probing.NETWORK:
+        url = f"http://{service.name}.{service.namespace}.svc:{CACHE_PORT}/"
+        if url not in observed.pages:
+            yield _fetch(url, mirror)
+        else:
+            yield from _cache_findings(mirror, _cache_state(observed.pages[url]), observed)
+    elif settings.probing is Probing.SERVICE_PROXY:
+        key = ObjectKey(SERVICE_PROXY.kind, f"http:{service.name}:{CACHE_PORT_NAME}/proxy/", service.namespace)
+        document = observed.documents.get(key)
+        if key not in observed.documents:
+            yield Need(key)
+        else:
+            yield from _cache_findings(mirror, document if isinstance(document, CacheState) else None, observed)
+
+
+def _has_cache(mirror: Mirror, observed: Observed) -> bool:
+    """Return whether the registry's pod has the container. After an upgrade, the first repair adds it."""
+    actual = observed.managed(mirror.stateful_set.key)
+    if not actual or not observed.managed(mirror.headless_service.key):
+        return False
+    return any(each.get("name") == CACHE_PORT_NAME for each in actual["spec"]["template"]["spec"]["containers"])
+
+
+def _cache_state(page: Page) -> CacheState | None:
+    try:
+        return None if page.error else decode(page.body, CacheState)
+    except InvalidObjectError:
+        return None
+
+
+def _cache_findings(mirror: Mirror, state: CacheState | None, observed: Observed) -> Iterator[Finding]:
+    if state is None or state.shortage == "answer":
+        if observed.endpoints_of(mirror.service.key).own:
+            what = 'its container "cache" does not respond' if state is None else "its volume does not respond"
+            reason = f"{what}; the reason is in the log of the run or of the container"
+            yield not_readable(mirror.stateful_set.key, reason, (mirror.registry_mirror.name,), ExitCode.DONE)
+        return
+    if state.shortage:
+        code, reason = _SHORTAGES[state.shortage]
+        about = mirror.stateful_set.key if state.shortage == "layers" else mirror.claim.key
+        yield finding(code, reason.format(state.least_free_bytes >> 20), about, mirror.registry_mirror)
+    if state.corrupt_blobs:
+        count = f"{state.corrupt_blobs} blob{'s' * (state.corrupt_blobs > 1)}"
+        reason = f"{count} removed in the last 24 hours, because of a digest mismatch"
+        yield finding("cache-corrupt", reason, mirror.claim.key, mirror.registry_mirror)
+    if not state.used and state.shortage != "access":
+        reason = f"no image of {mirror.spec.host} was pulled through the mirror yet"
+        yield finding("never-used", reason, mirror.registry_mirror.head.key, mirror.registry_mirror)

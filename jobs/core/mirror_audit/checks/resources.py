@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from jobs.core.mirror_audit.actual.objects import Object, is_managed, is_terminating, status_of
-from jobs.core.mirror_audit.actual.rollout import ordinals, rollout_problem
+from jobs.core.mirror_audit.actual.objects import (
+    Object,
+    is_managed,
+    is_terminating,
+    ordinals,
+    rollout_problem,
+    status_of,
+)
 from jobs.core.mirror_audit.checks.drift import Drift, resource_drift
 from jobs.core.mirror_audit.checks.findings import Problem, finding
 from jobs.core.mirror_audit.desired.manifests import Manifest

@@ -13,8 +13,7 @@ from jobs.core.mirror_audit.checks.findings import finding
 from jobs.core.mirror_audit.desired.manifests import Manifest, ResourceAmounts
 from jobs.core.mirror_audit.desired.quantities import quantity
 from jobs.core.mirror_audit.observed import StorageClass
-from jobs.core.mirror_audit.repair.context import Context
-from jobs.core.mirror_audit.repair.steps import Step
+from jobs.core.mirror_audit.repair.steps import Context, Step
 from jobs.core.mirror_audit.repair.writes import apply, correction, delete, immutable_fields
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Need, ObjectKey

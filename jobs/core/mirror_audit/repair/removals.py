@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jobs.core.mirror_audit.actual.objects import UNKNOWN, Object, is_terminating, mirror_name
-from jobs.core.mirror_audit.actual.rollout import rollout_problem
+from jobs.core.mirror_audit.actual.objects import UNKNOWN, Object, is_terminating, mirror_name, rollout_problem
 from jobs.core.mirror_audit.desired.names import NODE_NAMESPACE
 from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.core.mirror_audit.repair.node_cleanup import NodeCleanup, file_args, is_node_cleanup

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from jobs.core.mirror_audit.actual.objects import Object, is_terminating
-from jobs.core.mirror_audit.actual.rollout import rollout_problem
+from msgspec import structs
+
+from jobs.core.mirror_audit.actual.objects import Object, is_terminating, rollout_problem
 from jobs.core.mirror_audit.checks.findings import CODES
 from jobs.core.mirror_audit.desired.manifests import Manifest
 from jobs.core.mirror_audit.desired.mirror import Mirror
@@ -23,10 +24,9 @@ from jobs.core.mirror_audit.repair.claims import (
     recreation_reason,
     replace_volume,
 )
-from jobs.core.mirror_audit.repair.context import Context
 from jobs.core.mirror_audit.repair.node_cleanup import NodeCleanup, host, is_node_cleanup
 from jobs.core.mirror_audit.repair.removals import removals
-from jobs.core.mirror_audit.repair.steps import Step, with_steps
+from jobs.core.mirror_audit.repair.steps import Context, Step
 from jobs.core.mirror_audit.repair.writes import (
     ApplyRequest,
     apply,
@@ -35,7 +35,7 @@ from jobs.core.mirror_audit.repair.writes import (
     drifted_fields,
     immutable_fields,
 )
-from jobs.kit.values.model import Action, Brake, Finding, Fix, Need
+from jobs.kit.values.model import Action, Brake, Finding, Fix, Need, ObjectKey
 from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
 
 _ORDER = (SERVICES.kind, CLAIMS.kind, STATEFUL_SETS.kind, DAEMON_SETS.kind)
@@ -64,7 +64,32 @@ def repairs(findings: Sequence[Finding], mirrors: Sequence[Mirror], observed: Ob
         context = Context(mirror, found, observed, settings) if mirror else None
         steps += [(each, _step(context, each)) for each in found]
     needs = [step.need for _, step in steps if step.need]
-    return Repairs(with_steps(steps), needs, any(step.may_progress for _, step in steps), brakes)
+    return Repairs(_with_steps(steps), needs, any(step.may_progress for _, step in steps), brakes)
+
+
+def _with_steps(steps: Sequence[tuple[Finding, Step]]) -> list[Finding]:
+    """Return the findings with their steps, with at most one write to each object."""
+    planned: list[Finding] = []
+    for found, step in steps:
+        planned += [step.first] if step.first else []
+        exit_code = step.exit_code or found.exit_code
+        planned.append(structs.replace(found, fix=step.fix, remedy=step.remedy, exit_code=exit_code))
+    return _one_write_per_object(planned)
+
+
+def _one_write_per_object(findings: Sequence[Finding]) -> list[Finding]:
+    """Keep one write to each object. A deletion comes first, because it makes other writes unnecessary."""
+    writes: dict[ObjectKey, Finding] = {}
+    for each in findings:
+        before = writes.get(each.object)
+        if each.fix and (before is None or (each.action is Action.DELETE) > (before.action is Action.DELETE)):
+            writes[each.object] = each
+    return [
+        structs.replace(each, fix=None, remedy="another step for this object includes it")
+        if each.fix and writes[each.object] is not each
+        else each
+        for each in findings
+    ]
 
 
 def _step(context: Context | None, found: Finding) -> Step:

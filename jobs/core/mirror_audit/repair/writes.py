@@ -40,8 +40,7 @@ class ApplyRequest(Body, frozen=True, gc=False):
 
     def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
         """Return the fields that differ in the server's response: admission changed them."""
-        found = resource_drift(self.manifest, decode_plain(answer))
-        return tuple(each.change.field for each in found)
+        return tuple(drifted_fields(self.manifest, decode_plain(answer)))
 
 
 def apply(desired: Manifest, actual: Object, result: str) -> Fix:
