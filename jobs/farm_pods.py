@@ -18,6 +18,7 @@ from jobs.kit.api.connect import Connection
 from jobs.kit.run import flags
 from jobs.kit.run.job import Job, Limits
 from jobs.kit.run.runner import run
+from jobs.kit.values.model import RunOptions
 from jobs.kit.values.resources import FARM_PODS, PODS, by_kind
 
 
@@ -25,15 +26,14 @@ from jobs.kit.values.resources import FARM_PODS, PODS, by_kind
 class Options:
     """The options of this job, with those of all jobs in `run`."""
 
-    run: flags.RunOptions
+    run: RunOptions
     max_objects: int
     writes_per_second: int
 
 
 def settings(_connection: Connection, options: Options) -> Settings:
     """Return the settings. The context's namespace is ignored: only -n limits a run to one namespace."""
-    run = options.run
-    return Settings(run.namespace or "", options.max_objects, diff=run.diff, verbose=run.verbose)
+    return Settings(options.run.namespace or "", options.max_objects, options.run)
 
 
 @click.command(NAME)

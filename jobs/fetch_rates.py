@@ -24,7 +24,7 @@ from jobs.kit.api.custom_resources import from_files
 from jobs.kit.run import flags
 from jobs.kit.run.job import Job, Limits
 from jobs.kit.run.runner import run
-from jobs.kit.values.model import DryRun, ObjectKey
+from jobs.kit.values.model import ObjectKey, RunOptions
 from jobs.kit.values.names import is_name
 from jobs.kit.values.reads import Head
 from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES, by_kind
@@ -36,7 +36,7 @@ COMMAND_LINE = "(command line)"  # in place of the name of an ExchangeRate, with
 class Options:
     """The options of this job, with those of all jobs in `run`; `max_change` is in percent."""
 
-    run: flags.RunOptions
+    run: RunOptions
     currency: str | None
     base: str | None
     provider: ProviderName | None
@@ -71,9 +71,7 @@ def settings(connection: Connection, options: Options) -> Settings:
         options.urls,
         _rates(connection.namespace, options),
         options.max_change,
-        dry_run=options.run.dry_run is not DryRun.NONE,
-        diff=options.run.diff,
-        verbose=options.run.verbose,
+        run=options.run,
     )
 
 

@@ -21,6 +21,7 @@ from jobs.kit.api.custom_resources import from_files
 from jobs.kit.run import flags, log
 from jobs.kit.run.job import Job, Limits, Steps
 from jobs.kit.run.runner import run
+from jobs.kit.values.model import RunOptions
 from jobs.kit.values.resources import EVENTS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES, by_kind
 
 REPAIR = "mirror-repair"  # the CronJob with the rights to repair
@@ -30,7 +31,7 @@ REPAIR = "mirror-repair"  # the CronJob with the rights to repair
 class Options:
     """The options of this job, with those of all jobs in `run`; `wait` is in seconds."""
 
-    run: flags.RunOptions
+    run: RunOptions
     probe: str | None
     node_image: str | None
     repair: bool
@@ -55,8 +56,7 @@ def settings(connection: Connection, options: Options) -> Settings:
         options.node_image or (NODE_IMAGE if connection.in_pod else ""),
         probing,
         mirrors,
-        diff=options.run.diff,
-        verbose=options.run.verbose,
+        run=options.run,
         repair=options.repair,
         allow_cache_loss=options.allow_cache_loss,
         max_deletes=options.max_deletes,

@@ -21,7 +21,7 @@ from jobs.kit.api.connect import Connection
 from jobs.kit.run import flags
 from jobs.kit.run.job import Job
 from jobs.kit.run.runner import run
-from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.model import ObjectKey, RunOptions
 from jobs.kit.values.names import is_name
 from jobs.kit.values.resources import SECRETS
 
@@ -34,7 +34,7 @@ MAX_ROLLS = 10
 class Options:
     """The options of this job, with those of all jobs in `run`; `settle` and `cool_down` are in seconds."""
 
-    run: flags.RunOptions
+    run: RunOptions
     settle: int
     cool_down: int
     max_rolls: int
@@ -51,8 +51,7 @@ def settings(connection: Connection, options: Options) -> Settings:
         options.max_rolls,
         options.key_secret or (ObjectKey(SECRETS.kind, KEY_NAME, own) if own else None),
         secrets.token_hex(32),
-        diff=options.run.diff,
-        verbose=options.run.verbose,
+        run=options.run,
     )
 
 

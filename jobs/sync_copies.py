@@ -19,7 +19,7 @@ from jobs.kit.api.connect import Connection
 from jobs.kit.run import flags
 from jobs.kit.run.job import Job, Limits
 from jobs.kit.run.runner import run
-from jobs.kit.values.model import DryRun
+from jobs.kit.values.model import RunOptions
 from jobs.kit.values.resources import RULES, by_kind
 
 
@@ -27,7 +27,7 @@ from jobs.kit.values.resources import RULES, by_kind
 class Options:
     """The options of this job, with those of all jobs in `run`."""
 
-    run: flags.RunOptions
+    run: RunOptions
     rule_name: str | None
     verify: str
     max_deletes: int | None
@@ -49,9 +49,7 @@ def settings(connection: Connection, options: Options) -> Settings:
         options.rule_name,
         rules,
         verify_content=options.verify == "content",
-        dry_run=options.run.dry_run is not DryRun.NONE,
-        diff=options.run.diff,
-        verbose=options.run.verbose,
+        run=options.run,
         max_deletes=options.max_deletes,
     )
 

@@ -19,7 +19,7 @@ from jobs.kit.run.runner import run
 from jobs.kit.values.decoding import decode_plain
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import unreadable
-from jobs.kit.values.model import Action, Body, Finding, Fix, Need, ObjectKey, Plan, Severity, Summary
+from jobs.kit.values.model import Action, Body, Finding, Fix, Need, ObjectKey, Plan, RunOptions, Severity, Summary
 from jobs.kit.values.reads import Page, ReadResult
 from jobs.kit.values.resources import CRDS, by_kind
 
@@ -30,7 +30,7 @@ NAME = "install-crds"
 class Options:
     """The options of all jobs: this command has no others."""
 
-    run: flags.RunOptions
+    run: RunOptions
 
 
 class Definition(Body, frozen=True):

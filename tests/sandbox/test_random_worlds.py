@@ -23,7 +23,7 @@ from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.api.transport import Transport
-from jobs.kit.values.model import Finding, Plan
+from jobs.kit.values.model import Finding, Plan, RunOptions
 from jobs.kit.values.reads import ReadResult
 from tests import embedded
 from tests.apis import Api, sandbox_api
@@ -262,7 +262,7 @@ def _selects(rule: Object, obj: Object) -> bool:
 @PROFILE
 @given(drawn=WORLDS, seed=st.integers(0, 1 << 32))
 def test_the_plan_does_not_depend_on_the_order_of_reads(drawn: Object, seed: int) -> None:
-    settings = Settings("kube-chores", verbose=True, diff=True)
+    settings = Settings("kube-chores", run=RunOptions(verbose=True, diff=True))
     with served(embedded.installed(), JOB) as world, tempfile.TemporaryDirectory() as folder:
         api = sandbox_api(world.sandbox, Path(folder))
         _build(api, drawn)

@@ -18,7 +18,7 @@ from jobs.core.farm_pods.farm_pod import FarmPodManifest, FarmPodObject, Pod, Po
 from jobs.core.farm_pods.observed import Observed, Settings
 from jobs.core.farm_pods.plan import plan
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Action, ExitCode, Finding, Need, Plan, Severity
+from jobs.kit.values.model import Action, ExitCode, Finding, Need, Plan, RunOptions, Severity
 from jobs.kit.values.names import is_name
 from jobs.kit.values.reads import ReadResult
 from tests.canary import TOKEN
@@ -43,8 +43,8 @@ def observed(*pods: Pod, **farm_pods: bytes) -> Observed:
     return Observed(["shop"], pods, dict(zip(keys, [each.reduced for each in read], strict=True)))
 
 
-def planned(of: Observed, **settings: Any) -> Plan:
-    return plan(of, Settings(**settings), NOW)
+def planned(of: Observed, *, verbose: bool = False, **settings: Any) -> Plan:
+    return plan(of, Settings(**settings, run=RunOptions(verbose=verbose)), NOW)
 
 
 def codes(of: Plan) -> list[tuple[str, str]]:

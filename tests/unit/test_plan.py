@@ -18,7 +18,7 @@ from jobs.core.sync_copies.selectors import LabelSelector
 from jobs.kit.data.objects import Content, Header, Ownership, ReducedObject, field_set
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError, InvalidObjectError
-from jobs.kit.values.model import Action, ExitCode, Finding, Need, ObjectKey, Plan, Severity
+from jobs.kit.values.model import Action, DryRun, ExitCode, Finding, Need, ObjectKey, Plan, RunOptions, Severity
 from jobs.kit.values.reads import Head, InvalidObject, ReadResult
 from jobs.kit.values.stamps import MANAGER
 
@@ -227,7 +227,7 @@ def test_a_terminating_namespace_is_skipped() -> None:
 
 def test_a_dry_run_reads_every_missing_place_and_reports_conflicts() -> None:
     world = observed([rule()], [source()], [], "team-a", "team-b")
-    settings = replace(SETTINGS, dry_run=True)
+    settings = replace(SETTINGS, run=RunOptions(dry_run=DryRun.CLIENT))
     needs = planned(world, settings).needs
     absent = ReadResult(error=ApiError(404, "not found"))
     of_others = ReadResult(b'{"metadata": {"name": "settings", "namespace": "team-b"}}')

@@ -11,7 +11,6 @@ import yaml
 
 from jobs.kit.api.messages import Traffic
 from jobs.kit.run import report
-from jobs.kit.run.flags import RunOptions
 from jobs.kit.values.model import (
     Action,
     Body,
@@ -24,6 +23,7 @@ from jobs.kit.values.model import (
     Outcome,
     Plan,
     Result,
+    RunOptions,
     Severity,
     Summary,
 )

@@ -59,7 +59,7 @@ def _evaluate_with_pod(
     if not differing:
         return None
     fix = Fix(Action.REPLACE, FarmPodManifest(pod, read.document))
-    shown = differing if settings.diff else ()
+    shown = differing if settings.run.diff else ()
     return Finding("drifted", Severity.WARNING, place, _why(pod, actual), fix, shown)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from jobs.core.farm_pods.farm_pod import FarmPod, FarmPodObject, Pod, PodObject, place
 from jobs.kit.values.decoding import decode, decode_plain
 from jobs.kit.values.errors import ApiError, InvalidObjectError
-from jobs.kit.values.model import Finding, Need, ObjectKey
+from jobs.kit.values.model import Finding, Need, ObjectKey, RunOptions
 from jobs.kit.values.reads import Page, ReadResult
 from jobs.kit.values.resources import FARM_PODS
 
@@ -28,8 +28,7 @@ class Settings:
 
     namespace: str = ""
     max_objects: int = MAX_OBJECTS
-    diff: bool = False
-    verbose: bool = False
+    run: RunOptions = field(default_factory=RunOptions)
 
 
 class FarmPodRead(NamedTuple):

@@ -39,7 +39,7 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
             findings.append(result)
         else:
             unchanged_count += 1
-            findings += [unchanged(same_place[0])] if settings.verbose else []
+            findings += [unchanged(same_place[0])] if settings.run.verbose else []
     managed = sum(each.managed for each in observed.farm_pods.values())
     sizes = Counter(place.namespace for place in places)
     braked, brakes = block_creates(findings, managed, sizes, settings.max_objects)

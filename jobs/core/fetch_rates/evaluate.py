@@ -20,7 +20,7 @@ from jobs.kit.data.objects import Content, Digested, ReducedObject
 from jobs.kit.values.bodies import Deletion
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import terminating, unreadable
-from jobs.kit.values.model import Action, Change, ExitCode, Finding, Fix, Need, ObjectKey, Severity
+from jobs.kit.values.model import Action, Change, DryRun, ExitCode, Finding, Fix, Need, ObjectKey, Severity
 
 _LONGEST_SHOWN = 60
 CONFLICT = "Conflict"  # the reason of a condition: the next run reads such a ConfigMap by name
@@ -86,7 +86,8 @@ def _latest(rate: ExchangeRate, observed: Observed, settings: Settings) -> Reduc
     if observed.configmaps is not None and configmap in observed.configmaps:
         return observed.configmaps[configmap]
     had_conflict = any(each.reason == CONFLICT for each in rate.head.status_as(RateStatus).conditions)
-    return Need(configmap) if observed.configmaps is None or settings.dry_run or had_conflict else None
+    is_dry_run = settings.run.dry_run is not DryRun.NONE
+    return Need(configmap) if observed.configmaps is None or is_dry_run or had_conflict else None
 
 
 def _last_figures_without_status(rate: ExchangeRate, actual: ReducedObject | None, today: date) -> Figures | None:
@@ -147,7 +148,7 @@ def _providers_differ(rate: ExchangeRate, chosen: Choice) -> Finding | None:
 def _finding(
     rate: ExchangeRate, code: str, reason: str, fix: Fix, differing: Sequence[Change], settings: Settings
 ) -> Finding:
-    shown = tuple(differing) if settings.diff else ()
+    shown = tuple(differing) if settings.run.diff else ()
     return Finding(code, Severity.WARNING, rate.configmap, reason, fix, shown, (rate.subject,))
 
 

@@ -13,7 +13,7 @@ from jobs.core.fetch_rates.providers import BadDocumentError, table
 from jobs.kit.data.objects import ObjectReducer, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Finding, Need, ObjectKey
+from jobs.kit.values.model import Finding, Need, ObjectKey, RunOptions
 from jobs.kit.values.reads import Invalid, Page, ReadResult
 
 NAME = "fetch-rates"
@@ -32,9 +32,7 @@ class Settings:
     urls: Mapping[str, str]
     rates: tuple[ExchangeRate, ...] | None = None
     max_change: int = MAX_CHANGE_PERCENT
-    dry_run: bool = False
-    diff: bool = False
-    verbose: bool = False
+    run: RunOptions = field(default_factory=RunOptions)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     if settings.rates is None and not settings.namespace:
         limited = {rate.subject for rate in observed.rates if rate.spec.max_change}
         findings = [_as_warning(each) if _is_tenant_problem(each, limited) else each for each in findings]
-    if settings.verbose:
+    if settings.run.verbose:
         findings += [unchanged(rate, figures) for rate, figures in current.items()]
     needs = [each.need for each in found.values()]
     providers = {need.provider for need in needs if isinstance(need, ProviderNeed)}

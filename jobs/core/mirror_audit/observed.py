@@ -15,7 +15,7 @@ from jobs.core.mirror_audit.actual.objects import Object, is_managed
 from jobs.core.mirror_audit.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, RegistryMirror
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Need, ObjectKey
+from jobs.kit.values.model import Need, ObjectKey, RunOptions
 from jobs.kit.values.reads import Invalid, Page, ReadResult
 from jobs.kit.values.resources import (
     CLAIMS,
@@ -51,8 +51,7 @@ class Settings:
     node_image: str
     probing: Probing = Probing.NONE
     mirrors: tuple[RegistryMirror, ...] | None = None
-    diff: bool = False
-    verbose: bool = False
+    run: RunOptions = field(default_factory=RunOptions)
     repair: bool = False
     allow_cache_loss: bool = False
     max_deletes: int | None = None

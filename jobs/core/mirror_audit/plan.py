@@ -29,7 +29,7 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     repaired = repairs(found, mirrors, observed, settings) if settings.repair else Repairs(found)
     findings = [*repaired.findings, *map(invalid, observed.invalid_mirrors), *_skipped(observed)]
     return Plan(
-        [*findings, *healthy] if settings.verbose else findings,
+        [*findings, *healthy] if settings.run.verbose else findings,
         len(healthy),
         [*repaired.needs, *(each for each in evaluated if isinstance(each, Need))],
         Summary({"mirrors": len(observed.mirrors)}, _note(observed), by_subject=True),

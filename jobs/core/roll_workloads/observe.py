@@ -44,7 +44,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
         if key.namespace in spaces.terminating
     ]
     no_key = None if settings.key_secret else key_secret_not_set()
-    shown = mistakes if settings.verbose else first_of_each_namespace(mistakes)
+    shown = mistakes if settings.run.verbose else first_of_each_namespace(mistakes)
     findings = (*failures, *shown, *terminating)
     namespaces = tuple(sorted(spaces.opted_in - spaces.terminating))
     return Observed(opted_in, findings, settings.key_secret, settings.new_key, no_key, namespaces=namespaces)

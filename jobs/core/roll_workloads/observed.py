@@ -11,7 +11,7 @@ from jobs.core.roll_workloads.key import Key, read
 from jobs.core.roll_workloads.sources import Source, source
 from jobs.core.roll_workloads.workloads import KINDS, Workload, workload
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Finding, Need, ObjectKey
+from jobs.kit.values.model import Finding, Need, ObjectKey, RunOptions
 from jobs.kit.values.reads import Page, ReadResult
 from jobs.kit.values.resources import SECRETS
 
@@ -32,8 +32,7 @@ class Settings:
     max_rolls: int = 1
     key_secret: ObjectKey | None = None
     new_key: str = field(default="", repr=False)
-    diff: bool = False
-    verbose: bool = False
+    run: RunOptions = field(default_factory=RunOptions)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
         else:
             needs.update(result)
     findings, substitutes = _within_budget(findings, settings.max_rolls)
-    if settings.verbose:
+    if settings.run.verbose:
         findings += [Finding("unchanged", Severity.INFO, key, "runs with its current config") for key in unchanged]
     return Plan(
         findings,

@@ -77,7 +77,7 @@ def unchanged(place: Place) -> Finding:
 
 def _missing(place: Place, settings: Settings) -> Finding:
     desired = place.desired[0]
-    shown = changes(None, desired.content, secret=desired.resource is SECRETS) if settings.diff else ()
+    shown = changes(None, desired.content, secret=desired.resource is SECRETS) if settings.run.diff else ()
     fix = Fix(Action.CREATE, _manifest(place.key, desired))
     reason = sys.intern(f"from {desired.source}")  # a first sweep has thousands of the same reason
     return Finding("missing", Severity.WARNING, place.key, reason, fix, shown, desired.rules)
@@ -103,7 +103,7 @@ def _replaced(code: str, place: Place, settings: Settings) -> Finding:
         reason = sys.intern(f"source {desired.source} {'was recreated' if recreated else 'changed'}")
     else:
         reason = fields_changed(differing or relabelled, actual.header.ownership.others if differing else ())
-    shown = (*differing, *shown_metadata(relabelled, secret=secret)) if settings.diff else ()
+    shown = (*differing, *shown_metadata(relabelled, secret=secret)) if settings.run.diff else ()
     fix = repair(_manifest(place.key, desired), actual)
     return Finding(code, Severity.WARNING, place.key, reason, fix, shown, desired.rules)
 

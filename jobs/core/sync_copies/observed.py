@@ -10,7 +10,7 @@ from msgspec import Struct
 from jobs.core.sync_copies.rules import Rule, SourceQuery
 from jobs.kit.data.objects import ObjectReducer, ReducedObject
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Finding, Need, ObjectKey
+from jobs.kit.values.model import Finding, Need, ObjectKey, RunOptions
 from jobs.kit.values.reads import Invalid, InvalidObject, Page, ReadResult
 from jobs.kit.values.resources import CONFIGMAPS, SECRETS, Resource
 
@@ -26,9 +26,7 @@ class Settings:
     rule_name: str | None = None
     rules: tuple[Rule, ...] | None = None
     verify_content: bool = False
-    dry_run: bool = False
-    diff: bool = False
-    verbose: bool = False
+    run: RunOptions = field(default_factory=RunOptions)
     max_deletes: int | None = None
 
 

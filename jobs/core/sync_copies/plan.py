@@ -43,7 +43,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
             findings.append(result)
         elif place.desired:
             unchanged_count += 1
-            findings += [unchanged(place)] if settings.verbose else []
+            findings += [unchanged(place)] if settings.run.verbose else []
     return Plan(
         findings,
         unchanged_count,

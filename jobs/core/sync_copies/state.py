@@ -12,7 +12,7 @@ from jobs.kit.data.diff import metadata_changes
 from jobs.kit.data.objects import Content, Digested, Header, ReducedObject, same_content
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.model import DryRun, ObjectKey
 
 # The words of the table in docs/sync-copies.md#decisions, and of the match in evaluate.py.
 Required = Literal["one copy", "no copy", "several copies", "a copy, not opted in"]
@@ -50,7 +50,7 @@ def found(place: Place, observed: Observed, settings: Settings, context: Context
         return "an unreadable object"
     if actual is None:
         is_known = not place.desired or place.key in observed.single_reads
-        reads_first = not is_known and (settings.dry_run or context.had_conflict(place))
+        reads_first = not is_known and (settings.run.dry_run is not DryRun.NONE or context.had_conflict(place))
         return "a place to read first" if reads_first else "nothing"
     if not stamps.is_managed(actual.header.labels, NAME, settings.namespace):
         return _another_object(place, observed)
@@ -76,7 +76,7 @@ def _compared(place: Place, actual: ReducedObject, settings: Settings, context: 
     same = current if actual.content is None else same_content(actual.content, desired.content)
     if same and not metadata_changes(desired.labels, desired.annotations, header):
         return "an equal copy"
-    if actual.content is None and not same and (header.ownership.has_immutable or settings.diff):
+    if actual.content is None and not same and (header.ownership.has_immutable or settings.run.diff):
         return "a place to read first"
     return "an edited copy" if current else "an older copy"
 

@@ -3,41 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
 
-from jobs.kit.values.model import DryRun
+from jobs.kit.values.model import DryRun, RunOptions
 from jobs.kit.values.names import is_label
 
 _OF_THIS_RUN = ("dry_run", "diff", "check", "output", "verbose", "log_format")
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """The values of the options that all jobs have.
-
-    `filenames` are the files with custom resources that replace those of the cluster. `given` has the options of the
-    command line, one by one, without those of _OF_THIS_RUN: how to print, and whether to write.
-    """
-
-    dry_run: DryRun = DryRun.NONE
-    diff: bool = False
-    check: bool = False
-    output: str = "text"
-    verbose: bool = False
-    log_format: str = "text"
-    kubeconfig: str | None = None
-    context: str | None = None
-    as_user: str | None = None
-    as_group: tuple[str, ...] = ()
-    namespace: str | None = None
-    filenames: tuple[str, ...] = ()
-    given: tuple[tuple[str, ...], ...] = ()
 
 
 def option(*names: str, env: tuple[str, ...] = (), **settings: Any) -> Callable[[F], F]:

@@ -9,9 +9,8 @@ from typing import Generic, Protocol, TypeVar
 
 from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.connect import Connection
-from jobs.kit.run.flags import RunOptions
 from jobs.kit.values.conditions import StatusUpdate
-from jobs.kit.values.model import Need, Plan, Result
+from jobs.kit.values.model import Need, Plan, Result, RunOptions
 from jobs.kit.values.reads import Page, ReadResult
 from jobs.kit.values.resources import Resource
 

@@ -16,9 +16,8 @@ import click
 
 from jobs import __version__
 from jobs.kit.api.messages import Traffic
-from jobs.kit.run.flags import RunOptions
 from jobs.kit.run.rows import DRY_RUN, WORDS, format_count, format_groups, format_rows, indented, word
-from jobs.kit.values.model import DryRun, ExitCode, Plan, Result, Severity
+from jobs.kit.values.model import DryRun, ExitCode, Plan, Result, RunOptions, Severity
 from jobs.kit.values.text import brief, visible
 
 _PIECES = 100  # of a report that are printed at once

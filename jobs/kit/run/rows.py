@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from jobs.kit.run.flags import RunOptions
-from jobs.kit.values.model import Change, DryRun, Finding, Outcome, Result, Severity
+from jobs.kit.values.model import Change, DryRun, Finding, Outcome, Result, RunOptions, Severity
 from jobs.kit.values.text import HIDDEN, brief, visible
 
 # The words that each line of a dry run has.

@@ -17,7 +17,6 @@ from jobs.kit.api.connect import connect
 from jobs.kit.run import log, report, target
 from jobs.kit.run.apply import apply
 from jobs.kit.run.brakes import block_deletes
-from jobs.kit.run.flags import RunOptions
 from jobs.kit.run.job import Job, Observed, OptionsOfJob, Settings
 from jobs.kit.run.pages import Pages
 from jobs.kit.run.refusals import with_causes
@@ -36,7 +35,7 @@ from jobs.kit.run.results import (
 from jobs.kit.run.statuses import Statuses
 from jobs.kit.run.stop import Stop, stopped_by_signals
 from jobs.kit.values.errors import ApiError, ChoresError, UnreachableError, UnwrittenError
-from jobs.kit.values.model import DryRun, ExitCode, Finding, Need, Outcome, Plan, Result, Severity
+from jobs.kit.values.model import DryRun, ExitCode, Finding, Need, Outcome, Plan, Result, RunOptions, Severity
 from jobs.kit.values.reads import ReadResult
 from jobs.kit.values.stamps import MANAGER
 

@@ -1,4 +1,4 @@
-"""The plain values of a run: object keys, findings, fixes, plans, results.
+"""The plain values of a run: its options, object keys, findings, fixes, plans, results.
 
 All are immutable. The same cluster state gives the same plan to the byte, whatever the order in which it was read.
 """
@@ -51,6 +51,29 @@ class DryRun(str, Enum):
     NONE = "none"
     CLIENT = "client"
     SERVER = "server"
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The values of the options that all jobs have.
+
+    `filenames` are the files with custom resources that replace those of the cluster. `given` has the options of the
+    command line, one by one, without those that say how to print and whether to write.
+    """
+
+    dry_run: DryRun = DryRun.NONE
+    diff: bool = False
+    check: bool = False
+    output: str = "text"
+    verbose: bool = False
+    log_format: str = "text"
+    kubeconfig: str | None = None
+    context: str | None = None
+    as_user: str | None = None
+    as_group: tuple[str, ...] = ()
+    namespace: str | None = None
+    filenames: tuple[str, ...] = ()
+    given: tuple[tuple[str, ...], ...] = ()
 
 
 class Action(str, Enum):

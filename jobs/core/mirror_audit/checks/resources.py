@@ -53,7 +53,7 @@ def _drifted(mirror: Mirror, desired: Manifest, actual: Object, settings: Settin
     if desired.resource is DAEMON_SETS and not mirror.cluster_ip:
         return  # its arguments depend on the address of the Service, which has a separate finding
     if found := resource_drift(desired, actual):
-        changes = tuple(each.change for each in found) if settings.diff else ()
+        changes = tuple(each.change for each in found) if settings.run.diff else ()
         problem = Problem("drifted", _drift_reason(desired, actual, found))
         yield finding(*problem, desired.key, mirror.registry_mirror, changes)
 
