@@ -230,11 +230,9 @@ def _check_redirect(answer: requests.Response, **_settings: Any) -> None:
 def _check(answer: requests.Response) -> None:
     """Raise unless the status is 200."""
     status = answer.status_code
-    if status in _RETRIED:
-        retry_after = _retry_after(answer.headers.get("Retry-After", ""))
-        raise _FetchError(_status_text(status), retry_after=retry_after, status=status)
     if status != HTTPStatus.OK:
-        raise _FetchError(_status_text(status), status=status)
+        retry_after = _retry_after(answer.headers.get("Retry-After", "")) if status in _RETRIED else None
+        raise _FetchError(_status_text(status), retry_after=retry_after, status=status)
 
 
 def _read_content(answer: requests.Response) -> bytes:

@@ -17,11 +17,6 @@ def is_conflict(result: Result) -> bool:
     return result.outcome is Outcome.CONFLICTED
 
 
-def is_create(result: Result) -> bool:
-    """Return whether the write was to create its object."""
-    return result.finding.action is Action.CREATE
-
-
 def is_failed_roll(result: Result) -> bool:
     """Return whether the write was a roll that did not happen."""
     return result.finding.action is Action.ROLL and result.outcome in (Outcome.FAILED, Outcome.SKIPPED)

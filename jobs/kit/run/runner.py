@@ -27,7 +27,6 @@ from jobs.kit.run.results import (
     as_read,
     as_resolved,
     is_conflict,
-    is_create,
     is_failed_roll,
     not_attempted,
     observation_failed,
@@ -35,7 +34,7 @@ from jobs.kit.run.results import (
 from jobs.kit.run.statuses import Statuses
 from jobs.kit.run.stop import Stop, stopped_by_signals
 from jobs.kit.values.errors import ApiError, ChoresError, UnreachableError, UnwrittenError
-from jobs.kit.values.model import DryRun, ExitCode, Finding, Need, Outcome, Plan, Result, RunOptions, Severity
+from jobs.kit.values.model import Action, DryRun, ExitCode, Finding, Need, Outcome, Plan, Result, RunOptions, Severity
 from jobs.kit.values.reads import ReadResult
 from jobs.kit.values.stamps import MANAGER
 
@@ -218,7 +217,7 @@ class _Run(Generic[Settings, Observed]):
         """Read the objects of write conflicts and of lost answers again; those that still differ are left."""
         keys = {result.finding.object: result for result in conflicted}
         # Metadata is enough for an object that conflicts with a create; an update needs the whole object.
-        needs = [Need(key, full=not is_create(keys[key])) for key in sorted(keys)]
+        needs = [Need(key, full=keys[key].finding.action is not Action.CREATE) for key in sorted(keys)]
         again, self.observed = self._plan_after_reads(needs)
         left = [each for each in again.findings if each.object in keys and each.code != UNCHANGED]
         resolved = [as_resolved(keys[key]) for key in keys.keys() - {finding.object for finding in left}]

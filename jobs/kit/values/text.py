@@ -13,17 +13,8 @@ Item = TypeVar("Item")
 
 # Invisible characters that Unicode classifies as letters, marks or symbols: fillers, variation selectors and others.
 # https://www.unicode.org/reports/tr44/#Default_Ignorable_Code_Point and U+2800, a braille cell without dots.
-_INVISIBLE = frozenset(
-    map(
-        chr,
-        (
-            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
-            *range(0x180B, 0x1810),
-            *range(0xFE00, 0xFE10),
-            *range(0xE0100, 0xE01F0),
-        ),
-    )
-)
+_SELECTORS = (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
+_INVISIBLE = frozenset(map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, *_SELECTORS)))
 
 
 class Lines(str):
