@@ -10,15 +10,7 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from jobs.kit.api.answers import (
-    Head,
-    ObjectName,
-    check_read_answer,
-    check_write_answer,
-    decode_answer,
-    error_of,
-    mismatch,
-)
+from jobs.kit.api import answers
 from jobs.kit.api.messages import ANSWER_BYTES, Answer, Request
 from jobs.kit.api.transport import Transport
 from jobs.kit.values.decoding import decode
@@ -56,7 +48,7 @@ class Write(NamedTuple):
 
 
 class _Item(Struct):
-    metadata: ObjectName
+    metadata: answers.ObjectName
 
 
 class _ListMetadata(Struct, rename={"token": "continue", "version": "resourceVersion"}):
@@ -64,7 +56,7 @@ class _ListMetadata(Struct, rename={"token": "continue", "version": "resourceVer
     token: str = ""
 
 
-class _List(Head):
+class _List(answers.Head):
     metadata: _ListMetadata
     items: list[Raw] | None
 
@@ -73,7 +65,7 @@ class _AccessReviewStatus(Struct):
     allowed: bool
 
 
-class _AccessReview(Head):
+class _AccessReview(answers.Head):
     status: _AccessReviewStatus
 
 
@@ -139,8 +131,10 @@ class Cluster:
             if answer.is_too_long:
                 large.append(answer.request.tag)
             else:
-                yield check_read_answer(answer)
-        yield from map(check_read_answer, self.transport.stream(_read_request(each, OBJECT_BYTES) for each in large))
+                yield answers.check_read_answer(answer)
+        yield from map(
+            answers.check_read_answer, self.transport.stream(_read_request(each, OBJECT_BYTES) for each in large)
+        )
 
     def write(self, writes: Iterable[Write], *, dry_run: bool) -> Iterator[Answer]:
         """Send writes and yield raw answers in no order. An answer that is not one of the API has status 0.
@@ -150,7 +144,7 @@ class Cluster:
         query = urlencode({"fieldManager": self.manager, **({"dryRun": "All"} if dry_run else {})})
         requests = (_write_request(write, query) for write in writes)
         for answer in self.transport.stream(requests, per_second=self.writes_per_second):
-            yield check_write_answer(answer, answer.request.tag.resource)
+            yield answers.check_write_answer(answer, answer.request.tag.resource)
 
     def patch_statuses(self, patches: Iterable[tuple[Resource, ObjectKey, bytes, Any]]) -> Iterator[Answer]:
         """Send merge patches of statuses, given as (resource, key, patch, tag); yield raw answers in no order."""
@@ -167,7 +161,7 @@ class Cluster:
             for resource, key, patch, tag in patches
         )
         for answer in self.transport.stream(requests):
-            yield check_write_answer(answer, answer.request.tag[0])
+            yield answers.check_write_answer(answer, answer.request.tag[0])
 
     def create_events(self, events: Iterable[tuple[Mapping[str, Any], Any]]) -> Iterator[Answer]:
         """Create Events, given as (object, tag); yield raw answers in no order.
@@ -179,7 +173,7 @@ class Cluster:
             for event, tag in events
         )
         for answer in self.transport.stream(requests):
-            yield check_write_answer(answer, EVENTS)
+            yield answers.check_write_answer(answer, EVENTS)
 
     def can_i(self, verb: str, resource: Resource) -> bool:
         """Whether the credentials have a right in all namespaces: a SelfSubjectAccessReview, which needs no right.
@@ -195,11 +189,11 @@ class Cluster:
         }
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         answer = self.transport.send(Request("POST", path, msgspec.json.encode(review)))
-        error = error_of(answer)
+        error = answers.error_of(answer)
         if error and error.is_permission:
             return False  # some clusters do not allow the review to every user
         kind = ("authorization.k8s.io/v1", "SelfSubjectAccessReview")
-        return decode_answer(answer, _AccessReview, kind).status.allowed
+        return answers.decode_answer(answer, _AccessReview, kind).status.allowed
 
 
 def _write_request(write: Write, query: str) -> Request:
@@ -256,9 +250,9 @@ def _decode_page(answer: Answer, kind: tuple[str, str], namespace: str) -> _List
     Raises:
         ApiError: the answer is an error, of another kind, or has objects that are not in `namespace` (if it is set).
     """
-    page = decode_answer(answer, _List, kind)
+    page = answers.decode_answer(answer, _List, kind)
     if namespace and (other := _other_namespace(page, namespace)):
-        raise ApiError(0, f"{mismatch(answer, f'of namespace {namespace}')}: it has objects of {other!r}")
+        raise ApiError(0, f"{answers.mismatch(answer, f'of namespace {namespace}')}: it has objects of {other!r}")
     return page
 
 
@@ -283,6 +277,6 @@ def _decode_item(
         try:
             at = decode(raw, _Item).metadata
         except InvalidObjectError:
-            at = ObjectName()
+            at = answers.ObjectName()
         key = ObjectKey(resource.kind, at.name or f"(number {number + 1} of a page)", at.namespace)
         return InvalidObject(key, error.without_traceback())

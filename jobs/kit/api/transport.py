@@ -16,14 +16,8 @@ from typing import Any
 from jobs.kit.api.curl import Ended, Transfers
 from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.api.messages import ANSWER_BYTES, Answer, Request, Traffic
-from jobs.kit.values.errors import (
-    FAILED_WEBHOOK,
-    TOO_LARGE,
-    ChoresError,
-    ConfigurationError,
-    StoppedError,
-    UnreachableError,
-)
+from jobs.kit.values import errors
+from jobs.kit.values.errors import ChoresError, ConfigurationError, StoppedError, UnreachableError
 
 IN_FLIGHT = 16  # more would save little time (docs/decisions/0003)
 REQUEST_SECONDS = 60
@@ -35,7 +29,7 @@ BYTES_IN_FLIGHT = IN_FLIGHT * ANSWER_BYTES  # of requests and their answers: a r
 _LONGEST_WAIT = 0.2  # between two checks for a stop
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 # With the quotes of the JSON string: in a longer message that quotes this text, they are escaped.
-_FINAL_500 = re.compile(f'"({TOO_LARGE})"|"{FAILED_WEBHOOK}'.encode())
+_FINAL_500 = re.compile(f'"({errors.TOO_LARGE})"|"{errors.FAILED_WEBHOOK}'.encode())
 
 
 class _Body(BytesIO):

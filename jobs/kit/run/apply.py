@@ -11,18 +11,11 @@ from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster, Write
 from jobs.kit.api.messages import Answer
 from jobs.kit.api.transport import IN_FLIGHT
+from jobs.kit.values import errors
 from jobs.kit.values.bodies import Recreation
 from jobs.kit.values.conditions import StatusUpdate
 from jobs.kit.values.decoding import decode, decode_list
-from jobs.kit.values.errors import (
-    BLOCKED_BY_FINALIZER,
-    CHANGED_BY_ADMISSION,
-    TOO_LARGE_THERE,
-    WEBHOOK_FAILED,
-    WRITE_CONFLICT,
-    ApiError,
-    InvalidObjectError,
-)
+from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.metadata import PartialObject
 from jobs.kit.values.model import Action, Body, DryRun, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
 from jobs.kit.values.resources import Resource
@@ -138,7 +131,7 @@ class _Writer:
         for answer in self.cluster.write(writes(), dry_run=self.dry_run if dry_run is None else dry_run):
             finding = unanswered.pop(id(answer.request.tag.tag))
             result = _result_of(finding, answer)
-            if result.cause == WEBHOOK_FAILED:
+            if result.cause == errors.WEBHOOK_FAILED:
                 self.failed_webhooks.setdefault(finding.object.namespace, result.message)
             yield result
         yield from unsent
@@ -217,7 +210,7 @@ def _unsent_result(finding: Finding, error: ApiError) -> Result:
     if isinstance(error, InvalidObjectError):
         return Result(finding, Outcome.SKIPPED, f"{error.why}: the next run reads it again")
     if error.status == 409:
-        return Result(finding, Outcome.CONFLICTED, error.message, ExitCode.FAILED, WRITE_CONFLICT)
+        return Result(finding, Outcome.CONFLICTED, error.message, ExitCode.FAILED, errors.WRITE_CONFLICT)
     return Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause, error.refused_by)
 
 
@@ -240,7 +233,7 @@ def _result_of(finding: Finding, answer: Answer) -> Result:
     if _is_conflict(answer, error):
         # If the answer to an earlier attempt was lost, the conflict may be with the run's own write.
         others = error.status == 409 and (answer.attempts == 1 or answer.request.method == "POST")
-        return Result(finding, Outcome.CONFLICTED, message, ExitCode.FAILED, WRITE_CONFLICT if others else "")
+        return Result(finding, Outcome.CONFLICTED, message, ExitCode.FAILED, errors.WRITE_CONFLICT if others else "")
     return _result_of_failure(finding, message, error)
 
 
@@ -249,7 +242,7 @@ def _result_of_accepted(finding: Finding, answer: Answer) -> Result:
     assert finding.fix
     if answer.request.method == "DELETE":
         if _has_finalizer(answer):
-            return Result(finding, Outcome.DONE, _HAS_FINALIZER, cause=BLOCKED_BY_FINALIZER)
+            return Result(finding, Outcome.DONE, _HAS_FINALIZER, cause=errors.BLOCKED_BY_FINALIZER)
         return Result(finding, Outcome.DONE)
     try:
         changed = finding.fix.body.changed_by_server(answer.body)
@@ -262,7 +255,7 @@ def _result_of_accepted(finding: Finding, answer: Answer) -> Result:
     # A roll that did not restart the pods has failed: else no later run would repeat it.
     lost = finding.action is Action.ROLL
     outcome, code = (Outcome.FAILED, ExitCode.FAILED) if lost else (Outcome.DONE, ExitCode.DONE)
-    return Result(finding, outcome, note, code, CHANGED_BY_ADMISSION)
+    return Result(finding, outcome, note, code, errors.CHANGED_BY_ADMISSION)
 
 
 def _with_action_taken(finding: Finding, fix: Fix, answer: Answer) -> Finding:
@@ -290,7 +283,7 @@ def _result_of_failure(finding: Finding, message: str, error: ApiError) -> Resul
     assert finding.fix
     if error.is_too_large and finding.fix.body.fits_without_others():
         full = f"{message}; labels and annotations of other clients leave no room; remove some of them"
-        return Result(finding, Outcome.FAILED, full, error.exit_code, TOO_LARGE_THERE)
+        return Result(finding, Outcome.FAILED, full, error.exit_code, errors.TOO_LARGE_THERE)
     return Result(finding, Outcome.FAILED, message, error.exit_code, error.cause, error.refused_by)
 
 
