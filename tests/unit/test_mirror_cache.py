@@ -23,7 +23,7 @@ from click.testing import CliRunner
 
 from jobs.__main__ import chores
 from jobs.core.mirror_cache.blobs import blobs, matches
-from jobs.core.mirror_cache.room import MIB, Room
+from jobs.core.mirror_cache.gate import MIB, Room
 from jobs.core.mirror_cache.uploads import Uploads
 from tests.apis import wait_for
 

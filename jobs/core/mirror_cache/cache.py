@@ -14,9 +14,8 @@ from typing import Any, NoReturn
 from jobs.core.mirror_cache import blobs
 from jobs.core.mirror_cache.blobs import Blob
 from jobs.core.mirror_cache.broken_files import broken_links, broken_state
-from jobs.core.mirror_cache.gate import SHORTAGES, Gate, details
+from jobs.core.mirror_cache.gate import MIB, SHORTAGES, Gate, Room, details, room
 from jobs.core.mirror_cache.layout import is_used, roots, state_path
-from jobs.core.mirror_cache.room import MIB, Room, room
 from jobs.core.mirror_cache.uploads import Uploads, remove_upload, stopped_uploads
 from jobs.kit.run.log import log
 
