@@ -40,10 +40,17 @@ class OptIn(Struct, frozen=True, gc=False):
     def mistake(self) -> Finding | None:
         """Return the finding for an invalid annotation or one without effect, or None."""
         if self.key.kind not in _WORKLOADS:
-            return _no_effect_on_job(self.key) if self.in_template or self.value not in (None, "false") else None
-        if self.value is None:
-            return _no_effect_in_template(self.key) if self.in_template else None
-        return invalid_value(self.key, self.value)
+            if not self.in_template and self.value in (None, "false"):
+                return None
+            why = f"has no effect on a {self.key.kind}, whose next pod reads the new config anyway; remove it"
+            return _mistake("no-effect", self.key, why)
+        if self.value is not None:
+            return invalid_value(self.key, self.value)
+        if not self.in_template:
+            return None
+        command = kubectl(self.key, "annotate", f"{ROLL_OPT_IN}=true")
+        why = f"on the pod template has no effect; set it on the workload: run {command}"
+        return _mistake("no-effect", self.key, why)
 
 
 def reduced(kind: str, opted_in: frozenset[str], read: PartialObject) -> OptIn | None:
@@ -88,22 +95,11 @@ def invalid_value(key: ObjectKey, value: str) -> Finding | None:
     """Return the finding for an annotation that is neither "true" nor "false", or None."""
     if value in ("true", "false"):
         return None
-    return Finding(
-        "invalid", Severity.WARNING, key, f'annotation {ROLL_OPT_IN} is "{value}"; set it to "true" or "false"'
-    )
+    return _mistake("invalid", key, f'is "{value}"; set it to "true" or "false"')
 
 
-def _no_effect_in_template(key: ObjectKey) -> Finding:
-    annotate = kubectl(key, "annotate", f"{ROLL_OPT_IN}=true")
-    reason = f"annotation {ROLL_OPT_IN} on the pod template has no effect; set it on the workload: run {annotate}"
-    return Finding("no-effect", Severity.WARNING, key, reason)
-
-
-def _no_effect_on_job(key: ObjectKey) -> Finding:
-    reason = (
-        f"annotation {ROLL_OPT_IN} has no effect on a {key.kind}, whose next pod reads the new config anyway; remove it"
-    )
-    return Finding("no-effect", Severity.WARNING, key, reason)
+def _mistake(code: str, key: ObjectKey, why: str) -> Finding:
+    return Finding(code, Severity.WARNING, key, f"annotation {ROLL_OPT_IN} {why}")
 
 
 def first_of_each_namespace(mistakes: Iterable[Finding]) -> Sequence[Finding]:
