@@ -11,7 +11,7 @@ from msgspec import Raw
 from jobs.core.mirror_audit.actual.endpoints import Endpoints, Slice, by_service, ready
 from jobs.core.mirror_audit.actual.events import WARNINGS, Event, Quotes, keep, most_informative, quoted
 from jobs.core.mirror_audit.actual.objects import Object, decode_resource, is_working, ordinals, placeholder
-from jobs.core.mirror_audit.desired.names import NODE_NAMESPACE, stateful_set_of
+from jobs.core.mirror_audit.desired.names import HEADLESS, NODE_NAMESPACE
 from jobs.core.mirror_audit.observed import RESOURCE_KINDS, Observed, Settings
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
 from jobs.kit.api.cluster import Cluster, complete, retry_if_expired
@@ -106,7 +106,7 @@ def _endpoints(
 
 def _is_own(resources: Mapping[ObjectKey, Object], namespace: str, service: str, pod: str) -> bool:
     """Return whether the StatefulSet of a Service has a pod of this name."""
-    name = stateful_set_of(service)
+    name = service.removesuffix(HEADLESS)
     prefix, _, number = pod.rpartition("-")
     if prefix != name or not number.isdecimal() or number != str(int(number)):
         return False

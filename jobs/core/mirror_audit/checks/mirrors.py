@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from jobs.core.mirror_audit.actual.objects import is_managed, mirror_name
-from jobs.core.mirror_audit.checks.credentials import secret_key
 from jobs.core.mirror_audit.checks.findings import CODES, finding, unreadable
 from jobs.core.mirror_audit.desired.mirror import CREDENTIALS_VERSION, Mirror
 from jobs.core.mirror_audit.desired.names import NODE_IMAGE, name_problem
@@ -46,7 +45,7 @@ def _mirror(registry_mirror: RegistryMirror, observed: Observed, settings: Setti
         mirror = replace(mirror, node_image=in_use)
     service = observed.managed(mirror.service.key)
     address = service["spec"].get("clusterIP", "") if service else ""
-    document = observed.documents.get(secret_key(mirror)) if registry_mirror.spec.credentials_secret else None
+    document = observed.documents.get(mirror.secret) if registry_mirror.spec.credentials_secret else None
     version = document.version if isinstance(document, Credentials) else _version_in_use(mirror, observed)
     return replace(mirror, cluster_ip="" if address == "None" else address, credentials_version=version)
 

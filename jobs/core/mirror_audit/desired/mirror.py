@@ -43,7 +43,16 @@ from jobs.core.mirror_audit.desired.names import (
 from jobs.core.mirror_audit.desired.pods import node_pod, registry_pod
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, Spec
 from jobs.kit.values import stamps
-from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, REGISTRY_MIRRORS, SERVICES, STATEFUL_SETS, Resource
+from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.resources import (
+    CLAIMS,
+    DAEMON_SETS,
+    REGISTRY_MIRRORS,
+    SECRETS,
+    SERVICES,
+    STATEFUL_SETS,
+    Resource,
+)
 
 CONFIG_HASH = "kubechores.dev/config-hash"
 CREDENTIALS_VERSION = "kubechores.dev/credentials-version"
@@ -78,6 +87,11 @@ class Mirror:
     def image(self) -> str:
         """The image of its registry: spec.image, or the default."""
         return self.spec.image or REGISTRY_IMAGE
+
+    @property
+    def secret(self) -> ObjectKey:
+        """The key of the Secret with its credentials, if its spec names one."""
+        return ObjectKey(SECRETS.kind, self.spec.credentials_secret, self.namespace)
 
     @property
     def resources(self) -> tuple[Manifest, ...]:

@@ -36,11 +36,6 @@ def name_problem(name: str) -> str:
     return ""
 
 
-def stateful_set_of(service: str) -> str:
-    """Return the name of the StatefulSet whose pods a Service of a mirror selects."""
-    return service.removesuffix(HEADLESS)
-
-
 def registry_of(image: str) -> str:
     """Return the host from which nodes pull an image: the first part of its name, or docker.io.
 

@@ -134,7 +134,7 @@ def _registry_env(spec: Spec) -> tuple[Env, ...]:
         "REGISTRY_PROXY_REMOTEURL": f"https://{spec.upstream}",
         "REGISTRY_PROXY_TTL": spec.ttl,
         "REGISTRY_STORAGE_DELETE_ENABLED": "true",  # otherwise nothing is ever deleted, whatever the ttl
-        # With descriptors in memory, the registry registry_request 200 without content for a blob that was removed:
+        # With descriptors in memory, the registry answers 200 without content for a blob that was removed:
         # https://github.com/distribution/distribution/issues/2367
         "REGISTRY_STORAGE_CACHE_BLOBDESCRIPTOR": "none",
         "REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY": f"{_VOLUME}/{_folder(spec)}",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from jobs.core.mirror_audit.actual.objects import Object, is_terminating, rollout_problem, status_of
-from jobs.core.mirror_audit.checks.credentials import secret_key
 from jobs.core.mirror_audit.checks.drift import resource_drift
 from jobs.core.mirror_audit.checks.probes import is_upstream_unknown
 from jobs.core.mirror_audit.desired.mirror import Mirror
@@ -81,7 +80,7 @@ class Context(NamedTuple):
 
     def credentials_blocker(self) -> str:
         """Return why no registry may start with the credentials, or an empty string."""
-        secret = secret_key(self.mirror)
+        secret = self.mirror.secret
         if any(each.object == secret and each.code in _CREDENTIALS for each in self.findings):
             return f"a repair continues when {secret} is usable"
         if "credentials-exposed" in self.codes:
