@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from jobs.core.farm_pods.farm_pod import FarmPod, FarmPodManifest, Pod
-from jobs.core.farm_pods.observed import FarmPodRead, Observed, Settings
+from jobs.core.farm_pods.observed import Observed, Settings
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import unreadable
 from jobs.kit.values.model import Action, Finding, Fix, Need, ObjectKey, Severity
@@ -28,7 +28,7 @@ def evaluate(pod: Pod, observed: Observed, settings: Settings) -> Finding | Need
     if actual and actual.terminating:
         return Finding("skipped", Severity.WARNING, place, "is being deleted")
     if place in observed.pod_reads:
-        return _evaluate_with_pod(place, observed.pod_reads[place], actual, read, settings)
+        return _evaluate_with_pod(place, observed.pod_reads[place], actual, settings)
     if actual and not actual.differences(pod):
         return None
     if place in observed.single_reads:
@@ -37,14 +37,12 @@ def evaluate(pod: Pod, observed: Observed, settings: Settings) -> Finding | Need
 
 
 def _latest(place: ObjectKey, observed: Observed) -> FarmPod | None:
-    read = observed.single_reads.get(place)
-    if place in observed.single_reads:
-        return read.farm_pod if isinstance(read, FarmPodRead) else None
-    return observed.farm_pods.get(place)
+    found = observed.single_reads.get(place) if place in observed.single_reads else observed.farm_pods.get(place)
+    return found if isinstance(found, FarmPod) else None
 
 
 def _evaluate_with_pod(
-    place: ObjectKey, pod: Pod | ApiError | None, actual: FarmPod | None, read: FarmPodRead | None, settings: Settings
+    place: ObjectKey, pod: Pod | ApiError | None, actual: FarmPod | None, settings: Settings
 ) -> Finding | None:
     """Return the finding after a single read of the pod; None if the FarmPod is as desired."""
     if isinstance(pod, ApiError):
@@ -53,12 +51,12 @@ def _evaluate_with_pod(
         return Finding(
             "retained", Severity.INFO, place, "its pod was deleted or is terminating; the FarmPod is deleted with it"
         )
-    if actual is None or read is None:
+    if actual is None or not actual.document:
         return _missing(pod)
     differing = actual.differences(pod)
     if not differing:
         return None
-    fix = Fix(Action.REPLACE, FarmPodManifest(pod, read.document))
+    fix = Fix(Action.REPLACE, FarmPodManifest(pod, actual.document))
     shown = differing if settings.run.diff else ()
     return Finding("drifted", Severity.WARNING, place, _why(pod, actual), fix, shown)
 

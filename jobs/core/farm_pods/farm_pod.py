@@ -152,6 +152,7 @@ class FarmPod(Struct, frozen=True, gc=False):
 
     `managed` is whether this job created it. `owner` is the uid of the pod that is its only owner, `owned` whether it
     has any owner and is deleted with it. `has_source` is whether its source annotation names the pod of its name.
+    `document` is its JSON from a single read; a run may keep one for each pod.
     """
 
     managed: bool
@@ -161,6 +162,7 @@ class FarmPod(Struct, frozen=True, gc=False):
     owner: str
     owned: bool
     has_source: bool
+    document: bytes = b""
 
     def differences(self, pod: Pod) -> tuple[Change, ...]:
         """Return the fields that differ from the desired FarmPod of this pod."""

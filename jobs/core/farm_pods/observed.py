@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from jobs.core.farm_pods.farm_pod import FarmPod, FarmPodObject, Pod, PodObject, place
 from jobs.kit.values.decoding import decode, decode_plain
@@ -31,13 +31,6 @@ class Settings:
     run: RunOptions = field(default_factory=RunOptions)
 
 
-class FarmPodRead(NamedTuple):
-    """A FarmPod from a single read, and its JSON. A run may keep one for each pod."""
-
-    farm_pod: FarmPod
-    document: bytes
-
-
 @dataclass(frozen=True)
 class Observed:
     """What was read: the FarmPods first, then the pods.
@@ -52,7 +45,7 @@ class Observed:
     farm_pods: Mapping[ObjectKey, FarmPod] = field(default_factory=dict)
     failures: tuple[Finding, ...] = ()
     invalid: tuple[Finding, ...] = ()
-    single_reads: Mapping[ObjectKey, FarmPodRead | ApiError | None] = field(default_factory=dict)
+    single_reads: Mapping[ObjectKey, FarmPod | ApiError | None] = field(default_factory=dict)
     pod_reads: Mapping[ObjectKey, Pod | ApiError | None] = field(default_factory=dict)
 
     def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
@@ -68,26 +61,26 @@ class Observed:
             single_reads.pop(need.key, None)
             pod_reads.pop(need.key, None)
             found = document.reduced_if_exists(_farm_pod_read if need.full else _farm_pod)
-            if isinstance(found, FarmPod):  # its metadata alone
-                farm_pods[need.key] = found
-            elif need.full or found:
+            if need.full or isinstance(found, ApiError):
                 single_reads[need.key] = found
+            elif found:
+                farm_pods[need.key] = found
             else:
                 farm_pods.pop(need.key, None)
         return replace(self, farm_pods=farm_pods, single_reads=single_reads, pod_reads=pod_reads)
 
 
-def _farm_pod(body: bytes) -> FarmPod | FarmPodRead:
+def _farm_pod(body: bytes) -> FarmPod:
     return decode(body, FarmPodObject).reduced
 
 
-def _farm_pod_read(body: bytes) -> FarmPod | FarmPodRead:
-    read, plain = decode(body, FarmPodObject), decode_plain(body)
+def _farm_pod_read(body: bytes) -> FarmPod:
+    farm_pod, plain = _farm_pod(body), decode_plain(body)
     plain["metadata"].pop("managedFields", None)  # a write without them does not change them
     document = msgspec.json.encode(plain)
     if len(document) > _MOST_FARM_POD_BYTES:
         raise InvalidObjectError(f"it has {len(document) >> 10} KiB, the limit is {_MOST_FARM_POD_BYTES >> 10} KiB")
-    return FarmPodRead(read.reduced, document)
+    return structs.replace(farm_pod, document=document)
 
 
 def _pod(body: bytes) -> Pod:
