@@ -58,15 +58,10 @@ class _Item(Struct):
     path: str = ""
 
 
-class _ObjectReference(Struct):
-    """A ConfigMap or Secret of an envFrom or a projected volume, or a ConfigMap of a volume."""
+class _ObjectReference(Struct, rename="camel"):
+    """A ConfigMap or Secret of an envFrom or a volume. A volume of a Secret has `secret_name` instead of `name`."""
 
     name: str = ""
-    optional: bool | None = None
-    items: list[_Item] | None = None
-
-
-class _SecretVolume(Struct, rename="camel"):
     secret_name: str = ""
     optional: bool | None = None
     items: list[_Item] | None = None
@@ -81,10 +76,8 @@ class _Projected(Struct):
     sources: list[_Projection] | None = None
 
 
-class _Volume(Struct, rename="camel"):
+class _Volume(_Projection, rename="camel"):
     name: str = ""
-    config_map: _ObjectReference | None = None
-    secret: _SecretVolume | None = None
     projected: _Projected | None = None
 
 
@@ -162,16 +155,11 @@ def _of_volumes(spec: PodSpec) -> Iterator[_Use]:
     for mount in (mount for each in _containers(spec) for mount in each.volume_mounts or ()):
         mounted.setdefault(mount.name, set()).add(_mounted_path(mount))
     for volume in (each for each in spec.volumes or () if each.name in mounted):
-        paths = mounted[volume.name]
-        if volume.config_map:
-            yield _of_files(CONFIGMAPS.kind, volume.config_map.name, volume.config_map, paths)
-        if volume.secret:
-            yield _of_files(SECRETS.kind, volume.secret.secret_name, volume.secret, paths)
-        for source in (volume.projected.sources if volume.projected else None) or ():
-            if source.config_map:
-                yield _of_files(CONFIGMAPS.kind, source.config_map.name, source.config_map, paths, is_part=True)
-            if source.secret:
-                yield _of_files(SECRETS.kind, source.secret.name, source.secret, paths, is_part=True)
+        parts = (volume.projected.sources if volume.projected else None) or ()
+        for source in (volume, *parts):
+            for kind, named in ((CONFIGMAPS.kind, source.config_map), (SECRETS.kind, source.secret)):
+                if named:
+                    yield _of_files(kind, named, mounted[volume.name], is_part=source is not volume)
 
 
 def _mounted_path(mount: _Mount) -> str:
@@ -184,14 +172,13 @@ def _mounted_path(mount: _Mount) -> str:
     return "." if path.startswith("..") else path
 
 
-def _of_files(
-    kind: str, name: str, named: _ObjectReference | _SecretVolume, paths: set[str], *, is_part: bool = False
-) -> _Use:
+def _of_files(kind: str, named: _ObjectReference, paths: set[str], *, is_part: bool) -> _Use:
     """Return the keys that the mounted `paths` of a volume use; without items, the file of a key has the key's name.
 
     A kubelet mounts an empty directory in place of a missing file, so pods need that key too. `is_part`: the volume has
     several sources, and another one can contain the file.
     """
+    name = named.name or named.secret_name
     if named.items:
         keys = frozenset(item.key for item in named.items if any(_is_in(item.path, path) for path in paths))
         return _Use(kind, name, keys, frozenset(item.key for item in named.items), bool(named.optional))
