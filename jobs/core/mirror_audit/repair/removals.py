@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from jobs.core.mirror_audit.actual.objects import UNKNOWN, Object, is_terminating, mirror_name, rollout_problem
 from jobs.core.mirror_audit.desired.names import NODE_NAMESPACE
 from jobs.core.mirror_audit.observed import Observed, Settings
-from jobs.core.mirror_audit.repair.node_cleanup import NodeCleanup, file_args, is_node_cleanup
 from jobs.core.mirror_audit.repair.steps import Step
-from jobs.core.mirror_audit.repair.writes import delete
+from jobs.core.mirror_audit.repair.writes import NodeCleanup, delete, file_args, is_node_cleanup
 from jobs.kit.run.brakes import allowed
 from jobs.kit.values import stamps
 from jobs.kit.values.model import Action, Brake, ExitCode, Finding, Fix, ObjectKey

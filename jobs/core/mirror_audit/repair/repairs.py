@@ -24,16 +24,18 @@ from jobs.core.mirror_audit.repair.claims import (
     recreation_reason,
     replace_volume,
 )
-from jobs.core.mirror_audit.repair.node_cleanup import NodeCleanup, host, is_node_cleanup
 from jobs.core.mirror_audit.repair.removals import removals
 from jobs.core.mirror_audit.repair.steps import Context, Step
 from jobs.core.mirror_audit.repair.writes import (
     ApplyRequest,
+    NodeCleanup,
     apply,
     correction,
     delete,
     drifted_fields,
+    host,
     immutable_fields,
+    is_node_cleanup,
 )
 from jobs.kit.values.model import Action, Brake, Finding, Fix, Need, ObjectKey
 from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS

@@ -1,8 +1,12 @@
-"""The writes of a repair: server-side applies of desired resources, and deletions. Pure."""
+"""The writes of a repair: server-side applies of desired resources, deletions, and the cleanup of nodes. Pure.
+
+The files of a mirror, or of its host, are removed from nodes by its DaemonSet, which wrote them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -10,6 +14,7 @@ from jobs.core.mirror_audit.actual.objects import Object
 from jobs.core.mirror_audit.checks.drift import resource_drift
 from jobs.core.mirror_audit.checks.resources import named
 from jobs.core.mirror_audit.desired.manifests import Manifest
+from jobs.core.mirror_node.hosts import CERTS
 from jobs.kit.values.bodies import Deletion
 from jobs.kit.values.decoding import decode_plain
 from jobs.kit.values.model import Action, Body, Fix
@@ -23,6 +28,8 @@ _IMMUTABLE: Mapping[str, tuple[str, ...]] = {
     STATEFUL_SETS.kind: ("spec.selector", "spec.serviceName", "spec.podManagementPolicy"),
     DAEMON_SETS.kind: ("spec.selector",),
 }
+_REMOVE = "--remove"
+_HOST = "--host="
 
 
 class ApplyRequest(Body, frozen=True, gc=False):
@@ -70,3 +77,61 @@ def correction(desired: Manifest, actual: Object) -> str:
     by = ", ".join(sorted({each.by for each in found if each.by}))
     fields = named([each.change.field for each in found])
     return f"{fields} corrected" + (f"; was changed by {by}" if by else "")
+
+
+class NodeCleanup(Body, frozen=True, gc=False):
+    """A DaemonSet that removes the files it wrote: exactly the observed version, with other arguments.
+
+    Its pods mount the folder of all hosts: the folder of one host cannot be removed while it is mounted. Pods
+    that become ready show that nodes removed the files, so the answer to the write is not checked.
+    """
+
+    actual: Any
+    image: str
+
+    def encode(self) -> bytes:
+        """Return the object as JSON."""
+        template = self.actual["spec"]["template"]
+        (container,) = template["spec"]["containers"]
+        args = [*file_args(self.actual), _REMOVE]
+        changed = {
+            **container,
+            "image": self.image or container["image"],
+            "args": args,
+            "readinessProbe": {
+                **container.get("readinessProbe", {}),
+                "exec": {"command": ["chores", *args, "--check"]},
+            },
+            "volumeMounts": [{"name": "certs", "mountPath": CERTS}],
+        }
+        pod = {
+            **template["spec"],
+            "containers": [changed],
+            "volumes": [{"name": "certs", "hostPath": {"path": CERTS, "type": "DirectoryOrCreate"}}],
+            # Also on nodes that it no longer tolerates: files that it wrote there still exist.
+            "tolerations": [{"operator": "Exists"}],
+        }
+        spec = {**self.actual["spec"], "template": {**template, "spec": pod}}
+        kind = {"apiVersion": DAEMON_SETS.api_version, "kind": DAEMON_SETS.kind}
+        return msgspec.json.encode({**self.actual, **kind, "spec": spec})
+
+
+def is_node_cleanup(daemon_set: Object) -> bool:
+    """Return whether a DaemonSet is a NodeCleanup, which removes the files it wrote."""
+    return _REMOVE in _args(daemon_set)
+
+
+def file_args(daemon_set: Object) -> list[str]:
+    """Return the arguments that name the files on nodes, or nothing if somebody changed them."""
+    named = [arg for arg in _args(daemon_set) if arg.startswith(("--name=", _HOST))]
+    return ["mirror-node", *sorted(named, reverse=True)] if len(named) == 2 else []
+
+
+def host(daemon_set: Object) -> str:
+    """Return the host whose files on nodes a DaemonSet writes, or nothing if somebody changed its arguments."""
+    return next((arg.removeprefix(_HOST) for arg in file_args(daemon_set) if arg.startswith(_HOST)), "")
+
+
+def _args(daemon_set: Object) -> list[str]:
+    containers = daemon_set["spec"]["template"]["spec"]["containers"]
+    return list(containers[0].get("args") or []) if len(containers) == 1 else []
