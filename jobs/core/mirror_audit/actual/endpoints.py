@@ -68,35 +68,29 @@ def _pod(target: _Target | None, namespace: str) -> str:
     return (target.name or "")[:_LONGEST_NAME] if target and is_pod else ""
 
 
-class _Family:
-    """The endpoints of a Service in one address family, in which each pod has one address."""
+class _Family(NamedTuple):
+    """The endpoints of a Service in one address family: addresses by pod of the registry, and pods of the others."""
 
-    def __init__(self) -> None:
-        self.own: dict[str, str] = {}
-        self.foreign = 0
-        self.foreign_pod = ""
-
-    def add(self, address: str, pod: str, *, is_own: bool) -> None:
-        """Count an address. The same address of a registry's pod can be in two slices for a moment."""
-        if is_own and self.own.setdefault(pod, address) == address:
-            return
-        self.foreign += 1
-        if pod and not is_own:
-            self.foreign_pod = min(pod, self.foreign_pod or pod)
+    own: dict[str, str]
+    foreign: list[str]
 
 
 def by_service(slices: Iterable[Ready], is_own: Callable[[str, str], bool]) -> dict[str, Endpoints]:
     """Count the endpoints of each Service. `is_own(service, pod)` is whether its registry has a pod of this name."""
     found: dict[str, dict[str, _Family]] = {}
     for each in slices:
-        family = found.setdefault(each.service, {}).setdefault(each.family, _Family())
+        family = found.setdefault(each.service, {}).setdefault(each.family, _Family({}, []))
         for address, pod in each.addresses:
-            family.add(address, pod, is_own=is_own(each.service, pod))
+            if not is_own(each.service, pod):
+                family.foreign.append(pod)
+            # A pod has one address in a family. It can be in two slices for a moment.
+            elif family.own.setdefault(pod, address) != address:
+                family.foreign.append("")
     return {service: _of_families(list(families.values())) for service, families in found.items()}
 
 
 def _of_families(families: list[_Family]) -> Endpoints:
     """Return the counts of a Service. With two address families, both have the same pods."""
-    pods = filter(None, (each.foreign_pod for each in families))
-    own, foreign = max(len(each.own) for each in families), max(each.foreign for each in families)
+    own, foreign = max(len(each.own) for each in families), max(len(each.foreign) for each in families)
+    pods = (pod for each in families for pod in each.foreign if pod)
     return Endpoints(own, foreign, min(pods, default=""))
