@@ -11,7 +11,6 @@ from jobs.core.mirror_audit.registry_mirrors import MirrorStatus
 from jobs.kit.values.conditions import READY, Condition, StatusUpdate, about, new_condition, status_update
 from jobs.kit.values.findings import by_subject
 from jobs.kit.values.model import Finding, Outcome, Plan, Result, Severity
-from jobs.kit.values.reads import Head
 from jobs.kit.values.resources import REGISTRY_MIRRORS
 
 _MOST_NAMED = 3
@@ -30,16 +29,12 @@ def status_updates(
     # Those of files have no uid.
     heads = [each.head for each in observed.mirrors] + [each.head for each in observed.invalid_mirrors]
     final = (head for head in heads if head.uid and not head.terminating and head.key.name not in plan.pending)
-    updates = (
-        _status_update(head, [each.finding for each in findings.get(head.key.name, [])], now, probed=probed)
-        for head in sorted(final, key=lambda head: head.key)
-    )
+    updates = []
+    for head in sorted(final, key=lambda head: head.key):
+        before, found = head.status_as(MirrorStatus), [each.finding for each in findings.get(head.key.name, [])]
+        condition = _condition(found, probed=probed)
+        updates.append(status_update(head, REGISTRY_MIRRORS, before, condition, now, findings=len(found)))
     return [update for update in updates if update]
-
-
-def _status_update(head: Head, findings: Sequence[Finding], now: datetime, *, probed: bool) -> StatusUpdate | None:
-    before, condition = head.status_as(MirrorStatus), _condition(findings, probed=probed)
-    return status_update(head, REGISTRY_MIRRORS, before, condition, now, findings=len(findings))
 
 
 def _condition(findings: Sequence[Finding], *, probed: bool) -> Condition:
