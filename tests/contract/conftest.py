@@ -20,7 +20,28 @@ JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 ONE_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+OTHER_NAME = "the name of the object (b) does not match the name on the URL (a)"
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+
+
+Problem = tuple[int, str, str]  # code, reason and message of a Status
+
+
+def bad_request(message: str) -> Problem:
+    return 400, "BadRequest", message
+
+
+def forbidden(message: str) -> Problem:
+    return 403, "Forbidden", message
+
+
+def conflict(message: str) -> Problem:
+    return 409, "Conflict", message
+
+
+def unprocessable(message: str) -> Problem:
+    return 422, "Invalid", message
 
 
 @dataclass(frozen=True)
@@ -43,16 +64,11 @@ class Answer:
         return str(self.body["message"])
 
     @property
-    def problem(self) -> tuple[int, str, str]:
+    def problem(self) -> Problem:
         """Code, reason and message of the answer, which must be a Status."""
         body = self.body
-        assert {key: body[key] for key in ("kind", "apiVersion", "status", "metadata")} == {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "status": "Failure",
-            "metadata": {},
-        }
-        assert body["code"] == self.status
+        assert body.items() >= {"kind": "Status", "apiVersion": "v1", "status": "Failure"}.items()
+        assert (body["metadata"], body["code"]) == ({}, self.status)
         return self.status, body.get("reason", ""), body["message"]
 
     @property
@@ -95,13 +111,15 @@ class Place:
         status, answered, raw = self.api.request(method, path, body, headers=headers, **options)
         return Answer(status, dict(answered), raw)
 
-    def config_map(self, name: str = "a", manager: str = "kube-chores", **fields: Any) -> Answer:
-        obj = {"metadata": {"name": name, **fields.pop("metadata", {})}, **fields}
-        return self.send("POST", f"{self.path('configmaps')}?fieldManager={manager}", obj)
+    def config_map(self, name: str = "a", **fields: Any) -> Answer:
+        return self._create("configmaps", name, **fields)
 
-    def secret(self, name: str = "a", manager: str = "kube-chores", **fields: Any) -> Answer:
-        obj = {"metadata": {"name": name, **fields.pop("metadata", {})}, **fields}
-        return self.send("POST", f"{self.path('secrets')}?fieldManager={manager}", obj)
+    def secret(self, name: str = "a", **fields: Any) -> Answer:
+        return self._create("secrets", name, **fields)
+
+    def _create(self, plural: str, name: str, metadata: Object | None = None, **fields: Any) -> Answer:
+        obj = {"metadata": {"name": name, **(metadata or {})}, **fields}
+        return self.send("POST", f"{self.path(plural)}?fieldManager=kube-chores", obj)
 
     def apply(self, kind: str, manager: str, *, force: bool = False, **fields: Any) -> Answer:
         obj = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "a", **fields.pop("metadata", {})}, **fields}

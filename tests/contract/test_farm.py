@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.conftest import TABLE, Answer, Place, until
+from tests.contract.conftest import MODIFIED, TABLE, Answer, Place, conflict, until
 from tests.farm import COLLECTED_SECONDS, farm_pod, farmed, llama, owner, pod
 from tests.manifests import ROOT, load
 
@@ -35,14 +35,9 @@ def test_columns(farm: Place) -> None:
     farm.api.create(llama(farm.namespace))
     farm.api.create(llama(farm.namespace, "whole", 30, 1))
 
-    assert cells(farm.send("GET", farm.path("farmpods", group=GROUP), accept=TABLE)) == (
-        ["Name", "Containers", "Pod"],
-        [["farm-web", 2, "web"]],
-    )
-    assert cells(farm.send("GET", farm.path("llamas", group=GROUP), accept=TABLE)) == (
-        ["Name", "Weight", "Height"],
-        [["dolly", 31.4, 0.5], ["whole", 30, 1]],
-    )
+    pods, llamas = (farm.send("GET", farm.path(each, group=GROUP), accept=TABLE) for each in ("farmpods", "llamas"))
+    assert cells(pods) == (["Name", "Containers", "Pod"], [["farm-web", 2, "web"]])
+    assert cells(llamas) == (["Name", "Weight", "Height"], [["dolly", 31.4, 0.5], ["whole", 30, 1]])
 
 
 def test_short_names_and_categories(farm: Place) -> None:
@@ -128,11 +123,7 @@ def test_an_owner_is_replaced_only_in_exactly_that_version_of_an_object(farm: Pl
 
     assert farm.send("PUT", path, changed).body["metadata"]["ownerReferences"] == [owner(second)]
     again = farm.send("PUT", path, changed)
-    assert again.problem == (
-        409,
-        "Conflict",
-        'Operation cannot be fulfilled on farmpods.kubechores.dev "farm-web": the object has been modified; please '
-        "apply your changes to the latest version and try again",
-    )
+    failed = 'Operation cannot be fulfilled on farmpods.kubechores.dev "farm-web"'
+    assert again.problem == conflict(f"{failed}: {MODIFIED}")
     stranger = {**changed, "metadata": {**changed["metadata"], "uid": "0", "resourceVersion": ""}}
     assert farm.send("PUT", path, stranger).status in (409, 422)

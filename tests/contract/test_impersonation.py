@@ -8,10 +8,12 @@ import pytest
 
 from tests import rights
 from tests.apis import Object
-from tests.contract.conftest import Answer, Place, until
+from tests.contract.conftest import Answer, Place, forbidden, until
 from tests.rights import create_account, grant
 
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+AUTHENTICATED = "system:authenticated"
+HOME_ROBOT, NO_ACCOUNT = "system:serviceaccount:home:robot", "system:serviceaccount:robot"
 REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 
 
@@ -32,6 +34,11 @@ def robot(place: Place) -> Object:
     return rights.account(place.namespace, "robot")
 
 
+def impersonating(**headers: str) -> dict[str, str]:
+    """Return the headers of an impersonation, as UTF-8: http.client encodes them as Latin-1."""
+    return {f"Impersonate-{name}": value.encode().decode("latin-1") for name, value in headers.items()}
+
+
 def may(resource: str, *names: str, group: str = "", verb: str = "impersonate") -> Object:
     return {"apiGroups": [group], "resources": [resource], "verbs": [verb], "resourceNames": list(names)}
 
@@ -39,63 +46,43 @@ def may(resource: str, *names: str, group: str = "", verb: str = "impersonate") 
 @pytest.mark.parametrize(
     ("headers", "info"),
     [
-        ({"User": "reader"}, {"username": "reader", "groups": ["system:authenticated"]}),
-        ({"User": "müller"}, {"username": "müller", "groups": ["system:authenticated"]}),
-        ({"User": "reader", "Group": "team"}, {"username": "reader", "groups": ["team", "system:authenticated"]}),
+        ({"User": "reader"}, {"username": "reader", "groups": [AUTHENTICATED]}),
+        ({"User": "müller"}, {"username": "müller", "groups": [AUTHENTICATED]}),
+        ({"User": "reader", "Group": "team"}, {"username": "reader", "groups": ["team", AUTHENTICATED]}),
         (
-            {"User": "system:serviceaccount:home:robot"},
+            {"User": HOME_ROBOT},
             {
-                "username": "system:serviceaccount:home:robot",
-                "groups": ["system:serviceaccounts", "system:serviceaccounts:home", "system:authenticated"],
+                "username": HOME_ROBOT,
+                "groups": ["system:serviceaccounts", "system:serviceaccounts:home", AUTHENTICATED],
             },
         ),
-        (
-            {"User": "system:serviceaccount:home:robot", "Group": "team"},
-            {"username": "system:serviceaccount:home:robot", "groups": ["team", "system:authenticated"]},
-        ),
-        (
-            {"User": "system:serviceaccount:robot"},
-            {"username": "system:serviceaccount:robot", "groups": ["system:authenticated"]},
-        ),
+        ({"User": HOME_ROBOT, "Group": "team"}, {"username": HOME_ROBOT, "groups": ["team", AUTHENTICATED]}),
+        ({"User": NO_ACCOUNT}, {"username": NO_ACCOUNT, "groups": [AUTHENTICATED]}),
         (
             {"User": "reader", "Uid": "u-1", "Extra-example.com%2fScopes": "view"},
-            {
-                "username": "reader",
-                "groups": ["system:authenticated"],
-                "uid": "u-1",
-                "extra": {"example.com/scopes": ["view"]},
-            },
+            {"username": "reader", "groups": [AUTHENTICATED], "uid": "u-1", "extra": {"example.com/scopes": ["view"]}},
         ),
     ],
 )
 def test_the_admin_impersonates_users_groups_and_accounts(
     place: Place, headers: dict[str, str], info: dict[str, Any]
 ) -> None:
-    # The header is sent as UTF-8; http.client encodes it as Latin-1.
-    sent = {f"Impersonate-{name}": value.encode().decode("latin-1") for name, value in headers.items()}
-
-    assert send(place, sent).body["status"]["userInfo"] == info
+    assert send(place, impersonating(**headers)).body["status"]["userInfo"] == info
 
 
 @pytest.mark.parametrize(
-    "headers",
-    [
-        {"Impersonate-User": "system:anonymous"},
-        {"Impersonate-User": "reader", "Impersonate-Group": "system:unauthenticated"},
-    ],
+    "headers", [{"User": "system:anonymous"}, {"User": "reader", "Group": "system:unauthenticated"}]
 )
 def test_an_impersonated_user_may_be_unauthenticated(place: Place, headers: dict[str, str]) -> None:
-    user = headers["Impersonate-User"]
-
-    answer = send(place, headers)
+    answer = send(place, impersonating(**headers))
 
     assert answer.status == 403
-    assert f'User "{user}" cannot create resource "selfsubjectreviews"' in answer.message
+    assert f'User "{headers["User"]}" cannot create resource "selfsubjectreviews"' in answer.message
 
 
 @pytest.mark.parametrize("header", ["Group", "Uid", "Extra-scopes"])
 def test_impersonation_without_a_user(place: Place, header: str) -> None:
-    code, reason, _ = send(place, {f"Impersonate-{header}": "x"}).problem
+    code, reason, _ = send(place, impersonating(**{header: "x"})).problem
 
     assert (code, reason) == (400, "BadRequest")
 
@@ -110,13 +97,13 @@ def test_impersonation_without_a_user(place: Place, header: str) -> None:
             ' in API group "" in the namespace "NS"',
         ),
         (
-            {"User": "system:serviceaccount:home:robot"},
+            {"User": HOME_ROBOT},
             "/api/v1/configmaps",
             'configmaps is forbidden: User "ROBOT" cannot impersonate-on:serviceaccount:list resource "configmaps"'
             ' in API group "" at the cluster scope',
         ),
         (
-            {"User": "system:serviceaccount:home:robot", "Group": "team"},
+            {"User": HOME_ROBOT, "Group": "team"},
             "/api/v1/configmaps",
             'serviceaccounts "robot" is forbidden: User "ROBOT" cannot impersonate resource "serviceaccounts"'
             ' in API group "" in the namespace "home"',
@@ -133,13 +120,11 @@ def test_impersonation_without_a_user(place: Place, header: str) -> None:
 def test_impersonation_without_rights(
     place: Place, token: str, headers: dict[str, str], path: str, message: str
 ) -> None:
-    sent = {f"Impersonate-{name}": value for name, value in headers.items()}
-
-    answer = send(place, sent, "GET", path.replace("NS", place.namespace), token)
+    answer = send(place, impersonating(**headers), "GET", path.replace("NS", place.namespace), token)
 
     robot = f"system:serviceaccount:{place.namespace}:robot"
     message = message.replace("ROBOT", robot).replace("NS", place.namespace)
-    assert answer.problem == (403, "Forbidden", message)
+    assert answer.problem == forbidden(message)
 
 
 def test_each_impersonated_field_requires_its_own_right(place: Place, token: str) -> None:
@@ -149,8 +134,7 @@ def test_each_impersonated_field_requires_its_own_right(place: Place, token: str
     grant(place.api, robot(place), may("users", "reader"), may("groups", "team"), extra, uid, account)
 
     def status(**headers: str) -> int:
-        sent = {f"Impersonate-{name}": value for name, value in headers.items()}
-        return send(place, sent, "GET", "/api", token).status
+        return send(place, impersonating(**headers), "GET", "/api", token).status
 
     assert until(lambda: status(User="reader") == 200)
     assert status(User="writer") == 403

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.contract.conftest import METADATA_LIST, ONE_METADATA, TABLE, Answer, Place
+from tests.contract.conftest import METADATA_LIST, ONE_METADATA, TABLE, Answer, Place, bad_request
 
 NAMES = [f"s{number:02}" for number in range(12)]
 
@@ -162,7 +162,7 @@ def test_label_selectors(filled: Place, selector: str, expected: list[int]) -> N
 def test_label_selectors_that_are_not_valid(place: Place, selector: str, message: str) -> None:
     answer = place.send("GET", f"{place.path('secrets')}?labelSelector={quote(selector)}")
 
-    assert answer.problem == (400, "BadRequest", message)
+    assert answer.problem == bad_request(message)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.conftest import MERGE, Place, until
+from tests.contract.conftest import MERGE, Place, forbidden, until
 
 
 def test_a_new_namespace(place: Place) -> None:
@@ -44,15 +44,10 @@ def test_a_namespace_is_emptied_and_deleted(place: Place) -> None:
 
     assert (deleted.status, deleted.body["status"]["phase"]) == (200, "Terminating")
     assert deleted.body["metadata"]["deletionTimestamp"]
-    assert refused.problem == (
-        403,
-        "Forbidden",
-        f'secrets "late" is forbidden: unable to create new content in namespace {place.namespace} because it is being '
-        "terminated",
-    )
-    assert refused.causes == {
-        ("metadata.namespace", "NamespaceTerminating", f"namespace {place.namespace} is being terminated")
-    }
+    why = f"unable to create new content in namespace {place.namespace} because it is being terminated"
+    assert refused.problem == forbidden(f'secrets "late" is forbidden: {why}')
+    cause = f"namespace {place.namespace} is being terminated"
+    assert refused.causes == {("metadata.namespace", "NamespaceTerminating", cause)}
     assert refused.body["details"]["kind"] == "secrets"
     assert until(lambda: place.send("GET", place.path("secrets", "b")).status == 404)
     assert place.send("GET", itself).body["status"]["phase"] == "Terminating"

@@ -6,9 +6,20 @@ from typing import Any
 
 import pytest
 
-from tests.contract.conftest import JSON_PATCH, MERGE, Place, until, without_ids
+from tests.contract.conftest import (
+    JSON_PATCH,
+    MERGE,
+    MODIFIED,
+    OTHER_NAME,
+    Place,
+    bad_request,
+    conflict,
+    unprocessable,
+    until,
+    without_ids,
+)
 
-MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+FAILED = 'Operation cannot be fulfilled on configmaps "a": '
 
 
 def test_a_created_object_is_complete(place: Place) -> None:
@@ -55,7 +66,7 @@ def test_a_replace_of_an_old_version_conflicts(place: Place) -> None:
 
     answer = place.send("PUT", path, {**old, "data": {"a": "3"}})
 
-    assert answer.problem == (409, "Conflict", f'Operation cannot be fulfilled on configmaps "a": {MODIFIED}')
+    assert answer.problem == conflict(FAILED + MODIFIED)
     assert answer.body["details"] == {"name": "a", "kind": "configmaps"}
 
 
@@ -83,7 +94,7 @@ def test_a_replace_of_another_uid_conflicts(place: Place) -> None:
     ("meta", "message"),
     [
         ({}, "the name of the object (a based on URL) was undeterminable: name must be provided"),
-        ({"name": "b"}, "the name of the object (b) does not match the name on the URL (a)"),
+        ({"name": "b"}, OTHER_NAME),
         (
             {"name": "a", "namespace": "other"},
             "the namespace of the provided object does not match the namespace sent on the request",
@@ -95,7 +106,7 @@ def test_a_replace_of_another_object(place: Place, meta: dict[str, str], message
 
     answer = place.send("PUT", place.path("configmaps", "a"), {"metadata": meta})
 
-    assert answer.problem == (400, "BadRequest", message)
+    assert answer.problem == bad_request(message)
 
 
 def test_a_create_with_a_version(place: Place) -> None:
@@ -115,13 +126,9 @@ def test_the_answer_to_a_delete_is_the_deleted_object(place: Place) -> None:
 
     answer = place.send("DELETE", place.path("configmaps", "a"))
 
-    assert answer.body == {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "details": {"name": "a", "kind": "configmaps", "uid": uid},
-    }
+    details = {"name": "a", "kind": "configmaps", "uid": uid}
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    assert answer.body == {**status, "details": details}
     assert place.send("GET", place.path("configmaps", "a")).status == 404
 
 
@@ -133,17 +140,14 @@ def test_a_delete_with_a_precondition_that_does_not_match(place: Place) -> None:
     by_uid = place.send("DELETE", path, {"preconditions": {"uid": "x", "resourceVersion": version}})
     by_version = place.send("DELETE", path, {"preconditions": {"uid": uid, "resourceVersion": "1"}})
 
-    assert by_uid.problem == (
-        409,
-        "Conflict",
-        f'Operation cannot be fulfilled on ConfigMap "a": the UID in the precondition (x) does not match the UID in '
-        f"record ({uid}). The object might have been deleted and then recreated",
+    failed = 'Operation cannot be fulfilled on ConfigMap "a": the'
+    assert by_uid.problem == conflict(
+        f"{failed} UID in the precondition (x) does not match the UID in record ({uid}). The object might have been "
+        "deleted and then recreated"
     )
-    assert by_version.problem == (
-        409,
-        "Conflict",
-        'Operation cannot be fulfilled on ConfigMap "a": the ResourceVersion in the precondition (1) does not match '
-        f"the ResourceVersion in record ({version}). The object might have been modified",
+    assert by_version.problem == conflict(
+        f"{failed} ResourceVersion in the precondition (1) does not match the ResourceVersion in record ({version}). "
+        "The object might have been modified"
     )
     assert place.send("DELETE", path, {"preconditions": {"uid": uid, "resourceVersion": version}}).status == 200
 
@@ -199,21 +203,24 @@ def test_finalizers_delay_a_deletion(place: Place) -> None:
     assert place.send("GET", path).status == 404
 
 
-def test_dependents_are_deleted_with_their_owner(place: Place) -> None:
+@pytest.fixture
+def family(place: Place) -> Place:
+    """A ConfigMap `owner`, and `child`, which it owns."""
     uid = place.config_map("owner").body["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}
     place.config_map("child", metadata={"ownerReferences": [owner]})
+    return place
 
+
+@pytest.mark.usefixtures("family")
+def test_dependents_are_deleted_with_their_owner(place: Place) -> None:
     place.send("DELETE", place.path("configmaps", "owner"))
 
     assert until(lambda: place.send("GET", place.path("configmaps", "child")).status == 404)
 
 
+@pytest.mark.usefixtures("family")
 def test_orphaned_dependents_stay_without_their_owner_reference(place: Place) -> None:
-    uid = place.config_map("owner").body["metadata"]["uid"]
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}
-    place.config_map("child", metadata={"ownerReferences": [owner]})
-
     place.send("DELETE", place.path("configmaps", "owner"), {"propagationPolicy": "Orphan"})
 
     assert until(lambda: place.send("GET", place.path("configmaps", "owner")).status == 404)
@@ -224,21 +231,13 @@ def test_orphaned_dependents_stay_without_their_owner_reference(place: Place) ->
 @pytest.mark.parametrize(
     ("patch", "media", "problem"),
     [
-        (
-            {"metadata": {"name": "b"}},
-            MERGE,
-            (400, "BadRequest", "the name of the object (b) does not match the name on the URL (a)"),
-        ),
+        ({"metadata": {"name": "b"}}, MERGE, bad_request(OTHER_NAME)),
         (
             {"metadata": {"uid": "b"}},
             MERGE,
-            (422, "Invalid", 'ConfigMap "a" is invalid: metadata.uid: Invalid value: "b": field is immutable'),
+            unprocessable('ConfigMap "a" is invalid: metadata.uid: Invalid value: "b": field is immutable'),
         ),
-        (
-            {"metadata": {"resourceVersion": "1"}},
-            MERGE,
-            (409, "Conflict", f'Operation cannot be fulfilled on configmaps "a": {MODIFIED}'),
-        ),
+        ({"metadata": {"resourceVersion": "1"}}, MERGE, conflict(FAILED + MODIFIED)),
         ({"data": {"a": "2"}}, "application/json", (415, "UnsupportedMediaType", "415: Unsupported Media Type")),
     ],
 )
@@ -265,7 +264,7 @@ def test_an_operation_of_a_json_patch_that_is_refused(place: Place, operation: d
 
     answer = place.send("PATCH", place.path("configmaps", "a"), [operation], JSON_PATCH)
 
-    assert answer.problem == (422, "Invalid", "the server rejected our request due to an error in our request")
+    assert answer.problem == unprocessable("the server rejected our request due to an error in our request")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from tests.contract.conftest import APPLY, JSON_PATCH, MERGE, ONE_METADATA, STRATEGIC, Place
+from tests.contract.conftest import (
+    APPLY,
+    JSON_PATCH,
+    MERGE,
+    ONE_METADATA,
+    OTHER_NAME,
+    STRATEGIC,
+    Place,
+    bad_request,
+    conflict,
+    unprocessable,
+)
 
 BOTH = '{"f:data":{".":{},"f:a":{},"f:b":{}}}'
 ONLY_B = '{"f:data":{".":{},"f:b":{}}}'
@@ -41,6 +52,7 @@ def in_turn(*edits: Edit) -> Edit:
     return lambda place: [edit(place) for edit in edits][-1]
 
 
+OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "b", "uid": "u-1"}
 EDITS: dict[str, tuple[Edit, dict[str, str]]] = {
     "nothing": (lambda place: None, {MANAGER: BOTH}),
     "the same value patched": (patch({"data": {"a": "1"}}), {MANAGER: BOTH}),
@@ -73,14 +85,7 @@ EDITS: dict[str, tuple[Edit, dict[str, str]]] = {
         {MANAGER: BOTH, OTHER: '{"f:metadata":{"f:annotations":{".":{},"f:k":{}},"f:labels":{".":{},"f:x":{}}}}'},
     ),
     "finalizers and owners": (
-        patch(
-            {
-                "metadata": {
-                    "finalizers": ["contract.test/protect"],
-                    "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "b", "uid": "u-1"}],
-                }
-            }
-        ),
+        patch({"metadata": {"finalizers": ["contract.test/protect"], "ownerReferences": [OWNER]}}),
         {
             MANAGER: BOTH,
             OTHER: '{"f:metadata":{"f:finalizers":{".":{},"v:\\"contract.test/protect\\"":{}},'
@@ -142,20 +147,18 @@ def test_removed_string_data_leaves_no_trace(place: Place) -> None:
 def test_patched_string_data_counts_as_data(place: Place) -> None:
     place.secret(stringData={"a": "canary-1"})
 
-    answer = place.send(
-        "PATCH", place.path("secrets", "a") + "?fieldManager=other", {"stringData": {"a": "canary-2"}}, MERGE
-    )
+    path = place.path("secrets", "a") + "?fieldManager=other"
+
+    answer = place.send("PATCH", path, {"stringData": {"a": "canary-2"}}, MERGE)
 
     assert answer.owners() == {MANAGER: '{"f:data":{},"f:type":{}}', OTHER: '{"f:data":{"f:a":{}}}'}
 
 
 def test_the_manager_is_the_program_in_the_user_agent_unless_named(place: Place) -> None:
-    _, _, raw = place.api.request(
-        "POST",
-        place.path("configmaps"),
-        {"metadata": {"name": "a"}, "data": {"a": "1"}},
-        headers={"User-Agent": "some-tool/v1.2 (linux)"},
-    )
+    body = {"metadata": {"name": "a"}, "data": {"a": "1"}}
+    agent = {"User-Agent": "some-tool/v1.2 (linux)"}
+
+    _, _, raw = place.api.request("POST", place.path("configmaps"), body, headers=agent)
 
     assert b'"manager":"some-tool","operation":"Update","apiVersion":"v1"' in raw
 
@@ -175,15 +178,10 @@ def test_an_apply_conflict_names_manager_and_fields(place: Place) -> None:
     one = place.apply("ConfigMap", "other", data={"a": "9"})
     two = place.apply("ConfigMap", "other", data={"a": "9", "b": "9"})
 
-    assert one.problem == (
-        409,
-        "Conflict",
-        'Apply failed with 1 conflict: conflict with "kube-chores" using v1: .data.a',
-    )
+    assert one.problem == conflict('Apply failed with 1 conflict: conflict with "kube-chores" using v1: .data.a')
     assert one.causes == {(".data.a", "FieldManagerConflict", 'conflict with "kube-chores" using v1')}
-    assert two.message == (
-        'Apply failed with 2 conflicts: conflicts with "kube-chores" using v1:\n- .data.a\n- .data.b'
-    )
+    message = 'Apply failed with 2 conflicts: conflicts with "kube-chores" using v1:\n- .data.a\n- .data.b'
+    assert two.message == message
 
 
 def test_applying_less_removes_what_only_the_applier_owned(place: Place) -> None:
@@ -203,24 +201,21 @@ def test_applying_creates(place: Place) -> None:
     assert answer.owners() == {"other Apply": '{"f:data":{"f:a":{}}}'}
 
 
+HEAD = {"apiVersion": "v1", "kind": "ConfigMap"}
+
+
 @pytest.mark.parametrize(
     ("query", "body", "problem"),
     [
         (
             "",
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}},
-            (
-                422,
-                "Invalid",
-                'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch',
+            {**HEAD, "metadata": {"name": "a"}},
+            unprocessable(
+                'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'
             ),
         ),
-        ("?fieldManager=x", {"metadata": {"name": "a"}}, (400, "BadRequest", "invalid object type: /, Kind=")),
-        (
-            "?fieldManager=x",
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b"}},
-            (400, "BadRequest", "the name of the object (b) does not match the name on the URL (a)"),
-        ),
+        ("?fieldManager=x", {"metadata": {"name": "a"}}, bad_request("invalid object type: /, Kind=")),
+        ("?fieldManager=x", {**HEAD, "metadata": {"name": "b"}}, bad_request(OTHER_NAME)),
     ],
 )
 def test_an_apply_that_is_refused(place: Place, query: str, body: Any, problem: tuple[int, str, str]) -> None:

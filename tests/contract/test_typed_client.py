@@ -48,15 +48,12 @@ def test_errors(place: Place, core: Any) -> None:
 
 def test_namespaces_and_pages(place: Place, core: Any) -> None:
     for number in range(5):
-        core.create_namespaced_config_map(
-            place.namespace,
-            client.V1ConfigMap(metadata=client.V1ObjectMeta(name=f"c{number}", labels={"set": place.namespace})),
-        )
+        metadata = client.V1ObjectMeta(name=f"c{number}", labels={"set": place.namespace})
+        core.create_namespaced_config_map(place.namespace, client.V1ConfigMap(metadata=metadata))
 
-    first = core.list_config_map_for_all_namespaces(label_selector=f"set={place.namespace}", limit=3)
-    rest = core.list_config_map_for_all_namespaces(
-        label_selector=f"set={place.namespace}", limit=3, _continue=first.metadata._continue
-    )
+    selection = {"label_selector": f"set={place.namespace}", "limit": 3}
+    first = core.list_config_map_for_all_namespaces(**selection)
+    rest = core.list_config_map_for_all_namespaces(**selection, _continue=first.metadata._continue)
 
     assert core.read_namespace(place.namespace).status.phase == "Active"
     assert [item.metadata.name for item in first.items + rest.items] == [f"c{number}" for number in range(5)]

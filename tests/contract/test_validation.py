@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.conftest import MERGE, Place
+from tests.contract.conftest import MERGE, Place, bad_request
 
 Causes = set[tuple[str, str, str]]
 REQUIRED, INVALID, FORBIDDEN = "FieldValueRequired", "FieldValueInvalid", "FieldValueForbidden"
@@ -39,10 +39,21 @@ def invalid(field: str, value: str, why: str) -> tuple[str, str, str]:
     return field, INVALID, f'Invalid value: "{value}": {why}'
 
 
+def too_long(field: str, most: int) -> tuple[str, str, str]:
+    return field, "FieldValueTooLong", f"Too long: may not be more than {most} bytes"
+
+
+def missing(key: str) -> tuple[str, str, str]:
+    return f"data[{key}]", REQUIRED, "Required value"
+
+
+def meta(**fields: Any) -> dict[str, Any]:
+    return {"metadata": fields}
+
+
 def test_an_object_has_one_controller_at_most(place: Place) -> None:
-    owners = [
-        {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": name, "controller": True} for name in ("x", "y")
-    ]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "controller": True}
+    owners = [{**owner, "name": name, "uid": name} for name in ("x", "y")]
 
     answer = place.config_map(metadata={"ownerReferences": owners})
 
@@ -57,33 +68,21 @@ def test_an_object_has_one_controller_at_most(place: Place) -> None:
 @pytest.mark.parametrize(
     ("fields", "causes"),
     [
-        ({"metadata": {"name": "A_b"}}, {invalid("metadata.name", "A_b", SUBDOMAIN)}),
-        ({"metadata": {"name": ""}}, {("metadata.name", REQUIRED, "Required value: name or generateName is required")}),
-        (
-            {"metadata": {"name": "a" * 254}},
-            {invalid("metadata.name", "a" * 254, "must be no more than 253 characters")},
-        ),
+        (meta(name="A_b"), {invalid("metadata.name", "A_b", SUBDOMAIN)}),
+        (meta(name=""), {("metadata.name", REQUIRED, "Required value: name or generateName is required")}),
+        (meta(name="a" * 254), {invalid("metadata.name", "a" * 254, "must be no more than 253 characters")}),
         (
             {"metadata": {"labels": {"b ad": "x y"}}},
             {invalid("metadata.labels", "b ad", LABEL_KEY), invalid("metadata.labels", "x y", LABEL_VALUE)},
         ),
-        (
-            {"metadata": {"labels": {"a": "x" * 64}}},
-            {invalid("metadata.labels", "x" * 64, "must be no more than 63 bytes")},
-        ),
-        ({"metadata": {"labels": {"a": "team/shop"}}}, {invalid("metadata.labels", "team/shop", LABEL_VALUE)}),
-        ({"metadata": {"annotations": {"b ad": "x"}}}, {invalid("metadata.annotations", "b ad", LABEL_KEY)}),
-        (
-            {"metadata": {"annotations": {"a": "x" * (256 * 1024)}}},
-            {("metadata.annotations", "FieldValueTooLong", "Too long: may not be more than 262144 bytes")},
-        ),
-        ({"metadata": {"finalizers": ["plain"]}}, {invalid("metadata.finalizers[0]", "plain", FINALIZER)}),
+        (meta(labels={"a": "x" * 64}), {invalid("metadata.labels", "x" * 64, "must be no more than 63 bytes")}),
+        (meta(labels={"a": "team/shop"}), {invalid("metadata.labels", "team/shop", LABEL_VALUE)}),
+        (meta(annotations={"b ad": "x"}), {invalid("metadata.annotations", "b ad", LABEL_KEY)}),
+        (meta(annotations={"a": "x" * (256 * 1024)}), {too_long("metadata.annotations", 262144)}),
+        (meta(finalizers=["plain"]), {invalid("metadata.finalizers[0]", "plain", FINALIZER)}),
         (
             {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "", "name": "", "uid": ""}]}},
-            {
-                invalid(f"metadata.ownerReferences.{field}", "", "must not be empty")
-                for field in ("kind", "name", "uid")
-            },
+            {invalid(f"metadata.ownerReferences.{each}", "", "must not be empty") for each in ("kind", "name", "uid")},
         ),
         ({"data": {"b/d": "x"}}, {invalid("data[b/d]", "b/d", DATA_KEY)}),
         ({"data": {"..x": "x"}}, {invalid("data[..x]", "..x", "must not start with '..'")}),
@@ -91,10 +90,7 @@ def test_an_object_has_one_controller_at_most(place: Place) -> None:
             {"data": {"a": "x"}, "binaryData": {"a": "eA=="}},
             {invalid("data[a]", "a", "duplicate of key present in binaryData")},
         ),
-        (
-            {"data": {"a": "x" * (1024 * 1024 + 1)}},
-            {("[]", "FieldValueTooLong", "Too long: may not be more than 1048576 bytes")},
-        ),
+        ({"data": {"a": "x" * (1024 * 1024 + 1)}}, {too_long("[]", 1048576)}),
     ],
 )
 def test_a_config_map_that_is_refused(place: Place, fields: dict[str, Any], causes: Causes) -> None:
@@ -110,24 +106,15 @@ def test_a_config_map_that_is_refused(place: Place, fields: dict[str, Any], caus
 @pytest.mark.parametrize(
     ("fields", "causes"),
     [
-        (
-            {"type": "kubernetes.io/tls"},
-            {(f"data[{key}]", REQUIRED, "Required value") for key in ("tls.crt", "tls.key")},
-        ),
-        (
-            {"type": "kubernetes.io/tls", "stringData": {"tls.crt": "canary-1"}},
-            {("data[tls.key]", REQUIRED, "Required value")},
-        ),
-        ({"type": "kubernetes.io/dockerconfigjson"}, {("data[.dockerconfigjson]", REQUIRED, "Required value")}),
+        ({"type": "kubernetes.io/tls"}, {missing("tls.crt"), missing("tls.key")}),
+        ({"type": "kubernetes.io/tls", "stringData": {"tls.crt": "canary-1"}}, {missing("tls.key")}),
+        ({"type": "kubernetes.io/dockerconfigjson"}, {missing(".dockerconfigjson")}),
         (
             {"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": "x-canary-1"}},
             {invalid("data[.dockerconfigjson]", "<secret contents redacted>", NOT_JSON)},
         ),
         ({"stringData": {"b/d": "canary-1"}}, {invalid("data[b/d]", "b/d", DATA_KEY)}),
-        (
-            {"data": {"a": base64.b64encode(b"canary-" * 150_000).decode()}},
-            {("data", "FieldValueTooLong", "Too long: may not be more than 1048576 bytes")},
-        ),
+        ({"data": {"a": base64.b64encode(b"canary-" * 150_000).decode()}}, {too_long("data", 1048576)}),
     ],
 )
 def test_a_secret_that_is_refused(place: Place, fields: dict[str, Any], causes: Causes) -> None:
@@ -166,7 +153,7 @@ def test_data_of_exactly_one_mebibyte(place: Place) -> None:
 def test_a_body_of_another_shape(place: Place, plural: str, body: dict[str, Any], message: str) -> None:
     answer = place.send("POST", place.path(plural), {**body, "metadata": {"name": "a"}})
 
-    assert answer.problem == (400, "BadRequest", message)
+    assert answer.problem == bad_request(message)
 
 
 def test_unknown_fields(place: Place) -> None:
@@ -175,11 +162,8 @@ def test_unknown_fields(place: Place) -> None:
     strict = place.send("POST", place.path("configmaps") + "?fieldValidation=Strict", body)
     warned = place.send("POST", place.path("configmaps") + "?fieldValidation=Warn", body)
 
-    assert strict.problem == (
-        400,
-        "BadRequest",
-        'ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: unknown field "extra"',
-    )
+    unknown = 'strict decoding error: unknown field "extra"'
+    assert strict.problem == bad_request(f'ConfigMap in version "v1" cannot be handled as a ConfigMap: {unknown}')
     assert (warned.status, warned.headers["Warning"]) == (201, '299 - "unknown field \\"extra\\""')
     assert "extra" not in warned.body
 
