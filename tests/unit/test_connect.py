@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -42,12 +43,11 @@ def kubeconfig(tmp_path: Path, **cluster: Any) -> Path:
 
 def _plugin(tmp_path: Path) -> dict[str, Any]:
     script = tmp_path / "plugin"
-    credential = (
-        '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"from-plugin"}}'
-    )
-    script.write_text(f"#!/bin/sh\necho '{credential}'\n")
+    version = "client.authentication.k8s.io/v1"
+    credential = {"apiVersion": version, "kind": "ExecCredential", "status": {"token": "from-plugin"}}
+    script.write_text(f"#!/bin/sh\necho '{json.dumps(credential)}'\n")
     script.chmod(0o755)
-    return {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script), "interactiveMode": "Never"}
+    return {"apiVersion": version, "command": str(script), "interactiveMode": "Never"}
 
 
 def test_the_current_context_of_a_kubeconfig(tmp_path: Path) -> None:
@@ -91,11 +91,8 @@ def service_account(tmp_path: Path) -> Path:
 def test_a_pod_uses_its_service_account(service_account: Path) -> None:
     connection = connect(environ=IN_A_POD, service_account=service_account)
 
-    assert (connection.endpoint.server, connection.namespace, connection.in_pod) == (
-        "https://[fd00::1]:443",
-        "kube-chores",
-        True,
-    )
+    assert (connection.endpoint.server, connection.in_pod) == ("https://[fd00::1]:443", True)
+    assert connection.namespace == "kube-chores"
     assert connection.endpoint.ca_file == str(service_account / "ca.crt")
     assert connection.endpoint.authorization() == "Bearer first"
 

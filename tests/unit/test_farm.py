@@ -26,6 +26,7 @@ from tests.farm import pod
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 WEB = Pod("shop", "web", "uid-web", 2)
+WEB_READ = (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode())
 LABELS = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
 NAMES = st.lists(LABELS, min_size=1, max_size=8).map(".".join).filter(lambda name: len(name) <= 253)
 
@@ -37,6 +38,9 @@ def document(of: Pod, **metadata: Any) -> bytes:
     return json.dumps(created).encode()
 
 
+STALE = document(Pod("shop", "web", "uid-before", 2))
+
+
 def observed(*pods: Pod, **farm_pods: bytes) -> Observed:
     read = [msgspec.json.decode(each, type=FarmPodObject) for each in farm_pods.values()]
     keys = [place(each.metadata.namespace, each.metadata.name.removeprefix("farm-")) for each in read]
@@ -45,6 +49,11 @@ def observed(*pods: Pod, **farm_pods: bytes) -> Observed:
 
 def planned(of: Observed, *, verbose: bool = False, **settings: Any) -> Plan:
     return plan(of, Settings(**settings, run=RunOptions(verbose=verbose)), NOW)
+
+
+def outdated() -> Observed:
+    """Return an observation of a FarmPod of an earlier pod, which was read again."""
+    return with_documents(observed(WEB, web=STALE), (Need(WEB.place), STALE))
 
 
 def codes(of: Plan) -> list[tuple[str, str]]:
@@ -102,7 +111,7 @@ def test_any_wrong_spec_is_read_and_repaired(spec: object) -> None:
     before = with_documents(before, (Need(WEB.place), broken))
     assert planned(before).needs == (Need(WEB.key),)
 
-    found = planned(with_documents(before, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode())))
+    found = planned(with_documents(before, WEB_READ))
 
     assert codes(found) == [("farm-web", "drifted")]
     fix = found.findings[0].fix
@@ -121,18 +130,15 @@ def test_of_two_pods_of_one_name_the_one_that_was_read_last_counts() -> None:
 
 
 def test_a_pod_is_read_again_after_its_farm_pod_was_read_again() -> None:
-    stale = document(Pod("shop", "web", "uid-before", 2))
-    first = with_documents(observed(WEB, web=stale), (Need(WEB.place), stale))
-    with_pod = with_documents(first, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode()))
+    with_pod = with_documents(outdated(), WEB_READ)
     assert codes(planned(with_pod)) == [("farm-web", "drifted")]
     assert planned(with_pod).findings[0].reason == "pod/web was recreated"
 
-    assert planned(with_documents(with_pod, (Need(WEB.place), stale))).needs == (Need(WEB.key),)
+    assert planned(with_documents(with_pod, (Need(WEB.place), STALE))).needs == (Need(WEB.key),)
 
 
 def test_a_farm_pod_that_was_deleted_and_that_another_run_recreated_is_as_desired() -> None:
-    deleted = with_documents(observed(WEB, web=document(Pod("shop", "web", "uid-before", 2))), (Need(WEB.place), 404))
-    with_pod = with_documents(deleted, (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode()))
+    with_pod = with_documents(observed(WEB, web=STALE), (Need(WEB.place), 404), WEB_READ)
     assert codes(planned(with_pod)) == [("farm-web", "missing")]
 
     found = planned(with_documents(with_pod, (Need(WEB.place, full=False), document(WEB))))
@@ -144,10 +150,7 @@ def test_a_farm_pod_that_was_deleted_and_that_another_run_recreated_is_as_desire
     ("need", "status"), [(Need(WEB.place), 500), (Need(WEB.place, full=False), 500), (Need(WEB.key), 403)]
 )
 def test_an_object_that_cannot_be_read_is_reported_and_not_written(need: Need, status: int) -> None:
-    stale = document(Pod("shop", "web", "uid-before", 2))
-    before = with_documents(observed(WEB, web=stale), (Need(WEB.place), stale))
-
-    found = planned(with_documents(before, (need, status)))
+    found = planned(with_documents(outdated(), (need, status)))
 
     assert codes(found) == [("farm-web", "unreadable")]
     assert found.findings[0].fix is None
@@ -155,10 +158,7 @@ def test_an_object_that_cannot_be_read_is_reported_and_not_written(need: Need, s
 
 
 def test_a_pod_that_is_deleted_during_a_run_is_only_an_info() -> None:
-    stale = document(Pod("shop", "web", "uid-before", 2))
-    before = with_documents(observed(WEB, web=stale), (Need(WEB.place), stale), (Need(WEB.key), 404))
-
-    (found,) = planned(before).findings
+    (found,) = planned(with_documents(outdated(), (Need(WEB.key), 404))).findings
     assert (found.code, found.severity, found.fix) == ("retained", Severity.INFO, None)
 
 
@@ -183,9 +183,8 @@ def test_the_plan_does_not_depend_on_the_order_of_what_was_read() -> None:
     plans = []
     for seed in range(5):
         mixed = random.Random(seed).sample(pods, len(pods))
-        plans.append(
-            planned(observed(*mixed, **dict(random.Random(seed).sample(list(existing.items()), len(existing)))))
-        )
+        read = dict(random.Random(seed).sample(list(existing.items()), len(existing)))
+        plans.append(planned(observed(*mixed, **read)))
 
     assert all(each == plans[0] for each in plans)
     assert len(plans[0].findings) == 13
@@ -236,14 +235,11 @@ def test_the_brake_serves_whole_namespaces_and_the_smallest_first(
 
     blocked = creates.keys() - created.keys()
     assert served(found) == created
-    assert {each.object.name for each in found.findings if each.code == "over-limit"} == blocked
-    assert {each.exit_code for each in found.findings if each.code == "over-limit"} == (
-        {ExitCode.BRAKE} if blocked else set()
-    )
+    over = {each.object.name: each.exit_code for each in found.findings if each.code == "over-limit"}
+    assert over == dict.fromkeys(blocked, ExitCode.BRAKE)
     total = sum(creates.values()) + sum(existing.values())
-    assert [(each.option, each.value) for each in found.brakes] == (
-        [("--max-objects", str(total + total // 10))] if blocked else []
-    )
+    brake = [("--max-objects", str(total + total // 10))]
+    assert [(each.option, each.value) for each in found.brakes] == (brake if blocked else [])
 
 
 @given(

@@ -19,6 +19,7 @@ from jobs.kit.values import stamps
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head, Invalid
 
+STORAGE = "ephemeral-storage"
 PINNED = f"registry@sha256:{64 * 'a'}"
 
 
@@ -93,11 +94,8 @@ def test_a_pod_on_a_node_mounts_only_the_folders_that_it_writes(upstream: str, m
     configuration = {"name": "containerd", "mountPath": "/node/etc/containerd", "readOnly": True}
     assert container["volumeMounts"] == [{"name": "certs", **mount}, configuration]
     assert "--containerd-dir=/node/etc/containerd" in container["args"]
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    limits = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    assert container["securityContext"] == limits
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert pod["automountServiceAccountToken"] is False
 
@@ -216,10 +214,8 @@ def test_every_field_of_the_spec_is_set() -> None:
     )
     container, _ = desired.stateful_set.spec.template.spec.containers
 
-    assert (desired.claim.spec.resources.requests, desired.claim.spec.storage_class_name) == (
-        {"storage": "5Gi"},
-        "fast",
-    )
+    claim = desired.claim.spec
+    assert (claim.resources.requests, claim.storage_class_name) == ({"storage": "5Gi"}, "fast")
     assert container.image == PINNED
     assert container.resources.limits == {"memory": "1Gi", "cpu": 2, "ephemeral-storage": "512Mi"}
     assert container.resources.requests == {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "64Mi"}
@@ -233,11 +229,7 @@ def test_every_field_of_the_spec_is_set() -> None:
         ({}, {"cpu": "50m", "memory": "128Mi"}, {"memory": "512Mi"}),
         ({"requests": {"memory": "1Gi"}}, {"cpu": "50m", "memory": "1Gi"}, {"memory": "1Gi"}),
         ({"limits": {"memory": "64Mi"}}, {"cpu": "50m", "memory": "64Mi"}, {"memory": "64Mi"}),
-        (
-            {"limits": {"ephemeral-storage": "1Gi"}},
-            {"cpu": "50m", "memory": "128Mi"},
-            {"memory": "512Mi", "ephemeral-storage": "1Gi"},
-        ),
+        ({"limits": {STORAGE: "1Gi"}}, {"cpu": "50m", "memory": "128Mi"}, {"memory": "512Mi", STORAGE: "1Gi"}),
         ({"limits": {"cpu": "20m"}}, {"cpu": "20m", "memory": "128Mi"}, {"cpu": "20m", "memory": "512Mi"}),
     ],
 )
@@ -245,8 +237,7 @@ def test_no_default_contradicts_the_spec(resources: Any, requests: Any, limits: 
     container = mirror(resources=resources).stateful_set.document()["spec"]["template"]["spec"]["containers"][0]
     resources = container["resources"]
 
-    storage = {"ephemeral-storage": "64Mi"}, {"ephemeral-storage": "512Mi"}
-    assert (resources["requests"], resources["limits"]) == (storage[0] | requests, storage[1] | limits)
+    assert (resources["requests"], resources["limits"]) == ({STORAGE: "64Mi"} | requests, {STORAGE: "512Mi"} | limits)
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,13 @@ def running(
             process.kill()
 
 
+def reconciled(certs: Path, arguments: Sequence[str] = ARGUMENTS) -> list[str]:
+    """Run the command until a check is complete. Return the lines of its log."""
+    with running(certs, arguments) as process:
+        process.checks_again()
+        return process.end()
+
+
 def check(certs: Path, *arguments: str) -> Result:
     return CliRunner().invoke(chores, ["mirror-node", *(arguments or ARGUMENTS), f"--certs-dir={certs}", "--check"])
 
@@ -160,9 +167,7 @@ def test_a_reader_never_reads_half_a_file(certs: Path, path: Path) -> None:
 def test_a_file_of_another_mirror_is_taken_over(certs: Path, path: Path) -> None:
     put(path, hosts_toml("other", MIRROR, UPSTREAM))
     assert "was written for registrymirror other" in check(certs).output
-    with running(certs) as process:
-        process.checks_again()
-        assert process.end() == [f"{path} was written for registrymirror other: written"]
+    assert reconciled(certs) == [f"{path} was written for registrymirror other: written"]
     assert path.read_text() == DESIRED
 
 
@@ -189,9 +194,7 @@ def test_only_a_file_of_the_same_mirror_is_removed(certs: Path, path: Path, of: 
     put(path, text)
     own = of == "hub"
     assert check(certs, *REMOVE).exit_code == (1 if own else 0)
-    with running(certs, REMOVE) as process:
-        process.checks_again()
-        assert process.end() == ([f"{path} still exists: removed"] if own else [])
+    assert reconciled(certs, REMOVE) == ([f"{path} still exists: removed"] if own else [])
 
     assert path.parent.exists() != own
     assert own or path.read_text() == text
@@ -201,9 +204,7 @@ def test_only_a_file_of_the_same_mirror_is_removed(certs: Path, path: Path, of: 
 def test_a_folder_with_other_files_is_not_removed(certs: Path, path: Path) -> None:
     put(path, DESIRED)
     (path.parent / "ca.crt").touch()
-    with running(certs, REMOVE) as process:
-        process.checks_again()
-        process.end()
+    reconciled(certs, REMOVE)
 
     assert [each.name for each in path.parent.iterdir()] == ["ca.crt"]
 
@@ -236,9 +237,7 @@ def test_a_file_for_an_earlier_host_is_removed(certs: Path, path: Path) -> None:
 def test_temporary_files_of_a_killed_process_are_removed(certs: Path, path: Path, arguments: Sequence[str]) -> None:
     put(path, hosts_toml("hub", "http://10.0.0.8:5000"))
     (path.parent / ".hosts.toml.0badcafe").write_text(DESIRED[:20])
-    with running(certs, arguments) as process:
-        process.checks_again()
-        process.end()
+    reconciled(certs, arguments)
 
     left = [each.name for each in path.parent.iterdir()] if path.parent.exists() else []
     assert left == (["hosts.toml"] if arguments is ARGUMENTS else [])
@@ -300,9 +299,7 @@ def test_only_a_plain_file_is_changed(certs: Path, path: Path, what: str) -> Non
 def test_a_host_with_a_port_has_the_folder_that_containerd_tries_first(certs: Path) -> None:
     arguments = ("--name=hub", "--host=10.88.0.1:5443", f"--mirror={MIRROR}")
     path = certs / "10.88.0.1_5443_" / "hosts.toml"
-    with running(certs, arguments) as process:
-        process.checks_again()
-        process.end()
+    reconciled(certs, arguments)
     assert path.read_text() == hosts_toml("hub", MIRROR)
     assert check(certs, *arguments).exit_code == 0
 
@@ -339,7 +336,7 @@ def test_a_wrong_command_line_is_refused(certs: Path, arguments: list[str], mess
 
 def test_it_imports_no_slow_modules_since_each_probe_starts_it() -> None:
     show = (
-        "import sys, jobs.__main__, jobs.commands.mirror_node; print(*{name.partition('.')[0] for name in sys.modules})"
+        "import sys, jobs.__main__, jobs.commands.mirror_node; print(*{each.partition('.')[0] for each in sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
     packages = set(done.stdout.split()) - set(sys.stdlib_module_names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -51,9 +52,19 @@ QUIET = Finding("unchanged", Severity.INFO, ObjectKey("Secret", "login", "team-d
 
 
 def shown(capsys: pytest.CaptureFixture[str], *results: Result, unchanged: int = 0, **options: Any) -> str:
-    plan = Plan((), unchanged, (), Summary({"rules": 1, "sources": 2}))
-    given = RunOptions(**options)
-    report.write(report.Report("sync-copies", given, plan, results, Traffic(), ExitCode.DONE))
+    return written(capsys, "sync-copies", Summary({"rules": 1, "sources": 2}), results, unchanged, **options)
+
+
+def written(
+    capsys: pytest.CaptureFixture[str],
+    job: str,
+    summary: Summary,
+    results: Sequence[Result],
+    unchanged: int = 0,
+    **options: Any,
+) -> str:
+    plan = Plan((), unchanged, (), summary)
+    report.write(report.Report(job, RunOptions(**options), plan, results, Traffic(), ExitCode.DONE))
     return capsys.readouterr().out
 
 
@@ -91,14 +102,8 @@ def test_a_diff_shows_lines_that_change_and_hides_what_is_hidden(capsys: pytest.
     lines = shown(capsys, Result(REPLACE, Outcome.PLANNED), diff=True).splitlines()
 
     assert [line.strip() for line in lines[1:-1]] == [
-        "~ data.a:",
-        "@@ -1,2 +1,2 @@",
-        "1",
-        "-2",
-        "+3",
-        '+ data.b: "x"',
-        '- data.c: "y"',
-        "~ data.d: *** (changed)",
+        *("~ data.a:", "@@ -1,2 +1,2 @@", "1", "-2", "+3"),
+        *('+ data.b: "x"', '- data.c: "y"', "~ data.d: *** (changed)"),
     ]
 
 
@@ -124,18 +129,9 @@ def test_findings_can_be_grouped_by_custom_resource_worst_first(capsys: pytest.C
         finding("unreadable", Severity.ERROR, "(all)", "fair", "good", "poor", "worse"),
     ]
 
-    report.write(
-        report.Report(
-            "mirror-audit",
-            RunOptions(diff=True),
-            Plan((), 3, (), Summary({"mirrors": 3}, by_subject=True)),
-            results,
-            Traffic(),
-            ExitCode.DONE,
-        )
-    )
+    summary = Summary({"mirrors": 3}, by_subject=True)
+    lines = written(capsys, "mirror-audit", summary, results, 3, diff=True).splitlines()
 
-    lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if not line.startswith("    ")] == [
         "poor: 1 error, 1 warning",
         "  missing  service/c",
@@ -152,11 +148,11 @@ def test_findings_can_be_grouped_by_custom_resource_worst_first(capsys: pytest.C
 
 
 def test_json_and_yaml_have_the_same_document(capsys: pytest.CaptureFixture[str]) -> None:
-    results = [Result(REPLACE, Outcome.DONE)]
+    result = Result(REPLACE, Outcome.DONE)
 
-    document = json.loads(shown(capsys, *results, output="json"))
+    document = json.loads(shown(capsys, result, output="json"))
 
-    assert yaml.safe_load(shown(capsys, *results, output="yaml")) == document
+    assert yaml.safe_load(shown(capsys, result, output="yaml")) == document
     assert document["summary"] == {"configured": 1}
     assert document["results"][0]["object"] == {"kind": "ConfigMap", "name": "settings", "namespace": "team-b"}
     assert document["results"][0]["subjects"] == ["rule"]
@@ -187,16 +183,13 @@ def test_every_field_of_a_finding_is_escaped_on_a_terminal(
 ) -> None:
     fields = {name: hostile_field(kind) for name, kind in Finding.__annotations__.items()}
     found = Finding(**{**fields, "code": "missing"})  # a code is always from the job itself
-    plan = Plan((), 0, (), Summary({HOSTILE: 2}, HOSTILE, by_subject))
+    summary = Summary({HOSTILE: 2}, HOSTILE, by_subject)
     results = [Result(found, Outcome.REPORTED, HOSTILE), Result(found, Outcome.FAILED, HOSTILE)]
 
     with click.Context(click.Command("chores"), color=True).scope():
-        report.write(
-            report.Report("sync-copies", RunOptions(diff=True, verbose=True), plan, results, Traffic(), ExitCode.DONE)
-        )
-        report.write(report.Report("sync-copies", RunOptions(), plan, [], Traffic(), ExitCode.DONE))
+        text = written(capsys, "sync-copies", summary, results, diff=True, verbose=True)
+        text += written(capsys, "sync-copies", summary, [])
 
-    text = capsys.readouterr().out
     assert left_in(text) == []
     # At least object, reason, message and fields of changes, for each of the two.
     assert text.count("forged") >= 2 * (1 + 1 + 1 + 4)

@@ -36,6 +36,7 @@ SETTINGS = ("ConfigMap", "settings", "shop")
 THREE: Object = {"replicas": 3}
 DONE: Object = {"replicas": 3, "updatedReplicas": 3, "availableReplicas": 3}
 PARTITION: Object = {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}}
+SCHEDULED: Object = {"desiredNumberScheduled": 3, "updatedNumberScheduled": 3}
 REVISIONS: Object = {"currentRevision": "1", "updateRevision": "2"}
 
 
@@ -47,12 +48,8 @@ REVISIONS: Object = {"currentRevision": "1", "updateRevision": "2"}
         ("Deployment", THREE, {**CURRENT, **DONE, "replicas": 4}, "1 old pods still exist"),
         ("Deployment", THREE, {**CURRENT, **DONE, "availableReplicas": 2}, "2 of 3 new pods are available"),
         ("Deployment", THREE, {**CURRENT, **DONE, **COMPLETE, "availableReplicas": 2}, ""),
-        (
-            "Deployment",
-            THREE,
-            {**CURRENT, **COMPLETE, "replicas": 1, "updatedReplicas": 1},
-            "",
-        ),  # a quota prevents more pods
+        # A quota prevents more pods.
+        ("Deployment", THREE, {**CURRENT, **COMPLETE, "replicas": 1, "updatedReplicas": 1}, ""),
         ("Deployment", THREE, {**CURRENT, **DONE, **FAILED, "updatedReplicas": 1}, ""),
         ("Deployment", {"replicas": None}, {**CURRENT, "replicas": 1, "updatedReplicas": 0}, "0 of 1 pods are new"),
         ("StatefulSet", THREE, {**CURRENT, **DONE}, ""),
@@ -60,14 +57,9 @@ REVISIONS: Object = {"currentRevision": "1", "updateRevision": "2"}
         ("StatefulSet", THREE, {**CURRENT, **DONE, **REVISIONS}, "not all new pods are ready"),
         ("StatefulSet", {**THREE, **PARTITION}, {**CURRENT, **REVISIONS, "updatedReplicas": 1}, ""),
         ("StatefulSet", {**THREE, **PARTITION}, {**CURRENT, **REVISIONS}, "0 of 1 pods are new"),
-        ("DaemonSet", {}, {**CURRENT, "desiredNumberScheduled": 3, "updatedNumberScheduled": 3}, ""),
-        ("DaemonSet", {}, {**CURRENT, "desiredNumberScheduled": 3, "updatedNumberScheduled": 1}, "1 of 3 pods are new"),
-        (
-            "DaemonSet",
-            {},
-            {**CURRENT, "desiredNumberScheduled": 3, "updatedNumberScheduled": 3, "numberAvailable": 1},
-            "",
-        ),
+        ("DaemonSet", {}, {**CURRENT, **SCHEDULED}, ""),
+        ("DaemonSet", {}, {**CURRENT, **SCHEDULED, "updatedNumberScheduled": 1}, "1 of 3 pods are new"),
+        ("DaemonSet", {}, {**CURRENT, **SCHEDULED, "numberAvailable": 1}, ""),
     ],
 )
 def test_progress_is_as_kubectl_reports_it(kind: str, spec: Object, status: Object, progress: str) -> None:
@@ -131,9 +123,8 @@ def test_the_stuck_pod_of_a_stateful_set_is_named(spec: Object, status: Object, 
 def test_a_slow_rollout_completes_although_its_config_changes_each_minute() -> None:
     """Each run reads a changed config, and pods need 45 minutes to start."""
     start = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    found = read(
-        "Deployment", {**CURRENT, **DONE, "replicas": 4, "updatedReplicas": 1, "unavailableReplicas": 1}, **THREE
-    )
+    status = {**CURRENT, **DONE, "replicas": 4, "updatedReplicas": 1, "unavailableReplicas": 1}
+    found = read("Deployment", status, **THREE)
     (reference,) = found.references
     found = structs.replace(found, baseline=baseline.create(found.uid, {reference.used: "x"}, "", start).encode())
     settings, rolls = Settings(cool_down=timedelta(minutes=10)), [start]
@@ -199,9 +190,8 @@ def test_uses_of_one_source_are_merged() -> None:
         Reference("Secret", "login", None, False, ()),
     )
     all_keys = {**pod, "volumes": [{"name": "v", "configMap": {"name": "settings"}}]}
-    assert read("Deployment", CURRENT, pod=all_keys).references[0] == Reference(
-        "ConfigMap", "settings", None, True, ("b",)
-    )
+    merged, _ = read("Deployment", CURRENT, pod=all_keys).references
+    assert merged == Reference("ConfigMap", "settings", None, True, ("b",))
 
 
 @pytest.mark.parametrize(("changed", "busy", "code"), [(60, 0, "changed"), (0, 60, "deferred")])
