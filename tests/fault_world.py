@@ -115,6 +115,11 @@ class FaultWorld:
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def writes(self) -> bool:
+        """Whether a run writes anything."""
+        return any(each.split()[0] not in ("list", "get") for each in self.sent)
+
 
 def kinds(**resources: str) -> frozenset[str]:
     """The kinds of requests of `FaultWorld.sent`: resources by verb, `list="pods nodes"`."""

@@ -24,23 +24,43 @@ def lacks(job: str) -> Iterator[str]:
     name = job.replace("-", "_")
     if not (ROOT / "jobs" / f"{name}.py").exists():
         yield f"jobs/{name}.py, with the click command `command`"
-    folder = ROOT / "cronjobs" / job
-    if not (folder / "kustomization.yaml").exists():
-        yield f"cronjobs/{job}/kustomization.yaml, with its CronJob, ServiceAccount and RBAC"
-    elif not any(obj["kind"] == "CronJob" and obj["metadata"]["name"] == job for obj in load(folder)):
-        yield f"CronJob {job} in cronjobs/{job}"
-    elif not any(obj["kind"] == "CronJob" and obj["metadata"]["name"] == job for obj in load(ROOT / "cronjobs")):
-        yield f"cronjobs/{job} among the resources of cronjobs/without-secrets/kustomization.yaml"
+    yield from lacks_manifests(job)
     if file_of(job).exists():
         yield from (f"{each} in tests/every_job/{name}.py" for each in CONSTANTS if not contribution(job, each))
     else:
         yield f"tests/every_job/{name}.py, with {', '.join(CONSTANTS)}"
+    yield from lacks_docs(job, name)
+
+
+def lacks_manifests(job: str) -> Iterator[str]:
+    folder = ROOT / "cronjobs" / job
+    if not (folder / "kustomization.yaml").exists():
+        yield f"cronjobs/{job}/kustomization.yaml, with its CronJob, ServiceAccount and RBAC"
+        return
+    own, all_of_them = (
+        {each["metadata"]["name"] for each in load(path) if each["kind"] == "CronJob"}
+        for path in (folder, ROOT / "cronjobs")
+    )
+    if job not in own:
+        yield f"CronJob {job} in cronjobs/{job}"
+    elif job not in all_of_them:
+        yield f"cronjobs/{job} among the resources of cronjobs/without-secrets/kustomization.yaml"
+    if f"{job}-dry-run" not in own:
+        yield f"cronjobs/{job}/dry-run.yaml, with the suspended CronJob {job}-dry-run"
+
+
+def lacks_docs(job: str, name: str) -> Iterator[str]:
+    for page, text, what in (
+        ("README.md", f"](docs/{job}.md)", f"a link to docs/{job}.md"),
+        ("mkdocs.yml", f": {job}.md", f"{job}.md in the nav"),
+        ("docs/architecture.md", f"| `jobs/{name}` |", f"a row of jobs/{name} in the table of imports"),
+        ("docs/architecture.md", f"| `jobs/core/{name}` |", f"a row of jobs/core/{name} in the table of imports"),
+        ("docs/outputs.md", f"\n## {job}: ", f"a scenario of {job} (`make docs` writes it from SCENARIOS)"),
+    ):
+        if text not in (ROOT / page).read_text():
+            yield f"{what}, in {page}"
     if not (ROOT / "docs" / f"{job}.md").exists():
         yield f"docs/{job}.md"
-    if f"](docs/{job}.md)" not in (ROOT / "README.md").read_text():
-        yield f"a link to docs/{job}.md in README.md"
-    if not re.search(rf"^## {job}: ", (ROOT / "docs" / "outputs.md").read_text(), re.M):
-        yield f"a scenario of {job} in docs/outputs.md (`make docs` writes it from SCENARIOS)"
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -53,7 +73,7 @@ def test_a_job_lacks_nothing(job: str) -> None:
 def test_a_job_that_has_nothing_yet_lacks_everything() -> None:
     found = list(lacks("no-such-job"))
 
-    assert len(found) == 6
+    assert len(found) == 9
     assert [each for each in found if not re.search("no[-_]such[-_]job", each)] == []
 
 

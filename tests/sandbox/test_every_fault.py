@@ -20,7 +20,7 @@ from tests.sandbox.conftest import Limit
 
 WORLDS = fault_worlds()
 every_world = pytest.mark.parametrize("built", WORLDS, indirect=True, scope="module")
-INDEPENDENT = [name for name, world in WORLDS.items() if world.independent_writes]
+INDEPENDENT = [name for name, world in WORLDS.items() if world.independent_writes and world.writes]
 worlds_of_independent_writes = pytest.mark.parametrize("built", INDEPENDENT, indirect=True, scope="module")
 
 MANY = transport.IN_FLIGHT  # its value before these tests set it to 1

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
 from jobs.kit.values.model import ExitCode
+from tests.every_job import fault_worlds
 from tests.fault_world import Built, State, World
 from tests.hostile import (
     NAME,
@@ -32,7 +33,7 @@ from tests.hostile import (
 )
 from tests.processes import run_in_512_mib
 
-WORLDS = ("sync-copies", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads", "farm-pods")
+WORLDS = [name for name, world in fault_worlds().items() if world.job in SLOTS]
 PROFILE = settings(
     max_examples=int(os.environ.get("FUZZ_EXAMPLES", "100")),
     derandomize=True,

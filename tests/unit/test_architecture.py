@@ -93,10 +93,13 @@ def importers(package: str) -> set[str]:
 
 
 def row_of(module: str) -> str:
-    """The row of the table that covers a module: its own, or that of its nearest package."""
-    while module and module not in IMPORTS:
-        module = module.rpartition("/")[0]
-    return module
+    """The row of the table that covers a module: its own, or that of its nearest package; not `jobs`, a single file."""
+    row = module
+    while row not in IMPORTS or (row == "jobs" != module):
+        row = row.rpartition("/")[0]
+        if not row:
+            return module
+    return row
 
 
 def modules_imported(path: Path) -> set[str]:
@@ -118,7 +121,9 @@ def rows_imported(path: Path) -> set[str]:
 
 
 def test_each_module_has_a_row_in_the_table_of_imports() -> None:
-    assert {row_of(name_of(path)) for path in MODULES} == IMPORTS.keys()
+    packages = {name_of(path) for path in MODULES if path.stem == "__init__"} - IMPORTS.keys()  # only docstrings
+
+    assert {row_of(name_of(path)) for path in MODULES} - packages == IMPORTS.keys()
 
 
 @pytest.mark.parametrize("row", IMPORTS)

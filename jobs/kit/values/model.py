@@ -58,7 +58,7 @@ class RunOptions:
     """The values of the options that all jobs have.
 
     `filenames` are the files with custom resources that replace those of the cluster. `given` has the options of the
-    command line, one by one, without those that say how to print and whether to write.
+    command line, one by one, without those about the output and about writing.
     """
 
     dry_run: DryRun = DryRun.NONE
