@@ -22,7 +22,7 @@ def evaluate(pod: Pod, observed: Observed, settings: Settings) -> Finding | Need
     read = observed.single_reads.get(place)
     if isinstance(read, ApiError):
         return unreadable(place, read, f"cannot be read: {read.message}")
-    actual = _latest(place, observed)
+    actual = read if place in observed.single_reads else observed.farm_pods.get(place)
     if actual and not actual.managed:
         return Finding("conflict", Severity.WARNING, place, "exists and is not managed by kube-chores: left untouched")
     if actual and actual.terminating:
@@ -34,11 +34,6 @@ def evaluate(pod: Pod, observed: Observed, settings: Settings) -> Finding | Need
     if place in observed.single_reads:
         return Need(pod.key)
     return Need(place) if actual else _missing(pod)
-
-
-def _latest(place: ObjectKey, observed: Observed) -> FarmPod | None:
-    found = observed.single_reads.get(place) if place in observed.single_reads else observed.farm_pods.get(place)
-    return found if isinstance(found, FarmPod) else None
 
 
 def _evaluate_with_pod(
