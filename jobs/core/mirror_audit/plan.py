@@ -11,7 +11,7 @@ from jobs.core.mirror_audit.checks.probes import NO_REGISTRY
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.core.mirror_audit.registry_mirrors import MirrorStatus
-from jobs.core.mirror_audit.repair.repairs import Repairs, repairs
+from jobs.core.mirror_audit.repair.repairs import repairs
 from jobs.kit.values.conditions import READY
 from jobs.kit.values.findings import invalid, terminating
 from jobs.kit.values.model import Fetch, Finding, Need, ObjectKey, Plan, Severity, Summary
@@ -26,7 +26,7 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     evaluated += [found for each in mirrors for found in evaluate(each, observed, settings)]
     found = [each for each in evaluated if isinstance(each, Finding)]
     healthy = _healthy(mirrors, observed, {each.object for each in found})
-    repaired = repairs(found, mirrors, observed, settings) if settings.repair else Repairs(found)
+    repaired = repairs(found, mirrors, observed, settings) if settings.repair else Plan(found)
     findings = [*repaired.findings, *map(invalid, observed.invalid_mirrors), *_skipped(observed)]
     return Plan(
         [*findings, *healthy] if settings.run.verbose else findings,

@@ -8,7 +8,6 @@ finds it missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from msgspec import structs
 
@@ -37,23 +36,14 @@ from jobs.core.mirror_audit.repair.writes import (
     immutable_fields,
     is_node_cleanup,
 )
-from jobs.kit.values.model import Action, Brake, Finding, Fix, Need, ObjectKey
+from jobs.kit.values.model import Action, Finding, Fix, ObjectKey, Plan
 from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
 
 _ORDER = (SERVICES.kind, CLAIMS.kind, STATEFUL_SETS.kind, DAEMON_SETS.kind)
 _HOSTS = ("--host=", "--upstream=")  # arguments that set which images nodes pull through the mirror
 
 
-class Repairs(NamedTuple):
-    """Findings with their next steps, and what the run must read first."""
-
-    findings: Sequence[Finding]
-    needs: Sequence[Need] = ()
-    may_progress: bool = False
-    brakes: Sequence[Brake] = ()
-
-
-def repairs(findings: Sequence[Finding], mirrors: Sequence[Mirror], observed: Observed, settings: Settings) -> Repairs:
+def repairs(findings: Sequence[Finding], mirrors: Sequence[Mirror], observed: Observed, settings: Settings) -> Plan:
     """Add the next step to each finding, mirror by mirror: no mirror blocks the repair of another."""
     by_subjects: dict[tuple[str, ...], list[Finding]] = {}
     for each in findings:
@@ -66,7 +56,8 @@ def repairs(findings: Sequence[Finding], mirrors: Sequence[Mirror], observed: Ob
         context = Context(mirror, found, observed, settings) if mirror else None
         steps += [(each, _step(context, each)) for each in found]
     needs = [step.need for _, step in steps if step.need]
-    return Repairs(_with_steps(steps), needs, any(step.may_progress for _, step in steps), brakes)
+    may_progress = any(step.may_progress for _, step in steps)
+    return Plan(_with_steps(steps), needs=needs, brakes=brakes, may_progress=may_progress)
 
 
 def _with_steps(steps: Sequence[tuple[Finding, Step]]) -> list[Finding]:
