@@ -43,11 +43,8 @@ def test_a_token_identifies_its_service_account(account: Account) -> None:
 
     info = answer.body["status"]["userInfo"]
     assert info["username"] == account.user
-    assert set(info["groups"]) == {
-        "system:serviceaccounts",
-        f"system:serviceaccounts:{account.place.namespace}",
-        "system:authenticated",
-    }
+    accounts = "system:serviceaccounts"
+    assert set(info["groups"]) == {accounts, f"{accounts}:{account.place.namespace}", "system:authenticated"}
 
 
 def test_a_token_request_for_a_missing_service_account(place: Place) -> None:
@@ -194,11 +191,8 @@ def test_a_review_of_ones_own_rights(account: Account) -> None:
     account.grant({"apiGroups": [""], "resources": ["secrets"], "verbs": ["patch"]})
 
     def allowed(**attributes: str) -> bool:
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
+        head = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+        body = {**head, "spec": {"resourceAttributes": attributes}}
         answer = account.send("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
         return bool(answer.body["status"]["allowed"])
 

@@ -12,6 +12,7 @@ from tests.contract.conftest import Answer, Place, forbidden, until
 from tests.rights import create_account, grant
 
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+ACCOUNTS = "system:serviceaccounts"
 AUTHENTICATED = "system:authenticated"
 HOME_ROBOT, NO_ACCOUNT = "system:serviceaccount:home:robot", "system:serviceaccount:robot"
 REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -49,13 +50,7 @@ def may(resource: str, *names: str, group: str = "", verb: str = "impersonate") 
         ({"User": "reader"}, {"username": "reader", "groups": [AUTHENTICATED]}),
         ({"User": "müller"}, {"username": "müller", "groups": [AUTHENTICATED]}),
         ({"User": "reader", "Group": "team"}, {"username": "reader", "groups": ["team", AUTHENTICATED]}),
-        (
-            {"User": HOME_ROBOT},
-            {
-                "username": HOME_ROBOT,
-                "groups": ["system:serviceaccounts", "system:serviceaccounts:home", AUTHENTICATED],
-            },
-        ),
+        ({"User": HOME_ROBOT}, {"username": HOME_ROBOT, "groups": [ACCOUNTS, f"{ACCOUNTS}:home", AUTHENTICATED]}),
         ({"User": HOME_ROBOT, "Group": "team"}, {"username": HOME_ROBOT, "groups": ["team", AUTHENTICATED]}),
         ({"User": NO_ACCOUNT}, {"username": NO_ACCOUNT, "groups": [AUTHENTICATED]}),
         (

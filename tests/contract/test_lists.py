@@ -168,10 +168,8 @@ def test_label_selectors_that_are_not_valid(place: Place, selector: str, message
 @pytest.mark.parametrize(
     ("selector", "expected"),
     [
-        ("metadata.name=s03", ["s03"]),
-        ("metadata.name!=unlabelled", NAMES),
-        ("metadata.name=none", []),
-        ("type=Opaque,metadata.name=s03", ["s03"]),
+        *(("metadata.name=s03", ["s03"]), ("type=Opaque,metadata.name=s03", ["s03"])),
+        *(("metadata.name!=unlabelled", NAMES), ("metadata.name=none", [])),
     ],
 )
 def test_field_selectors(filled: Place, selector: str, expected: list[str]) -> None:

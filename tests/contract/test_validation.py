@@ -32,6 +32,7 @@ DATA_KEY = (
     "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
 )
 FINALIZER = "name is neither a standard finalizer name nor is it fully qualified"
+NOT_BASE64 = 'Secret in version "v1" cannot be handled as a Secret: illegal base64 data at input byte 6'
 NOT_JSON = "invalid character 'x' looking for beginning of value"
 
 
@@ -131,11 +132,7 @@ def test_data_of_exactly_one_mebibyte(place: Place) -> None:
 @pytest.mark.parametrize(
     ("plural", "body", "message"),
     [
-        (
-            "secrets",
-            {"data": {"a": "canary-*"}},
-            'Secret in version "v1" cannot be handled as a Secret: illegal base64 data at input byte 6',
-        ),
+        ("secrets", {"data": {"a": "canary-*"}}, NOT_BASE64),
         (
             "configmaps",
             {"data": {"a": 1}},

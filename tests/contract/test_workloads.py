@@ -39,17 +39,14 @@ POD_FIELDS = (
     '"f:mountPath":{},"f:name":{}}}}},"f:nodeSelector":{},"f:tolerations":{},"f:volumes":{"k:{\\"name\\":\\"data\\"}":'
     '{".":{},"f:hostPath":{"f:path":{},"f:type":{}},"f:name":{}}}}}'
 )
+PORT = {"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}
 SELECTOR = {"selector": {"matchLabels": LABELS}, "template": POD}
 # kind: (API version, plural, spec, the fields that kube-chores owns after that)
 KINDS: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "Service": (
         "v1",
         "services",
-        {
-            "type": "ClusterIP",
-            "selector": LABELS,
-            "ports": [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}],
-        },
+        {"type": "ClusterIP", "selector": LABELS, "ports": [PORT]},
         '{"f:spec":{"f:ports":{"k:{\\"port\\":80,\\"protocol\\":\\"TCP\\"}":{".":{},"f:name":{},"f:port":{},'
         '"f:protocol":{},"f:targetPort":{}}},"f:selector":{},"f:type":{}}}',
     ),
@@ -197,9 +194,8 @@ def test_an_endpoint_slice_keeps_what_it_is_given(place: Place) -> None:
 
 def test_nodes_are_counted_by_their_metadata(place: Place) -> None:
     name = f"node-{place.api.token}"
-    place.api.create(
-        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/os": "linux"}}}
-    )
+    metadata = {"name": name, "labels": {"kubernetes.io/os": "linux"}}
+    place.api.create({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
 
     answer = place.send("GET", "/api/v1/nodes?labelSelector=kubernetes.io/os=linux", accept=METADATA_LIST)
 

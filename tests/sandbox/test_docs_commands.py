@@ -120,15 +120,8 @@ def test_every_command_of_the_docs_runs_or_has_a_mark(
     for block in blocks(page):
         if not (rest := left(block)):
             continue
-        done = subprocess.run(
-            ["bash", "-c", script(rest)],
-            cwd=tmp_path,
-            env=request.getfixturevalue("shell"),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        env, command = request.getfixturevalue("shell"), ["bash", "-c", script(rest)]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
         canary.observed(block.where, done.stdout + done.stderr)
         assert done.returncode == 0, f"{block.where}: repair or mark it (see {Path(__file__).name}):\n{done.stderr}"
 

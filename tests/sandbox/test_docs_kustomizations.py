@@ -64,12 +64,8 @@ def test_components_remove_admission_policies_and_add_network_policies(build: li
 @pytest.mark.parametrize("build", ["install.md-1"], indirect=True)
 def test_one_job_can_be_installed_alone(build: list[Object]) -> None:
     jobs = [each["metadata"]["name"] for each in build if each["kind"] == "CronJob"]
-    secrets = [
-        each["metadata"]["name"]
-        for each in build
-        for rule in each.get("rules", [])
-        if "secrets" in rule.get("resources", [])
-    ]
+    rules = [(each["metadata"]["name"], rule) for each in build for rule in each.get("rules", [])]
+    secrets = [name for name, rule in rules if "secrets" in rule.get("resources", [])]
 
     assert jobs == ["sync-copies", "sync-copies-dry-run", "sync-copies-verify"]
     assert secrets == ["kube-chores-sync-copies-secrets"]
@@ -78,8 +74,7 @@ def test_one_job_can_be_installed_alone(build: list[Object]) -> None:
 
 @pytest.mark.parametrize("build", ["install.md-2"], indirect=True)
 def test_a_patch_suspends_one_job(build: list[Object]) -> None:
-    suspended = {
-        each["metadata"]["name"] for each in build if each["kind"] == "CronJob" and each["spec"].get("suspend")
-    }
+    jobs = {each["metadata"]["name"]: each["spec"] for each in build if each["kind"] == "CronJob"}
+    suspended = [name for name, spec in jobs.items() if spec.get("suspend")]
 
     assert {name for name in suspended if not name.endswith("-dry-run")} == {"farm-pods"}

@@ -193,9 +193,8 @@ def test_mirrors_that_hang_do_not_delay_a_stop(api: Api, tmp_path: Path) -> None
     assert code == 143
     (found,) = json.loads(stdout)["results"]
     assert (found["code"], found["reason"].partition(": ")[2]) == ("unreadable", "not fetched: the run was stopped")
-    assert "status" not in (api.get(registry_mirror(mirror.registry_mirror.name)) or {}), (
-        "a mirror that was not observed has no status"
-    )
+    unobserved = api.get(registry_mirror(mirror.registry_mirror.name)) or {}
+    assert "status" not in unobserved, "a mirror that was not observed has no status"
 
 
 def test_a_provider_that_hangs_does_not_delay_a_stop(api: Api) -> None:

@@ -19,13 +19,7 @@ MODULES = sorted([*ROOT.glob("jobs/**/*.py"), *ROOT.glob("kubesandbox/**/*.py")]
 OUTSIDE = frozenset(
     {"os", "pathlib", "pycurl", "random", "requests", "secrets", "socket", "subprocess", "threading", "time"}
 )
-LAYERS_OF_SANDBOX = [
-    "kubesandbox",
-    "kubesandbox/http",
-    "kubesandbox/api",
-    "kubesandbox/schema/kinds",
-    "kubesandbox/schema",
-]
+LAYERS_OF_SANDBOX = ["kubesandbox", *(f"kubesandbox/{layer}" for layer in ("http", "api", "schema/kinds", "schema"))]
 ANYTHING = "jobs/commands/demo"  # imports all jobs and the embedded server
 LAYERS_OF_MIRRORS = [
     f"jobs/core/mirror_audit/{layer}"
@@ -85,11 +79,8 @@ def imports(path: Path) -> set[str]:
 
 def importers(package: str) -> set[str]:
     """The modules that import a package or something in it."""
-    return {
-        str(path.relative_to(ROOT))
-        for path in MODULES
-        if any(name == package or name.startswith(f"{package}.") for name in imports(path))
-    }
+    of_package = re.compile(rf"{re.escape(package)}(\.|$)")
+    return {str(path.relative_to(ROOT)) for path in MODULES if any(map(of_package.match, imports(path)))}
 
 
 def row_of(module: str) -> str:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from jobs.core.mirror_node.hosts import Action, compare, folders, hosts_toml, is_host, is_name, is_server, written_for
 
 MIRROR, UPSTREAM = "http://10.0.0.7:5000", "https://registry-1.docker.io"
+PULLS = {"capabilities": ["pull", "resolve"], "dial_timeout": "2s"}
 LABELS = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True)
 HOST_NAMES = st.lists(LABELS, min_size=1, max_size=4).map(".".join)
 PORTS = st.integers(1, 65535).map(lambda port: f":{port}")
@@ -25,17 +26,11 @@ def read(text: str) -> Any:
 
 
 def test_containerd_pulls_from_the_mirror_first_and_then_from_the_upstream() -> None:
-    assert read(hosts_toml("hub", MIRROR, UPSTREAM)) == {
-        "server": UPSTREAM,
-        "host": {MIRROR: {"capabilities": ["pull", "resolve"], "dial_timeout": "2s"}},
-    }
+    assert read(hosts_toml("hub", MIRROR, UPSTREAM)) == {"server": UPSTREAM, "host": {MIRROR: PULLS}}
 
 
 def test_without_an_upstream_containerd_pulls_from_the_mirror_only() -> None:
-    assert read(hosts_toml("hub", MIRROR)) == {
-        "server": MIRROR,
-        "host": {MIRROR: {"capabilities": ["pull", "resolve"], "dial_timeout": "2s"}},
-    }
+    assert read(hosts_toml("hub", MIRROR)) == {"server": MIRROR, "host": {MIRROR: PULLS}}
 
 
 @given(name=LABELS, mirror=URLS, upstream=URLS)

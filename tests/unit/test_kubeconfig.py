@@ -34,6 +34,9 @@ FIELDS: dict[type[Struct], str] = {
 }
 
 
+BOMB = "b0: &b0 [x]\n" + "".join(f"b{n}: &b{n} [{', '.join([f'*b{n - 1}'] * 9)}]\n" for n in range(1, 10))
+
+
 def config(**replaced: Any) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
@@ -116,11 +119,7 @@ def test_the_table_of_the_docs_has_each_field() -> None:
         ("a: !!python/object:os.system {}", "is not valid YAML at line 1, column 4: unknown tag"),
         ("\x00", "is not valid YAML at line 1"),
         ("[" * 5000, "is too large to read"),
-        (
-            "a: &a [x]\n"
-            + "".join(f"b{n}: &b{n} [{', '.join([f'*b{n - 1}' if n else '*a'] * 9)}]\n" for n in range(9)),
-            "too large",
-        ),
+        (BOMB, "too large"),
         ("users: []\nusers: []\n", "line 2, column 1: key 'users' is already set at line 1"),
         ("", "current-context is not set"),
     ],

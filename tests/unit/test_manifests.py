@@ -207,11 +207,8 @@ def minutes(schedule: str) -> int:
 def test_the_install_page_counts_the_jobs_of_an_hour() -> None:
     install = " ".join((ROOT / "docs" / "install.md").read_text().split())
     readme = (ROOT / "README.md").read_text()
-    fires = {
-        each["metadata"]["name"]: minutes(each["spec"]["schedule"])
-        for each in CRON.values()
-        if not each["spec"].get("suspend")
-    }
+    specs = {name: each["spec"] for name, each in CRON.items()}
+    fires = {name: minutes(spec["schedule"]) for name, spec in specs.items() if not spec.get("suspend")}
     repair = fires.pop("mirror-repair")
 
     assert f"At rest the CronJobs make {sum(fires.values())} Jobs" in install
@@ -265,12 +262,8 @@ def test_network_policies_deny_connections_to_jobs_and_to_pods_that_write_files_
     assert [name for name, spec in specs.items() if "Ingress" not in spec["policyTypes"]] == ["kube-chores-registries"]
     assert [name for name, spec in specs.items() if "egress" not in spec] == ["kube-chores-nodes"]
     assert {policy for spec in specs.values() for policy in spec["policyTypes"]} == {"Ingress", "Egress"}
-    open_ports = {
-        (name, port["port"])
-        for name, spec in specs.items()
-        for rule in spec.get("egress", [])
-        for port in rule["ports"]
-    }
+    egress = [(name, rule) for name, spec in specs.items() for rule in spec.get("egress", [])]
+    open_ports = {(name, port["port"]) for name, rule in egress for port in rule["ports"]}
     usual = {(name, port) for name in ("kube-chores-jobs", "kube-chores-mirror-jobs") for port in (53, 443, 6443)}
     mirrors = {("kube-chores-mirror-jobs", port) for port in (5000, 5001)}
     registries = {("kube-chores-registries", port) for port in (53, 443)}

@@ -647,9 +647,8 @@ def test_the_figures_show_whether_an_image_was_pulled_and_contain_no_names(volum
         state = process.state()
         assert state["used"] is True
         assert "secret" not in json.dumps(state)
-        assert set(state) == {
-            *("freeBytes", "capacityBytes", "leastFreeBytes", "shortage", "used", "corruptBlobs", "lastFullRound")
-        }
+        names = "freeBytes capacityBytes leastFreeBytes shortage used corruptBlobs lastFullRound"
+        assert set(state) == set(names.split())
         assert process.get("/other")[0] == process.get("/ready/")[0] == 404
 
 

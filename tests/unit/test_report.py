@@ -30,8 +30,11 @@ from jobs.kit.values.model import (
 )
 from tests.hostile_text import HOSTILE, left_in
 
-CREATE = Finding(
-    "missing", Severity.WARNING, ObjectKey("Secret", "login", "team-a"), "from home/login", Fix(Action.CREATE, Body())
+LOGIN = ObjectKey("Secret", "login", "team-a")
+CREATE = Finding("missing", Severity.WARNING, LOGIN, "from home/login", Fix(Action.CREATE, Body()))
+CHANGES = (
+    *(Change("data.a", "1\n2\n", "1\n3\n"), Change("data.b", None, "x")),
+    *(Change("data.c", "y", None), Change("data.d", "***", "***")),
 )
 REPLACE = Finding(
     "drifted",
@@ -39,12 +42,7 @@ REPLACE = Finding(
     ObjectKey("ConfigMap", "settings", "team-b"),
     "data.a changed",
     Fix(Action.REPLACE, Body()),
-    (
-        Change("data.a", "1\n2\n", "1\n3\n"),
-        Change("data.b", None, "x"),
-        Change("data.c", "y", None),
-        Change("data.d", "***", "***"),
-    ),
+    CHANGES,
     ("rule",),
 )
 CONFLICT = Finding("conflict", Severity.WARNING, ObjectKey("Secret", "login", "team-c"), "exists")

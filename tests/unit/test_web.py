@@ -31,6 +31,7 @@ from tests.serving import serving
 from tests.wire import recorder
 
 URL = "https://user:of-the-tests@rates.example.com:8443/daily.xml?key=of-the-tests"
+RESET, NO_TLS = "connection reset by peer", "the TLS connection failed; check that the server serves HTTPS"
 AGENT = "kube-chores/0 (tests)"
 
 
@@ -105,21 +106,13 @@ def test_many_documents_are_fetched_some_at_a_time(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("error", "described", "tries"),
     [
-        (
-            requests.ConnectionError(ConnectionResetError(104, "Connection reset by peer")),
-            "connection reset by peer",
-            3,
-        ),
+        (requests.ConnectionError(ConnectionResetError(104, RESET.capitalize())), RESET, 3),
         (requests.ConnectionError("HTTPSConnectionPool(host='x', port=1)"), "the answer is incomplete", 3),
         (requests.ConnectTimeout("x"), "no connection within 5 seconds", 3),
         (requests.ReadTimeout("x"), "no answer within 10 seconds", 3),
         (requests.exceptions.ChunkedEncodingError("x"), "the answer is incomplete", 3),
         (requests.exceptions.ProxyError(OSError(111, "Connection refused")), "the proxy of HTTPS_PROXY", 3),
-        (
-            requests.exceptions.SSLError(SSLError(ssl.SSLEOFError(8, "EOF"))),
-            "the TLS connection failed; check that the server serves HTTPS",
-            3,
-        ),
+        (requests.exceptions.SSLError(SSLError(ssl.SSLEOFError(8, "EOF"))), NO_TLS, 3),
         (requests.TooManyRedirects("x"), "more than 5 redirects", 1),
         (requests.exceptions.InvalidURL(URL), "the request failed; check the URL", 1),
     ],
