@@ -15,6 +15,7 @@ from functools import cached_property
 import msgspec
 from msgspec import Struct, structs
 
+from jobs.core.mirror_audit.desired import names
 from jobs.core.mirror_audit.desired.manifests import (
     ClaimSpec,
     Manifest,
@@ -26,19 +27,6 @@ from jobs.core.mirror_audit.desired.manifests import (
     ServiceSpec,
     UpdateStrategy,
     WorkloadSpec,
-)
-from jobs.core.mirror_audit.desired.names import (
-    CACHE_PORT,
-    CACHE_PORT_NAME,
-    COMPONENT,
-    HEADLESS,
-    MIRROR,
-    NAME,
-    NODE_NAMESPACE,
-    PORT,
-    PORT_NAME,
-    PREFIX,
-    REGISTRY_IMAGE,
 )
 from jobs.core.mirror_audit.desired.pods import node_pod, registry_pod
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, Spec
@@ -61,7 +49,7 @@ _ROLLING = "RollingUpdate"
 
 @dataclass(frozen=True)
 class Mirror:
-    """What a RegistryMirror defines. Its resources are in `namespace`; its DaemonSet is in NODE_NAMESPACE.
+    """What a RegistryMirror defines. Its resources are in `namespace`; its DaemonSet is in names.NODE_NAMESPACE.
 
     `cluster_ip` is the address of its Service, empty while there is none. `credentials_version` is the resourceVersion
     of its Secret.
@@ -81,12 +69,12 @@ class Mirror:
     @property
     def name(self) -> str:
         """The name of its resources, to which some add a suffix."""
-        return PREFIX + self.registry_mirror.name
+        return names.PREFIX + self.registry_mirror.name
 
     @property
     def image(self) -> str:
         """The image of its registry: spec.image, or the default."""
-        return self.spec.image or REGISTRY_IMAGE
+        return self.spec.image or names.REGISTRY_IMAGE
 
     @property
     def secret(self) -> ObjectKey:
@@ -107,17 +95,16 @@ class Mirror:
     def headless_service(self) -> Manifest:
         """The Service that gives the StatefulSet's pod its DNS name."""
         spec = self._service_spec()
-        cache = ServicePort(name=CACHE_PORT_NAME, port=CACHE_PORT, target_port=CACHE_PORT_NAME, protocol="TCP")
         # The audit also reads from the container cache why a registry is not ready.
-        spec = structs.replace(spec, ports=(*spec.ports, cache), cluster_ip="None", publish_not_ready_addresses=True)
-        return self._manifest(SERVICES, spec, HEADLESS)
+        ports = (*spec.ports, _port(names.CACHE_PORT_NAME, names.CACHE_PORT))
+        spec = structs.replace(spec, ports=ports, cluster_ip="None", publish_not_ready_addresses=True)
+        return self._manifest(SERVICES, spec, names.HEADLESS)
 
     def _service_spec(self) -> ServiceSpec:
-        port = ServicePort(name=PORT_NAME, port=PORT, target_port=PORT_NAME, protocol="TCP")
         return ServiceSpec(
             type="ClusterIP",
             selector=self._selector_labels("registry"),
-            ports=(port,),
+            ports=(_port(names.PORT_NAME, names.PORT),),
             # With other values, nodes get no response, or pull from a pod that is not ready instead of the upstream.
             publish_not_ready_addresses=False,
             internal_traffic_policy="Cluster",
@@ -173,18 +160,23 @@ class Mirror:
         return PodTemplate(metadata=metadata, spec=pod)
 
     def _selector_labels(self, component: str) -> Mapping[str, str]:
-        return {MIRROR: self.registry_mirror.name, COMPONENT: component}
+        return {names.MIRROR: self.registry_mirror.name, names.COMPONENT: component}
 
     def _manifest(self, resource: Resource, spec: Struct, suffix: str = "", orphans: str = "Delete") -> Manifest:
         mirror = self.registry_mirror.name
-        stamp = stamps.stamp(NAME, "", mirror, f"{REGISTRY_MIRRORS.plural}/{mirror}", f"v1:{_hash(spec)}", orphans)
+        source = f"{REGISTRY_MIRRORS.plural}/{mirror}"
+        stamp = stamps.stamp(names.NAME, "", mirror, source, f"v1:{_hash(spec)}", orphans)
         metadata = Metadata(
             name=f"{self.name}{suffix}",
-            namespace=NODE_NAMESPACE if resource is DAEMON_SETS else self.namespace,
-            labels={"app.kubernetes.io/name": "registry-mirror", MIRROR: mirror, **stamp.labels},
+            namespace=names.NODE_NAMESPACE if resource is DAEMON_SETS else self.namespace,
+            labels={"app.kubernetes.io/name": "registry-mirror", names.MIRROR: mirror, **stamp.labels},
             annotations=stamp.annotations,
         )
         return Manifest(resource, metadata, spec)
+
+
+def _port(name: str, number: int) -> ServicePort:
+    return ServicePort(name=name, port=number, target_port=name, protocol="TCP")
 
 
 def _hash(what: object) -> str:
