@@ -20,7 +20,7 @@ from jobs.kit.values.model import Need, ObjectKey
 from jobs.kit.values.resources import STATEFUL_SETS, STORAGE_CLASSES
 
 
-def correct_claim(context: Context, actual: Object) -> Step:
+def correct(context: Context, actual: Object) -> Step:
     """Correct drifted fields of the claim, but not its size: expand() and replace_volume() change the size."""
     claim = context.mirror.claim
     resources = ResourceAmounts(requests={"storage": _requested(actual)})
