@@ -448,7 +448,7 @@ def test_only_blobs_are_read_and_removed(volume: Path, cached: Cached, tmp_path:
     with running(volume) as process:
         process.checks_again(cached)
         process.checks_again(cached)
-        assert process.state()["corruptBlobs"] == 2, "the two markers"
+        wait_for(lambda: process.state()["corruptBlobs"] == 2, "only the two markers to be counted")
 
     assert [path.exists() for path in kept] == [True] * len(kept)
 
