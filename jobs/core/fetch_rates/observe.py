@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from jobs.core.fetch_rates.exchange_rates import parse_exchange_rate, subject
 from jobs.core.fetch_rates.observed import NAME, Observed, Settings
-from jobs.kit.api.cluster import Cluster, retry_if_expired
+from jobs.kit.api.cluster import Cluster, complete
 from jobs.kit.api.custom_resources import from_cluster
 from jobs.kit.data.objects import DataObject, ObjectReducer, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import invalid, read_failure, unreadable
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.reads import InvalidObject
 from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES
 
 
@@ -29,7 +26,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     if settings.rates is not None:
         return Observed(settings.rates)
     try:
-        configmaps, denied = retry_if_expired(partial(_configmaps, cluster, settings.namespace)), None
+        configmaps, denied = _configmaps(cluster, settings.namespace), None
     except ApiError as error:
         configmaps, denied = {}, error
     rates, invalid_rates = from_cluster(cluster, EXCHANGE_RATES, parse_exchange_rate, settings.namespace)
@@ -43,12 +40,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
 
 
 def _configmaps(cluster: Cluster, namespace: str) -> dict[ObjectKey, ReducedObject | ApiError]:
-    found: dict[ObjectKey, ReducedObject | ApiError] = {}
-    reducer = ObjectReducer(stamps.KEYS)
-    selector = stamps.selector(NAME)
-    for each in cluster.objects(CONFIGMAPS, DataObject, reducer.reduce, namespace=namespace, selector=selector):
-        if isinstance(each, InvalidObject):
-            found[each.key] = each.error
-        else:
-            found[ObjectKey(CONFIGMAPS.kind, each.name, each.namespace)] = each
-    return found
+    reduce, selector = ObjectReducer(stamps.KEYS).reduce, stamps.selector(NAME)
+    found, undecoded = complete(cluster.objects, CONFIGMAPS, DataObject, reduce, namespace=namespace, selector=selector)
+    by_key = {ObjectKey(CONFIGMAPS.kind, each.name, each.namespace): each for each in found}
+    return {**by_key, **{each.key: each.error for each in undecoded}}
