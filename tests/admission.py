@@ -1,7 +1,5 @@
 """Admission of a test's own in one namespace of a real API server: policies, and webhooks behind real TLS."""
 
-from __future__ import annotations
-
 import base64
 import json
 import ssl

@@ -1,7 +1,5 @@
 """Unique Secret values, and the search for them where no Secret value is allowed."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import itertools

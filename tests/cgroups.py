@@ -1,7 +1,5 @@
 """Run one program in a cgroup with a memory limit, as in a container."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Tests and `make cluster-up` use it in the same way. The kernel sends SIGTERM whe
 `make cluster-down` sends it to the other one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Fixtures, and two checks of every test: nothing shows a Secret value, and CI skips no cluster test."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

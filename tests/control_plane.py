@@ -5,8 +5,6 @@ flight and for priority and fairness, as in a cluster. There is no node, so pods
 node.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

@@ -3,8 +3,6 @@
 https://github.com/kubernetes/dns/blob/master/docs/specification.md
 """
 
-from __future__ import annotations
-
 import json
 import ssl
 import sys

@@ -1,7 +1,5 @@
 """Templates of the embedded cluster: each is made once a process, and tests begin with copies of it."""
 
-from __future__ import annotations
-
 import tempfile
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pods and FarmPods of small test worlds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.apis import Api, wait_for

@@ -1,7 +1,5 @@
 """Runs of a job in embedded clusters that kill, disturb and delay it, and the worlds that jobs contribute for that."""
 
-from __future__ import annotations
-
 import os
 import signal
 import warnings

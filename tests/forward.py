@@ -1,7 +1,5 @@
 """Forward connections to an address, from an inherited socket that listens in another network namespace."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

@@ -1,7 +1,5 @@
 """Valid objects that few clients expect, and malformed objects that no API server sends."""
 
-from __future__ import annotations
-
 import copy
 import reprlib
 import string

@@ -1,7 +1,5 @@
 """Text that a terminal would obey or show as something else, and a search for what of it is left in an output."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

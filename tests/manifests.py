@@ -3,8 +3,6 @@
 Of kustomization.yaml it reads `resources:`, `components:`, and `patches:` that delete objects by kind and name.
 """
 
-from __future__ import annotations
-
 import re
 from copy import deepcopy
 from functools import cache

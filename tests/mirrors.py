@@ -4,8 +4,6 @@ The embedded API server runs no workload controllers, so the statuses are writte
 compute them from pods, and the statuses of pods are written here, as a kubelet does.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import dataclass, field

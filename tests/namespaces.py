@@ -4,8 +4,6 @@ If the first process of a process namespace ends, the kernel ends all others, in
 interfaces and rules are removed with the last one. Only cgroups remain, and must be removed one by one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

@@ -3,8 +3,6 @@
 tests/cluster_process.py starts and ends it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """What a cluster can leave behind on a machine, to compare before and after."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

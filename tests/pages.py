@@ -1,7 +1,5 @@
 """Shell commands in the README and the other pages for people, with the marks that name what runs them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The shipped admission policies on a real API server."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.apis import Api, wait_for

@@ -1,7 +1,5 @@
 """Programs that run during a test and end with it. Their logs are in one folder."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A server of rates on loopback: documents in the formats of the providers, and failures of these providers."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

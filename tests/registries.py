@@ -1,7 +1,5 @@
 """Registries on localhost: mirrors and their caches behind a proxy for their names, and an upstream with TLS."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import ssl

@@ -1,7 +1,5 @@
 """Accounts of a test, and their rights."""
 
-from __future__ import annotations
-
 from tests.apis import Api, Object, wait_for
 
 RBAC = "rbac.authorization.k8s.io"

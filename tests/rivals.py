@@ -1,7 +1,5 @@
 """A loopback proxy before an API server that has somebody else write after each read of a job."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

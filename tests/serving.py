@@ -1,7 +1,5 @@
 """Servers on loopback that run in a thread of their own while a context is open."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

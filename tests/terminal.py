@@ -1,7 +1,5 @@
 """The program on a terminal: what it writes there, byte by byte."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

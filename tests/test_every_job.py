@@ -1,7 +1,5 @@
 """Every job of `jobs.__main__.JOBS`: what it lacks, and a run of it; the suites over all jobs find it by itself."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An upstream for mirrors: a registry on the node, with unique images."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """Servers and proxies on loopback that keep what they were sent."""
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import select

@@ -3,8 +3,6 @@
 The embedded API server runs no controllers of workloads, so tests write the statuses there.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.apis import Api, Object, wait_for

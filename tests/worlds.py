@@ -1,7 +1,5 @@
 """Objects of small test worlds as plain dicts."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

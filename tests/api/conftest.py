@@ -1,7 +1,5 @@
 """Running jobs as the shipped installation does, against the embedded and the real API server."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The flags of all jobs, tested with sync-copies on both API servers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

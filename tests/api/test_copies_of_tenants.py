@@ -1,7 +1,5 @@
 """What a tenant can do to its own copies: runs report it, do not fail, and write all other copies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path

@@ -6,8 +6,6 @@ so it is reported and not changed. NOT_DETECTED: metadata does not show the chan
 (docs/drift.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """farm-pods, on the embedded and the real API server."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

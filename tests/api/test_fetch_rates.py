@@ -1,7 +1,5 @@
 """fetch-rates on the embedded and on a real API server, with providers on loopback."""
 
-from __future__ import annotations
-
 from math import ceil
 from typing import Any
 

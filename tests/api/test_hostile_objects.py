@@ -1,7 +1,5 @@
 """An object that is nested deeper than Python decodes stops no job, on the embedded and the real API server."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Contexts and options that impersonate: a run has the rights of the impersonated user, and no others."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """mirror-audit as users run it, on the embedded and the real API server."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

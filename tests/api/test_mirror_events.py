@@ -1,7 +1,5 @@
 """The Events that an audit quotes if a workload or a claim of a mirror does not work."""
 
-from __future__ import annotations
-
 import itertools
 from datetime import datetime, timedelta
 from typing import Any

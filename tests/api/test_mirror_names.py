@@ -1,7 +1,5 @@
 """The different names of one registry, and the name by which nodes find its mirror, on both API servers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Mirrors and upstreams that accept connections and never respond: writes and reports of a run meanwhile."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

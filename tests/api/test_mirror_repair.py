@@ -1,7 +1,5 @@
 """mirror-audit --repair as users run it, on the embedded and the real API server."""
 
-from __future__ import annotations
-
 import time
 from itertools import takewhile
 from typing import Any

@@ -1,7 +1,5 @@
 """The API server, files and the job accept the same RegistryMirrors."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

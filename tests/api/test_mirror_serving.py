@@ -1,7 +1,5 @@
 """Complete mirrors that do not serve: because of fields that others set, and of foreign pods."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any

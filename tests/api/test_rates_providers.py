@@ -1,7 +1,5 @@
 """Failures of providers over real sockets: results of the run and conditions of the ExchangeRate."""
 
-from __future__ import annotations
-
 import gzip
 import shlex
 import threading

@@ -1,7 +1,5 @@
 """Namespaces in which the API server refuses writes of the jobs: reported, without an effect on other namespaces."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from itertools import count

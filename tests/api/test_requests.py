@@ -1,7 +1,5 @@
 """The exact number of requests and bytes of a sweep, counted by the server."""
 
-from __future__ import annotations
-
 import json
 from math import ceil
 

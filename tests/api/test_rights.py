@@ -1,7 +1,5 @@
 """The shipped rights are sufficient, none is unused, and a missing one is named."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

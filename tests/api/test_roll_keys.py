@@ -1,7 +1,5 @@
 """The key for fingerprints of Secrets: its purpose, its creation, and the effects of its loss."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

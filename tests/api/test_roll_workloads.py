@@ -1,7 +1,5 @@
 """roll-workloads on the embedded and on a real API server."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone

@@ -1,7 +1,5 @@
 """A mistake in a rule deletes no copy, and users can confirm a deletion; on both API servers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Ownership, deletion, replacement and status: what sync-copies must never do, on both API servers."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The types of Secrets that sync-copies copies, on both API servers; the table in docs/sync-copies.md is the same."""
 
-from __future__ import annotations
-
 import json
 import re
 from fnmatch import fnmatch

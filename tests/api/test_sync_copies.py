@@ -1,7 +1,5 @@
 """sync-copies with the rights of its ServiceAccount: what users do, on both API servers."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The helpers that all other tests on an API server use."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

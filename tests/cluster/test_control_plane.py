@@ -1,7 +1,5 @@
 """A control plane that does not start, or whose test is killed, shows the reason and leaves nothing else behind."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The farm on a real API server: what kubectl prints, and the cost of two thousand pods."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

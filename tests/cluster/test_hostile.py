@@ -1,7 +1,5 @@
 """The real server accepts and keeps the objects that the embedded server has in the fuzz tests."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any

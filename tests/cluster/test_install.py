@@ -1,7 +1,5 @@
 """The shipped manifests on a real API server."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

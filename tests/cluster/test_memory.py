@@ -1,7 +1,5 @@
 """Each job within the memory limit of its CronJob, with objects of any valid size: the kernel kills larger ones."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

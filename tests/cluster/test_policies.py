@@ -3,8 +3,6 @@
 Each attack succeeds on a control plane without the policies, where RBAC alone limits the account.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """What the token of each shipped account can do to objects of others: the table of docs/security.md."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A namespace for each test, and requests in it whose answers can be compared."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

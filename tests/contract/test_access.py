@@ -1,7 +1,5 @@
 """ServiceAccount tokens, RBAC, and the messages of refusals."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

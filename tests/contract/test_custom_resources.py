@@ -1,7 +1,5 @@
 """CopyratorRules with the shipped CRD: validation, status, ownership, and the lifecycle of the CRD."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any

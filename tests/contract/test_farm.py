@@ -1,7 +1,5 @@
 """Pods, the objects that they own, and FarmPods and Llamas, as kubectl and the job use them."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Impersonation: the user of a request, the rights that it requires, and the messages of refusals."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Lists: pages, selectors, and the metadata-only form that a sweep reads."""
 
-from __future__ import annotations
-
 from urllib.parse import quote
 
 import pytest

@@ -1,7 +1,5 @@
 """managedFields that a client sends: which entries are stored, and how deep they may be nested."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

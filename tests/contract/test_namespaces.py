@@ -1,7 +1,5 @@
 """The lifecycle of a namespace, which decides where copies can be created."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.contract.conftest import MERGE, Place, forbidden, until

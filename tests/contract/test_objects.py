@@ -1,7 +1,5 @@
 """Create, read, replace and delete: statuses, messages, conflicts, preconditions, dry runs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

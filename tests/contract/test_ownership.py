@@ -1,7 +1,5 @@
 """managedFields after every kind of edit, byte for byte: sync-copies detects drift by them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

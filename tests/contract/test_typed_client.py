@@ -1,7 +1,5 @@
 """An independent client: the kubernetes package reads and writes the same objects."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

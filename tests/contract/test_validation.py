@@ -1,7 +1,5 @@
 """ConfigMaps and Secrets that are not valid: every cause, with the message of the server."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Services, claims and workloads: the fields that mirror-audit reads, and how drift is visible in them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -8,8 +8,6 @@ A module has three constants:
 tests/test_every_job.py names what a job lacks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module

@@ -1,7 +1,5 @@
 """farm-pods in the suites that run over all jobs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

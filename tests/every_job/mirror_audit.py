@@ -1,7 +1,5 @@
 """mirror-audit and its repairs in the suites that cover all jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

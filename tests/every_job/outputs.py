@@ -1,7 +1,5 @@
 """The output of runs and of `kubectl get`, the same on every machine and every day."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 

@@ -1,7 +1,5 @@
 """A cluster with a node for the whole session, with the shipped manifests, and kubectl for its administrator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

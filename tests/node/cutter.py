@@ -1,7 +1,5 @@
 """Forward connections, and end each after the server sent a number of bytes, as a proxy with a limit does."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import sys

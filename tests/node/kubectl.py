@@ -1,7 +1,5 @@
 """Run kubectl as users do, and create Jobs from the shipped CronJobs."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

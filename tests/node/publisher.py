@@ -1,7 +1,5 @@
 """A publisher of rates in the cluster: a pod of the project's image serves a document in the ECB's format."""
 
-from __future__ import annotations
-
 from tests.apis import Api, Object, wait_for
 from tests.node.kubectl import Kubectl
 from tests.rates import ecb

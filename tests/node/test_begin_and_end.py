@@ -1,7 +1,5 @@
 """A cluster leaves nothing behind, however it ends. First in the alphabet, before the session's own cluster starts."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

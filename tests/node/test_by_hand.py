@@ -1,7 +1,5 @@
 """Run jobs by hand, with the commands of the docs."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.apis import Api

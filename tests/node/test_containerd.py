@@ -1,7 +1,5 @@
 """A mirror on a node whose containerd does not read hosts.toml."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The exit code of a run decides what its Job does: fail at once, retry, or resume a stopped run."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """FarmPods of running pods: the job creates them, and the garbage collector deletes them while the job is suspended."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

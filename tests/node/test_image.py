@@ -1,7 +1,5 @@
 """The project's image: its size, its user, and its start time in a pod."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from datetime import datetime

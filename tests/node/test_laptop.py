@@ -1,7 +1,5 @@
 """A user with read rights and a kubeconfig, outside of the cluster."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Faults of a mirror's volume, cache or registry break no pull, and an audit reports them."""
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

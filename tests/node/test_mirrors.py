@@ -1,7 +1,5 @@
 """Pods pull their images through a mirror, also when the mirror or its upstream is not available."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The API server's audit log of runs in pods: a shipped rule allows each request, and each rule is needed."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pods of a workload restart once when their config changed, and not before."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The CronJob creates a Job on schedule, and its pod copies."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 import pytest

@@ -1,7 +1,5 @@
 """Mirrors on the node whose volume was deleted, or whose Service has a foreign pod."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

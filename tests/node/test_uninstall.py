@@ -1,7 +1,5 @@
 """An uninstall removes what was installed and leaves copies, which a new installation manages again."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

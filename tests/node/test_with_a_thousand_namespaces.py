@@ -3,8 +3,6 @@
 Last in the alphabet: it does not delete its namespaces, which would take a minute, since the cluster ends then.
 """
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

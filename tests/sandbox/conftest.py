@@ -1,7 +1,5 @@
 """Fixtures of the tests with faults."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

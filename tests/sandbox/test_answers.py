@@ -1,7 +1,5 @@
 """The answers that count as those of the API: the requested object, pages of limited size, a Status."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The credentials of a kubeconfig that are sent, and to which server."""
 
-from __future__ import annotations
-
 import base64
 import json
 from dataclasses import replace

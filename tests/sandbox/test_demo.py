@@ -1,7 +1,5 @@
 """The demo, and its output in the README."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

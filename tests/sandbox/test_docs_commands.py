@@ -8,8 +8,6 @@ Marks are comments on the lines before a block:
 Commands without a mark run here, in the order of the page, with kubectl and chores on the embedded cluster.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import re

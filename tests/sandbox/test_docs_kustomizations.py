@@ -1,7 +1,5 @@
 """Every kustomization in the docs builds, with what its page promises."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

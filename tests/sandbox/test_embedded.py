@@ -1,7 +1,5 @@
 """Features of the embedded cluster for tests: faults with callbacks, and clusters that start as a copy."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

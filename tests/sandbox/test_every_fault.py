@@ -1,7 +1,5 @@
 """Each job in each of its worlds, with a kill, a fault, a delay or a second run at each of its requests."""
 
-from __future__ import annotations
-
 import json
 import threading
 import urllib.request

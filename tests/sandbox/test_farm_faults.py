@@ -1,7 +1,5 @@
 """farm-pods while pods are replaced during its runs."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

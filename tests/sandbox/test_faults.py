@@ -1,7 +1,5 @@
 """Injected faults, and the requests that the embedded cluster records."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Iterator

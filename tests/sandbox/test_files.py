@@ -1,7 +1,5 @@
 """Hostile files for -f: each is refused with one message that names the file and the position."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

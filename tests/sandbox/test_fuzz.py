@@ -3,8 +3,6 @@
 `FUZZ_EXAMPLES=2000 pytest tests/sandbox/test_fuzz.py` tries more than the suite does.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

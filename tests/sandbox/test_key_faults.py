@@ -1,7 +1,5 @@
 """The key of roll-workloads with failing reads and writes, and with a concurrent run that writes it."""
 
-from __future__ import annotations
-
 from base64 import b64decode
 from pathlib import Path
 

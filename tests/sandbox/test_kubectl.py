@@ -1,7 +1,5 @@
 """kubectl on the embedded cluster: the commands that users of the demo type."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

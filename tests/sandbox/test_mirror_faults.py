@@ -1,7 +1,5 @@
 """mirror-audit with read errors: it never reports an unreadable object as missing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """mirror-audit from a laptop: it probes mirrors through the API server, and no upstreams."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

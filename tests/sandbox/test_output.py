@@ -1,7 +1,5 @@
 """The output of a run: untrusted text is escaped on a terminal, in logs, statuses and Events."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """docs/outputs.md: `make docs` writes it from real runs of each job's scenarios, and it is checked here."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

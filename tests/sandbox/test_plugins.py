@@ -1,7 +1,5 @@
 """Credential plugins of a kubeconfig: without a credential, no request is sent."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Random clusters: a second run writes nothing, unmanaged objects stay, and the order of reads does not matter."""
 
-from __future__ import annotations
-
 import base64
 import random
 import tempfile

@@ -1,7 +1,5 @@
 """The command line of fetch-rates without a cluster: a printed rate, and options that are refused before a run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

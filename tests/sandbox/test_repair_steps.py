@@ -1,7 +1,5 @@
 """mirror-audit --repair step by step: it waits for the condition of the next step, and adopts no objects."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

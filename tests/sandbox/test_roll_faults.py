@@ -1,7 +1,5 @@
 """roll-workloads with failing reads and writes, and with config that changes during a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

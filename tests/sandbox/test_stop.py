@@ -1,7 +1,5 @@
 """SIGTERM and Ctrl-C: requests in flight are finished, the report is written, and the next run continues."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """sync-copies when it cannot read copies."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

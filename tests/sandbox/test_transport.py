@@ -1,7 +1,5 @@
 """Requests to a faulty server: which are retried, and for how long."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Apply findings against a fake server, and check requests and results."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Check docs/architecture.md: its tables of imports, of deletions and of labels are what the code does."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import re

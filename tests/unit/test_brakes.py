@@ -1,7 +1,5 @@
 """The deletion brake: how many deletions a run may do."""
 
-from __future__ import annotations
-
 import pytest
 
 from jobs.kit.run.brakes import allowed

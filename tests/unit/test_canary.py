@@ -1,7 +1,5 @@
 """The checks of the suite itself fail if they should."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import subprocess

@@ -1,7 +1,5 @@
 """Find the API server and the credentials, in kubeconfigs and pods."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Docs that are generated are up to date; `make docs` writes them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

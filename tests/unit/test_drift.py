@@ -1,7 +1,5 @@
 """The drift of objects."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 from typing import Any

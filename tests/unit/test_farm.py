@@ -1,7 +1,5 @@
 """The pure parts of farm-pods: names, reduced pods, plans and the brake."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """Rates compared to the last digit with values computed by hand, and documents read without loss of digits."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from fractions import Fraction
 

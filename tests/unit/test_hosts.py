@@ -1,7 +1,5 @@
 """The folder, the content and the owner of hosts.toml."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

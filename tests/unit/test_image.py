@@ -1,7 +1,5 @@
 """tools/image, with a fake docker, podman and buildah."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Kubeconfigs: their fields, how files merge, and the problems of invalid ones."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Properties of the shipped manifests, checked without a cluster."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

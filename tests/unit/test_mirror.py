@@ -1,7 +1,5 @@
 """The desired resources of a mirror."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

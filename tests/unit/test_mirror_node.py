@@ -1,7 +1,5 @@
 """mirror-node, which the DaemonSets of mirrors run: each test has a process and a folder of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Configurations of containerd: mirror-node finds whether containerd reads the file that it writes."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path

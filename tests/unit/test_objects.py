@@ -1,7 +1,5 @@
 """Ownership from managedFields, content without values in its repr, and replacements."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

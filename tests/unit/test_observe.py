@@ -1,7 +1,5 @@
 """The parts of objects that a run keeps in memory."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

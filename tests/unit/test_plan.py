@@ -1,7 +1,5 @@
 """sync-copies' plan: a pure function of the observation."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The report: text for people, JSON for programs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Rules from files: every problem at once, each with its place."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

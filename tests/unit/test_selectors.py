@@ -1,7 +1,5 @@
 """Label selectors and globs."""
 
-from __future__ import annotations
-
 import pytest
 
 from jobs.core.sync_copies.selectors import Expression, LabelSelector, glob_matcher, selector_problems

@@ -1,7 +1,5 @@
 """Stamps and fingerprints."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 

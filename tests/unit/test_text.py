@@ -1,7 +1,5 @@
 """Untrusted text: its escapes, and the messages of conditions and Events, which users of the cluster read."""
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 
 import pytest

@@ -1,7 +1,5 @@
 """Documents from the web: requests, retries, limits, and errors without addresses or credentials."""
 
-from __future__ import annotations
-
 import gzip
 import socket
 import ssl

@@ -3,8 +3,6 @@
 Each pattern has the words to write instead. A name counts as its words: `was_told` is "was told".
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Progress and problems of rollouts, and the references of pod templates, from objects of the API."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise
