@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.desired.names import NAME, is_pinned, name_problem
+from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
+from jobs.core.mirror_audit.repair.claims import expand
+from jobs.core.mirror_audit.repair.steps import Context
 from jobs.core.mirror_node.hosts import CERTS
 from jobs.kit.files.schema import schema_problems
 from jobs.kit.values import stamps
@@ -275,3 +278,12 @@ def test_a_spec_of_another_type_is_invalid_and_names_the_field() -> None:
 
     assert isinstance(broken, Invalid)
     assert broken.problems == ("spec: Expected `str`, got `int` - at `$.upstreamUrl`",)
+
+
+def test_a_claim_that_requests_no_size_is_expanded_when_it_is_bound() -> None:
+    of = mirror()
+    claim = {**of.claim.document(), "status": {"phase": "Pending"}}
+    claim["spec"] = {**claim["spec"], "resources": {"requests": {}}}
+    context = Context(of, [], Observed((of.registry_mirror,), resources={of.claim.key: claim}), Settings("mirrors", ""))
+
+    assert expand(context, of.claim).remedy == "a repair expands it when the claim is bound"

@@ -99,8 +99,8 @@ def _claim(mirror: Mirror, desired: Manifest, actual: Object, observed: Observed
         yield Problem("volume-lost", "lost its volume, and the cache with it")
     elif phase != "Bound":
         yield Problem("volume-pending", _explained(f"is {phase}, not Bound", desired.key, observed))
-    requested = _storage(actual["spec"].get("resources", {}).get("requests", {}))
-    capacity = _storage(status_of(actual).get("capacity", {}))
+    requested = storage(actual["spec"].get("resources", {}).get("requests", {}))
+    capacity = storage(status_of(actual).get("capacity", {}))
     size = mirror.spec.storage.size
     if quantity(requested) > quantity(size):
         yield Problem("volume-shrink", f"requests {requested}, more than the {size} of spec.storage.size")
@@ -110,7 +110,8 @@ def _claim(mirror: Mirror, desired: Manifest, actual: Object, observed: Observed
         yield Problem("volume-too-small", f"requests {requested}, but its capacity is still {capacity}")
 
 
-def _storage(amounts: Object) -> str:
+def storage(amounts: Object) -> str:
+    """Return the amount of storage in requests, limits or a capacity; "0" if it is not set."""
     return str(amounts.get("storage", "0"))
 
 

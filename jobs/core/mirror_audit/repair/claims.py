@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any
 
 from msgspec import structs
 
 from jobs.core.mirror_audit.actual.objects import Object, status_of
 from jobs.core.mirror_audit.checks.findings import finding
+from jobs.core.mirror_audit.checks.resources import storage
 from jobs.core.mirror_audit.desired.manifests import Manifest, ResourceAmounts
 from jobs.core.mirror_audit.desired.quantities import quantity
 from jobs.core.mirror_audit.observed import StorageClass
@@ -57,8 +57,8 @@ def replace_volume(context: Context, _desired: Manifest) -> Step:
     return step
 
 
-def _requested(claim: Object) -> Any:
-    return claim["spec"]["resources"]["requests"]["storage"]
+def _requested(claim: Object) -> str:
+    return storage(claim["spec"].get("resources", {}).get("requests", {}))
 
 
 def _requests_other_size(context: Context, claim: Object) -> bool:
