@@ -1,3 +1,3 @@
-"""Scheduled chores for a Kubernetes cluster: one module per job, `kit` for what they share."""
+"""Scheduled chores for a Kubernetes cluster: a module for each job, its parts in `core`, what jobs share in `kit`."""
 
 __version__ = "0.1.0"

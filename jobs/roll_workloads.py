@@ -14,20 +14,17 @@ import click
 
 from jobs.core.roll_workloads.key import KEY_NAME
 from jobs.core.roll_workloads.observe import observe
-from jobs.core.roll_workloads.observed import NAME, Settings
+from jobs.core.roll_workloads.observed import COOL_DOWN_SECONDS, MAX_ROLLS, NAME, SETTLE_SECONDS, Settings
 from jobs.core.roll_workloads.plan import plan
-from jobs.core.roll_workloads.status import RESOURCES, status_updates
+from jobs.core.roll_workloads.status import status_updates
+from jobs.core.roll_workloads.workloads import KINDS
 from jobs.kit.api.connect import Connection
 from jobs.kit.run import flags
 from jobs.kit.run.job import Job
 from jobs.kit.run.runner import run
 from jobs.kit.values.model import ObjectKey, RunOptions
 from jobs.kit.values.names import is_name
-from jobs.kit.values.resources import SECRETS
-
-SETTLE_SECONDS = 30
-COOL_DOWN_SECONDS = 600
-MAX_ROLLS = 10
+from jobs.kit.values.resources import CONFIGMAPS, SECRETS, by_kind
 
 
 @dataclass(frozen=True)
@@ -111,5 +108,5 @@ def command(context: click.Context, options: Options) -> None:
       chores roll-workloads -n shop                  process one namespace
       chores roll-workloads --settle 0 --cool-down 0 roll without waiting
     """
-    job = Job(NAME, RESOURCES, settings, observe, plan, status_updates)
+    job = Job(NAME, by_kind(*KINDS, CONFIGMAPS, SECRETS), settings, observe, plan, status_updates)
     context.exit(run(job, options))

@@ -2,7 +2,7 @@
 
 The desired copies of all rules are computed first. They are compared with a metadata-only list of the copies that
 exist: each copy has a fingerprint of what was written, and its managedFields show whether somebody changed it since.
-The parts are in jobs/core/sync_copies: rules, observed, desired, mistakes, evaluate, status.
+The parts are in jobs/core/sync_copies.
 """
 
 from __future__ import annotations

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.core.mirror_node.hosts import Action, compare, folders, hosts_toml, is_host, is_name, is_server, written_for
+from jobs.core.mirror_node.hosts import (
+    FileAction,
+    compare,
+    folders,
+    hosts_toml,
+    is_host,
+    is_name,
+    is_server,
+    written_for,
+)
 
 MIRROR, UPSTREAM = "http://10.0.0.7:5000", "https://registry-1.docker.io"
 PULLS = {"capabilities": ["pull", "resolve"], "dial_timeout": "2s"}
@@ -98,25 +107,25 @@ OTHER_TOOL = 'server = "https://registry-1.docker.io"\n'
 @pytest.mark.parametrize(
     ("found", "desired", "action", "problem"),
     [
-        (None, OWN, Action.WRITE, "does not exist"),
-        (OWN, OWN, Action.NOTHING, ""),
-        (OWN + "\n", OWN, Action.WRITE, "differs from its desired content"),
-        (OWN.splitlines()[0], OWN, Action.WRITE, "differs from its desired content"),
-        (hosts_toml("hub", MIRROR), OWN, Action.WRITE, "differs from its desired content"),
-        (OF_ANOTHER, OWN, Action.WRITE, "was written for registrymirror other"),
-        (OTHER_TOOL, OWN, Action.NOTHING, "was not written by kube-chores"),
-        ("", OWN, Action.NOTHING, "was not written by kube-chores"),
-        ("\n" + OWN, OWN, Action.NOTHING, "was not written by kube-chores"),
-        (None, None, Action.NOTHING, ""),
-        (OWN, None, Action.REMOVE, "still exists"),
-        (OWN + "edited", None, Action.REMOVE, "still exists"),
-        (OF_ANOTHER, None, Action.NOTHING, ""),
-        (OTHER_TOOL, None, Action.NOTHING, ""),
-        ("", None, Action.NOTHING, ""),
+        (None, OWN, FileAction.WRITE, "does not exist"),
+        (OWN, OWN, FileAction.NOTHING, ""),
+        (OWN + "\n", OWN, FileAction.WRITE, "differs from its desired content"),
+        (OWN.splitlines()[0], OWN, FileAction.WRITE, "differs from its desired content"),
+        (hosts_toml("hub", MIRROR), OWN, FileAction.WRITE, "differs from its desired content"),
+        (OF_ANOTHER, OWN, FileAction.WRITE, "was written for registrymirror other"),
+        (OTHER_TOOL, OWN, FileAction.NOTHING, "was not written by kube-chores"),
+        ("", OWN, FileAction.NOTHING, "was not written by kube-chores"),
+        ("\n" + OWN, OWN, FileAction.NOTHING, "was not written by kube-chores"),
+        (None, None, FileAction.NOTHING, ""),
+        (OWN, None, FileAction.REMOVE, "still exists"),
+        (OWN + "edited", None, FileAction.REMOVE, "still exists"),
+        (OF_ANOTHER, None, FileAction.NOTHING, ""),
+        (OTHER_TOOL, None, FileAction.NOTHING, ""),
+        ("", None, FileAction.NOTHING, ""),
     ],
 )
 def test_a_file_is_compared_with_its_desired_content(
-    found: str | None, desired: str | None, action: Action, problem: str
+    found: str | None, desired: str | None, action: FileAction, problem: str
 ) -> None:
     compared = compare(found, desired, "hub")
 

@@ -13,7 +13,18 @@ from jobs.core.fetch_rates.exchange_rates import ExchangeRate
 from jobs.core.fetch_rates.observed import Observed, Settings
 from jobs.core.fetch_rates.providers import PROVIDERS
 from jobs.kit.values.findings import terminating
-from jobs.kit.values.model import Brake, Desired, ExitCode, Fetch, Finding, Need, ObjectKey, Plan, Severity, Summary
+from jobs.kit.values.model import (
+    Brake,
+    DesiredCounts,
+    ExitCode,
+    Fetch,
+    Finding,
+    Need,
+    ObjectKey,
+    Plan,
+    Severity,
+    Summary,
+)
 from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES
 from jobs.kit.values.text import without_credentials
 
@@ -45,7 +56,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
             "" if observed.rates or observed.failures else f"no {EXCHANGE_RATES.kind} in {_where(settings)}",
         ),
         [Fetch(settings.urls[provider]) for provider in PROVIDERS if provider in providers],
-        Desired({CONFIGMAPS.kind: len(by_configmap)}),
+        DesiredCounts({CONFIGMAPS.kind: len(by_configmap)}),
         brakes=_brakes([each for rate, each in found.items() if rate.spec.max_change is None], settings),
     )
 

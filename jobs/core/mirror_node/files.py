@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jobs.core.mirror_node import containerd
-from jobs.core.mirror_node.hosts import FILE, Action, Comparison, compare, folders
+from jobs.core.mirror_node.hosts import FILE, Comparison, FileAction, compare, folders
 from jobs.kit.run.log import log
 
 _TEMPORARY = f".{FILE}."
@@ -104,9 +104,9 @@ def _problem(file: HostsFile, compared: Comparison) -> str:
 
 
 def _correct(file: HostsFile, compared: Comparison) -> str:
-    if compared.action is Action.NOTHING:
+    if compared.action is FileAction.NOTHING:
         return _problem(file, compared)
-    if compared.action is Action.WRITE:
+    if compared.action is FileAction.WRITE:
         assert file.desired is not None
         _write(file.folder, file.desired)
         log.info("%s %s: written", file.path, compared.problem)

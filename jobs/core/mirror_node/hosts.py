@@ -28,7 +28,7 @@ _LAST_PORT = 65535
 _LONGEST_HOST = 253  # the folder's name has one character more; file systems allow 255
 
 
-class Action(Enum):
+class FileAction(Enum):
     """What brings a file to its desired state."""
 
     NOTHING = "nothing"
@@ -39,7 +39,7 @@ class Action(Enum):
 class Comparison(NamedTuple):
     """The action that a file needs, and the problem with it; no problem is an empty text."""
 
-    action: Action
+    action: FileAction
     problem: str = ""
 
 
@@ -104,16 +104,16 @@ def compare(found: str | None, desired: str | None, name: str) -> Comparison:
     `found` is None if there is no file. `desired` is None if the mirror needs no file: then only its own is removed.
     """
     if found == desired:
-        return Comparison(Action.NOTHING)
+        return Comparison(FileAction.NOTHING)
     if found is None:
-        return Comparison(Action.WRITE, "does not exist")
+        return Comparison(FileAction.WRITE, "does not exist")
     owner = written_for(found)
     if desired is None:
-        return Comparison(Action.REMOVE, "still exists") if owner == name else Comparison(Action.NOTHING)
+        return Comparison(FileAction.REMOVE, "still exists") if owner == name else Comparison(FileAction.NOTHING)
     if owner is None:
         return Comparison(
-            Action.NOTHING,
+            FileAction.NOTHING,
             "was not written by kube-chores and is not changed; move it away if the node should use the mirror",
         )
     problem = "differs from its desired content" if owner == name else f"was written for registrymirror {owner}"
-    return Comparison(Action.WRITE, problem)
+    return Comparison(FileAction.WRITE, problem)

@@ -1,1 +1,1 @@
-"""The parts of roll-workloads: opt-in, workloads, references, sources, key, baseline and evaluation."""
+"""The parts of roll-workloads."""

@@ -16,6 +16,9 @@ from jobs.kit.values.reads import Page, ReadResult
 from jobs.kit.values.resources import SECRETS
 
 NAME = "roll-workloads"
+SETTLE_SECONDS = 30
+COOL_DOWN_SECONDS = 600
+MAX_ROLLS = 10
 _WORKLOADS = {resource.kind for resource in KINDS}
 
 

@@ -10,9 +10,9 @@ from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.workloads import KINDS, Workload
 from jobs.kit.values.conditions import StatusUpdate, event, new_condition
 from jobs.kit.values.model import Action, Outcome, Plan, Result
-from jobs.kit.values.resources import CONFIGMAPS, SECRETS, by_kind
+from jobs.kit.values.resources import by_kind
 
-RESOURCES = by_kind(*KINDS, CONFIGMAPS, SECRETS)
+_RESOURCES = by_kind(*KINDS)
 
 
 def status_updates(
@@ -30,4 +30,4 @@ def status_updates(
 def _event(workload: Workload, reason: str, now: datetime) -> Mapping[str, Any]:
     message = f"{reason}: pods are replaced according to the update strategy"
     rolled = new_condition("Rolled", "True", "ConfigChanged", message)
-    return event(workload.key, RESOURCES[workload.key.kind].api_version, workload.uid, rolled, now)
+    return event(workload.key, _RESOURCES[workload.key.kind].api_version, workload.uid, rolled, now)

@@ -7,7 +7,7 @@ import sys
 from jobs.core.sync_copies.context import Context
 from jobs.core.sync_copies.desired import Desired, Place
 from jobs.core.sync_copies.mistakes import blocked
-from jobs.core.sync_copies.observed import Observed, Settings
+from jobs.core.sync_copies.observed import OPT_IN, Observed, Settings
 from jobs.core.sync_copies.state import found, required, why_not_adopted
 from jobs.kit.data.diff import changes, fields_changed, metadata_changes, shown_metadata
 from jobs.kit.data.manifests import DataManifest, Replacement, repair
@@ -170,7 +170,7 @@ def _collision(place: Place) -> Finding:
 def _not_opted_in(place: Place) -> Finding:
     reason = (
         f"left untouched: namespace {place.key.namespace} did not opt in;"
-        ' annotate it with kubechores.dev/copies: "true", or remove it from the rule'
+        f' annotate it with {OPT_IN}: "true", or remove it from the rule'
     )
     return Finding(
         "not-opted-in", Severity.WARNING, place.key, reason, subjects=place.rules, exit_code=ExitCode.REFUSED

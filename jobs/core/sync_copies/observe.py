@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from jobs.core.sync_copies.observed import KINDS, NAME, Copies, Namespace, Observed, Settings
+from jobs.core.sync_copies.observed import KINDS, NAME, OPT_IN, Copies, Namespace, Observed, Settings
 from jobs.core.sync_copies.rules import Rule, SourceQuery, parse_rule, used_keys
 from jobs.kit.api.cluster import Cluster, complete, retry_if_expired
 from jobs.kit.api.custom_resources import from_cluster
@@ -18,8 +18,6 @@ from jobs.kit.values.metadata import NamespaceObject, PartialObject, string_map
 from jobs.kit.values.model import Finding, ObjectKey, Severity
 from jobs.kit.values.reads import Invalid, InvalidObject
 from jobs.kit.values.resources import NAMESPACES, RULES
-
-OPT = "kubechores.dev/copies"
 
 
 def observe(cluster: Cluster, settings: Settings) -> Observed:
@@ -130,7 +128,7 @@ def _namespaces(cluster: Cluster, rules: Sequence[Rule]) -> tuple[tuple[Namespac
 def _namespace(used: frozenset[str], read: NamespaceObject) -> Namespace:
     at = read.metadata
     labels = {key: value for key, value in string_map(at.labels).items() if key in used}
-    chosen = string_map(at.annotations).get(OPT, "").lower()
+    chosen = string_map(at.annotations).get(OPT_IN, "").lower()
     return Namespace(sys.intern(at.name), labels, read.active, chosen == "false", chosen == "true")
 
 

@@ -15,6 +15,7 @@ from jobs.kit.values.reads import Invalid, InvalidObject, Page, ReadResult
 from jobs.kit.values.resources import CONFIGMAPS, SECRETS, Resource
 
 NAME = "sync-copies"
+OPT_IN = "kubechores.dev/copies"
 KINDS: Mapping[str, Resource] = {"configmap": CONFIGMAPS, "secret": SECRETS}
 
 

@@ -12,11 +12,11 @@ from jobs.core.sync_copies.evaluate import evaluate, unchanged
 from jobs.core.sync_copies.mistakes import Mistake, brake, mistakes
 from jobs.core.sync_copies.observed import Observed, Settings
 from jobs.core.sync_copies.sources import Selected, candidates
-from jobs.kit.values.model import Brake, Desired, ExitCode, Finding, Need, Plan, Summary
+from jobs.kit.values.model import Brake, DesiredCounts, ExitCode, Finding, Need, Plan, Summary
 from jobs.kit.values.resources import RULES
 
 
-def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
+def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     """Compare desired and observed copies, place by place; the same input gives the same findings in the same order."""
     selected, skipped = candidates(observed)
     targets = targets_of_rules(observed)
@@ -52,7 +52,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
             _facts(observed, selected),
             "" if observed.rules or observed.failures else f"no {RULES.kind} in namespace {settings.namespace}",
         ),
-        desired=Desired(desired_by_kind, desired_by_subject),
+        desired=DesiredCounts(desired_by_kind, desired_by_subject),
         brakes=_brakes(findings, mistaken),
     )
 

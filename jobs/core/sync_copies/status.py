@@ -45,7 +45,7 @@ _REASONS = (
 
 def status_updates(
     observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result], now: datetime
-) -> list[StatusUpdate]:
+) -> Sequence[StatusUpdate]:
     """Return the status updates of rules whose status is not up to date."""
     by_rule = by_subject(results)
     # Those of files have no uid.
@@ -58,7 +58,7 @@ def status_updates(
     changed_copies = (
         _changed_by_admission(head, by_rule.get(name, []), now) for name, head in sorted(selected.items())
     )
-    return [status_update for status_update in (*updates, *changed_copies) if status_update]
+    return [each for each in (*updates, *changed_copies) if each]
 
 
 def _changed_by_admission(head: Head, results: Sequence[Result], now: datetime) -> StatusUpdate | None:

@@ -15,10 +15,10 @@ from jobs.kit.values.resources import Resource
 _METADATA_KIND = ("meta.k8s.io/v1", "PartialObjectMetadata")
 _STATUS = "a Status of the Kubernetes API"
 
-Form = TypeVar("Form", bound="Head")
+Form = TypeVar("Form", bound="TypeMeta")
 
 
-class Head(Struct, rename="camel"):
+class TypeMeta(Struct, rename="camel"):
     """The fields of every answer of the API: https://kubernetes.io/docs/reference/using-api/api-concepts/ ."""
 
     api_version: str
@@ -32,7 +32,7 @@ class ObjectName(Struct):
     namespace: str = ""
 
 
-class _NamedObject(Head):
+class _NamedObject(TypeMeta):
     metadata: ObjectName
 
 
@@ -45,7 +45,7 @@ class _Details(Struct):
     causes: list[_Cause] | None = None
 
 
-class _Status(Head):
+class _Status(TypeMeta):
     message: str = ""
     details: _Details | None = None
 
@@ -115,7 +115,7 @@ def check_write_answer(answer: Answer, resource: Resource) -> Answer:
     if not answer.is_success or (is_delete and _decode_status(answer) is not None):
         return answer
     try:
-        decode_answer(answer, Head, (resource.api_version, resource.kind))
+        decode_answer(answer, TypeMeta, (resource.api_version, resource.kind))
     except ApiError as error:
         return _reject(answer, error.message)
     return answer

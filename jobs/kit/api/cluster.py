@@ -56,7 +56,7 @@ class _ListMetadata(Struct, rename={"token": "continue", "version": "resourceVer
     token: str = ""
 
 
-class _List(answers.Head):
+class _List(answers.TypeMeta):
     metadata: _ListMetadata
     items: list[Raw] | None
 
@@ -65,7 +65,7 @@ class _AccessReviewStatus(Struct):
     allowed: bool
 
 
-class _AccessReview(answers.Head):
+class _AccessReview(answers.TypeMeta):
     status: _AccessReviewStatus
 
 

@@ -1,4 +1,4 @@
-"""Apply the fixes of a plan and report the result of each. No other module writes, or reads the dry-run mode."""
+"""Apply the fixes of a plan and report the result of each. No other module writes objects, statuses or Events."""
 
 from __future__ import annotations
 

@@ -33,7 +33,10 @@ class Pages:
         self._slow: frozenset[str] = frozenset()
 
     def are_slow(self, fetches: Sequence[Fetch]) -> bool:
-        """Return whether the run has to report what it knows without these pages, before it waits for them."""
+        """Return whether the run has to report what it knows without these pages, before it waits for them.
+
+        True also if there are none.
+        """
         return all(each.subject and each.url in self._slow for each in fetches)
 
     def fetch(self, fetches: Sequence[Fetch]) -> Mapping[str, Page]:

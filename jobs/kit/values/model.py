@@ -228,7 +228,7 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Desired:
+class DesiredCounts:
     """How many objects custom resources request, by kind and by custom resource."""
 
     by_kind: Mapping[str, int] = field(default_factory=dict)
@@ -269,7 +269,7 @@ class Plan:
     needs: Collection[Need] = ()
     summary: Summary = Summary()
     fetches: Sequence[Fetch] = ()
-    desired: Desired = Desired()
+    desired: DesiredCounts = DesiredCounts()
     brakes: Sequence[Brake] = ()
     order: WriteOrder = WriteOrder()
     may_progress: bool = False

@@ -59,4 +59,4 @@ RULES = Resource("kubechores.dev/v1", "CopyratorRule", "copyrators")
 EXCHANGE_RATES = Resource("kubechores.dev/v1", "ExchangeRate", "exchangerates")
 REGISTRY_MIRRORS = Resource("kubechores.dev/v1", "RegistryMirror", "registrymirrors")
 FARM_PODS = Resource("kubechores.dev/v1", "FarmPod", "farmpods")
-LLAMAS = Resource("kubechores.dev/v1", "Llama", "llamas")
+LLAMAS = Resource("kubechores.dev/v1", "Llama", "llamas")  # commands/demo.py finds it by its kind
