@@ -11,6 +11,7 @@ from jobs.kit.run import log
 from jobs.kit.run.target import user_agent
 from jobs.kit.values.model import Fetch
 from jobs.kit.values.reads import Page
+from jobs.kit.values.text import listed
 
 if TYPE_CHECKING:
     from jobs.kit.web import Fetcher
@@ -50,9 +51,8 @@ class Pages:
 
     def wait(self) -> None:
         """Wait for the slow pages."""
-        first, *others = sorted(self._slow)
-        more = f" and {len(others)} more" if others else ""
-        log.log.info("%s: no answer yet from %s%s: the run reports the others first", self._job, first, more)
+        named = listed(sorted(self._slow), 1)
+        log.log.info("%s: no answer yet from %s: the run reports the others first", self._job, named)
         self._fetcher.wait(self._slow)
         self._slow = frozenset()
 

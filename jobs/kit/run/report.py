@@ -16,6 +16,7 @@ import click
 
 from jobs import __version__
 from jobs.kit.api.messages import Traffic
+from jobs.kit.run.results import UNCHANGED
 from jobs.kit.run.rows import DRY_RUN, WORDS, format_count, format_groups, format_rows, indented, word
 from jobs.kit.values.model import DryRun, ExitCode, Plan, Result, RunOptions, Severity
 from jobs.kit.values.text import brief, visible
@@ -101,8 +102,8 @@ def _result_document(result: Result) -> dict[str, Any]:
 
 
 def _count_words(report: Report) -> dict[str, int]:
-    counted = Counter(word(result) for result in report.results if result.finding.code != "unchanged")
-    counted["unchanged"] += report.plan.unchanged
+    counted = Counter(word(result) for result in report.results if result.finding.code != UNCHANGED)
+    counted[UNCHANGED] += report.plan.unchanged
     order = [name for name in WORDS if name in counted] + sorted(counted.keys() - set(WORDS))
     return {name: counted[name] for name in order if counted[name]}
 
