@@ -1,0 +1,131 @@
+"""Kustomizations of users over cronjobs/: chosen jobs, another namespace, and components that require their job."""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.apis import Object
+from tests.manifests import ROOT
+from tests.sandbox.conftest import any_kubectl
+
+JOBS = ["sync-copies", "fetch-rates", "roll-workloads", "farm-pods"]
+IN_ONE_NAMESPACE = [*JOBS, "mirror-audit/job", "mirror-repair/job"]
+OF_MIRRORS = ["mirrors/mirror-audit", "mirrors/mirror-repair", "secrets/mirror-audit", "secrets/mirror-repair"]
+SECRETS = ["secrets/sync-copies", "secrets/roll-workloads"]
+Build = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Build:
+    """Write kustomizations next to a copy of cronjobs/, by their folders, and build the one in folder `.`."""
+    shutil.copytree(ROOT / "cronjobs", tmp_path / "cronjobs")
+
+    def run(**folders: Object) -> subprocess.CompletedProcess[str]:
+        for folder, content in folders.items():
+            path = tmp_path if folder == "top" else tmp_path / folder
+            path.mkdir(exist_ok=True)
+            (path / "kustomization.yaml").write_text(yaml.safe_dump(content))
+        command = [any_kubectl(), "kustomize", str(tmp_path)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    return run
+
+
+def folders(prefix: str, names: list[str]) -> list[str]:
+    return [f"{prefix}/{name}" for name in names]
+
+
+def built(done: subprocess.CompletedProcess[str]) -> list[Object]:
+    assert done.returncode == 0, done.stderr
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def dangling(objects: list[Object]) -> list[str]:
+    """Return the bindings whose role or account is not among the objects."""
+
+    def key(kind: str, name: str, namespace: str | None) -> tuple[str, str, str | None]:
+        return kind, name, None if kind.startswith("Cluster") else namespace
+
+    there = {key(obj["kind"], obj["metadata"]["name"], obj["metadata"].get("namespace")) for obj in objects}
+    return [
+        obj["metadata"]["name"]
+        for obj in objects
+        if "roleRef" in obj
+        and not {
+            key(obj["roleRef"]["kind"], obj["roleRef"]["name"], obj["metadata"].get("namespace")),
+            *(key(each["kind"], each["name"], each["namespace"]) for each in obj["subjects"]),
+        }
+        <= there
+    ]
+
+
+def test_jobs_without_mirrors_can_be_installed_in_another_namespace(build: Build) -> None:
+    resources = folders("cronjobs", ["namespace", *JOBS, "components/network-policies/jobs"])
+    objects = built(
+        build(top={"namespace": "x", "resources": resources, "components": folders("cronjobs/components", SECRETS)})
+    )
+
+    assert {obj["metadata"].get("namespace", "x") for obj in objects} == {"x"}
+    assert [obj["metadata"]["name"] for obj in objects if obj["kind"] == "Namespace"] == ["x"]
+    assert dangling(objects) == []
+
+
+def test_all_jobs_can_be_installed_in_another_namespace_and_mirrors_keep_theirs(build: Build) -> None:
+    inner = {
+        "namespace": "x",
+        "resources": folders("../cronjobs", ["namespace", *IN_ONE_NAMESPACE]),
+        "components": folders("../cronjobs/components", [*SECRETS, "dry-run", "dry-run/mirror-repair"]),
+    }
+    outer = {
+        "resources": ["inner", "cronjobs/mirror-namespaces"],
+        "components": folders("cronjobs/components", OF_MIRRORS),
+    }
+    objects = built(build(inner=inner, top=outer))
+
+    assert {obj["metadata"].get("namespace") for obj in objects if obj["kind"] == "ServiceAccount"} == {"x"}
+    assert {obj["metadata"].get("namespace") for obj in objects if obj["kind"] == "CronJob"} == {"x"}
+    places = {obj["metadata"]["namespace"] for obj in objects if obj["kind"] in ("Role", "RoleBinding")}
+    assert places == {"x", "kube-chores-mirrors", "kube-chores-nodes", "default"}
+    assert dangling(objects) == []
+
+
+@pytest.mark.parametrize(
+    "component", [*folders("dry-run", JOBS), "dry-run/mirror-audit", "dry-run/mirror-repair", *SECRETS, *OF_MIRRORS]
+)
+def test_a_component_of_a_job_that_is_not_listed_fails_the_build(component: str, build: Build) -> None:
+    job = component.rpartition("/")[2]
+    other = "fetch-rates" if job == "farm-pods" else "farm-pods"
+    done = build(top={"resources": [f"cronjobs/{other}"], "components": [f"cronjobs/components/{component}"]})
+
+    assert done.returncode != 0
+    assert f"ServiceAccount.[noVer].[noGrp]/{job}." in done.stderr or f"ServiceAccount.v1.[noGrp]/{job}." in done.stderr
+
+
+def leaves(value: Any, *path: str) -> set[tuple[str, ...]]:
+    """Return the paths of the fields of an object; elements of lists with a name count by their name."""
+    if isinstance(value, dict):
+        return {leaf for key, each in value.items() for leaf in leaves(each, *path, key)}
+    if isinstance(value, list) and value and all(isinstance(each, dict) and "name" in each for each in value):
+        return {leaf for each in value for leaf in leaves(each, *path, each["name"])}
+    return {path}
+
+
+def test_no_job_sets_a_field_of_the_base_which_would_be_overwritten() -> None:
+    base = yaml.safe_load((ROOT / "cronjobs" / "base" / "cronjob.yaml").read_text())["spec"]
+    files = [*(ROOT / "cronjobs").glob("*/*.yaml"), *(ROOT / "cronjobs").glob("*/job/*.yaml")]
+    documents = [
+        obj
+        for path in files
+        if path.parent.name != "base"
+        for obj in yaml.safe_load_all(path.read_text())
+        if obj and obj["kind"] == "CronJob"
+    ]
+
+    assert len(documents) == 7
+    name = ("jobTemplate", "spec", "template", "spec", "containers", "chores", "name")
+    assert {leaf for obj in documents for leaf in leaves(obj["spec"]) & leaves(base)} == {name}
