@@ -1,9 +1,10 @@
 """The shipped manifests, read as `kubectl kustomize` would.
 
-Of kustomization.yaml it reads `resources:`, `components:`, and `patches:` that delete objects by kind and name.
+It reads the fields of kustomization.yaml that cronjobs/ has, and refuses others.
 """
 
 import re
+from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,18 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).parent.parent
-UNDERSTOOD = {"apiVersion", "kind", "resources", "components", "patches"}
+UNDERSTOOD = {
+    "apiVersion",
+    "kind",
+    "resources",
+    "components",
+    "patches",
+    "namespace",
+    "nameSuffix",
+    "labels",
+    "replacements",
+}
+CLUSTER_SCOPED = ("Namespace", "CustomResourceDefinition", "ClusterRole", "Validating")
 Object = dict[str, Any]
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # not every platform's PyYAML has libyaml
 
@@ -32,9 +44,26 @@ def everything() -> list[Object]:
 def _read(path: Path) -> list[Object]:
     if path.is_file():
         return [obj for obj in _parsed(path) if obj]
+    return _build(path, [])
+
+
+def _build(path: Path, objects: list[Object]) -> list[Object]:
+    """Return the objects, and those of a kustomization or component, as its fields change them."""
     kustomization = _kustomization(path)
-    resources = [obj for entry in kustomization.get("resources", []) for obj in _read(path / entry)]
-    return _with_components(path, kustomization, resources)
+    objects = objects + [obj for entry in kustomization.get("resources", []) for obj in _read(path / entry)]
+    for entry in kustomization.get("components", []):
+        objects = _build(path / entry, objects)
+    for patch in kustomization.get("patches", []):
+        objects = list(_patched(path, patch, objects))
+    for obj in objects:
+        if "namespace" in kustomization and not obj["kind"].startswith(CLUSTER_SCOPED):
+            obj["metadata"]["namespace"] = kustomization["namespace"]
+        obj["metadata"]["name"] += kustomization.get("nameSuffix", "")
+        for label in kustomization.get("labels", []):
+            _label(obj, **label)
+    for replacement in kustomization.get("replacements", []):
+        _replace(path, replacement, objects)
+    return objects
 
 
 def _kustomization(path: Path) -> Object:
@@ -45,24 +74,95 @@ def _kustomization(path: Path) -> Object:
     return kustomization
 
 
-def _with_components(path: Path, kustomization: Object, objects: list[Object]) -> list[Object]:
-    """Return the objects as the components and patches of a kustomization change them."""
-    for entry in kustomization.get("components", []):
-        component = _kustomization(path / entry)
-        added = [obj for each in component.get("resources", []) for obj in _read(path / entry / each)]
-        objects = _with_components(path / entry, component, objects + added)
-    for patch in kustomization.get("patches", []):
-        objects = [obj for obj in objects if not _deletes(path, patch, obj)]
-    return objects
+def _label(obj: Object, pairs: Object, includeTemplates: bool = False) -> None:  # noqa: N803
+    obj["metadata"].setdefault("labels", {}).update(pairs)
+    if includeTemplates and obj["kind"] == "CronJob":
+        template = obj["spec"]["jobTemplate"]
+        for place in (template, template["spec"]["template"]):
+            place.setdefault("metadata", {}).setdefault("labels", {}).update(pairs)
 
 
-def _deletes(path: Path, patch: Object, obj: Object) -> bool:
-    if patch.keys() != {"target", "patch"} or patch["target"].keys() != {"kind", "name"}:
-        raise ValueError(f"{path}/kustomization.yaml: this loader understands patches with target kind and name alone")
-    if yaml.load(patch["patch"], _Loader).get("$patch") != "delete":
-        raise ValueError(f"{path}/kustomization.yaml: this loader does not understand patches but $patch: delete")
-    target = patch["target"]
-    return bool(re.fullmatch(target["kind"], obj["kind"]) and re.fullmatch(target["name"], obj["metadata"]["name"]))
+def _selects(target: Object, obj: Object) -> bool:
+    found = {"kind": obj["kind"], "name": obj["metadata"]["name"]}
+    return all(re.fullmatch(pattern, found[key]) for key, pattern in target.items())
+
+
+def _patched(path: Path, entry: Object, objects: list[Object]) -> Iterator[Object]:
+    """Yield the objects as a patch changes them: a list of JSON patch operations, or a strategic merge patch."""
+    text = entry["patch"] if "patch" in entry else (path / entry["path"]).read_text()
+    patch = yaml.load(text, _Loader)
+    target = entry.get("target") or {"kind": patch["kind"], "name": patch["metadata"]["name"]}
+    if "target" not in entry and not any(_selects(target, obj) for obj in objects):
+        raise ValueError(f"{path}/kustomization.yaml: no object {target['kind']} {target['name']}")
+    for obj in objects:
+        if not _selects(target, obj):
+            yield obj
+        elif isinstance(patch, list):
+            for operation in patch:
+                _operate(obj, **operation)
+            yield obj
+        elif patch.get("$patch") != "delete":
+            yield _merged(obj, {key: value for key, value in deepcopy(patch).items() if key != "metadata"})
+
+
+def _operate(obj: Any, op: str, path: str, value: Any = None) -> None:
+    *parents, last = path.split("/")[1:]
+    for key in parents:
+        obj = obj[int(key) if isinstance(obj, list) else key]
+    if op == "add" and last == "-":
+        obj.append(value)
+    elif op == "add":
+        obj[last] = value
+    else:
+        assert op in ("remove", "test")
+        key = int(last) if isinstance(obj, list) else last
+        assert op == "remove" or obj[key] == value
+        if op == "remove":
+            del obj[key]
+
+
+def _merged(value: Any, patch: Any) -> Any:
+    """Return a value with a strategic merge patch: elements of a list are merged by their name, if they have one."""
+    if isinstance(value, dict) and isinstance(patch, dict):
+        return value | {key: _merged(value.get(key), each) for key, each in patch.items()}
+    if isinstance(value, list) and isinstance(patch, list) and all("name" in each for each in (*value, *patch)):
+        patches = {each["name"]: each for each in patch}
+        own = [_merged(each, patches.pop(each["name"], {})) for each in value]
+        return own + list(patches.values())
+    return patch
+
+
+def _replace(path: Path, replacement: Object, objects: list[Object]) -> None:
+    source = dict(replacement["source"])
+    field = source.pop("fieldPath", "metadata.name")
+    try:
+        (found,) = [obj for obj in objects if _selects(source, obj)]
+    except ValueError:
+        raise ValueError(f"{path}/kustomization.yaml: not exactly one object {source}") from None
+    *_, (parent, last) = _walk(found, field)
+    value = parent[last]
+    for target in replacement["targets"]:
+        options = target.get("options", {})
+        for obj in (obj for obj in objects if _selects(target["select"], obj)):
+            for where in target["fieldPaths"]:
+                *_, (parent, last) = _walk(obj, where)
+                if "delimiter" in options:
+                    parts = parent[last].split(options["delimiter"])
+                    parts[options["index"]] = value
+                    parent[last] = options["delimiter"].join(parts)
+                else:
+                    parent[last] = value
+
+
+def _walk(value: Any, field_path: str) -> Iterator[tuple[Any, Any]]:
+    """Yield the containers on a field path of a replacement, each with the key or index of the next one."""
+    for part in field_path.split("."):
+        key: Any = part
+        if isinstance(value, list):
+            name = re.fullmatch(r"\[name=(.*)\]", part)
+            key = next(i for i, each in enumerate(value) if each["name"] == name[1]) if name else int(part)
+        yield value, key
+        value = value.get(key) if isinstance(value, dict) else value[key]
 
 
 def _parsed(path: Path) -> list[Object]:
