@@ -41,6 +41,17 @@ def everything() -> list[Object]:
     return [*load(ROOT / "cronjobs"), *load(ROOT / "cronjobs" / "mirror-repair")]
 
 
+def twins() -> list[Object]:
+    """The suspended CronJobs of the component dry-run, also of mirror-repair."""
+    return [obj for path in sorted((ROOT / "cronjobs" / "components" / "dry-run").glob("*/twin")) for obj in load(path)]
+
+
+def rights_on_secrets() -> list[Object]:
+    """The objects of the default installation that an installation without Secrets does not have."""
+    without = load(ROOT / "cronjobs" / "without-secrets")
+    return [obj for obj in load(ROOT / "cronjobs") if obj not in without]
+
+
 def _read(path: Path) -> list[Object]:
     if path.is_file():
         return [obj for obj in _parsed(path) if obj]

@@ -12,7 +12,7 @@ from tests import embedded
 from tests.apis import sandbox_api
 from tests.every_job import CONSTANTS, contribution, fault_worlds, file_of, rights_worlds
 from tests.fault_world import World, differing
-from tests.manifests import ROOT, everything, load
+from tests.manifests import ROOT, everything, load, twins
 
 ACCOUNTS = [obj["metadata"]["name"] for obj in everything() if obj["kind"] == "ServiceAccount"]
 
@@ -43,8 +43,8 @@ def lacks_manifests(job: str) -> Iterator[str]:
         yield f"CronJob {job} in cronjobs/{job}"
     elif job not in all_of_them:
         yield f"cronjobs/{job} among the resources of cronjobs/without-secrets/kustomization.yaml"
-    if f"{job}-dry-run" not in own:
-        yield f"cronjobs/{job}/dry-run.yaml, with the suspended CronJob {job}-dry-run"
+    if f"{job}-dry-run" not in {each["metadata"]["name"] for each in twins()}:
+        yield f"cronjobs/components/dry-run/{job}, with the suspended CronJob {job}-dry-run"
 
 
 def lacks_docs(job: str, name: str) -> Iterator[str]:
@@ -81,9 +81,9 @@ def test_the_rights_of_every_service_account_are_tested(account: str) -> None:
 
 
 def test_every_folder_of_manifests_is_of_a_job() -> None:
-    folders = {path.parent.name for path in (ROOT / "cronjobs").glob("*/cronjob.yaml")}
+    folders = {path.relative_to(ROOT / "cronjobs").parts[0] for path in (ROOT / "cronjobs").rglob("cronjob.yaml")}
 
-    assert folders == set(ACCOUNTS) <= fault_worlds().keys()
+    assert folders - {"base"} == set(ACCOUNTS) <= fault_worlds().keys()
     assert {world.job for world in fault_worlds().values()} == set(JOBS)
 
 

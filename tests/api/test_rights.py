@@ -14,7 +14,7 @@ from tests.apis import Api, Request, wait_for
 from tests.conftest import WITHOUT_POLICIES_TOO, served
 from tests.every_job import rights_worlds
 from tests.every_job.fetch_rates import rates_to_fetch
-from tests.manifests import ROOT, everything, load
+from tests.manifests import everything, rights_on_secrets
 from tests.rates import RatesServer
 from tests.worlds import at, configmap, rule, secret
 
@@ -203,7 +203,7 @@ def output_of(ran: Ran) -> str:
 
 
 def test_without_the_secrets_component_no_request_is_about_secrets(api: Api, sync: Run) -> None:
-    for obj in load(ROOT / "cronjobs" / "components" / "secrets"):
+    for obj in rights_on_secrets():
         api.delete(obj)
     busy_configmaps = rule("configmaps", api.namespace("home"), f"*-{api.token}")
     api.namespace("team")

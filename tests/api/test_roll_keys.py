@@ -15,7 +15,7 @@ from tests.api.test_rights import Right, allowed
 from tests.api.test_roll_workloads import changed, reason, with_baseline
 from tests.apis import Api, Object, wait_for
 from tests.canary import canary
-from tests.manifests import ROOT, load
+from tests.manifests import rights_on_secrets
 from tests.workloads import BASELINE, FROM_A_VOLUME, KEY, roll_annotations, set_key, settle, workload
 from tests.worlds import configmap, encoded, secret
 
@@ -267,7 +267,7 @@ def test_a_run_on_a_laptop_without_key_secret_names_the_option(api: Api, roll: R
 
 
 def test_without_permission_for_secrets_other_workloads_are_served(api: Api, roll: Run, space: str) -> None:
-    for obj in load(ROOT / "cronjobs" / "components" / "secrets"):
+    for obj in rights_on_secrets():
         if obj["kind"] != "Secret":
             api.delete(obj)
     right = Right("roll-workloads", "Role", "", "secrets", "get", "kube-chores", "roll-workloads-key")

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests import canary
 from tests.api.conftest import Ran
 from tests.apis import Api, Object
 from tests.cgroups import refused, run_limited
 from tests.farm import farm_pod, farmed, listed, pod
-from tests.manifests import ROOT
+from tests.manifests import everything
 from tests.mirrors import NAMESPACE as MIRRORS
 from tests.mirrors import registry_mirror
 from tests.rates import RatesServer, serve
@@ -31,7 +30,7 @@ Limited = Callable[..., Ran]
 
 def limit_of(job: str) -> int:
     """Return the memory limit of the shipped CronJob in bytes."""
-    (manifest,) = yaml.safe_load_all((ROOT / "cronjobs" / job / "cronjob.yaml").read_text())
+    (manifest,) = (obj for obj in everything() if (obj["kind"], obj["metadata"]["name"]) == ("CronJob", job))
     (container,) = manifest["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     amount: str = container["resources"]["limits"]["memory"]
     assert amount.endswith("Mi")

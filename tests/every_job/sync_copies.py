@@ -16,7 +16,7 @@ from tests.apis import Api
 from tests.every_job import RightsWorld, Scenario
 from tests.every_job.outputs import shown
 from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata, status_of
-from tests.manifests import ROOT, load
+from tests.manifests import ROOT, load, rights_on_secrets
 from tests.worlds import at, configmap, encoded, namespace_object, rule, secret
 
 JOB = "sync-copies"
@@ -285,7 +285,7 @@ def no_crd(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
 
 
 def no_right(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    for obj in load(ROOT / "cronjobs" / "components" / "secrets"):
+    for obj in rights_on_secrets():
         api.delete(obj)
     return run(api, tmp_path)
 

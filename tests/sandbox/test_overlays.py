@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.apis import Object
-from tests.manifests import ROOT
+from tests.manifests import ROOT, load
 from tests.sandbox.conftest import any_kubectl
 
 JOBS = ["sync-copies", "fetch-rates", "roll-workloads", "farm-pods"]
@@ -104,6 +104,20 @@ def test_a_component_of_a_job_that_is_not_listed_fails_the_build(component: str,
 
     assert done.returncode != 0
     assert f"ServiceAccount.[noVer].[noGrp]/{job}." in done.stderr or f"ServiceAccount.v1.[noGrp]/{job}." in done.stderr
+
+
+TWINS = [str(path.relative_to(ROOT / "cronjobs")) for path in (ROOT / "cronjobs").glob("components/dry-run/*/twin")]
+
+
+@pytest.mark.parametrize("folder", [".", "without-secrets", "mirror-repair", "components/network-policies", *TWINS])
+def test_the_loader_of_the_tests_reads_what_kubectl_builds(folder: str, build: Build, tmp_path: Path) -> None:
+    def key(obj: Object) -> tuple[str, str, str]:
+        return obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+
+    kind = "components" if folder == "components/network-policies" else "resources"
+    objects = built(build(top={kind: [f"cronjobs/{folder}"]}))
+
+    assert sorted(objects, key=key) == sorted(load(tmp_path / "cronjobs" / folder), key=key)
 
 
 def leaves(value: Any, *path: str) -> set[tuple[str, ...]]:

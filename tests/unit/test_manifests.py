@@ -13,7 +13,7 @@ from jobs.core.mirror_audit.desired.names import NODE_IMAGE
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head
-from tests.manifests import ROOT, Object, load
+from tests.manifests import ROOT, Object, load, twins
 
 CRONJOBS = ROOT / "cronjobs"
 REPAIR = CRONJOBS / "mirror-repair"  # optional: not part of the default installation
@@ -24,7 +24,7 @@ FOR_PEOPLE = [obj for obj in EVERYTHING if any("/aggregate-to-" in label for lab
 # Roles that an administrator binds for accounts that restore backups, or for rules that adopt.
 UNBOUND = [obj for obj in EVERYTHING if obj["metadata"]["name"] in ("kube-chores-restore", "kube-chores-adopt")]
 OF_JOBS = [obj for obj in EVERYTHING if obj not in FOR_PEOPLE + UNBOUND]
-CRON = {obj["metadata"]["name"]: obj for obj in EVERYTHING if obj["kind"] == "CronJob"}
+CRON = {obj["metadata"]["name"]: obj for obj in [*EVERYTHING, *twins()] if obj["kind"] == "CronJob"}
 LABELS = "app.kubernetes.io/"
 COMPONENT = f"{LABELS}component"
 # Mirrors have two namespaces of their own. Events about cluster-scoped objects are in default.
@@ -57,7 +57,8 @@ def test_every_yaml_file_is_part_of_the_install_or_a_sample() -> None:
         kustomization = folder / "kustomization.yaml"
         read.add(kustomization)
         content = yaml.safe_load(kustomization.read_text())
-        for entry in content.get("resources", []) + content.get("components", []):
+        patches = [patch["path"] for patch in content.get("patches", []) if "path" in patch]
+        for entry in content.get("resources", []) + content.get("components", []) + patches:
             path = (folder / entry).resolve()
             follow(path) if path.is_dir() else read.add(path)
 
@@ -65,6 +66,8 @@ def test_every_yaml_file_is_part_of_the_install_or_a_sample() -> None:
     follow(REPAIR)
     follow(CRONJOBS / "components" / "without-policies")
     follow(NETWORK_POLICIES)
+    follow(CRONJOBS / "components" / "dry-run")
+    follow(CRONJOBS / "components" / "dry-run" / "mirror-repair")
     assert set(CRONJOBS.rglob("*.yaml")) - read == set((CRONJOBS / "samples").rglob("*.yaml"))
 
 
