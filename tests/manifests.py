@@ -126,7 +126,7 @@ def _operate(obj: Any, op: str, path: str, value: Any = None) -> None:
         obj[last] = value
     else:
         assert op in ("remove", "test")
-        key = int(last) if isinstance(obj, list) else last
+        key: Any = int(last) if isinstance(obj, list) else last
         assert op == "remove" or obj[key] == value
         if op == "remove":
             del obj[key]

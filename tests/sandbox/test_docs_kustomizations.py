@@ -65,7 +65,7 @@ def test_one_job_can_be_installed_alone(build: list[Object]) -> None:
     rules = [(each["metadata"]["name"], rule) for each in build for rule in each.get("rules", [])]
     secrets = [name for name, rule in rules if "secrets" in rule.get("resources", [])]
 
-    assert jobs == ["sync-copies", "sync-copies-dry-run", "sync-copies-verify"]
+    assert jobs == ["sync-copies", "sync-copies-verify"]
     assert secrets == ["kube-chores-sync-copies-secrets"]
     assert kinds(build)["Namespace"] == 1
 
