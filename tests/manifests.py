@@ -126,10 +126,10 @@ def _operate(obj: Any, op: str, path: str, value: Any = None) -> None:
         obj[last] = value
     else:
         assert op in ("remove", "test")
-        key: Any = int(last) if isinstance(obj, list) else last
-        assert op == "remove" or obj[key] == value
+        at = int(last) if isinstance(obj, list) else last
+        assert op == "remove" or obj[at] == value
         if op == "remove":
-            del obj[key]
+            del obj[at]
 
 
 def _merged(value: Any, patch: Any) -> Any:
