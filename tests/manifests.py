@@ -20,7 +20,6 @@ UNDERSTOOD = {
     "components",
     "patches",
     "namespace",
-    "nameSuffix",
     "labels",
     "replacements",
 }
@@ -39,11 +38,6 @@ def load(path: Path) -> list[Object]:
 def everything() -> list[Object]:
     """The objects that a user can install: all jobs, with mirror-repair, which is a choice of its own."""
     return [*load(ROOT / "cronjobs"), *load(ROOT / "cronjobs" / "mirror-repair")]
-
-
-def twins() -> list[Object]:
-    """The suspended CronJobs of the component dry-run, also of mirror-repair."""
-    return [obj for path in sorted((ROOT / "cronjobs" / "components" / "dry-run").glob("*/twin")) for obj in load(path)]
 
 
 def rights_on_secrets() -> list[Object]:
@@ -69,7 +63,6 @@ def _build(path: Path, objects: list[Object]) -> list[Object]:
     for obj in objects:
         if "namespace" in kustomization and not obj["kind"].startswith(CLUSTER_SCOPED):
             obj["metadata"]["namespace"] = kustomization["namespace"]
-        obj["metadata"]["name"] += kustomization.get("nameSuffix", "")
         for label in kustomization.get("labels", []):
             _label(obj, **label)
     for replacement in kustomization.get("replacements", []):
@@ -99,7 +92,7 @@ def _selects(target: Object, obj: Object) -> bool:
 
 
 def _patched(path: Path, entry: Object, objects: list[Object]) -> Iterator[Object]:
-    """Yield the objects as a patch changes them: a list of JSON patch operations, or a strategic merge patch."""
+    """Yield the objects as a strategic merge patch changes them."""
     text = entry["patch"] if "patch" in entry else (path / entry["path"]).read_text()
     patch = yaml.load(text, _Loader)
     target = entry.get("target") or {"kind": patch["kind"], "name": patch["metadata"]["name"]}
@@ -108,28 +101,8 @@ def _patched(path: Path, entry: Object, objects: list[Object]) -> Iterator[Objec
     for obj in objects:
         if not _selects(target, obj):
             yield obj
-        elif isinstance(patch, list):
-            for operation in patch:
-                _operate(obj, **operation)
-            yield obj
         elif patch.get("$patch") != "delete":
             yield _merged(obj, {key: value for key, value in deepcopy(patch).items() if key != "metadata"})
-
-
-def _operate(obj: Any, op: str, path: str, value: Any = None) -> None:
-    *parents, last = path.split("/")[1:]
-    for key in parents:
-        obj = obj[int(key) if isinstance(obj, list) else key]
-    if op == "add" and last == "-":
-        obj.append(value)
-    elif op == "add":
-        obj[last] = value
-    else:
-        assert op in ("remove", "test")
-        at = int(last) if isinstance(obj, list) else last
-        assert op == "remove" or obj[at] == value
-        if op == "remove":
-            del obj[at]
 
 
 def _merged(value: Any, patch: Any) -> Any:

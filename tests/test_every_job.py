@@ -12,7 +12,7 @@ from tests import embedded
 from tests.apis import sandbox_api
 from tests.every_job import CONSTANTS, contribution, fault_worlds, file_of, rights_worlds
 from tests.fault_world import World, differing
-from tests.manifests import ROOT, everything, load, twins
+from tests.manifests import ROOT, everything, load
 
 ACCOUNTS = [obj["metadata"]["name"] for obj in everything() if obj["kind"] == "ServiceAccount"]
 
@@ -43,8 +43,6 @@ def lacks_manifests(job: str) -> Iterator[str]:
         yield f"CronJob {job} in cronjobs/{job}"
     elif job not in all_of_them:
         yield f"cronjobs/{job} among the resources of cronjobs/without-secrets/kustomization.yaml"
-    if f"{job}-dry-run" not in {each["metadata"]["name"] for each in twins()}:
-        yield f"cronjobs/components/dry-run/{job}, with the suspended CronJob {job}-dry-run"
 
 
 def lacks_docs(job: str, name: str) -> Iterator[str]:

@@ -117,7 +117,7 @@ def test_without_secrets_omits_only_the_rights_on_secrets(api: Api) -> None:
     built = list(yaml.safe_load_all(kubectl(api, "kustomize", str(CRONJOBS / "without-secrets"))))
     roles = [obj for obj in built if obj["kind"] in ("Role", "ClusterRole")]
     assert [role for role in roles for each in role["rules"] if "secrets" in each["resources"]] == []
-    assert len([obj for obj in built if obj["kind"] == "CronJob"]) == 11
+    assert len([obj for obj in built if obj["kind"] == "CronJob"]) == 6
 
 
 def test_the_network_policies_can_be_added_and_applied_again(api: Api, tmp_path: Path, installed: Path) -> None:

@@ -11,12 +11,12 @@ from tests.worlds import at, configmap, content, exchange_rate, rule
 pytestmark = pytest.mark.node
 
 
-def test_the_job_runs_once_by_hand_and_its_twin_writes_nothing(api: Api, jobs: Jobs, kubectl: Kubectl) -> None:
+def test_the_job_runs_once_by_hand_and_a_dry_run_writes_nothing(api: Api, jobs: Jobs, kubectl: Kubectl) -> None:
     home, team = api.namespace("home"), api.namespace("team")
     source = api.create(configmap(home))
     api.create(rule("settings", home, team))
 
-    kubectl.from_docs("kubectl create job try-dry --from=cronjob/sync-copies-dry-run")
+    kubectl.from_docs("kubectl create job try-dry --from=cronjob/sync-copies")
     assert jobs.end("try-dry") == "Complete"
     assert api.writes() == []
     assert api.get(at(team, source)) is None
@@ -37,11 +37,10 @@ def test_fetch_rates_by_hand_and_a_job_that_reads_the_rate(
 ) -> None:
     shop = api.namespace("shop")
     rate = api.create(exchange_rate(shop))
-    # The docs set a mirror of the provider in this way. The dry-run twin needs it too.
-    for cron_job in ("fetch-rates", "fetch-rates-dry-run"):
-        kubectl(f"set env cronjob/{cron_job} -n kube-chores CHORES_ECB_URL={publisher.url}")
+    # The docs set a mirror of the provider in this way.
+    kubectl(f"set env cronjob/fetch-rates -n kube-chores CHORES_ECB_URL={publisher.url}")
 
-    kubectl.from_docs("kubectl create job rates-dry --from=cronjob/fetch-rates-dry-run")
+    jobs.create("rates-dry", of="fetch-rates", env={"CHORES_DRY_RUN": "client"})
     assert jobs.end("rates-dry") == "Complete"
     assert api.writes() == []
     kubectl.from_docs("kubectl create job rates --from=cronjob/fetch-rates")
@@ -53,7 +52,7 @@ def test_fetch_rates_by_hand_and_a_job_that_reads_the_rate(
     found = api.read(rate)
     assert found["status"]["rate"] == "1.1380"
     assert reader(api, jobs, shop) == f"1.1380 0.8787346221 {today()}"
-    kubectl("set env cronjob/fetch-rates cronjob/fetch-rates-dry-run -n kube-chores CHORES_ECB_URL-")
+    kubectl("set env cronjob/fetch-rates -n kube-chores CHORES_ECB_URL-")
 
 
 def reader(api: Api, jobs: Jobs, namespace: str) -> str:

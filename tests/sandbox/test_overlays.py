@@ -79,7 +79,7 @@ def test_all_jobs_can_be_installed_in_another_namespace_and_mirrors_keep_theirs(
     inner = {
         "namespace": "x",
         "resources": folders("../cronjobs", ["namespace", *IN_ONE_NAMESPACE]),
-        "components": folders("../cronjobs/components", [*SECRETS, "dry-run", "dry-run/mirror-repair"]),
+        "components": folders("../cronjobs/components", SECRETS),
     }
     outer = {
         "resources": ["inner", "cronjobs/mirror-namespaces"],
@@ -94,9 +94,7 @@ def test_all_jobs_can_be_installed_in_another_namespace_and_mirrors_keep_theirs(
     assert dangling(objects) == []
 
 
-@pytest.mark.parametrize(
-    "component", [*folders("dry-run", JOBS), "dry-run/mirror-audit", "dry-run/mirror-repair", *SECRETS, *OF_MIRRORS]
-)
+@pytest.mark.parametrize("component", [*SECRETS, *OF_MIRRORS])
 def test_a_component_of_a_job_that_is_not_listed_fails_the_build(component: str, build: Build) -> None:
     job = component.rpartition("/")[2]
     other = "fetch-rates" if job == "farm-pods" else "farm-pods"
@@ -106,10 +104,7 @@ def test_a_component_of_a_job_that_is_not_listed_fails_the_build(component: str,
     assert f"ServiceAccount.[noVer].[noGrp]/{job}." in done.stderr or f"ServiceAccount.v1.[noGrp]/{job}." in done.stderr
 
 
-TWINS = [str(path.relative_to(ROOT / "cronjobs")) for path in (ROOT / "cronjobs").glob("components/dry-run/*/twin")]
-
-
-@pytest.mark.parametrize("folder", [".", "without-secrets", "mirror-repair", "components/network-policies", *TWINS])
+@pytest.mark.parametrize("folder", [".", "without-secrets", "mirror-repair", "components/network-policies"])
 def test_the_loader_of_the_tests_reads_what_kubectl_builds(folder: str, build: Build, tmp_path: Path) -> None:
     def key(obj: Object) -> tuple[str, str, str]:
         return obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]

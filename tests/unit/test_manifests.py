@@ -13,7 +13,7 @@ from jobs.core.mirror_audit.desired.names import NODE_IMAGE
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head
-from tests.manifests import ROOT, Object, load, twins
+from tests.manifests import ROOT, Object, load
 
 CRONJOBS = ROOT / "cronjobs"
 REPAIR = CRONJOBS / "mirror-repair"  # optional: not part of the default installation
@@ -24,7 +24,7 @@ FOR_PEOPLE = [obj for obj in EVERYTHING if any("/aggregate-to-" in label for lab
 # Roles that an administrator binds for accounts that restore backups, or for rules that adopt.
 UNBOUND = [obj for obj in EVERYTHING if obj["metadata"]["name"] in ("kube-chores-restore", "kube-chores-adopt")]
 OF_JOBS = [obj for obj in EVERYTHING if obj not in FOR_PEOPLE + UNBOUND]
-CRON = {obj["metadata"]["name"]: obj for obj in [*EVERYTHING, *twins()] if obj["kind"] == "CronJob"}
+CRON = {obj["metadata"]["name"]: obj for obj in EVERYTHING if obj["kind"] == "CronJob"}
 LABELS = "app.kubernetes.io/"
 COMPONENT = f"{LABELS}component"
 # Mirrors have two namespaces of their own. Events about cluster-scoped objects are in default.
@@ -66,8 +66,6 @@ def test_every_yaml_file_is_part_of_the_install_or_a_sample() -> None:
     follow(REPAIR)
     follow(CRONJOBS / "components" / "without-policies")
     follow(NETWORK_POLICIES)
-    follow(CRONJOBS / "components" / "dry-run")
-    follow(CRONJOBS / "components" / "dry-run" / "mirror-repair")
     assert set(CRONJOBS.rglob("*.yaml")) - read == set((CRONJOBS / "samples").rglob("*.yaml"))
 
 
@@ -192,7 +190,7 @@ def test_the_command_takes_the_args_of_its_cron_job(name: str) -> None:
     assert command
     parsed = command.make_context(name, container["args"][1:], parent=group).params
     assert parsed.get("verify", "metadata") == ("content" if name.endswith("-verify") else "metadata")
-    assert (parsed["dry_run"] or "none") == ("client" if name.endswith("-dry-run") else "none")
+    assert parsed["dry_run"] == "none"
 
 
 def minutes(schedule: str) -> int:
@@ -222,14 +220,8 @@ def test_the_install_page_counts_the_jobs_of_an_hour() -> None:
     assert f"with the audit suspended, {with_repair - fires['mirror-audit']}" in page
 
 
-def test_every_job_has_a_suspended_dry_run_twin() -> None:
-    for name in {obj["metadata"]["labels"][f"{LABELS}component"] for obj in CRON.values()}:
-        real, twin = CRON[name], CRON[f"{name}-dry-run"]
-        assert real["spec"].get("suspend", False) is False
-        assert twin["spec"]["suspend"] is True
-        (args,) = [container["args"] for container in pod_spec(real)["containers"]]
-        (twins,) = [container["args"] for container in pod_spec(twin)["containers"]]
-        assert twins == [*(arg for arg in args if not arg.startswith("--wait")), "--dry-run"]
+def test_no_cron_job_sets_suspend_so_that_applying_again_keeps_it() -> None:
+    assert [name for name, obj in CRON.items() if "suspend" in obj["spec"]] == []
 
 
 def test_the_pods_of_the_cron_jobs_of_a_job_differ_only_in_args() -> None:
