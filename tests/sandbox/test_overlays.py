@@ -94,9 +94,26 @@ def test_all_jobs_can_be_installed_in_another_namespace_and_mirrors_keep_theirs(
     assert dangling(objects) == []
 
 
-@pytest.mark.parametrize("component", [*SECRETS, *OF_MIRRORS])
+def test_the_component_dry_run_adds_a_suspended_cron_job_for_each_job_and_nothing_else(build: Build) -> None:
+    without = built(build(top={"resources": ["cronjobs"]}))
+    objects = built(build(top={"resources": ["cronjobs"], "components": ["cronjobs/components/dry-run"]}))
+
+    twins = [obj for obj in objects if obj not in without]
+    assert len(objects) == len(without) + len(twins)
+    assert sorted(obj["metadata"]["name"] for obj in twins) == [
+        f"{job}-dry-run" for job in sorted([*JOBS, "mirror-audit"])
+    ]
+    for twin in twins:
+        pod = twin["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        assert twin["kind"] == "CronJob"
+        assert twin["spec"]["suspend"] is True
+        assert pod["containers"][0]["args"][-1] == "--dry-run"
+        assert f"{pod['serviceAccountName']}-dry-run" == twin["metadata"]["name"]
+
+
+@pytest.mark.parametrize("component", [*SECRETS, *OF_MIRRORS, "dry-run"])
 def test_a_component_of_a_job_that_is_not_listed_fails_the_build(component: str, build: Build) -> None:
-    job = component.rpartition("/")[2]
+    job = "sync-copies" if component == "dry-run" else component.rpartition("/")[2]
     other = "fetch-rates" if job == "farm-pods" else "farm-pods"
     done = build(top={"resources": [f"cronjobs/{other}"], "components": [f"cronjobs/components/{component}"]})
 
