@@ -75,6 +75,7 @@ def settings(connection: Connection, options: Options) -> Settings:
 )
 @flags.option(
     "--node-image",
+    settable=False,
     metavar="IMAGE",
     help=f"Image of kube-chores for the DaemonSets, as nodes pull it. Default is {NODE_IMAGE} in a pod; elsewhere each "
     "DaemonSet keeps its image.",

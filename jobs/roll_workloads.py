@@ -88,6 +88,7 @@ def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str
 )
 @flags.option(
     "--key-secret",
+    settable=False,
     metavar="NAMESPACE/NAME",
     callback=_key_secret,
     help=f"Secret with the key for the fingerprints of Secrets; default in a pod is {KEY_NAME} in its namespace.",

@@ -35,7 +35,7 @@ class World:
     def run(self, *arguments: str, input: bytes | None = None) -> Ran:
         """Run the job as the admin, without the detour over a kubeconfig: that is most of a small run's time."""
         endpoint = Endpoint(self.sandbox.url, lambda: f"Bearer {self.sandbox.admin_token}")
-        connection = Connection(endpoint, "kube-chores", "sandbox")
+        connection = Connection(endpoint, "kube-chores", "sandbox", pod_namespace="kube-chores")
         with mock.patch.object(runner, "connect", return_value=connection):
             done = CliRunner().invoke(chores, [self.job, "-o", "json", *arguments], env=self.env, input=input)
         if done.exception and not isinstance(done.exception, SystemExit):

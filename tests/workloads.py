@@ -19,7 +19,7 @@ KEY: Object = {
     "metadata": {"name": "roll-workloads-key", "namespace": "kube-chores"},
 }
 # The Secret of the key, for a run outside a pod.
-KEY_ENV = {"CHORES_KEY_SECRET": "kube-chores/roll-workloads-key"}
+KEY_FLAG = ("--key-secret", "kube-chores/roll-workloads-key")
 FROM_A_VOLUME: Object = {"volumes": [{"name": "config", "configMap": {"name": "settings"}}]}
 
 

@@ -17,7 +17,7 @@ from tests.mirrors import Mirrors
 from tests.rates import RatesServer, serve
 from tests.registries import Registries
 from tests.registries import serve as registries_served
-from tests.workloads import KEY_ENV, set_key
+from tests.workloads import KEY_FLAG, set_key
 from tests.worlds import rule
 
 Run = Callable[..., "Ran"]
@@ -101,8 +101,8 @@ def fetch(api: Api, installed: Path, rates: RatesServer) -> Run:
 def roll(api: Api, installed: Path) -> Run:
     """Run roll-workloads with the rights of the shipped ServiceAccount and a key, waiting for nothing."""
     set_key(api)
-    run = runs("roll-workloads", api.service_account_kubeconfig("kube-chores", "roll-workloads"), KEY_ENV)
-    return lambda *arguments, **given: run("--settle", "0", "--cool-down", "0", *arguments, **given)
+    run = runs("roll-workloads", api.service_account_kubeconfig("kube-chores", "roll-workloads"))
+    return lambda *arguments, **given: run(*KEY_FLAG, "--settle", "0", "--cool-down", "0", *arguments, **given)
 
 
 @pytest.fixture

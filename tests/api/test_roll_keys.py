@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.conftest import Ran, Run
+from tests.api.conftest import Ran, Run, runs
 from tests.api.test_rights import Right, allowed
 from tests.api.test_roll_workloads import changed, reason, with_baseline
 from tests.apis import Api, Object, wait_for
@@ -259,8 +259,12 @@ def test_a_missing_secret_of_the_key_is_named_and_does_not_stop_others(api: Api,
     )
 
 
-def test_a_run_on_a_laptop_without_key_secret_names_the_option(api: Api, roll: Run, space: str) -> None:
-    ran = roll(env={"CHORES_KEY_SECRET": ""})
+@pytest.mark.usefixtures("installed")
+def test_a_run_on_a_laptop_needs_the_flag_key_secret_and_no_variable_replaces_it(api: Api, space: str) -> None:
+    env = {"CHORES_KEY_SECRET": "kube-chores/roll-workloads-key"}
+    run = runs("roll-workloads", api.service_account_kubeconfig("kube-chores", "roll-workloads"), env)
+
+    ran = run("--settle", "0", "--cool-down", "0")
 
     check_others_are_served(api, space, ran)
     assert "--key-secret kube-chores/roll-workloads-key" in reason(ran, "unreadable")

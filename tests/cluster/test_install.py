@@ -20,7 +20,7 @@ from tests.apis import Api, Object, wait_for
 from tests.control_plane import programs
 from tests.manifests import ROOT, everything, load
 from tests.pages import command
-from tests.workloads import KEY, KEY_ENV, set_key, workload
+from tests.workloads import KEY, KEY_FLAG, set_key, workload
 from tests.worlds import secret
 
 CRONJOBS = ROOT / "cronjobs"
@@ -69,20 +69,20 @@ def test_an_install_can_be_applied_again_without_change(api: Api) -> None:
 
 @pytest.mark.parametrize("how", [(), ("--server-side", "--force-conflicts")])
 def test_an_install_that_is_applied_again_keeps_the_key(api: Api, installed: Path, how: tuple[str, ...]) -> None:
-    roll = runs("roll-workloads", api.service_account_kubeconfig("kube-chores", "roll-workloads"), KEY_ENV)
+    roll = runs("roll-workloads", api.service_account_kubeconfig("kube-chores", "roll-workloads"))
     set_key(api, None)
     kubectl(api, "apply", *how, "-k", str(CRONJOBS))
     space = api.namespace("shop")
     api.create(secret(space))
     api.create(workload(space, pod={"volumes": [{"name": "login", "secret": {"secretName": "login"}}]}))
-    assert roll().summary == {"annotated": 1, "configured": 1}
+    assert roll(*KEY_FLAG).summary == {"annotated": 1, "configured": 1}
     before = api.get(KEY)
     assert before and before["data"]["key"]
 
     kubectl(api, "apply", *how, "-k", str(CRONJOBS))
 
     assert api.read(KEY)["data"] == before["data"]
-    assert roll().summary == {"unchanged": 1}
+    assert roll(*KEY_FLAG).summary == {"unchanged": 1}
 
 
 def suspended(api: Api, name: str) -> bool:

@@ -13,11 +13,11 @@ from tests.apis import Api
 from tests.every_job import RightsWorld, Scenario
 from tests.every_job.outputs import shown
 from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata
-from tests.workloads import BASELINE, FROM_A_VOLUME, KEY, KEY_ENV, KINDS, OPT_IN, ROLL_ID, set_key, settle, workload
+from tests.workloads import BASELINE, FROM_A_VOLUME, KEY, KEY_FLAG, KINDS, OPT_IN, ROLL_ID, set_key, settle, workload
 from tests.worlds import configmap, namespace_object, secret
 
 JOB = "roll-workloads"
-ENV = {"CHORES_SETTLE": "0", "CHORES_COOL_DOWN": "0", **KEY_ENV}
+ENV = {"CHORES_SETTLE": "0", "CHORES_COOL_DOWN": "0"}
 POD: Object = {
     "volumes": [
         {"name": "config", "configMap": {"name": "settings"}},
@@ -40,7 +40,7 @@ def _world(api: Api) -> Iterator[Mapping[str, str]]:
         settle(api, api.create(workload("shop", "rolled", kind, pod=POD)))
     paused = workload("shop", "paused", pod=POD, paused=True)
     settle(api, api.create(paused))
-    assert runs(JOB, api.kubeconfig, ENV)().summary == {"annotated": 4}
+    assert runs(JOB, api.kubeconfig, ENV)(*KEY_FLAG).summary == {"annotated": 4}
     for each in (paused, *(workload("shop", "rolled", kind) for kind in KINDS)):
         settle(api, each)
     api.patch(configmap("shop"), {"data": {"a": "changed"}})
@@ -162,7 +162,7 @@ WORKLOADS = (workload("team-shop", "api", pod=LOGIN), workload("team-shop", "db"
 
 
 def run(api: Api, *arguments: str) -> str:
-    text = re.sub(r'"[0-9a-f]{32}"', '"0f1e2d3c"', shown(api, JOB, *arguments, env=KEY_ENV))
+    text = re.sub(r'"[0-9a-f]{32}"', '"0f1e2d3c"', shown(api, JOB, *KEY_FLAG, *arguments))
     return re.sub(r"\b\d+ s ago", "3 s ago", text)
 
 

@@ -16,10 +16,15 @@ _OF_THIS_RUN = ("dry_run", "diff", "check", "output", "verbose", "log_format")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def option(*names: str, env: tuple[str, ...] = (), **settings: Any) -> Callable[[F], F]:
-    """Return click.option with the environment variable CHORES_NAME, and those in `env`, shown in --help."""
+def option(*names: str, env: tuple[str, ...] = (), settable: bool = True, **settings: Any) -> Callable[[F], F]:
+    """Return click.option with the environment variable CHORES_NAME, and those in `env`, shown in --help.
+
+    With `settable` False it has no CHORES_NAME, so that who writes a settings ConfigMap cannot set it:
+    docs/security.md#settings-configmaps.
+    """
     long = next(name for name in names if name.startswith("--"))
-    return click.option(*names, envvar=[variable(long), *env], show_envvar=True, **settings)
+    variables = [variable(long), *env] if settable else [*env]
+    return click.option(*names, envvar=variables or None, show_envvar=bool(variables), **settings)
 
 
 def variable(long_option: str) -> str:
@@ -66,7 +71,9 @@ def _given_options(context: click.Context) -> tuple[tuple[str, ...], ...]:
 
 
 def _namespace_option(text: str) -> Callable[[Any], Any]:
-    return option("--namespace", "-n", env=("NAMESPACE",), metavar="NAME", callback=_namespace, help=text)
+    return option(
+        "--namespace", "-n", env=("NAMESPACE",), settable=False, metavar="NAME", callback=_namespace, help=text
+    )
 
 
 def max_deletes(objects: str, more: str = "") -> Callable[[F], F]:
@@ -82,7 +89,7 @@ def max_deletes(objects: str, more: str = "") -> Callable[[F], F]:
 
 def filenames(text: str) -> Callable[[F], F]:
     """Return the option that reads custom resources from files. It implies a dry run. `text` is its help."""
-    return option("--filename", "-f", "filenames", multiple=True, metavar="FILE", help=text)
+    return option("--filename", "-f", "filenames", settable=False, multiple=True, metavar="FILE", help=text)
 
 
 def url(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -132,10 +139,23 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
     ),
     option(
         "--kubeconfig",
+        settable=False,
         metavar="FILE",
         help="Kubeconfig to use; default: $KUBECONFIG, else ~/.kube/config, else the pod's service account.",
     ),
-    option("--context", metavar="NAME", help="Context of the kubeconfig to use."),
-    option("--as", "as_user", metavar="USER", help="User to impersonate, or system:serviceaccount:NAMESPACE:NAME."),
-    option("--as-group", metavar="GROUP", multiple=True, help="Group to impersonate; repeat it for several."),
+    option("--context", settable=False, metavar="NAME", help="Context of the kubeconfig to use."),
+    option(
+        "--as",
+        "as_user",
+        settable=False,
+        metavar="USER",
+        help="User to impersonate, or system:serviceaccount:NAMESPACE:NAME.",
+    ),
+    option(
+        "--as-group",
+        settable=False,
+        metavar="GROUP",
+        multiple=True,
+        help="Group to impersonate; repeat it for several.",
+    ),
 )
