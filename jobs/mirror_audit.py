@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import click
 
-from jobs.core.mirror_audit.desired.names import NAME, NODE_IMAGE
+from jobs.core.mirror_audit.desired.names import NAME
 from jobs.core.mirror_audit.observe import observe
 from jobs.core.mirror_audit.observed import NAMESPACE, RESOURCE_KINDS, Probing, Settings
 from jobs.core.mirror_audit.plan import plan
@@ -21,8 +21,8 @@ from jobs.kit.api.custom_resources import from_files
 from jobs.kit.run import flags, log
 from jobs.kit.run.job import Job, Limits, Steps
 from jobs.kit.run.runner import run
-from jobs.kit.values.model import RunOptions
-from jobs.kit.values.resources import EVENTS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES, by_kind
+from jobs.kit.values.model import ObjectKey, RunOptions
+from jobs.kit.values.resources import EVENTS, PODS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES, by_kind
 
 REPAIR = "mirror-repair"  # the CronJob with the rights to repair
 
@@ -53,9 +53,10 @@ def settings(connection: Connection, options: Options) -> Settings:
     mirrors = from_files(filenames, REGISTRY_MIRRORS, parse_registry_mirror, "") if filenames else None
     return Settings(
         options.run.namespace or NAMESPACE,
-        options.node_image or (NODE_IMAGE if connection.in_pod else ""),
+        options.node_image or "",
         probing,
         mirrors,
+        ObjectKey(PODS.kind, connection.pod_name, connection.pod_namespace) if connection.in_pod else None,
         run=options.run,
         repair=options.repair,
         allow_cache_loss=options.allow_cache_loss,
@@ -77,8 +78,8 @@ def settings(connection: Connection, options: Options) -> Settings:
     "--node-image",
     settable=False,
     metavar="IMAGE",
-    help=f"Image of kube-chores for the DaemonSets, as nodes pull it. Default is {NODE_IMAGE} in a pod; elsewhere each "
-    "DaemonSet keeps its image.",
+    help="Image of kube-chores for the pods of mirrors, as nodes pull it. Default in a pod is the image of that pod; "
+    "elsewhere each mirror keeps its image.",
 )
 @flags.option("--repair", is_flag=True, help="Create missing resources, correct drifted ones, and delete orphans.")
 @flags.option(
@@ -118,7 +119,7 @@ def command(context: click.Context, options: Options) -> None:
         raise click.UsageError("--allow-cache-loss and --wait require --repair.")
     job = Job(
         NAME,
-        by_kind(*RESOURCE_KINDS, EVENTS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES),
+        by_kind(*RESOURCE_KINDS, EVENTS, PODS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES),
         settings,
         observe,
         plan,

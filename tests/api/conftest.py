@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from jobs.__main__ import chores
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.kit import web
+from jobs.kit.run import runner
 from tests.apis import Api, Object
 from tests.mirrors import Mirrors
 from tests.rates import RatesServer, serve
@@ -21,6 +22,8 @@ from tests.workloads import KEY_FLAG, set_key
 from tests.worlds import rule
 
 Run = Callable[..., "Ran"]
+OWN_IMAGE = "registry.example.com/kube-chores@sha256:" + 64 * "0"
+RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,38 @@ def repair(api: Api, installed: Path) -> Run:
     """Run mirror-audit --repair with the rights of the shipped ServiceAccount."""
     run = runs("mirror-audit", api.service_account_kubeconfig("kube-chores", "mirror-repair"))
     return lambda *arguments, **given: run("--repair", *arguments, **given)
+
+
+@pytest.fixture
+def own_pod(api: Api, installed: Path, monkeypatch: pytest.MonkeyPatch) -> Object:
+    """Run the jobs as in a pod with OWN_IMAGE; return that pod."""
+    return run_in_a_pod(api, monkeypatch, OWN_IMAGE)
+
+
+def run_in_a_pod(api: Api, monkeypatch: pytest.MonkeyPatch, image: str) -> Object:
+    """Run the jobs as in a pod of the installation with this image, without probes; return that pod."""
+    container = {"name": "chores", "image": image, "securityContext": RESTRICTED}
+    pod = api.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"mirrors-{api.token}", "namespace": "kube-chores"},
+            "spec": {
+                "serviceAccountName": "mirror-audit",
+                "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+                "containers": [{"name": "sidecar", "image": "none:1", "securityContext": RESTRICTED}, container],
+            },
+        }
+    )
+    connect_with(monkeypatch, in_pod=True, pod_namespace="kube-chores", pod_name=pod["metadata"]["name"])
+    monkeypatch.setenv("CHORES_PROBE", "none")
+    return pod
+
+
+def connect_with(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
+    """Connect the jobs as before, but with these fields of the connection."""
+    connect = vars(runner)["connect"]
+    monkeypatch.setattr(runner, "connect", lambda *a, **options: replace(connect(*a, **options), **fields))
 
 
 @pytest.fixture

@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 
 from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.core.mirror_audit.desired.names import NODE_IMAGE, REGISTRY_IMAGE
 from jobs.core.mirror_node.hosts import CERTS
 from jobs.kit.api.cluster import Cluster
-from tests.api.conftest import Ran, Run
+from tests.api.conftest import OWN_IMAGE, Ran, Run, connect_with
 from tests.api.test_mirror_audit import BREAKS, codes, condition, deleted
 from tests.apis import Api, Object, wait_for
 from tests.conftest import Chores
 from tests.mirrors import KINDS, NAMESPACE, NODES, Mirrors, before_the_move, credentials, places, registry_mirror
 from tests.rates import status
 from tests.registries import Registries
+from tests.rights import RBAC, can_i
 from tests.worlds import configmap
 
 # Repaired by one run, whatever the state of pods.
@@ -554,6 +556,80 @@ def test_outside_a_pod_workloads_keep_their_image(api: Api, repair: Run, mirrors
 
     assert "serverside-applied" not in repair().summary
     assert repair("--node-image", "registry.example.com/kube-chores:2").summary["serverside-applied"] == 2
+
+
+def images(api: Api, mirror: Mirror) -> set[str]:
+    """Return the images of kube-chores in the pods of a mirror."""
+    templates = [api.read(each.document())["spec"]["template"] for each in (mirror.stateful_set, mirror.daemon_set)]
+    return {each["image"] for template in templates for each in template["spec"]["containers"]} - {REGISTRY_IMAGE}
+
+
+def test_in_a_pod_mirrors_get_the_image_of_that_pod(
+    api: Api, repair: Run, mirrors: Mirrors, mirror: Mirror, own_pod: Object
+) -> None:
+    path = api.path(own_pod)
+    api.mark()
+
+    assert [each["outcome"] for each in repair("--dry-run").results] == 2 * ["planned"]
+    assert [each.path for each in api.requests()].count(path) == 1
+    assert repair().summary["serverside-applied"] == 2
+    assert images(api, mirror) == {OWN_IMAGE}
+
+    mirrors.settle(mirror)
+    api.mark()
+    assert repair("--node-image", "registry.example.com/kube-chores:2").summary["serverside-applied"] == 2
+    assert path not in {each.path for each in api.requests()}
+
+
+@pytest.mark.parametrize("lacks", ["the right", "the pod", "the variable", "the container"])
+def test_if_the_image_of_the_pod_is_not_known_mirrors_keep_theirs_and_the_run_reports_it(
+    api: Api,
+    repair: Run,
+    mirrors: Mirrors,
+    mirror: Mirror,
+    own_pod: Object,
+    monkeypatch: pytest.MonkeyPatch,
+    lacks: str,
+) -> None:
+    before = images(api, mirror)
+    mirrors.create("new", "quay.io")
+    if lacks == "the right":
+        role: Object = {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": {"name": "mirror-repair-image"}}
+        role["metadata"]["namespace"] = "kube-chores"
+        api.patch(role, {"rules": []})
+        wait_for(lambda: not can_i(api, "mirror-repair", "get", "pods", "", "kube-chores"), "the right to be removed")
+    elif lacks in ("the pod", "the container"):
+        api.delete(own_pod)
+    else:
+        connect_with(monkeypatch, pod_name="")
+    if lacks == "the container":
+        del own_pod["spec"]["containers"][1]
+        api.create({**own_pod, "metadata": {"name": own_pod["metadata"]["name"], "namespace": "kube-chores"}})
+
+    ran = repair()
+
+    (found,) = (each for each in ran.results if each["code"] == "image-unknown")
+    why, exit_code, name = {
+        "the right": ('cannot get resource "pods"', 2, own_pod["metadata"]["name"]),
+        "the pod": ("not found", 1, own_pod["metadata"]["name"]),
+        "the variable": ("POD_NAME is not set", 2, "(own)"),
+        "the container": ("has no container chores", 2, own_pod["metadata"]["name"]),
+    }[lacks]
+    assert (ran.exit_code, found["object"]["name"], found["severity"]) == (exit_code, name, "warning")
+    assert why in found["reason"]
+    assert f"each mirror keeps its image, and those without a DaemonSet get {NODE_IMAGE}" in found["reason"]
+    assert "--node-image" in found["remedy"]
+    assert images(api, mirror) == before
+
+
+def test_in_a_pod_the_image_of_the_run_removes_the_files_of_deleted_mirrors(
+    api: Api, repair: Run, mirror: Mirror, own_pod: Object
+) -> None:
+    api.delete(registry_mirror(mirror.registry_mirror.name))
+
+    repair()
+
+    assert api.read(mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"][0]["image"] == OWN_IMAGE
 
 
 @pytest.fixture

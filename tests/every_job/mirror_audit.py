@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs.core.mirror_audit.desired.names import NODE_IMAGE
 from kubesandbox import Fault, Sandbox
-from tests.api.conftest import Run, runs
+from tests.api.conftest import Run, run_in_a_pod, runs
 from tests.apis import Api
 from tests.every_job import RightsWorld, Scenario
 from tests.every_job.outputs import listed as table
@@ -168,6 +169,7 @@ FAULTS = [
 
 def _to_audit(request: pytest.FixtureRequest, _audit: Run) -> None:
     mirrors: Mirrors = request.getfixturevalue("mirrors")
+    run_in_a_pod(mirrors.api, request.getfixturevalue("monkeypatch"), NODE_IMAGE)
     mirrors.api.create(credentials(mirrors.name("login")))
     mirrors.healthy(credentialsSecret=mirrors.name("login"))
     mirrors.create("missing", "gcr.io")
@@ -176,6 +178,7 @@ def _to_audit(request: pytest.FixtureRequest, _audit: Run) -> None:
 
 def _to_repair_with_all_rights(request: pytest.FixtureRequest, repair: Run) -> None:
     mirrors: Mirrors = request.getfixturevalue("mirrors")
+    run_in_a_pod(mirrors.api, request.getfixturevalue("monkeypatch"), NODE_IMAGE)
     api = mirrors.api
     api.create(credentials(mirrors.name("login"), "quay.io"))
     storage_class = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "example.com/none"}

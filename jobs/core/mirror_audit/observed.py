@@ -20,6 +20,7 @@ from jobs.kit.values.reads import Invalid, Page, ReadResult
 from jobs.kit.values.resources import (
     CLAIMS,
     DAEMON_SETS,
+    PODS,
     SECRETS,
     SERVICE_PROXY,
     SERVICES,
@@ -43,14 +44,15 @@ class Probing(str, Enum):
 class Settings:
     """The settings of one run.
 
-    `mirrors` come from files; None means the RegistryMirrors in the cluster. With an empty `node_image`, each DaemonSet
-    keeps its image.
+    `mirrors` come from files; None means the RegistryMirrors in the cluster. `node_image` is the image of --node-image;
+    if that is empty, the image is that of `pod`, the pod of the run. Outside a pod, each mirror keeps its image.
     """
 
     namespace: str
     node_image: str
     probing: Probing = Probing.NONE
     mirrors: tuple[RegistryMirror, ...] | None = None
+    pod: ObjectKey | None = None
     run: RunOptions = field(default_factory=RunOptions)
     repair: bool = False
     allow_cache_loss: bool = False
@@ -85,12 +87,31 @@ class CacheState(Struct, frozen=True, rename="camel"):
     corrupt_blobs: Annotated[int, Meta(ge=0, le=1_000_000)]
 
 
+class _Container(Struct):
+    name: str
+    image: str = ""
+
+
+class _PodSpec(Struct):
+    containers: list[_Container]
+
+
+class _Pod(Struct):
+    spec: _PodSpec
+
+
+class OwnPod(Struct, frozen=True):
+    """The pod of the run: the image of its container `chores`, empty if it has no such container."""
+
+    image: str
+
+
 class _Metadata(Struct, rename="camel"):
     resource_version: str = ""
     annotations: dict[str, str] | None = None
 
 
-Document = CacheState | Credentials | StorageClass | ApiError | None
+Document = CacheState | Credentials | OwnPod | StorageClass | ApiError | None
 
 
 class _Secret(Struct):
@@ -132,18 +153,26 @@ class Observed:
         """Return the ready endpoints of a Service, none if it has no EndpointSlice."""
         return self.endpoints.get(service.name, Endpoints())
 
+    def node_image(self, settings: Settings) -> str:
+        """Return the image of kube-chores for the pods of all mirrors; empty if each mirror keeps its image."""
+        pod = self.documents.get(settings.pod) if settings.pod else None
+        return settings.node_image or (pod.image if isinstance(pod, OwnPod) else "")
+
     def with_documents(self, documents: Mapping[Need, ReadResult], pages: Mapping[str, Page]) -> Observed:
         """Return a copy with these documents and pages added."""
         reduced = {need.key: found.reduced(partial(_reduced, need.key)) for need, found in documents.items()}
         return replace(self, documents={**self.documents, **reduced}, pages={**self.pages, **pages})
 
 
-def _reduced(key: ObjectKey, body: bytes) -> CacheState | Credentials | StorageClass | None:
+def _reduced(key: ObjectKey, body: bytes) -> CacheState | Credentials | OwnPod | StorageClass | None:
     """Return the part of a response that the run keeps: nothing of a registry's, only that it came."""
     if key.kind == SERVICE_PROXY.kind and not key.name.endswith("/v2/"):
         return decode(body, CacheState)
     if key.kind == STORAGE_CLASSES.kind:
         return decode(body, StorageClass)
+    if key.kind == PODS.kind:
+        containers = decode(body, _Pod).spec.containers
+        return OwnPod(next((each.image for each in containers if each.name == "chores"), ""))
     if key.kind != SECRETS.kind:
         return None
     secret = decode(body, _Secret)

@@ -22,7 +22,7 @@ class Connection:
     """An endpoint, its default namespace, and its origin (`in_pod`, or a kubeconfig's `context`).
 
     `as_user` is the user that requests impersonate, if any. `pod_namespace` is the namespace of the pod, also if
-    --namespace sets another `namespace`.
+    --namespace sets another `namespace`. `pod_name` is empty if the environment variable POD_NAME is not set.
     """
 
     endpoint: Endpoint
@@ -31,6 +31,7 @@ class Connection:
     in_pod: bool = False
     as_user: str = ""
     pod_namespace: str = ""
+    pod_name: str = ""
 
 
 def connect(
@@ -83,7 +84,8 @@ def _from_pod(environ: Mapping[str, str], service_account: Path, acting: Imperso
     # Read again during the run: the kubelet replaces the token before it expires.
     authorization = cached(lambda: bearer(_read(token), f"the pod's service account: {token}"))
     endpoint = Endpoint(server, authorization, ca_file=str(ca), impersonation=acting.headers())
-    return Connection(endpoint, namespace, in_pod=True, as_user=acting.user, pod_namespace=namespace)
+    name = environ.get("POD_NAME", "")
+    return Connection(endpoint, namespace, in_pod=True, as_user=acting.user, pod_namespace=namespace, pod_name=name)
 
 
 def _read(path: Path) -> str:

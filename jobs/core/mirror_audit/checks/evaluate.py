@@ -43,7 +43,7 @@ def _unpinned(mirror: Mirror) -> Iterator[Finding]:
         reason = f"spec.image {mirror.image} has neither a digest nor a fixed tag"
         yield finding("image-unpinned", reason, mirror.registry_mirror.head.key, mirror.registry_mirror)
     if not is_pinned(mirror.node_image):
-        reason = f"--node-image {mirror.node_image} has neither a digest nor a fixed tag"
+        reason = f"the image of kube-chores, {mirror.node_image}, has neither a digest nor a fixed tag"
         yield finding("image-unpinned", reason, mirror.daemon_set.key, mirror.registry_mirror)
 
 

@@ -174,6 +174,11 @@ CODES: Mapping[str, Code] = {
         "without it",
         "set spec.fallback: Upstream, or use the image from another registry",
     ),
+    "image-unknown": Code(
+        _WARNING,
+        "a run in a pod could not read the image of that pod, so the mirrors keep the image that they have",
+        "apply the CronJob, its Role and RoleBinding of cronjobs/ again, or add --node-image to the CronJob's args",
+    ),
     "never-used": Code(
         _WARNING,
         "no image was pulled through the mirror yet",

@@ -11,7 +11,8 @@ from jobs.core.mirror_audit.desired.mirror import CREDENTIALS_VERSION, Mirror
 from jobs.core.mirror_audit.desired.names import NODE_IMAGE, name_problem
 from jobs.core.mirror_audit.observed import Credentials, Observed, Settings
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror
-from jobs.kit.values.model import Finding, ObjectKey
+from jobs.kit.values.errors import ApiError
+from jobs.kit.values.model import ExitCode, Finding, Need, ObjectKey
 from jobs.kit.values.resources import EVENTS
 
 
@@ -25,8 +26,9 @@ def mirrors_of(observed: Observed, settings: Settings) -> list[Mirror]:
     ]
 
 
-def evaluate_together(mirrors: Sequence[Mirror], observed: Observed, settings: Settings) -> Iterator[Finding]:
-    """Yield the findings that are not about one of the `mirrors` alone."""
+def evaluate_together(mirrors: Sequence[Mirror], observed: Observed, settings: Settings) -> Iterator[Finding | Need]:
+    """Yield the findings that are not about one of the `mirrors` alone, and the objects that must be read first."""
+    yield from _own_image(mirrors, observed, settings)
     yield from _unreadable(observed)
     yield from _undecoded(observed, mirrors)
     yield from _invalid_names(_active(observed))
@@ -40,8 +42,9 @@ def _active(observed: Observed) -> list[RegistryMirror]:
 
 def _mirror(registry_mirror: RegistryMirror, observed: Observed, settings: Settings) -> Mirror:
     """Return the mirror with the values that come from the cluster. A value that is not known keeps its current one."""
-    mirror = Mirror(registry_mirror, settings.namespace, settings.node_image or NODE_IMAGE)
-    if not settings.node_image and (in_use := _image_in_use(mirror, observed)):
+    image = observed.node_image(settings)
+    mirror = Mirror(registry_mirror, settings.namespace, image or NODE_IMAGE)
+    if not image and (in_use := _image_in_use(mirror, observed)):
         mirror = replace(mirror, node_image=in_use)
     service = observed.managed(mirror.service.key)
     address = service["spec"].get("clusterIP", "") if service else ""
@@ -64,6 +67,27 @@ def _version_in_use(mirror: Mirror, observed: Observed) -> str:
         return ""
     annotations: Mapping[str, str] = actual["spec"]["template"]["metadata"].get("annotations") or {}
     return annotations.get(CREDENTIALS_VERSION, "")
+
+
+def _own_image(mirrors: Sequence[Mirror], observed: Observed, settings: Settings) -> Iterator[Finding | Need]:
+    """Read the pod of the run, because the pods of mirrors get its image; or yield why that is not known."""
+    pod = settings.pod
+    if not pod or settings.node_image or not (observed.mirrors or observed.resources):
+        return
+    if pod.name and pod not in observed.documents:
+        yield Need(pod)
+        return
+    if observed.node_image(settings):
+        return
+    document, exit_code = observed.documents.get(pod), ExitCode.REFUSED
+    why = "it has no container chores" if pod.name else "the environment variable POD_NAME is not set"
+    if isinstance(document, ApiError):
+        why, exit_code = f"its pod cannot be read: {document.message}", document.exit_code
+    reason = f"the image of this run is not known: {why}; each mirror keeps its image"
+    if not all(_image_in_use(each, observed) for each in mirrors):
+        reason += f", and those without a DaemonSet get {NODE_IMAGE}"
+    key = pod if pod.name else pod._replace(name="(own)")
+    yield Finding("image-unknown", CODES["image-unknown"].severity, key, reason, exit_code=exit_code)
 
 
 def _unreadable(observed: Observed) -> Iterator[Finding]:

@@ -67,7 +67,7 @@ def _removal(orphan: Finding, others: Sequence[ObjectKey], observed: Observed, s
     # If the mirror exists, the nodes' files must stay: the mirror's own DaemonSet writes them.
     mirror_exists = bool(orphan.subjects)
     if key.kind == DAEMON_SETS.kind and not mirror_exists:
-        return _clean_up_nodes(actual, settings)
+        return _clean_up_nodes(actual, observed.node_image(settings))
     if key.kind == CLAIMS.kind and not settings.allow_cache_loss:
         return Step(remedy="retained for a later mirror of this name; with --allow-cache-loss, a repair deletes it")
     before = _DELETED_AFTER.get(key.kind, ())
@@ -93,7 +93,7 @@ def _remove_moved(orphan: Finding, actual: Object, observed: Observed) -> Step:
     return Step(remedy=f"recreate registrymirror/{mirror_name(actual)}; when {successor} is ready, delete the mirror")
 
 
-def _clean_up_nodes(actual: Object, settings: Settings) -> Step:
+def _clean_up_nodes(actual: Object, image: str) -> Step:
     """Have the DaemonSet remove the files of the mirror; delete it when all nodes have."""
     if is_node_cleanup(actual):
         if rollout_problem(DAEMON_SETS.kind, actual):
@@ -103,4 +103,4 @@ def _clean_up_nodes(actual: Object, settings: Settings) -> Step:
     if not file_args(actual):
         return Step(remedy="its arguments do not name its files on nodes: delete the files and the DaemonSet manually")
     result = f"nodes remove the files of registrymirror/{mirror_name(actual)}, which does not exist"
-    return Step(Fix(Action.REPLACE, NodeCleanup(actual, settings.node_image), result), may_progress=True)
+    return Step(Fix(Action.REPLACE, NodeCleanup(actual, image), result), may_progress=True)

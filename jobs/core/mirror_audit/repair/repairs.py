@@ -135,7 +135,8 @@ def _clean_up_old_host(context: Context, actual: Object) -> Step | None:
         return Step(writes.delete(actual))  # after an apply it still has the mount of all folders
     if is_for_another_host:
         result = f"nodes remove the files of {before}"
-        fix = Fix(Action.REPLACE, writes.NodeCleanup(actual, context.settings.node_image), result)
+        image = context.observed.node_image(context.settings)
+        fix = Fix(Action.REPLACE, writes.NodeCleanup(actual, image), result)
         return Step(fix, may_progress=True)
     return None
 
