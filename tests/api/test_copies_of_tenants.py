@@ -392,6 +392,32 @@ def test_a_rate_that_a_tenant_changes_all_the_time_is_reported(
     assert condition(api, rate)["status"] == "True"
 
 
+def test_a_tenant_cannot_set_options_by_a_copy(api: Api, sync: Run, team: str) -> None:
+    home = api.namespace("home")
+    source = with_rule(api, configmap(home, "mirror-repair-settings", data={"ALLOW_CACHE_LOSS": "true"}))
+    other = api.create(configmap(home, "own-settings"))
+    api.create(rule("adopting", home, team, conflict="Adopt"))
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"created": 1, "reserved-name": 1})
+    assert [each["reason"] for each in ran.results if each["code"] == "reserved-name"] == [
+        "left untouched: jobs read their settings from a ConfigMap of this name, so "
+        f"{home}/mirror-repair-settings is not copied; rename it, or change its labels"
+    ]
+    assert (api.get(at(team, source)), bool(api.get(at(team, other)))) == (None, True)
+    assert ready(api, "settings") == {
+        "status": "False",
+        "reason": "ReservedName",
+        "message": "1 of 2 copies not written: jobs read their settings from ConfigMaps of this name: "
+        f"configmap/mirror-repair-settings in namespace {team}",
+    }
+
+    own = api.create(configmap(team, "mirror-repair-settings", labels={}))
+    assert sync().summary == {"reserved-name": 1, "unchanged": 1}
+    assert api.read(own) == own
+
+
 def only_failed(ran: Ran) -> tuple[str, str]:
     """Return code and severity of the only failed write of a run."""
     (found,) = [each for each in ran.results if each["outcome"] == "failed"]

@@ -122,6 +122,10 @@ def worlds() -> Iterator[Observed]:
     yield none(foreign)
     yield replace(none(equal), single_reads={PLACE: None})
 
+    reserved = structs.replace(its_source, name="sync-copies-settings")
+    its_copy = structs.replace(equal, name=reserved.name)
+    world = observed([its_rule], [reserved], [], "team")
+    yield replace(world, copies={"configmap": {reserved.name: {"team": its_copy}}})
     yield observed([rule("a"), rule("b", "other")], [its_source, source("other")], [], "team")
     yield observed([rule(targets=Targets(include=("kube-team",)))], [its_source], [], "kube-team")
     yield replace(one(equal), single_reads={PLACE: ApiError(500, "cannot be decoded")})

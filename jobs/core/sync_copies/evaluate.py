@@ -60,6 +60,8 @@ def evaluate(  # noqa: C901 - a table
             return _terminating("orphan", place, (place.stamped_rule.rpartition("/")[2],))
         case "no copy", "another object" | "nothing":
             return None
+        case "a copy of a reserved name", _:
+            return _reserved(place)
         case "several copies", _:
             return _collision(place)
         case "a copy, not opted in", _:
@@ -159,6 +161,16 @@ def _undecided(place: Place) -> Finding:
     source = place.actual.header.annotations.get(stamps.SOURCE, "")
     reason = f"no rule requires this copy, but it is not deleted: its source {source} cannot be decoded"
     return Finding("unreadable", Severity.WARNING, place.key, reason)
+
+
+def _reserved(place: Place) -> Finding:
+    """Return the finding of a copy that would set options of jobs: who writes its source may be a tenant."""
+    sources = " and ".join(desired.source for desired in place.desired)
+    reason = (
+        f"left untouched: jobs read their settings from a ConfigMap of this name, so {sources} is not copied;"
+        " rename it, or change its labels"
+    )
+    return Finding("reserved-name", Severity.WARNING, place.key, reason, subjects=place.rules)
 
 
 def _collision(place: Place) -> Finding:

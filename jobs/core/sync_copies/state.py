@@ -13,9 +13,11 @@ from jobs.kit.data.objects import Content, Digested, Header, ReducedObject, same
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import DryRun, ObjectKey
+from jobs.kit.values.names import SETTINGS
+from jobs.kit.values.resources import CONFIGMAPS
 
 # The words of the table in docs/sync-copies.md#decisions, and of the match in evaluate.py.
-Required = Literal["one copy", "no copy", "several copies", "a copy, not opted in"]
+Required = Literal["one copy", "no copy", "several copies", "a copy, not opted in", "a copy of a reserved name"]
 Found = Literal[
     "an equal copy",
     "an older copy",
@@ -38,6 +40,8 @@ def required(place: Place, context: Context) -> Required:
     """Return what rules require at a place."""
     if not place.desired:
         return "no copy"
+    if place.key.name in SETTINGS and place.key.kind == CONFIGMAPS.kind:
+        return "a copy of a reserved name"
     if len(place.desired) > 1:
         return "several copies"
     return "a copy, not opted in" if place.key.namespace in context.closed else "one copy"

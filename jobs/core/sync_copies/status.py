@@ -21,6 +21,7 @@ MOST_CONFLICTS_LISTED = 100
 _MOST_NAMED = 3
 _PLACES = {
     "conflict": "blocked by an object that is not managed by kube-chores",
+    "reserved-name": "not written: jobs read their settings from ConfigMaps of this name",
     "collision": "claimed by several sources",
     "not-opted-in": "in namespaces that did not opt in",
     "terminating": "still being deleted",
@@ -36,6 +37,7 @@ _REASONS = (
     (SOURCE_NAMESPACE_MISSING, "SourceNamespaceMissing"),
     ("not-opted-in", "NamespaceNotOptedIn"),
     (NOTHING_SELECTED, "NothingSelected"),
+    ("reserved-name", "ReservedName"),
     ("collision", "Collision"),
     ("blocked", "DeletionsBlocked"),
     ("conflict", "Conflict"),

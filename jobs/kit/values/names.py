@@ -1,4 +1,4 @@
-"""The syntax of names. Pure.
+"""The syntax of names, and the names of settings ConfigMaps. Pure.
 
 https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
 """
@@ -8,6 +8,19 @@ from __future__ import annotations
 import re
 
 LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"  # a DNS label, as a regular expression
+# ConfigMaps from which the CronJobs read options: docs/security.md#settings-configmaps.
+SETTINGS = frozenset(
+    f"{each}-settings"
+    for each in (
+        "kube-chores",
+        "sync-copies",
+        "fetch-rates",
+        "mirror-audit",
+        "mirror-repair",
+        "roll-workloads",
+        "farm-pods",
+    )
+)
 _LABEL = re.compile(LABEL)
 _NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
