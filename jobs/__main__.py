@@ -23,6 +23,7 @@ JOBS = {
 }
 COMMANDS = JOBS | {
     "install-crds": "jobs.commands.install_crds",
+    "manifests": "jobs.commands.manifests",
     "mirror-node": "jobs.commands.mirror_node",
     "mirror-cache": "jobs.commands.mirror_cache",
     "demo": "jobs.commands.demo",

@@ -1,0 +1,144 @@
+"""manifests: print the manifests of an installation, without kubectl and without a copy of the repository."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from importlib.resources import files
+from typing import Any
+
+import click
+import yaml
+
+from jobs.kit.files.schema import crd, crd_names
+from jobs.kit.values.names import is_label
+
+JOBS = ("sync-copies", "fetch-rates", "mirror-audit", "roll-workloads", "farm-pods")
+REPAIR = "mirror-repair"  # as good as root on nodes, so it is printed only by name
+ALL = (*JOBS, REPAIR)
+HOME = "kube-chores"
+# Mirrors use the first two. The labels of the namespace restrict all of its pods, so it must not be one of Kubernetes.
+TAKEN = ("kube-chores-mirrors", "kube-chores-nodes", "default", "kube-system", "kube-public", "kube-node-lease")
+_OF_A_JOB = re.compile(rf"{HOME}-(?=(?:{'|'.join(ALL)})(?:-|$))")
+_MIRRORS = frozenset({"mirror-audit", REPAIR})
+# The jobs that need the objects of a component. Every installation needs the other components.
+_NEEDED_BY = {job: frozenset({job}) for job in ALL} | {"mirrors": _MIRRORS, "mirror-nodes": _MIRRORS}
+
+Object = dict[str, Any]
+
+
+def shipped() -> list[Object]:
+    """Return the objects of all jobs, with mirror-repair, in the order of `kubectl kustomize`.
+
+    `make docs` writes manifests.yaml, which has all of them except the CRDs.
+    """
+    text = (files("jobs.commands") / "manifests.yaml").read_text()
+    objects: list[Object] = list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    namespaces = [obj for obj in objects if obj["kind"] == "Namespace"]
+    return [*namespaces, *map(crd, crd_names()), *objects[len(namespaces) :]]
+
+
+def is_needed(obj: Object, jobs: Iterable[str]) -> bool:
+    """Whether an installation of these jobs needs an object of `shipped()`."""
+    component = obj["metadata"]["labels"].get("app.kubernetes.io/component")
+    return component not in _NEEDED_BY or not _NEEDED_BY[component].isdisjoint(jobs)
+
+
+def move(obj: Object, namespace: str) -> None:
+    """Move an object and its subjects to a namespace, and name cluster-wide roles of jobs after it.
+
+    Objects in the namespaces of mirrors and in `default` stay there.
+    """
+    metadata, role = obj["metadata"], obj.get("roleRef", {})
+    for place in [metadata, *obj.get("subjects", [])]:
+        if place.get("namespace") == HOME:
+            place["namespace"] = namespace
+    if (obj["kind"], metadata["name"]) == ("Namespace", HOME):
+        metadata["name"] = namespace
+    if obj["kind"] in ("ClusterRole", "ClusterRoleBinding"):
+        metadata["name"] = _OF_A_JOB.sub(f"{namespace}-", metadata["name"])
+    if role.get("kind") == "ClusterRole":
+        role["name"] = _OF_A_JOB.sub(f"{namespace}-", role["name"])
+
+
+def set_image(obj: Object, image: str) -> None:
+    """Set the image of all containers, if the object is a CronJob."""
+    if obj["kind"] == "CronJob":
+        for container in obj["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]:
+            container["image"] = image
+
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """Write texts of several lines as blocks."""
+
+    def ignore_aliases(self, _data: object) -> bool:
+        return True
+
+
+_Dumper.add_representer(
+    str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, "|" if "\n" in text else None)
+)
+
+
+def _jobs(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    from difflib import get_close_matches
+
+    for name in set(names).difference(ALL):
+        near = get_close_matches(name, ALL, n=1)
+        remedy = f"did you mean {near[0]}?" if near else f"use one of {', '.join(ALL)}"
+        raise click.BadParameter(f"{name!r} is not a job; {remedy}")
+    return names or JOBS
+
+
+def _namespace(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
+    if not is_label(name):
+        raise click.BadParameter(f"{name!r} is not a valid namespace name.")
+    if name in TAKEN:
+        raise click.BadParameter(f"{name!r} has another purpose; use a namespace for the jobs alone")
+    return name
+
+
+def _image(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
+    schema = crd("registrymirrors")["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    pattern = schema["properties"]["spec"]["properties"]["image"]["pattern"]
+    if name is not None and not re.fullmatch(pattern, name):
+        raise click.BadParameter(f"{name!r} is not an image; use a name such as registry.example.com/kube-chores:0.1.0")
+    return name
+
+
+@click.command("manifests")
+@click.option(
+    "--only",
+    "jobs",
+    metavar="JOB",
+    multiple=True,
+    callback=_jobs,
+    help=f"Print only the objects that this job needs; repeat it for several jobs. {REPAIR} is printed only by name.",
+)
+@click.option(
+    "--namespace",
+    "-n",
+    metavar="NAME",
+    default=HOME,
+    show_default=True,
+    callback=_namespace,
+    help="Namespace of the jobs. It is also the prefix of the names of their ClusterRoles.",
+)
+@click.option("--image", metavar="IMAGE", callback=_image, help="Image of all jobs, as nodes pull it.")
+def command(jobs: tuple[str, ...], namespace: str, image: str | None) -> None:
+    """Print the manifests of an installation as YAML.
+
+    They are the objects of 'kubectl kustomize cronjobs', without a copy of these files. Sends no request.
+
+    \b
+    Examples:
+      chores manifests --image registry.example.com/kube-chores:0.1.0 | kubectl apply -f -
+      chores manifests --only sync-copies --only farm-pods    two jobs, with their rights, the CRDs and the policies
+      chores manifests --only mirror-repair                   in addition to the jobs above
+    """
+    objects = [obj for obj in shipped() if is_needed(obj, jobs)]
+    for obj in objects:
+        move(obj, namespace)
+        if image:
+            set_image(obj, image)
+    click.echo(yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=120), nl=False)

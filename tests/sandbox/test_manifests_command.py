@@ -1,0 +1,157 @@
+"""`chores manifests` prints what kubectl builds from kustomizations of cronjobs/."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from jobs.__main__ import chores
+from jobs.commands import manifests
+from tests.apis import Object
+from tests.manifests import ROOT
+from tests.sandbox import test_overlays
+from tests.sandbox.test_overlays import IN_ONE_NAMESPACE, OF_MIRRORS, SECRETS, Build, built, dangling, folders
+from tests.unit.test_docs import check
+
+build = test_overlays.build  # a fixture
+
+SHARED = ["namespace", "crds", "policies"]
+# The folders and components that a kustomization of one job lists.
+KUSTOMIZATIONS: dict[str, tuple[list[str], list[str]]] = {
+    "sync-copies": (["sync-copies"], ["components/secrets/sync-copies"]),
+    "fetch-rates": (["fetch-rates"], []),
+    "mirror-audit": (["mirror-audit"], ["components/secrets/mirror-audit"]),
+    "roll-workloads": (["roll-workloads"], ["components/secrets/roll-workloads"]),
+    "farm-pods": (["farm-pods"], []),
+    "mirror-repair": (["mirror-repair", "mirror-namespaces"], []),
+}
+
+
+def printed(*arguments: str) -> list[Object]:
+    done = CliRunner().invoke(chores, ["manifests", *arguments])
+    assert done.exit_code == 0, done.output
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def error(*arguments: str) -> str:
+    done = CliRunner().invoke(chores, ["manifests", *arguments])
+    assert (done.exit_code, done.stdout) == (2, "")
+    return done.stderr.splitlines()[-1]
+
+
+def key(obj: Object) -> tuple[str, str, str]:
+    return obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+
+
+def by_key(objects: list[Object]) -> dict[tuple[str, str, str], Object]:
+    assert len({key(obj) for obj in objects}) == len(objects)
+    return {key(obj): obj for obj in objects}
+
+
+def test_the_shipped_manifests_are_what_kubectl_builds(build: Build) -> None:
+    done = build(top={"resources": ["cronjobs", "cronjobs/mirror-repair"]})
+    documents = done.stdout.split("---\n")
+    kept = [each for each in documents if yaml.safe_load(each)["kind"] != "CustomResourceDefinition"]
+    shipped = [yaml.safe_load(each) for each in documents]
+
+    check(
+        ROOT / "jobs" / "commands" / "manifests.yaml", "# Written by `make docs` from cronjobs/.\n" + "---\n".join(kept)
+    )
+    assert manifests.shipped() == shipped
+
+
+def test_the_default_is_the_default_installation_in_the_same_order(build: Build, tmp_path: Path) -> None:
+    default = build(top={"resources": ["cronjobs"]})
+    assert [key(obj) for obj in printed()] == [key(obj) for obj in built(default)]
+
+    (tmp_path / "printed.yaml").write_text(CliRunner().invoke(chores, ["manifests"]).stdout)
+    again = build(top={"resources": ["printed.yaml"]})
+
+    assert again.stdout == default.stdout, "kubectl reads the printed YAML as the same values"
+
+
+@pytest.mark.parametrize("job", KUSTOMIZATIONS)
+def test_one_job_is_what_a_kustomization_with_its_folder_builds(job: str, build: Build) -> None:
+    resources, components = (folders("cronjobs", names) for names in KUSTOMIZATIONS[job])
+    listed = {"resources": [*folders("cronjobs", SHARED), *resources], "components": components}
+
+    objects = printed("--only", job)
+
+    assert by_key(objects) == by_key(built(build(top=listed)))
+    assert dangling(objects) == []
+
+
+def test_several_jobs_are_what_each_of_them_needs() -> None:
+    every = [printed("--only", job) for job in KUSTOMIZATIONS]
+
+    assert by_key(printed(*(word for job in KUSTOMIZATIONS for word in ("--only", job)))) == by_key(
+        list({key(obj): obj for objects in every for obj in objects}.values())
+    )
+
+
+def test_another_namespace_is_what_kustomizations_build_but_for_the_names_of_cluster_roles(build: Build) -> None:
+    inner = {
+        "namespace": "team-b",
+        "resources": folders("../cronjobs", ["namespace", *IN_ONE_NAMESPACE]),
+        "components": folders("../cronjobs/components", SECRETS),
+    }
+    outer = {
+        "resources": ["inner", *folders("cronjobs", ["crds", "policies", "mirror-namespaces"])],
+        "components": folders("cronjobs/components", OF_MIRRORS),
+    }
+    done = build(inner=inner, top=outer)
+    of_a_job = rf"(?m)^(.*name: )kube-chores-((?:{'|'.join(KUSTOMIZATIONS)})(?!-events)\b)"
+    done.stdout = re.sub(of_a_job, r"\1team-b-\2", done.stdout)
+
+    objects = printed("--namespace", "team-b", *(word for job in KUSTOMIZATIONS for word in ("--only", job)))
+
+    assert by_key(objects) == by_key(built(done))
+    assert dangling(objects) == []
+
+
+def test_two_installations_share_only_what_exists_once_in_a_cluster() -> None:
+    first, second = (by_key(printed(*arguments)) for arguments in ((), ("--namespace", "team-b")))
+    shared = [first[each] for each in first.keys() & second.keys()]
+
+    assert all(first[key(obj)] == second[key(obj)] for obj in shared if obj["kind"] != "RoleBinding")
+    cluster_roles = {obj["metadata"]["name"] for obj in shared if obj["kind"].startswith("ClusterRole")}
+    assert cluster_roles == {f"kube-chores-{name}" for name in ("adopt", "restore", "farm-view", "farm-edit")}
+    places = {obj["metadata"].get("namespace", "default") for obj in shared}
+    assert places == {"default", "kube-chores-mirrors", "kube-chores-nodes"}
+
+
+def test_an_image_is_set_in_all_cron_jobs() -> None:
+    image = f"registry.example.com:5000/kube-chores@sha256:{64 * 'a'}"
+    objects = printed("--image", image, "--only", "sync-copies", "--only", "mirror-repair")
+    text = yaml.safe_dump_all(obj for obj in objects if obj["kind"] == "CronJob")
+
+    assert re.findall(r"image: (.*)", text) == 3 * [image]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--only", "sync-copy"), "'--only': 'sync-copy' is not a job; did you mean sync-copies?"),
+        (("--only", "x"), "'--only': 'x' is not a job; use one of sync-copies, fetch-rates, mirror-audit, "),
+        (("--namespace", "Team_B"), "'Team_B' is not a valid namespace name."),
+        (("--namespace", ""), "'' is not a valid namespace name."),
+        (("-n", "kube-chores-nodes"), "'kube-chores-nodes' has another purpose; use a namespace for the jobs alone"),
+        (("-n", "kube-system"), "'kube-system' has another purpose; use a namespace for the jobs alone"),
+        (("--image", "Kube-Chores:1"), "'Kube-Chores:1' is not an image; use a name such as registry.example.com/"),
+        (("--image", ""), "'' is not an image; "),
+        (("--image", "a/b:1\n"), "'a/b:1\\n' is not an image; "),
+    ],
+)
+def test_a_value_that_is_not_valid_is_an_error_and_nothing_is_printed(arguments: tuple[str, ...], message: str) -> None:
+    assert message in error(*arguments)
+
+
+def test_a_reader_that_closes_the_pipe_gets_no_traceback() -> None:
+    command = f"{sys.executable} -m jobs manifests | head -n 1"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+
+    assert (done.stdout, done.stderr) == ("apiVersion: v1\n", "")
