@@ -13,10 +13,10 @@ import pytest
 
 from tests import canary, cgroups
 from tests.apis import Api, Object, real_api, sandbox_api
-from tests.control_plane import ControlPlane, control_plane, missing
+from tests.control_plane import ControlPlane, control_plane, deprecated_requests, minor, missing
 from tests.manifests import everything
 from tests.one_node import impossible
-from tests.policies import wait_until_policies_act, without_policies
+from tests.policies import POLICIES_SINCE, wait_until_policies_act, without_policies
 
 # Whatever a busy machine takes for one example.
 hypothesis.settings.register_profile("any machine", deadline=None)
@@ -27,12 +27,14 @@ Chores = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
-    """The real control plane, one for the whole session."""
+    """The real control plane, one for the whole session. At its end, no job used a deprecated API."""
     reason = missing()
     if reason:
         pytest.skip(reason)
     with control_plane() as started:
         yield started
+        deprecated = deprecated_requests(started.audit_log)
+        assert deprecated == [], "jobs requested deprecated APIs"
 
 
 @pytest.fixture(scope="session")
@@ -47,8 +49,13 @@ def plane_without_policies() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def manifests(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Object]:
-    """The manifests of cronjobs/, installed on the real control plane once for the whole session, by their paths."""
+    """The manifests of cronjobs/, installed on the real control plane once for the whole session, by their paths.
+
+    They include the admission policies, if this Kubernetes has such an API.
+    """
     api = real_api(plane, tmp_path_factory.mktemp("install"))
+    if minor() < POLICIES_SINCE:
+        return _installed(api, without_policies())
     kept = _installed(api, everything())
     wait_until_policies_act(api)
     return kept

@@ -8,6 +8,7 @@ node.
 import contextlib
 import http.client
 import json
+import os
 import re
 import secrets
 import shutil
@@ -57,23 +58,38 @@ class ControlPlane:
     audit_log: Path
 
 
+def version() -> str:
+    """Return the version of the programs, as v1.36.3: KUBERNETES_VERSION, or that of `make control-plane`."""
+    return os.environ.get("KUBERNETES_VERSION") or required("kubernetes", "k8s.io/kubernetes")
+
+
+def minor() -> int:
+    """Return the minor version, as 36."""
+    return int(version().split(".")[1])
+
+
 def programs() -> Path:
-    """Return the folder that `make control-plane` fills, which may not exist."""
-    return built("kubernetes", "k8s.io/kubernetes")
+    """Return the folder of the programs, which may not exist."""
+    return ROOT / ".tools" / f"kubernetes-{version()}"
 
 
 def built(name: str, module: str) -> Path:
     """Return the folder of the programs that tools/NAME/build builds from a Go module."""
+    return ROOT / ".tools" / f"{name}-{required(name, module)}"
+
+
+def required(name: str, module: str) -> str:
+    """Return the version of a Go module that tools/NAME/go.mod requires."""
     found = re.search(rf"^require {re.escape(module)} (v\S+)", (ROOT / f"tools/{name}/go.mod").read_text(), re.M)
     assert found, f"tools/{name}/go.mod does not require {module}"
-    return ROOT / ".tools" / f"{name}-{found[1]}"
+    return found[1]
 
 
 def missing() -> str | None:
     """Return why a control plane cannot be started on this machine, or None."""
     absent = [name for name in PROGRAMS if not (programs() / name).exists()]
     if absent:
-        return f"no {', '.join(absent)} in {programs().relative_to(ROOT)}: run `make control-plane`"
+        return f"no {', '.join(absent)} in {programs().relative_to(ROOT)}: run `tools/kubernetes/build {version()}`"
     return None if shutil.which("openssl") else "no openssl, which creates the certificates: install it"
 
 
@@ -243,3 +259,11 @@ def audit_events(log: Path, start: int = 0) -> list[dict[str, Any]]:
         file.seek(start)
         whole, _, _ = file.read().rpartition(b"\n")
     return [json.loads(line) for line in whole.splitlines()]
+
+
+def deprecated_requests(log: Path, user_agent: str = "kube-chores") -> list[str]:
+    """Return the paths of a program's requests to APIs that this version of Kubernetes reports as deprecated."""
+    with log.open() as file:
+        marked = [json.loads(line) for line in file if '"k8s.io/deprecated"' in line]
+    found = (event for event in marked if event.get("userAgent", "").startswith(user_agent))
+    return sorted({event["requestURI"] for event in found})

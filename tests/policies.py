@@ -8,6 +8,7 @@ from tests.manifests import everything
 Object = dict[str, Any]
 ADMISSION = "admissionregistration.k8s.io/v1"
 SENTINEL = "tests-sentinel"
+POLICIES_SINCE = 30  # the minor version in which ValidatingAdmissionPolicy is stable
 
 
 def is_policy(obj: Object) -> bool:
