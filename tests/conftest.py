@@ -13,10 +13,10 @@ import pytest
 
 from tests import canary, cgroups
 from tests.apis import Api, Object, real_api, sandbox_api
-from tests.control_plane import ControlPlane, control_plane, deprecated_requests, minor, missing
+from tests.control_plane import ControlPlane, control_plane, deprecated_requests, missing, version
 from tests.manifests import everything
 from tests.one_node import impossible
-from tests.policies import POLICIES_SINCE, wait_until_policies_act, without_policies
+from tests.policies import has_policies, wait_until_policies_act, without_policies
 
 # Whatever a busy machine takes for one example.
 hypothesis.settings.register_profile("any machine", deadline=None)
@@ -54,7 +54,7 @@ def manifests(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
     They include the admission policies, if this Kubernetes has such an API.
     """
     api = real_api(plane, tmp_path_factory.mktemp("install"))
-    if minor() < POLICIES_SINCE:
+    if not has_policies(version()):
         return _installed(api, without_policies())
     kept = _installed(api, everything())
     wait_until_policies_act(api)

@@ -8,7 +8,11 @@ from tests.manifests import everything
 Object = dict[str, Any]
 ADMISSION = "admissionregistration.k8s.io/v1"
 SENTINEL = "tests-sentinel"
-POLICIES_SINCE = 30  # the minor version in which ValidatingAdmissionPolicy is stable
+
+
+def has_policies(version: str) -> bool:
+    """Whether a version of Kubernetes, as v1.30.14, has admission policies, which are stable since 1.30."""
+    return int(version.split(".")[1]) >= 30
 
 
 def is_policy(obj: Object) -> bool:

@@ -8,12 +8,12 @@ import pytest
 import yaml
 
 from tests.apis import Api, wait_for
-from tests.control_plane import ControlPlane, deprecated_requests, minor, programs
+from tests.control_plane import ControlPlane, deprecated_requests, programs, version
 from tests.manifests import ROOT
-from tests.policies import POLICIES_SINCE
+from tests.policies import has_policies
 
 CRONJOBS = ROOT / "cronjobs"
-COMPONENTS = ["network-policies", "dry-run"] + ["without-policies"] * (minor() < POLICIES_SINCE)
+COMPONENTS = ["network-policies", "dry-run"] + ["without-policies"] * (not has_policies(version()))
 
 pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("api", ["real"], indirect=True)]
 
