@@ -62,6 +62,9 @@ benchmark: $(VENV)/installed control-plane ## measure docs/performance.md again:
 lint: $(VENV)/installed ## run ruff (rules and format) and codespell (spelling)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/codespell
 
+lint-manifests: ## review the manifests with kubernetes-validate and kube-score, which it installs into .tools (needs Go)
+	@tools/manifests/lint
+
 types: $(VENV)/installed ## run mypy in strict mode
 	@$(BIN)/mypy
 
