@@ -1,0 +1,38 @@
+{{- /*
+Print the objects of a file of cronjobs/, with what kustomize adds there. Parameters: root, path, component, and for a file of
+a job its values as job.
+*/}}
+{{- define "kube-chores.objects" }}
+{{- $namespace := .root.Release.Namespace }}
+{{- range splitList "\n---\n" (.root.Files.Get .path) }}
+{{- $object := fromYaml . }}
+{{- $metadata := $object.metadata }}
+{{- $clusterScoped := hasPrefix "Cluster" $object.kind | or (hasPrefix "Validating" $object.kind) | or (has $object.kind (list "CustomResourceDefinition" "Namespace")) }}
+{{- if not $clusterScoped }}
+{{- if has $metadata.namespace (list nil "kube-chores") }}{{ $_ := set $metadata "namespace" $namespace }}{{ end }}
+{{- else if and (hasPrefix "ClusterRole" $object.kind) (hasSuffix "/rbac.yaml" $.path) }}
+{{- $_ := set $metadata "name" (trimPrefix "kube-chores-" $metadata.name | print $namespace "-") }}
+{{- with $object.roleRef }}{{ $_ := set . "name" $metadata.name }}{{ end }}
+{{- end }}
+{{- range $object.subjects }}{{ $_ := set . "namespace" $namespace }}{{ end }}
+{{- if eq $object.kind "ServiceAccount" }}
+{{- $_ := set $object "automountServiceAccountToken" false }}
+{{- else if has $object.kind (list "CustomResourceDefinition" "Namespace") }}
+{{- $_ := set $metadata "annotations" (dict "helm.sh/resource-policy" "keep") }}
+{{- else if eq $object.kind "CronJob" }}
+{{- $object = include "kube-chores.cronjob" (dict "root" $.root "component" $.component "job" $.job "cronjob" $object) | fromYaml }}
+{{- end }}
+{{- $labels := include "kube-chores.labels" $ | fromYaml }}
+---
+{{ toYaml (merge $object (dict "metadata" $labels)) }}
+{{- end }}
+{{- end }}
+
+{{- define "kube-chores.labels" -}}
+labels:
+  app.kubernetes.io/name: kube-chores
+  app.kubernetes.io/part-of: kube-chores
+  {{- with .component }}
+  app.kubernetes.io/component: {{ . }}
+  {{- end }}
+{{- end }}

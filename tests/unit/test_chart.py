@@ -1,0 +1,82 @@
+"""The parts of the Helm chart that are generated, and what it repeats of other files. tests/cluster/test_helm.py runs Helm."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import yaml
+
+from jobs import __version__
+from jobs.__main__ import JOBS, chores
+from tests.manifests import ROOT
+from tests.unit.test_docs import check, check_table
+
+CHART = ROOT / "charts" / "kube-chores"
+VALUES = (CHART / "values.yaml").read_text()
+COMMANDS = {name: "mirror-audit" if name == "mirror-repair" else name for name in yaml.safe_load(VALUES)["jobs"]}
+
+
+def settings(name: str) -> list[str]:
+    """Return the keys of a ConfigMap with settings of a job."""
+    command = chores.get_command(click.Context(chores), name)
+    assert command
+    variables = [each for option in command.params for each in option.envvar or ()]
+    return sorted({each.removeprefix("CHORES_") for each in variables if each.startswith("CHORES_")})
+
+
+def test_the_schema_names_the_settings_of_each_job() -> None:
+    path = CHART / "values.schema.json"
+    schema = json.loads(path.read_text())
+    assert set(COMMANDS.values()) == set(JOBS)
+    for name, command in COMMANDS.items():
+        of_job = schema["properties"]["jobs"]["properties"][name]["properties"]["settings"]
+        of_job["propertyNames"] = {"enum": settings(command)}
+    everywhere = sorted({each for command in COMMANDS.values() for each in settings(command)})
+    schema["properties"]["settings"]["propertyNames"] = {"enum": everywhere}
+
+    check(path, json.dumps(schema, indent=2) + "\n")
+
+
+def documented(node: yaml.MappingNode, *path: str) -> Iterator[tuple[str, Any, str]]:
+    """Yield the path, the default and the comment of each value that has a comment on the lines before it."""
+    lines = VALUES.splitlines()
+    for key, value in node.value:
+        first = last = key.start_mark.line
+        while lines[first - 1].lstrip().startswith("#"):
+            first -= 1
+        here = (*path, key.value)
+        if text := " ".join(line.lstrip(" #") for line in lines[first:last]):
+            yield ".".join(here), yaml.safe_load(yaml.serialize(value)), text
+        elif isinstance(value, yaml.MappingNode):
+            yield from documented(value, *here)
+
+
+def test_the_table_of_values_is_that_of_the_file() -> None:
+    root = yaml.compose(VALUES)
+    assert isinstance(root, yaml.MappingNode)
+    rows = []
+    for path, default, text in documented(root):
+        name = path.replace("jobs.sync-copies.", "jobs.JOB.")
+        shown = "below" if name in ("jobs.JOB.enabled", "jobs.JOB.schedule", "jobs.JOB.resources") else json.dumps(default)
+        rows.append(f"| `{name}` | {shown if shown == 'below' else f'`{shown}`'} | {text} |")
+
+    assert len(rows) == 20
+    check_table(CHART / "README.md", "values", ["| value | default | meaning |", "|---|---|---|", *rows])
+
+
+def test_the_table_of_jobs_is_that_of_the_file() -> None:
+    rows = []
+    for name, job in yaml.safe_load(VALUES)["jobs"].items():
+        cells = [f"`{name}`", "yes" if job["enabled"] else "no", f"`{job['schedule']}`"]
+        cells += [job["resources"]["limits"]["memory"], "yes" if "secrets" in job else ""]
+        rows.append(f"| {' | '.join(cells)} |")
+    head = ["| job | enabled | schedule | memory limit | has `secrets` |", "|---|---|---|---|---|"]
+
+    check_table(CHART / "README.md", "jobs", [*head, *rows])
+
+
+def test_the_versions_of_the_chart_are_that_of_the_program() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
