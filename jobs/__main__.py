@@ -85,6 +85,7 @@ def chores(context: click.Context) -> None:
     Each command reads the cluster, computes the necessary changes, writes them, reports and exits. Run it as a
     CronJob, by hand or from a laptop. A job writes to the cluster of the current context, unless --dry-run is given.
     """
+    context.obj = tuple(JOBS)  # for messages about environment variables of other jobs
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":  # https://no-color.org
         context.color = False
 

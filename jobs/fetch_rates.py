@@ -21,7 +21,7 @@ from jobs.core.fetch_rates.providers import PROVIDERS
 from jobs.core.fetch_rates.status import status_updates
 from jobs.kit.api.connect import Connection
 from jobs.kit.api.custom_resources import from_files
-from jobs.kit.run import flags
+from jobs.kit.run import flags, variables
 from jobs.kit.run.job import Job, Limits
 from jobs.kit.run.runner import run
 from jobs.kit.values.model import ObjectKey, RunOptions
@@ -140,7 +140,7 @@ def command(context: click.Context, options: Options) -> None:
       chores fetch-rates --dry-run --diff            show what a run would change
       chores fetch-rates -n shop                     process the ExchangeRates of one namespace
     """
-    _check(options)
+    _check(context, options)
     if options.spec and not options.configmap:
         context.exit(print_rate(options.spec, options.urls, options.run))
     resources, limits = by_kind(CONFIGMAPS, EXCHANGE_RATES), Limits(options.max_deletes)
@@ -148,7 +148,7 @@ def command(context: click.Context, options: Options) -> None:
     context.exit(run(job, options))
 
 
-def _check(options: Options) -> None:
+def _check(context: click.Context, options: Options) -> None:
     """Check the options that depend on each other.
 
     Raises:
@@ -162,6 +162,7 @@ def _check(options: Options) -> None:
             problems.append(f"--configmap: {configmap!r} is not a valid name of a ConfigMap")
     else:
         with_currency = {"base": options.base, "provider": options.provider, "configmap": configmap}
-        problems = [f"--{name} needs --currency" for name, value in with_currency.items() if value]
+        needing = (variables.named(context, name) for name, value in with_currency.items() if value)
+        problems = [f"{name} needs --currency" for name in needing]
     if problems:
         raise click.UsageError("; ".join(problems))

@@ -18,7 +18,7 @@ from jobs.core.mirror_audit.registry_mirrors import parse_registry_mirror
 from jobs.core.mirror_audit.status import status_updates
 from jobs.kit.api.connect import Connection
 from jobs.kit.api.custom_resources import from_files
-from jobs.kit.run import flags, log
+from jobs.kit.run import flags, log, variables
 from jobs.kit.run.job import Job, Limits, Steps
 from jobs.kit.run.runner import run
 from jobs.kit.values.model import ObjectKey, RunOptions
@@ -116,7 +116,9 @@ def command(context: click.Context, options: Options) -> None:
       chores mirror-audit --repair --dry-run         print the first steps of a repair
     """
     if not options.repair and (options.allow_cache_loss or options.wait):
-        raise click.UsageError("--allow-cache-loss and --wait require --repair.")
+        given = [name for name in ("allow_cache_loss", "wait") if getattr(options, name)]
+        names = " and ".join(variables.named(context, name) for name in given)
+        raise click.UsageError(f"{names} cannot be used without --repair.")
     job = Job(
         NAME,
         by_kind(*RESOURCE_KINDS, EVENTS, PODS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES),

@@ -845,7 +845,7 @@ def test_options_of_a_repair_require_repair(api: Api, audit: Run, option: tuple[
     ran = audit(*option)
 
     assert ran.exit_code == 2
-    assert "require --repair" in ran.stderr
+    assert "cannot be used without --repair" in ran.stderr
 
 
 def test_a_repair_and_an_audit_write_the_same_status(api: Api, repair: Run, audit: Run, mirrors: Mirrors) -> None:

@@ -6,10 +6,12 @@ import re
 from importlib import import_module
 
 import click
+import pytest
+from click.testing import CliRunner
 
-from jobs.__main__ import JOBS
+from jobs.__main__ import JOBS, chores
 from jobs.core.fetch_rates.figures import Figures
-from jobs.kit.run.flags import variable
+from jobs.kit.run.variables import variable
 from jobs.kit.values.names import SETTINGS
 from tests.manifests import ROOT, everything, twins
 
@@ -49,6 +51,69 @@ def test_no_field_of_a_rate_is_an_option() -> None:
     variables = {envvar for each in options() for envvar in each.envvar or ()}
 
     assert {f"CHORES_{field}" for field in FIGURES.data()}.isdisjoint(variables)
+
+
+def run(job: str, *arguments: str, **env: str) -> tuple[int, list[str]]:
+    """Run a job without a cluster; return its exit code and the lines of its log before the last one."""
+    done = CliRunner().invoke(chores, [job, *arguments], env={"KUBECONFIG": "/nonexistent", **env})
+    return done.exit_code, done.stderr.splitlines()[:-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("CHORES_MAX_DELETS", "no job has this option; did you mean CHORES_MAX_DELETES?"),
+        ("CHORES_max-deletes", "no job has this option; did you mean CHORES_MAX_DELETES?"),
+        ("CHORES_MAX_ROLS", "no job has this option; did you mean CHORES_MAX_ROLLS?"),
+        ("CHORES_XYZ", "no job has this option; see --help"),
+        ("CHORES_KUBECONFIG", "--kubeconfig is only a flag; add it to the arguments"),
+    ],
+)
+def test_a_variable_that_sets_nothing_is_a_warning(name: str, why: str) -> None:
+    assert run("sync-copies", **{name: "1"})[1] == [f"warning: sync-copies: {name} has no effect: {why}"]
+
+
+@pytest.mark.parametrize("name", ["CHORES_MAX_ROLLS", "CHORES_NODE_IMAGE", "CHORES_LOG_FORMAT", "MAX_DELETS"])
+def test_variables_of_other_jobs_and_programs_are_not_reported(name: str) -> None:
+    assert run("sync-copies", **{name: "text"})[1] == []
+
+
+@pytest.mark.parametrize(
+    ("job", "name", "value", "message"),
+    [
+        (
+            "sync-copies",
+            "CHORES_MAX_DELETES",
+            "many",
+            "Invalid value for '--max-deletes' (env var: 'CHORES_MAX_DELETES')",
+        ),
+        ("sync-copies", "CHORES_DRY_RUN", "true", "Invalid value for '--dry-run' (env var: 'CHORES_DRY_RUN')"),
+        ("farm-pods", "CHORES_DIFF", "maybe", "Invalid value for '--diff' (env var: 'CHORES_DIFF')"),
+        ("mirror-audit", "CHORES_WAIT", "5", "--wait (CHORES_WAIT) cannot be used without --repair."),
+        ("fetch-rates", "CHORES_BASE", "USD", "--base (CHORES_BASE) needs --currency"),
+    ],
+)
+def test_a_wrong_value_ends_the_run_and_the_message_names_the_variable(
+    job: str, name: str, value: str, message: str
+) -> None:
+    done = CliRunner().invoke(chores, [job], env={name: value})
+
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[-1].startswith(f"Error: {message}")
+
+
+@pytest.mark.parametrize(
+    ("env", "shown"),
+    [
+        ({"CHORES_DRY_RUN": "client"}, "CHORES_DRY_RUN=client"),
+        ({"CHORES_CHECK": "1"}, "CHORES_CHECK=1"),
+        ({"CHORES_DRY_RUN": "none", "CHORES_CHECK": "0"}, ""),
+    ],
+)
+def test_a_dry_run_by_a_variable_names_it(env: dict[str, str], shown: str) -> None:
+    line = f"sync-copies: the environment sets {shown}: this is a dry run, which writes nothing"
+    assert run("sync-copies", **env)[1] == ([line] if shown else [])
+    assert run("sync-copies", "--dry-run=server", "--check", **env)[1] == []
 
 
 def test_an_option_has_no_other_variable_that_starts_with_chores() -> None:

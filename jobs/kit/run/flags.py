@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 import click
 
+from jobs.kit.run import log, variables
+from jobs.kit.run.variables import long_option, variable
 from jobs.kit.values.model import DryRun, RunOptions
 from jobs.kit.values.names import is_label
 
@@ -22,14 +24,8 @@ def option(*names: str, env: tuple[str, ...] = (), settable: bool = True, **sett
     With `settable` False it has no CHORES_NAME, so that who writes a settings ConfigMap cannot set it:
     docs/security.md#settings-configmaps.
     """
-    long = next(name for name in names if name.startswith("--"))
-    variables = [variable(long), *env] if settable else [*env]
-    return click.option(*names, envvar=variables or None, show_envvar=bool(variables), **settings)
-
-
-def variable(long_option: str) -> str:
-    """Return the environment variable of an option, as in CHORES_DRY_RUN for --dry-run."""
-    return "CHORES_" + long_option.lstrip("-").replace("-", "_").upper()
+    found = [variable(long_option(names)), *env] if settable else [*env]
+    return click.option(*names, envvar=found or None, show_envvar=bool(found), **settings)
 
 
 def run_options(into: Callable[..., Any], namespace: str | None = None) -> Callable[[F], F]:
@@ -48,6 +44,8 @@ def run_options(into: Callable[..., Any], namespace: str | None = None) -> Calla
                 dry_run = DryRun.CLIENT
             context = click.get_current_context()
             options = RunOptions(dry_run=dry_run, given=_given_options(context), **shared)
+            log.configure(options.log_format)
+            variables.report(context)
             return command(context, into(run=options, **given))
 
         for add in reversed([*_SHARED, *([_namespace_option(namespace)] if namespace else [])]):

@@ -1,0 +1,78 @@
+"""The environment variables of options, CHORES_NAME for --name, and messages about those that are set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Sequence
+
+import click
+
+from jobs.kit.run import log
+from jobs.kit.values.model import DryRun
+
+PREFIX = "CHORES_"
+
+
+def variable(long_option: str) -> str:
+    """Return the environment variable of an option, as in CHORES_DRY_RUN for --dry-run."""
+    return PREFIX + long_option.lstrip("-").replace("-", "_").upper()
+
+
+def long_option(names: Iterable[str]) -> str:
+    """Return the name of an option that starts with two dashes."""
+    return next(name for name in names if name.startswith("--"))
+
+
+def named(context: click.Context, name: str) -> str:
+    """Return the name of an option for a message, with its variable if the environment sets it."""
+    option = next(each for each in _options(context.command) if each.name == name)
+    flag = long_option(option.opts)
+    return f"{flag} ({variable(flag)})" if _is_set(context, name) else flag
+
+
+def report(context: click.Context) -> None:
+    """Log which variable makes the run a dry run, and warn of each CHORES_NAME that sets no option."""
+    job, options = context.info_name, _options(context.command)
+    for name in ("dry_run", "check"):
+        if _is_set(context, name) and context.params[name] not in (False, DryRun.NONE.value):
+            log.log.info("%s: the environment sets %s: this is a dry run, which writes nothing", job, _value(name))
+    known = {each for option in options for each in option.envvar or ()}
+    unknown = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+    if not unknown:
+        return
+    others = {variable(long_option(each.opts)) for each in _options_of_all_jobs(context)}
+    flags = {variable(flag): flag for flag in (long_option(option.opts) for option in options)}
+    for name in unknown:
+        if name in flags or name not in others:
+            log.log.warning("%s: %s has no effect: %s", job, name, _reason(name, flags, known | others - flags.keys()))
+
+
+def _value(name: str) -> str:
+    found = variable(name.replace("_", "-"))
+    return f"{found}={os.environ[found]}"
+
+
+def _reason(name: str, flags: dict[str, str], known: Collection[str]) -> str:
+    if name in flags:
+        return f"{flags[name]} is only a flag; add it to the arguments"
+    from difflib import get_close_matches  # imported only for a wrong name
+
+    similar = name.removeprefix(PREFIX).upper().replace("-", "_")
+    near = get_close_matches(similar, [each.removeprefix(PREFIX) for each in sorted(known)], n=1)
+    return "no job has this option" + (f"; did you mean {PREFIX}{near[0]}?" if near else "; see --help")
+
+
+def _is_set(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is click.core.ParameterSource.ENVIRONMENT
+
+
+def _options(command: click.Command | None) -> Sequence[click.Option]:
+    return [each for each in command.params if isinstance(each, click.Option)] if command else []
+
+
+def _options_of_all_jobs(context: click.Context) -> Sequence[click.Option]:
+    """Return the options of all jobs, which may share ConfigMap kube-chores-settings."""
+    root = context.find_root()
+    if not isinstance(root.command, click.Group):
+        return []
+    return [option for job in root.obj for option in _options(root.command.get_command(root, job))]
