@@ -55,8 +55,8 @@ def component(obj: Object) -> str:
 
 
 def is_for_people(role: Object) -> bool:
-    """Whether a role is aggregated to view, edit or admin."""
-    return any("/aggregate-to-" in label for label in role["metadata"]["labels"])
+    """Whether a role is for users, and not for a job: see tests/api/test_view.py."""
+    return component(role) == "view" or any("/aggregate-to-" in label for label in role["metadata"]["labels"])
 
 
 def rights() -> list[Right]:

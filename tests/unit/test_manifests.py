@@ -1,6 +1,7 @@
 """Properties of the shipped manifests, checked without a cluster."""
 
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,9 @@ NETWORK_POLICIES = CRONJOBS / "components" / "network-policies"
 EVERYTHING = [*load(CRONJOBS), *load(REPAIR)]
 WITHOUT_SECRETS = load(CRONJOBS / "without-secrets")
 FOR_PEOPLE = [obj for obj in EVERYTHING if any("/aggregate-to-" in label for label in obj["metadata"]["labels"])]
-# Roles that an administrator binds for accounts that restore backups, or for rules that adopt.
-UNBOUND = [obj for obj in EVERYTHING if obj["metadata"]["name"] in ("kube-chores-restore", "kube-chores-adopt")]
+# Roles that an administrator binds: for accounts that restore backups, for rules that adopt, for dry runs with Secrets.
+_UNBOUND = ("kube-chores-restore", "kube-chores-adopt", "kube-chores-view-secrets")
+UNBOUND = [obj for obj in EVERYTHING if obj["metadata"]["name"] in _UNBOUND]
 OF_JOBS = [obj for obj in EVERYTHING if obj not in FOR_PEOPLE + UNBOUND]
 CRON = {obj["metadata"]["name"]: obj for obj in EVERYTHING if obj["kind"] == "CronJob"}
 LABELS = "app.kubernetes.io/"
@@ -125,10 +127,11 @@ def test_farm_pods_has_no_right_to_delete_and_only_reads_pods() -> None:
     assert [rule["verbs"] for rule in of_the_job if "pods" in rule["resources"]] == [["list", "get"]]
 
 
-def test_roles_for_people_are_about_the_farm_alone_and_farm_pods_are_only_read() -> None:
+def test_farm_pods_can_only_be_read_and_llamas_also_written_by_users() -> None:
     given = {
         (label.rpartition("-")[2], resource): set(rule["verbs"])
         for obj in FOR_PEOPLE
+        if obj["metadata"]["labels"][COMPONENT] == "farm-pods"
         for label in obj["metadata"]["labels"]
         if "/aggregate-to-" in label
         for rule in obj["rules"]
@@ -138,6 +141,30 @@ def test_roles_for_people_are_about_the_farm_alone_and_farm_pods_are_only_read()
     assert {place for place, verbs in given.items() if verbs == read} == {("view", "farmpods"), ("view", "llamas")}
     assert {place for place, verbs in given.items() if not verbs & read} == {("edit", "llamas")}
     assert len(given) == 3
+
+
+def granted(role: str) -> set[tuple[str, str, str]]:
+    """Return the rights of a ClusterRole: API group, verb and resource."""
+    (found,) = (each for each in EVERYTHING if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", role))
+    return {right for each in found["rules"] for right in product(each["apiGroups"], each["verbs"], each["resources"])}
+
+
+def test_each_custom_resource_is_in_one_role_for_readers() -> None:
+    own = "kubechores.dev"
+    names = [each["spec"]["names"]["plural"] for each in EVERYTHING if each["kind"] == "CustomResourceDefinition"]
+    jobs, farm = ({each for each in granted(f"kube-chores-{role}") if each[0] == own} for role in ("view", "farm-view"))
+
+    assert jobs | farm == set(product([own], ["get", "list", "watch"], names))
+    assert jobs.isdisjoint(farm)
+
+
+def test_role_view_gets_no_right_on_secrets_and_nobody_gets_kube_chores_view_secrets() -> None:
+    secrets = "kube-chores-view-secrets"
+
+    assert granted(secrets) == set(product([""], ["get", "list"], ["secrets"]))
+    assert [rule for rule in rules(FOR_PEOPLE) if "secrets" in rule["resources"]] == []
+    assert secrets not in {each["roleRef"]["name"] for each in EVERYTHING if "roleRef" in each}
+    assert secrets not in {each["metadata"]["name"] for each in FOR_PEOPLE}
 
 
 def test_every_binding_binds_a_shipped_role_to_a_shipped_account() -> None:

@@ -1,0 +1,81 @@
+"""The roles for users: sufficient for a dry run of each job, without unused rights, and without rights to write."""
+
+from itertools import product
+
+import pytest
+
+from tests.api.conftest import Run, connect_with
+from tests.api.test_rights import used
+from tests.apis import Api, wait_for
+from tests.every_job import rights_worlds
+from tests.manifests import everything
+from tests.rights import RBAC, bind
+
+pytestmark = pytest.mark.usefixtures("installed")
+ROLES = {each["metadata"]["name"]: each for each in everything() if each["kind"] == "ClusterRole"}
+READER = ("kube-chores-view", "kube-chores-farm-view", "kube-chores-view-secrets")
+ARGUMENTS = {"sync-copies": ("-n", "kube-chores")}  # outside of a pod, its rules are not in the default namespace
+OWN = "kubechores.dev"
+CUSTOM_RESOURCES = [each["spec"]["names"]["plural"] for each in everything() if each["kind"].startswith("Custom")]
+
+
+def granted(role: str) -> set[tuple[str, str, str]]:
+    """The rights of a ClusterRole: API group, verb and resource."""
+    return {
+        right for rule in ROLES[role]["rules"] for right in product(rule["apiGroups"], rule["verbs"], rule["resources"])
+    }
+
+
+def user(api: Api, *roles: str) -> str:
+    """Return a user with these ClusterRoles in the whole cluster."""
+    name = f"user-{api.token}"
+    for role in roles:
+        bind(api, role, {"apiGroup": RBAC, "kind": "User", "name": name})
+    return name
+
+
+def reads(api: Api, name: str, path: str) -> bool:
+    """Whether a user can read a list."""
+    return api.request("GET", path, headers={"Impersonate-User": name})[0] == 200
+
+
+def test_the_roles_for_users_are_enough_for_every_dry_run_and_no_right_is_unused(
+    api: Api, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: dict[str, Run] = {}
+    for number, (account, world) in enumerate(rights_worlds().items()):
+        api.token = f"{number}{api.token[1:]}"  # the worlds have the same names of namespaces, with this token
+        runs[account] = request.getfixturevalue(world.fixture)
+        if account != "mirror-audit":  # it audits the mirrors of mirror-repair
+            world.build(request, runs[account])
+    connect_with(monkeypatch, in_pod=False)
+    name = user(api, *READER)
+    wait_for(lambda: reads(api, name, "/api/v1/secrets?limit=1"), "the rights of the user")
+    needed = set()
+    for account, world in rights_worlds().items():
+        arguments = (*world.arguments, *ARGUMENTS.get(account, ()), "-v")
+        admin = runs[account](*arguments, "--dry-run", kubeconfig=api.kubeconfig)
+        api.mark()
+
+        dry = runs[account](*arguments, "--dry-run", "--as", name, kubeconfig=api.kubeconfig)
+
+        assert (dry.exit_code, dry.results) == (admin.exit_code, admin.results), account
+        assert dry.results, account
+        needed |= set().union(*map(used, api.requests()))
+        assert api.writes() == []
+        api.mark()
+        runs[account](*arguments, "--as", name, kubeconfig=api.kubeconfig)
+        assert {each.status for each in api.writes()} == {403}, account
+
+    rights = set().union(*map(granted, READER))
+    assert needed - {("create", "selfsubjectaccessreviews")} <= {right[1:] for right in rights}
+    assert {right[1:] for right in rights if right[0] != OWN} <= needed
+
+
+def test_users_with_role_view_read_custom_resources_and_nodes_and_no_secrets(api: Api) -> None:
+    name = user(api, "view")
+
+    wait_for(lambda: reads(api, name, f"/apis/{OWN}/v1/registrymirrors"), "the aggregated rights")
+
+    paths = [f"/apis/{OWN}/v1/{each}" for each in CUSTOM_RESOURCES] + ["/api/v1/nodes", "/api/v1/secrets"]
+    assert [path for path in paths if not reads(api, name, path)] == ["/api/v1/secrets"]
