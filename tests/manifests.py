@@ -46,6 +46,25 @@ def rights_on_secrets() -> list[Object]:
     return [obj for obj in load(ROOT / "cronjobs") if obj not in without]
 
 
+def dangling(objects: list[Object]) -> list[str]:
+    """Return the bindings whose role or account is not among the objects."""
+
+    def key(kind: str, name: str, namespace: str | None) -> tuple[str, str, str | None]:
+        return kind, name, None if kind.startswith("Cluster") else namespace
+
+    there = {key(obj["kind"], obj["metadata"]["name"], obj["metadata"].get("namespace")) for obj in objects}
+    return [
+        obj["metadata"]["name"]
+        for obj in objects
+        if "roleRef" in obj
+        and not {
+            key(obj["roleRef"]["kind"], obj["roleRef"]["name"], obj["metadata"].get("namespace")),
+            *(key(each["kind"], each["name"], each["namespace"]) for each in obj["subjects"]),
+        }
+        <= there
+    ]
+
+
 def _read(path: Path) -> list[Object]:
     if path.is_file():
         return [obj for obj in _parsed(path) if obj]

@@ -47,6 +47,12 @@ def blocks_of(text: str, name: str) -> Iterator[Block]:
             yield Block(f"{name}:{line}", marks, tuple(commands))
 
 
+def kustomizations(page: str) -> list[tuple[str, str]]:
+    """Return the kustomizations of a page in order: the folder that their first line names, and the text."""
+    found = re.findall(r"```yaml\n((?:# (\S*)/kustomization\.yaml\n)?[^`]*?)```", (ROOT / page).read_text())
+    return [(folder or ".", text) for text, folder in found if "kind: Kustomization" in text]
+
+
 def _split(script: str) -> Iterator[str]:
     """Split a script into commands: one may have several lines with `\\`, quotes or a here-document."""
     command = ""

@@ -1,6 +1,5 @@
 """Every kustomization in the docs builds, with what its page promises."""
 
-import re
 import shutil
 import subprocess
 from collections import Counter
@@ -10,69 +9,128 @@ import pytest
 import yaml
 
 from tests.apis import Object
-from tests.manifests import ROOT
+from tests.manifests import ROOT, dangling, everything
+from tests.pages import kustomizations
 from tests.sandbox.conftest import any_kubectl
 
 DIGEST = "sha256:" + "0" * 64
 BLOCKS = {
-    f"{path.name}-{number}": text
-    for path in (ROOT / "README.md", ROOT / "docs" / "install.md")
-    for number, text in enumerate(re.findall(r"```yaml\n(.*?)```", path.read_text(), re.DOTALL))
-    if "kind: Kustomization" in text
+    f"{Path(page).name}-{number}": block
+    for page in ("README.md", "docs/install.md")
+    for number, block in enumerate(kustomizations(page))
 }
 
 
 @pytest.fixture
 def build(tmp_path: Path, request: pytest.FixtureRequest) -> list[Object]:
-    """Return the objects that kubectl builds from a block of the docs, next to a copy of cronjobs/."""
+    """Return the objects that kubectl builds from a block of the docs, next to a copy of cronjobs/ and other blocks."""
     shutil.copytree(ROOT / "cronjobs", tmp_path / "cronjobs")
-    (tmp_path / "kustomization.yaml").write_text(BLOCKS[request.param].replace("sha256:...", DIGEST))
-    command = [any_kubectl(), "kustomize", str(tmp_path)]
+    chosen, _ = BLOCKS[request.param]
+    for folder, text in [*(block for block in BLOCKS.values() if block[0] != "."), BLOCKS[request.param]]:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "kustomization.yaml").write_text(text.replace("sha256:...", DIGEST))
+    command = [any_kubectl(), "kustomize", str(tmp_path / chosen)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    return [each for each in yaml.safe_load_all(done.stdout) if each]
+    objects = [each for each in yaml.safe_load_all(done.stdout) if each]
+    assert dangling(objects) == []
+    return objects
 
 
 def kinds(objects: list[Object]) -> Counter[str]:
     return Counter(each["kind"] for each in objects)
 
 
+def named(objects: list[Object], kind: str) -> dict[str, Object]:
+    return {each["metadata"]["name"]: each for each in objects if each["kind"] == kind}
+
+
+def container(cron_job: Object) -> Object:
+    (only,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    found: Object = only
+    return found
+
+
+def accounts(objects: list[Object]) -> dict[str, str]:
+    """Return the namespaces of the ServiceAccounts."""
+    return {name: each["metadata"]["namespace"] for name, each in named(objects, "ServiceAccount").items()}
+
+
 def test_the_docs_have_kustomizations() -> None:
-    assert list(BLOCKS) == ["README.md-0", "install.md-0", "install.md-1", "install.md-2"]
+    assert list(BLOCKS) == ["README.md-0", *(f"install.md-{number}" for number in range(8))]
 
 
 @pytest.mark.parametrize("build", ["README.md-0"], indirect=True)
 def test_the_readme_sets_the_image_of_all_cron_jobs(build: list[Object]) -> None:
-    images = [
-        container["image"]
-        for each in build
-        if each["kind"] == "CronJob"
-        for container in each["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-    ]
+    images = {container(each)["image"] for each in named(build, "CronJob").values()}
 
-    assert set(images) == {f"registry.example.com/kube-chores@{DIGEST}"}
+    assert images == {f"registry.example.com/kube-chores@{DIGEST}"}
 
 
 @pytest.mark.parametrize("build", ["install.md-0"], indirect=True)
+def test_one_job_can_be_installed_alone(build: list[Object]) -> None:
+    rules = [(each["metadata"]["name"], rule) for each in build for rule in each.get("rules", [])]
+    secrets = [name for name, rule in rules if "secrets" in rule.get("resources", [])]
+
+    assert list(named(build, "CronJob")) == ["sync-copies", "sync-copies-verify"]
+    assert secrets == ["kube-chores-sync-copies-secrets"]
+    assert kinds(build)["Namespace"] == 1
+
+
+@pytest.mark.parametrize("build", ["install.md-1"], indirect=True)
 def test_components_remove_admission_policies_and_add_network_policies(build: list[Object]) -> None:
     assert kinds(build)["ValidatingAdmissionPolicy"] == kinds(build)["ValidatingAdmissionPolicyBinding"] == 0
     assert kinds(build)["NetworkPolicy"] == 4
 
 
-@pytest.mark.parametrize("build", ["install.md-1"], indirect=True)
-def test_one_job_can_be_installed_alone(build: list[Object]) -> None:
-    jobs = [each["metadata"]["name"] for each in build if each["kind"] == "CronJob"]
-    rules = [(each["metadata"]["name"], rule) for each in build for rule in each.get("rules", [])]
-    secrets = [name for name, rule in rules if "secrets" in rule.get("resources", [])]
-
-    assert jobs == ["sync-copies", "sync-copies-verify"]
-    assert secrets == ["kube-chores-sync-copies-secrets"]
-    assert kinds(build)["Namespace"] == 1
-
-
 @pytest.mark.parametrize("build", ["install.md-2"], indirect=True)
 def test_a_patch_suspends_one_job(build: list[Object]) -> None:
-    jobs = {each["metadata"]["name"]: each["spec"] for each in build if each["kind"] == "CronJob"}
-    suspended = [name for name, spec in jobs.items() if spec.get("suspend")]
+    suspended = [name for name, each in named(build, "CronJob").items() if each["spec"].get("suspend")]
 
     assert suspended == ["farm-pods"]
+
+
+@pytest.mark.parametrize("build", ["install.md-3"], indirect=True)
+def test_an_overlay_has_each_setting(build: list[Object]) -> None:
+    cron_jobs = named(build, "CronJob")
+    rolls = cron_jobs["roll-workloads"]
+    pods = [each["spec"]["jobTemplate"]["spec"]["template"]["spec"] for each in cron_jobs.values()]
+
+    assert {container(each)["image"] for each in cron_jobs.values()} == {f"registry.example.com/kube-chores@{DIGEST}"}
+    assert {(pod["priorityClassName"], pod["tolerations"][0]["key"]) for pod in pods} == {("low", "infra")}
+    assert rolls["spec"]["schedule"] == "*/10 * * * *"
+    assert container(rolls)["args"] == ["roll-workloads", "--max-rolls=5"]
+    assert container(rolls)["resources"]["limits"]["memory"] == "512Mi"
+    assert {name: each["data"] for name, each in named(build, "ConfigMap").items()} == {
+        "kube-chores-settings": {"LOG_FORMAT": "json"},
+        "sync-copies-settings": {"MAX_DELETES": "20"},
+    }
+    read = [each["configMapRef"]["name"] for each in container(cron_jobs["sync-copies-verify"])["envFrom"]]
+    assert read == ["kube-chores-settings", "sync-copies-settings"]
+
+
+@pytest.mark.parametrize("build", ["install.md-4"], indirect=True)
+def test_jobs_without_mirrors_move_to_another_namespace_with_one_file(build: list[Object]) -> None:
+    assert accounts(build) == dict.fromkeys(["farm-pods", "fetch-rates", "roll-workloads", "sync-copies"], "chores")
+    assert list(named(build, "Namespace")) == ["chores"]
+
+
+@pytest.mark.parametrize("build", ["install.md-6"], indirect=True)
+def test_all_jobs_move_to_another_namespace_with_two_files(build: list[Object]) -> None:
+    moved = ["farm-pods", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads", "sync-copies"]
+
+    assert accounts(build) == dict.fromkeys(moved, "chores")
+    assert set(named(build, "Namespace")) == {"chores", "kube-chores-mirrors", "kube-chores-nodes"}
+    assert kinds(build)["CustomResourceDefinition"] == 5
+
+
+@pytest.mark.parametrize("build", ["install.md-7"], indirect=True)
+def test_a_second_installation_has_no_cluster_scoped_object_of_the_first(build: list[Object]) -> None:
+    first = {(each["kind"], each["metadata"]["name"]) for each in everything()}
+    second = {(each["kind"], each["metadata"]["name"]) for each in build if "namespace" not in each["metadata"]}
+
+    assert first & second == set()
+    assert {name for kind, name in second if kind == "ClusterRole"} == {
+        "team-b-kube-chores-sync-copies",
+        "team-b-kube-chores-sync-copies-secrets",
+    }

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.apis import Object
-from tests.manifests import ROOT, load
+from tests.manifests import ROOT, dangling, load
 from tests.sandbox.conftest import any_kubectl
 
 JOBS = ["sync-copies", "fetch-rates", "roll-workloads", "farm-pods"]
@@ -43,25 +43,6 @@ def folders(prefix: str, names: list[str]) -> list[str]:
 def built(done: subprocess.CompletedProcess[str]) -> list[Object]:
     assert done.returncode == 0, done.stderr
     return [each for each in yaml.safe_load_all(done.stdout) if each]
-
-
-def dangling(objects: list[Object]) -> list[str]:
-    """Return the bindings whose role or account is not among the objects."""
-
-    def key(kind: str, name: str, namespace: str | None) -> tuple[str, str, str | None]:
-        return kind, name, None if kind.startswith("Cluster") else namespace
-
-    there = {key(obj["kind"], obj["metadata"]["name"], obj["metadata"].get("namespace")) for obj in objects}
-    return [
-        obj["metadata"]["name"]
-        for obj in objects
-        if "roleRef" in obj
-        and not {
-            key(obj["roleRef"]["kind"], obj["roleRef"]["name"], obj["metadata"].get("namespace")),
-            *(key(each["kind"], each["name"], each["namespace"]) for each in obj["subjects"]),
-        }
-        <= there
-    ]
 
 
 def test_jobs_without_mirrors_can_be_installed_in_another_namespace(build: Build) -> None:
