@@ -1,0 +1,359 @@
+"""Installations of chosen jobs, in other namespaces, side by side, and from an older version, on a real API server."""
+
+import json
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.api.conftest import Ran, Run, runs
+from tests.apis import Api, Object, real_api
+from tests.control_plane import ControlPlane, control_plane, missing, programs
+from tests.farm import farmed, pod
+from tests.manifests import ROOT, dangling, everything
+from tests.mirrors import Mirrors
+from tests.pages import command, kustomizations
+from tests.rates import RatesServer, serve
+from tests.workloads import settle, workload
+from tests.worlds import at, configmap, exchange_rate, rule, secret
+
+pytestmark = pytest.mark.cluster
+OF_THE_CLUSTER = ["namespace", "crds", "policies", "mirror-namespaces"]
+ACCOUNTS = ["sync-copies", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads", "farm-pods"]
+EVERYTHING: Object = {"resources": ["cronjobs", "cronjobs/mirror-repair"]}
+PART_OF = "app.kubernetes.io/part-of=kube-chores"
+RIGHTS = "serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings"
+POLICIES = "validatingadmissionpolicies,validatingadmissionpolicybindings"
+ALL = f"{RIGHTS},cronjobs,secrets,namespaces,customresourcedefinitions,{POLICIES}"
+Kubectl = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def empty_plane() -> Iterator[ControlPlane]:
+    """A control plane without the shipped manifests."""
+    if reason := missing():
+        pytest.skip(reason)
+    with control_plane() as started:
+        yield started
+
+
+@pytest.fixture
+def kubectl(empty_plane: ControlPlane, tmp_path: Path) -> Kubectl:
+    """Run kubectl, next to a copy of cronjobs/."""
+    shutil.copytree(ROOT / "cronjobs", tmp_path / "cronjobs")
+    words = [str(programs() / "kubectl"), "--kubeconfig", str(empty_plane.kubeconfig), f"--cache-dir={tmp_path}/cache"]
+
+    def run(*arguments: str, stdin: str | None = None) -> str:
+        done = subprocess.run(
+            [*words, *arguments], cwd=tmp_path, input=stdin, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def api(empty_plane: ControlPlane, tmp_path: Path, kubectl: Kubectl) -> Iterator[Api]:
+    """That control plane. After the test, no job is left; what exists once per cluster stays for the next test."""
+    api = real_api(empty_plane, tmp_path)
+    yield api
+    api.clean()
+    kubectl("delete", f"{RIGHTS},cronjobs,jobs,secrets", "-A", "-l", PART_OF, "--wait=false")
+
+
+@pytest.fixture
+def rates() -> Iterator[RatesServer]:
+    with serve() as server:
+        yield server
+
+
+@pytest.fixture
+def run(api: Api, rates: RatesServer) -> Callable[..., Ran]:
+    """Run a job as an account of an installation."""
+
+    def as_account(account: str, *arguments: str, namespace: str = "kube-chores") -> Ran:
+        job, given = (account, arguments) if account != "mirror-repair" else ("mirror-audit", ("--repair", *arguments))
+        if account == "roll-workloads":
+            key = f"{namespace}/roll-workloads-key"
+            given = ("--key-secret", key, "--settle", "0", "--cool-down", "0", *arguments)
+        kubeconfig = api.service_account_kubeconfig(namespace, account)
+        found: Run = runs(job, kubeconfig, rates.env())
+        return found(*given)
+
+    return as_account
+
+
+def write(folder: Path, kustomization: Object | str) -> None:
+    folder.mkdir(exist_ok=True)
+    text = kustomization if isinstance(kustomization, str) else yaml.safe_dump(kustomization)
+    (folder / "kustomization.yaml").write_text(text)
+
+
+def rendered(kubectl: Kubectl, folder: str) -> list[Object]:
+    return [each for each in yaml.safe_load_all(kubectl("kustomize", folder)) if each]
+
+
+def installed(kubectl: Kubectl, kinds: str = f"{RIGHTS},cronjobs,secrets") -> list[Object]:
+    """Return the installed objects of these kinds, in all namespaces."""
+    found: list[Object] = json.loads(kubectl("get", kinds, "-A", "-l", PART_OF, "-o", "json"))["items"]
+    return found
+
+
+def names(objects: Sequence[Object]) -> set[tuple[str, str, str]]:
+    return {(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in objects}
+
+
+def stored(api: Api, objects: Sequence[Object]) -> list[Object]:
+    """Return the objects without what controllers write: status, and what changes with it."""
+    found = [api.read(each) for each in objects]
+    for each in found:
+        has_status = each.pop("status", None) is not None
+        fields = each["metadata"]["managedFields"]
+        each["metadata"]["managedFields"] = [entry for entry in fields if "subresource" not in entry]
+        if has_status:
+            del each["metadata"]["resourceVersion"]
+    return found
+
+
+def rules_of(objects: Sequence[Object], account: str) -> list[Any]:
+    """Return the rules that bindings grant to an account, with their place."""
+    roles = {
+        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]): each["rules"]
+        for each in objects
+        if each["kind"] in ("Role", "ClusterRole")
+    }
+    return [
+        (
+            each["metadata"].get("namespace"),
+            roles[each["roleRef"]["kind"], each["metadata"].get("namespace"), each["roleRef"]["name"]],
+        )
+        for each in sorted(objects, key=lambda each: (each["kind"], each["metadata"]["name"]))
+        if "roleRef" in each and each["subjects"][0]["name"] == account
+    ]
+
+
+@pytest.mark.parametrize("job", ACCOUNTS)
+def test_a_job_can_be_installed_alone(
+    api: Api, kubectl: Kubectl, run: Callable[..., Ran], tmp_path: Path, job: str
+) -> None:
+    needed = OF_THE_CLUSTER if job == "mirror-repair" else OF_THE_CLUSTER[:3]
+    secrets = [f"cronjobs/components/secrets/{job}"] if job in ("sync-copies", "mirror-audit", "roll-workloads") else []
+    write(tmp_path, {"resources": [f"cronjobs/{each}" for each in (*needed, job)], "components": secrets})
+    built = rendered(kubectl, ".")
+    kubectl("apply", "-k", ".")
+
+    there = installed(kubectl)
+    assert names(there) < names(built)
+    assert {name for kind, _, name in names(there) if kind == "ServiceAccount"} == {job}
+    assert dangling(there) == []
+    assert rules_of(built, job) == rules_of(everything(), job)  # tests/api/test_rights.py: each is used
+    assert run(job).exit_code == 0
+
+
+def test_all_jobs_run_without_secrets_and_then_with_them_and_an_uninstall_leaves_copies(
+    api: Api, kubectl: Kubectl, run: Callable[..., Ran]
+) -> None:
+    kubectl("apply", "-k", "cronjobs/without-secrets")
+    without = installed(kubectl)
+    assert dangling(without) == []
+    assert [rule for each in without for rule in each.get("rules", ()) if "secrets" in rule["resources"]] == []
+    jobs = [account for account in ACCOUNTS if account != "mirror-repair"]
+    assert [run(job).exit_code for job in jobs] == [0] * 5
+
+    kubectl("apply", "-k", "cronjobs")
+    kubectl("apply", "-k", "cronjobs/mirror-repair")
+    assert names(installed(kubectl)) <= names(everything())
+    assert dangling(installed(kubectl)) == []
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(secret(home))
+    api.create(rule("logins", home, team, ruleType="secret"))
+    assert [run(job).exit_code for job in ACCOUNTS] == [0] * 6
+    copy = api.read(at(team, source))
+
+    for beginning in ("kubectl delete -k cronjobs/mirror-repair", "kubectl delete -k cronjobs"):
+        kubectl(*shlex.split(command(beginning))[1:])
+
+    assert names(installed(kubectl, ALL)) & names(everything()) == set()
+    assert api.read(copy) == copy
+
+
+@pytest.mark.parametrize("how", [(), ("--server-side", "--force-conflicts")], ids=["client", "server"])
+def test_a_second_apply_changes_no_object(api: Api, kubectl: Kubectl, tmp_path: Path, how: tuple[str, ...]) -> None:
+    write(tmp_path, EVERYTHING)
+    kubectl("apply", *how, "-k", ".")
+    before = stored(api, everything())
+
+    kubectl("apply", *how, "-k", ".")
+
+    assert stored(api, everything()) == before
+
+
+def test_all_jobs_run_in_another_namespace(api: Api, kubectl: Kubectl, run: Callable[..., Ran], tmp_path: Path) -> None:
+    *_, one, (folder, inner), outer, _ = kustomizations("docs/install.md")
+    write(tmp_path / folder, inner)
+    write(tmp_path, outer[1])
+    kubectl("apply", "-k", ".")
+
+    there = installed(kubectl)
+    assert names(there) < names(rendered(kubectl, "."))
+    assert {each["metadata"]["namespace"] for each in there if each["kind"] == "CronJob"} == {"chores"}
+    assert dangling(there) == []
+    for account in ACCOUNTS:
+        of_default = [
+            ("chores" if place == "kube-chores" else place, rules) for place, rules in rules_of(everything(), account)
+        ]
+        assert rules_of(there, account) == of_default
+        assert run(account, namespace="chores").exit_code == 0
+
+    write(tmp_path, one[1])
+    assert dangling(rendered(kubectl, ".")) == []
+    kubectl("apply", "-k", ".")
+    again = kubectl("apply", "-k", ".").splitlines()
+    assert [line for line in again if not line.endswith(" unchanged")] == []
+
+
+@pytest.fixture
+def side_by_side(api: Api, kubectl: Kubectl, tmp_path: Path) -> None:
+    """The default installation, and the second one of docs/install.md."""
+    *_, (folder, second) = kustomizations("docs/install.md")
+    write(tmp_path / folder, second)
+    kubectl("apply", "-k", "cronjobs")
+    kubectl("apply", "-k", folder)
+
+
+@pytest.mark.usefixtures("side_by_side")
+def test_two_installations_do_not_touch_each_others_copies(api: Api, kubectl: Kubectl, run: Callable[..., Ran]) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    first, second = configmap(home, "first"), configmap(home, "second", labels={"of": "team-b"})
+    of_first, of_second = rule("first", home, team), rule("second", home, team)
+    of_second["metadata"]["namespace"] = "team-b"
+    of_second["spec"]["selector"] = {"matchLabels": {"of": "team-b"}}
+    for obj in (first, second, of_first, of_second):
+        api.create(obj)
+    installations = ("kube-chores", "team-b")
+
+    assert dangling(installed(kubectl)) == []
+    assert [run("sync-copies", namespace=each).summary for each in installations] == [{"created": 1}] * 2
+    copies = [api.read(at(team, source)) for source in (first, second)]
+    assert [run("sync-copies", namespace=each).summary for each in installations] == [{"unchanged": 1}] * 2
+    assert [api.read(each) for each in copies] == copies
+
+    api.patch(second, {"metadata": {"labels": {"of": None, **first["metadata"]["labels"]}}})
+    assert run("sync-copies").summary == {"unchanged": 1, "conflict": 1}
+    api.patch(second, {"metadata": {"labels": second["metadata"]["labels"]}})
+    api.delete(of_first)
+    assert run("sync-copies", namespace="team-b").summary == {"unchanged": 1}
+    assert run("sync-copies").summary == {"deleted": 1}
+    assert api.get(copies[0]) is None
+    assert api.read(copies[1]) == copies[1]
+
+    kubectl("delete", "-k", "team-b", "--wait=false")
+    there = installed(kubectl)
+    assert {each["metadata"].get("namespace") for each in there} & {"team-b"} == set()
+    assert dangling(there) == []
+    assert names(there) <= names(everything())
+    assert run("sync-copies").exit_code == 0
+
+
+# an upgrade from the manifests of commit ca45731
+
+
+OLD = Path(__file__).parent / "installed_by_ca45731.yaml"
+MANAGED = "configmaps,secrets,farmpods,deployments,statefulsets,daemonsets,services,persistentvolumeclaims"
+
+
+def managed(kubectl: Kubectl) -> dict[tuple[str, str, str], Object]:
+    """Return what the jobs wrote, and the workloads that they may roll: all but statuses."""
+    found = json.loads(kubectl("get", MANAGED, "-A", "-o", "json"))["items"]
+    return {
+        (each["kind"], each["metadata"]["namespace"], each["metadata"]["name"]): {
+            key: value for key, value in each["metadata"].items() if key in ("uid", "generation", "annotations")
+        }
+        | {key: each.get(key) for key in ("spec", "data")}
+        for each in found
+        if each["metadata"]["name"] not in ("kube-root-ca.crt", "kubernetes")
+    }
+
+
+@pytest.fixture
+def old(api: Api, kubectl: Kubectl) -> list[Object]:
+    """The old installation."""
+    objects = [each for each in yaml.safe_load_all(OLD.read_text()) if each]
+    kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    return objects
+
+
+@pytest.fixture
+def mirrors(api: Api, old: list[Object]) -> Iterator[Mirrors]:
+    mirrors = Mirrors(api)
+    mirrors.node()
+    yield mirrors
+    mirrors.clean()
+
+
+@pytest.fixture
+def world(api: Api, mirrors: Mirrors, run: Callable[..., Ran]) -> tuple[str, str]:
+    """Everything that jobs of the old installation write; returns the namespace of sources, and one with copies."""
+    home, team, shop = api.namespace("home"), api.namespace("team"), farmed(api)
+    for obj in (
+        configmap(home),
+        secret(home),
+        rule("settings", home, [team, shop]),
+        rule("logins", home, [team, shop], ruleType="secret"),
+        exchange_rate(shop),
+        workload(shop, pod=USES),
+        pod(shop, "web"),
+    ):
+        api.create(obj)
+    mirrors.healthy()
+    for account in ACCOUNTS:
+        assert run(account).exit_code == 0, account
+    settle(api, workload(shop))
+    return home, shop
+
+
+USES = {
+    "volumes": [
+        {"name": "settings", "configMap": {"name": "settings"}},
+        {"name": "login", "secret": {"secretName": "login"}},
+    ]
+}
+
+
+def summaries(run: Callable[..., Ran]) -> dict[str, dict[str, int]]:
+    """Run each job, which changes nothing; return what it found."""
+    found = {account: run(account).summary for account in ACCOUNTS}
+    assert {outcome for summary in found.values() for outcome in summary} == {"unchanged"}, found
+    return found
+
+
+def test_an_upgrade_leaves_only_the_dry_run_cron_jobs(
+    api: Api, kubectl: Kubectl, run: Callable[..., Ran], old: list[Object], world: tuple[str, str], tmp_path: Path
+) -> None:
+    home, shop = world
+    found, before = summaries(run), managed(kubectl)
+
+    write(tmp_path, EVERYTHING)
+    kubectl("apply", "-k", ".")
+
+    removed = names(old) - names(everything())
+    assert removed == {("CronJob", "kube-chores", f"{account}-dry-run") for account in ACCOUNTS}
+    assert names(installed(kubectl)) - names(everything()) == removed
+    kubectl(*shlex.split(command("kubectl delete cronjob -n kube-chores"))[1:])
+    assert names(installed(kubectl)) - names(everything()) == set()
+    assert dangling(installed(kubectl)) == []
+
+    assert summaries(run) == found
+    assert managed(kubectl) == before
+
+    api.patch(configmap(home), {"data": {"a": "changed"}})
+    assert run("sync-copies").summary == {"configured": 2, "unchanged": 2}
+    assert run("roll-workloads").summary == {"restarted": 1}
+    api.delete(rule("logins", home, shop))
+    assert run("sync-copies").summary == {"deleted": 2, "unchanged": 2}
