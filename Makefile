@@ -34,8 +34,9 @@ check: lint types test ## run lint, types and test: do this before each commit
 test-version: $(VENV)/installed ## run unit tests and each job on another Python: PYTHON=... VENV=...
 	@$(BIN)/pytest -q -n auto --dist worksteal tests/unit tests/test_every_job.py
 
-control-plane: ## build etcd, kube-apiserver, kube-controller-manager and kubectl into .tools (needs Go)
+control-plane: ## build etcd, kube-apiserver, kube-controller-manager, kubectl and helm into .tools (needs Go)
 	@tools/kubernetes/build
+	@tools/helm/build
 
 test-cluster: $(VENV)/installed control-plane ## run the tests on a real Kubernetes control plane
 	@$(BIN)/pytest -q -n 2 --dist worksteal -m cluster
@@ -71,6 +72,10 @@ types: $(VENV)/installed ## run mypy in strict mode
 image: ## build the container image with docker, podman or buildah; BASE=... sets another base, PUSH=... pushes it
 	@tools/image
 
+chart: ## check the Helm chart, and package it in build/chart (needs Go)
+	@helm=$$(tools/helm/build)/helm && $$helm lint --quiet --strict charts/kube-chores && \
+		$$helm package charts/kube-chores --destination build/chart
+
 lock: ## write requirements.lock again, on the oldest supported Python, which needs the most packages
 	@$(OLDEST) -m venv build/lock && build/lock/bin/pip install --quiet pip-tools
 	@CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe \
@@ -90,4 +95,4 @@ site-serve: $(VENV)/installed-site ## serve that site on http://127.0.0.1:8000, 
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test check test-version control-plane test-cluster node-tools test-node cluster-up cluster-down lint types benchmark image lock docs site site-serve clean
+.PHONY: help venv demo test check test-version control-plane test-cluster node-tools test-node cluster-up cluster-down lint types benchmark image chart lock docs site site-serve clean

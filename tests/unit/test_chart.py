@@ -9,7 +9,7 @@ import yaml
 
 from jobs import __version__
 from jobs.__main__ import JOBS, chores
-from tests.manifests import ROOT
+from tests.manifests import ROOT, Object
 from tests.unit.test_docs import check, check_table
 
 CHART = ROOT / "charts" / "kube-chores"
@@ -17,23 +17,24 @@ VALUES = (CHART / "values.yaml").read_text()
 COMMANDS = {name: "mirror-audit" if name == "mirror-repair" else name for name in yaml.safe_load(VALUES)["jobs"]}
 
 
-def settings(name: str) -> list[str]:
-    """Return the keys of a ConfigMap with settings of a job."""
-    command = chores.get_command(click.Context(chores), name)
-    assert command
-    variables = [each for option in command.params for each in option.envvar or ()]
-    return sorted({each.removeprefix("CHORES_") for each in variables if each.startswith("CHORES_")})
+def settings(*names: str) -> Object:
+    """Return the schema of the settings of jobs: the variables of their options, without the prefix."""
+    commands = [chores.get_command(click.Context(chores), name) for name in names]
+    options = [each for command in commands if command for each in command.params]
+    variables = {each for option in options for each in option.envvar or ()}
+    keys = {each.removeprefix("CHORES_") for each in variables if each.startswith("CHORES_")}
+    pattern = f"^({'|'.join(sorted(keys))})$"
+    allowed = {pattern: {"type": ["string", "boolean", "integer"]}}
+    return {"type": "object", "additionalProperties": False, "patternProperties": allowed}
 
 
 def test_the_schema_names_the_settings_of_each_job() -> None:
     path = CHART / "values.schema.json"
     schema = json.loads(path.read_text())
     assert set(COMMANDS.values()) == set(JOBS)
+    schema["properties"]["settings"] = settings(*COMMANDS.values())
     for name, command in COMMANDS.items():
-        of_job = schema["properties"]["jobs"]["properties"][name]["properties"]["settings"]
-        of_job["propertyNames"] = {"enum": settings(command)}
-    everywhere = sorted({each for command in COMMANDS.values() for each in settings(command)})
-    schema["properties"]["settings"]["propertyNames"] = {"enum": everywhere}
+        schema["properties"]["jobs"]["properties"][name]["properties"]["settings"] = settings(command)
 
     check(path, json.dumps(schema, indent=2) + "\n")
 

@@ -1,0 +1,54 @@
+"""Run Helm, which `make control-plane` builds, with folders of its own."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests import canary
+from tests.control_plane import built
+from tests.manifests import ROOT, Object
+
+CHART = ROOT / "charts" / "kube-chores"
+PROGRAM = built("helm", "helm.sh/helm/v4") / "helm"
+
+
+def missing() -> str | None:
+    """Return why Helm cannot run on this machine, or None."""
+    return None if PROGRAM.exists() else f"no {PROGRAM.relative_to(ROOT)}: run `make control-plane`"
+
+
+class Helm:
+    """Helm with a kubeconfig, or with none to render."""
+
+    def __init__(self, folder: Path, kubeconfig: Path = Path("/dev/null"), namespace: str = "kube-chores") -> None:
+        self.folder, self.namespace = folder, namespace
+        homes = {f"HELM_{name}_HOME": str(folder / "helm" / name) for name in ("CACHE", "CONFIG", "DATA")}
+        self.env = {**os.environ, **homes, "KUBECONFIG": str(kubeconfig), "HELM_NAMESPACE": namespace}
+
+    def run(self, *words: str, values: Mapping[str, Any] | None = None) -> "subprocess.CompletedProcess[str]":
+        """Run Helm, with values in a file."""
+        given: list[str] = []
+        if values is not None:
+            file = self.folder / "values.yaml"
+            file.write_text(yaml.safe_dump(values))
+            given = ["--values", str(file)]
+        done = subprocess.run(
+            [str(PROGRAM), *words, *given], env=self.env, capture_output=True, text=True, timeout=120, check=False
+        )
+        canary.observed("Helm", done.stdout + done.stderr)
+        return done
+
+    def __call__(self, *words: str, values: Mapping[str, Any] | None = None) -> str:
+        """Run Helm, which must succeed. Return its stdout."""
+        done = self.run(*words, values=values)
+        assert done.returncode == 0, f"helm {' '.join(words)}: {done.stderr}"
+        return done.stdout
+
+    def render(self, values: Mapping[str, Any] | None = None, chart: Path = CHART) -> list[Object]:
+        """Return the objects of the chart, without its tests."""
+        text = self("template", "kube-chores", str(chart), "--skip-tests", values=values)
+        return [each for each in yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if each]
