@@ -9,8 +9,9 @@ from typing import Any
 import yaml
 
 from tests import canary
-from tests.control_plane import built
+from tests.control_plane import built, programs
 from tests.manifests import ROOT, Object
+from tests.pages import command
 
 CHART = ROOT / "charts" / "kube-chores"
 PROGRAM = built("helm", "helm.sh/helm/v4") / "helm"
@@ -27,7 +28,8 @@ class Helm:
     def __init__(self, folder: Path, kubeconfig: Path = Path("/dev/null"), namespace: str = "kube-chores") -> None:
         self.folder, self.namespace = folder, namespace
         homes = {f"HELM_{name}_HOME": str(folder / "helm" / name) for name in ("CACHE", "CONFIG", "DATA")}
-        self.env = {**os.environ, **homes, "KUBECONFIG": str(kubeconfig), "HELM_NAMESPACE": namespace}
+        path = f"{PROGRAM.parent}:{programs()}:{os.environ['PATH']}"
+        self.env = {**os.environ, **homes, "KUBECONFIG": str(kubeconfig), "HELM_NAMESPACE": namespace, "PATH": path}
 
     def run(self, *words: str, values: Mapping[str, Any] | None = None) -> "subprocess.CompletedProcess[str]":
         """Run Helm, with values in a file."""
@@ -46,6 +48,20 @@ class Helm:
         """Run Helm, which must succeed. Return its stdout."""
         done = self.run(*words, values=values)
         assert done.returncode == 0, f"helm {' '.join(words)}: {done.stderr}"
+        return done.stdout
+
+    def from_docs(self, beginning: str, values: Mapping[str, Any] | None = None) -> str:
+        """Run the command of the docs that begins with these words, with values in its file. Return its stdout."""
+        if not (self.folder / "charts").exists():
+            (self.folder / "charts").symlink_to(CHART.parent)
+        if values is not None:
+            (self.folder / "my-values.yaml").write_text(yaml.safe_dump(values))
+        line = command(beginning)
+        done = subprocess.run(
+            line, shell=True, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120, check=False
+        )
+        canary.observed(line, done.stdout + done.stderr)
+        assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
         return done.stdout
 
     def render(self, values: Mapping[str, Any] | None = None, chart: Path = CHART) -> list[Object]:

@@ -20,6 +20,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security-policy.md",
+    "charts/kube-chores/README.md": "helm-values.md",
     "kubesandbox/README.md": "kubesandbox.md",
 }
 BLOCK = re.compile(r"(^ *```.*?^ *```$)", re.M | re.S)

@@ -1,19 +1,27 @@
 """The Helm chart: what it renders, compared with kubectl kustomize, and its releases on a real control plane."""
 
 import os
+import re
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.api.conftest import runs, with_rule
+from tests.apis import Api, real_api, wait_for
+from tests.control_plane import control_plane, programs
 from tests.control_plane import missing as no_control_plane
-from tests.control_plane import programs
 from tests.helm import CHART, Helm, missing
 from tests.manifests import ROOT, Object
+from tests.mirrors import Mirrors
+from tests.policies import wait_until_policies_act
+from tests.rates import RatesServer, serve
 from tests.sandbox.test_overlays import dangling
+from tests.workloads import rollouts, settle, workload
+from tests.worlds import at, configmap, content, exchange_rate, rule, secret
 
 pytestmark = pytest.mark.cluster
 
@@ -22,8 +30,11 @@ Values = Mapping[str, Any]
 Kustomize = Callable[..., dict[Key, Object]]
 JOBS = ["sync-copies", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads", "farm-pods"]
 WITH_SECRETS = ["sync-copies", "mirror-audit", "mirror-repair", "roll-workloads"]
-# The objects that exist once per cluster: a second release has none of them.
-SECOND: Values = {"crds": False, "policies": False, "jobs": {"mirror-audit": {"enabled": False}}}
+# The values that the docs show: of an installation, and of a second release.
+OF_DOCS, SECOND = (
+    yaml.safe_load(text.replace("sha256:...", "sha256:" + "0" * 64))
+    for text in re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "helm.md").read_text(), re.DOTALL)
+)
 
 
 def keyed(objects: list[Object]) -> dict[Key, Object]:
@@ -122,16 +133,22 @@ def test_names_and_bindings_follow_the_namespace_of_the_release(helm: Helm, tmp_
 
 
 def test_a_second_release_renders_no_object_of_the_first(helm: Helm, tmp_path: Path) -> None:
-    first, second = keyed(helm.render()), keyed(Helm(tmp_path, namespace="team-b").render(SECOND))
+    other = Helm(tmp_path, namespace="team-b")
+    first, second = keyed(helm.render()), keyed(other.render(SECOND))
+    more = {**SECOND, "jobs": {"mirror-audit": {"enabled": False}}}
 
+    assert first.keys() & keyed(other.render(more)).keys() == set()
     assert first.keys() & second.keys() == set()
-    assert {name for kind, _, name in second if kind == "CronJob"} == {
-        "farm-pods",
-        "fetch-rates",
-        "roll-workloads",
-        "sync-copies",
-        "sync-copies-verify",
-    }
+    assert {name for kind, _, name in second if kind == "CronJob"} == {"sync-copies", "sync-copies-verify"}
+
+
+def test_the_values_of_the_docs_choose_jobs_and_change_them(helm: Helm) -> None:
+    objects = keyed(helm.render(OF_DOCS))
+
+    assert ("CronJob", "kube-chores", "farm-pods") not in objects
+    assert ("ClusterRole", "", "kube-chores-roll-workloads-secrets") not in objects
+    assert objects["CronJob", "kube-chores", "sync-copies"]["spec"]["schedule"] == "*/5 * * * *"
+    assert objects["ConfigMap", "kube-chores", "kube-chores-settings"]["data"] == {"DIFF": "1"}
 
 
 def test_values_change_the_cron_jobs(helm: Helm) -> None:
@@ -213,3 +230,178 @@ def test_a_packaged_chart_renders_the_same(helm: Helm, tmp_path: Path) -> None:
     (package,) = tmp_path.glob("*.tgz")
 
     assert helm.render(chart=package) == helm.render()
+
+
+# releases
+
+SECRET_OF_THE_KEY = ("Secret", "kube-chores", "roll-workloads-key")
+OLD = "ca45731"  # the last version before the chart
+FLAGS = {
+    "roll-workloads": ("--key-secret", "kube-chores/roll-workloads-key", "--settle", "0", "--cool-down", "0"),
+    "mirror-repair": ("--repair",),
+}
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    """A control plane without an installation, which ends with the test."""
+    if reason := no_control_plane() or missing():
+        pytest.skip(reason)
+    with control_plane() as plane:
+        yield real_api(plane, tmp_path)
+
+
+@pytest.fixture
+def rates() -> Iterator[RatesServer]:
+    with serve() as server:
+        yield server
+
+
+@pytest.fixture
+def old(api: Api, tmp_path: Path) -> None:
+    """An installation of the last version before the chart, by kubectl."""
+    archive = subprocess.run(["git", "archive", OLD, "cronjobs"], cwd=ROOT, capture_output=True, check=True).stdout
+    subprocess.run(["tar", "-x", "-C", str(tmp_path)], input=archive, check=True)
+    for folder in ("cronjobs", "cronjobs/mirror-repair"):
+        words = ["apply", "-k", str(tmp_path / folder)]
+        line = [str(programs() / "kubectl"), "--kubeconfig", str(api.kubeconfig), f"--cache-dir={api.folder}", *words]
+        subprocess.run(line, capture_output=True, timeout=120, check=True)
+    wait_until_policies_act(api)
+
+
+def run_jobs(api: Api, rates: RatesServer, jobs: list[str]) -> dict[str, dict[str, int]]:
+    """Run each job as its account. Return the counts of the reports."""
+    found = {}
+    for name in jobs:
+        job = "mirror-audit" if name == "mirror-repair" else name
+        done = runs(job, api.service_account_kubeconfig("kube-chores", name), rates.env())(*FLAGS.get(name, ()))
+        assert done.exit_code == 0, done.stderr
+        found[name] = done.summary
+    return found
+
+
+def create_objects_of_users(api: Api) -> Object:
+    """Create sources with rules, a rate, a mirror, and a workload that uses the copies. Return the workload."""
+    home, team = api.namespace("home"), api.namespace("team")
+    with_rule(api, configmap(home))
+    with_rule(api, secret(home))
+    api.create(exchange_rate(team))
+    mirrors = Mirrors(api)
+    mirrors.node()
+    mirrors.healthy()
+    volumes = [
+        {"name": "config", "configMap": {"name": "settings"}},
+        {"name": "login", "secret": {"secretName": "login"}},
+    ]
+    return settle(api, api.create(workload(team, pod={"volumes": volumes})))
+
+
+def observed(api: Api) -> dict[Key, tuple[Any, ...]]:
+    """Return the objects of users and those that jobs created: the UID, the generation and the content of each."""
+    kinds = {
+        "v1": ["ConfigMap", "Secret", "Service", "PersistentVolumeClaim"],
+        "apps/v1": ["Deployment", "StatefulSet", "DaemonSet", "ControllerRevision", "ReplicaSet"],
+        "kubechores.dev/v1": ["CopyratorRule", "ExchangeRate", "RegistryMirror"],
+    }
+    found = keyed([obj for version in kinds for kind in kinds[version] for obj in api.items(version, kind)])
+    return {
+        key: (obj["metadata"]["uid"], obj["metadata"].get("generation"), content(obj))
+        for key, obj in found.items()
+        if obj.get("type") != "helm.sh/release.v1"
+    }
+
+
+def specs(api: Api, objects: list[Object], *, fresh: bool = False) -> dict[str, Any]:
+    """Return the specs of the CronJobs as they are, or as they would be if they were created now."""
+    found = {}
+    for obj in objects:
+        if obj["kind"] == "CronJob":
+            other = obj | {"metadata": {**obj["metadata"], "name": "fresh"}}
+            path = f"{api.path(other, named=False)}?dryRun=All"
+            found[obj["metadata"]["name"]] = (api.call("POST", path, other) if fresh else api.read(obj))["spec"]
+    return found
+
+
+def versions(api: Api, objects: list[Object]) -> dict[Key, tuple[str, str]]:
+    """Return the UIDs and the resource versions of the objects that exist."""
+    read = keyed([found for obj in objects if (found := api.get(obj))])
+    return {key: (obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]) for key, obj in read.items()}
+
+
+def uids(versions: dict[Key, tuple[str, str]]) -> dict[Key, str]:
+    return {key: uid for key, (uid, _) in versions.items()}
+
+
+@pytest.mark.usefixtures("old")
+def test_an_installation_of_kubectl_becomes_a_release_that_can_be_rolled_back(
+    api: Api, rates: RatesServer, tmp_path: Path
+) -> None:
+    deployment = create_objects_of_users(api)
+    run_jobs(api, rates, JOBS)
+    unchanged = run_jobs(api, rates, JOBS)
+    assert {count for counts in unchanged.values() for count in counts} == {"unchanged"}
+    helm = Helm(tmp_path, api.kubeconfig)
+    values: Values = {"jobs": {"mirror-repair": {"enabled": True}}}
+    objects = helm.render(values)
+    before, installed = observed(api), uids(versions(api, objects))
+
+    helm.from_docs("helm template kube-chores charts/kube-chores", values)
+    helm.from_docs("helm upgrade --install")
+    assert run_jobs(api, rates, JOBS) == unchanged
+    assert observed(api) == before
+    taken = versions(api, objects)
+    assert uids(taken) | installed == uids(taken)
+    assert specs(api, objects) == specs(api, objects, fresh=True)
+
+    helm.from_docs("helm upgrade kube-chores", values)
+    assert versions(api, objects) == taken
+
+    jobs = {"fetch-rates": {"enabled": False}, "sync-copies": {"suspend": True}}
+    helm.from_docs("helm upgrade kube-chores", {"jobs": jobs, "networkPolicies": True})
+    assert len(api.items("networking.k8s.io/v1", "NetworkPolicy")) == 4
+    helm.from_docs("helm rollback kube-chores")
+    assert api.items("networking.k8s.io/v1", "NetworkPolicy") == []
+    assert specs(api, objects) == specs(api, objects, fresh=True)
+    assert run_jobs(api, rates, JOBS) == unchanged
+    assert observed(api) == before
+    assert rollouts(api, deployment) == 1
+
+
+def test_two_releases_do_not_touch_each_other_and_an_uninstall_leaves_what_the_docs_name(
+    api: Api, rates: RatesServer, tmp_path: Path
+) -> None:
+    first, second = Helm(tmp_path, api.kubeconfig), Helm(tmp_path, api.kubeconfig, "team-b")
+    chart = ("kube-chores", str(CHART), "--create-namespace")
+    first("install", *chart)
+    wait_until_policies_act(api)
+    home, team = api.namespace("home-b"), api.namespace("team-b")
+    create_objects_of_users(api)
+    jobs = [name for name in JOBS if name != "mirror-repair"]
+    run_jobs(api, rates, jobs)
+    first.from_docs("kubectl patch cronjob farm-pods")
+    before, objects = versions(api, first.render()), observed(api)
+
+    second("install", *chart, values=SECOND)
+    source = api.create(configmap(home, "of-team-b"))
+    of_team_b = rule("of-team-b", home, team)
+    api.create({**of_team_b, "metadata": {"name": "of-team-b", "namespace": "team-b"}})
+    sync = runs("sync-copies", api.service_account_kubeconfig("team-b", "sync-copies"))
+    assert sync("-n", "team-b").summary == {"created": 1}
+    assert run_jobs(api, rates, jobs)["sync-copies"] == {"unchanged": 6}
+    assert sync("-n", "team-b").summary == {"unchanged": 1}
+
+    first("upgrade", *chart)
+    assert versions(api, first.render()) == before
+    second("uninstall", "kube-chores", "--wait")
+    assert versions(api, second.render(SECOND)) == {}
+    assert versions(api, first.render()) == before
+    assert objects.items() <= observed(api).items()
+
+    first.from_docs("helm uninstall kube-chores")
+    kept = {"CustomResourceDefinition", "Namespace"}
+    wait_for(lambda: {kind for kind, _, _ in versions(api, first.render())} == kept, "the end of the release")
+    assert {key: each for key, each in objects.items() if key != SECRET_OF_THE_KEY}.items() <= observed(api).items()
+    for words in ("kubectl delete crds -l", "kubectl delete namespaces kube-chores"):
+        first.from_docs(words)
+    assert versions(api, first.render()) == {}
+    assert content(api.read(at(team, source)))
