@@ -76,6 +76,9 @@ chart: ## check the Helm chart, and package it in build/chart (needs Go)
 	@helm=$$(tools/helm/build)/helm && $$helm lint --quiet --strict charts/kube-chores && \
 		$$helm package charts/kube-chores --destination build/chart
 
+base-digest: ## write the present digest of the base image into the Dockerfile (needs skopeo or docker, and the registry)
+	@tools/base-digest
+
 lock: ## write requirements.lock again, on the oldest supported Python, which needs the most packages
 	@$(OLDEST) -m venv build/lock && build/lock/bin/pip install --quiet pip-tools
 	@CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe \
@@ -95,4 +98,4 @@ site-serve: $(VENV)/installed-site ## serve that site on http://127.0.0.1:8000, 
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test check test-version control-plane test-cluster node-tools test-node cluster-up cluster-down lint types benchmark image chart lock docs site site-serve clean
+.PHONY: help venv demo test check test-version control-plane test-cluster node-tools test-node cluster-up cluster-down lint types benchmark image base-digest chart lock docs site site-serve clean

@@ -1,6 +1,8 @@
-"""tools/image, with a fake docker, podman and buildah."""
+"""tools/image and tools/base-digest, with a fake docker, podman, buildah and skopeo."""
 
 import os
+import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -17,20 +19,25 @@ echo "$@" >>"$CALLS"
 case "$*" in
 "push --digestfile "*) printf {DIGEST} >"$3" ;;
 "image inspect "*) printf 'registry.example.com/other@sha256:1\\n{REPOSITORY}@{DIGEST}\\n' ;;
+*inspect*) echo "$ANSWER" ;;
 *) echo "progress of $1" >&2 ;;
 esac
 """
 
 
-def image(folder: Path, tool: str, **env: str) -> tuple[str, list[str]]:
-    """Run tools/image; return its stdout and the calls of the tool."""
+def environment(folder: Path, tool: str, **env: str) -> dict[str, str]:
+    """Return the environment of a script that finds this fake program before others."""
     (folder / tool).write_text(FAKE)
     (folder / tool).chmod(0o755)
-    calls = folder / "calls"
     path = f"{folder}:{os.environ['PATH']}"
-    settings = {**os.environ, **env, "PATH": path, "TOOL": tool, "CALLS": str(calls)}
+    return {**os.environ, **env, "PATH": path, "TOOL": tool, "CALLS": str(folder / "calls")}
+
+
+def image(folder: Path, tool: str, **env: str) -> tuple[str, list[str]]:
+    """Run tools/image; return its stdout and the calls of the tool."""
+    settings = environment(folder, tool, **env)
     done = subprocess.run([ROOT / "tools" / "image"], env=settings, capture_output=True, text=True, check=True)
-    return done.stdout, calls.read_text().splitlines()
+    return done.stdout, (folder / "calls").read_text().splitlines()
 
 
 @pytest.mark.parametrize("tool", ["docker", "podman", "buildah"])
@@ -48,3 +55,67 @@ def test_without_a_repository_nothing_is_pushed(tmp_path: Path) -> None:
 
     assert stdout == ""
     assert [each.split()[0] for each in calls] == ["info", "build"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "call"),
+    [
+        ("docker", f"save --output {{file}} {IMAGE}"),
+        ("podman", f"save --quiet --format oci-archive --output {{file}} {IMAGE}"),
+        ("buildah", f"push --quiet {IMAGE} oci-archive:{{file}}:{IMAGE}"),
+    ],
+)
+def test_an_archive_is_written(tmp_path: Path, tool: str, call: str) -> None:
+    _, calls = image(tmp_path, tool, ARCHIVE=str(tmp_path / "image.tar"))
+
+    assert calls[2:] == [call.format(file=tmp_path / "image.tar")]
+
+
+def labels(folder: Path, url: str) -> dict[str, str]:
+    remote = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "remote.origin.url", "GIT_CONFIG_VALUE_0": url}
+    _, calls = image(folder, "buildah", SOURCE_DATE_EPOCH="86400", **remote)
+    assert "--timestamp 86400" in calls[1]
+    return dict(re.findall(r"--label org\.opencontainers\.image\.(\w+)=(\S+)", calls[1]))
+
+
+def test_an_image_has_its_version_revision_time_and_source(tmp_path: Path) -> None:
+    found = labels(tmp_path, "https://git.example.com/team/kube-chores.git")
+
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert found.pop("revision").removesuffix("-dirty") == head.strip()
+    assert found == {
+        "version": jobs.__version__,
+        "created": "1970-01-02T00:00:00Z",
+        "source": "https://git.example.com/team/kube-chores.git",
+    }
+
+
+@pytest.mark.parametrize("url", ["https://user:word@git.example.com/team/x.git", "git@git.example.com:x.git", "/srv/x"])
+def test_a_source_that_can_contain_a_password_or_is_not_a_web_page_is_left_out(tmp_path: Path, url: str) -> None:
+    assert "source" not in labels(tmp_path, url)
+
+
+def base_digest(folder: Path, tool: str, answer: str) -> tuple[subprocess.CompletedProcess[str], str]:
+    """Run a copy of tools/base-digest on a Dockerfile; return the process and the new Dockerfile."""
+    (folder / "tools").mkdir()
+    shutil.copy(ROOT / "tools" / "base-digest", folder / "tools")
+    dockerfile = folder / "Dockerfile"
+    dockerfile.write_text("ARG BASE=python:3.13-slim@sha256:old\nFROM ${BASE}\n")
+    settings = environment(folder, tool, ANSWER=answer)
+    done = subprocess.run([folder / "tools" / "base-digest"], env=settings, capture_output=True, text=True, check=False)
+    return done, dockerfile.read_text()
+
+
+def test_the_base_gets_the_digest_of_its_registry(tmp_path: Path) -> None:
+    done, dockerfile = base_digest(tmp_path, "skopeo", DIGEST)
+
+    assert done.returncode == 0
+    assert dockerfile == f"ARG BASE=python:3.13-slim@{DIGEST}\nFROM ${{BASE}}\n"
+    assert (tmp_path / "calls").read_text().endswith(" docker://python:3.13-slim\n")
+
+
+def test_an_answer_that_is_not_a_digest_changes_nothing(tmp_path: Path) -> None:
+    done, dockerfile = base_digest(tmp_path, "skopeo", "unknown")
+
+    assert (done.returncode, done.stderr) == (1, "the registry has no digest of python:3.13-slim: unknown\n")
+    assert "@sha256:old" in dockerfile
