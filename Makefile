@@ -21,6 +21,10 @@ $(VENV)/installed-site: $(VENV)/installed
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[site]'
 	@touch $@
 
+$(VENV)/installed-release: $(VENV)/installed
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[release]'
+	@touch $@
+
 venv: $(VENV)/installed ## create the virtual environment with the project and its tools
 
 demo: $(VENV)/installed ## run the jobs on the embedded cluster; KEEP=1 keeps it running
@@ -79,6 +83,9 @@ chart: ## check the Helm chart, and package it in build/chart (needs Go)
 base-digest: ## write the present digest of the base image into the Dockerfile (needs skopeo or docker, and the registry)
 	@tools/base-digest
 
+release: $(VENV)/installed-release ## build image, wheel, sdist, chart, SBOM, notes and checksums into dist/, from a clean commit
+	@$(BIN)/python tools/release.py
+
 lock: ## write requirements.lock again, on the oldest supported Python, which needs the most packages
 	@$(OLDEST) -m venv build/lock && build/lock/bin/pip install --quiet pip-tools
 	@CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe \
@@ -98,4 +105,4 @@ site-serve: $(VENV)/installed-site ## serve that site on http://127.0.0.1:8000, 
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test check test-version control-plane test-cluster node-tools test-node cluster-up cluster-down lint types benchmark image base-digest chart lock docs site site-serve clean
+.PHONY: help venv demo test check test-version control-plane test-cluster node-tools test-node cluster-up cluster-down lint types benchmark image base-digest chart release lock docs site site-serve clean
