@@ -74,7 +74,7 @@ def build(root: Path, dist: Path) -> None:
         _run(sys.executable, "-m", "build", "--outdir", dist, source, env=env)  # the wheel is built from the sdist
         (wheel,) = dist.glob("*.whl")
         check_wheel(wheel)
-        install(wheel, source / "requirements.lock", venv)
+        install(dist, f"kube-chores=={version(root)}", source / "requirements.lock", venv)
         sbom = ("--output-reproducible", "--of", "JSON", "-o", f"{dist}/{name}.cdx.json", f"{venv}/bin/python")
         _run(sys.executable, "-m", "cyclonedx_py", "environment", *sbom)
         if (root / "charts").exists():
@@ -95,16 +95,16 @@ def check_wheel(wheel: Path) -> None:
         raise SystemExit(f"{wheel.name} contains {min(tests)}")
 
 
-def install(wheel: Path, lock: Path, venv: Path) -> None:
+def install(dist: Path, package: str, lock: Path, venv: Path) -> None:
     """Install the wheel in a new virtual environment with the packages of the image, and run it there."""
     _run(sys.executable, "-m", "venv", "--without-pip", venv)
     pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", f"{venv}/bin/python")
     _run(*pip, "install", "--require-hashes", "-r", lock)
-    _run(*pip, "install", "--no-deps", "--no-index", wheel)
+    _run(*pip, "install", "--no-deps", "--no-index", "--find-links", dist, package)  # a path would be in the SBOM
     _run(*pip, "uninstall", "--yes", "setuptools")
     _output(venv / "bin" / "chores", "--help")
     if "kind: CronJob\n" not in _output(venv / "bin" / "chores", "manifests"):
-        raise SystemExit(f"{wheel.name}: `chores manifests` prints no CronJob")
+        raise SystemExit(f"{package}: `chores manifests` prints no CronJob")
 
 
 def _found(pattern: str, file: Path) -> str:
