@@ -109,7 +109,9 @@ def test_the_chart_renders_the_objects_that_kubectl_builds(case: str, helm: Helm
     # Helm needs the namespace of a release before: a command of the docs creates it.
     del expected["Namespace", "", "kube-chores"]
     if case == "without policies":  # kustomize keeps the roles that only the policies use
-        expected = {key: obj for key, obj in expected.items() if key[2] not in ("kube-chores-adopt", "kube-chores-restore")}
+        expected = {
+            key: obj for key, obj in expected.items() if key[2] not in ("kube-chores-adopt", "kube-chores-restore")
+        }
 
     rendered = keyed(helm.render(values))
 

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from jobs.__main__ import chores
 from jobs.commands import manifests
 from tests.apis import Object
-from tests.manifests import ROOT
+from tests.manifests import ROOT, dangling
 from tests.sandbox import test_overlays
-from tests.sandbox.test_overlays import IN_ONE_NAMESPACE, OF_MIRRORS, SECRETS, Build, built, dangling, folders
+from tests.sandbox.test_overlays import IN_ONE_NAMESPACE, OF_MIRRORS, SECRETS, Build, built, folders
 from tests.unit.test_docs import check
 
 build = test_overlays.build  # a fixture

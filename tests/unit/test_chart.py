@@ -1,4 +1,4 @@
-"""The parts of the Helm chart that are generated, and what it repeats of other files. tests/cluster/test_helm.py runs Helm."""
+"""The generated parts of the Helm chart, and what it repeats of other files. tests/cluster/test_helm.py runs Helm."""
 
 import json
 from collections.abc import Iterator
@@ -59,7 +59,8 @@ def test_the_table_of_values_is_that_of_the_file() -> None:
     rows = []
     for path, default, text in documented(root):
         name = path.replace("jobs.sync-copies.", "jobs.JOB.")
-        shown = "below" if name in ("jobs.JOB.enabled", "jobs.JOB.schedule", "jobs.JOB.resources") else json.dumps(default)
+        differs = name in ("jobs.JOB.enabled", "jobs.JOB.schedule", "jobs.JOB.resources")
+        shown = "below" if differs else json.dumps(default)
         rows.append(f"| `{name}` | {shown if shown == 'below' else f'`{shown}`'} | {text} |")
 
     assert len(rows) == 20

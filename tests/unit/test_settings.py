@@ -13,7 +13,7 @@ from jobs.__main__ import JOBS, chores
 from jobs.core.fetch_rates.figures import Figures
 from jobs.kit.run.variables import variable
 from jobs.kit.values.names import SETTINGS
-from tests.manifests import ROOT, everything, twins
+from tests.manifests import ROOT, everything
 
 FIGURES = Figures("1.1", "0.9", "EUR", "USD", "2026-01-02", "ecb")
 SECURITY = (ROOT / "docs" / "security.md").read_text()
@@ -39,7 +39,7 @@ def test_the_flags_that_no_settings_configmap_can_set_are_those_of_the_documenta
 
 
 def test_the_reserved_names_are_those_that_the_cronjobs_read() -> None:
-    cronjobs = [each for each in [*everything(), *twins()] if each["kind"] == "CronJob"]
+    cronjobs = [each for each in everything() if each["kind"] == "CronJob"]
     pods = [each["spec"]["jobTemplate"]["spec"]["template"]["spec"] for each in cronjobs]
     sources = [each for pod in pods for container in pod["containers"] for each in container["envFrom"]]
 
