@@ -61,12 +61,6 @@ def test_kubectl_apply_creates_the_objects_of_the_fixture(api: Api) -> None:
     assert [without_server_fields(api.get(obj) or {}) for obj in objects] == applied
 
 
-def test_an_install_can_be_applied_again_without_change(api: Api) -> None:
-    kubectl(api, "apply", "-k", str(CRONJOBS))
-    again = kubectl(api, "apply", "-k", str(CRONJOBS)).splitlines()
-    assert [line for line in again if not line.endswith(" unchanged")] == []
-
-
 @pytest.mark.parametrize("how", [(), ("--server-side", "--force-conflicts")])
 def test_an_install_that_is_applied_again_keeps_the_key(api: Api, installed: Path, how: tuple[str, ...]) -> None:
     roll = runs("roll-workloads", api.service_account_kubeconfig("kube-chores", "roll-workloads"))

@@ -183,14 +183,21 @@ def test_all_jobs_run_without_secrets_and_then_with_them_and_an_uninstall_leaves
     assert api.read(copy) == copy
 
 
-@pytest.mark.parametrize("how", [(), ("--server-side", "--force-conflicts")], ids=["client", "server"])
-def test_a_second_apply_changes_no_object(api: Api, kubectl: Kubectl, tmp_path: Path, how: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("how", "result"),
+    [((), "unchanged"), (("--server-side", "--force-conflicts"), "serverside-applied")],
+    ids=["client", "server"],
+)
+def test_a_second_apply_changes_no_object(
+    api: Api, kubectl: Kubectl, tmp_path: Path, how: tuple[str, ...], result: str
+) -> None:
     write(tmp_path, EVERYTHING)
     kubectl("apply", *how, "-k", ".")
     before = stored(api, everything())
 
-    kubectl("apply", *how, "-k", ".")
+    again = kubectl("apply", *how, "-k", ".").splitlines()
 
+    assert [line for line in again if not line.endswith(f" {result}")] == []
     assert stored(api, everything()) == before
 
 
