@@ -15,11 +15,10 @@ from tests.apis import Api, real_api, wait_for
 from tests.control_plane import control_plane, programs
 from tests.control_plane import missing as no_control_plane
 from tests.helm import CHART, Helm, missing
-from tests.manifests import ROOT, Object
+from tests.manifests import ROOT, Object, dangling
 from tests.mirrors import Mirrors
 from tests.policies import wait_until_policies_act
 from tests.rates import RatesServer, serve
-from tests.sandbox.test_overlays import dangling
 from tests.workloads import rollouts, settle, workload
 from tests.worlds import at, configmap, content, exchange_rate, rule, secret
 
@@ -83,8 +82,9 @@ def kustomize(tmp_path: Path) -> Kustomize:
 ALONE = {
     name: (
         only(name),
-        ["namespace", "crds", "policies", name, *(["mirror-namespaces"] if name == "mirror-repair" else [])],
-        [f"secrets/{name}"] if name in WITH_SECRETS and name != "mirror-repair" else [],
+        ["namespace", "crds", "view", "policies", name, *(["mirror-namespaces"] if name == "mirror-repair" else [])],
+        # mirror-repair contains its permissions on Secrets
+        [f"secrets/{each}" for each in (name, "view") if name in WITH_SECRETS and each != "mirror-repair"],
     )
     for name in JOBS
 }
@@ -237,7 +237,6 @@ def test_a_packaged_chart_renders_the_same(helm: Helm, tmp_path: Path) -> None:
 # releases
 
 SECRET_OF_THE_KEY = ("Secret", "kube-chores", "roll-workloads-key")
-OLD = "ca45731"  # the last version before the chart
 FLAGS = {
     "roll-workloads": ("--key-secret", "kube-chores/roll-workloads-key", "--settle", "0", "--cool-down", "0"),
     "mirror-repair": ("--repair",),
@@ -262,12 +261,9 @@ def rates() -> Iterator[RatesServer]:
 @pytest.fixture
 def old(api: Api, tmp_path: Path) -> None:
     """An installation of the last version before the chart, by kubectl."""
-    archive = subprocess.run(["git", "archive", OLD, "cronjobs"], cwd=ROOT, capture_output=True, check=True).stdout
-    subprocess.run(["tar", "-x", "-C", str(tmp_path)], input=archive, check=True)
-    for folder in ("cronjobs", "cronjobs/mirror-repair"):
-        words = ["apply", "-k", str(tmp_path / folder)]
-        line = [str(programs() / "kubectl"), "--kubeconfig", str(api.kubeconfig), f"--cache-dir={api.folder}", *words]
-        subprocess.run(line, capture_output=True, timeout=120, check=True)
+    file = Path(__file__).parent / "installed_by_ca45731.yaml"
+    line = [str(programs() / "kubectl"), "--kubeconfig", str(api.kubeconfig), f"--cache-dir={api.folder}"]
+    subprocess.run([*line, "apply", "-f", str(file)], capture_output=True, timeout=120, check=True)
     wait_until_policies_act(api)
 
 
