@@ -13,7 +13,7 @@ import pytest
 
 from tests import canary, cgroups
 from tests.apis import Api, Object, real_api, sandbox_api
-from tests.control_plane import ControlPlane, control_plane, deprecated_requests, missing, version
+from tests.control_plane import ControlPlane, control_plane, deprecated_requests, minor_of, missing, version
 from tests.manifests import everything
 from tests.one_node import impossible
 from tests.policies import has_policies, wait_until_policies_act, without_policies
@@ -147,6 +147,19 @@ def _outputs_are_observed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pytest.CaptureFixture, "readouterr", observed_readouterr)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that needs a newer version of Kubernetes than the one of this session."""
+    if reason := _too_old(item):
+        pytest.skip(reason)
+
+
+def _too_old(item: pytest.Item) -> str | None:
+    mark = item.get_closest_marker("since")
+    if mark is None or minor_of(version()) >= mark.args[0]:
+        return None
+    return f"needs Kubernetes 1.{mark.args[0]}: {mark.args[1]}"
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -170,6 +183,8 @@ def pytest_runtest_makereport(
 def _could_have_run(item: pytest.Item) -> bool:
     """A machine that cannot do what a test needs is a reason to skip; that nobody built what it needs is none."""
     if "limited" in getattr(item, "fixturenames", ()) and cgroups.refused() is not None:
+        return False
+    if _too_old(item):
         return False
     node = item.get_closest_marker("node") is not None and impossible() is None
     return node or item.get_closest_marker("cluster") is not None

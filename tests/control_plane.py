@@ -63,6 +63,11 @@ def version() -> str:
     return os.environ.get("KUBERNETES_VERSION") or required("kubernetes", "k8s.io/kubernetes")
 
 
+def minor_of(version: str) -> int:
+    """Return the minor version, as 36, of a version as v1.36.3."""
+    return int(version.split(".")[1])
+
+
 def programs() -> Path:
     """Return the folder of the programs, which may not exist."""
     return ROOT / ".tools" / f"kubernetes-{version()}"

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.apis import Api, wait_for
+from tests.control_plane import minor_of
 from tests.manifests import everything
 
 Object = dict[str, Any]
@@ -12,7 +13,7 @@ SENTINEL = "tests-sentinel"
 
 def has_policies(version: str) -> bool:
     """Whether a version of Kubernetes, as v1.30.14, has admission policies, which are stable since 1.30."""
-    return int(version.split(".")[1]) >= 30
+    return minor_of(version) >= 30
 
 
 def is_policy(obj: Object) -> bool:

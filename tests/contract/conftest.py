@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.apis import Api
+from tests.control_plane import minor_of, version
 
 Object = dict[str, Any]
 MERGE = "application/merge-patch+json"
@@ -23,6 +24,18 @@ OTHER_NAME = "the name of the object (b) does not match the name on the URL (a)"
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
 
+# Texts of versions before 1.36, and how 1.36 and the embedded server word them.
+OLDER = [
+    (r'Invalid value: "null": ', "Invalid value: null: "),
+    (r'Invalid value: "object": ', "Invalid value: "),
+    (r"Invalid value: 0x0: ", "Invalid value: 0: "),
+    (r'Invalid value: "": (kind|name|uid) must not be empty', 'Invalid value: "": must not be empty'),
+    (r"Duplicate value: map\[string\]interface \{\}", "Duplicate value: "),
+    (r"Too long: may not be longer than (\d+)", r"Too long: may not be more than \1 bytes"),
+    (r"Too long: must have at most (\d+) bytes", r"Too long: may not be more than \1 bytes"),
+    (r"must be no more than 63 characters", "must be no more than 63 bytes"),
+    (r"a qualified name must consist of", "a valid label key must consist of"),
+]
 Problem = tuple[int, str, str]  # code, reason and message of a Status
 
 
@@ -59,7 +72,7 @@ class Answer:
     @property
     def message(self) -> str:
         """The message of a Status."""
-        return str(self.body["message"])
+        return reworded(self.body["message"])
 
     @property
     def problem(self) -> Problem:
@@ -67,12 +80,13 @@ class Answer:
         body = self.body
         assert body.items() >= {"kind": "Status", "apiVersion": "v1", "status": "Failure"}.items()
         assert (body["metadata"], body["code"]) == ({}, self.status)
-        return self.status, body.get("reason", ""), body["message"]
+        return self.status, body.get("reason", ""), self.message
 
     @property
     def causes(self) -> set[tuple[str, str, str]]:
         """Field, reason and message of each cause."""
-        return {(cause["field"], cause["reason"], cause["message"]) for cause in self.body["details"]["causes"]}
+        causes = self.body["details"]["causes"]
+        return {(cause["field"], cause["reason"], reworded(cause["message"])) for cause in causes}
 
     @property
     def version(self) -> str:
@@ -139,6 +153,14 @@ def until(found: Callable[[], bool], seconds: float = 15.0) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def reworded(text: str) -> str:
+    """The text as Kubernetes 1.36 words it."""
+    if minor_of(version()) < 36:
+        for older, newer in OLDER:
+            text = re.sub(older, newer, text)
+    return text
 
 
 def without_ids(text: str) -> str:

@@ -13,6 +13,7 @@ REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 ACCOUNTS = "system:serviceaccounts"
 AUTHENTICATED = "system:authenticated"
 HOME_ROBOT, NO_ACCOUNT = "system:serviceaccount:home:robot", "system:serviceaccount:robot"
+BY_VERB = pytest.mark.since(36, "rights of impersonation that are bound to a verb")
 REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 
 
@@ -73,6 +74,7 @@ def test_an_impersonated_user_may_be_unauthenticated(place: Place, headers: dict
     assert f'User "{headers["User"]}" cannot create resource "selfsubjectreviews"' in answer.message
 
 
+@pytest.mark.since(36, "an answer of 400, where older versions answer 500")
 @pytest.mark.parametrize("header", ["Group", "Uid", "Extra-scopes"])
 def test_impersonation_without_a_user(place: Place, header: str) -> None:
     code, reason, _ = send(place, impersonating(**{header: "x"})).problem
@@ -80,6 +82,7 @@ def test_impersonation_without_a_user(place: Place, header: str) -> None:
     assert (code, reason) == (400, "BadRequest")
 
 
+@BY_VERB
 @pytest.mark.parametrize(
     ("headers", "path", "message"),
     [
@@ -155,6 +158,7 @@ def test_only_the_rights_of_the_impersonated_user_count(place: Place, token: str
     assert answer.message == f'secrets is forbidden: User "reader" cannot list resource "secrets" {where}'
 
 
+@BY_VERB
 def test_a_right_may_be_bound_to_a_verb(place: Place, token: str) -> None:
     user = may("users", "reader", group="authentication.k8s.io", verb="impersonate:user-info")
     on = {"nonResourceURLs": ["/api"], "verbs": ["impersonate-on:user-info:get"]}

@@ -123,7 +123,7 @@ def test_the_generation_counts_changes_of_the_spec_alone(place: Place, kind: str
     assert place.send("PATCH", at(place, kind, "status"), status, MERGE).status == 200
     assert place.send("GET", at(place, kind)).body["metadata"]["generation"] == 1
 
-    applied(place, kind, revisionHistoryLimit=3)
+    applied(place, kind, minReadySeconds=3)
 
     assert place.send("GET", at(place, kind)).body["metadata"]["generation"] == 2
 
