@@ -164,15 +164,16 @@ def test_values_change_the_cron_jobs(helm: Helm) -> None:
         "settings": {"DIFF": 1, "VERBOSE": "2", "CHECK": True},
         "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}},
     }
+    image = {"repository": "registry.example.com/chores", "digest": digest, "pullSecrets": ["login"]}
     values = {
-        "image": {"repository": "registry.example.com/chores", "digest": digest, "pullSecrets": ["login"]},
+        "image": {**image, "pullPolicy": "Always"},
         "settings": {"LOG_FORMAT": "json"},
         "jobs": {"sync-copies": job},
         "nodeSelector": {"pool": "batch"},
         "tolerations": [toleration],
         "priorityClassName": "low",
     }
-    objects = keyed(helm.render({**values, "image": {**values["image"], "pullPolicy": "Always"}}))
+    objects = keyed(helm.render(values))
     run, verify, other = (
         objects["CronJob", "kube-chores", name] for name in ("sync-copies", "sync-copies-verify", "farm-pods")
     )
