@@ -20,13 +20,13 @@ FROM ${BASE}
 LABEL org.opencontainers.image.title="kube-chores" \
       org.opencontainers.image.description="Scheduled chores for a Kubernetes cluster" \
       org.opencontainers.image.licenses="Apache-2.0"
+ENV PATH=/app/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 # The root file system is read-only in a pod: bytecode is compiled now or at each start. Some bases ship none. No pod
 # installs packages, so pip of the base is removed.
 RUN lib=$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))') \
  && rm -rf "$lib"/ensurepip "$lib"/site-packages/pip "$lib"/site-packages/pip-*.dist-info /usr/local/bin/pip* \
  && python3 -m compileall -q --invalidation-mode unchecked-hash \
     -x '/(test|idlelib|lib2to3|site-packages|dist-packages)/' "$lib"
-ENV PATH=/app/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 COPY --from=build /app /app
 USER 65532:65532
 ENTRYPOINT ["chores"]
