@@ -19,7 +19,7 @@ from tests.unit.test_docs import check
 
 build = test_overlays.build  # a fixture
 
-SHARED = ["namespace", "crds", "policies"]
+SHARED = ["namespace", "crds", "policies", "view"]
 # The folders and components that a kustomization of one job lists.
 KUSTOMIZATIONS: dict[str, tuple[list[str], list[str]]] = {
     "sync-copies": (["sync-copies"], ["components/secrets/sync-copies"]),
@@ -77,7 +77,8 @@ def test_the_default_is_the_default_installation_in_the_same_order(build: Build,
 @pytest.mark.parametrize("job", KUSTOMIZATIONS)
 def test_one_job_is_what_a_kustomization_with_its_folder_builds(job: str, build: Build) -> None:
     resources, components = (folders("cronjobs", names) for names in KUSTOMIZATIONS[job])
-    listed = {"resources": [*folders("cronjobs", SHARED), *resources], "components": components}
+    for_users = "cronjobs/components/secrets/view"
+    listed = {"resources": [*folders("cronjobs", SHARED), *resources], "components": [for_users, *components]}
 
     objects = printed("--only", job)
 
@@ -100,8 +101,8 @@ def test_another_namespace_is_what_kustomizations_build_but_for_the_names_of_clu
         "components": folders("../cronjobs/components", SECRETS),
     }
     outer = {
-        "resources": ["inner", *folders("cronjobs", ["crds", "policies", "mirror-namespaces"])],
-        "components": folders("cronjobs/components", OF_MIRRORS),
+        "resources": ["inner", *folders("cronjobs", ["crds", "policies", "view", "mirror-namespaces"])],
+        "components": folders("cronjobs/components", ["secrets/view", *OF_MIRRORS]),
     }
     done = build(inner=inner, top=outer)
     of_a_job = rf"(?m)^(.*name: )kube-chores-((?:{'|'.join(KUSTOMIZATIONS)})(?!-events)\b)"
@@ -119,7 +120,9 @@ def test_two_installations_share_only_what_exists_once_in_a_cluster() -> None:
 
     assert all(first[key(obj)] == second[key(obj)] for obj in shared if obj["kind"] != "RoleBinding")
     cluster_roles = {obj["metadata"]["name"] for obj in shared if obj["kind"].startswith("ClusterRole")}
-    assert cluster_roles == {f"kube-chores-{name}" for name in ("adopt", "restore", "farm-view", "farm-edit")}
+    assert cluster_roles == {
+        f"kube-chores-{name}" for name in ("adopt", "restore", "view", "view-secrets", "farm-view", "farm-edit")
+    }
     places = {obj["metadata"].get("namespace", "default") for obj in shared}
     assert places == {"default", "kube-chores-mirrors", "kube-chores-nodes"}
 
