@@ -50,19 +50,22 @@ class Helm:
         assert done.returncode == 0, f"helm {' '.join(words)}: {done.stderr}"
         return done.stdout
 
-    def from_docs(self, beginning: str, values: Mapping[str, Any] | None = None) -> str:
-        """Run the command of the docs that begins with these words, with values in its file. Return its stdout."""
+    def shell(self, line: str) -> str:
+        """Run a shell command next to the chart, as the docs do; it must succeed. Return its stdout."""
         if not (self.folder / "charts").exists():
             (self.folder / "charts").symlink_to(CHART.parent)
-        if values is not None:
-            (self.folder / "my-values.yaml").write_text(yaml.safe_dump(values))
-        line = command(beginning)
         done = subprocess.run(
             line, shell=True, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120, check=False
         )
         canary.observed(line, done.stdout + done.stderr)
         assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
         return done.stdout
+
+    def from_docs(self, beginning: str, values: Mapping[str, Any] | None = None) -> str:
+        """Run the command of the docs that begins with these words, with values in its file. Return its stdout."""
+        if values is not None:
+            (self.folder / "my-values.yaml").write_text(yaml.safe_dump(values))
+        return self.shell(command(beginning))
 
     def render(self, values: Mapping[str, Any] | None = None, chart: Path = CHART) -> list[Object]:
         """Return the objects of the chart, without its tests."""
