@@ -6,7 +6,6 @@ import pytest
 
 from tests.apis import Api
 from tests.helm import CHART, Helm, missing
-from tests.node.kubectl import Jobs
 from tests.one_node import Node
 from tests.pages import command
 
@@ -37,3 +36,4 @@ def test_the_test_of_a_release_runs_its_job_without_writes(node: Node, api: Api,
 
     assert "Phase:          Succeeded" in shown
     assert '"dryRun": ' in shown
+    assert [pod for pod in api.items("v1", "Pod", namespace) if "deletionTimestamp" not in pod["metadata"]] == []
