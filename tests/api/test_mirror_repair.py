@@ -1,6 +1,7 @@
 """mirror-audit --repair as users run it, on the embedded and the real API server."""
 
 import time
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -581,10 +582,16 @@ def test_in_a_pod_mirrors_get_the_image_of_that_pod(
     assert path not in {each.path for each in api.requests()}
 
 
+def lacks_right(api: Api, job: str) -> bool:
+    """Return whether a job has no permission to read its pod."""
+    return not can_i(api, job, "get", "pods", "", "kube-chores")
+
+
 @pytest.mark.parametrize("lacks", ["the right", "the pod", "the variable", "the container"])
 def test_if_the_image_of_the_pod_is_not_known_mirrors_keep_theirs_and_the_run_reports_it(
     api: Api,
     repair: Run,
+    audit: Run,
     mirrors: Mirrors,
     mirror: Mirror,
     own_pod: Object,
@@ -594,10 +601,10 @@ def test_if_the_image_of_the_pod_is_not_known_mirrors_keep_theirs_and_the_run_re
     before = images(api, mirror)
     mirrors.create("new", "quay.io")
     if lacks == "the right":
-        role: Object = {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": {"name": "mirror-repair-image"}}
-        role["metadata"]["namespace"] = "kube-chores"
-        api.patch(role, {"rules": []})
-        wait_for(lambda: not can_i(api, "mirror-repair", "get", "pods", "", "kube-chores"), "the right to be removed")
+        for job in ("mirror-repair", "mirror-audit"):
+            metadata = {"name": f"{job}-image", "namespace": "kube-chores"}
+            api.patch({"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": metadata}, {"rules": []})
+            wait_for(partial(lacks_right, api, job), "the right to be removed")
     elif lacks in ("the pod", "the container"):
         api.delete(own_pod)
     else:
@@ -618,7 +625,10 @@ def test_if_the_image_of_the_pod_is_not_known_mirrors_keep_theirs_and_the_run_re
     assert (ran.exit_code, found["object"]["name"], found["severity"]) == (exit_code, name, "warning")
     assert why in found["reason"]
     assert f"each mirror keeps its image, and those without a DaemonSet get {NODE_IMAGE}" in found["reason"]
-    assert "--node-image" in found["remedy"]
+    assert "add --node-image to" in found["remedy"]
+    assert found["remedy"] not in found["reason"]
+    (audited,) = (each for each in audit().results if each["code"] == "image-unknown")
+    assert audited["reason"].endswith(f"; {found['remedy']}")
     assert images(api, mirror) == before
 
 

@@ -86,8 +86,9 @@ def _own_image(mirrors: Sequence[Mirror], observed: Observed, settings: Settings
     reason = f"the image of this run is not known: {why}; each mirror keeps its image"
     if not all(_image_in_use(each, observed) for each in mirrors):
         reason += f", and those without a DaemonSet get {NODE_IMAGE}"
-    key = pod if pod.name else pod._replace(name="(own)")
-    yield Finding("image-unknown", CODES["image-unknown"].severity, key, reason, exit_code=exit_code)
+    code, key = CODES["image-unknown"], pod if pod.name else pod._replace(name="(own)")
+    reason += "" if settings.repair else f"; {code.remedy}"  # a repair prints the remedy of each finding
+    yield Finding("image-unknown", code.severity, key, reason, exit_code=exit_code)
 
 
 def _unreadable(observed: Observed) -> Iterator[Finding]:
