@@ -587,6 +587,7 @@ def lacks_right(api: Api, job: str) -> bool:
     return not can_i(api, job, "get", "pods", "", "kube-chores")
 
 
+@pytest.mark.parametrize("api", ["sandbox"], indirect=True)
 @pytest.mark.parametrize("lacks", ["the right", "the pod", "the variable", "the container"])
 def test_if_the_image_of_the_pod_is_not_known_mirrors_keep_theirs_and_the_run_reports_it(
     api: Api,

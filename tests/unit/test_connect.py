@@ -87,10 +87,10 @@ def service_account(tmp_path: Path) -> Path:
 
 
 def test_a_pod_uses_its_service_account(service_account: Path) -> None:
-    connection = connect(environ=IN_A_POD, service_account=service_account)
+    connection = connect(environ={**IN_A_POD, "POD_NAME": "audit-1"}, service_account=service_account)
 
     assert (connection.endpoint.server, connection.in_pod) == ("https://[fd00::1]:443", True)
-    assert connection.namespace == "kube-chores"
+    assert (connection.namespace, connection.pod_namespace, connection.pod_name) == (*2 * ["kube-chores"], "audit-1")
     assert connection.endpoint.ca_file == str(service_account / "ca.crt")
     assert connection.endpoint.authorization() == "Bearer first"
 

@@ -180,6 +180,14 @@ def test_every_binding_binds_a_shipped_role_to_a_shipped_account() -> None:
             assert subject["namespace"] == "kube-chores"
 
 
+def test_only_jobs_that_read_their_pod_get_its_name() -> None:
+    pods = {name: pod_spec(each)["containers"][0].get("env", []) for name, each in CRON.items()}
+    field = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    reading = {name for name, env in pods.items() if field in env}
+    assert {name.removesuffix("-dry-run") for name in reading} == {"mirror-audit", "mirror-repair"}
+    assert len(reading) == 4
+
+
 @pytest.mark.parametrize("name", CRON)
 def test_runs_of_a_cron_job_cannot_overlap_or_hang(name: str) -> None:
     spec = CRON[name]["spec"]

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.desired.names import NAME, is_pinned, name_problem
 from jobs.core.mirror_audit.observed import Observed, Settings
+from jobs.core.mirror_audit.plan import plan
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
 from jobs.core.mirror_audit.repair.claims import expand
 from jobs.core.mirror_audit.repair.steps import Context
@@ -278,6 +280,20 @@ def test_a_spec_of_another_type_is_invalid_and_names_the_field() -> None:
 
     assert isinstance(broken, Invalid)
     assert broken.problems == ("spec: Expected `str`, got `int` - at `$.upstreamUrl`",)
+
+
+def test_a_run_reads_its_pod_only_if_a_mirror_uses_its_image() -> None:
+    pod, of = ObjectKey("Pod", "audit-1", "kube-chores"), mirror()
+    in_pod = Settings("mirrors", "", pod=pod)
+    with_mirror = Observed((of.registry_mirror,))
+
+    def reads(observed: Observed, settings: Settings) -> list[ObjectKey]:
+        return [need.key for need in plan(observed, settings, datetime.now(timezone.utc)).needs]
+
+    assert reads(with_mirror, in_pod) == [pod]
+    assert reads(Observed(()), in_pod) == []
+    assert reads(with_mirror, replace(in_pod, node_image="kube-chores:2")) == []
+    assert reads(with_mirror, replace(in_pod, pod=None)) == []
 
 
 def test_a_claim_that_requests_no_size_is_expanded_when_it_is_bound() -> None:
