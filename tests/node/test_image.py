@@ -34,7 +34,7 @@ def test_the_image_adds_little_to_its_base_and_only_what_pods_need(node: Node, f
     assert {"jobs", "cronjobs", "pycurl"} <= packages
     assert not packages & {"pip", "setuptools", "kubesandbox", "kubernetes", "tests"}
     assert len(bytecode) > 500
-    assert depends_on_times == [], "a tool that sets or rounds the times of files makes it invalid (PEP 552)"
+    assert depends_on_times == [], "not valid after a tool sets or rounds the times of files (PEP 552)"
 
 
 def test_it_runs_as_any_user_with_a_read_only_root(api: Api, jobs: Jobs) -> None:
