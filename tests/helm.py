@@ -22,6 +22,11 @@ def missing() -> str | None:
     return None if PROGRAM.exists() else f"no {PROGRAM.relative_to(ROOT)}: run `make control-plane`"
 
 
+def documents(text: str) -> list[Object]:
+    """Return the objects in the output of Helm or kubectl."""
+    return [each for each in yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if each]
+
+
 class Helm:
     """Helm with a kubeconfig, or with none to render."""
 
@@ -70,4 +75,4 @@ class Helm:
     def render(self, values: Mapping[str, Any] | None = None, chart: Path = CHART) -> list[Object]:
         """Return the objects of the chart, without its tests."""
         text = self("template", "kube-chores", str(chart), "--skip-tests", values=values)
-        return [each for each in yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if each]
+        return documents(text)

@@ -14,7 +14,7 @@ from tests.api.conftest import runs, with_rule
 from tests.apis import Api, real_api, wait_for
 from tests.control_plane import control_plane, programs
 from tests.control_plane import missing as no_control_plane
-from tests.helm import CHART, Helm, missing
+from tests.helm import CHART, Helm, documents, missing
 from tests.manifests import ROOT, Object, dangling
 from tests.mirrors import Mirrors
 from tests.policies import wait_until_policies_act
@@ -68,7 +68,7 @@ def kustomize(tmp_path: Path) -> Kustomize:
         (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(content))
         command = [str(programs() / "kubectl"), "kustomize", str(tmp_path)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        return keyed([as_in_the_chart(each) for each in yaml.safe_load_all(done.stdout) if each])
+        return keyed([as_in_the_chart(each) for each in documents(done.stdout)])
 
     def as_in_the_chart(obj: Object) -> Object:
         """Add what the chart alone has: an uninstall leaves the definitions, and the namespaces of mirrors."""
@@ -164,9 +164,9 @@ def test_values_change_the_cron_jobs(helm: Helm) -> None:
         "settings": {"DIFF": 1, "VERBOSE": "2", "CHECK": True},
         "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}},
     }
-    image = {"repository": "registry.example.com/chores", "digest": digest, "pullSecrets": ["login"]}
+    image = {"repository": "registry.example.com/chores", "digest": digest, "pullPolicy": "Always"}
     values = {
-        "image": {**image, "pullPolicy": "Always"},
+        "image": {**image, "pullSecrets": ["login"]},
         "settings": {"LOG_FORMAT": "json"},
         "jobs": {"sync-copies": job},
         "nodeSelector": {"pool": "batch"},
