@@ -319,10 +319,11 @@ def specs(api: Api, objects: list[Object], *, fresh: bool = False) -> dict[str, 
 
 
 def states(api: Api, objects: list[Object]) -> dict[Key, Object]:
-    """Return the objects that exist, with all fields that a write of another value changes."""
+    """Return the objects that exist, without the fields that controllers write."""
     found = keyed([found for obj in objects if (found := api.get(obj))])
     for obj in found.values():  # the first apply after a controller wrote the status changes the time of managed fields
         del obj["metadata"]["managedFields"], obj["metadata"]["resourceVersion"]
+        obj.pop("status", None)
     return found
 
 
