@@ -166,12 +166,12 @@ def test_values_change_the_cron_jobs(helm: Helm) -> None:
     }
     image = {"repository": "registry.example.com/chores", "digest": digest, "pullPolicy": "Always"}
     values = {
-        "image": {**image, "pullSecrets": ["login"]},
+        "image": {**image, "pullSecrets": ["1e3"]},
         "settings": {"LOG_FORMAT": "json"},
         "jobs": {"sync-copies": job},
         "nodeSelector": {"pool": "batch"},
         "tolerations": [toleration],
-        "priorityClassName": "low",
+        "priorityClassName": "true",
     }
     objects = keyed(helm.render(values))
     run, verify, other = (
@@ -189,8 +189,8 @@ def test_values_change_the_cron_jobs(helm: Helm) -> None:
         "limits": {"memory": "1Gi", "ephemeral-storage": "64Mi"},
     }
     assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "batch"}
-    assert (pod["tolerations"], pod["priorityClassName"]) == ([toleration], "low")
-    assert pod["imagePullSecrets"] == [{"name": "login"}]
+    assert (pod["tolerations"], pod["priorityClassName"]) == ([toleration], "true")
+    assert pod["imagePullSecrets"] == [{"name": "1e3"}]
     settings = {name: obj["data"] for (kind, _, name), obj in objects.items() if kind == "ConfigMap"}
     assert settings == {
         "kube-chores-settings": {"LOG_FORMAT": "json"},

@@ -17,7 +17,11 @@ several places, the values win, then base/cronjob.yaml. Parameters: root, compon
 {{- define "kube-chores.container" }}
 {{- $own := first .cronjob.spec.jobTemplate.spec.template.spec.containers }}
 {{- $image := .root.Values.image }}
-image: {{ if $image.digest }}{{ $image.repository }}@{{ $image.digest }}{{ else }}{{ $image.repository }}:{{ $image.tag | default .root.Chart.AppVersion }}{{ end }}
+{{- if $image.digest }}
+image: {{ print $image.repository "@" $image.digest | quote }}
+{{- else }}
+image: {{ print $image.repository ":" (default .root.Chart.AppVersion $image.tag) | quote }}
+{{- end }}
 {{- with $image.pullPolicy }}
 imagePullPolicy: {{ . }}
 {{- end }}
@@ -27,7 +31,11 @@ resources: {{ toJson .job.resources }}
 
 {{- define "kube-chores.spec" }}
 spec:
-  schedule: {{ if hasSuffix "-verify" .cronjob.metadata.name }}{{ .job.verifySchedule | quote }}{{ else }}{{ .job.schedule | quote }}{{ end }}
+  {{- if hasSuffix "-verify" .cronjob.metadata.name }}
+  schedule: {{ quote .job.verifySchedule }}
+  {{- else }}
+  schedule: {{ quote .job.schedule }}
+  {{- end }}
   {{- if .job.suspend }}
   suspend: true
   {{- end }}
@@ -43,7 +51,7 @@ spec:
           {{- with .root.Values.image.pullSecrets }}
           imagePullSecrets:
             {{- range . }}
-            - name: {{ . }}
+            - name: {{ quote . }}
             {{- end }}
           {{- end }}
           nodeSelector: {{ toJson .root.Values.nodeSelector }}
@@ -51,6 +59,6 @@ spec:
           tolerations: {{ toJson . }}
           {{- end }}
           {{- with .root.Values.priorityClassName }}
-          priorityClassName: {{ . }}
+          priorityClassName: {{ quote . }}
           {{- end }}
 {{- end }}

@@ -7,8 +7,7 @@ a job its values as job.
 {{- range splitList "\n---\n" (.root.Files.Get .path) }}
 {{- $object := fromYaml . }}
 {{- $metadata := $object.metadata }}
-{{- $clusterScoped := hasPrefix "Cluster" $object.kind | or (hasPrefix "Validating" $object.kind) | or (has $object.kind (list "CustomResourceDefinition" "Namespace")) }}
-{{- if not $clusterScoped }}
+{{- if not (regexMatch "^(Cluster|CustomResourceDefinition|Namespace$|Validating)" $object.kind) }}
 {{- if has $metadata.namespace (list nil "kube-chores") }}{{ $_ := set $metadata "namespace" $namespace }}{{ end }}
 {{- else if and (hasPrefix "ClusterRole" $object.kind) (hasSuffix "/rbac.yaml" $.path) }}
 {{- $_ := set $metadata "name" (trimPrefix "kube-chores-" $metadata.name | print $namespace "-") }}
