@@ -166,7 +166,7 @@ def test_values_change_the_cron_jobs(helm: Helm) -> None:
     }
     image = {"repository": "registry.example.com/chores", "digest": digest, "pullPolicy": "Always"}
     values = {
-        "image": {**image, "pullSecrets": ["1e3"]},
+        "image": {**image, "pullSecrets": ["123"]},
         "settings": {"LOG_FORMAT": "json"},
         "jobs": {"sync-copies": job},
         "nodeSelector": {"pool": "batch"},
@@ -190,7 +190,7 @@ def test_values_change_the_cron_jobs(helm: Helm) -> None:
     }
     assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "batch"}
     assert (pod["tolerations"], pod["priorityClassName"]) == ([toleration], "true")
-    assert pod["imagePullSecrets"] == [{"name": "1e3"}]
+    assert pod["imagePullSecrets"] == [{"name": "123"}]
     settings = {name: obj["data"] for (kind, _, name), obj in objects.items() if kind == "ConfigMap"}
     assert settings == {
         "kube-chores-settings": {"LOG_FORMAT": "json"},
