@@ -45,6 +45,9 @@ control-plane: ## build etcd, kube-apiserver, kube-controller-manager, kubectl a
 test-cluster: $(VENV)/installed control-plane ## run the tests on a real Kubernetes control plane
 	@$(BIN)/pytest -q -n 2 --dist worksteal -m cluster
 
+test-versions: $(VENV)/installed control-plane ## run the tests of API servers on each supported Kubernetes, before a release; VERSIONS=...
+	@$(BIN)/python -m tests.versions $(VERSIONS)
+
 node-tools: ## install the programs of a node: Debian packages (apt-get, as root), kubelet, a registry (needs Go), images
 	@tools/node/packages
 	@tools/kubernetes/build node >/dev/null
@@ -105,4 +108,4 @@ site-serve: $(VENV)/installed-site ## serve that site on http://127.0.0.1:8000, 
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test check test-version control-plane test-cluster node-tools test-node cluster-up cluster-down lint types benchmark image base-digest chart release lock docs site site-serve clean
+.PHONY: help venv demo test check test-version control-plane test-cluster test-versions node-tools test-node cluster-up cluster-down lint types benchmark image base-digest chart release lock docs site site-serve clean
