@@ -481,6 +481,7 @@ def test_a_moved_daemon_set_without_a_successor_is_not_deleted(api: Api, repair:
     assert remedy == f"recreate registrymirror/{name}; when {mirror.daemon_set.key} is ready, delete the mirror"
 
 
+@pytest.mark.since(30, "admission policies")
 @pytest.mark.parametrize("of", ["registry", "node"])
 @pytest.mark.parametrize("api", ["real"], indirect=True)
 @pytest.mark.cluster

@@ -36,7 +36,9 @@ REFUSALS: dict[str, tuple[Refusing, str, str, int]] = {
         1,
     ),
 }
-each_refusal = pytest.mark.parametrize("refusal", REFUSALS)
+needs_policies = pytest.mark.since(30, "admission policies")
+NEWER = {"a policy": needs_policies}
+each_refusal = pytest.mark.parametrize("refusal", [pytest.param(name, marks=NEWER.get(name, ())) for name in REFUSALS])
 
 
 def failed(ran: Ran) -> list[tuple[str, str, str]]:
@@ -146,6 +148,7 @@ def test_a_run_that_wrote_elsewhere_does_not_fail_if_two_namespaces_refuse_write
     assert {found for _, found, _ in failed(ran)} == {code}
 
 
+@needs_policies
 def test_refusals_by_two_of_two_namespaces_fail_no_run(api: Api, sync: Run) -> None:
     home, team, other, third = (api.namespace(name) for name in ("home", "team", "other", "third"))
     api.create(configmap(home))
@@ -274,6 +277,7 @@ def test_a_quota_whose_use_is_not_known_yet_fails_no_run(api: Api, farm: Run) ->
     assert failed(ran) == [(team, "quota-exceeded", "warning")]
 
 
+@needs_policies
 def test_a_label_of_helm_on_a_copy_fails_no_run(api: Api, sync: Run) -> None:
     """A shipped policy denies the job writes to such copies, and a tenant can label a copy."""
     source, team, other = with_two_targets(api)
