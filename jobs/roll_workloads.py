@@ -12,7 +12,6 @@ from datetime import timedelta
 
 import click
 
-from jobs.core.roll_workloads.key import KEY_NAME
 from jobs.core.roll_workloads.observe import observe
 from jobs.core.roll_workloads.observed import COOL_DOWN_SECONDS, MAX_ROLLS, NAME, SETTLE_SECONDS, Settings
 from jobs.core.roll_workloads.plan import plan
@@ -23,7 +22,7 @@ from jobs.kit.run import flags
 from jobs.kit.run.job import Job
 from jobs.kit.run.runner import run
 from jobs.kit.values.model import ObjectKey, RunOptions
-from jobs.kit.values.names import is_name
+from jobs.kit.values.names import KEY_NAME, is_name
 from jobs.kit.values.resources import CONFIGMAPS, SECRETS, by_kind
 
 

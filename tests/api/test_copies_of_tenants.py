@@ -12,10 +12,11 @@ from tests.api.conftest import Ran, Run, copied, with_rule
 from tests.api.test_fetch_rates import condition, configmap_of
 from tests.api.test_safety import ready
 from tests.apis import Api, Object, wait_for
+from tests.canary import canary
 from tests.rates import RATES, RatesServer, ago
 from tests.rights import create_account
 from tests.rivals import rival
-from tests.worlds import at, configmap, content, exchange_rate, namespace_object, rule, secret
+from tests.worlds import at, configmap, content, encoded, exchange_rate, namespace_object, rule, secret
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
 FINALIZER = "tests.kubechores.dev/keep"
@@ -409,13 +410,56 @@ def test_a_tenant_cannot_set_options_by_a_copy(api: Api, sync: Run, team: str) -
     assert ready(api, "settings") == {
         "status": "False",
         "reason": "ReservedName",
-        "message": "1 of 2 copies not written: jobs read their settings from ConfigMaps of this name: "
+        "message": "1 of 2 copies not written: jobs read their settings or key from objects of this name: "
         f"configmap/mirror-repair-settings in namespace {team}",
     }
 
     own = api.create(configmap(team, "mirror-repair-settings", labels={}))
     assert sync().summary == {"reserved-name": 1, "unchanged": 1}
     assert api.read(own) == own
+
+
+def test_a_tenant_cannot_choose_the_key_of_roll_workloads_by_a_copy(api: Api, sync: Run, team: str) -> None:
+    home = api.namespace("home")
+    source = with_rule(api, secret(home, "roll-workloads-key", data={"key": encoded(canary("-" * 20))}))
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary, api.get(at(team, source))) == (0, {"reserved-name": 1}, None)
+    assert [each["reason"] for each in ran.results] == [
+        "left untouched: roll-workloads reads its key from a Secret of this name, so "
+        f"{home}/roll-workloads-key is not copied; rename it, or change its labels"
+    ]
+    assert ready(api, "logins")["message"] == (
+        "1 of 1 copies not written: jobs read their settings or key from objects of this name: "
+        f"secret/roll-workloads-key in namespace {team}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "why"),
+    [
+        (configmap, "sync-copies-settings", "jobs read their settings from a ConfigMap of this name"),
+        (secret, "roll-workloads-key", "roll-workloads reads its key from a Secret of this name"),
+    ],
+)
+def test_a_copy_of_a_reserved_name_that_exists_stays_with_a_warning(
+    api: Api, sync: Run, team: str, make: Callable[[str, str], Object], name: str, why: str
+) -> None:
+    home = api.namespace("home")
+    source = with_rule(api, make(home, name))
+    stamp = stamps.stamp("sync-copies", "kube-chores", "any", f"{home}/{name}", "0" * 32)
+    copy = at(team, source)
+    copy["metadata"] |= {"labels": dict(stamp.labels), "annotations": dict(stamp.annotations)}
+    before = api.create(copy)
+
+    ran = sync()
+
+    assert (ran.exit_code, only(ran)) == (0, ("reserved-name", "warning", "reported"))
+    assert ran.results[0]["reason"] == (
+        f"left untouched: {why}, so delete this copy; then rename {home}/{name}, or change its labels"
+    )
+    assert api.read(before) == before
 
 
 def only_failed(ran: Ran) -> tuple[str, str]:

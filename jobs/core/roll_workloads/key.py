@@ -14,8 +14,8 @@ from jobs.kit.values.decoding import decode, decode_plain
 from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.model import Action, Body, ExitCode, Finding, Fix, ObjectKey, Severity
 from jobs.kit.values.text import HIDDEN
+from jobs.kit.values.names import KEY_NAME
 
-KEY_NAME = "roll-workloads-key"
 _FIELD = "key"
 _FEWEST_BYTES = 32
 _LABEL = ("app.kubernetes.io/component", "roll-workloads")

@@ -7,17 +7,19 @@ import sys
 from jobs.core.sync_copies.context import Context
 from jobs.core.sync_copies.desired import Desired, Place
 from jobs.core.sync_copies.mistakes import blocked
-from jobs.core.sync_copies.observed import OPT_IN, Observed, Settings
+from jobs.core.sync_copies.observed import NAME, OPT_IN, Observed, Settings
 from jobs.core.sync_copies.state import found, required, why_not_adopted
 from jobs.kit.data.diff import changes, fields_changed, metadata_changes, shown_metadata
 from jobs.kit.data.manifests import DataManifest, Replacement, repair
-from jobs.kit.data.objects import same_content
+from jobs.kit.data.objects import ReducedObject, same_content
 from jobs.kit.values import stamps
 from jobs.kit.values.bodies import Deletion
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import unreadable
 from jobs.kit.values.model import Action, ExitCode, Finding, Fix, Need, ObjectKey, Severity
-from jobs.kit.values.resources import SECRETS
+from jobs.kit.values.resources import CONFIGMAPS, SECRETS
+
+_READERS = {CONFIGMAPS.kind: "jobs read their settings", SECRETS.kind: "roll-workloads reads its key"}
 
 
 def evaluate(  # noqa: C901 - a table
@@ -164,12 +166,16 @@ def _undecided(place: Place) -> Finding:
 
 
 def _reserved(place: Place) -> Finding:
-    """Return the finding of a copy that would set options of jobs: who writes its source may be a tenant."""
+    """Return the finding of a copy that would set options of jobs or their key: a tenant may write its source."""
     sources = " and ".join(desired.source for desired in place.desired)
-    reason = (
-        f"left untouched: jobs read their settings from a ConfigMap of this name, so {sources} is not copied;"
-        " rename it, or change its labels"
+    actual = place.found
+    is_copied = isinstance(actual, ReducedObject) and actual.header.labels.get(stamps.JOB) == NAME
+    todo = (
+        f"delete this copy; then rename {sources}, or change its labels"
+        if is_copied
+        else f"{sources} is not copied; rename it, or change its labels"
     )
+    reason = f"left untouched: {_READERS[place.key.kind]} from a {place.key.kind} of this name, so {todo}"
     return Finding("reserved-name", Severity.WARNING, place.key, reason, subjects=place.rules)
 
 

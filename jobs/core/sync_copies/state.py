@@ -13,8 +13,7 @@ from jobs.kit.data.objects import Content, Digested, Header, ReducedObject, same
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import DryRun, ObjectKey
-from jobs.kit.values.names import SETTINGS
-from jobs.kit.values.resources import CONFIGMAPS
+from jobs.kit.values.names import RESERVED
 
 # The words of the table in docs/sync-copies.md#decisions, and of the match in evaluate.py.
 Required = Literal["one copy", "no copy", "several copies", "a copy, not opted in", "a copy of a reserved name"]
@@ -40,7 +39,7 @@ def required(place: Place, context: Context) -> Required:
     """Return what rules require at a place."""
     if not place.desired:
         return "no copy"
-    if place.key.name in SETTINGS and place.key.kind == CONFIGMAPS.kind:
+    if place.key.name in RESERVED[place.key.kind]:
         return "a copy of a reserved name"
     if len(place.desired) > 1:
         return "several copies"

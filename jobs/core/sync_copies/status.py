@@ -21,7 +21,7 @@ MOST_CONFLICTS_LISTED = 100
 _MOST_NAMED = 3
 _PLACES = {
     "conflict": "blocked by an object that is not managed by kube-chores",
-    "reserved-name": "not written: jobs read their settings from ConfigMaps of this name",
+    "reserved-name": "not written: jobs read their settings or key from objects of this name",
     "collision": "claimed by several sources",
     "not-opted-in": "in namespaces that did not opt in",
     "terminating": "still being deleted",

@@ -1,4 +1,4 @@
-"""The syntax of names, and the names of settings ConfigMaps. Pure.
+"""The syntax of names, and the names of objects that jobs read in their own namespace. Pure.
 
 https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
 """
@@ -21,6 +21,9 @@ SETTINGS = frozenset(
         "farm-pods",
     )
 )
+KEY_NAME = "roll-workloads-key"  # a Secret: docs/roll-workloads.md#the-key-for-fingerprints
+# By kind: sync-copies writes no copies of these names, since tenants write sources.
+RESERVED = {"ConfigMap": SETTINGS, "Secret": frozenset({KEY_NAME})}
 _LABEL = re.compile(LABEL)
 _NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
