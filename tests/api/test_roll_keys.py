@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.kit.values import stamps
 from tests.api.conftest import Ran, Run, runs
 from tests.api.test_rights import Right, allowed
 from tests.api.test_roll_workloads import changed, reason, with_baseline
@@ -256,6 +257,34 @@ def test_a_missing_secret_of_the_key_is_named_and_does_not_stop_others(api: Api,
     check_others_are_served(api, space, ran)
     assert "secret/roll-workloads-key in namespace kube-chores does not exist; the manifests" in reason(
         ran, "unreadable"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "applied"),
+    [(None, {}), ("", {"app.kubernetes.io/managed-by": "Helm"})],
+    ids=["empty", "with a key, and applied by Helm"],
+)
+def test_a_copy_is_not_the_key(api: Api, roll: Run, space: str, value: str | None, applied: dict[str, str]) -> None:
+    """The author of its source knows the key, and could guess values of Secrets."""
+    made = workload(space, "mixed")
+    assert roll().summary == {"annotated": 2}
+    before = roll_annotations(api.get(made))
+    copy = stamps.stamp("sync-copies", "kube-chores", "any", f"{space}/roll-workloads-key", "0" * 32)
+    labels = {"app.kubernetes.io/component": "roll-workloads", **copy.labels, **applied}
+    api.patch(KEY, {"metadata": {"labels": labels, "annotations": dict(copy.annotations)}})
+    set_key(api, value)
+    key = key_of(api)
+    changed(api, secret(space), user=canary())
+
+    ran = roll()
+
+    assert (ran.exit_code, ran.summary) == (2, {"unchanged": 1, "unreadable": 1})
+    assert roll_annotations(api.get(made)) == before
+    assert key_of(api) == key
+    assert reason(ran, "unreadable").endswith(
+        "secret/roll-workloads-key in namespace kube-chores has the label kubechores.dev/job of a copy,"
+        " so its author may be a tenant; delete it, and apply the manifests again"
     )
 
 

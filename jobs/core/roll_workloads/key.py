@@ -10,11 +10,12 @@ from contextlib import suppress
 import msgspec
 from msgspec import Struct, field
 
+from jobs.kit.values import stamps
 from jobs.kit.values.decoding import decode, decode_plain
 from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.model import Action, Body, ExitCode, Finding, Fix, ObjectKey, Severity
-from jobs.kit.values.text import HIDDEN
 from jobs.kit.values.names import KEY_NAME
+from jobs.kit.values.text import HIDDEN
 
 _FIELD = "key"
 _FEWEST_BYTES = 32
@@ -93,7 +94,7 @@ def read(secret: ObjectKey, body: bytes, error: ApiError | None, new: str) -> Ke
     """Return the key from the JSON of its Secret, the `new` key if a Secret of the manifests has none, or an error.
 
     A value that is too short can be guessed, so it does not count as a key. A Secret without the label of the manifests
-    is not filled: --key-secret may name it by mistake.
+    is not filled: --key-secret may name it by mistake. A copy is not a key: the author of its source knows its value.
     """
     if error:
         if error.status != 404:
@@ -105,6 +106,9 @@ def read(secret: ObjectKey, body: bytes, error: ApiError | None, new: str) -> Ke
         value, labels = _value(body), decode(body, _Document).metadata.labels or {}
     except InvalidObjectError as invalid:
         return NoKeyError(f"{secret}: {invalid.message}")
+    if stamps.JOB in labels:
+        why = f"has the label {stamps.JOB} of a copy, so its author may be a tenant"
+        return NoKeyError(f"{secret} {why}; delete it, and apply the manifests again")
     if len(value) >= _FEWEST_BYTES:
         return Key(value)
     name, desired = _LABEL
