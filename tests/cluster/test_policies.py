@@ -200,6 +200,12 @@ SYNC_COPIES: Mapping[str, tuple[str, Attack]] = {
         COPIES,
         lambda t: t.put(labelled(t.existing(secret(t.team, labels=COPY)), {**COPY, "owner": "helm"})),
     ),
+    "writes settings of a job": (COPIES, lambda t: t.post(configmap(t.team, "roll-workloads-settings", labels=COPY))),
+    "writes the key of roll-workloads": (COPIES, lambda t: t.post(secret(t.team, "roll-workloads-key", labels=COPY))),
+    "changes settings of a job": (
+        COPIES,
+        lambda t: t.put(t.existing(configmap(t.team, "kube-chores-settings", labels=COPY))),
+    ),
     "writes a bootstrap token": (
         COPIES,
         lambda t: t.post(secret(t.team, labels=COPY, data={}) | {"type": "bootstrap.kubernetes.io/token"}),
@@ -434,6 +440,10 @@ def test_a_namespace_that_opts_in_lets_its_workloads_be_rolled(api: Api) -> None
             "sync-copies cannot write objects that Helm reads as a release",
         ),
         (lambda team: configmap(team, labels={**COPY, "owner": "helm"}), "or label owner: helm"),
+        (
+            lambda team: configmap(team, "sync-copies-settings", labels=COPY),
+            "cannot write ConfigMaps from which jobs read their settings",
+        ),
         (lambda team: token_of(COPY, team), "cannot write Secrets of a type that Kubernetes or Helm processes"),
     ],
 )

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from jobs.__main__ import JOBS, chores
 from jobs.core.fetch_rates.figures import Figures
 from jobs.kit.run.variables import variable
-from jobs.kit.values.names import SETTINGS
+from jobs.kit.values.names import RESERVED, SETTINGS
 from tests.manifests import ROOT, everything
 
 FIGURES = Figures("1.1", "0.9", "EUR", "USD", "2026-01-02", "ecb")
@@ -45,6 +45,17 @@ def test_the_reserved_names_are_those_that_the_cronjobs_read() -> None:
 
     assert {each["configMapRef"]["name"] for each in sources} == SETTINGS
     assert {each["prefix"] for each in sources} == {"CHORES_"}
+
+
+def test_the_policy_of_copies_refuses_exactly_the_reserved_names() -> None:
+    policies = [each for each in everything() if each["kind"] == "ValidatingAdmissionPolicy"]
+    (copies,) = [each for each in policies if each["metadata"]["name"] == "kube-chores-copies"]
+    (expression,) = [
+        each["expression"] for each in copies["spec"]["validations"] if "settings" in each.get("message", "")
+    ]
+    secrets, configmaps = (set(re.findall(r"'([a-z-]+)'", part)) for part in expression.split("?")[1].split(":"))
+
+    assert {"Secret": secrets, "ConfigMap": configmaps} == RESERVED
 
 
 def test_no_field_of_a_rate_is_an_option() -> None:
