@@ -97,6 +97,11 @@ CASES: dict[str, tuple[Values, list[str], list[str]]] = {
     ),
     "with repairs of mirrors": ({"jobs": {"mirror-repair": {"enabled": True}}}, [".", "mirror-repair"], []),
     "with network policies": ({"networkPolicies": True}, ["."], ["network-policies"]),
+    "with network policies and without mirrors": (
+        {**only("farm-pods"), "networkPolicies": True},
+        ["namespace", "crds", "view", "policies", "farm-pods", "components/network-policies/jobs"],
+        [],
+    ),
     "without policies": ({"policies": False}, ["."], ["without-policies"]),
     **{f"only {name}": case for name, case in ALONE.items()},
 }
@@ -136,7 +141,8 @@ def test_names_and_bindings_follow_the_namespace_of_the_release(helm: Helm, tmp_
 
 def test_a_second_release_renders_no_object_of_the_first(helm: Helm, tmp_path: Path) -> None:
     other = Helm(tmp_path, namespace="team-b")
-    first, second = keyed(helm.render()), keyed(other.render(SECOND))
+    first = keyed(helm.render({"networkPolicies": True}))
+    second = keyed(other.render({**SECOND, "networkPolicies": True}))
     more = {**SECOND, "jobs": {"mirror-audit": {"enabled": False}}}
 
     assert first.keys() & keyed(other.render(more)).keys() == set()
