@@ -167,7 +167,7 @@ def test_values_change_the_cron_jobs(helm: Helm) -> None:
         "verifySchedule": "@daily",
         "suspend": True,
         "flags": ["--max-deletes=50"],
-        "settings": {"DIFF": 1, "VERBOSE": "2", "CHECK": True},
+        "settings": {"DIFF": 1, "MAX_DELETES": 1000000, "CHECK": True},
         "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}},
     }
     image = {"repository": "registry.example.com/chores", "digest": digest, "pullPolicy": "Always"}
@@ -200,7 +200,7 @@ def test_values_change_the_cron_jobs(helm: Helm) -> None:
     settings = {name: obj["data"] for (kind, _, name), obj in objects.items() if kind == "ConfigMap"}
     assert settings == {
         "kube-chores-settings": {"LOG_FORMAT": "json"},
-        "sync-copies-settings": {"DIFF": "1", "VERBOSE": "2", "CHECK": "true"},
+        "sync-copies-settings": {"DIFF": "1", "MAX_DELETES": "1000000", "CHECK": "true"},
     }
     assert {each["configMapRef"]["name"] for each in container["envFrom"]} == set(settings)
 
@@ -215,6 +215,11 @@ def test_values_change_the_cron_jobs(helm: Helm) -> None:
         ("jobs.sync-copies.flags=--diff", "jobs/sync-copies/flags': got string, "),
         ("jobs.sync-copies.flags={--max-deletes 50}", "jobs/sync-copies/flags/0': '--max-deletes 50' does not match"),
         ("jobs.sync-copies.settings.DIF=1", "jobs/sync-copies/settings': additional properties 'DIF' not allowed"),
+        ("settings.DRY_RUN=true", "settings/DRY_RUN': value must be one of 'none', 'client', 'server'"),
+        ("settings.VERBOSE=2", "settings/VERBOSE': value must be one of true, false"),
+        ("jobs.sync-copies.settings.MAX_DELETES=-1", "MAX_DELETES': minimum: got -1, want 0"),
+        ("jobs.farm-pods.settings.WRITES_PER_SECOND=0s", "WRITES_PER_SECOND': '0s' does not match pattern"),
+        ("jobs.fetch-rates.settings.CURRENCY=EUR", "settings': additional properties 'CURRENCY' not allowed"),
         ("settings.KEY_SECRET=x/y", "settings': additional properties 'KEY_SECRET' not allowed"),
         ("jobs.farm-pods.secrets=true", "jobs/farm-pods': additional properties 'secrets' not allowed"),
         ("image.digest=0123", "image/digest': '0123' does not match pattern"),
