@@ -71,8 +71,8 @@ def kustomize(tmp_path: Path) -> Kustomize:
         return keyed([as_in_the_chart(each) for each in documents(done.stdout)])
 
     def as_in_the_chart(obj: Object) -> Object:
-        """Add what the chart alone has: an uninstall leaves the definitions, and the namespaces of mirrors."""
-        if obj["kind"] in ("CustomResourceDefinition", "Namespace"):
+        """Add what the chart alone has: Helm keeps the definitions, the namespaces of mirrors and the key."""
+        if obj["kind"] in ("CustomResourceDefinition", "Namespace", "Secret"):
             obj["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
         return obj
 
@@ -248,7 +248,6 @@ def test_a_packaged_chart_renders_the_same(helm: Helm, tmp_path: Path) -> None:
 
 # releases
 
-SECRET_OF_THE_KEY = ("Secret", "kube-chores", "roll-workloads-key")
 FLAGS = {
     "roll-workloads": ("--key-secret", "kube-chores/roll-workloads-key", "--settle", "0", "--cool-down", "0"),
     "mirror-repair": ("--repair",),
@@ -369,7 +368,8 @@ def test_an_installation_of_kubectl_becomes_a_release_that_can_be_rolled_back(
     helm.from_docs("helm upgrade kube-chores", values)
     assert states(api, objects) == taken
 
-    jobs = {"fetch-rates": {"enabled": False}, "sync-copies": {"suspend": True}}
+    off = {name: {"enabled": False} for name in ("fetch-rates", "roll-workloads")}
+    jobs = {**off, "sync-copies": {"suspend": True}}
     helm.from_docs("helm upgrade kube-chores", {"jobs": jobs, "networkPolicies": True})
     assert len(api.items("networking.k8s.io/v1", "NetworkPolicy")) == 4
     helm.from_docs("helm rollback kube-chores")
@@ -413,9 +413,8 @@ def test_two_releases_do_not_touch_each_other_and_an_uninstall_leaves_what_the_d
     assert {key: each for key, each in observed(api).items() if key in of_users} == of_users
 
     first.from_docs("helm uninstall kube-chores")
-    kept = {"CustomResourceDefinition", "Namespace"}
+    kept = {"CustomResourceDefinition", "Namespace", "Secret"}
     wait_for(lambda: {kind for kind, _, _ in states(api, objects)} == kept, "the end of the release")
-    del of_users[SECRET_OF_THE_KEY]
     assert {key: each for key, each in observed(api).items() if key in of_users} == of_users
     for words in ("kubectl delete crds -l", "kubectl delete namespaces kube-chores"):
         first.from_docs(words)

@@ -16,7 +16,7 @@ a job its values as job.
 {{- range $object.subjects }}{{ $_ := set . "namespace" $namespace }}{{ end }}
 {{- if eq $object.kind "ServiceAccount" }}
 {{- $_ := set $object "automountServiceAccountToken" false }}
-{{- else if has $object.kind (list "CustomResourceDefinition" "Namespace") }}
+{{- else if has $object.kind (list "CustomResourceDefinition" "Namespace" "Secret") }}
 {{- $_ := set $metadata "annotations" (dict "helm.sh/resource-policy" "keep") }}
 {{- else if eq $object.kind "CronJob" }}
 {{- $object = include "kube-chores.cronjob" (dict "root" $.root "component" $.component "job" $.job "cronjob" $object) | fromYaml }}
