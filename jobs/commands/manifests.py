@@ -75,6 +75,10 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
         return True
 
 
+# kubectl reads YAML 1.2, where more texts are numbers: https://yaml.org/spec/1.2.2/#1032-tag-resolution
+_Dumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"([-+]?[0-9]+[eE][-+]?[0-9]+|0o[0-7]+)$"), list("-+0123456789")
+)
 _Dumper.add_representer(
     str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, "|" if "\n" in text else None)
 )

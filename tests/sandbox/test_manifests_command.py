@@ -127,6 +127,16 @@ def test_two_installations_share_only_what_exists_once_in_a_cluster() -> None:
     assert places == {"default", "kube-chores-mirrors", "kube-chores-nodes"}
 
 
+@pytest.mark.parametrize("name", ["123", "1e3", "0o17"])
+def test_a_namespace_that_looks_like_a_number_stays_a_text_for_kubectl(name: str, build: Build, tmp_path: Path) -> None:
+    arguments = ["manifests", "--only", "farm-pods", "-n", name]
+    (tmp_path / "printed.yaml").write_text(CliRunner().invoke(chores, arguments).stdout)
+
+    objects = built(build(top={"resources": ["printed.yaml"]}))
+
+    assert {obj["metadata"].get("namespace") for obj in objects} == {None, name}
+
+
 def test_an_image_is_set_in_all_cron_jobs() -> None:
     image = f"registry.example.com:5000/kube-chores@sha256:{64 * 'a'}"
     objects = printed("--image", image, "--only", "sync-copies", "--only", "mirror-repair")
