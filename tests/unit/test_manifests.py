@@ -69,7 +69,6 @@ def test_every_yaml_file_is_part_of_the_install_or_a_sample() -> None:
     follow(CRONJOBS / "components" / "without-policies")
     follow(CRONJOBS / "components" / "dry-run")
     follow(NETWORK_POLICIES)
-    follow(CRONJOBS / "components" / "dry-run")
     assert set(CRONJOBS.rglob("*.yaml")) - read == set((CRONJOBS / "samples").rglob("*.yaml"))
 
 

@@ -16,7 +16,7 @@ import yaml
 HERE = Path(__file__).parent
 CRONJOBS = HERE.parent.parent / "cronjobs"
 FOLDERS = [".", "mirror-repair", "components/network-policies"]
-VERSIONS = ["1.30", "1.37"]  # the oldest and the newest version of Kubernetes in docs/supported-versions.md
+VERSIONS = ["1.30", "1.37"]  # the oldest tested version with admission policies, and the newest
 OPTIONAL_CHECKS = ["container-seccomp-profile", "container-ports-check"]
 
 

@@ -21,7 +21,6 @@ from jobs.kit.web import fetch
 
 def print_rate(spec: Spec, urls: Mapping[str, str], options: RunOptions) -> ExitCode:
     """Print the rate to stdout, or the reason why there is none to stderr; return the exit code."""
-    log.configure(options.log_format)
     today = datetime.now(timezone.utc).date()
     observed = Observed(())
     while isinstance(chosen := choose(spec, None, observed.tables(urls, today), 0), ProviderNeed):

@@ -48,7 +48,6 @@ _PRECEDENCE = (ExitCode.FAILED, ExitCode.BRAKE, ExitCode.REFUSED, ExitCode.FINDI
 def run(job: Job[OptionsOfJob, Settings, Observed], job_options: OptionsOfJob) -> ExitCode:
     """Run `job` once and return the exit code. Write the report to stdout, and everything else to stderr."""
     options = job_options.run
-    log.configure(options.log_format)
     with stopped_by_signals() as stopping:
         try:
             connection = connect(
