@@ -1,6 +1,7 @@
 """Fixtures, and two checks of every test: nothing shows a Secret value, and CI skips no cluster test."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from tests import canary, cgroups
 from tests.apis import Api, Object, real_api, sandbox_api
+from tests.browser import chromium
 from tests.control_plane import ControlPlane, control_plane, deprecated_requests, minor_of, missing, version
 from tests.manifests import everything
 from tests.one_node import impossible
@@ -27,12 +29,16 @@ Chores = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
-    """The real control plane, one for the whole session. At its end, no job used a deprecated API."""
+    """The real control plane, one for the whole session. At its end, no job used a deprecated API.
+
+    No object outlived its namespace either, which would mean that Api.clean() deleted too little.
+    """
     reason = missing()
     if reason:
         pytest.skip(reason)
     with control_plane() as started:
         yield started
+        assert real_api(started, started.folder).lost() == []
         deprecated = deprecated_requests(started.audit_log)
         assert deprecated == [], "jobs requested deprecated APIs"
 
@@ -186,8 +192,11 @@ def _could_have_run(item: pytest.Item) -> bool:
         return False
     if _too_old(item):
         return False
+    if item.get_closest_marker("browser"):
+        return chromium.is_installed()
     node = item.get_closest_marker("node") is not None and impossible() is None
-    return node or item.get_closest_marker("cluster") is not None
+    monitored = item.get_closest_marker("monitoring") is not None and shutil.which("prometheus") is not None
+    return node or monitored or item.get_closest_marker("cluster") is not None
 
 
 def _texts(item: pytest.Item, report: pytest.TestReport) -> list[tuple[str, str]]:

@@ -374,6 +374,8 @@ CONTENT: Mapping[str, Sequence[Object]] = {
     "CopyratorRule": (
         *({"status": {"conditions": each}} for each in CONDITIONS),
         {"status": {"conflictCount": 2**63 - 1, "conflicts": [{"namespace": "", "name": "\0"}] * 100}},
+        {"status": {"copies": 2**63 - 1, "failedNamespaces": [{"namespace": "\0", "reason": ""}] * 100}},
+        *({"status": {"lastRunTime": time}} for time in ("9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00")),
         {"status": {"observedGeneration": -(2**63)}},
         {"spec": {"metadata": {"annotations": {"deep": "[" * 9000, "a" * 63: "\0" * 99_999}}}},
     ),

@@ -111,6 +111,7 @@ class Cluster:
                 for crd in self.store.items(CRDS):
                     for resource in custom_resources(crd):
                         table.setdefault((resource.group, resource.version, resource.plural), resource)
+                        self.store.set_defaults(resource)
                 self._served = table
                 self._crd_revision = revision
         return self._served

@@ -115,6 +115,14 @@ class Store:
         self._log(Change(self.version, "MODIFIED" if previous else "ADDED", resource.key, item, previous))
         return item
 
+    def set_defaults(self, resource: Resource) -> None:
+        """Set the defaults of a new schema in stored objects. The server does so at each read."""
+        objects = self._shelf(resource).objects
+        for key, item in objects.items():
+            obj = resource.schema.defaulted(item.obj) if resource.schema else item.obj
+            if obj != item.obj:
+                objects[key] = Stored(obj)
+
     def remove(self, resource: Resource, item: Stored) -> Stored:
         """Delete an object; the answer is its last state under the version of the deletion."""
         shelf = self._shelf(resource)

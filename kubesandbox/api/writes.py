@@ -64,7 +64,7 @@ def insert(cluster: Cluster, call: Call, obj: Obj) -> Stored:
     if resource.spec or resource.schema:
         meta["generation"] = 1
     if "status" in resource.subresources and resource.schema:
-        obj = {key: value for key, value in obj.items() if key != "status"}
+        obj = resource.schema.defaulted({key: value for key, value in obj.items() if key != "status"})
     obj = kinds.prepare_create(resource, {**obj, "metadata": meta}, moment)
     if resource.kind == "CustomResourceDefinition":
         server = Manager("kube-apiserver", "Update", resource.api_version, "status")

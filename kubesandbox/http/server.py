@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from email.utils import formatdate
 from http.client import responses
 from http.server import ThreadingHTTPServer
 from socketserver import StreamRequestHandler
@@ -204,6 +205,7 @@ class Handler(StreamRequestHandler):
         phrase = _PHRASES.get(answer.status, "Status")
         size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
         lines = [f"HTTP/1.1 {answer.status} {phrase}", f"Content-Type: {answer.content_type}", size]
+        lines.append(f"Date: {formatdate(usegmt=True)}")
         lines += [f"{name}: {value}" for name, value in answer.headers.items()]
         lines += ['Warning: 299 - "' + text.replace('"', '\\"') + '"' for text in answer.warnings]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")

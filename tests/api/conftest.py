@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from jobs.__main__ import chores
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.kit import web
-from jobs.kit.run import runner
+from jobs.kit.run import session
 from tests.apis import Api, Object
 from tests.mirrors import Mirrors
 from tests.rates import RatesServer, serve
@@ -165,8 +165,8 @@ def run_in_a_pod(api: Api, monkeypatch: pytest.MonkeyPatch, image: str) -> Objec
 
 def connect_with(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
     """Connect the jobs as before, but with these fields of the connection."""
-    connect = vars(runner)["connect"]
-    monkeypatch.setattr(runner, "connect", lambda *a, **options: replace(connect(*a, **options), **fields))
+    connect = vars(session)["connect"]
+    monkeypatch.setattr(session, "connect", lambda *a, **options: replace(connect(*a, **options), **fields))
 
 
 @pytest.fixture

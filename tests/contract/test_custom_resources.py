@@ -1,6 +1,7 @@
 """CopyratorRules with the shipped CRD: validation, status, ownership, and the lifecycle of the CRD."""
 
 import copy
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ CRD: dict[str, Any] = yaml.safe_load((ROOT / "cronjobs/crds/copyrators.yaml").re
 GOOD: dict[str, Any] = {"ruleType": "secret", "selector": {"matchLabels": {"a": "b"}}}
 SUPPORTED = 'Unsupported value: "x": supported values: "configmap", "secret"'
 NAME_PATTERN = "'^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'"
+NOT_READ = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["default"]
 CONDITION = {
     "type": "Ready",
     "status": "True",
@@ -121,7 +123,7 @@ def test_a_new_rule(rules: Place) -> None:
 
     assert answer.status == 201
     assert answer.body["metadata"]["generation"] == 1
-    assert "status" not in answer.body
+    assert answer.body["status"] == NOT_READ
     assert answer.owners() == {
         "author Update": '{"f:spec":{".":{},"f:namespaces":{".":{},"v:\\"x\\"":{}},"f:ruleType":{},'
         '"f:selector":{".":{},"f:matchLabels":{".":{},"f:a":{}}}}}'
@@ -155,8 +157,38 @@ def test_the_status_is_written_through_its_own_path(rules: Place) -> None:
     assert main.body["status"] == {"conditions": [CONDITION]}
     assert (main.body["spec"]["orphans"], main.body["metadata"]["generation"]) == ("Retain", 2)
     assert main.owners()["tester Update status"] == (
-        '{"f:status":{".":{},"f:conditions":{".":{},"k:{\\"type\\":\\"Ready\\"}":{".":{},"f:lastTransitionTime":{},'
-        '"f:message":{},"f:observedGeneration":{},"f:reason":{},"f:status":{},"f:type":{}}}}}'
+        '{"f:status":{"f:conditions":{"k:{\\"type\\":\\"Ready\\"}":{"f:lastTransitionTime":{},"f:message":{},'
+        '"f:observedGeneration":{},"f:reason":{},"f:status":{}}}}}'
+    )
+
+
+def test_a_rule_that_no_run_read_reports_so(rules: Place) -> None:
+    made = create(rules)
+
+    read = [
+        made.body,
+        rules.send("GET", path(rules, "a")).body,
+        rules.send("GET", path(rules, "a"), accept="application/vnd.kubernetes.protobuf,application/json").body,
+        rules.send("GET", path(rules)).body["items"][0],
+        rules.send("PATCH", path(rules, "b") + "?fieldManager=us", rule(GOOD, "b"), APPLY).body,
+        create(rules, name="c", status={"conditions": [CONDITION]}).body,
+        rules.send("PATCH", path(rules, "a/status"), {"status": None}, MERGE).body,
+    ]
+    assert [each["status"] for each in read] == [NOT_READ] * len(read)
+    assert NOT_READ["conditions"][0]["reason"] == "NotRead"
+
+
+def test_the_first_run_replaces_the_default_of_the_status(rules: Place) -> None:
+    made = create(rules)
+    status = {"sources": 1, "copies": None, "conditions": [CONDITION]}
+    patch = {"metadata": {"uid": made.body["metadata"]["uid"]}, "status": status}
+
+    answer = rules.send("PATCH", path(rules, "a/status") + "?fieldManager=chores", patch, MERGE)
+
+    assert (answer.status, answer.body["status"]) == (200, {"sources": 1, "conditions": [CONDITION]})
+    assert answer.owners()["chores Update status"] == (
+        '{"f:status":{"f:conditions":{"k:{\\"type\\":\\"Ready\\"}":{"f:lastTransitionTime":{},"f:message":{},'
+        '"f:observedGeneration":{},"f:reason":{},"f:status":{}}},"f:sources":{}}}'
     )
 
 
@@ -236,8 +268,18 @@ def test_columns(rules: Place) -> None:
     answer = rules.send("GET", path(rules), accept=TABLE)
 
     columns = [(column["name"], column["priority"]) for column in answer.body["columnDefinitions"]]
-    assert columns == [("Name", 0), ("Type", 0), ("From", 0), ("Ready", 0), ("Reason", 1), ("Age", 0)]
-    assert answer.body["rows"][0]["cells"][:5] == ["a", "secret", '["x","y"]', None, None]
+    shown, wide = [name for name, priority in columns if not priority], [name for name, priority in columns if priority]
+    assert shown == ["Name", "Type", "Sources", "Copies", "Conflicts", "Ready", "Last Run", "Age"]
+    assert wide == ["From", "Desired", "Reason"]
+    cells = dict(zip([name for name, _ in columns], answer.body["rows"][0]["cells"], strict=True))
+    assert (cells["From"], cells["Ready"], cells["Reason"]) == ('["x","y"]', "Unknown", "NotRead")
+    assert {cells[name] for name in ("Sources", "Desired", "Copies", "Conflicts", "Last Run")} == {None}
+
+    status = {"sources": 2, "desiredCopies": 9, "copies": 0, "conflictCount": 9, "lastRunTime": "2026-01-01T00:00:00Z"}
+    rules.send("PATCH", path(rules, "a/status"), {"status": status}, MERGE)
+    cells = rules.send("GET", path(rules), accept=TABLE).body["rows"][0]["cells"]
+    assert cells[:7] == ["a", "secret", '["x","y"]', 2, 9, 0, 9]
+    assert re.fullmatch(r"\d+d|\d+y.*", cells[9])
 
 
 def test_discovery_of_the_group(rules: Place) -> None:
@@ -246,7 +288,7 @@ def test_discovery_of_the_group(rules: Place) -> None:
     named = {resource["name"]: resource for resource in found}
     main = named["copyrators"]
     assert (main["kind"], main["namespaced"]) == ("CopyratorRule", True)
-    assert (main["shortNames"], main["categories"]) == (["copyr"], ["kubechores"])
+    assert (main["shortNames"], main["categories"]) == (["copyr", "copyratorrule", "copyratorrules"], ["kubechores"])
     assert set(named["copyrators/status"]["verbs"]) == {"get", "patch", "update"}
 
 
@@ -281,3 +323,21 @@ def test_an_applied_crd_is_served_until_it_is_deleted(definition: tuple[Place, d
 
     assert place.send("DELETE", target).body["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
     assert until(lambda: place.send("GET", listed).status == 404)
+
+
+def test_an_upgrade_of_the_crd_sets_the_default_of_older_rules(definition: tuple[Place, dict[str, Any]]) -> None:
+    place, crd = definition
+    target = f"{CRDS}/{crd['metadata']['name']}?fieldManager=chores&force=true"
+    listed = place.path("copyrators", "", f"{crd['spec']['group']}/v1")
+    older = copy.deepcopy(crd)
+    del older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["default"]
+    place.send("PATCH", target, older, APPLY)
+    made = {**rule(GOOD), "apiVersion": f"{crd['spec']['group']}/v1"}
+    assert until(lambda: place.send("POST", listed, made).status == 201)
+    before = place.send("GET", f"{listed}/a")
+    assert "status" not in before.body
+
+    place.send("PATCH", target, crd, APPLY)
+
+    assert until(lambda: place.send("GET", f"{listed}/a").body.get("status") == NOT_READ)
+    assert place.send("GET", f"{listed}/a").version == before.version
