@@ -166,7 +166,7 @@ class Cluster:
     def create_events(self, events: Iterable[tuple[Mapping[str, Any], Any]]) -> Iterator[Answer]:
         """Create Events, given as (object, tag); yield raw answers in no order.
 
-        The name of each is unique, so a request may be repeated. 409: an earlier attempt created the Event.
+        The name of each is unique, so a request may be repeated. 409: an earlier attempt or run created the Event.
         """
         requests = (
             Request("POST", EVENTS.path(event["metadata"]["namespace"]), msgspec.json.encode(event), tag=(EVENTS, tag))

@@ -58,6 +58,8 @@ class Transfers:
         handle = self._idle.pop() if self._idle else pycurl.Curl()
         handle.setopt(pycurl.HTTPHEADER, [header.encode() for header in headers])
         handle.setopt(pycurl.WRITEFUNCTION, receive)
+        if request.on_header:
+            handle.setopt(pycurl.HEADERFUNCTION, request.on_header)
         if request.body is not None:
             handle.setopt(pycurl.POSTFIELDS, request.body)
         handle.setopt(pycurl.CUSTOMREQUEST, request.method)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,8 @@ ANSWER_BYTES = 512 << 10  # the longest answer that is read, unless the request 
 class Request:
     """One HTTP request. `repeatable`: idempotent, so that it is retried if its answer is lost.
 
-    A body of more than `max_bytes` in the answer is not read to its end.
+    A body of more than `max_bytes` in the answer is not read to its end. `on_header` gets each line of the answer's
+    headers.
     """
 
     method: str
@@ -24,6 +26,7 @@ class Request:
     repeatable: bool = True
     tag: Any = None
     max_bytes: int = ANSWER_BYTES
+    on_header: Callable[[bytes], None] | None = None
 
     @property
     def weight(self) -> int:

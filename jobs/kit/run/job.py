@@ -55,11 +55,9 @@ class Limits:
 class Steps:
     """A run in steps: after its writes it observes and plans again, since the next writes depend on their effect.
 
-    - `cronjob`: the CronJob in the manifests that runs the job like this.
     - `wait_seconds`: how long the run may observe again until its next step is possible.
     """
 
-    cronjob: str
     wait_seconds: float = 0.0
 
 
@@ -71,6 +69,8 @@ class Job(Generic[OptionsOfJob, Settings, Observed]):
     - `observe` only reads. `plan` and `status_updates` are pure: they use no cluster, no clock and no environment.
     - `status_updates`: the statuses and Events of a run. None: the job writes none.
     - `steps`: the run observes again after its writes. None: it observes once, and reads only write conflicts again.
+    - `metrics`: the module with its `gauges()`, imported only if a run sends metrics. Empty: it has no further metrics.
+    - `own_cronjob`: the CronJob in the manifests that runs the job like this. Empty: the one with the job's name.
     """
 
     name: str
@@ -81,3 +81,10 @@ class Job(Generic[OptionsOfJob, Settings, Observed]):
     status_updates: StatusUpdates[Observed, Settings] | None = None
     limits: Limits = Limits()
     steps: Steps | None = None
+    metrics: str = ""
+    own_cronjob: str = ""
+
+    @property
+    def cronjob(self) -> str:
+        """The CronJob in the manifests that runs the job like this."""
+        return self.own_cronjob or self.name

@@ -1,19 +1,20 @@
 """One run of a job, with the same phases for every job: observe, plan, apply, read again what is left, report.
 
-`run()` is the entry point. `_Run.execute()` has the phases in their order.
+`run()` is the entry point, and `evaluate()` that of commands that only read. `_Run.execute()` has the phases in their
+order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from importlib import import_module
 from time import monotonic, sleep
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster
-from jobs.kit.api.connect import connect
 from jobs.kit.run import log, report, target
 from jobs.kit.run.apply import apply
 from jobs.kit.run.brakes import block_deletes
@@ -27,16 +28,20 @@ from jobs.kit.run.results import (
     as_read,
     as_resolved,
     is_conflict,
+    is_counted,
     is_failed_roll,
     not_attempted,
     observation_failed,
 )
+from jobs.kit.run.session import Measured, Session, in_session
 from jobs.kit.run.statuses import Statuses
 from jobs.kit.run.stop import Stop, stopped_by_signals
-from jobs.kit.values.errors import ApiError, ChoresError, UnreachableError, UnwrittenError
-from jobs.kit.values.model import Action, DryRun, ExitCode, Finding, Need, Outcome, Plan, Result, RunOptions, Severity
+from jobs.kit.values.errors import ApiError, ChoresError, UnwrittenError
+from jobs.kit.values.model import Action, DryRun, ExitCode, Finding, Need, Outcome, Plan, Result, RunOptions
 from jobs.kit.values.reads import ReadResult
-from jobs.kit.values.stamps import MANAGER
+
+if TYPE_CHECKING:
+    from jobs.kit.values.metrics import Sample
 
 _ATTEMPTS = 3  # to resolve a write conflict: each attempt may conflict again; then the next run resolves it
 _POLL_SECONDS = 3.0  # between two observations while the next step is not possible yet
@@ -47,36 +52,67 @@ _PRECEDENCE = (ExitCode.FAILED, ExitCode.BRAKE, ExitCode.REFUSED, ExitCode.FINDI
 
 def run(job: Job[OptionsOfJob, Settings, Observed], job_options: OptionsOfJob) -> ExitCode:
     """Run `job` once and return the exit code. Write the report to stdout, and everything else to stderr."""
-    options = job_options.run
-    with stopped_by_signals() as stopping:
-        try:
-            connection = connect(
-                options.kubeconfig, options.context, as_user=options.as_user, as_groups=options.as_group
-            )
-            namespace = options.namespace or connection.namespace
-            settings = job.settings(replace(connection, namespace=namespace), job_options)
-            transport = target.create_transport(job.name, connection, stopping)
-            cluster = Cluster(transport, MANAGER, job.limits.writes_per_second)
-            target.check_namespace(cluster, connection, options)
-            target.log_target(job.name, connection, options)
-            plan, results = _Run(job, cluster, settings, options, stopping, namespace).execute()
-        except UnreachableError as error:
-            log.log.error("%s", target.unreachable_message(connection, error))
-            return stopping.exit_code or error.exit_code
-        except ChoresError as error:
-            log.log.error(error.lines())
-            return stopping.exit_code or error.exit_code
-        code = stopping.exit_code or _exit_code(results, options)
-        report.write(report.Report(job.name, options, plan, results, transport.traffic, code))
-        cronjob = job.steps.cronjob if job.steps else job.name
-        for brake in plan.brakes:  # last: a long report would scroll it off the terminal
-            log.log.error(target.brake_message(job.name, cronjob, brake, connection, options))
-        return code
+    measured, options = Measured(), job_options.run
+
+    def run_in_session() -> ExitCode:
+        return in_session(job.name, options, lambda session: _run(job, session, job_options, measured))
+
+    if not (options.push_gateway or options.metrics_file):
+        return run_in_session()
+    with stopped_by_signals() as stopping:  # a signal after the run does not change its exit code
+        code = run_in_session()
+        from jobs.kit.run import metrics
+
+        metrics.send(job.cronjob, options, measured, code, stopping)
+    return code
+
+
+def evaluate(
+    job: Job[OptionsOfJob, Settings, Observed], session: Session, job_options: OptionsOfJob
+) -> tuple[Plan, Observed]:
+    """Return the plan that a dry run of `job` would report, and what it read. Writes nothing.
+
+    Raises:
+        ChoresError: the options are not valid, or a list failed that the job cannot work without.
+    """
+    evaluated = _create(job, session, job_options)
+    evaluated.observe()
+    return evaluated.plan, evaluated.observed
+
+
+def _run(
+    job: Job[OptionsOfJob, Settings, Observed], session: Session, job_options: OptionsOfJob, measured: Measured
+) -> ExitCode:
+    options, connection = session.options, session.connection
+    measured.session = session
+    created = _create(job, session, job_options)
+    target.check_namespace(created.cluster, connection, options)
+    target.log_target(job.name, connection, options)
+    plan, results = created.execute()
+    code = session.stopping.exit_code or _exit_code(results, options)
+    report.write(report.Report(job.name, options, plan, results, session.transport.traffic, code))
+    for brake in plan.brakes:  # last: a long report would scroll it off the terminal
+        log.log.error(target.brake_message(job.name, job.cronjob, brake, connection, options))
+    if not session.stopping():
+        measured.gauges = lambda: created.gauges(results)
+    return code
+
+
+def _create(
+    job: Job[OptionsOfJob, Settings, Observed], session: Session, job_options: OptionsOfJob
+) -> _Run[Settings, Observed]:
+    cluster, settings = session.cluster(job.limits.writes_per_second), settings_of(job, session, job_options)
+    return _Run(job, cluster, settings, job_options.run, session.stopping, session.namespace)
+
+
+def settings_of(job: Job[OptionsOfJob, Settings, Observed], session: Session, job_options: OptionsOfJob) -> Settings:
+    """Return the settings of a job in the namespace of the session."""
+    return job.settings(replace(session.connection, namespace=session.namespace), job_options)
 
 
 def _exit_code(results: Sequence[Result], options: RunOptions) -> ExitCode:
     codes = {result.exit_code for result in results}
-    if options.check and any(result.finding.severity is not Severity.INFO for result in results):
+    if options.check and any(is_counted(result, options) for result in results):
         codes.add(ExitCode.FINDINGS)
     return next((code for code in _PRECEDENCE if code in codes), ExitCode.DONE)
 
@@ -109,7 +145,7 @@ class _Run(Generic[Settings, Observed]):
 
     def execute(self) -> tuple[Plan, Sequence[Result]]:
         """Run the phases; return the plan and the result of each of its findings, sorted by object and code."""
-        self._observe()
+        self.observe()
         prerequisites = self._write_prerequisites()
         if not (self.job.steps and self.writes):
             self._wait_for_slow_pages()
@@ -120,6 +156,16 @@ class _Run(Generic[Settings, Observed]):
         failed = self.statuses.write(self.observed, self.plan, results)
         return self.plan, [*results, *self._with_causes(failed, written)]
 
+    def gauges(self, results: Sequence[Result]) -> Iterator[Sample]:
+        """Yield the metrics of the run after `execute()`."""
+        from jobs.kit.run import gauges
+
+        yield from gauges.of_results(self.plan, results)
+        if self.job.metrics:
+            yield from import_module(self.job.metrics).gauges(
+                self.observed, self.settings, self.plan, results, self.now
+            )
+
     def _with_causes(self, results: list[Result], written: int) -> list[Result]:
         """Return the results with the cause of each failed write as its code.
 
@@ -127,7 +173,8 @@ class _Run(Generic[Settings, Observed]):
         """
         return results if self.job.steps else with_causes(results, self.namespace, self.plan.unchanged, written)
 
-    def _observe(self) -> None:
+    def observe(self) -> None:
+        """Read the cluster, and plan; the deletion brake is applied."""
         self.statuses.observed_again()
         plan, self.observed = self._plan_until_complete(self.job.observe(self.cluster, self.settings))
         limits = self.job.limits
@@ -228,7 +275,7 @@ class _Run(Generic[Settings, Observed]):
         self, written: Sequence[Result], conflicted: Sequence[Result]
     ) -> tuple[list[Result], Sequence[Finding]]:
         """Observe again. A write that failed, or that had no effect, is not repeated."""
-        self._observe()
+        self.observe()
         written = [result for result in written if result.finding.fix]  # the new plan has the other findings again
         found = {finding.object for finding in self.plan.findings}
         resolved = [as_done(result) for result in conflicted if result.finding.object not in found]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import msgspec
@@ -53,6 +53,20 @@ class StatusUpdate:
         return msgspec.json.encode({"metadata": {"uid": self.uid}, "status": self.status})
 
 
+def timestamp(time: datetime) -> str:
+    """Return a time in UTC as metav1.Time: RFC 3339, in seconds."""
+    return f"{time:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def is_recent(time: str, now: datetime, limit: timedelta) -> bool:
+    """Return whether a time in RFC 3339 is less than `limit` ago; not if it is not valid, or in the future."""
+    try:
+        then = datetime.fromisoformat(time.replace("Z", "+00:00")).astimezone(timezone.utc)
+    except (ValueError, OverflowError):
+        return False
+    return timedelta() <= now - then < limit
+
+
 def new_condition(kind: str, status: str, reason: str, message: str) -> Condition:
     """Return a condition with its message escaped and cut to `LONGEST_MESSAGE`: it may quote other clients."""
     return Condition(kind, status, reason, visible(message)[:LONGEST_MESSAGE])
@@ -73,7 +87,7 @@ def status_update(
     condition's status changed.
     """
     old = next((each for each in before.conditions if each.type == condition.type), None)
-    time = old.last_transition_time if old and old.status == condition.status else f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    time = old.last_transition_time if old and old.status == condition.status else timestamp(now)
     condition = structs.replace(condition, observed_generation=head.generation, last_transition_time=time)
     others = (each for each in before.conditions if each.type != condition.type)
     after = structs.replace(before, observed_generation=head.generation, conditions=(*others, condition), **fields)
@@ -85,17 +99,21 @@ def status_update(
     return StatusUpdate(head.key, head.uid, patch, new_event)
 
 
-def event(about: ObjectKey, api_version: str, uid: str, condition: Condition, now: datetime) -> dict[str, Any]:
+def event(
+    about: ObjectKey, api_version: str, uid: str, condition: Condition, now: datetime, identity: str = ""
+) -> dict[str, Any]:
     """Return the Event that reports a changed condition.
+
+    With an `identity`, its name contains that in place of the time. So the same Event exists only once at a time.
 
     https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
     """
-    time = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    time = timestamp(now)
     involved = {"apiVersion": api_version, "kind": about.kind, "namespace": about.namespace, "name": about.name}
     # As in client-go, the name contains the time, so that names sort by it, and fits the longest name of an object. The
     # digest makes the names of a Deployment and a StatefulSet of one name differ. A repeated request has the same name.
     digest = hashlib.sha256(f"{about.kind} {about.name} {uid} {condition.reason}".encode()).hexdigest()[:8]
-    name = f"{about.name[:200].rstrip('-.')}.{int(now.timestamp() * 1e9):x}-{digest}"
+    name = f"{about.name[:200].rstrip('-.')}.{identity or f'{int(now.timestamp() * 1e9):x}'}-{digest}"
     return {
         "apiVersion": "v1",
         "kind": "Event",

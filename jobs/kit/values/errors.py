@@ -103,7 +103,7 @@ class ApiError(ChoresError):
     @property
     def severity(self) -> Severity:
         """The severity of a finding about an object that cannot be read because of this error."""
-        return Severity.ERROR
+        return Severity.CRITICAL
 
     @property
     def is_permission(self) -> bool:

@@ -28,7 +28,7 @@ def invalid(custom_resource: Invalid, subject: str = "") -> Finding:
     """Return the finding of a custom resource with all its problems; its name is the subject if that is empty."""
     key, reason = custom_resource.head.key, "; ".join(custom_resource.problems)
     subjects = (subject or key.name,)
-    return Finding("invalid", Severity.ERROR, key, reason, subjects=subjects, exit_code=ExitCode.REFUSED)
+    return Finding("invalid", Severity.CRITICAL, key, reason, subjects=subjects, exit_code=ExitCode.REFUSED)
 
 
 def terminating(key: ObjectKey, subject: str, severity: Severity = Severity.INFO) -> Finding:

@@ -26,11 +26,19 @@ class ObjectKey(NamedTuple):
 
 
 class Severity(str, Enum):
-    """The severity of a finding. INFO is printed with -v only, and does not count for `--check`."""
+    """The severity of a finding. INFO is printed with -v only, and does not count for `--check`.
+
+    It does not decide the exit code: most CRITICAL findings are for the users of an object, and the run succeeds.
+    """
 
     INFO = "info"
     WARNING = "warning"
-    ERROR = "error"
+    CRITICAL = "critical"
+
+    def is_at_least(self, least: Severity) -> bool:
+        """Return whether it is as severe as `least`, or more. The comparison operators compare the words."""
+        order = list(Severity)
+        return order.index(self) >= order.index(least)
 
 
 class ExitCode(IntEnum):
@@ -57,8 +65,9 @@ class DryRun(str, Enum):
 class RunOptions:
     """The values of the options that all jobs have.
 
-    `filenames` are the files with custom resources that replace those of the cluster. `given` has the options of the
-    command line, one by one, without those about the output and about writing.
+    `filenames` are the files with custom resources that replace those of the cluster. `min_severity` is the least
+    severity of findings in the report; None: WARNING, or INFO with `verbose`. `given` has the options of the
+    command line, one by one, without those about the output, metrics and writing.
     """
 
     dry_run: DryRun = DryRun.NONE
@@ -73,6 +82,9 @@ class RunOptions:
     as_group: tuple[str, ...] = ()
     namespace: str | None = None
     filenames: tuple[str, ...] = ()
+    push_gateway: str | None = field(default=None, repr=False)  # may contain a password
+    metrics_file: str | None = None
+    min_severity: Severity | None = None
     given: tuple[tuple[str, ...], ...] = ()
 
 
@@ -163,8 +175,8 @@ class Finding(Struct, frozen=True, gc=False):
     """A difference between the actual and the desired state, or something else to report.
 
     `subjects` are the names of the custom resources that the finding is about, sorted. `exit_code` is the exit code
-    that this finding alone gives the run, before any write. `remedy` is what has to happen first, if a fix was
-    requested but cannot be planned yet.
+    that this finding alone gives the run, before any write. `remedy` is what to do; in a repair, what has to
+    happen first, if a fix was requested but cannot be planned yet. `deferral` is the code of a deferred roll.
     """
 
     code: str
@@ -176,6 +188,7 @@ class Finding(Struct, frozen=True, gc=False):
     subjects: tuple[str, ...] = ()
     exit_code: ExitCode = ExitCode.DONE
     remedy: str = ""
+    deferral: str = ""
 
     @property
     def action(self) -> Action | None:
@@ -220,11 +233,14 @@ class Summary:
     - `facts`: the numbers of the summary line by plural noun, in its order.
     - `note`: the summary if there is nothing to do.
     - `by_subject`: group the text report by custom resource, the one with the worst findings first.
+    - `absent`: the custom resources without any of their objects, by name. The text report has this finding in place of
+      those of the missing objects.
     """
 
     facts: Mapping[str, int] = field(default_factory=dict)
     note: str = ""
     by_subject: bool = False
+    absent: Mapping[str, Finding] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
