@@ -54,6 +54,7 @@ def settings(_connection: Connection, options: Options) -> Settings:
     metavar="N",
     help="Send at most N writes a second. The next run resumes a run that was stopped.",
 )
+@flags.metrics
 @flags.run_options(
     Options, f"Process only this namespace, labelled or not; default is all that are labelled {OPT_IN}=true."
 )

@@ -123,6 +123,7 @@ def _urls(command: flags.F) -> flags.F:
 )
 @flags.max_deletes("ConfigMaps that no ExchangeRate names")
 @_urls
+@flags.metrics
 @flags.run_options(
     Options, "Process only this namespace; default is all. With --configmap or -f, default is that of the context."
 )
@@ -144,7 +145,7 @@ def command(context: click.Context, options: Options) -> None:
     if options.spec and not options.configmap:
         context.exit(print_rate(options.spec, options.urls, options.run))
     resources, limits = by_kind(CONFIGMAPS, EXCHANGE_RATES), Limits(options.max_deletes)
-    job = Job(NAME, resources, settings, observe, plan, status_updates, limits)
+    job = Job(NAME, resources, settings, observe, plan, status_updates, limits, metrics="jobs.core.fetch_rates.metrics")
     context.exit(run(job, options))
 
 

@@ -12,7 +12,7 @@ import socket
 import ssl
 import threading
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as StillRunning
 from contextlib import suppress
@@ -58,13 +58,31 @@ def fetch(
     seconds: float | None = None,
 ) -> Page:
     """Return the document at `url`, or an error after `seconds` (None: TOTAL_SECONDS), or once the run is stopped."""
-    page: Future[Page] = Future()
     seconds = TOTAL_SECONDS if seconds is None else seconds
+    deadline = monotonic() + seconds
+    return _within(seconds, stopping, lambda: _fetch_with_retries(url, user_agent, deadline, follow_redirects))
+
+
+def send(
+    method: str,
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    seconds: float,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Page:
+    """Send a body once, without following redirects; return an empty Page, or an error after `seconds`."""
+    return _within(seconds, stopping, lambda: _send(method, url, body, headers))
+
+
+def _within(seconds: float, stopping: Callable[[], bool], request: Callable[[], Page]) -> Page:
+    """Return the result of the request, or an error after `seconds`, or once the run is stopped."""
+    page: Future[Page] = Future()
     deadline = monotonic() + seconds
 
     def work() -> None:
         try:
-            page.set_result(_fetch_with_retries(url, user_agent, deadline, follow_redirects))
+            page.set_result(request())
         except BaseException as error:  # raised again by page.result()
             page.set_exception(error)
 
@@ -163,6 +181,21 @@ def _fetch_with_retries(url: str, user_agent: str, deadline: float, follow_redir
                     return failed
                 sleep(pause)
     raise AssertionError("unreachable")
+
+
+def _send(method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Page:
+    import requests
+
+    limits = (CONNECT_SECONDS, READ_SECONDS)
+    try:
+        with requests.request(
+            method, url, data=body, headers=dict(headers), timeout=limits, allow_redirects=False, stream=True
+        ) as answer:
+            status = answer.status_code
+    except (OSError, ValueError) as error:
+        return Page(error=str(_classify(error)))
+    is_accepted = status in (HTTPStatus.OK, HTTPStatus.ACCEPTED)
+    return Page(status=status) if is_accepted else Page(error=_status_text(status), status=status)
 
 
 def _get_body(session: requests.Session, url: str, follow_redirects: bool) -> bytes:

@@ -161,7 +161,9 @@ def test_a_pod_that_is_deleted_during_a_run_is_only_an_info() -> None:
 
 
 def test_farm_pods_of_a_namespace_whose_pods_cannot_be_read_are_not_reported() -> None:
-    failure = Finding("unreadable", Severity.ERROR, WEB.key._replace(kind="Namespace", name="shop", namespace=""), "no")
+    failure = Finding(
+        "unreadable", Severity.CRITICAL, WEB.key._replace(kind="Namespace", name="shop", namespace=""), "no"
+    )
     unowned = document(WEB, ownerReferences=[])
     read = observed(web=unowned)
 

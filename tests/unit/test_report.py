@@ -7,6 +7,7 @@ from typing import Any
 import click
 import pytest
 import yaml
+from junitparser import JUnitXml
 
 from jobs.kit.api.messages import Traffic
 from jobs.kit.run import report
@@ -118,27 +119,29 @@ def test_findings_can_be_grouped_by_custom_resource_worst_first(capsys: pytest.C
         return Result(found, Outcome.REPORTED)
 
     results = [
-        finding("orphan", Severity.ERROR, "left"),
+        finding("orphan", Severity.CRITICAL, "left"),
         finding("drifted", Severity.WARNING, "a", "fair"),
         finding("drifted", Severity.WARNING, "b", "poor"),
-        finding("missing", Severity.ERROR, "c", "poor"),
-        finding("unreadable", Severity.ERROR, "(all)", "fair", "good", "poor", "worse"),
+        finding("missing", Severity.CRITICAL, "c", "poor"),
+        finding("unreadable", Severity.CRITICAL, "(all)", "fair", "good", "poor", "worse"),
+        finding("no-endpoints", Severity.CRITICAL, "d", "poor"),
     ]
 
     summary = Summary({"mirrors": 3}, by_subject=True)
     lines = written(capsys, "mirror-audit", summary, results, 3, diff=True).splitlines()
 
     assert [line for line in lines if not line.startswith("    ")] == [
-        "poor: 1 error, 1 warning",
+        "poor: 2 critical, 1 warning",
         "  missing  service/c",
+        "  no-endpoints  service/d",
         "  drifted  service/b",
-        "fair, good, poor and 1 more: 1 error",
+        "fair, good, poor and 1 more: 1 critical",
         "  unreadable  service/(all)",
         "fair: 1 warning",
         "  drifted  service/a",
-        "(without a custom resource): 1 error",
+        "(without a custom resource): 1 critical",
         "  orphan  service/left",
-        "mirror-audit: 3 unchanged, 2 drifted, 1 missing, 1 orphan, 1 unreadable (3",
+        "mirror-audit: 3 unchanged, 2 drifted, 1 missing, 1 no-endpoints, 1 orphan, 1",
     ]
     assert max(map(len, lines)) <= 80
 
@@ -212,7 +215,7 @@ def test_a_diff_of_many_lines_is_cut_and_verbose_shows_them_all(capsys: pytest.C
     assert len(whole) > 2000
 
 
-@pytest.mark.parametrize("output", ["json", "yaml"])
+@pytest.mark.parametrize("output", ["json", "yaml", "junit"])
 def test_documents_escape_any_string(capsys: pytest.CaptureFixture[str], output: str) -> None:
     odd = Finding("conflict", Severity.WARNING, ObjectKey("Secret", "login", "team-c"), f"{HOSTILE}\ud800")
 
@@ -220,3 +223,49 @@ def test_documents_escape_any_string(capsys: pytest.CaptureFixture[str], output:
 
     assert left_in(text) == []
     assert r"\ud800" in text.lower()
+    assert output != "junit" or [case.is_failure for suite in JUnitXml.fromstring(text) for case in suite] == [True]
+
+
+def junit(capsys: pytest.CaptureFixture[str], *results: Result, **options: Any) -> JUnitXml:
+    return JUnitXml.fromstring(shown(capsys, *results, output="junit", **options).encode())
+
+
+def test_junit_has_one_test_case_for_each_object_with_one_result(capsys: pytest.CaptureFixture[str]) -> None:
+    critical = Finding("no-endpoints", Severity.CRITICAL, REPLACE.object, "worst", subjects=("rule", "other"))
+    deleted = Finding("skipped", Severity.INFO, LOGIN, "is being deleted", subjects=("rule",))
+    results = [Result(each, Outcome.REPORTED) for each in (REPLACE, critical, deleted, QUIET)]
+
+    document = junit(capsys, *results, Result(CREATE, Outcome.DONE))
+
+    name = "configmap/settings in namespace team-b"
+    suites = {suite.name: {case.name: case for case in suite} for suite in document}
+    assert {suite: list(cases) for suite, cases in suites.items()} == {
+        "(without a custom resource)": [str(LOGIN), str(QUIET.object)],
+        "other": [name],
+        "rule": [name, str(LOGIN)],
+    }
+    (failure,) = suites["rule"][name].result
+    assert (failure.type, failure.message) == ("no-endpoints", "no-endpoints: worst")
+    assert "warning: drifted\n    data.a changed" in failure.text
+    assert suites["rule"][str(LOGIN)].is_skipped
+    repaired = suites["(without a custom resource)"][str(LOGIN)]
+    assert (repaired.is_passed, "created" in repaired.system_out) == (True, True)
+    assert (document.tests, document.failures, document.errors, document.skipped) == (5, 2, 0, 1)
+
+
+def test_a_least_severity_hides_nothing_that_explains_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    results = [
+        Result(CREATE, Outcome.DONE),
+        Result(CREATE, Outcome.PLANNED),
+        Result(CONFLICT, Outcome.REPORTED),
+        Result(CONFLICT, Outcome.REPORTED, exit_code=ExitCode.REFUSED),
+    ]
+
+    text = shown(capsys, *results, min_severity=Severity.CRITICAL)
+
+    assert text.splitlines()[-2:] == [
+        "... and 2 findings that are less severe",
+        "sync-copies: 1 created, 1 conflict (1 rule, 2 sources)",
+    ]
+    failed = junit(capsys, *results, min_severity=Severity.CRITICAL)
+    assert (failed.tests, failed.failures) == (2, 1)

@@ -174,7 +174,7 @@ def _no_rate(rate: ExchangeRate, last: Figures | None, actual: ReducedObject | N
 
 
 def _error(rate: ExchangeRate, code: str, key: ObjectKey, reason: str, exit_code: ExitCode) -> Finding:
-    return Finding(code, Severity.ERROR, key, reason, subjects=(rate.subject,), exit_code=exit_code)
+    return Finding(code, Severity.CRITICAL, key, reason, subjects=(rate.subject,), exit_code=exit_code)
 
 
 def _previous_text(content: Content | Digested | None) -> str:
@@ -189,7 +189,7 @@ def collision(rates: Sequence[ExchangeRate]) -> Finding:
     names = " and ".join(sorted(rate.head.key.name for rate in rates))
     reason = f"exchangerates {names} name this ConfigMap, so it is not written; set spec.configMapName of one of them"
     configmap = rates[0].configmap
-    return Finding("collision", Severity.ERROR, configmap, reason, subjects=subjects, exit_code=ExitCode.REFUSED)
+    return Finding("collision", Severity.CRITICAL, configmap, reason, subjects=subjects, exit_code=ExitCode.REFUSED)
 
 
 def orphans(observed: Observed, desired: Container[ObjectKey], moved: Mapping[str, ExchangeRate]) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -34,35 +35,50 @@ _REASONS = (
 )
 
 
+class Reported(NamedTuple):
+    """What a run reports about an ExchangeRate: its condition Ready, and the figures that its ConfigMap contains."""
+
+    head: Head
+    figures: Figures | None
+    condition: Condition
+
+
 def status_updates(
     observed: Observed, settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
 ) -> Sequence[StatusUpdate]:
     """Return the status updates of ExchangeRates in the cluster that are not being deleted."""
+    updates = (_status_update(each, now) for each in reported(observed, settings, results, now))
+    return [update for update in updates if update]
+
+
+def reported(observed: Observed, settings: Settings, results: Sequence[Result], now: datetime) -> list[Reported]:
+    """Return what to report about the ExchangeRates in the cluster that are not being deleted, by name."""
     figures = {rate: each.figures for rate, each in evaluations(observed, settings, now).items()}
     rates = [
         *((each.head, each.spec, figures.get(each)) for each in observed.rates),
         *((each.head, None, None) for each in observed.invalid_rates),
     ]
     of_rate = by_subject(results)
-    updates = (
-        _status_update(head, spec, desired, of_rate.get(subject(head.key), []), now)
+    return [
+        _report(head, spec, desired, of_rate.get(subject(head.key), []))
         for head, spec, desired in sorted(rates, key=lambda each: each[0].key)
         if head.uid and not head.terminating  # those of files have no uid
-    )
-    return [update for update in updates if update]
+    ]
 
 
-def _status_update(
-    head: Head, spec: Spec | None, desired: Figures | None, results: Sequence[Result], now: datetime
-) -> StatusUpdate | None:
-    """Return the update; `desired` are the figures of the ConfigMap, which contains them if no write failed."""
-    before = head.status_as(RateStatus)
+def _report(head: Head, spec: Spec | None, desired: Figures | None, results: Sequence[Result]) -> Reported:
+    """Return what to report; `desired` are the figures of the ConfigMap, which contains them if no write failed."""
     written = all(result.outcome in (Outcome.DONE, Outcome.REPORTED) for result in results)
-    figures = desired if desired and written else before.figures
+    figures = desired if desired and written else head.status_as(RateStatus).figures
     if figures and spec and not figures.are_for(spec.base, spec.currency):
         figures = None  # kubectl would print them next to another currency
+    return Reported(head, figures, _condition(results))
+
+
+def _status_update(reported: Reported, now: datetime) -> StatusUpdate | None:
+    head, figures = reported.head, reported.figures
     values = structs.asdict(figures) if figures else dict.fromkeys(Figures.__struct_fields__, "")
-    return status_update(head, EXCHANGE_RATES, before, _condition(results), now, **values)
+    return status_update(head, EXCHANGE_RATES, head.status_as(RateStatus), reported.condition, now, **values)
 
 
 def _condition(results: Sequence[Result]) -> Condition:

@@ -81,7 +81,7 @@ def _failed_status(status_update: StatusUpdate, error: ApiError) -> Iterator[Res
     For an Event, an earlier attempt whose answer was lost created it.
     """
     if error.status not in (404, 409) and not error.is_terminating_namespace:
-        finding = Finding("status-failed", Severity.ERROR, status_update.key, "its status cannot be written")
+        finding = Finding("status-failed", Severity.CRITICAL, status_update.key, "its status cannot be written")
         yield Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause, error.refused_by)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -11,10 +11,22 @@ import click
 
 from jobs.kit.run import log, variables
 from jobs.kit.run.variables import long_option, variable
-from jobs.kit.values.model import DryRun, RunOptions
-from jobs.kit.values.names import is_label
+from jobs.kit.values.model import DryRun, ObjectKey, RunOptions, Severity
+from jobs.kit.values.names import is_label, is_name
 
-_OF_THIS_RUN = ("dry_run", "diff", "check", "output", "verbose", "log_format")
+# Not in messages that show a command: of the output or of writing, or with a URL that may contain a password.
+_NOT_GIVEN = (
+    "dry_run",
+    "diff",
+    "check",
+    "output",
+    "min_severity",
+    "verbose",
+    "log_format",
+    "push_gateway",
+    "metrics_file",
+)
+FORMATS = ("text", "json", "yaml")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -28,18 +40,25 @@ def option(*names: str, env: tuple[str, ...] = (), settable: bool = True, **sett
     return click.option(*names, envvar=found or None, show_envvar=bool(found), **settings)
 
 
-def run_options(into: Callable[..., Any], namespace: str | None = None) -> Callable[[F], F]:
+def run_options(
+    into: Callable[..., Any],
+    namespace: str | None = None,
+    formats: Sequence[str] = FORMATS,
+    *,
+    reads_only: bool = False,
+) -> Callable[[F], F]:
     """Add the shared options to a command, which gets all of its options as one argument.
 
     `into` is the class of it: a dataclass with `run`, the RunOptions, and a field for each option of the command.
-    `namespace` is the help of --namespace; None: the job has no such option.
+    `namespace` is the help of --namespace; None: the job has no such option. `formats` are the values of --output. A
+    command with `reads_only` has no options about writes, and its own --check, --output and --verbose.
     """
 
     def add_to(command: F) -> F:
         @wraps(command)
         def with_options(**given: Any) -> Any:
             shared = {name: given.pop(name) for name in RunOptions.__dataclass_fields__ if name in given}
-            dry_run = DryRun(shared.pop("dry_run"))
+            dry_run = DryRun(shared.pop("dry_run", DryRun.CLIENT.value))
             if dry_run is DryRun.NONE and (shared["check"] or shared.get("filenames")):
                 dry_run = DryRun.CLIENT
             context = click.get_current_context()
@@ -48,7 +67,9 @@ def run_options(into: Callable[..., Any], namespace: str | None = None) -> Calla
             variables.report(context)
             return command(context, into(run=options, **given))
 
-        for add in reversed([*_SHARED, *([_namespace_option(namespace)] if namespace else [])]):
+        of_runs = [] if reads_only else [*_OF_RUNS, _output(formats), _VERBOSE]
+        own = [_namespace_option(namespace)] if namespace else []
+        for add in reversed([*of_runs, *_SHARED, *own]):
             with_options = add(with_options)
         return with_options  # type: ignore[return-value]
 
@@ -61,7 +82,7 @@ def _given_options(context: click.Context) -> tuple[tuple[str, ...], ...]:
     for parameter in context.command.params:
         name = parameter.name or ""
         typed = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-        if typed and name not in _OF_THIS_RUN and isinstance(parameter, click.Option):
+        if typed and name not in _NOT_GIVEN and isinstance(parameter, click.Option):
             value = context.params[name]
             for each in value if parameter.multiple else [value]:
                 given.append((parameter.opts[0],) if parameter.is_flag else (parameter.opts[0], str(each)))
@@ -71,6 +92,16 @@ def _given_options(context: click.Context) -> tuple[tuple[str, ...], ...]:
 def _namespace_option(text: str) -> Callable[[Any], Any]:
     return option(
         "--namespace", "-n", env=("NAMESPACE",), settable=False, metavar="NAME", callback=_namespace, help=text
+    )
+
+
+def min_severity(text: str) -> Callable[[F], F]:
+    """Return the option for the least severity in the report. `text` is its help."""
+    return option(
+        "--min-severity",
+        type=click.Choice([each.value for each in Severity]),
+        callback=lambda _context, _parameter, value: Severity(value) if value else None,
+        help=text,
     )
 
 
@@ -90,6 +121,42 @@ def filenames(text: str) -> Callable[[F], F]:
     return option("--filename", "-f", "filenames", settable=False, multiple=True, metavar="FILE", help=text)
 
 
+def metrics(command: F) -> F:
+    """Add the options for metrics to a command that is a job."""
+    for add in (
+        option(
+            "--metrics-file",
+            metavar="FILE",
+            callback=_metrics_file,
+            help="Write metrics of the run to this file, for the textfile collector of node_exporter. The name must end"
+            " in .prom.",
+        ),
+        option(
+            "--push-gateway",
+            metavar="URL",
+            callback=_push_gateway,
+            help="Push metrics of the run to this Prometheus Pushgateway. If that fails, the run logs a warning.",
+        ),
+    ):
+        command = add(command)
+    return command
+
+
+def explain(text: str) -> Callable[[F], F]:
+    """Return the option that explains a namespace, or an object there, instead of a run. `text` is its help.
+
+    Its value has no kind: objects of several kinds may have the name.
+    """
+    return option("--explain", settable=False, metavar="NAMESPACE[/NAME]", callback=_where, help=text)
+
+
+def _where(_context: click.Context, _parameter: click.Parameter, value: str | None) -> ObjectKey | None:
+    namespace, slash, name = (value or "").partition("/")
+    if value is not None and not (is_label(namespace) and is_name(name) == bool(slash)):
+        raise click.BadParameter(f"{value!r} is not NAMESPACE or NAMESPACE/NAME.")
+    return None if value is None else ObjectKey("", name, namespace)
+
+
 def url(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     """Validate the value of an option that is a URL; None is an option that is not set."""
     try:
@@ -101,13 +168,40 @@ def url(_context: click.Context, _parameter: click.Parameter, value: str | None)
     raise click.BadParameter("the value is not an http or https URL.")  # not shown: any part of it may be a password
 
 
+def _push_gateway(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    parts = urlsplit(url(context, parameter, value) or "")
+    if "@" in parts.path:
+        raise click.BadParameter("the URL has @ in its path; in a password, replace / by %2F.")
+    if {"?", "#"}.intersection(value or ""):
+        raise click.BadParameter("the URL has a query or a fragment; use one such as http://pushgateway:9091.")
+    return value
+
+
+def _metrics_file(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.endswith(".prom"):
+        raise click.BadParameter(f"{value!r} does not end in .prom, so the textfile collector would ignore it.")
+    return value
+
+
 def _namespace(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     if value is not None and not is_label(value):
         raise click.BadParameter(f"{value!r} is not a valid namespace name.")
     return value
 
 
-_SHARED: tuple[Callable[[Any], Any], ...] = (
+def _output(formats: Sequence[str]) -> Callable[[Any], Any]:
+    return option(
+        "--output",
+        "-o",
+        default="text",
+        show_default=True,
+        type=click.Choice(formats),
+        help="Format of the report on stdout.",
+    )
+
+
+_VERBOSE = option("--verbose", "-v", is_flag=True, help="Also show what is unchanged, and what is skipped and why.")
+_OF_RUNS: tuple[Callable[[Any], Any], ...] = (
     option(
         "--dry-run",
         is_flag=False,
@@ -119,15 +213,8 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
     ),
     option("--diff", is_flag=True, help="Show what changes, field by field; values of Secrets stay hidden."),
     option("--check", is_flag=True, help="Dry run that exits 3 if there are findings."),
-    option(
-        "--output",
-        "-o",
-        default="text",
-        show_default=True,
-        type=click.Choice(["text", "json", "yaml"]),
-        help="Format of the report on stdout.",
-    ),
-    option("--verbose", "-v", is_flag=True, help="Also show what is unchanged, and what is skipped and why."),
+)
+_SHARED: tuple[Callable[[Any], Any], ...] = (
     option(
         "--log-format",
         default="text",

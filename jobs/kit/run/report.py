@@ -16,7 +16,7 @@ import click
 
 from jobs import __version__
 from jobs.kit.api.messages import Traffic
-from jobs.kit.run.results import UNCHANGED
+from jobs.kit.run.results import UNCHANGED, is_reported
 from jobs.kit.run.rows import DRY_RUN, WORDS, format_count, format_groups, format_rows, indented, word
 from jobs.kit.values.model import DryRun, ExitCode, Plan, Result, RunOptions, Severity
 from jobs.kit.values.text import brief, visible
@@ -37,17 +37,24 @@ class Report:
 
 
 def write(report: Report) -> None:
-    """Print the report to stdout in the format of -o. Results of severity INFO are printed with -v only."""
-    if not report.options.verbose:
-        shown = [each for each in report.results if each.finding.severity is not Severity.INFO]
-        report = replace(report, results=shown)
+    """Print the report to stdout in the format of -o."""
+    if report.options.output == "junit":
+        from jobs.kit.run.junit import to_xml  # imported for this format only
+
+        click.echo(to_xml(report.job, report.results, report.options), nl=False)
+        return
+    every = report.results
+    report = replace(report, results=[each for each in every if is_reported(each, report.options)])
     if report.options.output == "yaml":
         import yaml
 
         document = _document(report, [_result_document(result) for result in report.results])
         click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
         return
-    pieces = _format_json(report) if report.options.output == "json" else (f"{line}\n" for line in _format_text(report))
+    if report.options.output == "json":
+        pieces = _format_json(report)
+    else:
+        pieces = (f"{line}\n" for line in _format_text(report, _count_less_severe(every, report.options)))
     while text := "".join(islice(pieces, _PIECES)):
         click.echo(text, nl=False)
 
@@ -95,6 +102,7 @@ def _result_document(result: Result) -> dict[str, Any]:
         "reason": result.reason,
         "message": result.message,
         "remedy": finding.remedy,
+        "deferral": finding.deferral,
         "subjects": list(finding.subjects),
         "changes": [change._asdict() for change in finding.changes],
     }
@@ -108,9 +116,21 @@ def _count_words(report: Report) -> dict[str, int]:
     return {name: counted[name] for name in order if counted[name]}
 
 
-def _format_text(report: Report) -> Iterator[str]:
+def _count_less_severe(results: Sequence[Result], options: RunOptions) -> int:
+    if not options.min_severity:
+        return 0
+    left_out = (each for each in results if not is_reported(each, options))
+    return sum(each.finding.severity is not Severity.INFO for each in left_out)
+
+
+def _format_text(report: Report, less_severe: int) -> Iterator[str]:
     dry = DRY_RUN[report.options.dry_run]
-    yield from (format_groups if report.plan.summary.by_subject else format_rows)(report.results, report.options)
+    if report.plan.summary.by_subject:
+        yield from format_groups(report.results, report.options, report.plan.summary.absent)
+    else:
+        yield from format_rows(report.results, report.options)
+    if less_severe:
+        yield f"... and {format_count('findings', less_severe)} that {'is' if less_severe == 1 else 'are'} less severe"
     counts = ", ".join(f"{number} {name}" for name, number in _count_words(report).items())
     facts = ", ".join(format_count(visible(name), number) for name, number in report.plan.summary.facts.items())
     summary = f"{report.job}{dry}: {counts or brief(report.plan.summary.note) or 'nothing to do'} ({facts})"

@@ -1,4 +1,4 @@
-"""What becomes of the results of writes when their objects are read again. Pure."""
+"""What becomes of the results of writes when their objects are read again, and which results a run reports. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import structs
 
 from jobs.kit.values.errors import WRITE_CONFLICT, ChoresError
-from jobs.kit.values.model import Action, ExitCode, Finding, ObjectKey, Outcome, Result, Severity
+from jobs.kit.values.model import Action, ExitCode, Finding, ObjectKey, Outcome, Result, RunOptions, Severity
 
 UNCHANGED = "unchanged"  # the code of an object that is as desired
 
@@ -70,5 +70,23 @@ def not_attempted(findings: Sequence[Finding], written: Sequence[Result]) -> lis
 def observation_failed(job: str, error: ChoresError) -> Result:
     """Return the result of an observation that failed after writes."""
     reason = f"the cluster was not read again after the writes: {error}"
-    finding = Finding("unreadable", Severity.ERROR, ObjectKey("Run", job), reason, exit_code=error.exit_code)
+    finding = Finding("unreadable", Severity.CRITICAL, ObjectKey("Run", job), reason, exit_code=error.exit_code)
     return Result(finding, Outcome.REPORTED, exit_code=error.exit_code)
+
+
+def is_counted(result: Result, options: RunOptions) -> bool:
+    """Return whether `--check` counts the finding: never INFO, which needs nobody to act."""
+    severity = result.finding.severity
+    return severity is not Severity.INFO and severity.is_at_least(options.min_severity or Severity.WARNING)
+
+
+def is_reported(result: Result, options: RunOptions) -> bool:
+    """Return whether the report has the result. With any least severity it has what explains the run.
+
+    That is what the run wrote or tried to write, and what decides its exit code.
+    """
+    severity = result.finding.severity
+    if severity.is_at_least(options.min_severity or (Severity.INFO if options.verbose else Severity.WARNING)):
+        return True
+    explains = result.outcome not in (Outcome.REPORTED, Outcome.PLANNED) or result.exit_code is not ExitCode.DONE
+    return explains and severity is not Severity.INFO

@@ -6,7 +6,7 @@ import json
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import click
 
@@ -37,9 +37,9 @@ _MAX_WIDTH = 60  # of a column
 _MAX_NAMES = 3
 _MAX_ROWS = 50  # of one kind and outcome
 _MAX_LINES = 100  # of one field in a diff
-_WORST = (Severity.ERROR, Severity.WARNING, Severity.INFO)
-_SEVERITIES = {Severity.ERROR: "errors", Severity.WARNING: "warnings", Severity.INFO: "notes"}
-_SEVERITY_COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
+_WORST = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
+_SEVERITIES = {Severity.CRITICAL: "critical", Severity.WARNING: "warnings", Severity.INFO: "notes"}
+_SEVERITY_COLORS = {Severity.CRITICAL: "red", Severity.WARNING: "yellow"}
 
 
 def format_rows(results: Sequence[Result], options: RunOptions) -> Iterator[str]:
@@ -57,22 +57,43 @@ def format_rows(results: Sequence[Result], options: RunOptions) -> Iterator[str]
     yield from rows.omitted()
 
 
-def format_groups(shown: Sequence[Result], options: RunOptions) -> Iterator[str]:
-    """Yield the results by custom resource (or set of them), the worst first; fits a narrow terminal."""
+def format_groups(
+    shown: Sequence[Result], options: RunOptions, absent: Mapping[str, Finding] | None = None
+) -> Iterator[str]:
+    """Yield the results by custom resource (or set of them), the worst first; fits a narrow terminal.
+
+    `absent` as in Summary.
+    """
     rows = _Rows(options)
     groups: dict[tuple[str, ...], list[Result]] = {}
-    for result in shown:
+    for result in shown if options.verbose else _with_absent(shown, absent or {}):
         groups.setdefault(result.finding.subjects, []).append(result)
-    for subjects, results in sorted(groups.items(), key=_worst_first):
+    for subjects, results in sorted(groups.items(), key=_group_order):
         counted = _unresolved(results)
         numbers = [format_count(_SEVERITIES[severity], counted[severity]) for severity in _WORST if counted[severity]]
         if done := len(results) - counted.total():
             numbers.append(f"{done} repaired{DRY_RUN[options.dry_run]}")
-        yield f"{click.style(_join_names(subjects), bold=True)}: {', '.join(numbers)}"
-        for result in sorted(results, key=lambda each: _WORST.index(each.finding.severity)):
+        yield f"{click.style(join_names(subjects), bold=True)}: {', '.join(numbers)}"
+        for result in worst_first(results):
             if rows.add(result):
                 yield from _format_details(result, options)
     yield from rows.omitted()
+
+
+def _with_absent(results: Iterable[Result], absent: Mapping[str, Finding]) -> Iterator[Result]:
+    """Yield the results, with one for each absent custom resource in place of those of its missing objects."""
+    replaced = {name: Result(finding, Outcome.REPORTED) for name, finding in absent.items()}
+    for result in results:
+        subjects = result.finding.subjects
+        if result.finding.code != "missing" or len(subjects) != 1 or subjects[0] not in absent:
+            yield result
+        elif only := replaced.pop(subjects[0], None):
+            yield only
+
+
+def worst_first(results: Iterable[Result]) -> list[Result]:
+    """Return the results sorted by severity; those of the same severity stay in their order."""
+    return sorted(results, key=lambda each: _WORST.index(each.finding.severity))
 
 
 def word(result: Result) -> str:
@@ -83,8 +104,8 @@ def word(result: Result) -> str:
 
 
 def format_count(name: str, number: int) -> str:
-    """Return a number with its noun, of which `name` is the plural."""
-    return f"{number} {name[:-1] if number == 1 else name}"
+    """Return a number with its noun, of which `name` is the plural; or with an adjective, which has none."""
+    return f"{number} {name.removesuffix('s') if number == 1 else name}"
 
 
 class _Rows:
@@ -112,8 +133,8 @@ def _verb(result: Result, options: RunOptions) -> str:
     return word(result) + (DRY_RUN[options.dry_run] if written else "")
 
 
-def _worst_first(group: tuple[tuple[str, ...], Sequence[Result]]) -> tuple[object, ...]:
-    """Return the sort key of a group: its number of errors, then of warnings, then of notes, then its names."""
+def _group_order(group: tuple[tuple[str, ...], Sequence[Result]]) -> tuple[object, ...]:
+    """Return the sort key of a group: its number of findings by severity, the worst first, then its names."""
     subjects, results = group
     counted = _unresolved(results)
     return (not subjects, *(-counted[severity] for severity in _WORST), subjects)
@@ -124,7 +145,8 @@ def _unresolved(results: Sequence[Result]) -> Counter[Severity]:
     return Counter(result.finding.severity for result in results if result.outcome is not Outcome.DONE)
 
 
-def _join_names(subjects: Sequence[str]) -> str:
+def join_names(subjects: Sequence[str]) -> str:
+    """Return the names of the first custom resources, and the number of the others."""
     more = f" and {len(subjects) - _MAX_NAMES} more" if len(subjects) > _MAX_NAMES else ""
     return brief(", ".join(subjects[:_MAX_NAMES])) + more if subjects else "(without a custom resource)"
 
@@ -133,6 +155,12 @@ def _format_details(result: Result, options: RunOptions) -> Iterator[str]:
     finding = result.finding
     code = click.style(_verb(result, options), fg=_SEVERITY_COLORS.get(finding.severity))
     yield f"  {code}  {_name(finding)}"
+    yield from details(result, options)
+
+
+def details(result: Result, options: RunOptions) -> Iterator[str]:
+    """Yield the lines below the row of a result: its message, its remedy, and with --diff its changes."""
+    finding = result.finding
     yield from indented(_message(result), "    ")
     if finding.remedy:
         yield from indented(f"to do: {brief(finding.remedy)}", "    ")

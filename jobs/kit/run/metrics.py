@@ -1,0 +1,205 @@
+"""Send the metrics of a run to a Prometheus Pushgateway or to a file. Imported only if a run does so.
+
+A failure is a warning: it changes neither the exit code nor the report. After a success in a pod, the status of the pod
+has the warning, because nobody reads the logs of runs that succeed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, time
+
+from prometheus_client import generate_latest, push_to_gateway, pushadd_to_gateway
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from jobs.kit import web
+from jobs.kit.api.endpoint import read_limited
+from jobs.kit.run import log
+from jobs.kit.run.gauges import LAST_SUCCESS, of_end, of_traffic
+from jobs.kit.run.session import Measured
+from jobs.kit.run.stop import Stop
+from jobs.kit.run.target import user_agent
+from jobs.kit.values.metrics import Metric, Sample
+from jobs.kit.values.model import DryRun, ExitCode, RunOptions
+from jobs.kit.values.reads import NOT_FETCHED
+from jobs.kit.values.text import without_credentials
+
+PUSH_SECONDS = 5.0
+_STOPPED_PUSH_SECONDS = 3.0  # a pod has 10 seconds to end, and requests to the API server may take 4 of them
+# The default of terminationMessagePath: kubelet mounts it into each container, writable.
+# https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
+TERMINATION_LOG = Path("/dev/termination-log")
+_STOPPED = (ExitCode.INTERRUPTED, ExitCode.STOPPED)
+
+
+class _NotSentError(Exception):
+    """Why metrics were not sent."""
+
+
+class Families(Collector):
+    """Samples as Prometheus metrics, with the labels `chore` and `installation`."""
+
+    def __init__(self, samples: Iterable[Sample], chore: str, installation: str) -> None:
+        self._labels = {"chore": chore, "installation": installation}
+        self._values: dict[Metric, dict[tuple[str, ...], float]] = {}
+        for metric, value, labels in samples:
+            values = self._values.setdefault(metric, {})
+            values[labels] = values.get(labels, 0.0) + value
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield each metric with its samples, sorted by labels."""
+        for metric, values in self._values.items():
+            family = GaugeMetricFamily(metric.name, metric.help, labels=[*self._labels, *metric.labels])
+            for labels, value in sorted(values.items()):
+                family.add_metric([*self._labels.values(), *labels], value)
+            yield family
+
+
+def send(chore: str, options: RunOptions, measured: Measured, code: ExitCode, stopping: Stop) -> None:
+    """Send the metrics of a run that ended with `code`. `chore` is the CronJob in the manifests that runs the job.
+
+    Ctrl-C ends a push; `stopping` is about signals after the run.
+    """
+    if options.dry_run is not DryRun.NONE:
+        log.log.info("%s: a dry run sends no metrics", chore)
+        return
+    installation = _installation(measured, options)
+    if not installation:
+        log.log.warning("%s: metrics are not sent: the run found no cluster, so its namespace is not known", chore)
+        return
+    ended = _Ended(chore, installation, code, time(), monotonic() - measured.started, _gauges(measured), stopping)
+    not_sent = []
+    for target, write in ((options.metrics_file, _write), (options.push_gateway, _push)):
+        try:
+            if target:
+                write(target, ended)
+        except _NotSentError as error:
+            log.log.warning("%s: %s", chore, error)
+            not_sent.append(f"{error}\n")
+    # After a failure, the status of the pod has the end of the log instead.
+    if not_sent and code is ExitCode.DONE and measured.session and measured.session.connection.pod_namespace:
+        _report_to_pod("".join(not_sent))
+
+
+def _report_to_pod(message: str) -> None:
+    """Write the message of the pod's status; a pod without that file has none."""
+    with suppress(OSError), TERMINATION_LOG.open("r+", encoding="utf-8", errors="replace") as file:
+        file.write(message)
+
+
+def _installation(measured: Measured, options: RunOptions) -> str:
+    """Return the namespace of the pod; elsewhere that of -n, or of the context."""
+    if measured.session:
+        return measured.session.connection.pod_namespace or measured.session.namespace
+    return options.namespace or ""
+
+
+def _gauges(measured: Measured) -> list[Sample]:
+    found = [*measured.gauges()]
+    if measured.session:
+        traffic = measured.session.transport.traffic
+        found += of_traffic(traffic.requests, traffic.retries, traffic.bytes_received)
+    return found
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """A run that ended. `end` is a Unix time; `seconds` is its duration."""
+
+    chore: str
+    installation: str
+    code: ExitCode
+    end: float
+    seconds: float
+    gauges: Sequence[Sample]
+    stopping: Stop
+
+    def families(self, last_success: float | None = None) -> Families:
+        """Return the metrics. `last_success` is that of an earlier run; None: not known."""
+        samples = [*of_end(self.code, self.end, self.seconds, last_success), *self.gauges]
+        return Families(samples, self.chore, self.installation)
+
+
+def _push(gateway: str, ended: _Ended) -> None:
+    """Push the metrics.
+
+    A success replaces all metrics of earlier runs, so that a rule that no longer exists has none. After a failure,
+    those that this run does not send stay: the last success, for example.
+    https://github.com/prometheus/pushgateway#put-method
+    """
+    limit = _STOPPED_PUSH_SECONDS if ended.code in _STOPPED else PUSH_SECONDS
+
+    def is_interrupted() -> bool:
+        return ended.stopping.exit_code is ExitCode.INTERRUPTED
+
+    def handler(
+        *, url: str, method: str, headers: Sequence[tuple[str, str]], data: bytes, **_: object
+    ) -> Callable[[], None]:
+        def send() -> None:
+            sent = {**dict(headers), "User-Agent": user_agent(ended.chore)}
+            if error := web.send(method, url, data, sent, limit, is_interrupted).error:
+                error = "interrupted" if error == NOT_FETCHED else error
+                raise _NotSentError(f"metrics are not pushed to {without_credentials(gateway)}: {error}")
+
+        return send
+
+    push = push_to_gateway if ended.code is ExitCode.DONE else pushadd_to_gateway
+    push(gateway, ended.chore, ended.families(), {"installation": ended.installation}, handler=handler)
+
+
+def _write(name: str, ended: _Ended) -> None:
+    """Replace the file with the metrics, and keep the time of the last success from the file before."""
+    path = Path(name)
+    try:
+        before = _read(path)
+        last_success = _last_success(before, ended)
+        _replace(path, generate_latest(ended.families(last_success)))
+    except ValueError as error:
+        remedy = f"{name} has other metrics; use a file for {ended.chore} of {ended.installation} only"
+        raise _NotSentError(f"metrics are not written: {remedy}") from error
+    except OSError as error:
+        remedy = "check that the folder exists, and that the run can write to it"
+        raise _NotSentError(f"metrics are not written to {name}: {error.strerror}; {remedy}") from error
+
+
+def _read(path: Path) -> str:
+    """Return the content of the file; empty if it does not exist."""
+    if not path.exists():
+        return ""
+    if not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a file")
+    return read_limited(path).decode()
+
+
+def _last_success(text: str, ended: _Ended) -> float | None:
+    """Return the time of the last success in a file.
+
+    Raises:
+        ValueError: the file has other metrics than those of this chore and installation.
+    """
+    found = [each for family in text_string_to_metric_families(text) for each in family.samples]
+    labels = {"chore": ended.chore, "installation": ended.installation}
+    if any(labels.items() - each.labels.items() for each in found) or (text and not found):
+        raise ValueError
+    return next((each.value for each in found if each.name == LAST_SUCCESS.name), None)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Replace a file at once, so that a reader never sees a part of it. Everybody can read it."""
+    number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # no .prom: the collector ignores it
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+            os.fchmod(number, 0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink()
+        raise
