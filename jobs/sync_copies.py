@@ -7,7 +7,8 @@ The parts are in jobs/core/sync_copies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import click
 
@@ -19,8 +20,10 @@ from jobs.kit.api.connect import Connection
 from jobs.kit.run import flags
 from jobs.kit.run.job import Job, Limits
 from jobs.kit.run.runner import run
-from jobs.kit.values.model import RunOptions
+from jobs.kit.values.model import ObjectKey, RunOptions
 from jobs.kit.values.resources import RULES, by_kind
+
+VERIFY = "sync-copies-verify"  # the CronJob that reads all copies in full
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Options:
     rule_name: str | None
     verify: str
     max_deletes: int | None
+    explain: ObjectKey | None = None
 
 
 def settings(connection: Connection, options: Options) -> Settings:
@@ -69,7 +73,12 @@ def settings(connection: Connection, options: Options) -> Settings:
     type=click.Choice(["metadata", "content"]),
     help="How to compare copies: by fingerprint and managedFields (metadata), or by reading all of them (content).",
 )
+@flags.explain(
+    "Write nothing. Print for each rule which copies it has in this namespace, or why it has none; with NAME, only for "
+    "objects of this name."
+)
 @flags.max_deletes("orphaned copies of a kind", " If set, also deletes copies of rules that may be mistaken.")
+@flags.metrics
 @flags.run_options(Options, "Namespace of the rules. Default is the pod's own namespace, or the context's.")
 def command(context: click.Context, options: Options) -> None:
     """Copy Secrets and ConfigMaps as CopyratorRules define.
@@ -84,7 +93,17 @@ def command(context: click.Context, options: Options) -> None:
       chores sync-copies --dry-run --diff            show what would change, and how
       chores sync-copies -n kube-chores              apply the rules of that namespace
       chores sync-copies -f rules.yaml -o json       try rules before you apply them
+      chores sync-copies --explain team-shop/login   print why there is no copy, or from where it is
     """
     resources, limits = by_kind(*KINDS.values(), RULES), Limits(options.max_deletes)
-    job = Job(NAME, resources, settings, observe, plan, status_updates, limits)
+    if options.explain:
+        from jobs.core.sync_copies import explain as core
+        from jobs.kit.run.explain import explain
+
+        planned = partial(core.plan_to_explain, options.explain)
+        job = Job(NAME, resources, settings, observe, planned, limits=limits)
+        context.exit(explain(job, options, options.explain, core.explanation))
+    job = Job(NAME, resources, settings, observe, plan, status_updates, limits, metrics="jobs.core.sync_copies.metrics")
+    if options.verify == "content":  # no metrics of rules: these would be as of last night for a day
+        job = replace(job, metrics="", own_cronjob=VERIFY)
     context.exit(run(job, options))

@@ -484,6 +484,10 @@ def test_a_kube_namespace_receives_copies_once_it_opted_in(api: Api, sync: Run, 
     assert 'kube-public did not opt in; annotate it with kubechores.dev/copies: "true"' in refused.results[0]["reason"]
     assert api.get(at("kube-public", source)) is None
     try:
+        api.patch(public, {"metadata": {"annotations": {"kubechores.dev/copies": "True"}}})
+        found = {each["code"]: each["reason"] for each in sync().results}
+        assert found["invalid"].endswith('is "True", which has no effect; set it to "true"')
+        assert "not-opted-in" in found, "the admission policy compares with exactly true"
         api.patch(public, {"metadata": {"annotations": {"kubechores.dev/copies": "true"}}})
         assert sync().summary == {"created": 1}
         api.patch(public, {"metadata": {"annotations": {"kubechores.dev/copies": None}}})

@@ -329,7 +329,7 @@ def test_one_denied_source_namespace_does_not_stop_the_other_rules(api: Api, syn
 
     assert ran.exit_code == 2
     assert content(api.get(at(team, source))) == content(source)
-    assert [result["code"] for result in ran.results if result["severity"] == "error"] == ["unreadable"]
+    assert [result["code"] for result in ran.results if result["severity"] == "critical"] == ["unreadable"]
 
 
 def test_kubectl_prints_the_columns_of_a_rule(api: Api, sync: Run) -> None:

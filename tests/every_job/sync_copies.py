@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
+from jobs.kit.values.resources import RULES
 from kubesandbox import Fault, Sandbox
 from tests import canary
 from tests.api.conftest import Run, runs
 from tests.apis import Api
 from tests.every_job import RightsWorld, Scenario
-from tests.every_job.outputs import shown
+from tests.every_job.outputs import listed, shown
 from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata, status_of
 from tests.manifests import ROOT, load, rights_on_secrets
 from tests.worlds import at, configmap, encoded, namespace_object, rule, secret
@@ -174,8 +175,8 @@ RIGHTS = [RightsWorld(JOB, "sync", _to_copy)]
 # outputs
 
 
-def run(api: Api, tmp_path: Path, *arguments: str) -> str:
-    text = shown(api, JOB, *arguments).replace(f"{tmp_path}/", "")
+def run(api: Api, tmp_path: Path, *arguments: str, env: Mapping[str, str] | None = None) -> str:
+    text = shown(api, JOB, *arguments, env=env).replace(f"{tmp_path}/", "")
     return re.sub(r"http://127\.0\.0\.1:\d+", "https://api.example.com", text)
 
 
@@ -186,6 +187,17 @@ def first(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
 def conflict(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
     api.create(configmap("team-billing", "ca-bundle", labels={}))
     return f"{run(api, tmp_path)}\n{status(api, 'ca')}"
+
+
+def listed_rules(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    api.create(configmap("team-billing", "ca-bundle", labels={}))
+    api.create({**rule("lost", "team-shop", "*"), "metadata": {"name": "lost", "namespace": "team-shop"}})
+    run(api, tmp_path)
+    get = "kubectl get copyrators -n"
+    return "\n".join(
+        listed(api, RULES.path(name), f"{get} {name}", lambda cell: re.sub(r"^\d+s$", "12s", cell))
+        for name in ("kube-chores", "team-shop")
+    )
 
 
 def adopted(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
@@ -273,10 +285,37 @@ def old_form(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
     return run(api, tmp_path, "-f", str(file))
 
 
+def explained(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    run(api, tmp_path)
+    api.create(configmap("platform", "proxy"))
+    api.create(configmap("team-billing", "proxy", labels={}))
+    for name, targets in {
+        "tiers": {"namespaceSelector": {"matchLabels": {"tier": "web"}}},
+        "old": {"exclude": ["team-*"]},
+    }.items():
+        api.create(rule(name, "platform", "", targets=targets))
+    api.create(rule("later", "platform", "team-*", ruleType="secret", selector={"matchLabels": {"share": "all"}}))
+    return f"{run(api, tmp_path, '--explain', 'team-billing')}\n{run(api, tmp_path, '--explain', 'team-billing/login')}"
+
+
+def explained_wrongly(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    return run(api, tmp_path, "--explain", "team-shpo")
+
+
+def ignored_choice(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    run(api, tmp_path)
+    api.patch(namespace_object("team-shop"), {"metadata": {"annotations": {"kubechores.dev/copies": "no"}}})
+    return run(api, tmp_path)
+
+
 def no_rule(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
     for name in ("ca", "logins"):
         api.delete(rule(name, "", ""))
     return run(api, tmp_path)
+
+
+def other_namespace(_sandbox: Sandbox, api: Api, _tmp_path: Path) -> str:
+    return shown(api, JOB, "-n", "platform", "--dry-run", kubeconfig=api.kubeconfig)
 
 
 def no_crd(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
@@ -304,12 +343,21 @@ def unreachable(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
     return run(api, tmp_path, "--context", "elsewhere")
 
 
+def with_metrics(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    file, direct = tmp_path / "sync-copies.prom", {"NO_PROXY": "localhost"}
+    sent = run(api, tmp_path, "--metrics-file", str(file), "--push-gateway", "http://localhost:9", env=direct)
+    dry = run(api, tmp_path, "--dry-run", "--metrics-file", str(file))
+    shown = [line for line in file.read_text().splitlines() if re.search("^kube_chores_(rule|run_exit)", line)]
+    return "\n".join([sent, f"$ grep -E '^kube_chores_(rule|run_exit)' {file.name}", *shown, dry])
+
+
 def status(api: Api, name: str) -> str:
     """Return the status of a rule as `kubectl get -o yaml` prints it."""
     found = api.read(rule(name, "", ""))
     found_status: dict[str, Any] = found["status"]
     for condition in found_status["conditions"]:
         condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    found_status["lastRunTime"] = "2026-01-01T00:00:00Z"
     if "selectedUid" in found_status:
         found_status["selectedUid"] = "1f6c3b0e-7a52-4c59-9d0f-3c1f7a1f2b11"
     text = yaml.safe_dump({"status": found_status}, sort_keys=False, width=110)
@@ -320,6 +368,7 @@ SCENARIOS: dict[str, Scenario] = {
     "A first run, a second one, and the second one with -v": first,
     "A copy was changed by hand": edited,
     "An object with the name of a copy is not managed by kube-chores": conflict,
+    "The rules of a namespace, and a rule that no run reads": listed_rules,
     "Such an object, and a rule with `conflict: Adopt`": adopted,
     "A source was deleted": orphaned,
     "A source was deleted, and its rule has `orphans: Retain`": retained,
@@ -332,7 +381,12 @@ SCENARIOS: dict[str, Scenario] = {
     "A rule is not valid": invalid,
     "A rule in a file has several problems": empty_selector,
     "A rule in a file has the format of an older tool": old_form,
+    "Why there is, or is not, a copy in a namespace": explained,
+    "The namespace to explain does not exist": explained_wrongly,
+    "The annotation of a namespace is neither true nor false": ignored_choice,
+    "Metrics in a file, a Pushgateway that does not answer, and a dry run": with_metrics,
     "There is no rule": no_rule,
+    "The rules are in another namespace": other_namespace,
     "The CRD is not installed": no_crd,
     "A permission is missing": no_right,
     "A write fails": failing,

@@ -23,7 +23,7 @@ def test_a_failed_list_of_copies_without_a_rule_is_reported(world: World, tmp_pa
     ran = world.run()
 
     assert ran.exit_code == 1
-    assert [each["code"] for each in ran.results if each["severity"] == "error"] == ["unreadable"]
+    assert [each["code"] for each in ran.results if each["severity"] == "critical"] == ["unreadable"]
     assert "a fault was injected" in ran.stdout
 
 

@@ -161,7 +161,7 @@ def test_a_copy_changes_its_source_only_in_a_run_that_could_read_everything() ->
     rules = [rule("a", "home"), rule("b", "other")]
     existing = copy("team", source("home"), rules[0])
     world = observed(rules, [source("other")], [existing], "team")
-    unreadable = Finding("unreadable", Severity.ERROR, rules[0].head.key, "its sources cannot be read")
+    unreadable = Finding("unreadable", Severity.CRITICAL, rules[0].head.key, "its sources cannot be read")
 
     uncertain_plan = planned(replace(world, failures=(unreadable,)))
     (uncertain,) = (finding for finding in uncertain_plan.findings if finding.object.namespace == "team")
@@ -197,7 +197,9 @@ def test_secrets_of_one_namespace_or_tool_are_never_sources(kind: str) -> None:
 def test_only_a_run_that_read_every_rule_reports_orphans() -> None:
     orphan = copy("team", source(), rule())
     world = observed([rule("another", targets=Targets(exclude=("*",)))], [source()], [orphan], "team")
-    incomplete = replace(world, failures=(Finding("unreadable", Severity.ERROR, ObjectKey("CopyratorRule", "x"), ""),))
+    incomplete = replace(
+        world, failures=(Finding("unreadable", Severity.CRITICAL, ObjectKey("CopyratorRule", "x"), ""),)
+    )
 
     assert only(planned(world)).code == "orphan"
     assert only(planned(incomplete)).code == "unreadable"
@@ -301,7 +303,7 @@ def test_a_source_is_never_adopted() -> None:
 def test_a_copy_does_not_change_its_source_while_something_cannot_be_read() -> None:
     rules = [rule("a", "home", targets=Targets(include=("team",))), rule("b", "other")]
     existing = copy("team", source("other"), rules[1])
-    unread = Finding("unreadable", Severity.ERROR, ObjectKey("CopyratorRule", "b"), "", subjects=("b",))
+    unread = Finding("unreadable", Severity.CRITICAL, ObjectKey("CopyratorRule", "b"), "", subjects=("b",))
     whole = observed(rules, [source("home")], [existing], "team")
 
     assert only(planned(whole)).fix
@@ -328,7 +330,7 @@ def test_a_rule_is_not_mistaken_because_something_of_it_cannot_be_decoded(is_nam
 def test_a_rule_whose_sources_cannot_be_read_is_not_reported_as_mistaken() -> None:
     new = Rule(structs.replace(rule().head, generation=2), rule().spec)
     world = observed([new], [], [copy("team", source(), new)], "team")
-    denied = Finding("unreadable", Severity.ERROR, new.head.key, "", subjects=(new.name,))
+    denied = Finding("unreadable", Severity.CRITICAL, new.head.key, "", subjects=(new.name,))
 
     assert only(planned(replace(world, sources={}, failures=(denied,)))) == denied
 
@@ -381,3 +383,35 @@ def test_a_copy_of_a_source_that_is_never_copied_is_deleted_although_its_rule_ma
 
     assert findings.keys() == {"nothing-selected", "skipped", "orphan"}
     assert findings["orphan"].fix
+
+
+def test_choices_of_many_namespaces_that_are_not_valid_are_bounded_and_prevent_no_deletion() -> None:
+    names = [f"team-{number:02}" for number in range(25)]
+    world = observed([rule()], [], [copy("home-2", source(), rule())], "home-2")
+    odd = tuple(Namespace(name, {}, True, False, invalid_choice="no") for name in names)
+    world = replace(world, namespaces=(*world.namespaces, *odd, Namespace("old", {}, False, False, invalid_choice="")))
+
+    plain, verbose = planned(world), planned(world, replace(SETTINGS, run=RunOptions(verbose=True)))
+
+    invalid = [each for each in plain.findings if each.code == "invalid"]
+    assert [each.object for each in invalid] == [ObjectKey("Namespace", name) for name in names[:20]]
+    more = 'annotation kubechores.dev/copies is "no", which has no effect; set it to "true" or "false"'
+    assert [each.reason for each in invalid] == [*19 * [more], f"{more} (5 more namespaces, see -v)"]
+    assert [each.object.name for each in verbose.findings if each.code == "invalid"] == names
+    assert [each.code for each in plain.findings if each.fix] == ["orphan"]
+
+
+@pytest.mark.parametrize(
+    ("value", "is_opted_out", "effect"),
+    [
+        ("False", True, 'opts out as "false" does; set it to "false"'),
+        ("TRUE", False, 'has no effect; set it to "true"'),
+        ("yes", False, 'has no effect; set it to "true" or "false"'),
+    ],
+)
+def test_a_choice_that_is_not_valid_has_the_value_to_set(value: str, is_opted_out: bool, effect: str) -> None:
+    world = replace(observed([], [], []), namespaces=(Namespace("team", {}, True, is_opted_out, invalid_choice=value),))
+
+    (found,) = planned(world).findings
+
+    assert (found.code, found.reason) == ("invalid", f'annotation kubechores.dev/copies is "{value}", which {effect}')

@@ -24,6 +24,25 @@ LABELS = {"app": "web", "tier": "front"}
 def test_a_selector_matches_as_its_query(selector: LabelSelector, query: str, matches: bool) -> None:
     assert selector.query() == query
     assert selector.matches(LABELS) is matches
+    assert (selector.mismatches(LABELS) == []) is matches
+
+
+def test_each_term_that_does_not_match_has_the_label_that_it_finds() -> None:
+    terms = (
+        Expression("app", "NotIn", ("web", "api")),
+        Expression("app", "DoesNotExist"),
+        Expression("zone", "Exists"),
+        Expression("zone", "In", ("a", "b", "c", "d")),
+        Expression("app", "Exists"),
+    )
+
+    assert LabelSelector({"tier": "back"}, terms).mismatches(LABELS) == [
+        "label tier is front and must be back",
+        "label app is web and must not be web or api",
+        "label app is web and must not be set",
+        "label zone is not set and must be set",
+        "label zone is not set and must be a or b or c and 1 more",
+    ]
 
 
 @pytest.mark.parametrize(

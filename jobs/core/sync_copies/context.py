@@ -73,7 +73,7 @@ def context(
         status = rule.head.status_as(RuleStatus)
         kind = KINDS[rule.spec.rule_type].kind
         known_conflicts |= {ObjectKey(kind, conflict.name, conflict.namespace) for conflict in status.conflicts}
-        if status.conflict_count > len(status.conflicts):
+        if (status.conflict_count or 0) > len(status.conflicts):
             truncated_rules.add(rule.name)
         orphans[f"{rule.namespace}/{rule.name}"] = rule.spec.orphans
     by_rule = {f"{settings.namespace}/{name}": each for name, each in sorted(mistaken.items())}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import NamedTuple
 
 import msgspec
@@ -16,6 +17,17 @@ from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.resources import Resource
+
+
+class NoTarget(Enum):
+    """Why a namespace is not a target of a rule."""
+
+    TERMINATING = "terminating"
+    OPTED_OUT = "opted-out"
+    NOT_NAMED = "not named literally"
+    NOT_INCLUDED = "not included"
+    EXCLUDED = "excluded"
+    LABELS = "labels"
 
 
 class Desired(NamedTuple):
@@ -76,20 +88,37 @@ def targets_of_rules(observed: Observed) -> Mapping[str, Sequence[str]]:
     for rule in observed.rules:
         spec = msgspec.json.encode(rule.spec.targets)
         if spec not in by_spec:
-            by_spec[spec] = [namespace.name for namespace in _target_namespaces(rule.spec.targets, observed.namespaces)]
+            why_no_target = target_check(rule.spec.targets)
+            by_spec[spec] = [each.name for each in observed.namespaces if not why_no_target(each)]
         found[rule.name] = by_spec[spec]
     return found
 
 
-def _target_namespaces(targets: Targets, namespaces: Sequence[Namespace]) -> Iterator[Namespace]:
-    included, excluded = glob_matcher(targets.include), glob_matcher(targets.exclude)
-    for namespace in namespaces:
-        if not namespace.active or namespace.opted_out or not targets.namespace_selector.matches(namespace.labels):
-            continue
+def target_check(targets: Targets) -> Callable[[Namespace], NoTarget | None]:
+    """Return a function that returns the first reason why a namespace is not a target; None if it is one.
+
+    A run calls it for each namespace and rule, so what is the same for all namespaces is computed once.
+    """
+    included, excluded = (glob_matcher(globs).fullmatch for globs in (targets.include, targets.exclude))
+    selector = targets.namespace_selector
+    requires_labels = bool(selector.label_keys())
+
+    def first_reason(namespace: Namespace) -> NoTarget | None:
+        name = namespace.name
+        if not namespace.active:
+            return NoTarget.TERMINATING
+        if namespace.opted_out:
+            return NoTarget.OPTED_OUT
+        if requires_labels and not selector.matches(namespace.labels):
+            return NoTarget.LABELS
         # Only a literal name selects a system namespace, never a glob.
-        hidden = namespace.is_system and namespace.name not in targets.include
-        if not hidden and included.fullmatch(namespace.name) and not excluded.fullmatch(namespace.name):
-            yield namespace
+        if namespace.is_system and name not in targets.include:
+            return NoTarget.NOT_NAMED
+        if not included(name):
+            return NoTarget.NOT_INCLUDED
+        return NoTarget.EXCLUDED if excluded(name) else None
+
+    return first_reason
 
 
 def places(observed: Observed, selected: Selected, targets: Mapping[str, Sequence[str]]) -> Iterator[Place]:

@@ -182,7 +182,7 @@ def _reserved(place: Place) -> Finding:
 def _collision(place: Place) -> Finding:
     sources = " and ".join(desired.source for desired in place.desired)
     reason = f"sources {sources} have the same target, so none of them is copied; narrow the targets of one rule"
-    return Finding("collision", Severity.ERROR, place.key, reason, subjects=place.rules, exit_code=ExitCode.REFUSED)
+    return Finding("collision", Severity.CRITICAL, place.key, reason, subjects=place.rules, exit_code=ExitCode.REFUSED)
 
 
 def _not_opted_in(place: Place) -> Finding:

@@ -19,6 +19,8 @@ from jobs.kit.values.model import Finding, ObjectKey, Severity
 from jobs.kit.values.reads import Invalid, InvalidObject
 from jobs.kit.values.resources import NAMESPACES, RULES
 
+_LONGEST_CHOICE = 40  # of an annotation of a tenant
+
 
 def observe(cluster: Cluster, settings: Settings) -> Observed:
     """Read copies, then rules, namespaces and sources.
@@ -48,7 +50,10 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
             affected = [rule for rule in rules if query in rule.queries()]
             failures += _unreadable(affected, f"its sources in namespace {query.namespace}", error)
     failures += [unreadable(each.key, each.error) for each in undecoded]
-    return Observed(rules, namespaces, sources, copies, invalid_rules, tuple(failures), reducer=reducer)
+    elsewhere = () if rules or invalid_rules or settings.rules is not None else _rules_elsewhere(cluster)
+    return Observed(
+        rules, namespaces, sources, copies, invalid_rules, tuple(failures), reducer=reducer, rules_elsewhere=elsewhere
+    )
 
 
 def _all_copies(
@@ -104,6 +109,15 @@ def _rules(cluster: Cluster, settings: Settings) -> tuple[tuple[Rule, ...], tupl
     return rules, invalid_rules
 
 
+def _rules_elsewhere(cluster: Cluster) -> tuple[str, ...]:
+    """Return the namespaces with rules; none without permission to list them, which the account of the job lacks."""
+    try:
+        found, _ = complete(cluster.objects, RULES, PartialObject, lambda each: each.metadata.namespace)
+    except ApiError:
+        return ()
+    return tuple(sorted(set(found)))
+
+
 def _copies(cluster: Cluster, rule_type: str, settings: Settings, reducer: ObjectReducer) -> Copies:
     selector = stamps.selector(NAME, settings.namespace)
     item: type[DataObject] | type[PartialObject] = DataObject if settings.verify_content else PartialObject
@@ -128,8 +142,10 @@ def _namespaces(cluster: Cluster, rules: Sequence[Rule]) -> tuple[tuple[Namespac
 def _namespace(used: frozenset[str], read: NamespaceObject) -> Namespace:
     at = read.metadata
     labels = {key: value for key, value in string_map(at.labels).items() if key in used}
-    chosen = string_map(at.annotations).get(OPT_IN, "").lower()
-    return Namespace(sys.intern(at.name), labels, read.active, chosen == "false", chosen == "true")
+    value = string_map(at.annotations).get(OPT_IN)
+    opted_out = (value or "").lower() == "false"
+    invalid_choice = None if value in (None, "true", "false") else value[:_LONGEST_CHOICE]
+    return Namespace(sys.intern(at.name), labels, read.active, opted_out, value == "true", invalid_choice)
 
 
 def _sources(cluster: Cluster, query: SourceQuery, reducer: ObjectReducer) -> tuple[ReducedObject | InvalidObject, ...]:

@@ -32,13 +32,18 @@ class Settings:
 
 
 class Namespace(Struct, frozen=True):
-    """A namespace, reduced to what decides about copies."""
+    """A namespace, reduced to what decides about copies.
+
+    Any case of "false" opts out. Only "true" opts in, as in the admission policy. `invalid_choice` is the start of the
+    value of its annotation if that is neither of both; None: it is valid.
+    """
 
     name: str
     labels: Mapping[str, str]
     active: bool
     opted_out: bool
     opted_in: bool = False
+    invalid_choice: str | None = None
 
     @property
     def is_system(self) -> bool:
@@ -60,6 +65,7 @@ class Observed:
     """What was read. A type missing in `copies`, or a query missing in `sources`, could not be read: see `failures`.
 
     `single_reads` are objects that were read one by one after the lists, reduced by `reducer`. None: it does not exist.
+    `rules_elsewhere` are other namespaces with rules, if there are none in the namespace of the run.
     """
 
     rules: tuple[Rule, ...]
@@ -70,6 +76,7 @@ class Observed:
     failures: tuple[Finding, ...] = ()
     single_reads: Mapping[ObjectKey, ReducedObject | ApiError | None] = field(default_factory=dict)
     reducer: ObjectReducer = field(default_factory=lambda: ObjectReducer(None))
+    rules_elsewhere: tuple[str, ...] = ()
 
     def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
         """Return a copy with `documents` added; a later read of an object replaces an earlier one."""

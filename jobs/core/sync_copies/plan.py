@@ -10,10 +10,14 @@ from jobs.core.sync_copies.context import context
 from jobs.core.sync_copies.desired import Place, places, targets_of_rules
 from jobs.core.sync_copies.evaluate import evaluate, unchanged
 from jobs.core.sync_copies.mistakes import Mistake, brake, mistakes
-from jobs.core.sync_copies.observed import Observed, Settings
+from jobs.core.sync_copies.observed import OPT_IN, Namespace, Observed, Settings
 from jobs.core.sync_copies.sources import Selected, candidates
-from jobs.kit.values.model import Brake, DesiredCounts, ExitCode, Finding, Need, Plan, Summary
-from jobs.kit.values.resources import RULES
+from jobs.kit.values.model import Brake, DesiredCounts, ExitCode, Finding, Need, ObjectKey, Plan, Severity, Summary
+from jobs.kit.values.resources import NAMESPACES, RULES
+from jobs.kit.values.text import listed
+
+_MOST_NAMED = 3
+_MOST_INVALID = 20
 
 
 def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
@@ -25,7 +29,8 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     # A run for one rule does not report other rules. But it makes no decision that depends on what could not be read.
     concerned = [f for f in observed.failures if settings.rule_name is None or settings.rule_name in f.subjects]
     mistake_findings = [each.finding() for name, each in mistaken.items() if settings.rule_name in (None, name)]
-    findings = [*concerned, *skipped, *mistake_findings]
+    invalid_choices = _invalid_choices(observed, settings) if settings.rule_name is None else []
+    findings = [*concerned, *skipped, *mistake_findings, *invalid_choices]
     needs: list[Need] = []
     unchanged_count = 0
     desired_by_subject: dict[str, int] = {}
@@ -50,11 +55,44 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
         needs,
         Summary(
             _facts(observed, selected),
-            "" if observed.rules or observed.failures else f"no {RULES.kind} in namespace {settings.namespace}",
+            "" if observed.rules or observed.failures else _no_rule(observed, settings),
         ),
         desired=DesiredCounts(desired_by_kind, desired_by_subject),
         brakes=_brakes(findings, mistaken),
     )
+
+
+def _no_rule(observed: Observed, settings: Settings) -> str:
+    others = observed.rules_elsewhere
+    hint = f"; there are rules in {listed(others, _MOST_NAMED)}, which -n selects" if others else ""
+    return f"no {RULES.kind} in namespace {settings.namespace}{hint}"
+
+
+def _invalid_choices(observed: Observed, settings: Settings) -> list[Finding]:
+    """Return the findings of namespaces whose annotation is neither true nor false; without -v, of the first ones.
+
+    Tenants annotate their namespaces. They do not count as failures, which would prevent deletions.
+    """
+    found = [each for each in observed.namespaces if each.invalid_choice is not None and each.active]
+    shown = found if settings.run.verbose else found[:_MOST_INVALID]
+    more = f" ({len(found) - len(shown)} more namespaces, see -v)" if len(found) > len(shown) else ""
+    return [
+        Finding(
+            "invalid",
+            Severity.WARNING,
+            ObjectKey(NAMESPACES.kind, each.name),
+            f'annotation {OPT_IN} is "{each.invalid_choice}", which {_effect(each)}' + more * (each is shown[-1]),
+        )
+        for each in shown
+    ]
+
+
+def _effect(namespace: Namespace) -> str:
+    """Return the effect of an annotation that is not valid, and the value to set."""
+    if namespace.opted_out:
+        return 'opts out as "false" does; set it to "false"'
+    is_opt_in = (namespace.invalid_choice or "").lower() == "true"
+    return "has no effect; set it to " + ('"true"' if is_opt_in else '"true" or "false"')
 
 
 def _brakes(findings: Sequence[Finding], mistaken: Mapping[str, Mistake]) -> tuple[Brake, ...]:

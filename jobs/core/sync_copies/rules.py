@@ -51,18 +51,33 @@ class Conflict(Struct, frozen=True):
     name: str
 
 
+class FailedNamespace(Struct, frozen=True):
+    """A namespace where the rule has a problem, and the reason of the worst one, as in condition Ready."""
+
+    namespace: str
+    reason: str
+
+
 class RuleStatus(Struct, frozen=True, rename="camel"):
-    """The status that an earlier run wrote. `conflicts` is truncated, `conflict_count` is not.
+    """The status that an earlier run wrote. `conflicts` and `failed_namespaces` are truncated, their counts are not.
 
     `selected_generation` is the last generation that selected a source and a target, of the rule with `selected_uid`.
+    `conflict_count`, `sources`, `desired_copies` and `copies` are None if they are not known.
+    `last_run_time` is a time in RFC 3339.
     """
 
     observed_generation: int = 0
     conditions: tuple[Condition, ...] = ()
-    conflict_count: int = 0
+    conflict_count: int | None = None
     conflicts: tuple[Conflict, ...] = ()
     selected_generation: int | None = None
     selected_uid: str = ""
+    sources: int | None = None
+    desired_copies: int | None = None
+    copies: int | None = None
+    failed_namespace_count: int = 0
+    failed_namespaces: tuple[FailedNamespace, ...] = ()
+    last_run_time: str = ""
 
 
 class Rule(Struct, frozen=True):

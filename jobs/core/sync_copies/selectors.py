@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct, field
 
 from jobs.kit.values.names import is_name
+from jobs.kit.values.text import listed
 
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _WITH_VALUES = ("In", "NotIn")
+_MOST_VALUES = 3  # of an expression in a message
 
 
 class Expression(Struct, frozen=True):
@@ -49,9 +51,15 @@ class LabelSelector(Struct, frozen=True, rename="camel"):
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether the selector selects these labels; the API evaluates `query()` to the same."""
-        if any(labels.get(key) != value for key, value in self.match_labels.items()):
-            return False
+        for key, value in self.match_labels.items():  # a generator is slower, for 10,000 namespaces and 1,000 rules
+            if labels.get(key) != value:
+                return False
         return all(_matches(expression, labels) for expression in self.match_expressions)
+
+    def mismatches(self, labels: Mapping[str, str]) -> list[str]:
+        """Return each term that does not select these labels, and the label that it finds; empty if it matches."""
+        terms = [Expression(key, "In", (value,)) for key, value in self.match_labels.items()]
+        return [_mismatch(each, labels) for each in (*terms, *self.match_expressions) if not _matches(each, labels)]
 
     def label_keys(self) -> frozenset[str]:
         """Return the label keys that the selector uses."""
@@ -69,6 +77,13 @@ def _matches(expression: Expression, labels: Mapping[str, str]) -> bool:
     if expression.operator == "NotIn":
         return value not in expression.values
     return (value is not None) == (expression.operator == "Exists")
+
+
+def _mismatch(expression: Expression, labels: Mapping[str, str]) -> str:
+    key, values = expression.key, listed(expression.values, _MOST_VALUES, separator=" or ")
+    actual = f"is {labels[key] or 'empty'}" if key in labels else "is not set"
+    required = {"In": f"be {values}", "NotIn": f"not be {values}", "Exists": "be set", "DoesNotExist": "not be set"}
+    return f"label {key} {actual} and must {required[expression.operator]}"
 
 
 def selector_problems(selector: LabelSelector, path: str) -> Iterator[str]:

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from datetime import datetime
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import NamedTuple
 
 from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING
-from jobs.core.sync_copies.observed import Observed, Settings
-from jobs.core.sync_copies.rules import Conflict, RuleStatus
+from jobs.core.sync_copies.observed import KINDS, Observed, Settings
+from jobs.core.sync_copies.rules import Conflict, FailedNamespace, RuleStatus
+from jobs.core.sync_copies.sources import Selected, candidates
 from jobs.kit.run.refusals import REASONS, kind_of, stable_message
-from jobs.kit.values.conditions import READY, Condition, StatusUpdate, about, event, new_condition, status_update
+from jobs.kit.run.results import UNCHANGED
+from jobs.kit.values.conditions import (
+    READY,
+    Condition,
+    StatusUpdate,
+    about,
+    event,
+    is_recent,
+    new_condition,
+    status_update,
+    timestamp,
+)
 from jobs.kit.values.errors import BLOCKED_BY_FINALIZER, CHANGED_BY_ADMISSION
 from jobs.kit.values.findings import by_subject
-from jobs.kit.values.model import ExitCode, Outcome, Plan, Result
+from jobs.kit.values.model import Action, ExitCode, ObjectKey, Outcome, Plan, Result
 from jobs.kit.values.reads import Head
 from jobs.kit.values.resources import RULES
 from jobs.kit.values.text import listed
 
-MOST_CONFLICTS_LISTED = 100
+MOST_LISTED = 100  # conflicts and namespaces
+# Longer than the schedule, so that a converged run writes nothing. A kubelet also reports an unchanged node status less
+# often than it reads it: https://kubernetes.io/docs/reference/node/node-status/
+_LAST_RUN_INTERVAL = timedelta(minutes=10)
 _MOST_NAMED = 3
 _PLACES = {
     "conflict": "blocked by an object that is not managed by kube-chores",
@@ -43,24 +61,71 @@ _REASONS = (
     ("conflict", "Conflict"),
     ("terminating", "Terminating"),
 )
+_RANKS = {kind: rank for rank, (kind, _) in enumerate(_REASONS)}
+
+_COPIED_KINDS = {resource.kind for resource in KINDS.values()}
+_OF_SOURCES = {"skipped", "unreadable"}
+_NOT_DESIRED = {UNCHANGED, "orphan", "opted-out", "retained"}
+
+
+class Reported(NamedTuple):
+    """What a run reports about a rule.
+
+    `sources` is None if the sources or the copies of the rule could not be read. `desired` is the number of its desired
+    copies, and `problems` are the results of those that are not as desired.
+    """
+
+    head: Head
+    sources: int | None
+    desired: int
+    results: Sequence[Result]
+    problems: Sequence[Result]
+
+    @property
+    def copies(self) -> int | None:
+        """The number of copies that are as desired; None if it is not known."""
+        return None if self.sources is None else self.desired - len({each.finding.object for each in self.problems})
+
+    @property
+    def conflicts(self) -> list[ObjectKey]:
+        """The places of copies with an object that is not managed by kube-chores."""
+        return [result.finding.object for result in self.results if result.finding.code == "conflict"]
+
+    @property
+    def condition(self) -> Condition:
+        """Condition Ready."""
+        return _condition(self.desired, self.results)
 
 
 def status_updates(
     observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result], now: datetime
 ) -> Sequence[StatusUpdate]:
     """Return the status updates of rules whose status is not up to date."""
+    rules = reported(observed, settings, plan, results)
+    updates = (_status_update(each, now) for each in rules)
+    changed_copies = (_changed_by_admission(each.head, each.results, now) for each in rules)
+    return [each for each in (*updates, *changed_copies) if each]
+
+
+def reported(observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result]) -> list[Reported]:
+    """Return what to report about the rules in the cluster that this run applied, by name."""
     by_rule = by_subject(results)
+    selected_sources, skipped = candidates(observed)
+    counts = _source_counts(observed, selected_sources)
+    never_copied = {each.object for each in skipped}
     # Those of files have no uid.
     heads = [rule.head for rule in observed.rules] + [rule.head for rule in observed.invalid_rules]
     selected = {head.key.name: head for head in heads if head.uid and settings.rule_name in (None, head.key.name)}
-    updates = (
-        _status_update(head, plan.desired.by_subject.get(name, 0), by_rule.get(name, []), now)
+    return [
+        Reported(
+            head,
+            counts.get(name),
+            plan.desired.by_subject.get(name, 0),
+            by_rule.get(name, []),
+            _problems(by_rule.get(name, []), never_copied),
+        )
         for name, head in sorted(selected.items())
-    )
-    changed_copies = (
-        _changed_by_admission(head, by_rule.get(name, []), now) for name, head in sorted(selected.items())
-    )
-    return [each for each in (*updates, *changed_copies) if each]
+    ]
 
 
 def _changed_by_admission(head: Head, results: Sequence[Result], now: datetime) -> StatusUpdate | None:
@@ -77,21 +142,59 @@ def _changed_by_admission(head: Head, results: Sequence[Result], now: datetime) 
     return None
 
 
-def _status_update(head: Head, copies: int, results: Sequence[Result], now: datetime) -> StatusUpdate | None:
-    conflicts = [result.finding.object for result in results if result.finding.code == "conflict"]
+def _source_counts(observed: Observed, selected: Selected) -> Mapping[str, int]:
+    """Return the number of sources of each rule whose sources and copies could be read."""
+    found = Counter(each.rule.name for group in selected.values() for each in group)
+    return {rule.name: found[rule.name] for rule in observed.rules if observed.sources.keys() >= {*rule.queries()}}
+
+
+def _status_update(rule: Reported, now: datetime) -> StatusUpdate | None:
+    head, failed = rule.head, _failed_namespaces(rule.problems)
     before = head.status_as(RuleStatus)
-    generation, uid = _selected(head, before, copies, {result.finding.code for result in results})
-    return status_update(
+    generation, uid = _selected(head, before, rule.desired, {result.finding.code for result in rule.results})
+    update = partial(
+        status_update,
         head,
         RULES,
         before,
-        _condition(copies, results),
+        rule.condition,
         now,
-        conflict_count=len(conflicts),
-        conflicts=tuple(Conflict(key.namespace, key.name) for key in conflicts[:MOST_CONFLICTS_LISTED]),
+        conflict_count=None if rule.sources is None else len(rule.conflicts),
+        conflicts=tuple(Conflict(key.namespace, key.name) for key in rule.conflicts[:MOST_LISTED]),
         selected_generation=generation,
         selected_uid=uid,
+        sources=rule.sources,
+        desired_copies=None if rule.sources is None else rule.desired,
+        copies=rule.copies,
+        failed_namespace_count=len(failed),
+        failed_namespaces=tuple(failed[:MOST_LISTED]),
     )
+    if is_recent(before.last_run_time, now, _LAST_RUN_INTERVAL) and not update(last_run_time=before.last_run_time):
+        return None
+    return update(last_run_time=timestamp(now))
+
+
+def _problems(results: Iterable[Result], never_copied: Collection[ObjectKey]) -> list[Result]:
+    """Return the results of desired copies that are not as desired; `never_copied` are sources.
+
+    A run with --rule-name evaluates no orphans. Without them, both kinds of run write the same status.
+    """
+    return [
+        each
+        for each in results
+        if each.outcome is not Outcome.DONE and each.finding.object.kind in _COPIED_KINDS
+        if each.finding.code not in _NOT_DESIRED and each.finding.action is not Action.DELETE
+        if not (each.finding.code in _OF_SOURCES and each.finding.object in never_copied)
+    ]
+
+
+def _failed_namespaces(problems: Iterable[Result]) -> list[FailedNamespace]:
+    """Return the namespaces with a problem that sets Ready to False, sorted by name, each with its worst reason."""
+    ranks: dict[str, int] = {}
+    for each in problems:
+        namespace, rank = each.finding.object.namespace, _RANKS.get(_kind(each), len(_REASONS))
+        ranks[namespace] = min(rank, ranks.get(namespace, rank))
+    return [FailedNamespace(name, _REASONS[rank][1]) for name, rank in sorted(ranks.items()) if rank < len(_REASONS)]
 
 
 def _selected(head: Head, before: RuleStatus, copies: int, codes: Collection[str]) -> tuple[int | None, str]:
