@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 import click
 
@@ -21,7 +22,7 @@ from jobs.kit.api.connect import Connection
 from jobs.kit.run import flags
 from jobs.kit.run.job import Job
 from jobs.kit.run.runner import run
-from jobs.kit.values.model import ObjectKey, RunOptions
+from jobs.kit.values.model import ExitCode, ObjectKey, RunOptions
 from jobs.kit.values.names import KEY_NAME, is_name
 from jobs.kit.values.resources import CONFIGMAPS, SECRETS, by_kind
 
@@ -35,6 +36,7 @@ class Options:
     cool_down: int
     max_rolls: int
     key_secret: ObjectKey | None
+    explain: ObjectKey | None = None
 
 
 def settings(connection: Connection, options: Options) -> Settings:
@@ -92,6 +94,11 @@ def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str
     callback=_key_secret,
     help=f"Secret with the key for the fingerprints of Secrets; default in a pod is {KEY_NAME} in its namespace.",
 )
+@flags.explain(
+    "Write nothing. Print for each workload of this namespace whether it opted in, and what the next run does; with "
+    "NAME, for workloads of this name, also what they use and whether that changed."
+)
+@flags.metrics
 @flags.run_options(Options, "Process only the workloads of this namespace; default is all.")
 def command(context: click.Context, options: Options) -> None:
     """Restart workloads whose ConfigMaps or Secrets changed. Kinds: Deployment, StatefulSet, DaemonSet.
@@ -107,6 +114,28 @@ def command(context: click.Context, options: Options) -> None:
       chores roll-workloads --dry-run                show which workloads a run would restart, and why
       chores roll-workloads -n shop                  process one namespace
       chores roll-workloads --settle 0 --cool-down 0 roll without waiting
+      chores roll-workloads --explain shop/web       print why a workload was not restarted
     """
-    job = Job(NAME, by_kind(*KINDS, CONFIGMAPS, SECRETS), settings, observe, plan, status_updates)
+    if options.explain:
+        context.exit(_explain(options, options.explain))
+    job = Job(
+        NAME,
+        by_kind(*KINDS, CONFIGMAPS, SECRETS),
+        settings,
+        observe,
+        plan,
+        status_updates,
+        metrics="jobs.core.roll_workloads.metrics",
+    )
     context.exit(run(job, options))
+
+
+def _explain(options: Options, where: ObjectKey) -> ExitCode:
+    from jobs.core.roll_workloads.explain import explanation
+    from jobs.core.roll_workloads.observe import observe_with_listed
+    from jobs.kit.run.explain import explain
+
+    if options.run.namespace not in (None, where.namespace):
+        raise click.UsageError(f"--explain {where.namespace} is not in the namespace of -n, {options.run.namespace}.")
+    job = Job(NAME, by_kind(*KINDS, CONFIGMAPS, SECRETS), settings, partial(observe_with_listed, where), plan)
+    return explain(job, options, where, explanation)

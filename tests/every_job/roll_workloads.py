@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from jobs.kit.values.resources import EVENTS
 from kubesandbox import Sandbox
 from tests.api.conftest import Run, runs
 from tests.apis import Api
 from tests.every_job import RightsWorld, Scenario
-from tests.every_job.outputs import shown
+from tests.every_job.outputs import listed, shown
 from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata
 from tests.workloads import BASELINE, FROM_A_VOLUME, KEY, KEY_FLAG, KINDS, OPT_IN, ROLL_ID, set_key, settle, workload
 from tests.worlds import configmap, namespace_object, secret
@@ -207,7 +208,15 @@ def deferred(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     change(api)
     api.patch(workload("team-shop", "api"), {"spec": {"paused": True}})
     api.patch(workload("team-shop", "db", "StatefulSet"), {"spec": {"updateStrategy": {"type": "OnDelete"}}})
-    return run(api, *AT_ONCE)
+    deferred = run(api, *AT_ONCE)
+    only = "involvedObject.name=api"
+    path = f"{EVENTS.path('team-shop')}?fieldSelector={only}"
+    events = listed(api, path, f"kubectl get events -n team-shop --field-selector {only}", _age)
+    return f"{deferred}\n{events}"
+
+
+def _age(cell: str) -> str:
+    return re.sub(r"^\d+s$", "12s", cell)
 
 
 def budget(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
@@ -250,6 +259,16 @@ def stuck(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     return run(api, "--settle", "0")
 
 
+def explained(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    with_baselines(api)
+    change(api)
+    api.create(workload("team-shop", "web", opted_in=None))
+    api.patch(WORKLOADS[1], {"spec": {"updateStrategy": {"type": "OnDelete"}}})
+    every = run(api, *AT_ONCE, "--explain", "team-shop")
+    one = re.sub(r"after 20\S+", "after 2026-01-01T00:00:30Z", run(api, "--explain", "team-shop/api"))
+    return f"{every}\n{one}"
+
+
 def no_right(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     shop(api)
     kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding"}
@@ -265,5 +284,6 @@ SCENARIOS: dict[str, Scenario] = {
     "A config change that may fix a stuck rollout": stuck,
     "An invalid annotation, and no annotation": no_workload,
     "An annotation without effect, and an annotation of a namespace": of_namespace,
+    "Why workloads of a namespace are, or are not, restarted": explained,
     "The permission to read Secrets is missing": no_right,
 }

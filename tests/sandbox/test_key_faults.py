@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from jobs.__main__ import chores
 from jobs.kit.api.connect import Connection
 from jobs.kit.api.endpoint import Endpoint
-from jobs.kit.run import runner
+from jobs.kit.run import session
 from kubesandbox import Fault
 from tests.apis import sandbox_api
 from tests.fault_world import World
@@ -73,7 +73,7 @@ def test_in_a_pod_the_key_is_in_the_namespace_of_the_pod(
 ) -> None:
     endpoint = Endpoint(world.sandbox.url, lambda: f"Bearer {world.sandbox.admin_token}")
     connection = Connection(endpoint, "kube-chores", in_pod=True, pod_namespace="kube-chores")
-    monkeypatch.setattr(runner, "connect", lambda *_, **__: connection)
+    monkeypatch.setattr(session, "connect", lambda *_, **__: connection)
 
     done = CliRunner().invoke(chores, ["roll-workloads", *given])
 

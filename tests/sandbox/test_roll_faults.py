@@ -57,7 +57,8 @@ def test_a_refused_roll_has_no_event(world: World) -> None:
     ran = world.run()
 
     assert (ran.exit_code, ran.summary) == (1, {"failed": 4, "deferred": 1})
-    assert {each.method for each in world.writes()} == {"PATCH"}
+    events = [each["reason"] for each in world.stored("events").values()]
+    assert events == ["RollDeferred"]
 
 
 DAEMON_SET = "/apis/apps/v1/namespaces/shop/daemonsets/rolled"

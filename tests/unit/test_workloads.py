@@ -1,6 +1,7 @@
 """Progress and problems of rollouts, and the references of pod templates, from objects of the API."""
 
 import json
+import re
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from typing import Any
@@ -10,12 +11,14 @@ from msgspec import structs
 
 from jobs.core.roll_workloads import baseline
 from jobs.core.roll_workloads.baseline import BaselinePatch
+from jobs.core.roll_workloads.deferrals import DeferralCode
 from jobs.core.roll_workloads.evaluate import evaluate
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.references import Reference
 from jobs.core.roll_workloads.sources import Source, fingerprint, source
 from jobs.core.roll_workloads.workloads import Workload, workload
 from jobs.kit.values.model import Finding, ObjectKey
+from tests.manifests import ROOT
 from tests.workloads import workload as manifest
 
 Object = dict[str, Any]
@@ -209,3 +212,10 @@ def test_only_a_changed_source_must_settle(changed: int, busy: int, code: str) -
 
     assert isinstance(result, Finding)
     assert result.code == code
+
+
+def test_the_docs_explain_each_code_of_a_deferred_roll() -> None:
+    page = (ROOT / "docs/roll-workloads.md").read_text()
+    table = page.partition("### Why a roll is deferred")[2].partition("\n## ")[0]
+    first_cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert sorted(re.findall(r"`([^`]+)`", "".join(first_cells))) == sorted(DeferralCode)

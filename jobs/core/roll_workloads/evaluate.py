@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from jobs.core.roll_workloads import baseline
 from jobs.core.roll_workloads.baseline import TEMPLATE_FIELD, Baseline, BaselinePatch
+from jobs.core.roll_workloads.deferrals import Deferral, DeferralCode
 from jobs.core.roll_workloads.key import Key
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.references import Reference
@@ -64,7 +65,7 @@ def _compare(
             return unreadable(key, source, read_failure(source, str(reference)))
     readable = {each: source for each, source in sources.items() if not isinstance(source, ApiError)}
     if problems := [why for each, source in readable.items() if (why := missing(each, source))]:
-        return _finding("deferred", key, f"new pods would not start: {'; '.join(problems)}")
+        return _deferred(key, Deferral(DeferralCode.MISSING_SOURCE, f"new pods would not start: {'; '.join(problems)}"))
     actual = {each.used: fingerprint(each, source) for each, source in readable.items()}
     before = baseline.parse(workload.baseline, workload.uid)
     if before is None or before.key != key_id or before.sources.keys() != actual.keys():
@@ -75,9 +76,9 @@ def _compare(
         return _rollout_stuck(workload, before, settings, now)
     what = f"{', '.join(map(str, changed))} changed"
     if workload.deferral:
-        return _finding("deferred", key, f"{what}, but {workload.deferral}")
-    if why := _too_soon(workload, {each: readable[each] for each in changed}, before, settings, now):
-        return _finding("deferred", key, f"{what}, but {why}{_in_brackets(_stuck_pod_remedy(workload))}")
+        return _deferred(key, workload.deferral, f"{what}, but ")
+    if too_soon := _too_soon(workload, {each: readable[each] for each in changed}, before, settings, now):
+        return _deferred(key, too_soon, f"{what}, but ", _in_brackets(_stuck_pod_remedy(workload)))
     if workload.is_stuck:
         what = f"{what}, and pods are not available{_in_brackets(_delete_pod_remedy(workload))}"
     early = before.early + 1 if workload.is_stuck else 0
@@ -140,22 +141,25 @@ def _why_recorded(before: Baseline | None, after: Baseline) -> str:
 
 def _too_soon(
     workload: Workload, changed: Mapping[Reference, Source | None], before: Baseline, settings: Settings, now: datetime
-) -> str:
-    """Return why a later run must do the roll, and what ends the wait; empty if it can be done now.
+) -> Deferral | None:
+    """Return why a later run must do the roll, and what ends the wait; None if it can be done now.
 
     A roll waits for a rollout in progress, for more changes of the config (settle) and after the last roll (cool_down).
     """
     if workload.progress and not workload.is_stuck:
-        return f"a rollout is in progress, {workload.progress}; see {kubectl(workload.key, 'rollout status')}"
+        see = kubectl(workload.key, "rollout status")
+        return Deferral(DeferralCode.ROLLOUT_IN_PROGRESS, f"a rollout is in progress, {workload.progress}; see {see}")
     for reference, source in changed.items():
         if source and source.changed and _is_within(settings.settle, now - source.changed):
             until = f"a run rolls the workload {_span(settings.settle)} after the last change (--settle)"
-            return f"the last change of {reference} was {_span(now - source.changed)} ago, and more may follow: {until}"
+            last = f"the last change of {reference} was {_span(now - source.changed)} ago"
+            return Deferral(DeferralCode.SETTLING, f"{last}, and more may follow: {until}")
     wait = _wait(workload, before, settings.cool_down)
     if before.rolled_at and _is_within(wait, now - before.rolled_at):
         until = f"a run rolls it again {_span(wait)} after that roll (--cool-down)"
-        return f"the workload was rolled {_span(now - before.rolled_at)} ago: {until}"
-    return ""
+        last = f"the workload was rolled {_span(now - before.rolled_at)} ago"
+        return Deferral(DeferralCode.COOLING_DOWN, f"{last}: {until}")
+    return None
 
 
 def _wait(workload: Workload, before: Baseline, cool_down: timedelta) -> timedelta:
@@ -187,6 +191,10 @@ def _roll(workload: Workload, what: str, before: Baseline, after: Baseline) -> F
     fix = Fix(Action.ROLL, BaselinePatch(workload.uid, workload.resource_version, after.encode(), roll_id, last))
     changes = (Change(TEMPLATE_FIELD, workload.roll_id or None, roll_id),)
     return Finding("changed", Severity.WARNING, workload.key, what, fix, changes)
+
+
+def _deferred(key: ObjectKey, why: Deferral, before: str = "", after: str = "") -> Finding:
+    return Finding("deferred", Severity.WARNING, key, f"{before}{why.reason}{after}", deferral=why.code.value)
 
 
 def _finding(code: str, key: ObjectKey, reason: str, severity: Severity = Severity.WARNING) -> Finding:

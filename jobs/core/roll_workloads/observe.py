@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from jobs.core.roll_workloads.key import key_secret_not_set
 from jobs.core.roll_workloads.observed import Observed, Settings
-from jobs.core.roll_workloads.opt_in import BATCH_KINDS, OptIn, first_of_each_namespace, invalid_value, opt_in, reduced
+from jobs.core.roll_workloads.opt_in import (
+    BATCH_KINDS,
+    OptIn,
+    first_of_each_namespace,
+    invalid_value,
+    opt_in,
+    opt_in_of,
+    reduced,
+)
 from jobs.core.roll_workloads.workloads import KINDS
 from jobs.kit.api.cluster import Cluster, complete
 from jobs.kit.values.errors import ApiError
@@ -48,6 +57,40 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     findings = (*failures, *shown, *terminating)
     namespaces = tuple(sorted(spaces.opted_in - spaces.terminating))
     return Observed(opted_in, findings, settings.key_secret, settings.new_key, no_key, namespaces=namespaces)
+
+
+def observe_with_listed(where: ObjectKey, cluster: Cluster, settings: Settings) -> Observed:
+    """Observe as a run does, and list the workloads in a namespace, also without an annotation; or those of a name.
+
+    Raises:
+        ApiError: namespaces or the workloads cannot be listed.
+        ConfigurationError: the namespace does not exist.
+    """
+    opted_in = _opted_in_namespaces(where, cluster, settings)
+    observed = observe(cluster, settings)
+    fields = f"metadata.name={where.name}" if where.name else ""
+    listed: list[OptIn] = []
+    for resource in KINDS:
+        reduce = partial(opt_in_of, resource.kind, opted_in)
+        objects = partial(cluster.objects, namespace=where.namespace, fields=fields, metadata_only=True)
+        found, _ = complete(objects, resource, PartialObject, reduce)
+        listed += found
+    return replace(observed, listed=tuple(sorted(listed, key=lambda each: each.key)))
+
+
+def _opted_in_namespaces(where: ObjectKey, cluster: Cluster, settings: Settings) -> frozenset[str]:
+    try:
+        found, invalid = _list_namespaces(cluster)
+    except ApiError as error:
+        if settings.namespace and _is_forbidden(error):
+            return frozenset()  # as in a run with -n
+        raise
+    names = {key.name for key in (*found, *(each.key for each in invalid))}
+    if where.namespace not in names:
+        from jobs.kit.values.explanation import does_not_exist  # not at start-up
+
+        raise does_not_exist(where.namespace, names)
+    return frozenset(key.name for key, (value, _) in found.items() if value == "true")
 
 
 class _Namespaces(NamedTuple):

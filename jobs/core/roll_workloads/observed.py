@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import partial
 
 from jobs.core.roll_workloads.key import Key, read
+from jobs.core.roll_workloads.opt_in import OptIn
 from jobs.core.roll_workloads.sources import Source, source
 from jobs.core.roll_workloads.workloads import KINDS, Workload, workload
 from jobs.kit.values.errors import ApiError
@@ -45,7 +46,8 @@ class Observed:
     `opted_in` are the workloads that opted in, in active namespaces. `workloads` are those that were read, `sources`
     the ConfigMaps and Secrets that they use; None: the object does not exist. `key` is the key for fingerprints of
     Secrets, or why there is none. It is None until a run reads `key_secret`, which it does before any other Secret.
-    `new_key` is written there if the Secret is empty. `namespaces` are the active namespaces that opted in.
+    `new_key` is written there if the Secret is empty. `namespaces` are the active namespaces that opted in. `listed`
+    are the workloads to explain, whether or not they opted in.
     """
 
     opted_in: tuple[ObjectKey, ...]
@@ -56,6 +58,7 @@ class Observed:
     workloads: Mapping[ObjectKey, Workload | ApiError | None] = field(default_factory=dict)
     sources: Mapping[ObjectKey, Source | ApiError | None] = field(default_factory=dict)
     namespaces: tuple[str, ...] = ()
+    listed: tuple[OptIn, ...] = ()
 
     def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
         """Return a copy that includes these `documents`.

@@ -61,13 +61,18 @@ def reduced(kind: str, opted_in: frozenset[str], read: PartialObject) -> OptIn |
     Raises:
         InvalidObjectError: annotations or managedFields are not valid.
     """
-    at = read.metadata
-    value, default = opt_in(at), at.namespace in opted_in and kind in _WORKLOADS
-    in_template = _is_in_template(at)
-    is_owned_by_cron_job = b'"CronJob"' in bytes(at.owner_references)  # the CronJob is reported instead
-    if is_owned_by_cron_job or (value is None and not default and not in_template):
+    found = opt_in_of(kind, opted_in, read)
+    is_owned_by_cron_job = b'"CronJob"' in bytes(read.metadata.owner_references)  # the CronJob is reported instead
+    if is_owned_by_cron_job or (found.value is None and not found.default and not found.in_template):
         return None
-    return OptIn(ObjectKey(kind, at.name, at.namespace), value, default, in_template)
+    return found
+
+
+def opt_in_of(kind: str, opted_in: frozenset[str], read: PartialObject) -> OptIn:
+    """Return the opt-in of an object that has an annotation or none; arguments and errors as for `reduced`."""
+    at = read.metadata
+    default = at.namespace in opted_in and kind in _WORKLOADS
+    return OptIn(ObjectKey(kind, at.name, at.namespace), opt_in(at), default, _is_in_template(at))
 
 
 def opt_in(at: Metadata) -> str | None:

@@ -8,6 +8,7 @@ from datetime import datetime
 from operator import itemgetter
 
 from jobs.core.roll_workloads.baseline import ROLL_OPT_IN, BaselinePatch
+from jobs.core.roll_workloads.deferrals import DeferralCode
 from jobs.core.roll_workloads.evaluate import evaluate
 from jobs.core.roll_workloads.key import Key, key_secret_patch
 from jobs.core.roll_workloads.observed import Observed, Settings
@@ -71,7 +72,7 @@ def _within_budget(findings: Sequence[Finding], max_rolls: int) -> tuple[list[Fi
 
 def _deferred(roll: Finding, max_rolls: int) -> Finding:
     reason = f"{roll.reason}, but this run reached --max-rolls ({max_rolls}): a later run rolls the workload"
-    return Finding("deferred", Severity.WARNING, roll.object, reason)
+    return Finding("deferred", Severity.WARNING, roll.object, reason, deferral=DeferralCode.MAX_ROLLS.value)
 
 
 def _in_turn(rolls: Sequence[Finding]) -> list[Finding]:

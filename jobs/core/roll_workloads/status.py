@@ -1,33 +1,88 @@
-"""The Events of workloads that were rolled. Pure."""
+"""The Events of workloads that were rolled, or whose roll is deferred. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from jobs.core.roll_workloads.deferrals import DeferralCode
 from jobs.core.roll_workloads.observed import Observed, Settings
+from jobs.core.roll_workloads.references import Reference
+from jobs.core.roll_workloads.sources import Source, fingerprint
 from jobs.core.roll_workloads.workloads import KINDS, Workload
 from jobs.kit.values.conditions import StatusUpdate, event, new_condition
-from jobs.kit.values.model import Action, Outcome, Plan, Result
+from jobs.kit.values.model import Action, Finding, ObjectKey, Outcome, Plan, Result
 from jobs.kit.values.resources import by_kind
 
 _RESOURCES = by_kind(*KINDS)
+_SHORT = (DeferralCode.SETTLING.value, DeferralCode.COOLING_DOWN.value)  # the roll follows within minutes
+MOST_DEFERRED = 100  # Events of deferred rolls in one run: tenants can opt in any number of workloads
 
 
 def status_updates(
     observed: Observed, _settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
 ) -> Sequence[StatusUpdate]:
-    """Return an Event for each workload that was rolled: `kubectl describe` prints why its pods were replaced."""
-    return [
-        StatusUpdate(found.key, found.uid, None, _event(found, result.finding.reason, now))
+    """Return the Events: `kubectl describe` prints why pods were replaced, or why a roll is deferred."""
+    rolled = [
+        StatusUpdate(found.key, found.uid, None, _rolled(found, result.finding.reason, now))
         for result in results
         if result.finding.action is Action.ROLL and result.outcome is Outcome.DONE
         if isinstance(found := observed.workloads.get(result.finding.object), Workload)
     ]
+    deferred = [
+        (found, result.finding)
+        for result in results
+        if result.finding.deferral and result.finding.deferral not in _SHORT
+        if isinstance(found := observed.workloads.get(result.finding.object), Workload)
+    ]
+    reported = _in_turn(deferred, now)[:MOST_DEFERRED]
+    events = ((found, _deferred(found, finding, observed, now)) for found, finding in reported)
+    return [*rolled, *(StatusUpdate(found.key, found.uid, None, new) for found, new in events)]
 
 
-def _event(workload: Workload, reason: str, now: datetime) -> Mapping[str, Any]:
+def _rolled(workload: Workload, reason: str, now: datetime) -> Mapping[str, Any]:
     message = f"{reason}: pods are replaced according to the update strategy"
     rolled = new_condition("Rolled", "True", "ConfigChanged", message)
     return event(workload.key, _RESOURCES[workload.key.kind].api_version, workload.uid, rolled, now)
+
+
+def _deferred(workload: Workload, finding: Finding, observed: Observed, now: datetime) -> Mapping[str, Any]:
+    """Return the Event of a deferred roll.
+
+    Its name depends on the workload, the code and the config that the roll is for. So the API server refuses an Event
+    that a run reported before, until that one expires.
+    """
+    fingerprints = [
+        f"{each.used} {fingerprint(each, _source(workload, each, observed))}" for each in workload.references
+    ]
+    identity = _digest("\n".join([finding.deferral, *sorted(fingerprints)]))
+    deferred = new_condition("RollDeferred", "True", "RollDeferred", finding.reason)
+    api_version = _RESOURCES[workload.key.kind].api_version
+    return event(workload.key, api_version, workload.uid, deferred, now, identity)
+
+
+def _source(workload: Workload, reference: Reference, observed: Observed) -> Source | None:
+    found = observed.sources.get(ObjectKey(reference.kind, reference.name, workload.key.namespace))
+    return found if isinstance(found, Source) else None
+
+
+def _in_turn(deferred: Iterable[tuple[Workload, Finding]], now: datetime) -> list[tuple[Workload, Finding]]:
+    """Sort deferred rolls: those of --max-rolls last, and in both parts first one of each namespace.
+
+    The order within a turn is another one in each run. So over several runs, each of any number is reported.
+    """
+    turns: Counter[tuple[bool, str]] = Counter()
+    placed: list[tuple[bool, int, int]] = []
+    shuffled = sorted(deferred, key=lambda each: _digest(f"{now.isoformat()} {each[0].uid}"))
+    for number, (workload, finding) in enumerate(shuffled):
+        is_last = finding.deferral == DeferralCode.MAX_ROLLS.value
+        turns[is_last, workload.key.namespace] += 1
+        placed.append((is_last, turns[is_last, workload.key.namespace], number))
+    return [shuffled[number] for _, _, number in sorted(placed)]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

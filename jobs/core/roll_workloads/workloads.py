@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from jobs.core.roll_workloads.baseline import BASELINE, ROLL_ID
+from jobs.core.roll_workloads.deferrals import Deferral, DeferralCode
 from jobs.core.roll_workloads.references import PodSpec, Reference, references
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import InvalidObjectError
@@ -24,7 +25,7 @@ KINDS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS)
 class Workload(Struct, frozen=True):
     """A workload that opted in. `roll_id` is the annotation of its pod template.
 
-    `deferral` is why it cannot be rolled now, or empty. `progress` is the state of a rollout in progress, or empty.
+    `deferral` is why it cannot be rolled now, or None. `progress` is the state of a rollout in progress, or empty.
     `is_stuck`: the rollout may never complete, or no pod is available. `stuck_pod` is the pod of a StatefulSet that its
     controller does not replace after a change of the template; `is_outdated`: such a pod has an older template.
     `newest_revision` is that of the newest template, or empty if no pod has it.
@@ -36,7 +37,7 @@ class Workload(Struct, frozen=True):
     baseline: str
     roll_id: str
     references: tuple[Reference, ...]
-    deferral: str
+    deferral: Deferral | None
     progress: str
     is_stuck: bool
     stuck_pod: str
@@ -150,22 +151,24 @@ def workload(key: ObjectKey, body: bytes) -> Workload:
     )
 
 
-def _deferral(key: ObjectKey, document: _Document) -> str:
-    """Return why the workload cannot be rolled now, with the remedy, or an empty string."""
+def _deferral(key: ObjectKey, document: _Document) -> Deferral | None:
+    """Return why the workload cannot be rolled now, or None."""
     spec = document.spec
     if spec.paused:
-        return f"the workload is paused; run {kubectl(key, 'rollout resume')}"
+        return Deferral(DeferralCode.PAUSED, f"the workload is paused; run {kubectl(key, 'rollout resume')}")
     if spec.update_strategy.type == "OnDelete":
         remove = kubectl(key, "annotate", f"{BASELINE}-")
-        return f"the update strategy is OnDelete; delete the pods of the workload, then run {remove}"
+        reason = f"the update strategy is OnDelete; delete the pods of the workload, then run {remove}"
+        return Deferral(DeferralCode.ON_DELETE, reason)
     if _partition(spec) and _partition(spec) >= _replicas(spec):
         patch = """-p '{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}'"""
         why = f"partition {_partition(spec)} of the update strategy excludes all pods from updates"
-        return f"{why}; run {kubectl(key, 'patch', patch)}"
+        return Deferral(DeferralCode.PARTITION, f"{why}; run {kubectl(key, 'patch', patch)}")
     if document.status.observed_generation < document.metadata.generation:
         see = kubectl(key, "rollout status")
-        return f"a rollout is in progress, and its controller has not observed the latest change yet; see {see}"
-    return ""
+        reason = f"a rollout is in progress, and its controller has not observed the latest change yet; see {see}"
+        return Deferral(DeferralCode.ROLLOUT_IN_PROGRESS, reason)
+    return None
 
 
 # The same rules as `kubectl rollout status` (k8s.io/kubectl/pkg/polymorphichelpers/rollout_status.go), with two
