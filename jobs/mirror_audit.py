@@ -97,7 +97,14 @@ def settings(connection: Connection, options: Options) -> Settings:
     "that, the next run continues.",
 )
 @flags.max_deletes("mirrors")
-@flags.run_options(Options, f"Namespace of the mirrors' resources and credentials; default is {NAMESPACE}.")
+@flags.metrics
+@flags.min_severity(
+    "Report only findings that are at least this severe, and count only those for --check. Writes and failures are "
+    "always reported. Default is warning; info with -v."
+)
+@flags.run_options(
+    Options, f"Namespace of the mirrors' resources and credentials; default is {NAMESPACE}.", [*flags.FORMATS, "junit"]
+)
 def command(context: click.Context, options: Options) -> None:
     """Audit the registry caches that RegistryMirrors define. They are pull-through caches.
 
@@ -113,6 +120,8 @@ def command(context: click.Context, options: Options) -> None:
       chores mirror-audit --check --diff             change nothing, print desired and actual values
       chores mirror-audit --probe service-proxy      from a laptop: probe mirrors through the API server
       chores mirror-audit -f mirrors.yaml -o json    audit the mirrors in a file
+      chores mirror-audit --min-severity critical    report only findings that are critical
+      chores mirror-audit --check -o junit           report for a CI system: a test suite for each mirror
       chores mirror-audit --repair --dry-run         print the first steps of a repair
     """
     if not options.repair and (options.allow_cache_loss or options.wait):
@@ -127,6 +136,8 @@ def command(context: click.Context, options: Options) -> None:
         plan,
         status_updates,
         Limits(brake=False),  # the plan has its own brake, which counts mirrors
-        Steps(REPAIR, options.wait) if options.repair else None,
+        Steps(options.wait) if options.repair else None,
+        metrics="jobs.core.mirror_audit.metrics",
+        own_cronjob=REPAIR if options.repair else "",
     )
     context.exit(run(job, options))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from junitparser import JUnitXml
 
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.kit import web
@@ -64,6 +65,9 @@ def test_a_second_audit_writes_nothing(api: Api, audit: Run, mirrors: Mirrors) -
 
     assert ran.summary == {"unchanged": 5, "missing": 5}
     assert api.writes() == []
+    todo = "run mirror-audit --repair, which creates it"
+    assert {each["remedy"] for each in ran.results} == {todo}
+    assert todo in audit(output="junit").stdout
 
 
 # Ways to break a mirror, each with exactly the expected findings.
@@ -367,7 +371,7 @@ def test_a_name_without_valid_resource_names_is_found(
 
     (found,) = audit().results
 
-    assert (found["code"], found["reason"], found["severity"]) == ("invalid-name", why, "error")
+    assert (found["code"], found["reason"], found["severity"]) == ("invalid-name", why, "critical")
 
 
 def test_the_longest_name_leaves_room_for_all_resources(api: Api, audit: Run, mirrors: Mirrors) -> None:
@@ -844,13 +848,78 @@ def test_the_text_lists_the_worst_mirror_first_in_80_columns(api: Api, audit: Ru
 
     heads = [line for line in lines if not line.startswith(" ")]
     assert heads == [
-        f"{poor.registry_mirror.name}: 1 error, 1 warning",
+        f"{poor.registry_mirror.name}: 1 critical, 1 warning",
         f"{fair.registry_mirror.name}: 1 warning",
         "mirror-audit: 12 unchanged, 2 drifted, 1 missing (3 mirrors)",
     ]
     assert lines[1:3] == [f"  missing  service/{poor.name}", "    does not exist"]
     assert max(map(len, lines)) <= 80
     assert good.registry_mirror.name not in "\n".join(lines)
+
+
+def test_the_text_has_one_row_for_a_mirror_that_does_not_exist_yet(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    name = mirrors.create("new", "gcr.io")["metadata"]["name"]
+    mirrors.apply(mirrors.of(mirrors.create("begun", "quay.io")).claim.document())
+
+    text = audit(output="text").stdout
+
+    rows = [line for line in text.splitlines() if line.startswith("  missing") and name in line]
+    assert rows == [f"  missing  registrymirror/{name}"]
+    assert f"{name}: 1 critical\n" in text
+    assert "    does not exist yet: 5 resources are missing; mirror-repair creates them\n" in text
+    assert text.count("  missing  ") == 1 + 4
+    # All else has each of the resources.
+    assert audit("-v", output="text").stdout.count("  missing  ") == 5 + 4
+    assert audit().summary["missing"] == 5 + 4
+    assert api.read(registry_mirror(name))["status"]["findings"] == 5
+    to_repair = audit("--repair", "--dry-run", output="text").stdout
+    assert to_repair.count("  missing  ") + to_repair.count("  created (dry run)  service/") == 5 + 4
+
+
+def test_min_severity_leaves_out_what_is_less_severe(api: Api, audit: Run, repair: Run, mirrors: Mirrors) -> None:
+    drifted = mirrors.healthy("drifted", "gcr.io")
+    missing = mirrors.healthy("missing", "quay.io")
+    mirrors.edit(drifted.stateful_set.document(), {"spec": {"replicas": 2}})
+    api.delete(missing.headless_service.document())
+    least = ("--min-severity", "critical")
+
+    ran = audit(*least)
+
+    assert [(each["code"], each["severity"]) for each in ran.results] == [("missing", "critical")]
+    assert "less severe" in audit(*least, output="text").stdout
+    # Statuses and repairs are as without it.
+    assert api.read(registry_mirror(drifted.registry_mirror.name))["status"]["findings"] > 0
+    written = {each["object"]["name"]: each["code"] for each in repair(*least).results if each["outcome"] == "done"}
+    assert written == {drifted.name: "drifted", f"{missing.name}-headless": "missing"}
+
+
+@pytest.mark.parametrize(("least", "exit_code"), [("info", 3), ("warning", 3), ("critical", 0)])
+def test_check_counts_findings_of_the_least_severity(audit: Run, mirrors: Mirrors, least: str, exit_code: int) -> None:
+    mirror = mirrors.healthy()
+    port = {"name": "cache", "port": 5001, "targetPort": "cache"}
+    mirrors.edit(mirror.service.document(), {"spec": {"ports": [port]}})
+
+    assert audit("--check", "--min-severity", least).exit_code == exit_code
+
+
+def test_the_report_for_ci_systems_has_a_test_suite_for_each_mirror(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    good, bad = mirrors.healthy("good", "gcr.io"), mirrors.healthy("bad", "quay.io")
+    port = {"name": "cache", "port": 5001, "targetPort": "cache"}
+    mirrors.edit(bad.service.document(), {"spec": {"ports": [port]}})
+    api.delete(bad.headless_service.document())
+
+    ran = audit("--check", output="junit")
+
+    assert ran.exit_code == 3
+    suites = {suite.name: {case.name: case for case in suite} for suite in JUnitXml.fromstring(ran.stdout.encode())}
+    assert set(suites) == {good.registry_mirror.name, bad.registry_mirror.name}
+    passed = [case.is_passed for case in suites[good.registry_mirror.name].values()]
+    assert passed == [True] * (1 + 5)
+    failures = {name: each.result[0] for name, each in suites[bad.registry_mirror.name].items() if each.result}
+    missing, drifted = str(bad.headless_service.key), str(bad.service.key)
+    assert {name: each.type for name, each in failures.items()} == {missing: "missing", drifted: "drifted"}
+    assert failures[missing].message == "missing: does not exist"
+    assert "spec.ports" in failures[drifted].text
 
 
 # Number of requests

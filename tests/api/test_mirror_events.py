@@ -99,7 +99,7 @@ def test_a_mirror_that_a_node_does_not_use_is_not_healthy(api: Api, audit: Run, 
 
     (found,) = audit().results
 
-    assert (found["code"], found["severity"]) == ("mirror-bypassed", "error")
+    assert (found["code"], found["severity"]) == ("mirror-bypassed", "critical")
     assert found["reason"].startswith(
         "1 of 2 pods are ready; Unhealthy: Readiness probe failed: error: pulls do not use"
     )
@@ -207,6 +207,22 @@ def test_of_the_texts_of_the_last_minutes_the_longest_is_quoted(api: Api, audit:
     found = next(each for each in audit().results if each["code"] == "not-rolled-out")
 
     assert found["reason"] == "0 of 1 pods are ready; Failed: Failed to pull image: not found"
+
+
+def test_of_failed_probes_the_newest_is_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
+    workload(mirrors, mirror, ready=False)
+    pod = f"{mirror.name}-0"
+    refused = (
+        'Startup probe failed: Get "http://10.0.0.1:5000/v2/": dial tcp 10.0.0.1:5000: connect: connection refused'
+    )
+    full = "Readiness probe failed: HTTP probe failed with statuscode: 503"
+    create_event(api, "Pod", pod, "Unhealthy", full, lastTimestamp=after(minutes=5))
+    create_event(api, "Pod", pod, "Unhealthy", refused, lastTimestamp=after())
+
+    found = next(each for each in audit().results if each["code"] == "not-rolled-out")
+
+    assert found["reason"] == f"0 of 1 pods are ready; Unhealthy: {full}"
 
 
 @pytest.mark.parametrize("kind", ["PersistentVolumeClaim", "StatefulSet", "DaemonSet"])

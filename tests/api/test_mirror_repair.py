@@ -371,7 +371,7 @@ def test_the_oldest_of_duplicate_mirrors_is_maintained(api: Api, repair: Run, mi
 
     assert ran.summary["created"] == ran.summary["serverside-applied"] == 1  # the Service, and its address on nodes
     (duplicate,) = [each for each in ran.results if each["subjects"] == [younger.registry_mirror.name]]
-    assert (duplicate["code"], duplicate["severity"]) == ("duplicate-upstream", "error")
+    assert (duplicate["code"], duplicate["severity"]) == ("duplicate-upstream", "critical")
     assert duplicate["reason"].endswith(f" registrymirror/{oldest.registry_mirror.name}, which is older")
     assert created(api, younger) == []
     mirrors.settle(current(mirrors, oldest))

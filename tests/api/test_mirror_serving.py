@@ -167,7 +167,7 @@ def test_a_foreign_endpoint_is_one_finding_whatever_the_response(
 
     (found,) = probe().results
 
-    assert (found["code"], found["severity"]) == ("foreign-endpoints", "error")
+    assert (found["code"], found["severity"]) == ("foreign-endpoints", "critical")
     which = "1 address is not part of the registry, but nodes send requests there"
     assert found["reason"] == f"has 2 endpoints for 1 replica: {which}"
     before = condition(api, mirror)

@@ -253,7 +253,19 @@ def changed(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     mirrors.edit(registry_mirror("docker-hub"), {"spec": {"storage": {"size": "50Gi"}}})
     api.delete(quay.headless_service.document())
     mirrors.slice(hub, ready=True)
-    return "\n".join([run(api, "--diff"), listed(api)])
+    return "\n".join([run(api, "--diff"), listed(api), run(api, "--check", "--min-severity", "critical")])
+
+
+def for_ci(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    hub = two(api).of(registry_mirror("docker-hub"))
+    api.delete(hub.headless_service.document())
+    return run(api, "--check", "-o", "junit")
+
+
+def created(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+    two(api)
+    api.create(registry_mirror("ghcr", "ghcr.io"))
+    return run(api)
 
 
 def unresponsive(_sandbox: Sandbox, api: Api, folder: Path) -> str:
@@ -308,6 +320,8 @@ SCENARIOS: dict[str, Scenario] = {
     "A healthy mirror": healthy,
     "From a laptop: no findings, and no probes": not_probed,
     "Mirrors with drift": changed,
+    "A mirror that does not exist yet": created,
+    "A report for a CI system": for_ci,
     "A mirror and its upstream do not respond": unresponsive,
     "Credentials for another upstream": login,
     "Resources of a deleted mirror": orphans,

@@ -59,7 +59,7 @@ def test_a_cache_is_probed_through_the_api_server(world: tuple[World, Mirrors, M
 
     (found,) = world[0].run(*FLAGS).results
 
-    assert (found["code"], found["severity"]) == ("volume-filling", "error")
+    assert (found["code"], found["severity"]) == ("volume-filling", "critical")
 
 
 @pytest.mark.parametrize("code", [404, 502])

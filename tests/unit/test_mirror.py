@@ -19,6 +19,7 @@ from jobs.core.mirror_audit.repair.steps import Context
 from jobs.core.mirror_node.hosts import CERTS
 from jobs.kit.files.schema import schema_problems
 from jobs.kit.values import stamps
+from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head, Invalid
 
@@ -303,3 +304,17 @@ def test_a_claim_that_requests_no_size_is_expanded_when_it_is_bound() -> None:
     context = Context(of, [], Observed((of.registry_mirror,), resources={of.claim.key: claim}), Settings("mirrors", ""))
 
     assert expand(context, of.claim).remedy == "a repair expands it when the claim is bound"
+
+
+def test_a_mirror_is_absent_only_if_every_kind_was_read_and_no_object_has_its_names() -> None:
+    new = mirror(name="new")
+    nothing, claim = Observed((new.registry_mirror,)), new.claim.key
+    error = ApiError(403, "denied")
+    existing = replace(nothing, resources={claim: {"metadata": {}}})  # also one that is not managed by kube-chores
+    undecoded, unread = replace(nothing, invalid={claim: error}), replace(nothing, list_errors={claim.kind: error})
+    settings = Settings("mirrors", "kube-chores:1")
+
+    def absent(observed: Observed) -> list[str]:
+        return list(plan(observed, settings, datetime.now(timezone.utc)).summary.absent)
+
+    assert [absent(each) for each in (nothing, existing, undecoded, unread)] == [["new"], [], [], []]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
+from msgspec import structs
+
 from jobs.core.mirror_audit.checks.evaluate import evaluate
+from jobs.core.mirror_audit.checks.findings import CODES, finding
 from jobs.core.mirror_audit.checks.mirrors import evaluate_together, mirrors_of
 from jobs.core.mirror_audit.checks.probes import NO_REGISTRY
 from jobs.core.mirror_audit.desired.mirror import Mirror
-from jobs.core.mirror_audit.observed import Observed, Settings
+from jobs.core.mirror_audit.observed import RESOURCE_KINDS, Observed, Settings
 from jobs.core.mirror_audit.registry_mirrors import MirrorStatus
 from jobs.core.mirror_audit.repair.repairs import repairs
 from jobs.kit.values.conditions import READY
@@ -28,15 +31,35 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     healthy = _healthy(mirrors, observed, {each.object for each in found})
     repaired = repairs(found, mirrors, observed, settings) if settings.repair else Plan(found)
     findings = [*repaired.findings, *map(invalid, observed.invalid_mirrors), *_skipped(observed)]
+    if not settings.repair:
+        findings = list(map(_with_remedy, findings))
+    if settings.run.output == "junit":  # a test case for each of them
+        findings += [*healthy, *_valid(mirrors, findings)]
+    elif settings.run.verbose:
+        findings += healthy
     return Plan(
-        [*findings, *healthy] if settings.run.verbose else findings,
+        findings,
         len(healthy),
         [*repaired.needs, *(each for each in evaluated if isinstance(each, Need))],
-        Summary({"mirrors": len(observed.mirrors)}, _note(observed), by_subject=True),
+        Summary(
+            {"mirrors": len(observed.mirrors)},
+            _note(observed),
+            by_subject=True,
+            # A repair reports each resource, because it creates them one by one.
+            absent={} if settings.repair else _absent(mirrors, observed),
+        ),
         _in_order([each for each in evaluated if isinstance(each, Fetch)], observed),
         brakes=repaired.brakes,
         may_progress=repaired.may_progress,
     )
+
+
+def _with_remedy(found: Finding) -> Finding:
+    """Return the finding of an audit with the remedy of its code; that of a repair has what blocks its write."""
+    remedy = CODES[found.code].remedy
+    if found.remedy or found.severity is Severity.INFO or found.reason.endswith(remedy):
+        return found
+    return structs.replace(found, remedy=remedy)
 
 
 def _healthy(mirrors: Sequence[Mirror], observed: Observed, with_finding: Collection[ObjectKey]) -> list[Finding]:
@@ -47,6 +70,28 @@ def _healthy(mirrors: Sequence[Mirror], observed: Observed, with_finding: Collec
         for each in mirror.resources
         if each.key in observed.resources and each.key not in with_finding
     ]
+
+
+def _valid(mirrors: Sequence[Mirror], findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings of the RegistryMirrors without problems of their own."""
+    with_finding = {each.object for each in findings}
+    found = (each.registry_mirror for each in mirrors if each.registry_mirror.head.key not in with_finding)
+    return [Finding("unchanged", Severity.INFO, each.head.key, "", subjects=(each.name,)) for each in found]
+
+
+def _absent(mirrors: Sequence[Mirror], observed: Observed) -> dict[str, Finding]:
+    """Return a finding for each mirror without any resource, by its name. A kind that was not read may have one."""
+    if any(each.kind in observed.list_errors for each in RESOURCE_KINDS):
+        return {}
+    existing = observed.resources.keys() | observed.invalid.keys()
+    absent = {}
+    for mirror in mirrors:
+        keys = [each.key for each in mirror.resources]
+        if existing.isdisjoint(keys):
+            its = mirror.registry_mirror
+            reason = f"does not exist yet: {len(keys)} resources are missing; mirror-repair creates them"
+            absent[its.name] = _with_remedy(finding("missing", reason, its.head.key, its))
+    return absent
 
 
 def _skipped(observed: Observed) -> list[Finding]:

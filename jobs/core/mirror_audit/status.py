@@ -11,6 +11,7 @@ from jobs.core.mirror_audit.registry_mirrors import MirrorStatus
 from jobs.kit.values.conditions import READY, Condition, StatusUpdate, about, new_condition, status_update
 from jobs.kit.values.findings import by_subject
 from jobs.kit.values.model import Finding, Outcome, Plan, Result, Severity
+from jobs.kit.values.reads import Head
 from jobs.kit.values.resources import REGISTRY_MIRRORS
 
 _MOST_NAMED = 3
@@ -20,6 +21,17 @@ def status_updates(
     observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result], now: datetime
 ) -> Sequence[StatusUpdate]:
     """Return the status updates of the RegistryMirrors in the cluster that are not pending."""
+    updates = (
+        status_update(head, REGISTRY_MIRRORS, head.status_as(MirrorStatus), condition, now, findings=len(found))
+        for head, found, condition in conditions(observed, settings, plan, results)
+    )
+    return [update for update in updates if update]
+
+
+def conditions(
+    observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result]
+) -> list[tuple[Head, Sequence[Finding], Condition]]:
+    """Return the findings and condition Ready of the RegistryMirrors in the cluster that are not pending, by name."""
     findings = by_subject(
         result
         for result in results
@@ -29,12 +41,11 @@ def status_updates(
     # Those of files have no uid.
     heads = [each.head for each in observed.mirrors] + [each.head for each in observed.invalid_mirrors]
     final = (head for head in heads if head.uid and not head.terminating and head.key.name not in plan.pending)
-    updates = []
-    for head in sorted(final, key=lambda head: head.key):
-        before, found = head.status_as(MirrorStatus), [each.finding for each in findings.get(head.key.name, [])]
-        condition = _condition(found, probed=probed)
-        updates.append(status_update(head, REGISTRY_MIRRORS, before, condition, now, findings=len(found)))
-    return [update for update in updates if update]
+    of_mirror = [
+        (head, [each.finding for each in findings.get(head.key.name, [])])
+        for head in sorted(final, key=lambda head: head.key)
+    ]
+    return [(head, found, _condition(found, probed=probed)) for head, found in of_mirror]
 
 
 def _condition(findings: Sequence[Finding], *, probed: bool) -> Condition:

@@ -1,7 +1,8 @@
 """Quote Warning Events that explain why a workload is not rolled out or a claim is not bound. Pure.
 
 If the text changed by itself, each run would write a status. So the quote omits the parts that change between pods and
-between attempts. Of several texts it uses the longest of the last minutes, not the newest.
+between attempts. Of several texts it uses the longest of the last minutes, not the newest. But a failed probe reports
+the present state, so an earlier failed probe explains nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _MOST_KEPT = 1024
 _LONGEST = 400
 _LONGEST_REASON = 64
 _PODS = "Pod"
+_FAILED_PROBE = "Unhealthy: "  # the reason of kubelet's Events about probes
 # For a problem that stays, kubelet writes an Event every 5 minutes, and two alternating texts every 10 minutes.
 _TOGETHER = timedelta(minutes=15)
 # The uid of a pod, and the client port of a node's connection.
@@ -133,12 +135,19 @@ def keep(kept: Quotes, quote: Quote, time: datetime) -> None:
 
 
 def most_informative(kept: Quotes) -> Mapping[ObjectKey, str]:
-    """Return for each object the text of the highest rank, of those in the minutes before the newest."""
+    """Return for each object the text of the highest rank, of those in the minutes before the newest.
+
+    Of failed probes, only the newest and those that report an unused mirror have a rank.
+    """
     newest: dict[ObjectKey, datetime] = {}
-    for quote, time in kept.items():
-        newest[quote.about] = max(time, newest.get(quote.about, time))
+    newest_probe: dict[ObjectKey, Quote] = {}
+    for quote, time in sorted(kept.items(), key=lambda each: (each[1], each[0])):
+        newest[quote.about] = time
+        if quote.text.startswith(_FAILED_PROBE):
+            newest_probe[quote.about] = quote
     found: dict[ObjectKey, Quote] = {}
     for quote, time in kept.items():
-        if newest[quote.about] - time <= _TOGETHER:
+        is_earlier_probe = quote.text.startswith(_FAILED_PROBE) and quote != newest_probe[quote.about]
+        if newest[quote.about] - time <= _TOGETHER and (UNUSED in quote.text or not is_earlier_probe):
             found[quote.about] = max(quote, found.get(quote.about, quote), key=lambda each: each.rank)
     return {about: quote.text for about, quote in found.items()}

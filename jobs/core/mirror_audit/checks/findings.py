@@ -23,110 +23,112 @@ class Code(NamedTuple):
     remedy: str
 
 
-_ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
+_CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 
 CODES: Mapping[str, Code] = {
-    "invalid": Code(_ERROR, "the RegistryMirror is not valid", "correct the field that the finding names"),
+    "invalid": Code(_CRITICAL, "the RegistryMirror is not valid", "correct the field that the finding names"),
     "invalid-name": Code(
-        _ERROR,
+        _CRITICAL,
         "the name is too long for the names of pods, contains dots, which are not valid in the name of a Service, or "
         "ends in -headless, like the Service of another mirror",
         "recreate the RegistryMirror with another name",
     ),
     "unreadable": Code(
-        _ERROR,
+        _CRITICAL,
         "something could not be read: a permission is missing, or the API server did not respond",
         "grant the permission that the finding names, or wait for the next run; what could not be read is not "
         "reported as missing",
     ),
     "mirror-down": Code(
-        _ERROR,
+        _CRITICAL,
         "the mirror does not respond to GET /v2/ with 200",
         "read the logs of the run and of the mirror's pod; check that no NetworkPolicy blocks the job's requests",
     ),
     "mirror-bypassed": Code(
-        _ERROR,
+        _CRITICAL,
         "containerd on a node does not read hosts.toml, so its pulls do not use the mirror",
         "set config_path in containerd's configuration on that node, then restart containerd; see "
         "docs/mirrors-on-nodes.md",
     ),
     "upstream-down": Code(
-        _ERROR,
+        _CRITICAL,
         "the upstream does not respond to GET https://HOST/v2/ with 200 or 401",
         "read the log of the run; check that spec.upstreamUrl is the registry's own host, and that the cluster can "
         "connect to it",
     ),
-    "missing": Code(_ERROR, "a resource of the mirror does not exist", "run mirror-audit --repair, which creates it"),
+    "missing": Code(
+        _CRITICAL, "a resource of the mirror does not exist", "run mirror-audit --repair, which creates it"
+    ),
     "conflict": Code(
-        _ERROR,
+        _CRITICAL,
         "an object with the name of a resource is not managed by kube-chores, so it is left untouched",
         "rename or delete it, or rename the RegistryMirror",
     ),
     "volume-unusable": Code(
-        _ERROR,
+        _CRITICAL,
         "the registry cannot read or write its volume; meanwhile nodes pull from the upstream, or fail to pull with "
         "fallback None",
         "check whether the volume is mounted read-only, has files of another user, or was deleted; fix that, then "
         "delete the pod",
     ),
     "volume-filling": Code(
-        _ERROR,
+        _CRITICAL,
         "the volume has too little free space or too few inodes for layers; meanwhile nodes pull from the upstream, or "
         "with fallback None fail to pull what is not cached",
         "increase spec.storage.size, or decrease spec.ttl",
     ),
     "layers-interrupted": Code(
-        _ERROR,
+        _CRITICAL,
         "a layer is incomplete: the upstream or the node closed the connection, or the volume is full; nodes pull from "
         "the upstream for 2 minutes, or with fallback None try again",
         "check whether the upstream, or a proxy before it, closes connections; the finding disappears by itself",
     ),
     "no-endpoints": Code(
-        _ERROR,
+        _CRITICAL,
         "the mirror's Service has no ready endpoint",
         "find out why the mirror's pod is not ready; check that the Service's selector did not change",
     ),
     "foreign-endpoints": Code(
-        _ERROR,
+        _CRITICAL,
         "the mirror's Service selects pods that are not the registry's, and they get some of the nodes' requests",
         "list the pods with the labels of the Service's selector, and delete those that the StatefulSet does not own",
     ),
     "credentials-missing": Code(
-        _ERROR,
+        _CRITICAL,
         "the credentials Secret does not exist, or its key username or password has no value",
         "create the Secret, with both keys, in the namespace of the mirror's resources",
     ),
     "credentials-upstream-not-allowed": Code(
-        _ERROR,
+        _CRITICAL,
         "the Secret is not annotated for this upstream; without this rule, a RegistryMirror could send any password to "
         "any host",
         "if the password is for this upstream, annotate the Secret with kubechores.dev/upstream: HOST",
     ),
     "credentials-image-not-allowed": Code(
-        _ERROR,
+        _CRITICAL,
         "the Secret does not list spec.image; without this rule, a RegistryMirror could run an image that discloses "
         "the password",
         "if you trust the image, add it to the Secret's annotation kubechores.dev/images, or remove spec.image",
     ),
     "credentials-exposed": Code(
-        _ERROR,
+        _CRITICAL,
         "the mirror has credentials and does not authenticate its clients: every client that reaches it can pull "
         "private images; a repair does not create or change its registry",
         "limit the clients with a NetworkPolicy (see the sample), then set spec.allowUnauthenticatedReaders",
     ),
     "duplicate-upstream": Code(
-        _ERROR,
+        _CRITICAL,
         "an older RegistryMirror has the same upstream, or the same host for nodes; nothing is created, changed or "
         "deleted for this one while the older one exists",
         "delete one of them",
     ),
     "volume-lost": Code(
-        _ERROR,
+        _CRITICAL,
         "the volume of the claim was deleted, and the cache with it; the claim cannot be bound again",
         "run mirror-audit --repair, which deletes the registry and the claim, and recreates both, empty",
     ),
     "volume-pending": Code(
-        _ERROR,
+        _CRITICAL,
         "the claim of the cache is not bound to a volume",
         "run kubectl describe on the claim; check its storage class and the free capacity",
     ),
@@ -193,7 +195,7 @@ CODES: Mapping[str, Code] = {
         "--allow-cache-loss",
     ),
     "status-failed": Code(
-        _ERROR,
+        _CRITICAL,
         "the status or Event of a RegistryMirror could not be written",
         "grant the permission that the finding names",
     ),
