@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -22,6 +24,7 @@ JOBS = {
     "farm-pods": "jobs.farm_pods",
 }
 COMMANDS = JOBS | {
+    "status": "jobs.commands.status",
     "install-crds": "jobs.commands.install_crds",
     "manifests": "jobs.commands.manifests",
     "mirror-node": "jobs.commands.mirror_node",
@@ -91,8 +94,20 @@ def chores(context: click.Context) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line."""
-    chores.main(args=arguments, prog_name="chores")
+    """Run the command line. It ends with 1 if its output cannot be written, for example to a full disk."""
+    try:
+        try:
+            chores.main(args=arguments, prog_name="chores")
+        finally:
+            if sys.stdout:
+                sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None:  # the error of a file, not of the output
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again at its end
+        if error.errno != errno.EPIPE:
+            click.echo(f"Error: the output cannot be written: {error.strerror}; free space, or redirect it", err=True)
+        raise SystemExit(1) from None
 
 
 if __name__ == "__main__":

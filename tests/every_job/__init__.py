@@ -72,9 +72,9 @@ def rights_worlds() -> Mapping[str, RightsWorld]:
 
 
 def scenarios() -> Mapping[str, Scenario]:
-    """The sections of docs/outputs.md, by their title."""
+    """The sections of docs/outputs.md, by their title; `chores status` has some too."""
     return {
         f"{job}: {title}": scenario
-        for job in JOBS
+        for job in (*JOBS, "status")
         for title, scenario in (contribution(job, "SCENARIOS") or {}).items()
     }

@@ -1,0 +1,263 @@
+"""status: how an installation is: its jobs, what is wrong, and what to do. It only reads.
+
+The jobs are evaluated as their dry runs do. The parts are in jobs/core/status.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+
+from jobs import __version__
+from jobs.core.status.document import Observed, Target, document
+from jobs.core.status.observe import Reads, server_time, why_unread
+from jobs.core.status.problems import Evaluated
+from jobs.core.status.text import text
+from jobs.kit.api.connect import Connection
+from jobs.kit.run import flags
+from jobs.kit.run.job import Job, Limits
+from jobs.kit.run.runner import evaluate
+from jobs.kit.run.session import Session, in_session
+from jobs.kit.run.variables import PREFIX, long_option
+from jobs.kit.values.errors import ApiError, ConfigurationError, UnreachableError
+from jobs.kit.values.model import ExitCode, ObjectKey, RunOptions
+from jobs.kit.values.names import KEY_NAME
+from jobs.kit.values.resources import (
+    CONFIGMAPS,
+    EVENTS,
+    FARM_PODS,
+    PODS,
+    REGISTRY_MIRRORS,
+    RULES,
+    SECRETS,
+    STORAGE_CLASSES,
+    by_kind,
+)
+from jobs.kit.values.text import listed
+
+NAME = "status"
+_DEFAULT_NAMESPACE = "kube-chores"  # of the manifests
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of all commands: this command has no others."""
+
+    run: RunOptions
+
+
+@click.command(NAME)
+@flags.option("--check", settable=False, is_flag=True, help="Exit 3 if something is wrong.")
+@flags.option(
+    "--output",
+    "-o",
+    settable=False,
+    default="text",
+    show_default=True,
+    type=click.Choice([*flags.FORMATS, "html"]),
+    help="Format on stdout.",
+)
+@flags.option("--verbose", "-v", is_flag=True, help="Show each problem in full, on its own.")
+@flags.run_options(Options, "Namespace of the installation; default is the one that has its CronJobs.", reads_only=True)
+def command(context: click.Context, options: Options) -> None:
+    """Show each job, what is wrong, and what to do.
+
+    Reads CronJobs, their Jobs and pods, and the statuses of custom resources. Evaluates sync-copies, mirror-audit,
+    roll-workloads and farm-pods as a dry run does; sends no request to the web. Writes nothing. Without the permission
+    to read something, a note names it. Exits 0 when done, also if something is wrong; 1 when a retry is useful, 2 when
+    a person must act first, 3 with --check when something is wrong. With --check, 2 also when the
+    status is unknown: CronJobs cannot be listed, or none is in the namespace.
+
+    \b
+    Examples:
+      chores status                                  one screen for all jobs
+      chores status -v                               each problem in full
+      chores status --check -o json                  for scripts
+      chores status -o html > status.html            a page for a browser
+    """
+    context.exit(in_session(NAME, options.run, lambda session: _status(context, session, options.run)))
+
+
+def _status(context: click.Context, session: Session, options: RunOptions) -> ExitCode:
+    found = _document(context, session)
+    if options.output == "json":
+        click.echo(json.dumps(found, indent=2))
+    elif options.output == "yaml":
+        import yaml
+
+        click.echo(yaml.safe_dump(found, sort_keys=False), nl=False)
+    elif options.output == "html":
+        from jobs.core.status.page import page
+
+        click.echo(page(found), nl=False)
+    else:
+        click.echo("\n".join(text(found, verbose=options.verbose)))
+    if not options.check:
+        return ExitCode.DONE
+    if found["unknown"]:
+        return ExitCode.REFUSED
+    return ExitCode.FINDINGS if found["problems"] else ExitCode.DONE
+
+
+def _document(context: click.Context, session: Session) -> dict[str, Any]:
+    cluster = session.cluster()
+    now = server_time(cluster)
+    reads = Reads(cluster)
+    cronjobs = reads.cron_jobs(session.namespace)
+    is_known = not reads.notes
+    installations = sorted({each.namespace for each in cronjobs})
+    namespace = _installation(session, installations)
+    if namespace in installations and namespace not in (session.namespace, _DEFAULT_NAMESPACE):
+        reads.notes.append(f"namespace {namespace} is shown: no other has CronJobs of kube-chores; -n selects another")
+    jobs, pods, warnings = reads.runs(namespace)
+    rules, mirrors, rates = reads.custom(RULES), reads.custom(REGISTRY_MIRRORS), reads.rates()
+    own = {each.name: each for each in cronjobs if each.namespace == namespace}
+    options = {
+        name: _options(context, name, own[name].args[1:] if name in own else (), reads.settings(namespace, name))
+        for name in _JOBS
+        if name in own or not is_known or (name == "mirror-audit" and "mirror-repair" in own)
+    }
+    evaluated, namespaces = _evaluated(session, namespace, options)
+    connection = session.connection
+    observed = Observed(
+        Target(__version__, connection.endpoint.server, connection.context, namespace),
+        cronjobs,
+        jobs,
+        pods,
+        warnings,
+        rules,
+        mirrors,
+        rates,
+        namespaces,
+        evaluated,
+        reads.notes,
+        is_known,
+        reads.is_partial,
+    )
+    return document(observed, now)
+
+
+def _installation(session: Session, namespaces: Sequence[str]) -> str:
+    """Return the namespace of the installation: the given one, else the only one with CronJobs of kube-chores.
+
+    Raises:
+        ConfigurationError: there are several, and neither the context nor the manifests name one of them.
+    """
+    if session.options.namespace or not namespaces:
+        return session.namespace
+    for each in (session.namespace, _DEFAULT_NAMESPACE):
+        if each in namespaces:
+            return each
+    if len(namespaces) == 1:
+        return namespaces[0]
+    names = listed(namespaces, _MOST_NAMED)
+    raise ConfigurationError(f"kube-chores is installed in namespaces {names}; choose one with -n")
+
+
+def _options(
+    context: click.Context, job: str, arguments: Sequence[str], settings: Mapping[str, str]
+) -> Mapping[str, Any]:
+    """Return the options of a job by their names, as its CronJob sets them: arguments, settings and defaults.
+
+    A value that is not valid is ignored: the run of the job reports it.
+    """
+    group = context.find_root().command
+    assert isinstance(group, click.Group)
+    command = group.get_command(context, job)
+    assert command
+    given = []
+    for option in command.params:
+        names = [each.removeprefix(PREFIX) for each in option.envvar or () if each.startswith(PREFIX)]
+        for name in names:
+            if name in settings and not getattr(option, "is_flag", False):
+                given += [f"{long_option(option.opts)}={settings[name]}"]
+    # click keeps the option --help of a command, with the names of its first context
+    help_names = context.help_option_names
+    return command.make_context(job, [*given, *arguments], help_option_names=help_names, resilient_parsing=True).params
+
+
+def _evaluated(
+    session: Session, namespace: str, options: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, Evaluated], list[str]]:
+    """Return the evaluation of each job of `options`, and the active namespaces if one of them lists all."""
+    run = Options(replace(session.options, namespace=namespace, verbose=True))
+    found: dict[str, Evaluated] = {}
+    namespaces: list[str] = []
+    for name, given in options.items():
+        try:
+            plan, observed = evaluate(_JOBS[name](namespace, given), session, run)
+        except UnreachableError:
+            raise
+        except (ApiError, ConfigurationError) as error:
+            found[name] = Evaluated(note=f"not evaluated: {why_unread(error)}")
+            continue
+        found[name] = Evaluated.of(plan)
+        if name == "sync-copies":
+            namespaces = sorted(each.name for each in observed.namespaces if each.active)
+    return found, namespaces
+
+
+def _sync_copies(namespace: str, given: Mapping[str, Any]) -> Job[Options, Any, Any]:
+    from jobs.core.sync_copies.observe import observe
+    from jobs.core.sync_copies.observed import KINDS, NAME, Settings
+    from jobs.core.sync_copies.plan import plan
+
+    def settings(_connection: Connection, options: Options) -> Settings:
+        return Settings(namespace, given["rule_name"], run=options.run, max_deletes=given["max_deletes"])
+
+    limits = Limits(given["max_deletes"])
+    return Job(NAME, by_kind(*KINDS.values(), RULES), settings, observe, plan, limits=limits)
+
+
+def _mirror_audit(_namespace: str, given: Mapping[str, Any]) -> Job[Options, Any, Any]:
+    from jobs.core.mirror_audit.desired.names import NAME
+    from jobs.core.mirror_audit.observe import observe
+    from jobs.core.mirror_audit.observed import NAMESPACE, RESOURCE_KINDS, Settings
+    from jobs.core.mirror_audit.plan import plan
+
+    def settings(_connection: Connection, options: Options) -> Settings:
+        return Settings(given["namespace"] or NAMESPACE, given["node_image"] or "", run=options.run)
+
+    kinds = by_kind(*RESOURCE_KINDS, EVENTS, PODS, REGISTRY_MIRRORS, SECRETS, STORAGE_CLASSES)
+    return Job(NAME, kinds, settings, observe, plan)
+
+
+def _roll_workloads(namespace: str, given: Mapping[str, Any]) -> Job[Options, Any, Any]:
+    from datetime import timedelta
+
+    from jobs.core.roll_workloads.observe import observe
+    from jobs.core.roll_workloads.observed import NAME, Settings
+    from jobs.core.roll_workloads.plan import plan
+    from jobs.core.roll_workloads.workloads import KINDS
+
+    def settings(_connection: Connection, options: Options) -> Settings:
+        settle, cool_down = timedelta(seconds=given["settle"]), timedelta(seconds=given["cool_down"])
+        key = given["key_secret"] or ObjectKey(SECRETS.kind, KEY_NAME, namespace)
+        return Settings(given["namespace"] or "", settle, cool_down, given["max_rolls"], key, run=options.run)
+
+    return Job(NAME, by_kind(*KINDS, CONFIGMAPS, SECRETS), settings, observe, plan)
+
+
+def _farm_pods(_namespace: str, given: Mapping[str, Any]) -> Job[Options, Any, Any]:
+    from jobs.core.farm_pods.farm_pod import NAME
+    from jobs.core.farm_pods.observe import observe
+    from jobs.core.farm_pods.observed import Settings
+    from jobs.core.farm_pods.plan import plan
+
+    def settings(_connection: Connection, options: Options) -> Settings:
+        return Settings(given["namespace"] or "", given["max_objects"], options.run)
+
+    return Job(NAME, by_kind(FARM_PODS, PODS), settings, observe, plan)
+
+
+_JOBS: Mapping[str, Callable[[str, Mapping[str, Any]], Job[Options, Any, Any]]] = {
+    "sync-copies": _sync_copies,
+    "mirror-audit": _mirror_audit,
+    "roll-workloads": _roll_workloads,
+    "farm-pods": _farm_pods,
+}

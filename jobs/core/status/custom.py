@@ -1,0 +1,255 @@
+"""Rules, mirrors and rates in the document: what their statuses report, next to what was evaluated now. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from jobs.core.mirror_audit.checks.findings import CODES
+from jobs.core.status.problems import (
+    UNCHANGED,
+    Evaluated,
+    Problem,
+    denied_right,
+    is_problem,
+    of_findings,
+    problem,
+    severity,
+    todo,
+)
+from jobs.kit.values.conditions import READY, Condition, about
+from jobs.kit.values.decoding import decode
+from jobs.kit.values.errors import InvalidObjectError
+from jobs.kit.values.findings import by_subject
+from jobs.kit.values.model import ExitCode, Finding, Outcome, Result, Severity
+from jobs.kit.values.reads import Head
+from jobs.kit.values.resources import REGISTRY_MIRRORS
+from jobs.kit.values.text import listed
+
+_UNREAD = ("Unknown", "NotRead", "no run has read it yet")
+_MOST_NAMED = 3
+_RANK = {"critical": 0, "warning": 1}
+_MORE = re.compile(r"; and \d+ more$")
+_CODES = {"NamespaceNotOptedIn": "not-opted-in"}  # by reason, where these differ
+_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+class _FailedNamespace(Struct):
+    namespace: str = ""
+    reason: str = ""
+
+
+class _Status(Struct, rename="camel"):
+    """The fields of the statuses of all kinds that the document shows."""
+
+    conditions: list[Condition] | None = None
+    sources: int | None = None
+    desired_copies: int | None = None
+    copies: int | None = None
+    conflict_count: int | None = None
+    failed_namespaces: list[_FailedNamespace] | None = None
+    failed_namespace_count: int = 0
+    last_run_time: str | None = None
+    rate: str = ""
+    date: str = ""
+
+
+class _Spec(Struct, rename="camel"):
+    rule_type: str = "configmap"
+    base: str = "EUR"
+    currency: str = ""
+    upstream_url: str = ""
+
+
+class Custom(Struct, frozen=True):
+    """A custom resource as it was read: its head and its spec as JSON. `changed` is when its status changed last."""
+
+    head: Head
+    spec: bytes = b""
+    changed: str = ""
+
+
+def rules(read: Sequence[Custom], evaluated: Evaluated | None) -> tuple[list[dict[str, Any]], list[Problem]]:
+    """Return the rules of the document, and the problems that only their statuses report."""
+    found, problems = [], []
+    findings = _by_subject(evaluated)
+    for each in read:
+        own = findings.get(each.head.key.name, [])
+        status, ready = _status(each), _ready(each)
+        readable = [finding for finding in own if not denied_right(finding)]
+        is_evaluated = evaluated is not None and not evaluated.note and len(readable) == len(own)
+        desired = evaluated.desired.get(each.head.key.name, 0) if evaluated and is_evaluated else status.desired_copies
+        reported = {failed.namespace: _code(failed.reason) for failed in status.failed_namespaces or []}
+        places = _places(readable) if is_evaluated else {**reported, **_places(readable)}
+        found.append(
+            {
+                "namespace": each.head.key.namespace,
+                "name": each.head.key.name,
+                "type": _spec(each).rule_type,
+                **ready,
+                "sources": status.sources,
+                "desiredCopies": desired,
+                "copies": sum(f.code == UNCHANGED for f in own) if is_evaluated else status.copies,
+                "conflicts": sum(f.code == "conflict" for f in own) if is_evaluated else status.conflict_count,
+                "lastRun": status.last_run_time,
+                "namespaces": places,
+            }
+        )
+        problems += _of_rule(each, ready, own if is_evaluated else None)
+    return found, problems
+
+
+def mirrors(read: Sequence[Custom], evaluated: Evaluated | None) -> tuple[list[dict[str, Any]], list[Problem]]:
+    """Return the mirrors of the document with their checks, and the problems that only their statuses report."""
+    found, problems = [], []
+    findings = _by_subject(evaluated)
+    for each in read:
+        own = [finding for finding in findings.get(each.head.key.name, []) if is_problem(finding)]
+        ready = _ready(each)
+        last_audit = _last_audit(each, ready, own)
+        checks = [*last_audit, *of_findings("mirror-audit", "", Evaluated(own))]
+        names = ("code", "severity", "object", "reason", "todo")
+        found.append(
+            {
+                "name": each.head.key.name,
+                "registry": _spec(each).upstream_url.removeprefix("https://"),
+                **ready,
+                "checks": [{name: check[name] for name in names} for check in checks],
+            }
+        )
+        problems += last_audit
+    return found, problems
+
+
+def rates(read: Sequence[Custom]) -> tuple[list[dict[str, Any]], list[Problem]]:
+    """Return the rates of the document, and the problems that their statuses report."""
+    found, problems = [], []
+    for each in read:
+        status, ready, spec = _status(each), _ready(each), _spec(each)
+        found.append(
+            {
+                "namespace": each.head.key.namespace,
+                "name": each.head.key.name,
+                "base": spec.base,
+                "currency": spec.currency,
+                "rate": status.rate or None,
+                "date": status.date or None,
+                **ready,
+                "lastChange": each.changed or None,
+            }
+        )
+        problems += _of_condition("fetch-rates", each, ready, None)
+    return found, problems
+
+
+def summary(found: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the number of custom resources by the code of their condition; those that are Ready first."""
+    counts = Counter(_code(each["reason"]) for each in found if each["ready"] != "True")
+    return {UNCHANGED: len(found) - counts.total(), **dict(sorted(counts.items()))}
+
+
+def _code(reason: str) -> str:
+    return _CODES.get(reason) or _CAPITAL.sub("-", reason).lower()
+
+
+def _of_rule(each: Custom, ready: Mapping[str, Any], own: Sequence[Finding] | None) -> list[Problem]:
+    """Return a problem for each reason of failed writes, with its namespaces, and that of the condition.
+
+    The evaluation (`own`) lists conflicts and other problems that it finds itself, and shows which writes are planned
+    again: only these failed.
+    """
+    known = {finding.code for finding in own or () if is_problem(finding)}
+    if any(finding.exit_code is ExitCode.BRAKE for finding in own or ()):
+        known.add("deletions-blocked")
+    pending = None if own is None else {finding.object.namespace for finding in own if finding.fix}
+    status = _status(each)
+    failed: dict[str, list[str]] = {}
+    for one in status.failed_namespaces or []:
+        if _code(one.reason) not in known and (pending is None or one.namespace in pending):
+            failed.setdefault(one.reason, []).append(one.namespace)
+    is_cut = status.failed_namespace_count > len(status.failed_namespaces or [])
+    of_all = status.failed_namespace_count if is_cut else 0
+    found = [_of_reason(each, ready, reason, names, of_all) for reason, names in sorted(failed.items())]
+    if ready["reason"] not in failed and _code(ready["reason"]) not in known:
+        found += _of_condition("sync-copies", each, ready, own)
+    return found
+
+
+def _of_reason(each: Custom, ready: Mapping[str, Any], reason: str, names: Sequence[str], of_all: int) -> Problem:
+    code, key = _code(reason), each.head.key
+    number = f"at least {len(names)} of {of_all}" if of_all else str(len(names))
+    noun = "namespace" if number == "1" else "namespaces"
+    where = f"copies are not as desired in {number} {noun}: {listed(names, _MOST_NAMED)}"
+    text = f"{where}; {ready['message']}" if ready["reason"] == reason else where
+    return problem("sync-copies", "warning", code, key, text, todo("sync-copies", code, key), (key.name,))
+
+
+def _of_condition(job: str, each: Custom, ready: Mapping[str, Any], own: Sequence[Finding] | None) -> list[Problem]:
+    """Return the problem of a condition that is False; of an evaluated rule, only if its next run would write again.
+
+    Then the last run tried these writes and failed. Other findings are problems themselves.
+    """
+    if ready["ready"] != "False" or (own is not None and not any(finding.fix for finding in own)):
+        return []
+    code = _code(ready["reason"])
+    key = each.head.key
+    return [problem(job, "warning", code, key, ready["message"], todo(job, code, key), (key.name,))]
+
+
+def _last_audit(each: Custom, ready: Mapping[str, Any], own: Sequence[Finding]) -> list[Problem]:
+    """Return the problem with the message of the last audit in the cluster, unless `own` has all of it.
+
+    That audit probed, which a status does not: only its message may have the cause, such as a full volume.
+    """
+    code, key = _code(ready["reason"]), each.head.key
+    found = CODES.get(code)
+    is_repeated = any((finding.object, finding.code) == (key, code) for finding in own)
+    if ready["ready"] == "True" or not found or is_repeated or not _adds(ready["message"], own):
+        return []
+    severity = "critical" if found.severity is Severity.CRITICAL else "warning"
+    reason = f"the last audit found: {ready['message']}"
+    return [problem("mirror-audit", severity, code, key, reason, todo("mirror-audit", code, key), (key.name,))]
+
+
+def _adds(message: str, own: Sequence[Finding]) -> bool:
+    """Whether a message has more than these findings."""
+    for finding in own:
+        message = message.replace(about(finding.object, REGISTRY_MIRRORS, finding.reason), "")
+    return bool(_MORE.sub("", message).strip("; ")) or not own
+
+
+def _places(findings: Iterable[Finding]) -> dict[str, str]:
+    """Return the worst code of the copies in each namespace: critical, then warnings, then planned writes."""
+    worst: dict[str, tuple[int, str]] = {}
+    for each in findings:
+        if each.object.namespace and each.object.kind in ("ConfigMap", "Secret"):
+            rank = _RANK[severity(each)] if is_problem(each) else 2 if each.fix else 3 + (each.code == UNCHANGED)
+            namespace = each.object.namespace
+            worst[namespace] = min(worst.get(namespace, (9, "")), (rank, each.code))
+    return {namespace: code for namespace, (_, code) in sorted(worst.items())}
+
+
+def _by_subject(evaluated: Evaluated | None) -> dict[str, list[Finding]]:
+    results = (Result(each, Outcome.REPORTED) for each in (evaluated.findings if evaluated else ()))
+    return {name: [each.finding for each in group] for name, group in by_subject(results).items()}
+
+
+def _ready(each: Custom) -> dict[str, str]:
+    found = next((one for one in _status(each).conditions or [] if one.type == READY), None)
+    status, reason, message = (found.status, found.reason, found.message) if found else _UNREAD
+    return {"ready": status, "reason": reason, "message": message}
+
+
+def _status(each: Custom) -> _Status:
+    return each.head.status_as(_Status)
+
+
+def _spec(each: Custom) -> _Spec:
+    try:
+        return decode(each.spec or b"{}", _Spec)
+    except InvalidObjectError:
+        return _Spec()

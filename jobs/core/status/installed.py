@@ -1,0 +1,267 @@
+"""CronJobs, their Jobs, the pods of these, and Events, reduced to what `chores status` shows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timezone
+
+import msgspec
+from msgspec import Struct
+
+from jobs.kit.values.decoding import decode_list
+from jobs.kit.values.metadata import Metadata, OwnerReference
+from jobs.kit.values.resources import CRON_JOBS, JOBS
+
+PART_OF = "app.kubernetes.io/part-of"
+CHORES = ("sync-copies", "fetch-rates", "mirror-audit", "roll-workloads", "farm-pods")
+_OTHERS = ("sync-copies-verify", "mirror-repair")  # CronJobs of the manifests that run a job in another way
+_CONTAINER = "chores"
+
+
+class _Container(Struct):
+    name: str = ""
+    args: list[str] | None = None
+
+
+class _PodSpec(Struct):
+    containers: list[_Container] | None = None
+
+
+class _Template(Struct):
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+
+
+class _JobSpec(Struct):
+    template: _Template = msgspec.field(default_factory=_Template)
+
+
+class _JobTemplate(Struct):
+    spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
+
+
+class _CronJobSpec(Struct, rename="camel"):
+    schedule: str = ""
+    time_zone: str | None = None
+    suspend: bool | None = None
+    job_template: _JobTemplate = msgspec.field(default_factory=_JobTemplate)
+
+
+class _CronJobStatus(Struct, rename="camel"):
+    last_schedule_time: str | None = None
+    last_successful_time: str | None = None
+
+
+class CronJobObject(Struct):
+    """A CronJob as the API serves it."""
+
+    metadata: Metadata
+    spec: _CronJobSpec = msgspec.field(default_factory=_CronJobSpec)
+    status: _CronJobStatus = msgspec.field(default_factory=_CronJobStatus)
+
+
+class CronJob(Struct, frozen=True):
+    """A CronJob of kube-chores. Times are RFC 3339 texts; empty: not yet."""
+
+    name: str
+    namespace: str
+    schedule: str
+    time_zone: str
+    suspended: bool
+    created: str
+    last_schedule: str
+    last_success: str
+    args: tuple[str, ...] = ()
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Whether its runs write nothing."""
+        return any(each.startswith(("--dry-run", "--check")) for each in self.args)
+
+
+class _Condition(Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class _JobStatus(Struct, rename="camel"):
+    start_time: str | None = None
+    completion_time: str | None = None
+    conditions: list[_Condition] | None = None
+
+
+class JobObject(Struct):
+    """A Job as the API serves it."""
+
+    metadata: Metadata
+    status: _JobStatus = msgspec.field(default_factory=_JobStatus)
+
+
+class RunJob(Struct, frozen=True):
+    """A Job of a CronJob: one run. `outcome` is succeeded, failed or running; `reason` explains a failure."""
+
+    name: str
+    cronjob: str
+    start: str
+    end: str
+    outcome: str
+    reason: str = ""
+
+
+class _Terminated(Struct, rename="camel"):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class _Waiting(Struct):
+    reason: str = ""
+    message: str = ""
+
+
+class _State(Struct):
+    terminated: _Terminated | None = None
+    waiting: _Waiting | None = None
+
+
+class _ContainerStatus(Struct):
+    name: str = ""
+    state: _State = msgspec.field(default_factory=_State)
+
+
+class _PodStatus(Struct, rename="camel"):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: list[_Condition] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+
+
+class PodObject(Struct):
+    """A pod as the API serves it."""
+
+    metadata: Metadata
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+
+class JobPod(Struct, frozen=True):
+    """A pod of a Job: how its container ended, or why it does not start (`waiting`).
+
+    `reason` is that of a container that was killed, such as OOMKilled. An unscheduled pod may wait for a new node.
+    `is_pending` is true until the container starts, also without a reason.
+    """
+
+    name: str
+    job: str
+    created: str
+    exit_code: int | None = None
+    message: str = ""
+    waiting: str = ""
+    reason: str = ""
+    is_unscheduled: bool = False
+    is_pending: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its container ended, or the pod failed without one."""
+        return self.exit_code is not None or bool(self.reason or self.message)
+
+
+class _Involved(Struct):
+    name: str = ""
+
+
+class EventObject(Struct, rename="camel"):
+    """An Event as the API serves it."""
+
+    metadata: Metadata
+    involved_object: _Involved = msgspec.field(default_factory=_Involved)
+    message: str = ""
+    last_timestamp: str | None = None
+    event_time: str | None = None
+
+
+def cron_job(read: CronJobObject) -> CronJob:
+    """Return the reduced CronJob."""
+    containers = read.spec.job_template.spec.template.spec.containers or []
+    args = tuple(arg for each in containers if each.name == _CONTAINER for arg in each.args or [])
+    return CronJob(
+        read.metadata.name,
+        read.metadata.namespace,
+        read.spec.schedule,
+        read.spec.time_zone or "",
+        bool(read.spec.suspend),
+        read.metadata.creation_timestamp or "",
+        read.status.last_schedule_time or "",
+        read.status.last_successful_time or "",
+        args,
+    )
+
+
+def is_of_installation(cronjob: CronJob) -> bool:
+    """Whether it is a CronJob of the manifests, and not a dry run of one."""
+    return cronjob.name in (*CHORES, *_OTHERS) and not cronjob.is_dry_run
+
+
+def order(name: str) -> tuple[int, str]:
+    """Return the sort key of a CronJob by its name: the five jobs first."""
+    return (CHORES.index(name) if name in CHORES else len(CHORES), name)
+
+
+def run_job(read: JobObject) -> RunJob:
+    """Return the reduced Job; `cronjob` is empty if no CronJob owns it."""
+    owner = _owner(read.metadata, CRON_JOBS.kind)
+    ended = {each.type: each for each in read.status.conditions or [] if each.status == "True"}
+    start = read.status.start_time or read.metadata.creation_timestamp or ""
+    if done := ended.get("Complete"):
+        end = read.status.completion_time or done.last_transition_time or ""
+        return RunJob(read.metadata.name, owner, start, end, "succeeded")
+    if failed := ended.get("Failed"):
+        reason = f"{failed.reason}: {failed.message}" if failed.message else failed.reason
+        return RunJob(read.metadata.name, owner, start, failed.last_transition_time or "", "failed", reason)
+    return RunJob(read.metadata.name, owner, start, "", "running")
+
+
+def job_pod(read: PodObject) -> JobPod:
+    """Return the reduced pod; `job` is empty if no Job owns it."""
+    status, name = read.status, read.metadata.name
+    job, created = _owner(read.metadata, JOBS.kind), read.metadata.creation_timestamp or ""
+    state = next((each.state for each in status.container_statuses or [] if each.name == _CONTAINER), _State())
+    if ended := state.terminated:
+        reason = status.reason or (ended.reason if ended.reason not in ("Error", "Completed") else "")
+        return JobPod(name, job, created, ended.exit_code, ended.message.strip() or status.message, reason=reason)
+    if status.phase == "Failed":  # evicted, for example
+        return JobPod(name, job, created, None, status.message, reason=status.reason)
+    if state.waiting:
+        is_usual = state.waiting.reason in ("", "ContainerCreating", "PodInitializing")
+        waiting = "" if is_usual else _joined(state.waiting.reason, state.waiting.message)
+        return JobPod(name, job, created, waiting=waiting, is_pending=True)
+    unscheduled = (each for each in status.conditions or [] if each.type == "PodScheduled" and each.status == "False")
+    waiting = next((_joined(each.reason, each.message) for each in unscheduled), "")
+    is_pending = status.phase == "Pending"
+    return JobPod(name, job, created, waiting=waiting, is_unscheduled=bool(waiting), is_pending=is_pending)
+
+
+def warning(read: EventObject) -> tuple[str, str, str]:
+    """Return the time of an Event, the name of its object, and its message."""
+    return read.last_timestamp or read.event_time or "", read.involved_object.name, read.message
+
+
+def parse_time(text: str) -> datetime | None:
+    """Return the time of an RFC 3339 text of the API, or None."""
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+
+def _owner(metadata: Metadata, kind: str) -> str:
+    owners: Iterable[OwnerReference] = decode_list(metadata.owner_references, OwnerReference)
+    return next((each.name for each in owners if each.kind == kind), "")
+
+
+def _joined(reason: str, message: str) -> str:
+    return ": ".join(part for part in (reason, message) if part)

@@ -1,0 +1,190 @@
+"""Read what `chores status` shows next to the evaluation of the jobs. A read that fails becomes a note."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from typing import TypeVar
+
+from msgspec import Raw, Struct
+
+from jobs.core.status.custom import Custom
+from jobs.core.status.installed import (
+    PART_OF,
+    CronJob,
+    CronJobObject,
+    EventObject,
+    JobObject,
+    JobPod,
+    PodObject,
+    RunJob,
+    cron_job,
+    is_of_installation,
+    job_pod,
+    run_job,
+    warning,
+)
+from jobs.core.status.problems import missing_right, right_in
+from jobs.kit.api.answers import error_of
+from jobs.kit.api.cluster import Cluster, complete
+from jobs.kit.api.custom_resources import from_cluster, not_installed
+from jobs.kit.api.messages import Request
+from jobs.kit.values.decoding import decode
+from jobs.kit.values.errors import ApiError, ConfigurationError
+from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.reads import Head, Invalid
+from jobs.kit.values.resources import CONFIGMAPS, CRON_JOBS, EVENTS, EXCHANGE_RATES, JOBS, PODS, Resource
+from jobs.kit.values.stamps import MANAGER
+
+_SELECTOR = f"{PART_OF}=kube-chores"
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+class _ConfigMap(Struct):
+    data: dict[str, str] | None = None
+
+
+class _ManagedFields(Struct):
+    manager: str = ""
+    subresource: str = ""
+    time: str = ""
+
+
+class _RateMetadata(Struct, rename="camel"):
+    name: str
+    namespace: str
+    managed_fields: list[_ManagedFields] | None = None
+
+
+class _RateObject(Struct):
+    metadata: _RateMetadata
+    spec: Raw = Raw()
+    status: Raw = Raw()
+
+
+class Reads:
+    """Reads of one installation; `notes` has what could not be read.
+
+    `is_partial` is false if nothing but CRDs that are not installed was not read.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.notes: list[str] = []
+        self.is_partial = False
+
+    def cron_jobs(self, namespace: str) -> list[CronJob]:
+        """Return the CronJobs of all installations; with rights in `namespace` only, those of it."""
+        try:
+            found = self._list(CRON_JOBS, CronJobObject, cron_job, "")
+        except ApiError as error:
+            if not error.is_permission:
+                raise
+            found = self.attempt(lambda: self._list(CRON_JOBS, CronJobObject, cron_job, namespace))
+        return [each for each in found if is_of_installation(each)]
+
+    def runs(self, namespace: str) -> tuple[list[RunJob], list[JobPod], dict[str, str]]:
+        """Return Jobs, their pods, and by name the last warning about a Job without a pod, or a pod that is pending."""
+        jobs = self.attempt(lambda: self._list(JOBS, JobObject, run_job, namespace))
+        pods = self.attempt(lambda: self._list(PODS, PodObject, job_pod, namespace))
+        active = {each.name for each in jobs if each.outcome == "running"}
+        with_pod = {each.job for each in pods if not each.has_ended}
+        warnings: dict[str, str] = {}
+        if active - with_pod:
+            warnings.update(self._warnings(namespace, "involvedObject.kind=Job,reason=FailedCreate"))
+        if any(each.is_pending and not each.waiting and each.job in active for each in pods):
+            warnings.update(self._warnings(namespace, "involvedObject.kind=Pod,type=Warning"))
+        return jobs, pods, warnings
+
+    def _warnings(self, namespace: str, fields: str) -> dict[str, str]:
+        events = self.attempt(lambda: self._list(EVENTS, EventObject, warning, namespace, "", fields))
+        return {name: message for _, name, message in sorted(events)}
+
+    def settings(self, namespace: str, job: str) -> dict[str, str]:
+        """Return the settings of a job by their keys: those of all jobs, then its own."""
+        found: dict[str, dict[str, str]] = {}
+        names = ("kube-chores-settings", f"{job}-settings")
+        for answer in self._cluster.read([(CONFIGMAPS, namespace, name, True) for name in names]):
+            error = error_of(answer)
+            if error is None:
+                found[answer.request.tag[2]] = decode(answer.body, _ConfigMap).data or {}
+            elif error.status != 404:
+                self._note(error)
+        return {key: value for name in names for key, value in found.get(name, {}).items()}
+
+    def custom(self, resource: Resource, namespace: str = "") -> list[Custom]:
+        """Return the custom resources of a kind, also those that are not valid."""
+
+        def read() -> list[Custom]:
+            valid, invalid = from_cluster(self._cluster, resource, _keep, namespace)
+            return [*valid, *(Custom(each.head) for each in invalid)]
+
+        return self.attempt(read)
+
+    def rates(self) -> list[Custom]:
+        """Return the ExchangeRates, each with the time at which its status changed last."""
+        try:
+            return sorted(
+                self._list(EXCHANGE_RATES, _RateObject, _rate, "", selector=""), key=lambda each: each.head.key
+            )
+        except ApiError as error:
+            self._note(not_installed(EXCHANGE_RATES) if error.status == 404 else error)
+            return []
+
+    def attempt(self, read: Callable[[], list[Found]]) -> list[Found]:
+        """Return what `read` lists; if it fails, nothing, with a note."""
+        try:
+            return read()
+        except (ApiError, ConfigurationError) as error:
+            self._note(error)
+            return []
+
+    def _note(self, error: ApiError | ConfigurationError) -> None:
+        self.notes.append(why_unread(error))
+        self.is_partial = self.is_partial or isinstance(error, ApiError)
+
+    def _list(
+        self,
+        resource: Resource,
+        item: type[Item],
+        reduce: Callable[[Item], Found],
+        namespace: str,
+        selector: str = _SELECTOR,
+        fields: str = "",
+    ) -> list[Found]:
+        found, _ = complete(
+            self._cluster.objects, resource, item, reduce, namespace=namespace, selector=selector, fields=fields
+        )
+        return found
+
+
+def why_unread(error: ApiError | ConfigurationError) -> str:
+    """Return the note about an error, short if a right is missing."""
+    right = right_in(str(error))
+    return missing_right(*right) if right else str(error)
+
+
+def _rate(read: _RateObject) -> Custom:
+    at = read.metadata
+    own = (each for each in at.managed_fields or [] if (each.manager, each.subresource) == (MANAGER, "status"))
+    head = Head(ObjectKey(EXCHANGE_RATES.kind, at.name, at.namespace), status=bytes(read.status))
+    return Custom(head, bytes(read.spec), max((each.time for each in own), default=""))
+
+
+def _keep(head: Head, spec: bytes) -> Custom | Invalid:
+    return Custom(head, spec)
+
+
+def server_time(cluster: Cluster) -> datetime:
+    """Return the time of the API server, from the header Date of an answer; the time of this machine without one."""
+    headers: list[bytes] = []
+    cluster.transport.send(Request("GET", "/version", on_header=headers.append))
+    dates = (each.decode("latin-1").partition(":")[2] for each in headers if each.lower().startswith(b"date:"))
+    for each in dates:
+        try:
+            return parsedate_to_datetime(each.strip()).astimezone(timezone.utc)
+        except ValueError:
+            break
+    return datetime.now(timezone.utc)

@@ -1,0 +1,350 @@
+"""What is wrong, and what to do: from the findings of an evaluation, and from the runs of a CronJob. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobs.core.mirror_audit.checks.findings import CODES, RANK
+from jobs.core.status.logs import last_lines
+from jobs.kit.values.model import Brake, ExitCode, Finding, ObjectKey, Plan, Severity
+from jobs.kit.values.names import KEY_NAME
+from jobs.kit.values.text import listed
+
+Problem = dict[str, Any]
+UNCHANGED = "unchanged"
+MOST_OF_A_CODE = 100  # problems of one job and code in one namespace: tenants cause some of them
+_LONGEST_REASON = 2000
+_MOST_NAMED = 3
+_DENIED = re.compile(r'cannot (\w+) resource "([a-z]+)"')
+_MISTAKES = ("source-namespace-missing", "nothing-selected")  # of rules: they block deletions
+_MISSING_SOURCE = "missing-source"  # the only deferral that ends neither by itself nor by a user who caused it
+_TODO: Mapping[str, Mapping[str, str]] = {
+    "sync-copies": {
+        "conflict": "rename or delete the object, exclude its namespace, or set conflict: Adopt in the rule",
+        "collision": "narrow the targets of one rule",
+        "reserved-name": "rename the source, or change its labels",
+        "opted-out": "see metadata.finalizers of the object",
+        "source-namespace-missing": "correct spec.namespaces of the rule, or delete the rule",
+        "nothing-selected": "correct the selectors of the rule, or create its source and target",
+        "not-opted-in": 'annotate the namespace with kubechores.dev/copies: "true", or remove it from the rule',
+    },
+    "fetch-rates": {
+        "conflict": "rename or delete the object, or set spec.configMapName",
+        "collision": "set spec.configMapName of one of the ExchangeRates",
+        "jump": "compare it elsewhere; raise spec.maxChange only if it is right",
+        "unavailable": "wait for the next run, or name another provider in spec.provider",
+        "providers-differ": "compare the rates in the message; spec.provider selects one",
+    },
+    "roll-workloads": {
+        _MISSING_SOURCE: "create the object that the message names, or correct the reference in the pod template",
+        "rollout-stuck": "delete the pod, as the message describes",
+        "no-effect": "move the annotation to the workload, or remove it",
+        "invalid": "set the annotation to true or false, or remove it",
+    },
+    "farm-pods": {
+        "conflict": "leave the object, or delete it: the next run creates the FarmPod",
+        "collision": "rename one of the pods",
+        "over-limit": "raise --max-objects, or delete pods",
+        "orphan": "delete the object, as the message describes",
+    },
+    "mirror-audit": {
+        **{code: each.remedy for code, each in CODES.items()},
+        "missing": "nothing, if the CronJob mirror-repair runs: it creates the resource; else run "
+        "chores mirror-audit --repair",
+    },
+}
+_TODO_OF_ALL = {
+    "orphan": "see metadata.finalizers of the object",
+    "terminating": "see metadata.finalizers of the object",
+    "invalid": "correct the field that the message names",
+    "quota-exceeded": "raise the quota (kubectl describe quota), or delete something there",
+    "denied": "follow the message of the policy, or exempt the account of the job",
+    "webhook-failed": "repair the webhook, or delete its configuration",
+    "too-large": "remove labels or annotations of the object",
+    "write-conflict": "find the other writer in metadata.managedFields of the object",
+}
+_METRICS_TODO = (
+    "correct PUSH_GATEWAY in the settings of the job; check that the gateway runs, and that NetworkPolicies allow it"
+)
+_ROLES = {"secrets": "kube-chores-view-secrets", "farmpods": "kube-chores-farm-view"}
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What `evaluate()` of one job returned, or why nothing was evaluated (`note`)."""
+
+    findings: Sequence[Finding] = ()
+    unchanged: int = 0
+    facts: Mapping[str, int] = field(default_factory=dict)
+    desired: Mapping[str, int] = field(default_factory=dict)
+    brakes: Sequence[Brake] = ()
+    note: str = ""
+
+    @classmethod
+    def of(cls, plan: Plan) -> Evaluated:
+        """Return what a plan found; a mirror without any resource has one finding in place of one for each."""
+        absent = plan.summary.absent
+        findings = [each for each in plan.findings if not (each.code == "missing" and absent.keys() & each.subjects)]
+        return cls(
+            [*findings, *absent.values()], plan.unchanged, plan.summary.facts, plan.desired.by_subject, plan.brakes
+        )
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """The number of objects by code; the planned writes of the next run too."""
+        counts = Counter(each.code for each in self.findings if each.code != UNCHANGED and not denied_right(each))
+        return {UNCHANGED: self.unchanged, **dict(sorted(counts.items()))}
+
+    @property
+    def notes(self) -> list[str]:
+        """What was not evaluated, and why."""
+        objects: dict[tuple[str, str], list[Finding]] = {}
+        for each in self.findings:
+            if right := denied_right(each):
+                objects.setdefault(right, []).append(each)
+        missing = [
+            f"not evaluated: {listed(found, _MOST_NAMED, lambda each: str(each.object))}: {missing_right(*right)}"
+            for right, found in sorted(objects.items())
+        ]
+        return [*([self.note] if self.note else []), *missing]
+
+
+def severity(finding: Finding) -> str:
+    """Return the word for the severity of a finding that is not INFO."""
+    return "warning" if finding.severity is Severity.WARNING else "critical"
+
+
+def denied_right(finding: Finding) -> tuple[str, str] | None:
+    """Return the verb and the resource of a right that the user lacks, if that is the reason of a finding."""
+    return right_in(finding.reason) if finding.code == "unreadable" else None
+
+
+def right_in(message: str) -> tuple[str, str] | None:
+    """Return the verb and the resource of a right that the API server did not find, or None."""
+    found = _DENIED.search(message)
+    return (found[1], found[2]) if found else None
+
+
+def missing_right(verb: str, resource: str) -> str:
+    """Return which right the user lacks, and the role that has it."""
+    return f"you cannot {verb} {resource}; bind the ClusterRole {_ROLES.get(resource, 'kube-chores-view')}"
+
+
+def is_problem(finding: Finding) -> bool:
+    """Whether a person may have to act: the next run does not resolve the finding by a write."""
+    is_pending = finding.fix is not None or (finding.code == "deferred" and finding.deferral != _MISSING_SOURCE)
+    return finding.severity is not Severity.INFO and not is_pending and not denied_right(finding)
+
+
+def of_findings(job: str, namespace: str, evaluated: Evaluated) -> list[Problem]:
+    """Return the problems of an evaluation; what a brake blocks is one problem, with the rules that may be mistaken."""
+    found = [each for each in evaluated.findings if is_problem(each)]
+    if evaluated.brakes:
+        found = [each for each in found if each.exit_code is not ExitCode.BRAKE]
+    blocked = {name for each in evaluated.findings if each.exit_code is ExitCode.BRAKE for name in each.subjects}
+    mistaken = [each for each in found if each.code in _MISTAKES and blocked & {*each.subjects}]
+    if evaluated.brakes and len(mistaken) <= _MOST_NAMED:  # the brake's message names them all
+        found = [each for each in found if each not in mistaken]
+    subjects = sorted({name for each in mistaken for name in each.subjects})[:_MOST_NAMED]
+    first = _TODO["sync-copies"][mistaken[0].code] if mistaken else "correct what causes this"
+    brakes = [
+        problem(job, "critical", "brake", None, each.message, _brake_todo(job, namespace, each, first), subjects)
+        for each in evaluated.brakes
+    ]
+    return [*brakes, *(_of_finding(job, namespace, each) for each in found)]
+
+
+def _explain(job: str, namespace: str, code: str, key: ObjectKey) -> str:
+    """Return the command that explains a copy in conflict or a deferred roll, if the finding is about one."""
+    options = {
+        ("sync-copies", "conflict"): ["-n", namespace],
+        ("roll-workloads", _MISSING_SOURCE): ["--key-secret", f"{namespace}/{KEY_NAME}"],
+    }.get((job, code))
+    if options is None or not key.namespace:
+        return ""
+    return f"; see {shlex.join(['chores', job, *options, '--explain', f'{key.namespace}/{key.name}'])}"
+
+
+def _of_finding(job: str, namespace: str, found: Finding) -> Problem:
+    code = found.deferral or found.code
+    remedy = found.remedy or todo(job, code, found.object) + _explain(job, namespace, code, found.object)
+    return problem(job, severity(found), code, found.object, found.reason, remedy, found.subjects)
+
+
+def _brake_todo(job: str, namespace: str, brake: Brake, first: str) -> str:
+    rules = ["-n", namespace] if job == "sync-copies" else []
+    command = shlex.join(["chores", job, *rules, brake.option, brake.value])
+    return f"{first}; only if this is intended, run once, with the rights of the job: {command}"
+
+
+def todo(job: str, code: str, key: ObjectKey | None) -> str:
+    """Return what to do about a code; a command that explains the object if there is no other remedy."""
+    if found := _TODO.get(job, {}).get(code) or _TODO_OF_ALL.get(code):
+        return found
+    if key and key.namespace:
+        return shlex.join(["kubectl", "describe", key.kind.lower(), key.name, "-n", key.namespace])
+    return shlex.join(["kubectl", "describe", key.kind.lower(), key.name]) if key else f"chores {job} --dry-run -v"
+
+
+def problem(
+    job: str,
+    severity: str,
+    code: str,
+    key: ObjectKey | None,
+    reason: str,
+    todo: str,
+    subjects: Iterable[str] = (),
+) -> Problem:
+    """Return one problem of the document."""
+    return {
+        "job": job,
+        "severity": severity,
+        "code": code,
+        "object": {name: value for name, value in key._asdict().items() if value} if key else None,
+        "reason": reason[:_LONGEST_REASON],
+        "todo": todo,
+        "subjects": list(subjects),
+    }
+
+
+def numbered(number: int, noun: str) -> str:
+    """Return a number with its noun, which is given as plural."""
+    return f"{number} {noun.removesuffix('s') if number == 1 else noun}"
+
+
+def all_clear(document: Mapping[str, Any]) -> str:
+    """Return the sentence of a document without problems."""
+    if document["unknown"]:
+        return f"the status is unknown: {document['unknown']}"
+    return "nothing is wrong in what could be read" if document["partial"] else "nothing is wrong"
+
+
+def sort(problems: Iterable[Problem]) -> list[Problem]:
+    """Return the problems, the worst first: those of runs before those of objects, then by job, code and object.
+
+    The codes of mirror-audit are in the order of their impact, so the cause comes before what follows from it.
+    """
+
+    def key(each: Problem) -> tuple[object, ...]:
+        named = each["object"] or {}
+        place = (named.get("namespace", ""), named.get("kind", ""), named.get("name", ""))
+        rank = RANK.get(each["code"], 0) if each["job"] == "mirror-audit" else 0
+        is_object = not each["code"].startswith("job-")
+        return (each["severity"] != "critical", is_object, each["job"], rank, each["code"], place)
+
+    return sorted(problems, key=key)
+
+
+def limit(problems: Sequence[Problem]) -> tuple[list[Problem], dict[str, str]]:
+    """Return at most `MOST_OF_A_CODE` problems of each job and code in each namespace, and what was cut.
+
+    So no tenant hides the problems of others.
+    """
+    counts: Counter[tuple[str, str, str]] = Counter()
+    kept = []
+    for each in problems:
+        group = each["job"], each["code"], (each["object"] or {}).get("namespace", "")
+        counts[group] += 1
+        if counts[group] <= MOST_OF_A_CODE:
+            kept.append(each)
+    cut: dict[str, str] = {}
+    for (job, code, namespace), number in sorted(counts.items()):
+        if number > MOST_OF_A_CODE:
+            where = f" in {namespace}" if namespace else ""
+            cut[f"problems {job} {code}{where}"] = f"{number} problems, the first {MOST_OF_A_CODE} are listed"
+    return kept, cut
+
+
+def of_job(name: str, namespace: str, fields: Mapping[str, Any], *, is_braked: bool = False) -> Problem | None:
+    """Return the problem of a job that fails or is late, or None.
+
+    If a brake is a problem already (`is_braked`), its runs that failed for it are none.
+    """
+    state, runs = fields["state"], fields["runs"]
+    is_stuck = any(each["stuck"] for each in runs)
+    if (
+        is_braked
+        and state == "failing"
+        and not is_stuck
+        and _ended(runs)
+        and _ended(runs)[0]["exitCode"] == ExitCode.BRAKE
+    ):
+        return None
+    if state == "failing":
+        return _failing(name, namespace, runs)
+    if state == "late":
+        last = f"the last success was at {fields['lastSuccess']}" if fields["lastSuccess"] else "it never succeeded"
+        reason = f"no run succeeded since the schedule was due three times: {last}"
+        command = shlex.join(["kubectl", "describe", "cronjob", name, "-n", namespace])
+        return problem(name, "critical", "job-late", _cronjob(name, namespace), reason, command)
+    return None
+
+
+def of_metrics(name: str, namespace: str, runs: Sequence[Mapping[str, Any]]) -> Problem | None:
+    """Return the problem of a job whose last run could not send its metrics, or None.
+
+    After a success, this is the only message that a run leaves in the status of its pod.
+    """
+    last = next(iter(_ended(runs)), None)
+    if not last or last["outcome"] != "succeeded" or not last["message"]:
+        return None
+    reason = f"run {last['name']} succeeded, but no alert can see it: {last_lines(last['message'])}"
+    return problem(name, "warning", "metrics-not-sent", _cronjob(name, namespace), reason, _METRICS_TODO)
+
+
+def _failing(name: str, namespace: str, runs: Sequence[Mapping[str, Any]]) -> Problem:
+    stuck = next((each for each in runs if each["stuck"]), None)
+    failed = [each for each in runs if each["outcome"] == "failed"]
+    number = next((n for n, each in enumerate(_ended(runs)) if each["outcome"] != "failed"), len(failed))
+    what = "the last run" if number == 1 else f"the last {number} runs"
+    if stuck:
+        starts = stuck["exitCode"] is not None
+        now = f"a pod of run {stuck['name']} failed{_code(stuck)}" if starts else f"run {stuck['name']} does not start"
+        before = f"; {what} failed" if number else ""
+        reason = f"{now}{before}: {stuck['message'] or 'no message'}"
+        return problem(name, "critical", "job-stuck", _cronjob(name, namespace), reason, _stuck_todo(stuck, namespace))
+    last = _ended(runs)[0]
+    reason = f"{what} failed{_code(last)}: {last_lines(last['message']) or 'no message'}"
+    worst = "warning" if number == 1 and len(_ended(runs)) > 1 and last["exitCode"] in (1, 143) else "critical"
+    return problem(name, worst, "job-failing", _cronjob(name, namespace), reason, _failing_todo(last, namespace))
+
+
+def _code(run: Mapping[str, Any]) -> str:
+    """Return exit code and reason of a run in brackets, such as (exit code 137, OOMKilled)."""
+    code = [f"exit code {run['exitCode']}"] if run["exitCode"] is not None else []
+    words = [*code, *([run["reason"]] if run["reason"] else [])]
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _ended(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [each for each in runs if each["outcome"] != "running"]
+
+
+def _cronjob(name: str, namespace: str) -> ObjectKey:
+    return ObjectKey("CronJob", name, namespace)
+
+
+def _stuck_todo(run: Mapping[str, Any], namespace: str) -> str:
+    if "quota" in run["message"]:
+        return shlex.join(["kubectl", "describe", "quota", "-n", namespace])
+    return shlex.join(["kubectl", "describe", "pod", "-n", namespace, "-l", f"job-name={run['name']}"])
+
+
+def _failing_todo(run: Mapping[str, Any], namespace: str) -> str:
+    if run["exitCode"] is None:  # no pod has a log
+        return shlex.join(["kubectl", "describe", "job", run["name"], "-n", namespace])
+    log = shlex.join(["kubectl", "logs", "-n", namespace, f"job/{run['name']}"])
+    if run["reason"] == "OOMKilled":
+        return f"raise the memory limit of the CronJob; see {log}"
+    return {
+        1: f"nothing, if the next run succeeds; else see {log}",
+        2: f"correct what the message names; see {log}",
+        4: f"correct what caused the changes that the brake blocked; the log names them: {log}",
+        137: f"the run was killed: if it reached its memory limit, raise the limit of the CronJob; see {log}",
+        143: f"the run was stopped, by its deadline or a drained node; see {log}",
+    }.get(run["exitCode"], log)

@@ -1,0 +1,127 @@
+"""The state of each CronJob, from its Jobs and their pods. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from jobs.core.status.installed import CronJob, JobPod, RunJob, parse_time
+from jobs.core.status.logs import last_lines
+from jobs.core.status.schedule import due_times
+
+_MOST_RUNS = 20  # of one CronJob: its history limits keep six, and Jobs by hand count
+_LONGEST_MESSAGE = 2000
+_LONGEST_CAUSE = 900  # of two in one message
+_MISSED = 3  # so many runs in a row without success are late
+_UNSCHEDULED = timedelta(minutes=1)  # a new node may start
+_PENDING = timedelta(minutes=2)  # a pod usually starts within seconds
+_RETRYING = timedelta(minutes=2)  # after the first pod of a Job failed
+_LATE = timedelta(minutes=10)  # at least: a run may take some minutes, and clocks differ
+
+WITHOUT_CRONJOB: Mapping[str, Any] = {
+    "schedule": None,
+    "timeZone": None,
+    "lastSuccess": None,
+    "lastSchedule": None,
+    "runs": [],
+}
+
+
+def job_fields(
+    cronjob: CronJob,
+    jobs: Sequence[RunJob],
+    pods: Sequence[JobPod],
+    warnings: Mapping[str, str],
+    now: datetime,
+) -> dict[str, Any]:
+    """Return the fields of a job in the document that its CronJob, the Jobs and their pods decide."""
+    own = sorted((each for each in jobs if each.cronjob == cronjob.name), key=lambda each: each.start, reverse=True)
+    of_job: dict[str, list[JobPod]] = {}
+    for pod in sorted(pods, key=lambda each: each.created):
+        of_job.setdefault(pod.job, []).append(pod)
+    runs = [_run(each, of_job.get(each.name, []), warnings, now) for each in own[:_MOST_RUNS]]
+    last_success = max([cronjob.last_success, *(each.end for each in own if each.outcome == "succeeded")])
+    return {
+        "state": _state(cronjob, runs, last_success, now),
+        "schedule": cronjob.schedule,
+        "timeZone": cronjob.time_zone or None,
+        "lastSuccess": last_success or None,
+        "lastSchedule": cronjob.last_schedule or None,
+        "runs": runs,
+    }
+
+
+def _run(job: RunJob, pods: Sequence[JobPod], warnings: Mapping[str, str], now: datetime) -> dict[str, Any]:
+    ended = next((each for each in reversed(pods) if each.has_ended), None)
+    blocked = _blocked(job, pods, warnings, now) if job.outcome == "running" else ""
+    exit_code, reason, message = None, "", ""
+    if blocked:
+        message = "\n".join(filter(None, (blocked, _earlier(ended))))
+    elif job.outcome == "succeeded":
+        message = next((each.message for each in reversed(pods) if each.exit_code == 0), "")
+    elif ended:
+        exit_code, reason, message = ended.exit_code, ended.reason, ended.message
+    if job.outcome == "failed":
+        message = message or job.reason
+    is_between = exit_code is not None and pods[-1].has_ended
+    retries = job.outcome == "running" and is_between and _is_older(job.start, _RETRYING, now)
+    return {
+        "name": job.name,
+        "start": job.start or None,
+        "end": job.end or None,
+        "outcome": job.outcome,
+        "exitCode": exit_code,
+        "reason": reason or None,
+        "message": message.strip()[-_LONGEST_MESSAGE:],
+        "stuck": bool(blocked) or retries,
+    }
+
+
+def _blocked(job: RunJob, pods: Sequence[JobPod], warnings: Mapping[str, str], now: datetime) -> str:
+    """Return why a run that is not finished has no pod that runs; empty if it has one, or may have one soon."""
+    pod = pods[-1] if pods else None
+    if pod is None or pod.has_ended:
+        return f"no pod can be created: {warnings[job.name]}" if job.name in warnings else ""
+    if pod.is_unscheduled and not _is_older(pod.created, _UNSCHEDULED, now):
+        return ""
+    why = pod.waiting
+    if not why and pod.is_pending and _is_older(pod.created, _PENDING, now):
+        why = warnings.get(pod.name, "") or "it is pending for more than two minutes"
+    return f"pod {pod.name} does not start: {why[:_LONGEST_CAUSE]}" if why else ""
+
+
+def _earlier(ended: JobPod | None) -> str:
+    """Return a sentence about the pod that failed before one that does not start."""
+    if ended is None:
+        return ""
+    code = "" if ended.exit_code is None else f" (exit code {ended.exit_code})"
+    return f"the pod before it failed{code}: {last_lines(ended.message)[-_LONGEST_CAUSE:]}"
+
+
+def _is_older(start: str, age: timedelta, now: datetime) -> bool:
+    since = parse_time(start)
+    return since is not None and now - since > age
+
+
+def _state(cronjob: CronJob, runs: Sequence[Mapping[str, Any]], last_success: str, now: datetime) -> str:
+    if cronjob.suspended:
+        return "suspended"
+    active = [each for each in runs if each["outcome"] == "running"]
+    ended = sorted((each for each in runs if each["outcome"] != "running"), key=lambda each: each["end"] or "")
+    failed_last = bool(ended) and ended[-1]["outcome"] == "failed" and (ended[-1]["end"] or "") > last_success
+    if failed_last or any(each["stuck"] for each in active):
+        return "failing"
+    if is_late(cronjob, last_success, now):
+        return "late"
+    if active and last_success:
+        return "running"
+    return "ok" if last_success else "never"
+
+
+def is_late(cronjob: CronJob, last_success: str, now: datetime) -> bool:
+    """Whether no run succeeded in 10 minutes, although the CronJob was due three times since its last success."""
+    since = parse_time(max(last_success, cronjob.created))
+    due = list(islice(due_times(cronjob.schedule, cronjob.time_zone, now), _MISSED))
+    return since is not None and len(due) == _MISSED and since < min(due[-1], now - _LATE)

@@ -1,0 +1,160 @@
+"""The document as text for a terminal of 80 columns. Pure."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+
+from jobs.core.status.installed import parse_time
+from jobs.core.status.problems import UNCHANGED, all_clear, numbered
+from jobs.kit.values.text import brief, listed, visible
+
+_WIDTH = 80
+_MOST_GROUPS = 15
+_MOST_NAMES = 3
+_COMMAND = re.compile(r"(?:(?<=^)|(?<=: )|(?<=see ))(?:kubectl|chores) .*")
+_LONGEST = 300  # characters of one reason without -v
+_COLORS = {"ok": "green", "failing": "red", "late": "red", "never": "yellow", "critical": "red", "warning": "yellow"}
+
+
+def text(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator[str]:
+    """Yield the lines of the document: the jobs, then what is wrong, the worst first.
+
+    Problems of one job and code are one entry: so many problems of one tenant do not hide those of others.
+    """
+    where = f"context {document['context']}, " if document["context"] else ""
+    head = f"kube-chores {document['version']}: {where}namespace {document['namespace']}, {document['time']}"
+    yield from _wrapped(visible(head))
+    yield ""
+    yield from _table(document)
+    yield ""
+    yield from _problems(document, verbose=verbose)
+    notes = [*document["notes"], *document["limits"].values()]
+    notes += [f"{job['name']}: {note}" for job in document["jobs"] for note in job["notes"]]
+    for note in notes:
+        yield from _wrapped(f"note: {brief(note)}", "      ")
+
+
+def _table(document: Mapping[str, Any]) -> Iterator[str]:
+    now = parse_time(document["time"])
+    rows = [("JOB", "STATE", "SUCCEEDED", "SCHEDULE")]
+    rows += [
+        (
+            job["name"],
+            job["state"],
+            f"{age(job['lastSuccess'], now)} ago" if job["lastSuccess"] else "-",
+            brief(job["schedule"] or "-", 16),
+        )
+        for job in document["jobs"]
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for number, row in enumerate(rows):
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        room = _WIDTH - sum(widths) - 2 * len(widths)
+        if number:
+            cells[1] = click.style(cells[1], fg=_COLORS.get(row[1]))
+        last = _objects(document["jobs"][number - 1], room) if number else "OBJECTS"
+        yield "  ".join([*cells, last]).rstrip()
+
+
+def _objects(job: Mapping[str, Any], room: int) -> str:
+    """Return the numbers of objects by code, as many as fit, and the number of the others."""
+    counts = [(number, "ok" if code == UNCHANGED else code) for code, number in job["summary"].items() if number]
+    for shown in range(len(counts), -1, -1):
+        rest = sum(number for number, _ in counts[shown:])
+        parts = [*(f"{number} {code}" for number, code in counts[:shown]), *([f"{rest} other"] if rest else [])]
+        line = ", ".join(parts)
+        if parts and len(line) <= room:
+            return line
+    return next((numbered(number, name) for name, number in job["facts"].items()), "")
+
+
+def _problems(document: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
+    problems = document["problems"]
+    if document["unknown"] or not problems:
+        color = "yellow" if document["unknown"] else "green"
+        yield from (click.style(line, fg=color) for line in _wrapped(visible(all_clear(document)), "  "))
+    if not problems:
+        return
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for number, each in enumerate(problems):
+        key = (str(number),) if verbose else (each["severity"], each["job"], each["code"])
+        groups.setdefault(key, []).append(each)
+    yield click.style("1 thing is wrong:" if len(problems) == 1 else f"{len(problems)} things are wrong:", bold=True)
+    shown = list(groups.values()) if verbose else list(groups.values())[:_MOST_GROUPS]
+    for group in shown:
+        yield from _group(group, verbose=verbose)
+    if hidden := sum(map(len, groups.values())) - sum(map(len, shown)):
+        yield f"... and {hidden} more; -v shows all of them"
+
+
+def _group(group: Sequence[Mapping[str, Any]], *, verbose: bool) -> Iterator[str]:
+    """Yield the lines of the problems of one job and code: the first one in full, the names of some others."""
+    first = group[0]
+    count = f" ({len(group)})" if len(group) > 1 else ""
+    severity = click.style(first["severity"], fg=_COLORS.get(first["severity"]))
+    yield f"{severity}  {first['job']}  {first['code']}{count}"
+    longest = 2000 if verbose else _LONGEST
+    # A log has several lines; other reasons quote tenants, and stay one line.
+    lines = first["reason"].split("\n") if first["code"] in ("job-failing", "job-stuck") else [first["reason"]]
+    yield from _wrapped(f"  {_name(first)}{brief(lines[0], longest)}", "    ")
+    for line in lines[1:]:
+        yield from _wrapped(f"    {brief(line, longest)}", "    ")
+    if others := [_object(each["object"]) for each in group[1:] if each["object"]]:
+        more = f" and {len(others) - _MOST_NAMES} more (-v)" if len(others) > _MOST_NAMES else ""
+        yield from _wrapped(f"  also {', '.join(others[:_MOST_NAMES])}{more}", "    ")
+    yield from _todo(brief(first["todo"]))
+
+
+def _todo(todo: str) -> Iterator[str]:
+    """Yield what to do; a command is at its end, on a line of its own that can be copied."""
+    command = _COMMAND.search(todo)
+    words, line = (todo[: command.start()], todo[command.start() :]) if command else (todo, "")
+    yield from _wrapped(f"  to do: {words}".rstrip(), "    ")
+    if line:
+        yield f"    {line}"
+
+
+def _name(problem: Mapping[str, Any]) -> str:
+    """Return the object of a problem, with the rule or other custom resource that it is about, and a colon."""
+    found = problem["object"]
+    if not found:
+        return ""
+    own = (found["name"], f"{found.get('namespace', '')}/{found['name']}")
+    subjects = [each for each in problem["subjects"] if each not in own]
+    return f"{_object(found)}{f' ({brief(listed(subjects, _MOST_NAMES), 200)})' if subjects else ''}: "
+
+
+def _object(found: Mapping[str, str]) -> str:
+    where = f" in {found['namespace']}" if "namespace" in found else ""
+    return brief(f"{found['kind'].lower()}/{found['name']}{where}", 200)
+
+
+def _wrapped(line: str, further: str = "") -> list[str]:
+    """Return the lines of a text; a word that is longer than a line, such as a command's URL, stays whole."""
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.wrap(
+        line.strip(),
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=further,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def age(time: str, now: datetime | None) -> str:
+    """Return how long ago a time was, as kubectl prints it: 35s, 12m, 3h, 5d."""
+    then = parse_time(time)
+    if then is None or now is None:
+        return "?"
+    seconds = max(0, int((now - then).total_seconds()))
+    for unit, size, most in (("s", 1, 120), ("m", 60, 120), ("h", 3600, 48)):
+        if seconds < size * most:
+            return f"{seconds // size}{unit}"
+    return f"{seconds // 86400}d"

@@ -1,0 +1,170 @@
+"""`chores status` against the embedded and the real API server."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from jobs.__main__ import chores
+from jobs.core.status import observe
+from tests.api.conftest import Run, with_rule
+from tests.api.test_view import reads, user
+from tests.apis import Api, wait_for
+from tests.worlds import configmap, exchange_rate, namespace_object, rule, secret
+
+NAMESPACE = "kube-chores"
+
+
+def status(api: Api, *arguments: str, namespace: str = NAMESPACE) -> Result:
+    """Run `chores status` as admin."""
+    return CliRunner().invoke(chores, ["status", "-n", namespace, *arguments], env={"KUBECONFIG": str(api.kubeconfig)})
+
+
+def document(api: Api, *arguments: str, namespace: str = NAMESPACE) -> Any:
+    done = status(api, "-o", "json", *arguments, namespace=namespace)
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def job(found: Any, name: str = "sync-copies") -> Any:
+    return next(each for each in found["jobs"] if each["name"] == name)
+
+
+def test_status_reports_what_is_wrong_and_writes_nothing(api: Api, sync: Run, home: str, team: str) -> None:
+    source = with_rule(api, configmap(home), "settings")
+    other = api.create(configmap(team, labels={}))
+    sync()
+    stray = api.create({**rule("stray", home, "*"), "metadata": {"name": "stray", "namespace": team}})
+    api.create(exchange_rate(team))
+    api.mark()
+
+    found = document(api)
+
+    assert api.writes() == []
+    assert {each["code"] for each in found["problems"]} >= {"conflict", "not-read"}
+    (own,) = [each for each in found["rules"] if each["name"] == "settings"]
+    assert (own["ready"], own["reason"], own["conflicts"], own["namespaces"][team]) == (
+        "False",
+        "Conflict",
+        1,
+        "conflict",
+    )
+    assert team in found["namespaces"]
+    assert job(found)["schedule"] == "* * * * *"
+    assert [each["name"] for each in found["rates"] if each["namespace"] == team] == ["usd"]
+    assert status(api, "--check").exit_code == 3
+    (todo,) = [each["todo"] for each in found["problems"] if each["code"] == "conflict"]
+    command = todo.rpartition("; see chores ")[2].split()
+    explained = CliRunner().invoke(chores, command, env={"KUBECONFIG": str(api.kubeconfig)})
+    assert (explained.exit_code, "conflict" in explained.stdout) == (0, True), explained.output
+    assert source and other and stray
+
+
+def test_the_role_kube_chores_view_is_enough_for_all_but_secrets(api: Api, sync: Run, home: str, team: str) -> None:
+    with_rule(api, configmap(home), "settings")
+    with_rule(api, secret(home), "logins")
+    sync()
+    name = user(api, "kube-chores-view", "kube-chores-farm-view")
+    wait_for(lambda: reads(api, name, "/apis/batch/v1/cronjobs"), "the rights of the user")
+    api.mark()
+
+    found = document(api, "--as", name)
+
+    assert found["notes"] == []
+    assert {"you cannot list secrets" in note for note in job(found)["notes"]} == {True}
+    assert {each["name"]: (each["copies"], each["desiredCopies"]) for each in found["rules"]}["settings"] == (1, 1)
+    denied = {each.path.rpartition("/")[2] for each in api.requests() if each.status == 403}
+    assert denied <= {"secrets", "roll-workloads-key"}
+
+
+def test_a_user_without_rights_gets_notes(api: Api, installed: Path) -> None:
+    name = user(api)
+
+    done = status(api, "--as", name)
+
+    assert done.exit_code == 0
+    assert "unknown" in done.stdout
+    assert "the status is unknown: you cannot list cronjobs" in done.stdout
+    assert status(api, "--as", name, "--check").exit_code == 2
+    assert "you cannot list cronjobs; bind the ClusterRole kube-chores-view" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("api", ["sandbox"], indirect=True)
+def test_the_installation_is_found(api: Api, installed: Path) -> None:
+    default = {"KUBECONFIG": str(api.kubeconfig)}  # its namespace is default
+    first = CliRunner().invoke(chores, ["status", "-o", "json"], env=default)
+    cronjob = api.call("GET", f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs/sync-copies")
+    for name in ("other", "another"):
+        api.create(namespace_object(name))
+        metadata = {key: cronjob["metadata"][key] for key in ("name", "labels")}
+        api.create({**cronjob, "metadata": {**metadata, "namespace": name}})
+    second = CliRunner().invoke(chores, ["status", "-o", "json", "-n", "other"], env=default)
+    for each in api.items("batch/v1", "CronJob", NAMESPACE):
+        api.delete(each)
+    third = CliRunner().invoke(chores, ["status"], env=default)
+    for each in api.items("batch/v1", "CronJob", "another"):
+        api.delete(each)
+    only = json.loads(CliRunner().invoke(chores, ["status", "-o", "json"], env=default).stdout)
+
+    assert json.loads(first.stdout)["namespace"] == NAMESPACE
+    assert [each["state"] for each in json.loads(second.stdout)["jobs"]] == ["never", *["not-installed"] * 4]
+    assert "namespace other is shown: no other has CronJobs of kube-chores" in " ".join(only["notes"])
+    assert third.exit_code == 2
+    assert "kube-chores is installed in namespaces another, other; choose one with -n" in third.stderr
+
+
+@pytest.mark.parametrize("api", ["sandbox"], indirect=True)
+def test_without_crds_the_status_is_a_note(api: Api) -> None:
+    done = status(api, namespace="default")
+
+    assert done.exit_code == 0
+    assert done.stdout.count("not-installed") == 5
+    assert "the status is unknown: kube-chores is not installed in namespace default" in done.stdout
+    assert status(api, "--check", namespace="default").exit_code == 2
+    assert "the CRD copyrators.kubechores.dev is not installed" in " ".join(done.stdout.split())
+
+
+def test_a_rate_has_its_date_and_the_time_of_its_last_change(api: Api, fetch: Run, team: str) -> None:
+    api.create(exchange_rate(team))
+    fetch()
+
+    (rate,) = [each for each in document(api)["rates"] if each["namespace"] == team]
+
+    assert (rate["ready"], rate["reason"], rate["currency"]) == ("True", "Current", "USD")
+    assert rate["date"] < rate["lastChange"] <= document(api)["time"]
+
+
+def test_jobs_are_evaluated_with_the_options_of_their_cronjobs(api: Api, sync: Run, home: str, team: str) -> None:
+    source = with_rule(api, configmap(home), "settings")
+    for number in range(11):
+        api.create(configmap(home, f"c-{number}"))
+    sync()
+    for number in range(11):
+        api.delete({**source, "metadata": {**source["metadata"], "name": f"c-{number}"}})
+    braked = document(api)["problems"]
+    settings = {"CHORES": "", "MAX_DELETES": "11", "NO_OPTION": "\n", "MAX_OBJECTS": "not a number"}
+    api.create(configmap(NAMESPACE, "sync-copies-settings", labels={}, data=settings))
+
+    lifted = document(api)["problems"]
+
+    assert [each["code"] for each in braked if each["code"] == "brake"] == ["brake"]
+    assert [each for each in lifted if each["code"] == "brake"] == []
+
+
+def test_the_time_is_that_of_the_server(api: Api, installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observe, "datetime", None)  # the clock of this machine
+
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT[\d:]+Z", document(api)["time"])
+
+
+@pytest.mark.parametrize("api", ["sandbox"], indirect=True)
+def test_yaml_is_the_same_document_and_html_a_page(api: Api, installed: Path) -> None:
+    import yaml
+
+    one, other = yaml.safe_load(status(api, "-o", "yaml").stdout), document(api)
+
+    assert {**one, "time": ""} == {**other, "time": ""}
+    assert status(api, "-o", "html").stdout.lower().startswith("<!doctype html>")

@@ -1,0 +1,93 @@
+"""`chores status` of CronJobs whose Jobs the real controllers manage. Without a node, the tests write pod statuses."""
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from jobs.__main__ import chores
+from tests.apis import Api, Object, wait_for
+from tests.cluster.test_install import kubectl
+from tests.manifests import everything
+from tests.rights import create_account
+
+pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("api", ["real"], indirect=True)]
+LOG = "sync-copies: the deletion brake blocks the deletion of 30 ConfigMaps"
+
+
+def cronjob(namespace: str) -> Object:
+    """Return the CronJob of the manifests in another namespace; it is due once a year."""
+    (found,) = [each for each in everything() if (each["kind"], each["metadata"]["name"]) == ("CronJob", "sync-copies")]
+    metadata = {"name": "sync-copies", "namespace": namespace, "labels": found["metadata"]["labels"]}
+    return {**found, "metadata": metadata, "spec": {**found["spec"], "schedule": "0 0 1 1 *"}}
+
+
+def shown(api: Api, namespace: str) -> Any:
+    env = {"KUBECONFIG": str(api.kubeconfig)}
+    done = CliRunner().invoke(chores, ["status", "-n", namespace, "-o", "json"], env=env)
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    return found["jobs"][0], [each for each in found["problems"] if each["code"].startswith(("job-", "metrics-"))]
+
+
+def pod_of(api: Api, namespace: str, job: str) -> Object:
+    def pods() -> list[Object]:
+        return api.items("v1", "Pod", namespace, labelSelector=f"job-name={job}")
+
+    wait_for(lambda: bool(pods()), f"a pod of {job}")
+    return pods()[0]
+
+
+def end(api: Api, pod: Object, exit_code: int, message: str) -> None:
+    """Set the status that kubelet writes when the container ends."""
+    ended = {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed", "message": message}
+    container = {"name": "chores", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+    phase = "Failed" if exit_code else "Succeeded"
+    api.patch_status(pod, {"phase": phase, "containerStatuses": [{**container, "state": {"terminated": ended}}]})
+
+
+def test_runs_of_real_jobs(api: Api) -> None:
+    namespace = api.namespace("ops")
+    create_account(api, namespace, "sync-copies")
+    api.create(cronjob(namespace))
+
+    def start(name: str) -> None:
+        kubectl(api, "create", "job", name, "--from=cronjob/sync-copies", "-n", namespace)
+
+    job, problems = shown(api, namespace)
+    assert (job["state"], problems) == ("never", [])
+
+    start("braked")
+    end(api, pod_of(api, namespace, "braked"), 4, LOG)
+    wait_for(lambda: shown(api, namespace)[0]["state"] == "failing", "the Job to fail")
+    job, (problem,) = shown(api, namespace)
+    assert (job["runs"][0]["exitCode"], job["runs"][0]["message"]) == (4, LOG)
+    assert problem["reason"] == f"the last run failed (exit code 4): {LOG}"
+    assert f"kubectl logs -n {namespace} job/braked" in problem["todo"]
+
+    start("repaired")
+    end(api, pod_of(api, namespace, "repaired"), 0, "")
+    wait_for(lambda: shown(api, namespace)[0]["state"] == "ok", "the Job to succeed")
+    job, problems = shown(api, namespace)
+    assert problems == []
+    assert job["lastSuccess"] == job["runs"][0]["end"]
+
+    start("unmeasured")
+    end(api, pod_of(api, namespace, "unmeasured"), 0, "metrics are not pushed")
+    wait_for(lambda: bool(shown(api, namespace)[0]["runs"][0]["end"]), "the Job to succeed")
+    job, (problem,) = shown(api, namespace)
+    assert (job["state"], problem["code"]) == ("ok", "metrics-not-sent")
+
+    start("unpulled")
+    waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
+    container = {"name": "chores", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+    status = {"phase": "Pending", "containerStatuses": [{**container, "state": {"waiting": waiting}}]}
+    api.patch_status(pod_of(api, namespace, "unpulled"), status)
+    assert "does not start: ImagePullBackOff: Back-off pulling image" in shown(api, namespace)[0]["runs"][0]["message"]
+
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": namespace}}
+    api.create({**quota, "spec": {"hard": {"pods": "0"}}})
+    wait_for(lambda: "hard" in (api.read(quota).get("status") or {}), "the quota to be in effect")
+    start("refused")
+    wait_for(lambda: "exceeded quota" in shown(api, namespace)[0]["runs"][0]["message"], "the Event of the quota")
