@@ -102,6 +102,7 @@ CASES: dict[str, tuple[Values, list[str], list[str]]] = {
         ["namespace", "crds", "view", "policies", "farm-pods", "components/network-policies/jobs"],
         [],
     ),
+    "with alerts and the dashboard": ({"metrics": {"alerts": True, "dashboard": True}}, ["."], ["monitoring"]),
     "without policies": ({"policies": False}, ["."], ["without-policies"]),
     **{f"only {name}": case for name, case in ALONE.items()},
 }
@@ -157,6 +158,20 @@ def test_the_values_of_the_docs_choose_jobs_and_change_them(helm: Helm) -> None:
     assert ("ClusterRole", "", "kube-chores-roll-workloads-secrets") not in objects
     assert objects["CronJob", "kube-chores", "sync-copies"]["spec"]["schedule"] == "*/5 * * * *"
     assert objects["ConfigMap", "kube-chores", "kube-chores-settings"]["data"] == {"DIFF": "1"}
+
+
+def test_a_push_gateway_is_a_setting_of_all_jobs_and_an_allowed_connection(helm: Helm, kustomize: Kustomize) -> None:
+    metrics = {"pushGateway": "http://gateway:9091", "alerts": True, "labels": {"release": "prometheus"}}
+    objects = keyed(helm.render({"metrics": metrics, "networkPolicies": True, "settings": {"DIFF": "1"}}))
+    policy = ("NetworkPolicy", "kube-chores", "kube-chores-push-gateway")
+    built = kustomize(["."], ["network-policies", "monitoring/network-policies"])
+
+    settings = objects["ConfigMap", "kube-chores", "kube-chores-settings"]["data"]
+    assert settings == {"DIFF": "1", "PUSH_GATEWAY": "http://gateway:9091"}
+    assert objects[policy] == built[policy]
+    labels = objects["PrometheusRule", "kube-chores", "kube-chores-alerts"]["metadata"]["labels"]
+    assert (labels["release"], labels["app.kubernetes.io/component"]) == ("prometheus", "monitoring")
+    assert policy not in keyed(helm.render({"metrics": metrics}))
 
 
 def test_values_change_the_cron_jobs(helm: Helm) -> None:
@@ -227,6 +242,7 @@ def test_values_change_the_cron_jobs(helm: Helm) -> None:
         ("image.tag=1\n  privileged: true", "image/tag': '1\\n  privileged: true' does not match pattern"),
         ("priorityClassName=low\nhostNetwork: true", "priorityClassName': 'low\\nhostNetwork: true' does not match"),
         ("networkPolicies=yes", "networkPolicies': got string, "),
+        ("metrics.pushGateway=gateway:9091", "metrics/pushGateway': 'gateway:9091' does not match pattern"),
         ("tolerations[0].effect=NoRun", "tolerations/0/effect': value must be one of"),
         ("replicas=2", "additional properties 'replicas' not allowed"),
     ],

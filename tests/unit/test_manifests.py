@@ -19,6 +19,7 @@ from tests.manifests import ROOT, Object, load
 CRONJOBS = ROOT / "cronjobs"
 REPAIR = CRONJOBS / "mirror-repair"  # optional: not part of the default installation
 NETWORK_POLICIES = CRONJOBS / "components" / "network-policies"
+MONITORING = CRONJOBS / "components" / "monitoring"
 EVERYTHING = [*load(CRONJOBS), *load(REPAIR)]
 WITHOUT_SECRETS = load(CRONJOBS / "without-secrets")
 FOR_PEOPLE = [obj for obj in EVERYTHING if any("/aggregate-to-" in label for label in obj["metadata"]["labels"])]
@@ -69,6 +70,8 @@ def test_every_yaml_file_is_part_of_the_install_or_a_sample() -> None:
     follow(CRONJOBS / "components" / "without-policies")
     follow(CRONJOBS / "components" / "dry-run")
     follow(NETWORK_POLICIES)
+    follow(MONITORING)
+    follow(MONITORING / "network-policies")
     assert set(CRONJOBS.rglob("*.yaml")) - read == set((CRONJOBS / "samples").rglob("*.yaml"))
 
 
@@ -295,6 +298,19 @@ def test_network_policies_deny_connections_to_jobs_and_to_pods_that_write_files_
     mirrors = {("kube-chores-mirror-jobs", port) for port in (5000, 5001)}
     registries = {("kube-chores-registries", port) for port in (53, 443)}
     assert open_ports == usual | mirrors | registries
+
+
+def test_with_monitoring_each_job_may_also_connect_to_a_push_gateway_and_nothing_else() -> None:
+    (policy,) = load(MONITORING / "network-policies" / "policy")
+    spec = policy["spec"]
+    templates = [obj["spec"]["jobTemplate"]["spec"]["template"] for obj in CRON.values()]
+    pod = {"matchLabels": {"app.kubernetes.io/name": "prometheus-pushgateway"}}
+
+    assert all(selects(policy, "kube-chores", each) for each in templates)
+    assert spec["policyTypes"] == ["Egress"]
+    assert spec["egress"] == [
+        {"to": [{"namespaceSelector": {}, "podSelector": pod}], "ports": [{"port": 9091, "protocol": "TCP"}]}
+    ]
 
 
 def selects(policy: Object, namespace: str, template: Object) -> bool:

@@ -1,6 +1,6 @@
 {{- /*
-Print the objects of a file of cronjobs/, with what kustomize adds there. Parameters: root, path, component, and for a file of
-a job its values as job.
+Print the objects of a file of cronjobs/, with what kustomize adds there. Parameters: root, path, component, more labels if
+there are any, and for a file of a job its values as job.
 */}}
 {{- define "kube-chores.objects" }}
 {{- $namespace := .root.Release.Namespace }}
@@ -22,6 +22,7 @@ a job its values as job.
 {{- $object = include "kube-chores.cronjob" (dict "root" $.root "component" $.component "job" $.job "cronjob" $object) | fromYaml }}
 {{- end }}
 {{- $labels := include "kube-chores.labels" $ | fromYaml }}
+{{- with $.labels }}{{ $labels = merge $labels (dict "labels" .) }}{{ end }}
 ---
 {{ toYaml (merge $object (dict "metadata" $labels)) }}
 {{- end }}

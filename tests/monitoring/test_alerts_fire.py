@@ -1,0 +1,195 @@
+"""Each alert fires on a real cluster when what it reports breaks, and resolves when it is repaired.
+
+Jobs send their metrics to a real Pushgateway, and a real Prometheus evaluates the alerts. They have no `for`, and a
+shorter limit for the last success. All faults are there at the same time, so that the test takes seconds.
+"""
+
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from jobs.__main__ import chores
+from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.kit.values import metrics
+from tests.api import conftest as of_apis
+from tests.api.conftest import runs
+from tests.apis import Api, Object, wait_for
+from tests.control_plane import programs
+from tests.mirrors import Mirrors
+from tests.monitoring.parts import ALERTS, Monitoring, alerts, expressions, missing, rules, start, with_short_times
+from tests.processes import processes
+from tests.rates import RatesServer, ago
+from tests.registries import Registries
+from tests.workloads import KEY_FLAG, set_key, settle, workload
+from tests.worlds import at, configmap, exchange_rate, rule
+
+pytestmark = [pytest.mark.monitoring, pytest.mark.parametrize("api", ["real"], indirect=True)]
+mirrors, no_pauses, rates, registries = of_apis.mirrors, of_apis.no_pauses, of_apis.rates, of_apis.registries
+
+Job = Callable[[str], int]
+JOBS = ("fetch-rates", "mirror-audit", "roll-workloads", "farm-pods", "sync-copies")
+SECONDS = 60.0  # until Prometheus shows it, on a busy machine
+FARM_RIGHTS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/kube-chores-farm-pods"
+
+
+@pytest.fixture
+def monitoring(tmp_path: Path) -> Iterator[Monitoring]:
+    """A Pushgateway, and a Prometheus with the alerts of the component."""
+    if reason := missing():
+        pytest.skip(reason)
+    folder = tmp_path / "monitoring"
+    folder.mkdir()
+    with processes(folder) as run:
+        yield start(run, with_short_times(rules(ALERTS)))
+
+
+@pytest.fixture
+def job(
+    api: Api, installed: Path, rates: RatesServer, registries: Registries, no_pauses: None, monitoring: Monitoring
+) -> Job:
+    """Run a job with the account of its CronJob and --push-gateway; return its exit code."""
+    more = {"fetch-rates": rates.env(), "mirror-audit": registries.env}
+    flags = {"roll-workloads": [*KEY_FLAG, "--settle", "0", "--cool-down", "0"]}
+
+    def run(name: str) -> int:
+        account = runs(name, api.service_account_kubeconfig("kube-chores", name), more.get(name))
+        ran = account(*flags.get(name, ()), "--push-gateway", monitoring.gateway)
+        assert "metrics are not" not in ran.stderr, ran.stderr
+        return ran.exit_code
+
+    return run
+
+
+class World:
+    """Objects of each job that are as desired, except for rates that are six days old, and a job without a right."""
+
+    def __init__(self, api: Api, mirrors: Mirrors, rates: RatesServer, registries: Registries) -> None:
+        self.api, self.mirrors, self.rates = api, mirrors, rates
+        home, self.team = api.namespace("home"), api.namespace("team")
+        self.source = api.create(configmap(home))
+        self.other = configmap(home, "logins", labels={"app": "logins"})
+        api.create(self.other)
+        api.create(rule("settings", home, self.team))
+        self.rule = api.create(rule("logins", home, self.team, selector={"matchLabels": {"app": "logins"}}))
+        self.unknown = exchange_rate(self.team, "xts", "XTS")
+        rates.publish(day=ago(6))
+        api.create(exchange_rate(self.team))
+        self.mirror: Mirror = mirrors.healthy("hub", registries.upstream)
+        self.config = api.create(configmap(home, "app", labels={}))
+        self.home = home
+        pod: Object = {"volumes": [{"name": "config", "configMap": {"name": "app"}}]}
+        settle(api, api.create(workload(home, pod=pod)))
+        set_key(api)
+        self.rights = api.call("GET", FARM_RIGHTS)
+        api.call("DELETE", FARM_RIGHTS)
+
+    def causes(self) -> dict[str, tuple[dict[str, str], str]]:
+        """Return a label of each alert that fires after `damage()`, and what its command prints about the cause."""
+        mirror = self.mirror.registry_mirror.name
+        mistaken = "source namespace platfrom does not exist"
+        return {
+            "ChoreNotSucceeding": ({"chore": "sync-copies"}, mistaken),
+            "ChoreNeverSucceeded": ({"chore": "farm-pods"}, "farm-pods"),
+            "ChoreBraked": ({"chore": "sync-copies"}, mistaken),
+            "CopiesInConflict": ({"rule": "settings"}, f"configmap/settings {self.team} conflict"),
+            "RuleNotReady": ({"rule": "logins"}, "SourceNamespaceMissing"),
+            "MirrorNotReady": ({"mirror": mirror}, "statefulset"),
+            "RateNotReady": ({"rate": f"{self.team}/xts"}, "Unavailable"),
+            "RateTooOld": ({"rate": f"{self.team}/usd"}, str(ago(6))),
+            "RollsDeferred": ({"reason": "missing-source"}, "configmap/app does not exist; create it"),
+        }
+
+    def damage(self) -> None:
+        """Break something for each job."""
+        foreign = configmap(self.team, labels={})
+        self.api.delete(foreign)
+        self.api.create(foreign)
+        self.api.patch(self.rule, {"spec": {"namespaces": ["platfrom"]}})
+        self.api.create(self.unknown)
+        self.api.delete(self.mirror.stateful_set.document())
+        self.api.delete(self.config)
+
+    def repair(self) -> None:
+        """Repair it, as a person on call does."""
+        self.api.delete(at(self.team, self.source))
+        self.api.patch(self.rule, {"spec": {"namespaces": [self.home]}})
+        self.api.patch(self.unknown, {"spec": {"currency": "GBP"}})
+        self.rates.publish()
+        self.mirrors.apply(self.mirror.stateful_set.document())
+        self.mirrors.settle(self.mirror)
+        self.api.create(configmap(self.home, "app", labels={}, data={"a": "2"}))
+        kept = {key: self.rights[key] for key in ("apiVersion", "kind", "roleRef", "subjects")}
+        self.api.put({**kept, "metadata": {key: self.rights["metadata"][key] for key in ("name", "labels")}})
+
+
+def printed(api: Api, command: str) -> str:
+    """Run the command of an alert as an administrator; return what it prints."""
+    program, *words = shlex.split(command)
+    if program == "chores":
+        output = CliRunner().invoke(chores, words, env={"KUBECONFIG": str(api.kubeconfig)}).output
+        return " ".join(output.split())
+    where = [str(programs() / program), "--kubeconfig", str(api.kubeconfig), f"--cache-dir={api.folder}"]
+    return subprocess.run([*where, *words], capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+def test_each_alert_fires_when_something_breaks_and_resolves_when_it_is_repaired(
+    api: Api,
+    monitoring: Monitoring,
+    job: Job,
+    mirrors: Mirrors,
+    rates: RatesServer,
+    registries: Registries,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def wait_until(fires: bool, name: str, **labels: str) -> Object:
+        found: list[Object] = []
+
+        def is_so() -> bool:
+            found[:] = [each for each in monitoring.firing(name) if labels.items() <= each["labels"].items()]
+            return fires == bool(found)
+
+        wait_for(is_so, f"{name} {labels} to {'fire' if fires else 'resolve'}", SECONDS)
+        return found[0] if fires else {}
+
+    wait_until(True, "ChoresNotReporting")
+    world = World(api, mirrors, rates, registries)
+    assert {name: job(name) for name in JOBS} == {**dict.fromkeys(JOBS, 0), "farm-pods": 2}
+    wait_until(False, "ChoresNotReporting")
+
+    world.damage()
+    assert {name: job(name) for name in JOBS} == {**dict.fromkeys(JOBS, 0), "farm-pods": 2, "sync-copies": 4}
+    for name, (labels, cause) in world.causes().items():
+        alert = wait_until(True, name, **labels)
+        assert cause in printed(api, alert["annotations"]["command"]), alert
+    assert {panel: monitoring.query(each) for panel, each in expressions().items() if not monitoring.query(each)} == {}
+    used = {label for labels, _ in monitoring.query('{__name__=~"kube_chores_.+"}') for label in labels}
+    assert "namespace" not in used
+
+    world.repair()
+    wait_for(lambda: job("farm-pods") == 0, "the right to be effective")
+    assert {name: job(name) for name in JOBS} == dict.fromkeys(JOBS, 0)
+    for name, (labels, _) in world.causes().items():
+        wait_until(False, name, **labels)
+
+    monkeypatch.setattr(metrics, "MOST_RESOURCES", 1)
+    job("fetch-rates")
+    wait_until(True, "MetricsOmitted", metric="kube_chores_rate_ready")
+    monkeypatch.setattr("jobs.kit.run.metrics.time", lambda: time.time() + 3600)
+    job("farm-pods")
+    wait_until(True, "ChoreTimeInFuture", chore="farm-pods")
+    monkeypatch.undo()
+    assert [job("fetch-rates"), job("farm-pods")] == [0, 0]
+    wait_until(False, "MetricsOmitted")
+    wait_until(False, "ChoreTimeInFuture")
+
+    monitoring.delete("farm-pods", "kube-chores")
+    wait_until(True, "ChoreNotReporting", chore="farm-pods", installation="kube-chores")
+    job("farm-pods")
+    wait_until(False, "ChoreNotReporting")
+    others = {"ChoresNotReporting", "MetricsOmitted", "ChoreTimeInFuture", "ChoreNotReporting"}
+    assert {*world.causes(), *others} == {each["alert"] for each in alerts(ALERTS)}
