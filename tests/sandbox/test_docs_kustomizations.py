@@ -16,7 +16,7 @@ from tests.sandbox.conftest import any_kubectl
 DIGEST = "sha256:" + "0" * 64
 BLOCKS = {
     f"{Path(page).name}-{number}": block
-    for page in ("README.md", "docs/install.md")
+    for page in ("README.md", "docs/install.md", "docs/alerts.md")
     for number, block in enumerate(kustomizations(page))
 }
 
@@ -57,7 +57,7 @@ def accounts(objects: list[Object]) -> dict[str, str]:
 
 
 def test_the_docs_have_kustomizations() -> None:
-    assert list(BLOCKS) == ["README.md-0", *(f"install.md-{number}" for number in range(7))]
+    assert list(BLOCKS) == ["README.md-0", *(f"install.md-{number}" for number in range(7)), "alerts.md-0"]
 
 
 @pytest.mark.parametrize("build", ["README.md-0"], indirect=True)
@@ -130,3 +130,14 @@ def test_a_second_installation_has_no_cluster_scoped_object_of_the_first(build: 
         "team-b-kube-chores-sync-copies",
         "team-b-kube-chores-sync-copies-secrets",
     }
+
+
+@pytest.mark.parametrize("build", ["alerts.md-0"], indirect=True)
+def test_jobs_send_metrics_and_may_connect_to_the_gateway(build: list[Object]) -> None:
+    (settings,) = (each["data"] for name, each in named(build, "ConfigMap").items() if name == "kube-chores-settings")
+    (labels,) = (each["metadata"]["labels"] for each in named(build, "PrometheusRule").values())
+
+    assert settings == {"PUSH_GATEWAY": "http://prometheus-pushgateway.monitoring:9091"}
+    assert labels["release"] == "prometheus"
+    assert kinds(build)["NetworkPolicy"] == 5
+    assert "kube-chores-dashboard" in named(build, "ConfigMap")

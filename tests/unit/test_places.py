@@ -92,7 +92,7 @@ def worlds() -> Iterator[Observed]:
 
     terminating = structs.replace(equal, header=structs.replace(equal.header, terminating=True))
     foreign = structs.replace(changed({stamps.MANAGED_BY: ""}), content=CONTENT)
-    unread = Finding("unreadable", Severity.ERROR, its_rule.head.key, "")
+    unread = Finding("unreadable", Severity.CRITICAL, its_rule.head.key, "")
 
     def one(*copies: ReducedObject, by: Rule = its_rule) -> Observed:
         return observed([by], [its_source], [*copies], "team")
