@@ -21,6 +21,10 @@ $(VENV)/installed-site: $(VENV)/installed
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[site]'
 	@touch $@
 
+$(VENV)/installed-browser: $(VENV)/installed
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[browser]'
+	@touch $@
+
 $(VENV)/installed-release: $(VENV)/installed
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[release]'
 	@touch $@
@@ -31,7 +35,7 @@ demo: $(VENV)/installed ## run the jobs on the embedded cluster; KEEP=1 keeps it
 	@$(BIN)/chores demo $(if $(KEEP),--keep)
 
 test: $(VENV)/installed ## run the tests that need no other programs
-	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not cluster and not node"
+	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not cluster and not node and not monitoring and not browser"
 
 check: lint types test ## run lint, types and test: do this before each commit
 
@@ -57,11 +61,27 @@ node-tools: ## install the programs of a node: Debian packages (apt-get, as root
 test-node: $(VENV)/installed node-tools ## run the tests on a real node, with the image in pods (needs root, cgroups, namespaces)
 	@$(BIN)/pytest -q -m node
 
+monitoring-tools: ## install Prometheus, promtool and Pushgateway (apt-get, as root)
+	@tools/packages "make test-monitoring" prometheus:prometheus promtool:prometheus \
+		prometheus-pushgateway:prometheus-pushgateway
+
+test-monitoring: $(VENV)/installed control-plane monitoring-tools ## run the tests of metrics and alerts on a real Prometheus and cluster
+	@$(BIN)/pytest -q -m monitoring tests/monitoring
+
+browser-tools: $(VENV)/installed-browser ## install Chromium, if there is no Chrome (apt-get, as root), and playwright
+	@command -v google-chrome >/dev/null || tools/packages "make test-browser" chromium:chromium
+
+test-browser: browser-tools ## run the tests of the page of chores status in a real Chromium
+	@$(BIN)/pytest -q -m browser tests/browser
+
 cluster-up: $(VENV)/installed node-tools ## start a cluster with a node to try things; prints the KUBECONFIG line
 	@$(BIN)/python -m tests.cluster_process up
 
 cluster-down: $(VENV)/installed ## end that cluster
 	@$(BIN)/python -m tests.cluster_process down
+
+screenshots: browser-tools ## write the pictures of docs/status.md again, of runs on the embedded cluster
+	@$(BIN)/python -m tests.browser.screenshots
 
 benchmark: $(VENV)/installed control-plane ## measure docs/performance.md again: 45 minutes on an idle machine (needs Go)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[benchmark]'
@@ -108,4 +128,4 @@ site-serve: $(VENV)/installed-site ## serve that site on http://127.0.0.1:8000, 
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test check test-version control-plane test-cluster test-versions node-tools test-node cluster-up cluster-down lint types benchmark image base-digest chart release lock docs site site-serve clean
+.PHONY: help venv demo test check test-version control-plane test-cluster test-versions node-tools test-node monitoring-tools test-monitoring browser-tools test-browser screenshots cluster-up cluster-down lint types benchmark image base-digest chart release lock docs site site-serve clean

@@ -18,7 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-IN_THE_WHEEL = {"cronjobs/kustomization.yaml", "cronjobs/crds/copyrators.yaml", "jobs/commands/manifests.yaml"}
+IN_THE_WHEEL = {
+    "cronjobs/kustomization.yaml",
+    "cronjobs/crds/copyrators.yaml",
+    "jobs/commands/manifests.yaml",
+    "jobs/core/status/page.html",
+}
 
 
 def version(root: Path) -> str:

@@ -218,7 +218,7 @@ def test_install_crds_applies_them_once_and_repairs_them(api: Api, chores: Chore
     assert second.stdout == "install-crds: 5 unchanged (5 definitions)\n"
     assert "serverside-applied (dry run)" in planned.stdout
     repaired = api.read(crd)
-    assert repaired["spec"]["names"]["shortNames"] == ["copyr"]
+    assert repaired["spec"]["names"]["shortNames"] == ["copyr", "copyratorrule", "copyratorrules"]
 
 
 @pytest.mark.parametrize(

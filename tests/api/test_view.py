@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 
 from tests.api.conftest import Run, connect_with
+from tests.api.test_explain import rows
 from tests.api.test_rights import used
 from tests.apis import Api, wait_for
 from tests.every_job import rights_worlds
@@ -16,6 +17,8 @@ ROLES = {each["metadata"]["name"]: each for each in everything() if each["kind"]
 READER = ("kube-chores-view", "kube-chores-farm-view", "kube-chores-view-secrets")
 ARGUMENTS = {"sync-copies": ("-n", "kube-chores")}  # outside of a pod, its rules are not in the default namespace
 OWN = "kubechores.dev"
+# What --explain reads, in the worlds of tests/every_job.
+EXPLAINED = {"sync-copies": "team-{}/none", "roll-workloads": "shop-{}/rolled"}
 CUSTOM_RESOURCES = [each["spec"]["names"]["plural"] for each in everything() if each["kind"].startswith("Custom")]
 
 
@@ -43,9 +46,10 @@ def test_the_roles_for_users_are_enough_for_every_dry_run_and_no_right_is_unused
     api: Api, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: dict[str, Run] = {}
+    tokens: dict[str, str] = {}
     for number, (account, world) in enumerate(rights_worlds().items()):
         api.token = f"{number}{api.token[1:]}"  # the worlds have the same names of namespaces, with this token
-        runs[account] = request.getfixturevalue(world.fixture)
+        runs[account], tokens[account] = request.getfixturevalue(world.fixture), api.token
         if account != "mirror-audit":  # it audits the mirrors of mirror-repair
             world.build(request, runs[account])
     connect_with(monkeypatch, in_pod=False)
@@ -61,6 +65,9 @@ def test_the_roles_for_users_are_enough_for_every_dry_run_and_no_right_is_unused
 
         assert (dry.exit_code, dry.results) == (admin.exit_code, admin.results), account
         assert dry.results, account
+        if explained := EXPLAINED.get(account):
+            where = (*arguments, "--explain", explained.format(tokens[account]))
+            assert rows(runs[account](*where, "--as", name, kubeconfig=api.kubeconfig)), account
         needed |= set().union(*map(used, api.requests()))
         assert api.writes() == []
         api.mark()

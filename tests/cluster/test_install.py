@@ -21,11 +21,15 @@ from tests.control_plane import programs
 from tests.manifests import ROOT, everything, load
 from tests.pages import command
 from tests.workloads import KEY, KEY_FLAG, set_key, workload
-from tests.worlds import secret
+from tests.worlds import configmap, rule, secret
 
 CRONJOBS = ROOT / "cronjobs"
 # The alerts need the Prometheus operator, whose CRD is not part of the installation.
 SAMPLES = sorted(path for path in (CRONJOBS / "samples").rglob("*.yaml") if path.parent.name != "monitoring")
+MONITORING = [
+    CRONJOBS / "components/monitoring/dashboard/dashboard.yaml",
+    CRONJOBS / "components/monitoring/network-policies/policy/policy.yaml",
+]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("api", ["real"], indirect=True)]
 
@@ -50,6 +54,29 @@ def test_the_fixture_reads_what_kustomize_builds(api: Api) -> None:
     for folder in (CRONJOBS, CRONJOBS / "mirror-repair"):
         built = [each for each in yaml.safe_load_all(kubectl(api, "kustomize", str(folder))) if each]
         assert sorted(built, key=key) == sorted(load(folder), key=key)
+
+
+def test_kubectl_prints_the_state_of_rules_in_80_columns(api: Api) -> None:
+    home, team, other = (api.namespace(name) for name in ("home", "team", "other"))
+    for name in ("settings", "theme"):
+        api.create(configmap(home, name))
+    api.create(configmap(team, "theme", labels={}))
+    api.create(rule("main-rule", home, [team, other]))
+    lost = rule("lost", home, team)
+    api.create({**lost, "metadata": {**lost["metadata"], "namespace": team}})
+    sync = runs("sync-copies", api.kubeconfig)
+    assert sync("-n", "kube-chores").exit_code == 0
+    api.mark()
+    assert sync("-n", "kube-chores").exit_code == 0
+    assert api.writes() == [], "the time of the last run is recent"
+
+    head, row = kubectl(api, "get", "copyratorrules", "-n", "kube-chores").splitlines()
+    assert head.split() == ["NAME", "TYPE", "SOURCES", "COPIES", "CONFLICTS", "READY", "LAST", "RUN", "AGE"]
+    assert row.split()[:6] == ["main-rule", "configmap", "2", "3", "1", "False"]
+    assert max(map(len, (head, row))) <= 80
+    wide = kubectl(api, "get", "copyr", "-A", "-o", "wide").splitlines()
+    assert [line.split()[3:5] for line in wide if line.startswith(team)] == [[f'["{home}"]', "Unknown"]]
+    assert ["Conflict" in line.split() for line in wide if line.startswith("kube-chores")] == [True]
 
 
 def test_kubectl_apply_creates_the_objects_of_the_fixture(api: Api) -> None:
@@ -133,7 +160,7 @@ def test_the_network_policies_can_be_added_and_applied_again(api: Api, tmp_path:
             api.delete(policy)
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("sample", [*SAMPLES, *MONITORING], ids=lambda path: path.stem)
 def test_the_server_accepts_every_sample(api: Api, installed: Path, sample: Path) -> None:
     for obj in load(sample):
         answer = api.call("POST", api.path(obj, named=False) + "?dryRun=All&fieldValidation=Strict", obj)

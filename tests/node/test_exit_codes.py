@@ -10,7 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from jobs.__main__ import chores
 from tests import canary
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import audit_events
@@ -68,6 +70,27 @@ def test_a_configuration_error_fails_the_job_at_once(api: Api, jobs: Jobs) -> No
     assert jobs.end("wrong") == "PodFailurePolicy"
     assert jobs.exit_codes("wrong") == [2]
     assert "no CopyratorRule 'none-such' in namespace kube-chores; its rules are: settings" in jobs.log("wrong")
+    run = run_in_status(api, "wrong")
+    assert (run["outcome"], run["exitCode"]) == ("failed", 2)
+    assert "no CopyratorRule 'none-such' in namespace kube-chores" in run["message"]
+
+
+def test_a_success_without_its_metrics_has_the_reason_in_the_status_of_its_pod(api: Api, jobs: Jobs) -> None:
+    api.create(rule("settings", "default", "team-*"))
+    jobs.create("unmeasured", env={"CHORES_PUSH_GATEWAY": "http://127.0.0.1:9"})
+
+    assert jobs.end("unmeasured") == "Complete"
+    run = run_in_status(api, "unmeasured")
+    assert (run["outcome"], run["message"].partition(":")[0]) == ("succeeded", "metrics are not pushed to http")
+
+
+def run_in_status(api: Api, job: str) -> Object:
+    """Return the run of a Job in `chores status`, whose message is from the status of its pod."""
+    words = ["status", "-n", "kube-chores", "-o", "json"]
+    found = json.loads(CliRunner().invoke(chores, words, env={"KUBECONFIG": str(api.kubeconfig)}).stdout)
+    sync_copies = next(each for each in found["jobs"] if each["name"] == "sync-copies")
+    run: Object = next(each for each in sync_copies["runs"] if job in each["name"])
+    return run
 
 
 def unreachable_webhook(namespaces: list[str]) -> Object:

@@ -90,8 +90,10 @@ def test_custom_resources(kubectl: Kubectl) -> None:
     )
 
     lines = kubectl("get", "copyr").splitlines()
-    assert lines[0].split() == ["NAME", "TYPE", "FROM", "READY", "AGE"]
-    assert lines[1].split()[:2] == ["main-rule", "configmap"]
+    assert lines[0].split() == ["NAME", "TYPE", "SOURCES", "COPIES", "CONFLICTS", "READY", "LAST", "RUN", "AGE"]
+    assert lines[1].split()[:3] == ["main-rule", "configmap", "Unknown"]
+    for name in ("copyratorrule", "copyratorrules", "copyrator"):
+        assert "NotRead" in kubectl("get", name, "-o", "wide")
     assert "must name at least one label" in kubectl("explain", "copyrators.spec.selector")
     assert "main-rule" in kubectl("get", "kubechores")
     unknown = kubectl("apply", "-f", "-", stdin=RULE.replace("ruleType:", "extra: 1, ruleType:"), fails=True)

@@ -14,7 +14,7 @@ from jobs.__main__ import chores
 from jobs.kit.api import transport
 from jobs.kit.api.connect import Connection
 from jobs.kit.api.endpoint import Endpoint
-from jobs.kit.run import runner
+from jobs.kit.run import session
 from kubesandbox import Fault, Sandbox
 from tests.api.conftest import Run, runs
 from tests.apis import Api, sandbox_api
@@ -268,6 +268,23 @@ def test_the_command_that_lifts_a_brake_is_printed_last_with_each_option_once(
     assert command == "  chores sync-copies --verify content --context tests --max-deletes 1"
 
 
+@pytest.mark.parametrize(("verify", "cronjob"), [("metadata", "sync-copies"), ("content", "sync-copies-verify")])
+def test_in_a_pod_the_cronjob_of_the_run_lifts_a_brake(
+    sandbox: Sandbox, api: Api, sync: Run, monkeypatch: pytest.MonkeyPatch, verify: str, cronjob: str
+) -> None:
+    sync()
+    api.delete(rule("settings", "home", "team"))
+    endpoint = Endpoint(sandbox.url, lambda: f"Bearer {sandbox.admin_token}")
+    monkeypatch.setattr(session, "connect", lambda *_, **__: Connection(endpoint, "kube-chores", in_pod=True))
+
+    done = CliRunner().invoke(chores, ["sync-copies", "--verify", verify, "--max-deletes", "0"])
+
+    assert done.exit_code == 4
+    command = done.stderr.splitlines()[-1]
+    assert f"kubectl create job {cronjob}-lift-" in command
+    assert f" --from=cronjob/{cronjob} " in command
+
+
 def test_many_rows_of_one_kind_and_outcome_are_counted_and_verbose_shows_them_all(api: Api, sync: Run) -> None:
     for number in range(60):
         api.namespace(f"team-{number:02}")
@@ -333,7 +350,7 @@ def test_a_run_in_a_pod_reads_a_given_namespace_unless_it_is_its_own(
     sandbox: Sandbox, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint = Endpoint(sandbox.url, lambda: f"Bearer {sandbox.admin_token}")
-    monkeypatch.setattr(runner, "connect", lambda *_, **__: Connection(endpoint, "team", in_pod=True))
+    monkeypatch.setattr(session, "connect", lambda *_, **__: Connection(endpoint, "team", in_pod=True))
 
     own = CliRunner().invoke(chores, ["sync-copies"], env={"NAMESPACE": "team"})
     other = CliRunner().invoke(chores, ["sync-copies"], env={"NAMESPACE": "platfrom"})

@@ -15,7 +15,14 @@ import yaml
 
 HERE = Path(__file__).parent
 CRONJOBS = HERE.parent.parent / "cronjobs"
-FOLDERS = [".", "mirror-repair", "components/network-policies"]
+MONITORING = "components/monitoring"  # its alerts are of a CRD, so promtool checks them in tests/monitoring
+FOLDERS = [
+    ".",
+    "mirror-repair",
+    "components/network-policies",
+    f"{MONITORING}/dashboard",
+    f"{MONITORING}/network-policies/policy",
+]
 VERSIONS = ["1.30", "1.37"]  # the oldest tested version with admission policies, and the newest
 OPTIONAL_CHECKS = ["container-seccomp-profile", "container-ports-check"]
 
