@@ -64,8 +64,23 @@ def _validate_pattern(
         yield jsonschema.ValidationError(f"{value!r} does not match {pattern!r}")
 
 
+def _validate_list_type(
+    _validator: Any, kind: str, value: object, _schema: Any
+) -> Iterator[jsonschema.ValidationError]:
+    """Validate that a list of type set has each string only once."""
+    if kind != "set" or not isinstance(value, list):
+        return
+    found: set[str] = set()
+    for number, item in enumerate(value):
+        if not isinstance(item, str):
+            continue  # the schema of the items reports it
+        if item in found:
+            yield jsonschema.ValidationError(f"{item!r} is already in the list; remove it", path=[number])
+        found.add(item)
+
+
 _Validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
-    jsonschema.Draft202012Validator, {"pattern": _validate_pattern}
+    jsonschema.Draft202012Validator, {"pattern": _validate_pattern, "x-kubernetes-list-type": _validate_list_type}
 )
 
 
