@@ -14,7 +14,8 @@ from tests.manifests import ROOT
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CRD: dict[str, Any] = yaml.safe_load((ROOT / "cronjobs/crds/copyrators.yaml").read_text())
 GOOD: dict[str, Any] = {"ruleType": "secret", "selector": {"matchLabels": {"a": "b"}}}
-SUPPORTED = 'Unsupported value: "x": supported values: "configmap", "secret"'
+NAMED: dict[str, Any] = {"ruleType": "secret", "names": ["a"]}
+RULE_TYPES = '"configmap", "secret", "networkpolicy", "limitrange", "resourcequota", "rolebinding", "serviceaccount"'
 NAME_PATTERN = "'^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'"
 NOT_READ = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["default"]
 CONDITION = {
@@ -69,12 +70,53 @@ def wrong_type(field: str, expected: str, actual: str) -> tuple[str, str, str]:
     return field, "FieldValueTypeInvalid", text
 
 
+def unsupported(field: str, value: str, supported: str) -> tuple[str, str, str]:
+    return field, "FieldValueNotSupported", f'Unsupported value: "{value}": supported values: {supported}'
+
+
+def too_many(field: str, number: int, most: int) -> tuple[str, str, str]:
+    return field, "FieldValueTooMany", f"Too many: {number}: must have at most {most} items"
+
+
+def not_matched(field: str, value: str, pattern: str) -> tuple[str, str, str]:
+    return invalid(field, f"\"{value}\": {field} in body should match '{pattern}'")
+
+
+def too_few(field: str, what: str) -> tuple[str, str, str]:
+    return invalid(field, f"0: {field} in body should have at least 1 {what}")
+
+
+def too_short(field: str) -> tuple[str, str, str]:
+    return invalid(field, f'"": {field} in body should be at least 1 chars long')
+
+
+def numbered(number: int) -> list[str]:
+    return [f"n{each}" for each in range(number)]
+
+
+NAME_OF_SOURCE = "^[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?$"
+SUBDOMAIN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+GLOB_OF_KEYS = "^[-._a-zA-Z0-9*?]+$"
+KEY = "^[.]?[-_a-zA-Z0-9][-._a-zA-Z0-9]*$"
+NO_SOURCES = "neither selector nor names is set: set one of them"
+CAPITALS = "only names of RoleBindings may have capitals, _ or colons: use lower case letters, digits, - and ."
+TOO_MANY_REQUESTS = (
+    "names times namespaces is more than 1000, and each is a request: set a selector, or use several rules"
+)
+NO_KEYS = "only a ruleType of configmap or secret has keys: remove this field"
+SEVERAL_NAMES = "names has more than one entry, and copies with the same name collide: use a rule for each source"
+NO_SUBJECTS = "only a ruleType of rolebinding has subjects: remove this field"
+EMPTY_KEYS = "neither include nor rename is set: set one of them, or remove keys"
+BAD_KEY = "has a key that is not valid: rename FROM: TO, without globs, both of A-Z a-z 0-9 - _ ."
+TO_ITSELF = "renames a key to itself: write it in include"
+SAME_KEY = "gives two keys the same name: a copy has each key once"
 TOO_LONG = ("spec.namespaces[0]", "FieldValueTooLong", "Too long: may not be more than 63 bytes")
 BAD_SPECS: list[tuple[Any, set[tuple[str, str, str]]]] = [
     (
-        {"ruleType": "x"},
-        {("spec.ruleType", "FieldValueNotSupported", SUPPORTED), ("spec.selector", *REQUIRED), UNCHECKED},
+        {"ruleType": "NetworkPolicy", "names": ["a"]},
+        {unsupported("spec.ruleType", "NetworkPolicy", RULE_TYPES), UNCHECKED},
     ),
+    ({"names": ["a"]}, {("spec.ruleType", *REQUIRED), UNCHECKED}),
     (None, {("spec", *REQUIRED), UNCHECKED}),
     ({**GOOD, "selector": {}}, {SELECTOR}),
     ({**GOOD, "selector": {"matchLabels": {}}}, {SELECTOR}),
@@ -99,7 +141,53 @@ BAD_SPECS: list[tuple[Any, set[tuple[str, str, str]]]] = [
     ({**GOOD, "namespaces": ["a" * 64]}, {TOO_LONG, UNCHECKED}),
     (
         {**GOOD, "namespaces": [f"n{number}" for number in range(1001)]},
-        {("spec.namespaces", "FieldValueTooMany", "Too many: 1001: must have at most 1000 items"), UNCHECKED},
+        {too_many("spec.namespaces", 1001, 1000), UNCHECKED},
+    ),
+    ({"ruleType": "secret"}, {("spec.selector", "FieldValueRequired", f"Required value: {NO_SOURCES}")}),
+    ({"ruleType": "secret", "names": None}, {("spec.selector", "FieldValueRequired", f"Required value: {NO_SOURCES}")}),
+    ({**NAMED, "selector": {}}, {SELECTOR}),
+    ({**NAMED, "names": []}, {too_few("spec.names", "items")}),
+    ({**NAMED, "names": numbered(101)}, {too_many("spec.names", 101, 100), UNCHECKED}),
+    ({**NAMED, "names": ["a", "a"]}, {("spec.names[1]", "FieldValueDuplicate", 'Duplicate value: "a"')}),
+    ({**NAMED, "names": [1]}, {wrong_type("spec.names[0]", "string", "integer"), UNCHECKED}),
+    ({**NAMED, "names": ["Login"]}, {invalid("spec.names", CAPITALS)}),
+    ({**NAMED, "names": ["a:b"]}, {invalid("spec.names", CAPITALS)}),
+    (
+        {**NAMED, "ruleType": "rolebinding", "names": ["../b"]},
+        {not_matched("spec.names[0]", "../b", NAME_OF_SOURCE)},
+    ),
+    ({**NAMED, "names": numbered(2), "namespaces": numbered(501)}, {invalid("spec.names", TOO_MANY_REQUESTS)}),
+    ({**NAMED, "names": numbered(100), "namespaces": numbered(1000)}, {invalid("spec.names", TOO_MANY_REQUESTS)}),
+    ({**NAMED, "ruleType": "limitrange", "keys": {"include": ["a"]}}, {invalid("spec.keys", NO_KEYS)}),
+    ({**NAMED, "keys": {}}, {invalid("spec.keys", EMPTY_KEYS)}),
+    ({**NAMED, "keys": {"include": None}}, {invalid("spec.keys", EMPTY_KEYS)}),
+    ({**NAMED, "keys": {"include": []}}, {too_few("spec.keys.include", "items")}),
+    ({**NAMED, "keys": {"rename": {}}}, {too_few("spec.keys.rename", "properties")}),
+    ({**NAMED, "keys": {"include": ["tls/*"]}}, {not_matched("spec.keys.include[0]", "tls/*", GLOB_OF_KEYS)}),
+    ({**NAMED, "keys": {"include": ["[ab]"]}}, {not_matched("spec.keys.include[0]", "[ab]", GLOB_OF_KEYS)}),
+    ({**NAMED, "keys": {"include": numbered(101)}}, {too_many("spec.keys.include", 101, 100), UNCHECKED}),
+    ({**NAMED, "keys": {"rename": {"a": "."}}}, {not_matched("spec.keys.rename.a", ".", KEY)}),
+    ({**NAMED, "keys": {"rename": {"a": ".."}}}, {not_matched("spec.keys.rename.a", "..", KEY)}),
+    ({**NAMED, "keys": {"rename": {"a": "..b"}}}, {not_matched("spec.keys.rename.a", "..b", KEY)}),
+    ({**NAMED, "keys": {"rename": {"tls.crt": "c/d"}}}, {not_matched("spec.keys.rename.tls.crt", "c/d", KEY)}),
+    ({**NAMED, "keys": {"rename": {"a": ""}}}, {too_short("spec.keys.rename.a")}),
+    ({**NAMED, "keys": {"rename": {"a": 1}}}, {wrong_type("spec.keys.rename.a", "string", "integer"), UNCHECKED}),
+    (
+        {**NAMED, "keys": {"rename": {each: f"to-{each}" for each in numbered(101)}}},
+        {too_many("spec.keys.rename", 101, 100), UNCHECKED},
+    ),
+    ({**NAMED, "keys": {"rename": {"tls.*": "b"}}}, {invalid("spec.keys.rename", BAD_KEY)}),
+    ({**NAMED, "keys": {"rename": {"..": "b"}}}, {invalid("spec.keys.rename", BAD_KEY)}),
+    ({**NAMED, "keys": {"rename": {"a": "a"}}}, {invalid("spec.keys.rename", TO_ITSELF)}),
+    ({**NAMED, "keys": {"rename": {"a": "c", "b": "c"}}}, {invalid("spec.keys.rename", SAME_KEY)}),
+    ({**NAMED, "names": ["a", "b"], "targetName": "c"}, {invalid("spec.targetName", SEVERAL_NAMES)}),
+    ({**NAMED, "targetName": ""}, {too_short("spec.targetName")}),
+    ({**NAMED, "targetName": "Login"}, {not_matched("spec.targetName", "Login", SUBDOMAIN)}),
+    ({**NAMED, "targetName": "a..b"}, {not_matched("spec.targetName", "a..b", SUBDOMAIN)}),
+    ({**NAMED, "subjectNamespace": "target"}, {invalid("spec.subjectNamespace", NO_SUBJECTS)}),
+    (
+        {"ruleType": "rolebinding", "names": ["a"], "subjectNamespace": "own"},
+        {unsupported("spec.subjectNamespace", "own", '"source", "target"'), UNCHECKED},
     ),
 ]
 
@@ -116,6 +204,28 @@ def test_a_rule_that_is_refused(rules: Place, spec: Any, causes: set[tuple[str, 
     if len(causes) == 1:
         (field, _, message) = next(iter(causes))
         assert answer.message.endswith(f"is invalid: {field}: {message}")
+
+
+GOOD_SPECS: list[dict[str, Any]] = [
+    NAMED,
+    {**GOOD, **NAMED, "targetName": "b"},
+    {**GOOD, "targetName": "b.c", "keys": {"include": ["*.crt", ".hidden"], "rename": {".a": "tls.crt", "_b": "-"}}},
+    {**GOOD, "names": numbered(100), "namespaces": numbered(1000)},
+    {**NAMED, "names": numbered(100), "namespaces": numbered(10)},
+    {**NAMED, "names": numbered(100), "keys": {"rename": {f"{each}{'f' * 240}": each for each in numbered(100)}}},
+    {"ruleType": "rolebinding", "names": ["system:Auth_1.b"], "subjectNamespace": "target"},
+    {"ruleType": "networkpolicy", "names": ["a"], "subjectNamespace": "source"},
+    {"ruleType": "limitrange", "names": ["a.b"]},
+    {"ruleType": "resourcequota", "selector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}},
+    {"ruleType": "serviceaccount", "names": ["a"]},
+]
+
+
+@pytest.mark.parametrize("spec", GOOD_SPECS, ids=[str(spec)[:50] for spec in GOOD_SPECS])
+def test_a_rule_that_is_accepted(rules: Place, spec: dict[str, Any]) -> None:
+    answer = create(rules, spec)
+
+    assert (answer.status, answer.body["spec"]) == (201, spec)
 
 
 def test_a_new_rule(rules: Place) -> None:

@@ -1,24 +1,32 @@
 """Rules from files: every problem at once, each with its place."""
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from jobs.core.sync_copies.rule_files import rules_from_files
-from jobs.core.sync_copies.rules import Rule, parse_rule
+from jobs.core.sync_copies.rules import Keys, Rule, Spec, parse_rule
+from jobs.core.sync_copies.selectors import LabelSelector
 from jobs.kit.values.errors import ConfigurationError
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head, Invalid
 from jobs.kit.values.resources import RULES
 from tests.canary import canary, leaks
 
-GOOD = {
+GOOD: dict[str, Any] = {
     "apiVersion": "kubechores.dev/v1",
     "kind": "CopyratorRule",
     "metadata": {"name": "good"},
     "spec": {"ruleType": "secret", "selector": {"matchLabels": {"copyrator": "true"}}},
 }
+
+NAMED: dict[str, Any] = {"ruleType": "secret", "names": ["login"]}
+RULE_TYPES = [
+    *("configmap", "secret", "networkpolicy", "limitrange", "resourcequota", "rolebinding", "serviceaccount"),
+]
 
 
 def written(tmp_path: Path, *documents: object, name: str = "rules.yaml") -> str:
@@ -62,11 +70,11 @@ def test_all_problems_of_all_rules_are_reported_at_once(tmp_path: Path) -> None:
     for expected in (
         "bad: apiVersion: must be kubechores.dev/v1, is 'kubechores.dev/v2'",
         "bad: metadata.namespace: is 'elsewhere', but copyrators are read from 'kube-chores'; use -n",
-        "bad: spec.ruleType: 'secrets' is not one of ['configmap', 'secret']",
+        f"bad: spec.ruleType: 'secrets' is not one of {RULE_TYPES}",
         "bad: spec.selector.matchLabels.a: 1 is not of type 'string'",
         "bad: spec: Additional properties are not allowed ('target' was unexpected)",
         "bad: spec.namespaces[0]: 'UPPER' does not match",
-        "worse: spec.ruleType: 'secrets' is not one of ['configmap', 'secret']",
+        f"worse: spec.ruleType: 'secrets' is not one of {RULE_TYPES}",
         "worse: spec.selector: must name at least one label",
         "empty: spec.selector: must name at least one label",
         "(without a name): metadata.name: is required",
@@ -87,10 +95,113 @@ def test_reserved_and_invalid_metadata_is_refused(tmp_path: Path) -> None:
         "copyLabels": ["kubechores.dev/job", "bad key"],
         "copyAnnotations": ["meta.helm.sh/release-name", "kubectl.kubernetes.io/last-applied-configuration"],
     }
-    reported = problems(written(tmp_path, {**GOOD, "spec": {**GOOD["spec"], "metadata": metadata}}))  # type: ignore[dict-item]
+    reported = problems(written(tmp_path, {**GOOD, "spec": {**GOOD["spec"], "metadata": metadata}}))
 
     assert len([problem for problem in reported if "is reserved" in problem]) == 5
     assert len([problem for problem in reported if "use at most 63 of" in problem]) == 2
+
+
+def of_spec(tmp_path: Path, spec: dict[str, Any]) -> list[str]:
+    """The problems of a rule with this spec, each from its field on."""
+    return [each.partition("good: ")[2] for each in problems(written(tmp_path, {**GOOD, "spec": spec}))]
+
+
+# The servers report the same: tests/contract/test_custom_resources.py.
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"ruleType": "secret"}, "selector: neither selector nor names is set: set one of them"),
+        ({**NAMED, "ruleType": "NetworkPolicy"}, f"ruleType: 'NetworkPolicy' is not one of {RULE_TYPES}"),
+        ({**NAMED, "selector": {}}, "selector: must name at least one label that sources have: a matchLabels entry"),
+        ({**NAMED, "names": ["a", "a"]}, "names[1]: 'a' is already in the list; remove it"),
+        ({**NAMED, "namespaces": ["x", "x"]}, "namespaces[1]: 'x' is already in the list; remove it"),
+        ({**NAMED, "names": [1]}, "names[0]: 1 is not of type 'string'"),
+        ({**NAMED, "names": [f"n{each}" for each in range(101)]}, "names: "),
+        ({**NAMED, "names": ["Login"]}, "names: only names of RoleBindings may have capitals, _ or colons: use lower"),
+        (
+            {**NAMED, "ruleType": "rolebinding", "names": ["a/b"]},
+            "names[0]: 'a/b' does not match '^[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?$'",
+        ),
+        (
+            {**NAMED, "names": [f"n{each}" for each in range(100)], "namespaces": [f"n{each}" for each in range(1000)]},
+            "names: names times namespaces is more than 1000, and each is a request: set a selector, or use several",
+        ),
+        (
+            {**NAMED, "ruleType": "limitrange", "keys": {"include": ["a"]}},
+            "keys: only a ruleType of configmap or secret has keys: remove this field",
+        ),
+        ({**NAMED, "keys": {}}, "keys: neither include nor rename is set: set one of them, or remove keys"),
+        ({**NAMED, "keys": {"include": ["a/*"]}}, "keys.include[0]: 'a/*' does not match '^[-._a-zA-Z0-9*?]+$'"),
+        ({**NAMED, "keys": {"rename": {"a": ".."}}}, "keys.rename.a: '..' does not match"),
+        (
+            {**NAMED, "keys": {"rename": {"*": "b"}}},
+            "keys.rename: has a key that is not valid: rename FROM: TO",
+        ),
+        ({**NAMED, "keys": {"rename": {"a": "a"}}}, "keys.rename: renames a key to itself: write it in include"),
+        (
+            {**NAMED, "keys": {"rename": {"a": "c", "b": "c"}}},
+            "keys.rename: gives two keys the same name: a copy has each key once",
+        ),
+        (
+            {**NAMED, "names": ["a", "b"], "targetName": "c"},
+            "targetName: names has more than one entry, and copies with the same name collide: use a rule for each sou",
+        ),
+        ({**NAMED, "targetName": "../b"}, "targetName: '../b' does not match"),
+        (
+            {**NAMED, "subjectNamespace": "target"},
+            "subjectNamespace: only a ruleType of rolebinding has subjects: remove this field",
+        ),
+        (
+            {**NAMED, "ruleType": "rolebinding", "subjectNamespace": "own"},
+            "subjectNamespace: 'own' is not one of ['source', 'target']",
+        ),
+    ],
+)
+def test_a_mistake_is_reported_once_and_as_the_server_reports_it(
+    tmp_path: Path, spec: dict[str, Any], expected: str
+) -> None:
+    (problem,) = of_spec(tmp_path, spec)
+
+    assert problem.startswith(f"spec.{expected}")
+
+
+def test_a_rule_with_each_field_is_read(tmp_path: Path) -> None:
+    logins = {**NAMED, "targetName": "pull", "keys": {"include": ["*.crt"], "rename": {"tls.key": "key.pem"}}}
+    binding = {"ruleType": "rolebinding", "names": ["team:Edit"], "subjectNamespace": "target"}
+    named = [{**GOOD, "metadata": {"name": name}, "spec": spec} for name, spec in (("a", logins), ("b", binding))]
+
+    first, second = rules_from_files([written(tmp_path, *named)], "kube-chores", None)
+
+    assert (first.spec.selector, first.spec.names, first.spec.target_name) == (None, ("login",), "pull")
+    assert first.spec.keys == Keys(("*.crt",), {"tls.key": "key.pem"})
+    assert (first.spec.subject_namespace, second.spec.subject_namespace) == ("source", "target")
+    assert (second.spec.names, second.spec.keys) == (("team:Edit",), None)
+
+
+def test_a_rule_that_only_selects_by_label_has_the_defaults_of_other_fields(tmp_path: Path) -> None:
+    (rule,) = rules_from_files([written(tmp_path, GOOD)], "kube-chores", None)
+
+    assert rule.spec == Spec("secret", LabelSelector({"copyrator": "true"}))
+    assert [each.selector for each in rule.queries()] == ["copyrator=true"]
+
+
+def test_a_problem_that_depends_on_the_rule_type_is_not_reported_without_one(tmp_path: Path) -> None:
+    fields = {"names": ["Login"], "subjectNamespace": "target", "keys": {"include": ["a"], "rename": {"a": "a"}}}
+
+    reported = of_spec(tmp_path, {**fields, "ruleType": "RoleBinding"})
+
+    assert [each.partition(":")[0] for each in reported] == ["spec.ruleType", "spec.keys.rename"]
+    assert len(of_spec(tmp_path, {**fields, "ruleType": "networkpolicy"})) == 4
+
+
+@pytest.mark.parametrize("field", [{"names": ["a,b"]}, {"targetName": "../../x"}, {"namespaces": ["a/b"]}])
+def test_a_name_that_would_change_a_request_is_refused_without_the_schema(field: dict[str, Any]) -> None:
+    spec = msgspec.json.encode({**NAMED, "ruleType": "rolebinding", **field})
+
+    broken = parse_rule(Head(ObjectKey(RULES.kind, "odd", "kube-chores")), spec)
+
+    assert isinstance(broken, Invalid)
+    assert "is not a valid" in broken.problems[0]
 
 
 def test_a_file_that_cannot_be_read_or_parsed_is_named(tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ def _why_not_selected(rule: Rule, world: _World) -> _Problem:
             reasons.append(f"{key} cannot be read: {found.message}")
         elif found is None:
             absent.append(key.namespace)
-        elif terms := rule.spec.selector.mismatches(found.header.labels):
+        elif terms := rule.label_selector.mismatches(found.header.labels):
             reasons.append(f"spec.selector does not match {key}: {listed(terms, _MOST_NAMED)}")
         else:
             reasons.append(f"{key} was labelled a moment ago: the next run reads it")

@@ -90,7 +90,7 @@ def _types(cluster: Cluster, settings: Settings, rules: Sequence[Rule]) -> list[
     A type without rules is read only with permission to list it. An access review checks the permission first: an
     installation without rights on Secrets sends no request for Secrets.
     """
-    types: set[str] = {rule.spec.rule_type for rule in rules}
+    types: set[str] = {rule.spec.rule_type for rule in rules if rule.spec.rule_type in KINDS}
     if settings.rules is None and settings.rule_name is None:
         types |= {each for each in KINDS.keys() - types if cluster.can_i("list", KINDS[each])}
     return sorted(types)

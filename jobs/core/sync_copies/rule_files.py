@@ -8,7 +8,14 @@ from typing import Any
 import msgspec
 import yaml
 
-from jobs.core.sync_copies.rules import Rule, Spec, parse_rule, spec_problems
+from jobs.core.sync_copies.rules import (
+    RULE_TYPES,
+    Rule,
+    Spec,
+    parse_rule,
+    problems_of_any_type,
+    spec_problems,
+)
 from jobs.kit.api.custom_resources import from_files
 from jobs.kit.values.errors import ConfigurationError
 from jobs.kit.values.resources import RULES
@@ -36,11 +43,13 @@ def rules_from_files(filenames: Sequence[str], namespace: str, rule_name: str | 
 
 def _problems_beyond_schema(spec: dict[str, Any]) -> list[str]:
     """Return the problems that the schema does not find; none if the spec cannot be decoded."""
+    has_type = spec.get("ruleType") in RULE_TYPES
     try:
-        decoded = msgspec.convert({**spec, "ruleType": "configmap"}, Spec)
+        decoded = msgspec.convert(spec if has_type else {**spec, "ruleType": RULE_TYPES[0]}, Spec)
     except msgspec.ValidationError:
         return []
-    return [f"spec.{problem}" for problem in spec_problems(decoded)]
+    problems = spec_problems(decoded) if has_type else problems_of_any_type(decoded)
+    return [f"spec.{problem}" for problem in problems]
 
 
 def _old_format_message(content: dict[str, Any]) -> str | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +14,24 @@ from jobs.kit.values import stamps
 from jobs.kit.values.conditions import Condition
 from jobs.kit.values.names import is_name
 from jobs.kit.values.reads import Head, Invalid, parse
+
+RuleType = Literal[
+    "configmap", "secret", "networkpolicy", "limitrange", "resourcequota", "rolebinding", "serviceaccount"
+]
+RULE_TYPES: tuple[str, ...] = get_args(RuleType)
+_WITH_KEYS = ("configmap", "secret")
+_WITH_SUBJECTS = "rolebinding"
+_MOST_REQUESTS = 1000
+_NAME_OF_SOURCE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?")  # of any kind; a RoleBinding has colons
+# https://kubernetes.io/docs/concepts/configuration/configmap/#configmap-object
+_KEY = re.compile(r"[.]?[-_a-zA-Z0-9][-._a-zA-Z0-9]*")
+
+
+class Keys(Struct, frozen=True):
+    """Which keys of a source are copied; `rename` has the key in a copy by the key of the source."""
+
+    include: tuple[str, ...] = ()
+    rename: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class Targets(Struct, frozen=True, rename="camel"):
@@ -35,9 +54,13 @@ class CopyMetadata(Struct, frozen=True, rename="camel"):
 class Spec(Struct, frozen=True, rename="camel"):
     """The spec of a CopyratorRule; its fields are described in cronjobs/crds/copyrators.yaml."""
 
-    rule_type: Literal["configmap", "secret"]
-    selector: LabelSelector
+    rule_type: RuleType
+    selector: LabelSelector | None = None
     namespaces: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    keys: Keys | None = None
+    target_name: str = ""
+    subject_namespace: Literal["source", "target"] = "source"
     targets: Targets = Targets()
     conflict: Literal["Skip", "Adopt"] = "Skip"
     orphans: Literal["Delete", "Retain"] = "Delete"
@@ -101,8 +124,15 @@ class Rule(Struct, frozen=True):
         """The namespaces of its sources."""
         return self.spec.namespaces or (self.namespace,)
 
+    @property
+    def label_selector(self) -> LabelSelector:
+        """The selector of its sources; one that matches everything if only names select them."""
+        return self.spec.selector or LabelSelector()
+
     def queries(self) -> list[SourceQuery]:
         """Return the lists that find this rule's sources."""
+        if not self.spec.selector:
+            return []
         namespaces = sorted(set(self.source_namespaces))
         return [SourceQuery(self.spec.rule_type, each, self.spec.selector.query()) for each in namespaces]
 
@@ -113,7 +143,7 @@ def used_keys(rules: Iterable[Rule]) -> frozenset[str]:
     for rule in rules:
         extra = rule.spec.metadata
         found.update(extra.labels, extra.annotations, extra.copy_labels, extra.copy_annotations)
-        found |= rule.spec.selector.label_keys()
+        found |= rule.label_selector.label_keys()
     return frozenset(found)
 
 
@@ -127,24 +157,76 @@ class SourceQuery(NamedTuple):
 
 def spec_problems(spec: Spec) -> Iterator[str]:
     """Yield the problems of a spec, from the cluster or from a file, each with its field."""
-    if not spec.selector.requires_a_label():
+    yield from problems_of_type(spec)
+    yield from problems_of_any_type(spec)
+
+
+def problems_of_type(spec: Spec) -> Iterator[str]:
+    """Yield the problems of fields that depend on the rule type."""
+    if spec.rule_type != _WITH_SUBJECTS and not all(map(is_name, spec.names)):
         yield (
-            "selector: must name at least one label that sources have: "
-            "a matchLabels entry, or an expression with operator In or Exists"
+            "names: only names of RoleBindings may have capitals, _ or colons: use lower case letters, digits, - and ."
         )
-    yield from selector_problems(spec.selector, "selector")
+    if spec.keys and spec.rule_type not in _WITH_KEYS:
+        yield "keys: only a ruleType of configmap or secret has keys: remove this field"
+    if spec.subject_namespace != "source" and spec.rule_type != _WITH_SUBJECTS:
+        yield "subjectNamespace: only a ruleType of rolebinding has subjects: remove this field"
+
+
+def problems_of_any_type(spec: Spec) -> Iterator[str]:
+    """Yield the problems that do not depend on the rule type."""
+    yield from _source_problems(spec)
+    if spec.keys:
+        yield from _keys_problems(spec.keys)
+    if spec.target_name and len(spec.names) > 1:
+        yield (
+            "targetName: names has more than one entry, and copies with the same name collide: "
+            "use a rule for each source"
+        )
     yield from selector_problems(spec.targets.namespace_selector, "targets.namespaceSelector")
+    yield from _metadata_problems(spec.metadata)
+
+
+def _source_problems(spec: Spec) -> Iterator[str]:
+    if spec.selector:
+        if not spec.selector.requires_a_label():
+            yield (
+                "selector: must name at least one label that sources have: "
+                "a matchLabels entry, or an expression with operator In or Exists"
+            )
+        yield from selector_problems(spec.selector, "selector")
+    elif not spec.names:
+        yield "selector: neither selector nor names is set: set one of them"
+    elif len(spec.names) * max(1, len(spec.namespaces)) > _MOST_REQUESTS:
+        yield (
+            f"names: names times namespaces is more than {_MOST_REQUESTS}, and each is a request: "
+            "set a selector, or use several rules"
+        )
+
+
+def _keys_problems(keys: Keys) -> Iterator[str]:
+    if not keys.include and not keys.rename:
+        yield "keys: neither include nor rename is set: set one of them, or remove keys"
+    if not all(map(_KEY.fullmatch, keys.rename)):
+        yield "keys.rename: has a key that is not valid: rename FROM: TO, without globs, both of A-Z a-z 0-9 - _ ."
+    if any(key == renamed for key, renamed in keys.rename.items()):
+        yield "keys.rename: renames a key to itself: write it in include"
+    if len(set(keys.rename.values())) < len(keys.rename):
+        yield "keys.rename: gives two keys the same name: a copy has each key once"
+
+
+def _metadata_problems(metadata: CopyMetadata) -> Iterator[str]:
     for name, keys in {
-        "labels": spec.metadata.labels,
-        "annotations": spec.metadata.annotations,
-        "copyLabels": spec.metadata.copy_labels,
-        "copyAnnotations": spec.metadata.copy_annotations,
+        "labels": metadata.labels,
+        "annotations": metadata.annotations,
+        "copyLabels": metadata.copy_labels,
+        "copyAnnotations": metadata.copy_annotations,
     }.items():
         for key in keys:
             yield from key_problems(key, f"metadata.{name}")
             if stamps.is_reserved(key):
                 yield f"metadata.{name}: {key} is reserved for the tool that manages the object; remove it"
-    for key, value in spec.metadata.labels.items():
+    for key, value in metadata.labels.items():
         yield from value_problems(value, f"metadata.labels[{key}]")
         if stamps.is_helm_label(key, value):
             yield f"metadata.labels[{key}]: {value} is reserved: Helm treats such objects as releases; remove it"
@@ -156,7 +238,13 @@ def parse_rule(head: Head, spec: bytes) -> Rule | Invalid:
 
 
 def _all_problems(spec: Spec) -> Iterator[str]:
+    """Yield the problems; also those that the schema refuses, of names that become a part of a request."""
     for name in spec.namespaces:
-        if not is_name(name):  # the schema rejects them
+        if not is_name(name):
             yield f"namespaces: {name!r} is not a valid namespace name"
+    for name in spec.names:
+        if not _NAME_OF_SOURCE.fullmatch(name):
+            yield f"names: {name!r} is not a valid name"
+    if spec.target_name and not is_name(spec.target_name):
+        yield f"targetName: {spec.target_name!r} is not a valid name"
     yield from spec_problems(spec)

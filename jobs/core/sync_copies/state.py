@@ -121,7 +121,7 @@ def _is_source(key: ObjectKey, actual: Header, observed: Observed) -> bool:
     return any(
         KINDS[query.rule_type].kind == key.kind
         and query.namespace == key.namespace
-        and rule.spec.selector.matches(actual.labels)
+        and rule.label_selector.matches(actual.labels)
         for rule in observed.rules
         for query in rule.queries()
     )
