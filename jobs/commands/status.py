@@ -203,15 +203,16 @@ def _evaluated(
 
 
 def _sync_copies(namespace: str, given: Mapping[str, Any]) -> Job[Options, Any, Any]:
+    from jobs.core.sync_copies.kinds import RESOURCES
     from jobs.core.sync_copies.observe import observe
-    from jobs.core.sync_copies.observed import KINDS, NAME, Settings
+    from jobs.core.sync_copies.observed import NAME, Settings
     from jobs.core.sync_copies.plan import plan
 
     def settings(_connection: Connection, options: Options) -> Settings:
         return Settings(namespace, given["rule_name"], run=options.run, max_deletes=given["max_deletes"])
 
     limits = Limits(given["max_deletes"])
-    return Job(NAME, by_kind(*KINDS.values(), RULES), settings, observe, plan, limits=limits)
+    return Job(NAME, by_kind(*RESOURCES, RULES), settings, observe, plan, limits=limits)
 
 
 def _mirror_audit(_namespace: str, given: Mapping[str, Any]) -> Job[Options, Any, Any]:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from jobs.kit.api import cluster
-from jobs.kit.data.objects import Content
+from jobs.kit.data.contents import Content
 from jobs.kit.values import stamps
 from tests.api.conftest import Run
 from tests.apis import Api, Object, wait_for

@@ -11,7 +11,7 @@ from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.api.messages import Request
 from jobs.kit.api.transport import Transport
-from jobs.kit.data.objects import DataObject
+from jobs.kit.data.objects import WholeObject
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.reads import InvalidObject
 from jobs.kit.values.resources import CONFIGMAPS
@@ -74,7 +74,7 @@ def ten(sandbox: Sandbox, cluster: Cluster) -> list[str]:
 
 
 def listed(cluster: Cluster) -> list[object]:
-    objects = cluster.objects(CONFIGMAPS, DataObject, lambda each: each.metadata.name, namespace="default")
+    objects = cluster.objects(CONFIGMAPS, WholeObject, lambda each: each.metadata.name, namespace="default")
     return [each for each in objects if each != "kube-root-ca.crt"]
 
 

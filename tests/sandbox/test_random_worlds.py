@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from jobs.core.sync_copies.kinds import KINDS
 from jobs.core.sync_copies.observe import observe
-from jobs.core.sync_copies.observed import KINDS, Observed, Settings
+from jobs.core.sync_copies.observed import Observed, Settings
 from jobs.core.sync_copies.plan import plan
 from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster
@@ -277,7 +278,7 @@ def _settled(world: World, settings: Settings) -> Observed:
     """What a run observes, with all objects that its plan needs."""
     transport = Transport(Endpoint(world.sandbox.url, lambda: f"Bearer {world.sandbox.admin_token}"), "tests")
     cluster = Cluster(transport, "kube-chores")
-    kinds = {resource.kind: resource for resource in KINDS.values()}
+    kinds = {kind.name: kind.resource for kind in KINDS.values()}
     observed = observe(cluster, settings)
     while needs := plan(observed, settings, NOW).needs:
         requested = {(kinds[need.key.kind], need.key.namespace, need.key.name, need.full): need for need in needs}

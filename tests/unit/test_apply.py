@@ -10,8 +10,8 @@ import pytest
 from jobs.core.roll_workloads.baseline import BASELINE, ROLL_ID, BaselinePatch
 from jobs.kit.api.cluster import Write
 from jobs.kit.api.messages import Answer, Request
-from jobs.kit.data.manifests import DataManifest
-from jobs.kit.data.objects import Content
+from jobs.kit.data.contents import SECRET, Content
+from jobs.kit.data.manifests import ContentManifest
 from jobs.kit.run.apply import apply
 from jobs.kit.values.bodies import Deletion, Recreation
 from jobs.kit.values.model import Action, Body, DryRun, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
@@ -48,7 +48,7 @@ class Server:
 
 def finding(action: Action, number: int = 0) -> Finding:
     key = ObjectKey("Secret", "login", f"team-{number}")
-    manifest = DataManifest(SECRETS, key, {}, {}, BODY)
+    manifest = ContentManifest(SECRET, key, {}, {}, BODY)
     bodies: dict[Action, Body] = {Action.DELETE: DELETION, Action.RECREATE: Recreation(DELETION, manifest)}
     return Finding("code", Severity.WARNING, key, "", Fix(action, bodies.get(action, manifest)))
 

@@ -7,9 +7,10 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from jobs.kit.data.contents import SECRET, Content, field_set
 from jobs.kit.data.diff import changes
-from jobs.kit.data.manifests import DataManifest, Replacement
-from jobs.kit.data.objects import Content, DataObject, Header, ObjectReducer, Ownership, ReducedObject, field_set
+from jobs.kit.data.manifests import ContentManifest, Replacement
+from jobs.kit.data.objects import Header, ObjectReducer, Ownership, ReducedObject, WholeObject
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Change, ObjectKey
 from jobs.kit.values.resources import SECRETS
@@ -19,7 +20,7 @@ from tests.canary import canary
 def _header(*managed_fields: tuple[str, Any], reducer: ObjectReducer | None = None) -> Header:
     entries = [{"manager": manager, "operation": "Update", "fieldsV1": fields} for manager, fields in managed_fields]
     raw = json.dumps({"metadata": {"name": "x", "namespace": "n", "managedFields": entries}})
-    return (reducer or ObjectReducer(())).decode(raw.encode(), full=False).header
+    return (reducer or ObjectReducer(())).decode(SECRET, raw.encode(), full=False).header
 
 
 FIRST_TEN = [tuple(f"manager-{n:02}" for n in range(10))]
@@ -63,8 +64,8 @@ def test_no_repr_shows_a_value() -> None:
     value = canary()
     content = Content("Opaque", {"password": value})
     key = ObjectKey("Secret", "x", "n")
-    read = msgspec.json.decode(json.dumps({"metadata": {"name": "x"}, "data": {"password": value}}), type=DataObject)
-    manifest = DataManifest(SECRETS, key, {}, {}, content)
+    read = msgspec.json.decode(json.dumps({"metadata": {"name": "x"}, "data": {"password": value}}), type=WholeObject)
+    manifest = ContentManifest(SECRET, key, {}, {}, content)
 
     assert value not in repr(content) + repr(manifest) + repr(read)
     assert "data.password" in repr(content)
@@ -73,7 +74,7 @@ def test_no_repr_shows_a_value() -> None:
 def test_null_values_count_as_empty() -> None:
     raw = b'{"metadata": {"name": "x"}, "data": {"a": null}, "immutable": null}'
 
-    assert msgspec.json.decode(raw, type=DataObject).content == Content(data={"a": ""})
+    assert msgspec.json.decode(raw, type=WholeObject).content(SECRET) == Content(data={"a": ""})
 
 
 def test_changes_name_every_field_and_hide_the_values_of_secrets() -> None:
@@ -93,7 +94,7 @@ def test_changes_name_every_field_and_hide_the_values_of_secrets() -> None:
 
 def test_a_replacement_keeps_labels_and_annotations_of_other_clients() -> None:
     content = Content("Opaque", {"k": "dg=="})
-    manifest = DataManifest(SECRETS, ObjectKey("Secret", "x", "n"), {"l": "1"}, {"a": "2"}, content)
+    manifest = ContentManifest(SECRET, ObjectKey("Secret", "x", "n"), {"l": "1"}, {"a": "2"}, content)
     own = Ownership(field_set([]), (), False, frozenset({"l", "taken-back"}), frozenset({"a"}))
     labels = {"l": "0", "taken-back": "0", "theirs": "1"}
     before = Header(labels, {"a": "0", "b": "3"}, own, False, b'[{"name":"o"}]', b'["f"]')
@@ -115,7 +116,7 @@ def test_a_replacement_keeps_labels_and_annotations_of_other_clients() -> None:
 
 
 def test_fields_that_the_server_changed_are_named() -> None:
-    manifest = DataManifest(SECRETS, ObjectKey("Secret", "x", "n"), {}, {}, Content("Opaque", {"k": "dg=="}))
+    manifest = ContentManifest(SECRET, ObjectKey("Secret", "x", "n"), {}, {}, Content("Opaque", {"k": "dg=="}))
     answer = b'{"metadata": {"name": "x"}, "type": "Opaque", "data": {"k": "eA==", "injected": "eA=="}}'
 
     assert manifest.changed_by_server(answer) == ("data.injected", "data.k")
@@ -131,7 +132,7 @@ def test_an_invalid_name_cannot_change_the_path() -> None:
 
 def test_a_replacement_applies_only_to_the_version_that_was_compared() -> None:
     key = ObjectKey("ConfigMap", "x", "n")
-    manifest = DataManifest(SECRETS, key, {}, {}, Content())
+    manifest = ContentManifest(SECRET, key, {}, {}, Content())
     now = {"metadata": {"name": "x", "namespace": "n", "uid": "u", "resourceVersion": "7", "labels": {"theirs": "1"}}}
     read = {key: json.dumps(now).encode()}
     header = structs.replace(_header(), is_whole=False)

@@ -9,7 +9,8 @@ from jobs.core.sync_copies.observe import _copies
 from jobs.core.sync_copies.observed import Settings
 from jobs.kit.api.cluster import PAGE_SIZE, Cluster
 from jobs.kit.api.messages import Answer, Request
-from jobs.kit.data.objects import Content, ObjectReducer, ReducedObject
+from jobs.kit.data.contents import Content
+from jobs.kit.data.objects import ObjectReducer, ReducedObject
 from jobs.kit.values.errors import ApiError
 from tests.canary import canary
 from tests.worlds import encoded

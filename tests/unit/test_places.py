@@ -15,7 +15,7 @@ from jobs.core.sync_copies.context import context
 from jobs.core.sync_copies.desired import places, targets_of_rules
 from jobs.core.sync_copies.evaluate import evaluate
 from jobs.core.sync_copies.mistakes import mistakes
-from jobs.core.sync_copies.observed import Namespace, Observed
+from jobs.core.sync_copies.observed import Namespace, Observed, RefusedSource
 from jobs.core.sync_copies.rules import Rule, Targets
 from jobs.core.sync_copies.sources import candidates
 from jobs.core.sync_copies.state import found, required
@@ -118,6 +118,8 @@ def worlds() -> Iterator[Observed]:
     yield none(equal, by=rule(orphans="Retain"))
     yield none(equal, by=mistaken)
     yield replace(none(equal), sources=dict.fromkeys(none().sources, (invalid,)))
+    refused = RefusedSource(invalid.key, "has no key a")
+    yield replace(none(equal), sources=dict.fromkeys(none().sources, (refused,)))
     yield none(terminating)
     yield none(foreign)
     yield replace(none(equal), single_reads={PLACE: None})

@@ -13,7 +13,8 @@ from jobs.core.sync_copies.observed import Namespace, Observed, Settings
 from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.rules import CopyMetadata, Rule, SourceQuery, Spec, Targets
 from jobs.core.sync_copies.selectors import LabelSelector
-from jobs.kit.data.objects import Content, Header, Ownership, ReducedObject, field_set
+from jobs.kit.data.contents import Content, field_set
+from jobs.kit.data.objects import Header, Ownership, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.model import Action, DryRun, ExitCode, Finding, Need, ObjectKey, Plan, RunOptions, Severity

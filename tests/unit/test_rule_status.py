@@ -15,7 +15,8 @@ from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.rules import Rule, Spec
 from jobs.core.sync_copies.selectors import LabelSelector
 from jobs.core.sync_copies.status import MOST_LISTED, status_updates
-from jobs.kit.data.objects import Content, Header, Ownership, ReducedObject, field_set
+from jobs.kit.data.contents import Content, field_set
+from jobs.kit.data.objects import Header, Ownership, ReducedObject
 from jobs.kit.values.conditions import StatusUpdate
 from jobs.kit.values.errors import DENIED, QUOTA_EXCEEDED, ApiError, InvalidObjectError
 from jobs.kit.values.findings import unreadable

@@ -3,7 +3,9 @@
 import hashlib
 import re
 
-from jobs.kit.data.objects import Content
+import pytest
+
+from jobs.kit.data.contents import Content
 from jobs.kit.values import stamps
 
 SECRET = Content("Opaque", {"a": "MQ==", "b": "Mg=="})
@@ -45,3 +47,34 @@ def test_an_object_is_managed_for_one_job_and_one_rule_namespace() -> None:
     assert stamps.selector("sync-copies", "kube-chores") == ",".join(
         f"{key}={labels[key]}" for key in (stamps.MANAGED_BY, stamps.JOB, stamps.RULE_NAMESPACE)
     )
+
+
+@pytest.mark.parametrize(
+    ("content", "fingerprint", "fields"),
+    [
+        (
+            Content("Opaque", {"password": "aHVudGVyMg==", "b": ""}),
+            "v1:d83d6c1fedaf07fdb3dade4bdee5962525e878b4ca8fc9ec636429c28ccf68d6",
+            "7fa50027f32938989ca7e97e69f422b1",
+        ),
+        (
+            Content(data={"a": "1", "b": "2\n"}, binary_data={"c": "AAEC"}, immutable=True),
+            "v1:2efe07e3f294afbe07e87dc9e297db1473bbb676dff6d64471052547523b9128",
+            "79b7fa318129b8de8ece9aa19f78f575",
+        ),
+        (
+            Content(),
+            "v1:06994ddd786bf7a071bda2c921ab08bfcab8775a811a8bbe1de0841f3ef03395",
+            "cae66941d9efbd404e4d88758ea67670",
+        ),
+        (
+            Content(data={"ü": 'ö"\\'}),
+            "v1:e1380add2ac91c1a9e7f9db4e7d3388373eb8c78ff4a8f7ac6486b0d833e4b44",
+            "6bfbf03e0efe249dd6af5d02928381c0",
+        ),
+    ],
+)
+def test_the_fingerprints_of_existing_copies_stay_the_same(content: Content, fingerprint: str, fields: str) -> None:
+    """Another value would make each run after an upgrade write each copy once."""
+    assert content.fingerprint("5ff9d1f0-4b5c-4f30-b3ff-5d1f6b6b2a11") == fingerprint
+    assert content.fields().hex() == fields

@@ -9,22 +9,23 @@ import msgspec
 from jobs.core.fetch_rates.exchange_rates import ExchangeRate
 from jobs.core.fetch_rates.figures import Figures
 from jobs.core.fetch_rates.observed import NAME
-from jobs.kit.data.manifests import DataManifest
-from jobs.kit.data.objects import Content, ReducedObject
+from jobs.kit.data.contents import CONFIGMAP, Content
+from jobs.kit.data.manifests import ContentManifest
+from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.decoding import decode_list
-from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES
+from jobs.kit.values.resources import EXCHANGE_RATES
 
 _EXCHANGE_RATE = (EXCHANGE_RATES.api_version, EXCHANGE_RATES.kind)
 
 
-def manifest(rate: ExchangeRate, figures: Figures, actual: ReducedObject | None) -> DataManifest:
+def manifest(rate: ExchangeRate, figures: Figures, actual: ReducedObject | None) -> ContentManifest:
     """Return the desired ConfigMap with these figures; of the `actual` one, owners of other kinds stay."""
     content = Content(data=figures.data())
     at = rate.head.key
     stamp = stamps.stamp(NAME, at.namespace, at.name, figures.source, content.fingerprint(rate.subject))
-    return DataManifest(
-        CONFIGMAPS,
+    return ContentManifest(
+        CONFIGMAP,
         rate.configmap,
         stamp.labels,
         stamp.annotations,

@@ -14,9 +14,10 @@ from jobs.core.fetch_rates.configmap import conflict_reason, is_untouched, manif
 from jobs.core.fetch_rates.exchange_rates import ExchangeRate, RateStatus
 from jobs.core.fetch_rates.figures import Figures
 from jobs.core.fetch_rates.observed import Observed, Settings
+from jobs.kit.data.contents import AnyContent, Content
 from jobs.kit.data.diff import changes, fields_changed, metadata_changes, shown_metadata
 from jobs.kit.data.manifests import repair
-from jobs.kit.data.objects import Content, Digested, ReducedObject
+from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values.bodies import Deletion
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import terminating, unreadable
@@ -177,7 +178,7 @@ def _error(rate: ExchangeRate, code: str, key: ObjectKey, reason: str, exit_code
     return Finding(code, Severity.CRITICAL, key, reason, subjects=(rate.subject,), exit_code=exit_code)
 
 
-def _previous_text(content: Content | Digested | None) -> str:
+def _previous_text(content: AnyContent | None) -> str:
     data = content.data if isinstance(content, Content) else {}
     rate, day, source = (data.get(key, "?")[:_LONGEST_SHOWN] for key in ("rate", "date", "source"))
     return f"{rate} of {day} from {source}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from jobs.core.fetch_rates.exchange_rates import parse_exchange_rate, subject
 from jobs.core.fetch_rates.observed import NAME, Observed, Settings
 from jobs.kit.api.cluster import Cluster, complete
 from jobs.kit.api.custom_resources import from_cluster
-from jobs.kit.data.objects import DataObject, ObjectReducer, ReducedObject
+from jobs.kit.data.contents import CONFIGMAP
+from jobs.kit.data.objects import ObjectReducer, ReducedObject, WholeObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import invalid, read_failure, unreadable
@@ -40,7 +43,9 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
 
 
 def _configmaps(cluster: Cluster, namespace: str) -> dict[ObjectKey, ReducedObject | ApiError]:
-    reduce, selector = ObjectReducer(stamps.KEYS).reduce, stamps.selector(NAME)
-    found, undecoded = complete(cluster.objects, CONFIGMAPS, DataObject, reduce, namespace=namespace, selector=selector)
+    reduce, selector = partial(ObjectReducer(stamps.KEYS).reduce, CONFIGMAP), stamps.selector(NAME)
+    found, undecoded = complete(
+        cluster.objects, CONFIGMAPS, WholeObject, reduce, namespace=namespace, selector=selector
+    )
     by_key = {ObjectKey(CONFIGMAPS.kind, each.name, each.namespace): each for each in found}
     return {**by_key, **{each.key: each.error for each in undecoded}}

@@ -10,11 +10,13 @@ from jobs.core.fetch_rates.choice import ProviderFailure, Tables, date_failure
 from jobs.core.fetch_rates.exchange_rates import ExchangeRate
 from jobs.core.fetch_rates.figures import Table
 from jobs.core.fetch_rates.providers import BadDocumentError, table
+from jobs.kit.data.contents import CONFIGMAP
 from jobs.kit.data.objects import ObjectReducer, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Finding, Need, ObjectKey, RunOptions
 from jobs.kit.values.reads import Invalid, Page, ReadResult
+from jobs.kit.values.resources import CONFIGMAPS
 
 NAME = "fetch-rates"
 MAX_CHANGE_PERCENT = 20
@@ -57,7 +59,7 @@ class Observed:
         """Return a copy that includes these `documents` and `pages`; they replace those that were read before."""
         return replace(
             self,
-            single_reads={**self.single_reads, **self.reducer.decode_reads(documents)},
+            single_reads={**self.single_reads, **self.reducer.decode_reads(documents, {CONFIGMAPS.kind: CONFIGMAP})},
             pages={**self.pages, **pages},
         )
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from jobs.core.sync_copies.desired import Place
+from jobs.core.sync_copies.kinds import KINDS
 from jobs.core.sync_copies.mistakes import Mistake
-from jobs.core.sync_copies.observed import KINDS, Observed, Settings
+from jobs.core.sync_copies.observed import Observed, RefusedSource, Settings
 from jobs.core.sync_copies.rules import RuleStatus
+from jobs.core.sync_copies.sources import sources_of
 from jobs.kit.values import stamps
 from jobs.kit.values.model import Finding, ObjectKey
 from jobs.kit.values.reads import InvalidObject
@@ -21,7 +23,7 @@ class Context(NamedTuple):
     reports an object that kube-chores does not manage. `truncated_rules` are rules with more conflicts than their
     status lists. `orphans` is spec.orphans by NAMESPACE/NAME of the rule. `opted_out` are namespaces that opted out,
     and `closed` kube-* namespaces that did not opt in. `mistaken` are the rules that may be mistaken, by
-    NAMESPACE/NAME.
+    NAMESPACE/NAME. `refused` are sources that are not copied as their rule requires, by that rule, NAMESPACE/NAME.
     """
 
     is_incomplete: bool
@@ -33,6 +35,7 @@ class Context(NamedTuple):
     invalid_sources: frozenset[ObjectKey]
     never_copied: frozenset[ObjectKey]
     mistaken: Mapping[str, Mistake]
+    refused: frozenset[tuple[str, ObjectKey]]
 
     def had_conflict(self, place: Place) -> bool:
         """Whether an earlier run found a conflict there, or may have found one."""
@@ -68,14 +71,16 @@ def context(
 
     A run with `max_deletes` also deletes copies of rules that may be mistaken.
     """
-    known_conflicts, truncated_rules, orphans = set(), set(), {}
+    known_conflicts, truncated_rules, orphans, refused = set(), set(), {}, set()
     for rule in observed.rules:
         status = rule.head.status_as(RuleStatus)
-        kind = KINDS[rule.spec.rule_type].kind
+        kind = KINDS[rule.spec.rule_type].name
         known_conflicts |= {ObjectKey(kind, conflict.name, conflict.namespace) for conflict in status.conflicts}
         if (status.conflict_count or 0) > len(status.conflicts):
             truncated_rules.add(rule.name)
-        orphans[f"{rule.namespace}/{rule.name}"] = rule.spec.orphans
+        name = f"{rule.namespace}/{rule.name}"
+        orphans[name] = rule.spec.orphans
+        refused |= {(name, each.key) for each in sources_of(rule, observed) if isinstance(each, RefusedSource)}
     by_rule = {f"{settings.namespace}/{name}": each for name, each in sorted(mistaken.items())}
     sources = (each for found in observed.sources.values() for each in found)
     return Context(
@@ -88,4 +93,5 @@ def context(
         frozenset(each.key for each in sources if isinstance(each, InvalidObject)),
         frozenset(each.object for each in skipped if each.code == "skipped"),
         by_rule if settings.max_deletes is None else {},
+        frozenset(refused),
     )

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
-from jobs.core.sync_copies.observed import KINDS, NAME, Namespace, Observed
+from jobs.core.sync_copies.keys import select
+from jobs.core.sync_copies.kinds import KINDS, Kind
+from jobs.core.sync_copies.observed import NAME, Namespace, Observed
 from jobs.core.sync_copies.rules import Targets
 from jobs.core.sync_copies.selectors import glob_matcher
 from jobs.core.sync_copies.sources import Candidate, Selected
-from jobs.kit.data.objects import Content, Digested, ReducedObject
+from jobs.kit.data.contents import AnyContent, Content, Digested, WholeContent
+from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.resources import Resource
 
 
 class NoTarget(Enum):
@@ -31,16 +34,18 @@ class NoTarget(Enum):
 
 
 class Desired(NamedTuple):
-    """A desired copy, the same in each target namespace.
+    """A desired copy: the same in each target namespace, unless its subjects move.
 
-    `rules` are the names of all rules that require it. The stamp names the first one.
+    `rules` are the names of all rules that require it. The stamp names the first one. `select` returns the content of a
+    copy from that of the source.
     """
 
-    resource: Resource
+    kind: Kind
     rules: tuple[str, ...]
     source: str
     origin: ObjectKey
-    content: Content | Digested
+    content: AnyContent
+    select: Callable[[WholeContent], WholeContent]
     fields: bytes
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -130,12 +135,13 @@ def places(observed: Observed, selected: Selected, targets: Mapping[str, Sequenc
         copies = observed.copies.get(rule_type, {}).get(name, {})
         claims = _claims(claimants, targets)
         # Most places have the same claims, so the desired copy is computed once and shared.
-        desired: dict[tuple[int, ...], tuple[Desired, ...]] = {}
+        desired: dict[tuple[str, tuple[int, ...]], tuple[Desired, ...]] = {}
+        in_target = any(each.rule.moves_subjects for each in claimants)
         for namespace in sorted(active & (claims.keys() | copies.keys())):
-            claim = claims.get(namespace, ())
+            claim = namespace if in_target else "", claims.get(namespace, ())
             if claim not in desired:
-                desired[claim] = _desired(rule_type, [claimants[number] for number in claim])
-            key = ObjectKey(KINDS[rule_type].kind, name, namespace)
+                desired[claim] = _desired(KINDS[rule_type], [claimants[number] for number in claim[1]], namespace)
+            key = ObjectKey(KINDS[rule_type].name, name, namespace)
             yield Place(key, desired[claim], observed.single_reads.get(key, copies.get(namespace)))
 
 
@@ -149,29 +155,39 @@ def _claims(claimants: Sequence[Candidate], targets: Mapping[str, Sequence[str]]
     return claims
 
 
-def _desired(rule_type: str, candidates: Sequence[Candidate]) -> tuple[Desired, ...]:
-    """Return the desired copy of each source; if several rules require it, the stamp names the first one by name."""
-    by_source: dict[str, list[Candidate]] = {}
+def _desired(kind: Kind, candidates: Sequence[Candidate], namespace: str) -> tuple[Desired, ...]:
+    """Return the desired copy of each source and content.
+
+    If several rules require the same one, the stamp names the first one by name.
+    """
+    copies: dict[tuple[str, str, str], list[Desired]] = {}
     for candidate in sorted(candidates, key=lambda candidate: candidate.rule.name):
-        by_source.setdefault(candidate.source.namespace, []).append(candidate)
-    return tuple(_copy_of(rule_type, same) for _, same in sorted(by_source.items()))
+        desired = _copy_of(kind, candidate, namespace)
+        at = candidate.source.namespace, candidate.source.name, desired.annotations[stamps.FINGERPRINT]
+        copies.setdefault(at, []).append(desired)
+    return tuple(
+        same[0]._replace(rules=tuple(rule for each in same for rule in each.rules))
+        for _, same in sorted(copies.items())
+    )
 
 
-def _copy_of(rule_type: str, candidates: Sequence[Candidate]) -> Desired:
-    rule, source = candidates[0]
-    resource, content, at, extra = KINDS[rule_type], source.content or Content(), source.header, rule.spec.metadata
-    name = f"{source.namespace}/{source.name}"
-    mark = content.fingerprint(source.uid)
-    stamp = stamps.stamp(NAME, rule.namespace, rule.name, name, mark, rule.spec.orphans)
+def _copy_of(kind: Kind, candidate: Candidate, namespace: str) -> Desired:
+    rule, source = candidate
+    at, extra, name = source.header, rule.spec.metadata, f"{source.namespace}/{source.name}"
+    content = source.content or Content()
+    if rule.moves_subjects and not isinstance(content, Digested):
+        content = kind.in_target(content, namespace)
+    stamp = stamps.stamp(NAME, rule.namespace, rule.name, name, content.fingerprint(source.uid), rule.spec.orphans)
     copied = {key: at.labels[key] for key in extra.copy_labels if key in at.labels}
     labels = {key: value for key, value in copied.items() if not stamps.is_helm_label(key, value)}
     annotations = {key: at.annotations[key] for key in extra.copy_annotations if key in at.annotations}
     return Desired(
-        resource,
-        tuple(candidate.rule.name for candidate in candidates),
+        kind,
+        (rule.name,),
         name,
-        ObjectKey(resource.kind, source.name, source.namespace),
+        ObjectKey(kind.name, source.name, source.namespace),
         content,
+        partial(select, rule.key_selection, kind),
         content.fields(),
         {**labels, **extra.labels, **stamp.labels},
         {**annotations, **extra.annotations, **stamp.annotations},

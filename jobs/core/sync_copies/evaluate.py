@@ -6,20 +6,19 @@ import sys
 
 from jobs.core.sync_copies.context import Context
 from jobs.core.sync_copies.desired import Desired, Place
+from jobs.core.sync_copies.kinds import BY_NAME
 from jobs.core.sync_copies.mistakes import blocked
 from jobs.core.sync_copies.observed import NAME, OPT_IN, Observed, Settings
 from jobs.core.sync_copies.state import found, required, why_not_adopted
+from jobs.kit.data.contents import same_content
 from jobs.kit.data.diff import changes, fields_changed, metadata_changes, shown_metadata
-from jobs.kit.data.manifests import DataManifest, Replacement, repair
-from jobs.kit.data.objects import ReducedObject, same_content
+from jobs.kit.data.manifests import ContentManifest, Replacement, repair
+from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.bodies import Deletion
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import unreadable
 from jobs.kit.values.model import Action, ExitCode, Finding, Fix, Need, ObjectKey, Severity
-from jobs.kit.values.resources import CONFIGMAPS, SECRETS
-
-_READERS = {CONFIGMAPS.kind: "jobs read their settings", SECRETS.kind: "roll-workloads reads its key"}
 
 
 def evaluate(  # noqa: C901 - a table
@@ -60,7 +59,7 @@ def evaluate(  # noqa: C901 - a table
             return _undecided(place)
         case "no copy", "a terminating copy":
             return _terminating("orphan", place, (place.stamped_rule.rpartition("/")[2],))
-        case "no copy", "another object" | "nothing":
+        case "no copy", "a copy of a refused source" | "another object" | "nothing":
             return None
         case "a copy of a reserved name", _:
             return _reserved(place)
@@ -81,22 +80,28 @@ def unchanged(place: Place) -> Finding:
 
 def _missing(place: Place, settings: Settings) -> Finding:
     desired = place.desired[0]
-    shown = changes(None, desired.content, secret=desired.resource is SECRETS) if settings.run.diff else ()
+    shown = changes(None, desired.content, secret=desired.kind.layout.is_secret) if settings.run.diff else ()
     fix = Fix(Action.CREATE, _manifest(place.key, desired))
     reason = sys.intern(f"from {desired.source}")  # a first sweep has thousands of the same reason
     return Finding("missing", Severity.WARNING, place.key, reason, fix, shown, desired.rules)
 
 
-def _manifest(key: ObjectKey, desired: Desired) -> DataManifest:
-    return DataManifest(
-        desired.resource, key, desired.labels, desired.annotations, desired.content, source=desired.origin
+def _manifest(key: ObjectKey, desired: Desired) -> ContentManifest:
+    return ContentManifest(
+        desired.kind.layout,
+        key,
+        desired.labels,
+        desired.annotations,
+        desired.content,
+        source=desired.origin,
+        select=desired.select,
     )
 
 
 def _replaced(code: str, place: Place, settings: Settings) -> Finding:
     """Return the finding of a copy that differs from the desired one; with its fields if its content was read."""
     actual, desired = place.actual, place.desired[0]
-    secret = desired.resource is SECRETS
+    secret = desired.kind.layout.is_secret
     differing = () if actual.content is None else changes(actual.content, desired.content, secret=secret)
     relabelled = metadata_changes(desired.labels, desired.annotations, actual.header)
     source_before = actual.header.annotations.get(stamps.SOURCE)
@@ -166,22 +171,28 @@ def _undecided(place: Place) -> Finding:
 
 
 def _reserved(place: Place) -> Finding:
-    """Return the finding of a copy that would set options of jobs or their key: a tenant may write its source."""
-    sources = " and ".join(desired.source for desired in place.desired)
-    actual = place.found
+    """Return the finding of a copy that something else reads or writes: jobs, or the control plane."""
+    sources = " and ".join(sorted({desired.source for desired in place.desired}))
+    kind, actual = BY_NAME[place.key.kind], place.found
+    reader = kind.readers.get(place.key.name)
+    why = f"{reader} of this name" if reader else kind.why_no_name(place.key.name)
     is_copied = isinstance(actual, ReducedObject) and actual.header.labels.get(stamps.JOB) == NAME
     todo = (
         f"delete this copy; then rename {sources}, or change its labels"
         if is_copied
         else f"{sources} is not copied; rename it, or change its labels"
     )
-    reason = f"left untouched: {_READERS[place.key.kind]} from a {place.key.kind} of this name, so {todo}"
+    reason = f"left untouched: {why}, so {todo}"
     return Finding("reserved-name", Severity.WARNING, place.key, reason, subjects=place.rules)
 
 
 def _collision(place: Place) -> Finding:
-    sources = " and ".join(desired.source for desired in place.desired)
-    reason = f"sources {sources} have the same target, so none of them is copied; narrow the targets of one rule"
+    sources = sorted({desired.source for desired in place.desired})
+    if len(sources) == 1:
+        what = f"rules {' and '.join(place.rules)} require different copies of source {sources[0]}"
+    else:
+        what = f"sources {' and '.join(sources)} have the same target"
+    reason = f"{what}, so none of them is copied; narrow the targets of one rule"
     return Finding("collision", Severity.CRITICAL, place.key, reason, subjects=place.rules, exit_code=ExitCode.REFUSED)
 
 

@@ -11,8 +11,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from jobs.core.sync_copies.desired import NoTarget, target_check
+from jobs.core.sync_copies.kinds import KINDS, LAYOUTS
 from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING
-from jobs.core.sync_copies.observed import KINDS, OPT_IN, Namespace, Observed, Settings
+from jobs.core.sync_copies.observed import OPT_IN, Namespace, Observed, Settings
 from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.rules import Rule, RuleStatus, Targets
 from jobs.core.sync_copies.selectors import glob_matcher
@@ -33,8 +34,14 @@ _NEXT = {
     Action.DELETE: "the next run deletes it",
     Action.RECREATE: "the next run deletes and recreates it",
 }
-_NOT_REQUIRED = {"orphan", "opted-out", "retained", "skipped"}  # codes of objects that are not desired copies
-_OF_SOURCES = ("skipped", "unreadable")
+_NOT_REQUIRED = {
+    "orphan",
+    "opted-out",
+    "retained",
+    "refused",
+    "skipped",
+}  # codes of objects that are not desired copies
+_OF_SOURCES = ("skipped", "refused", "unreadable")
 _REFUSED = {"Failed", *(reason for _, reason in REASONS)}  # of failed writes
 _CODES = {NoTarget.TERMINATING: "terminating", NoTarget.OPTED_OUT: "opted-out"}
 NOT_A_TARGET, OWN_NAMESPACE = "not-a-target", "own-namespace"
@@ -128,7 +135,7 @@ def _summary(made: Plan, world: _World, rules: int, settings: Settings) -> str:
 
 
 def _is_copy(finding: Finding) -> bool:
-    return finding.object.kind in {resource.kind for resource in KINDS.values()} and finding.code not in _NOT_REQUIRED
+    return finding.object.kind in LAYOUTS and finding.code not in _NOT_REQUIRED
 
 
 def _rows_of_rule(rule: Rule, world: _World, settings: Settings) -> tuple[list[Row], bool]:
@@ -150,7 +157,7 @@ def _rows_of_other_rules(world: _World, settings: Settings) -> Iterator[Row]:
         if settings.rule_name in (None, invalid.head.key.name):
             yield _row_of(invalid.head.key.name, None, 0, "invalid", world.by_object[invalid.head.key].reason)
     for name in sorted(world.by_rule.keys() - {rule.name for rule in world.observed.rules}):
-        found = [each for each in world.by_rule[name] if each.object.kind in {each.kind for each in KINDS.values()}]
+        found = [each for each in world.by_rule[name] if each.object.kind in LAYOUTS]
         yield from _grouped(name, found, is_each=settings.run.verbose or bool(world.where.name))
 
 
@@ -265,5 +272,5 @@ def _why_not_selected(rule: Rule, world: _World) -> _Problem:
 
 
 def _named_sources(name: str, rule: Rule) -> list[ObjectKey]:
-    kind = KINDS[rule.spec.rule_type].kind
+    kind = KINDS[rule.spec.rule_type].name
     return [ObjectKey(kind, name, namespace) for namespace in sorted(set(rule.source_namespaces))]

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from jobs.core.sync_copies.observed import KINDS, Observed
+from jobs.core.sync_copies.kinds import KINDS
+from jobs.core.sync_copies.observed import Observed, RefusedSource
 from jobs.core.sync_copies.rules import Rule, RuleStatus
-from jobs.core.sync_copies.sources import Selected
+from jobs.core.sync_copies.sources import Selected, sources_of
 from jobs.kit.run import brakes
 from jobs.kit.values.model import Brake, Finding, ObjectKey, Severity
 from jobs.kit.values.reads import InvalidObject
@@ -52,7 +53,7 @@ class Mistake(NamedTuple):
         fits_namespace = self.code == SOURCE_NAMESPACE_MISSING or namespace in self.rule.source_namespaces
         fits_source = source in self.sources if self.sources else fits_namespace
         fits_target = not (self.targets - {namespace}) or copy.namespace in self.targets
-        return KINDS[self.rule.spec.rule_type].kind == copy.kind and fits_source and fits_target
+        return KINDS[self.rule.spec.rule_type].name == copy.kind and fits_source and fits_target
 
 
 def mistakes(observed: Observed, selected: Selected, targets: Mapping[str, Sequence[str]]) -> dict[str, Mistake]:
@@ -109,8 +110,8 @@ def _has_selected(rule: Rule) -> bool:
 
 
 def _is_uncertain(rule: Rule, observed: Observed) -> bool:
-    """Whether a source cannot be decoded: then it is unknown what the rule selects."""
-    return any(isinstance(each, InvalidObject) for query in rule.queries() for each in observed.sources.get(query, ()))
+    """Whether a source cannot be decoded, or cannot be copied as required: the rule selects it, or may select it."""
+    return any(isinstance(each, InvalidObject | RefusedSource) for each in sources_of(rule, observed))
 
 
 def _where(rule: Rule) -> str:

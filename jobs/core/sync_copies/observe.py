@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 
-from jobs.core.sync_copies.observed import KINDS, NAME, OPT_IN, Copies, Namespace, Observed, Settings
+from jobs.core.sync_copies.keys import KeySelection, select
+from jobs.core.sync_copies.kinds import KINDS, Kind
+from jobs.core.sync_copies.observed import (
+    NAME,
+    OPT_IN,
+    Copies,
+    Namespace,
+    Observed,
+    RefusedSource,
+    Settings,
+    Source,
+)
 from jobs.core.sync_copies.rules import Rule, SourceQuery, parse_rule, used_keys
+from jobs.core.sync_copies.sources import name_of
 from jobs.kit.api.cluster import Cluster, complete, retry_if_expired
 from jobs.kit.api.custom_resources import from_cluster
-from jobs.kit.data.objects import DataObject, ObjectReducer, ReducedObject
+from jobs.kit.data.contents import Digested, WholeContent
+from jobs.kit.data.objects import ObjectReducer, ReducedObject, WholeObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError, ConfigurationError
 from jobs.kit.values.findings import invalid, read_failure, unreadable
 from jobs.kit.values.metadata import NamespaceObject, PartialObject, string_map
-from jobs.kit.values.model import Finding, ObjectKey, Severity
+from jobs.kit.values.model import DryRun, Finding, ObjectKey, Severity
 from jobs.kit.values.reads import Invalid, InvalidObject
-from jobs.kit.values.resources import NAMESPACES, RULES
+from jobs.kit.values.resources import CLUSTER_ROLES, NAMESPACES, RULES
 
 _LONGEST_CHOICE = 40  # of an annotation of a tenant
 
@@ -42,13 +56,17 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     namespaces, undecoded = _namespaces(cluster, rules)
     failures += [_terminating(each) for each in namespaces if each.name == settings.namespace and not each.active]
     reducer = ObjectReducer(used_keys(rules))
-    sources: dict[SourceQuery, tuple[ReducedObject | InvalidObject, ...]] = {}
-    for query in sorted({query for rule in rules for query in rule.queries() if query.rule_type in copies}):
+    sources: dict[SourceQuery, tuple[Source, ...]] = {}
+    queries = sorted({query for rule in rules for query in rule.queries() if query.rule_type in copies})
+    for request, of_request in groupby(queries, SourceQuery.request):
+        same = list(of_request)
         try:
-            sources[query] = retry_if_expired(partial(_sources, cluster, query, reducer))
+            sources |= retry_if_expired(partial(_sources, cluster, same, reducer))
         except ApiError as error:
-            affected = [rule for rule in rules if query in rule.queries()]
-            failures += _unreadable(affected, f"its sources in namespace {query.namespace}", error)
+            affected = [rule for rule in rules if not {*rule.queries()}.isdisjoint(same)]
+            failures += _unreadable(affected, f"its sources in namespace {request.namespace}", error)
+    if settings.run.dry_run is not DryRun.CLIENT:  # else the rights are those of a user, who only reads
+        sources = _without_denied_roles(cluster, sources)
     failures += [unreadable(each.key, each.error) for each in undecoded]
     elsewhere = () if rules or invalid_rules or settings.rules is not None else _rules_elsewhere(cluster)
     return Observed(
@@ -76,7 +94,7 @@ def _without_copies(rule_type: str, denial: ApiError, rules: Sequence[Rule]) -> 
     affected = [rule for rule in rules if rule.spec.rule_type == rule_type]
     if affected:
         return _unreadable(affected, "its copies", denial)
-    all_copies = ObjectKey(KINDS[rule_type].kind, "(all copies)")
+    all_copies = ObjectKey(KINDS[rule_type].name, "(all copies)")
     return [unreadable(all_copies, denial, subjects=(all_copies.name,))]
 
 
@@ -90,9 +108,9 @@ def _types(cluster: Cluster, settings: Settings, rules: Sequence[Rule]) -> list[
     A type without rules is read only with permission to list it. An access review checks the permission first: an
     installation without rights on Secrets sends no request for Secrets.
     """
-    types: set[str] = {rule.spec.rule_type for rule in rules if rule.spec.rule_type in KINDS}
+    types: set[str] = {rule.spec.rule_type for rule in rules}
     if settings.rules is None and settings.rule_name is None:
-        types |= {each for each in KINDS.keys() - types if cluster.can_i("list", KINDS[each])}
+        types |= {each for each in KINDS.keys() - types if cluster.can_i("list", KINDS[each].resource)}
     return sorted(types)
 
 
@@ -120,10 +138,15 @@ def _rules_elsewhere(cluster: Cluster) -> tuple[str, ...]:
 
 def _copies(cluster: Cluster, rule_type: str, settings: Settings, reducer: ObjectReducer) -> Copies:
     selector = stamps.selector(NAME, settings.namespace)
-    item: type[DataObject] | type[PartialObject] = DataObject if settings.verify_content else PartialObject
+    item: type[WholeObject] | type[PartialObject] = WholeObject if settings.verify_content else PartialObject
+    layout = KINDS[rule_type].layout
     found: dict[str, dict[str, ReducedObject | ApiError]] = {}
     for each in cluster.objects(
-        KINDS[rule_type], item, reducer.reduce, selector=selector, metadata_only=not settings.verify_content
+        layout.resource,
+        item,
+        partial(reducer.reduce, layout),
+        selector=selector,
+        metadata_only=not settings.verify_content,
     ):
         if isinstance(each, InvalidObject):
             found.setdefault(each.key.name, {})[each.key.namespace] = each.error
@@ -148,10 +171,69 @@ def _namespace(used: frozenset[str], read: NamespaceObject) -> Namespace:
     return Namespace(sys.intern(at.name), labels, read.active, opted_out, value == "true", invalid_choice)
 
 
-def _sources(cluster: Cluster, query: SourceQuery, reducer: ObjectReducer) -> tuple[ReducedObject | InvalidObject, ...]:
-    resource = KINDS[query.rule_type]
-    found = cluster.objects(resource, DataObject, reducer.reduce, namespace=query.namespace, selector=query.selector)
-    return tuple(sorted(found, key=lambda each: each.key.name if isinstance(each, InvalidObject) else each.name))
+def _sources(
+    cluster: Cluster, queries: Sequence[SourceQuery], reducer: ObjectReducer
+) -> Mapping[SourceQuery, tuple[Source, ...]]:
+    """Return the sources of queries that differ only in the keys that are copied: they are one list."""
+    at = queries[0]
+    kind = KINDS[at.rule_type]
+    found: dict[SourceQuery, list[Source]] = {query: [] for query in queries}
+    for each in cluster.objects(
+        kind.resource,
+        WholeObject,
+        partial(_reduced, reducer, kind, [query.keys for query in queries]),
+        namespace=at.namespace,
+        selector=at.selector,
+        fields=f"metadata.name={at.name}" if at.name else "",
+    ):
+        variants = [each] * len(queries) if isinstance(each, InvalidObject) else each
+        for query, source in zip(queries, variants, strict=True):
+            found[query].append(source)
+    return {query: tuple(sorted(sources, key=name_of)) for query, sources in found.items()}
+
+
+def _reduced(
+    reducer: ObjectReducer, kind: Kind, selections: Sequence[KeySelection], read: WholeObject
+) -> list[ReducedObject | RefusedSource]:
+    content = read.content(kind.layout)
+    return [_with_keys(reducer, kind, read, content, keys) for keys in selections]
+
+
+def _with_keys(
+    reducer: ObjectReducer, kind: Kind, read: WholeObject, content: WholeContent, keys: KeySelection
+) -> ReducedObject | RefusedSource:
+    """Return a source with the keys that are copied; a source that is never copied stays as it is."""
+    key = ObjectKey(kind.name, read.metadata.name, read.metadata.namespace)
+    try:
+        content = select(keys, kind, content)
+    except ValueError as error:
+        source = reducer.reduce(kind.layout, read, content)
+        why = f"{error}; correct the source, or spec.keys of the rule"
+        return source if kind.why_never_copied(source) else RefusedSource(key, why)
+    source = reducer.reduce(kind.layout, read, content)
+    too_large = kind.has_subjects and isinstance(source.content, Digested)
+    return RefusedSource(key, "it is too large to be copied") if too_large else source
+
+
+def _without_denied_roles(
+    cluster: Cluster, sources: Mapping[SourceQuery, tuple[Source, ...]]
+) -> dict[SourceQuery, tuple[Source, ...]]:
+    """Return the sources; those that bind a ClusterRole which the account has no right to bind are refused."""
+    allowed: dict[str, bool] = {}
+
+    def checked(kind: Kind, source: Source) -> Source:
+        if not isinstance(source, ReducedObject) or not source.content or kind.why_never_copied(source):
+            return source
+        role = kind.cluster_role(source.content)
+        if role and role not in allowed:
+            allowed[role] = cluster.can_i("bind", CLUSTER_ROLES, role)
+        if not role or allowed[role]:
+            return source
+        why = f"the account of this run has no right to bind ClusterRole {role}"
+        remedy = "add it to resourceNames in ClusterRole kube-chores-sync-copies-rolebindings"
+        return RefusedSource(ObjectKey(kind.name, source.name, source.namespace), f"{why}; {remedy}")
+
+    return {query: tuple(checked(KINDS[query.rule_type], each) for each in found) for query, found in sources.items()}
 
 
 def _terminating(namespace: Namespace) -> Finding:

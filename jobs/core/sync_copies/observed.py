@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from jobs.core.sync_copies.kinds import LAYOUTS
 from jobs.core.sync_copies.rules import Rule, SourceQuery
 from jobs.kit.data.objects import ObjectReducer, ReducedObject
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Finding, Need, ObjectKey, RunOptions
 from jobs.kit.values.reads import Invalid, InvalidObject, Page, ReadResult
-from jobs.kit.values.resources import CONFIGMAPS, SECRETS, Resource
 
 NAME = "sync-copies"
 OPT_IN = "kubechores.dev/copies"
-KINDS: Mapping[str, Resource] = {"configmap": CONFIGMAPS, "secret": SECRETS}
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,14 @@ class Namespace(Struct, frozen=True):
         return self.is_system and not self.opted_in
 
 
+class RefusedSource(NamedTuple):
+    """A source that exists and cannot be copied as its rule requires, and why. Copies of it stay as they are."""
+
+    key: ObjectKey
+    reason: str
+
+
+Source: TypeAlias = ReducedObject | InvalidObject | RefusedSource
 # By name, then by namespace: all copies of a source have the same name. An ApiError: the copy cannot be decoded.
 Copies = Mapping[str, Mapping[str, ReducedObject | ApiError]]
 
@@ -70,7 +78,7 @@ class Observed:
 
     rules: tuple[Rule, ...]
     namespaces: tuple[Namespace, ...]
-    sources: Mapping[SourceQuery, tuple[ReducedObject | InvalidObject, ...]]
+    sources: Mapping[SourceQuery, tuple[Source, ...]]
     copies: Mapping[str, Copies]
     invalid_rules: tuple[Invalid, ...] = ()
     failures: tuple[Finding, ...] = ()
@@ -80,4 +88,4 @@ class Observed:
 
     def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
         """Return a copy with `documents` added; a later read of an object replaces an earlier one."""
-        return replace(self, single_reads={**self.single_reads, **self.reducer.decode_reads(documents)})
+        return replace(self, single_reads={**self.single_reads, **self.reducer.decode_reads(documents, LAYOUTS)})

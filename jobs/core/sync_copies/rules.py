@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple, get_args
 import msgspec
 from msgspec import Struct
 
+from jobs.core.sync_copies.keys import ALL_KEYS, KeySelection
+from jobs.core.sync_copies.kinds import KINDS
 from jobs.core.sync_copies.selectors import LabelSelector, key_problems, selector_problems, value_problems
 from jobs.kit.values import stamps
 from jobs.kit.values.conditions import Condition
@@ -19,8 +21,6 @@ RuleType = Literal[
     "configmap", "secret", "networkpolicy", "limitrange", "resourcequota", "rolebinding", "serviceaccount"
 ]
 RULE_TYPES: tuple[str, ...] = get_args(RuleType)
-_WITH_KEYS = ("configmap", "secret")
-_WITH_SUBJECTS = "rolebinding"
 _MOST_REQUESTS = 1000
 _NAME_OF_SOURCE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?")  # of any kind; a RoleBinding has colons
 # https://kubernetes.io/docs/concepts/configuration/configmap/#configmap-object
@@ -129,12 +129,30 @@ class Rule(Struct, frozen=True):
         """The selector of its sources; one that matches everything if only names select them."""
         return self.spec.selector or LabelSelector()
 
+    @property
+    def key_selection(self) -> KeySelection:
+        """Which keys of its sources are copied."""
+        keys = self.spec.keys
+        return KeySelection(tuple(sorted(keys.include)), tuple(sorted(keys.rename.items()))) if keys else ALL_KEYS
+
+    @property
+    def moves_subjects(self) -> bool:
+        """Whether ServiceAccounts among the subjects get the namespace of the copy."""
+        return self.spec.subject_namespace == "target"
+
+    def selects(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether the rule selects an object with this name and these labels in its source namespaces."""
+        return (not self.spec.names or name in self.spec.names) and self.label_selector.matches(labels)
+
     def queries(self) -> list[SourceQuery]:
-        """Return the lists that find this rule's sources."""
-        if not self.spec.selector:
-            return []
-        namespaces = sorted(set(self.source_namespaces))
-        return [SourceQuery(self.spec.rule_type, each, self.spec.selector.query()) for each in namespaces]
+        """Return the lists that find this rule's sources; without a selector, one for each name."""
+        selector = self.label_selector.query()
+        names = ("",) if selector else self.spec.names
+        return [
+            SourceQuery(self.spec.rule_type, namespace, selector, name, self.key_selection)
+            for namespace in sorted(set(self.source_namespaces))
+            for name in sorted(set(names))
+        ]
 
 
 def used_keys(rules: Iterable[Rule]) -> frozenset[str]:
@@ -148,11 +166,20 @@ def used_keys(rules: Iterable[Rule]) -> frozenset[str]:
 
 
 class SourceQuery(NamedTuple):
-    """A list request for sources: rule type, namespace, and label selector in the syntax of the API."""
+    """A list request for sources: rule type, namespace, label selector in the syntax of the API, or a name.
+
+    `keys` are the keys of these sources that are copied.
+    """
 
     rule_type: str
     namespace: str
     selector: str
+    name: str = ""
+    keys: KeySelection = ALL_KEYS
+
+    def request(self) -> SourceQuery:
+        """Return the request: it reads all keys."""
+        return self._replace(keys=ALL_KEYS)
 
 
 def spec_problems(spec: Spec) -> Iterator[str]:
@@ -163,13 +190,14 @@ def spec_problems(spec: Spec) -> Iterator[str]:
 
 def problems_of_type(spec: Spec) -> Iterator[str]:
     """Yield the problems of fields that depend on the rule type."""
-    if spec.rule_type != _WITH_SUBJECTS and not all(map(is_name, spec.names)):
+    kind = KINDS[spec.rule_type]
+    if not kind.has_subjects and not all(map(is_name, spec.names)):
         yield (
             "names: only names of RoleBindings may have capitals, _ or colons: use lower case letters, digits, - and ."
         )
-    if spec.keys and spec.rule_type not in _WITH_KEYS:
+    if spec.keys and not kind.layout.has_data:
         yield "keys: only a ruleType of configmap or secret has keys: remove this field"
-    if spec.subject_namespace != "source" and spec.rule_type != _WITH_SUBJECTS:
+    if spec.subject_namespace != "source" and not kind.has_subjects:
         yield "subjectNamespace: only a ruleType of rolebinding has subjects: remove this field"
 
 

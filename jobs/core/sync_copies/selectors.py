@@ -114,6 +114,11 @@ def value_problems(value: str, path: str) -> Iterator[str]:
         yield f"{path}: {value!r} is not a valid label value; {remedy}"
 
 
+def is_glob(pattern: str) -> bool:
+    """Whether a pattern has `*` or `?`, so that it may match several names."""
+    return not {"*", "?"}.isdisjoint(pattern)
+
+
 def glob_matcher(patterns: Sequence[str]) -> re.Pattern[str]:
     """Return a pattern that fully matches names of any of the globs; `*` is any characters, `?` any one."""
     # fnmatch also has sets in brackets; here, a bracket matches itself.

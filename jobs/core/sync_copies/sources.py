@@ -1,30 +1,20 @@
-"""Sources: those that rules select, and those that are never copied. Pure."""
+"""Sources: those that rules select, those that are never copied, and those that cannot be copied as required. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import structs
 
-from jobs.core.sync_copies.observed import KINDS, Observed
+from jobs.core.sync_copies.kinds import KINDS
+from jobs.core.sync_copies.observed import Observed, RefusedSource, Source
 from jobs.core.sync_copies.rules import Rule
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.findings import unreadable
 from jobs.kit.values.model import Finding, ObjectKey, Severity
 from jobs.kit.values.reads import InvalidObject
-from jobs.kit.values.resources import Resource
-
-# By the prefix of the Secret's type. The cluster or Helm acts on these Secrets: a copy would be a credential for the
-# cluster, or a release. Built-in types: https://kubernetes.io/docs/concepts/configuration/secret/#secret-types
-NEVER_COPIED = {
-    "kubernetes.io/service-account-token": "service-account tokens are never copied",
-    "bootstrap.kubernetes.io/": "bootstrap tokens are never copied",
-    "helm.sh/": "Helm releases are never copied",
-}
-_ROOT_CA = "kube-root-ca.crt"
-_HELM_RELEASE = "sh.helm.release."  # also a ConfigMap: https://helm.sh/docs/topics/advanced/#configmap-storage-backend
 
 
 class Candidate(NamedTuple):
@@ -34,42 +24,54 @@ class Candidate(NamedTuple):
     source: ReducedObject
 
 
-Selected = Mapping[tuple[str, str], Sequence[Candidate]]  # by rule type and name of the source
+Selected = Mapping[tuple[str, str], Sequence[Candidate]]  # by rule type and name of the copies
 
 
 def candidates(observed: Observed) -> tuple[Selected, list[Finding]]:
-    """Return the selected sources by rule type and name, and the findings of sources that are never copied."""
+    """Return the selected sources by rule type and name of their copies, and the findings of those that are not copied.
+
+    These are skipped (never copied), refused (not as the rule requires) or unreadable.
+    """
     selected: dict[tuple[str, str], list[Candidate]] = {}
-    skipped: dict[ObjectKey, Finding] = {}
+    left: dict[tuple[ObjectKey, str], Finding] = {}
     for rule in observed.rules:
-        for query in rule.queries():
-            for source in observed.sources.get(query, ()):
-                if isinstance(source, ReducedObject) and not _why_skipped(source):
-                    selected.setdefault((query.rule_type, source.name), []).append(Candidate(rule, source))
-                    continue
-                found = _skipped_source(KINDS[query.rule_type], source)
-                others = skipped.get(found.object, found).subjects
-                skipped[found.object] = structs.replace(found, subjects=tuple(sorted({*others, rule.name})))
-    return selected, list(skipped.values())
+        for source in sources_of(rule, observed):
+            found = _problem(rule.spec.rule_type, source)
+            if found is None:
+                assert isinstance(source, ReducedObject)
+                name = rule.spec.target_name or source.name
+                selected.setdefault((rule.spec.rule_type, name), []).append(Candidate(rule, source))
+                continue
+            at = found.object, found.reason
+            others = left.get(at, found).subjects
+            left[at] = structs.replace(found, subjects=tuple(sorted({*others, rule.name})))
+    return selected, list(left.values())
 
 
-def _skipped_source(resource: Resource, source: ReducedObject | InvalidObject) -> Finding:
+def sources_of(rule: Rule, observed: Observed) -> Iterator[Source]:
+    """Yield what was read of the sources that a rule selects, also those that are not copied."""
+    names = rule.spec.names
+    for query in rule.queries():
+        yield from (each for each in observed.sources.get(query, ()) if not names or name_of(each) in names)
+
+
+def name_of(source: Source) -> str:
+    """Return the name of a source."""
+    return source.name if isinstance(source, ReducedObject) else source.key.name
+
+
+def _problem(rule_type: str, source: Source) -> Finding | None:
+    """Return the finding of a source that is not copied, or None."""
     if isinstance(source, InvalidObject):
         return unreadable(source.key, source.error)
-    key = ObjectKey(resource.kind, source.name, source.namespace)
-    return Finding("skipped", Severity.INFO, key, _why_skipped(source))
+    if isinstance(source, RefusedSource):
+        return Finding("refused", Severity.WARNING, source.key, source.reason)
+    why = _why_skipped(rule_type, source)
+    key = ObjectKey(KINDS[rule_type].name, source.name, source.namespace)
+    return Finding("skipped", Severity.INFO, key, why) if why else None
 
 
-def _why_skipped(source: ReducedObject) -> str:
+def _why_skipped(rule_type: str, source: ReducedObject) -> str:
     if stamps.is_stamped(source.header.labels):
         return "is managed by kube-chores: a copy is never a source"
-    if source.name == _ROOT_CA:
-        return "every namespace has its own kube-root-ca.crt"
-    if source.name.startswith(_HELM_RELEASE):
-        return NEVER_COPIED["helm.sh/"]
-    return why_never_copied(source.content.type) if source.content else ""
-
-
-def why_never_copied(kind: str) -> str:
-    """Return why Secrets of this type are never copied; empty if they are copied."""
-    return next((why for prefix, why in NEVER_COPIED.items() if kind.startswith(prefix)), "")
+    return KINDS[rule_type].why_never_copied(source)

@@ -6,14 +6,14 @@ from typing import Literal
 
 from jobs.core.sync_copies.context import Context
 from jobs.core.sync_copies.desired import Desired, Place
-from jobs.core.sync_copies.observed import KINDS, NAME, Observed, Settings
-from jobs.core.sync_copies.sources import why_never_copied
+from jobs.core.sync_copies.kinds import BY_NAME, KINDS
+from jobs.core.sync_copies.observed import NAME, Observed, Settings
+from jobs.kit.data.contents import same_content
 from jobs.kit.data.diff import metadata_changes
-from jobs.kit.data.objects import Content, Digested, Header, ReducedObject, same_content
+from jobs.kit.data.objects import Header, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import DryRun, ObjectKey
-from jobs.kit.values.names import RESERVED
 
 # The words of the table in docs/sync-copies.md#decisions, and of the match in evaluate.py.
 Required = Literal["one copy", "no copy", "several copies", "a copy, not opted in", "a copy of a reserved name"]
@@ -31,6 +31,7 @@ Found = Literal[
     "an opted-out orphan",
     "an orphan to retain",
     "an orphan of a mistaken rule",
+    "a copy of a refused source",
     "an unreadable object",
 ]
 
@@ -39,7 +40,8 @@ def required(place: Place, context: Context) -> Required:
     """Return what rules require at a place."""
     if not place.desired:
         return "no copy"
-    if place.key.name in RESERVED[place.key.kind]:
+    kind = BY_NAME[place.key.kind]
+    if place.key.name in kind.readers or kind.why_no_name(place.key.name):
         return "a copy of a reserved name"
     if len(place.desired) > 1:
         return "several copies"
@@ -92,6 +94,8 @@ def _is_suspect(header: Header, desired: Desired) -> bool:
 def _unrequired(place: Place, context: Context) -> Found:
     if place.stamped_source in context.invalid_sources:
         return "a copy in doubt"
+    if (place.stamped_rule, place.stamped_source) in context.refused:
+        return "a copy of a refused source"
     if context.is_retained(place):
         return "an orphan to retain"
     if place.key.namespace in context.opted_out:
@@ -112,31 +116,33 @@ def why_not_adopted(place: Place, observed: Observed) -> str:
     if _is_source(place.key, actual.header, observed):
         why = "a rule selects it as a source"
     else:
-        why = _obstacle(actual.header, actual.content, desired) if actual.content is not None else ""
+        why = _obstacle(actual, desired) if actual.content is not None else ""
     return f"exists and cannot be adopted: {why}; left untouched" if why else ""
 
 
 def _is_source(key: ObjectKey, actual: Header, observed: Observed) -> bool:
     """Whether a rule selects this object as a source; by its labels, since the list of sources may have failed."""
     return any(
-        KINDS[query.rule_type].kind == key.kind
-        and query.namespace == key.namespace
-        and rule.label_selector.matches(actual.labels)
+        KINDS[rule.spec.rule_type].name == key.kind
+        and key.namespace in rule.source_namespaces
+        and rule.selects(key.name, actual.labels)
         for rule in observed.rules
-        for query in rule.queries()
     )
 
 
-def _obstacle(actual: Header, content: Content | Digested, desired: Desired) -> str:
+def _obstacle(actual: ReducedObject, desired: Desired) -> str:
     """Return why the object cannot be adopted: it has another owner, or adoption needs a delete; empty if it can."""
-    if why_never_copied(content.type):
-        return f"it is of type {content.type}"
-    if any(owner.controller for owner in actual.owners):
+    header, before, after = actual.header, actual.content, desired.content
+    assert before is not None
+    if why := desired.kind.why_no_content(before, header.labels):
+        return why
+    if any(owner.controller for owner in header.owners):
         return "it is owned by a controller"
-    if other := stamps.other_owner(actual.labels, actual.annotations):
+    if other := stamps.other_owner(header.labels, header.annotations):
         return f"it is managed by {other}"
-    if actual.terminating:
+    if header.terminating:
         return "it is being deleted"
-    if content.type != desired.content.type:
-        return f"its type is {content.type}, the type of the source is {desired.content.type}"
-    return "it is immutable" if content.immutable and not same_content(content, desired.content) else ""
+    if before.fixed != after.fixed:
+        field = desired.kind.layout.fixed
+        return f"its {field} is {before.fixed}, the {field} of the source is {after.fixed}"
+    return "it is immutable" if before.immutable and not same_content(before, after) else ""

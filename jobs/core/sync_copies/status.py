@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
+from jobs.core.sync_copies.kinds import LAYOUTS
 from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING
-from jobs.core.sync_copies.observed import KINDS, Observed, Settings
+from jobs.core.sync_copies.observed import Observed, Settings
 from jobs.core.sync_copies.rules import Conflict, FailedNamespace, RuleStatus
 from jobs.core.sync_copies.sources import Selected, candidates
 from jobs.kit.run.refusals import REASONS, kind_of, stable_message
@@ -39,12 +40,20 @@ _LAST_RUN_INTERVAL = timedelta(minutes=10)
 _MOST_NAMED = 3
 _PLACES = {
     "conflict": "blocked by an object that is not managed by kube-chores",
-    "reserved-name": "not written: jobs read their settings or key from objects of this name",
+    "reserved-name": "not written: their name is reserved",
     "collision": "claimed by several sources",
     "not-opted-in": "in namespaces that did not opt in",
     "terminating": "still being deleted",
 }
-_WITH_MESSAGES = {"invalid", "unreadable", "failed", *dict(REASONS), SOURCE_NAMESPACE_MISSING, NOTHING_SELECTED}
+_WITH_MESSAGES = {
+    "invalid",
+    "unreadable",
+    "refused",
+    "failed",
+    *dict(REASONS),
+    SOURCE_NAMESPACE_MISSING,
+    NOTHING_SELECTED,
+}
 
 # Reasons of condition Ready=False, by the code of a finding or the cause of a failed write; the first match is used.
 _REASONS = (
@@ -53,6 +62,7 @@ _REASONS = (
     ("failed", "Failed"),
     *REASONS,
     (SOURCE_NAMESPACE_MISSING, "SourceNamespaceMissing"),
+    ("refused", "SourceRefused"),
     ("not-opted-in", "NamespaceNotOptedIn"),
     (NOTHING_SELECTED, "NothingSelected"),
     ("reserved-name", "ReservedName"),
@@ -63,8 +73,7 @@ _REASONS = (
 )
 _RANKS = {kind: rank for rank, (kind, _) in enumerate(_REASONS)}
 
-_COPIED_KINDS = {resource.kind for resource in KINDS.values()}
-_OF_SOURCES = {"skipped", "unreadable"}
+_OF_SOURCES = {"skipped", "refused", "unreadable"}
 _NOT_DESIRED = {UNCHANGED, "orphan", "opted-out", "retained"}
 
 
@@ -182,7 +191,7 @@ def _problems(results: Iterable[Result], never_copied: Collection[ObjectKey]) ->
     return [
         each
         for each in results
-        if each.outcome is not Outcome.DONE and each.finding.object.kind in _COPIED_KINDS
+        if each.outcome is not Outcome.DONE and each.finding.object.kind in LAYOUTS
         if each.finding.code not in _NOT_DESIRED and each.finding.action is not Action.DELETE
         if not (each.finding.code in _OF_SOURCES and each.finding.object in never_copied)
     ]

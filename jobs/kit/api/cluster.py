@@ -175,13 +175,16 @@ class Cluster:
         for answer in self.transport.stream(requests):
             yield answers.check_write_answer(answer, EVENTS)
 
-    def can_i(self, verb: str, resource: Resource) -> bool:
-        """Whether the credentials have a right in all namespaces: a SelfSubjectAccessReview, which needs no right.
+    def can_i(self, verb: str, resource: Resource, name: str = "") -> bool:
+        """Whether the credentials have a right in all namespaces, on all objects or on the one with this name.
+
+        It is a SelfSubjectAccessReview, which needs no right.
 
         https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
         """
         group, _, version = resource.api_version.rpartition("/")
         attributes = {"verb": verb, "group": group, "version": version, "resource": resource.plural}
+        attributes |= {"name": name} if name else {}
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",

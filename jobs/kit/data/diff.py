@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from jobs.kit.data.objects import Content, Digested, Header
+from jobs.kit.data.contents import AnyContent, Digested
+from jobs.kit.data.objects import Header
 from jobs.kit.values.model import Change
 from jobs.kit.values.text import HIDDEN, listed
 
@@ -12,12 +13,11 @@ _MOST_FIELDS_NAMED = 4
 TOO_LARGE = "(too large to be shown)"
 
 
-def changes(actual: Content | Digested | None, desired: Content | Digested, *, secret: bool) -> tuple[Change, ...]:
+def changes(actual: AnyContent | None, desired: AnyContent, *, secret: bool) -> tuple[Change, ...]:
     """Return the changed fields. `actual` None: the object does not exist. `secret`: show values in `data` as `***`."""
-    actual = actual or Content()
     if isinstance(actual, Digested) or isinstance(desired, Digested):
         return _changed_digests(actual, desired)
-    before, after = dict(_flatten(actual)), dict(_flatten(desired))
+    before, after = dict(actual.values()) if actual else {}, dict(desired.values())
     found = []
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
@@ -28,16 +28,21 @@ def changes(actual: Content | Digested | None, desired: Content | Digested, *, s
     return tuple(found)
 
 
-def _changed_digests(actual: Content | Digested, desired: Content | Digested) -> tuple[Change, ...]:
+def _changed_digests(actual: AnyContent | None, desired: AnyContent) -> tuple[Change, ...]:
     """Return the changed fields without values: the values of one side were too large to keep in memory."""
-    before, after = (each.digested() if isinstance(each, Content) else each for each in (actual, desired))
-    old = {**before.digests, "type": before.type, "immutable": str(before.immutable)}
-    new = {**after.digests, "type": after.type, "immutable": str(after.immutable)}
+    old, new = _digests(actual), _digests(desired)
     return tuple(
         Change(name, TOO_LARGE if name in old else None, TOO_LARGE if name in new else None)
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name)
     )
+
+
+def _digests(content: AnyContent | None) -> dict[str, str]:
+    if content is None:
+        return {"immutable": str(False)}
+    found = content if isinstance(content, Digested) else content.digested()
+    return {**found.digests, "immutable": str(found.immutable)}
 
 
 def metadata_changes(labels: Mapping[str, str], annotations: Mapping[str, str], actual: Header) -> tuple[Change, ...]:
@@ -71,15 +76,6 @@ def fields_changed(found: Sequence[Change], managers: Iterable[str]) -> str:
     named = listed([change.field for change in found], _MOST_FIELDS_NAMED)
     by = ", ".join(managers)
     return f"{named} changed{f' by {by}' if by else ''}"
-
-
-def _flatten(content: Content) -> Iterator[tuple[str, str]]:
-    if content.type:
-        yield "type", content.type
-    if content.immutable:
-        yield "immutable", "true"
-    yield from ((f"data.{key}", value) for key, value in content.data.items())
-    yield from ((f"binaryData.{key}", value) for key, value in content.binary_data.items())
 
 
 def _hide(value: str | None, hidden: bool) -> str | None:

@@ -1,22 +1,30 @@
-"""The bodies of writes of ConfigMaps and Secrets, the check of the server's answer, and the choice of a repair."""
+"""The bodies of writes of copied objects, the check of the server's answer, and the choice of a repair."""
 
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 from msgspec import Raw, structs
 
+from jobs.kit.data.contents import (
+    AnyContent,
+    Content,
+    Digested,
+    Layout,
+    WholeContent,
+    can_update,
+    same_content,
+)
 from jobs.kit.data.diff import changes
-from jobs.kit.data.objects import Content, DataObject, Digested, ObjectReducer, ReducedObject, same_content
+from jobs.kit.data.objects import ObjectReducer, ReducedObject, WholeObject
 from jobs.kit.values.bodies import Deletion, Recreation
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.model import Action, Body, Fix, NewBody, ObjectKey
-from jobs.kit.values.resources import SECRETS, Resource
 from jobs.kit.values.text import HIDDEN
 
 # https://github.com/kubernetes/apimachinery/blob/master/pkg/api/validation/objectmeta.go
@@ -24,26 +32,28 @@ _LONGEST_ANNOTATIONS = 256 << 10
 _SHORTEST_HIDDEN = 4  # a shorter value, such as "a", would redact most of the text
 
 
-class DataManifest(NewBody, frozen=True, gc=False):
+class ContentManifest(NewBody, frozen=True, gc=False):
     """The body of a create. `owner_references` is JSON.
 
-    If `content` has only digests, the content is read again from `source` before the write.
+    If `content` has only digests, the content is read again from `source` before the write, and `select` returns the
+    part of it that is copied.
     """
 
-    resource: Resource
+    layout: Layout
     key: ObjectKey
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    content: Content | Digested
+    content: AnyContent
     owner_references: bytes = b""
     source: ObjectKey | None = None
+    select: Callable[[WholeContent], WholeContent] | None = None
 
     @property
     def reads(self) -> tuple[ObjectKey, ...]:
         """The objects to read before the write."""
         return (self.source,) if self.source and isinstance(self.content, Digested) else ()
 
-    def completed(self, read: Mapping[ObjectKey, bytes]) -> DataManifest:
+    def completed(self, read: Mapping[ObjectKey, bytes]) -> ContentManifest:
         """Return the manifest with the content of the source in `read`.
 
         Raises:
@@ -52,17 +62,18 @@ class DataManifest(NewBody, frozen=True, gc=False):
         if not self.reads:
             return self
         assert self.source
-        content = decode(read[self.source], DataObject).content
+        content = decode(read[self.source], WholeObject).content(self.layout)
+        content = self.select(content) if self.select else content
         if not same_content(content, self.content):
             raise InvalidObjectError(f"{self.source} changed meanwhile")
         return structs.replace(self, content=content)
 
     def encode(self) -> bytes:
         """Return the object as JSON."""
-        return self.encoded_with({})
+        return self.encoded_with({}, {})
 
-    def encoded_with(self, more: Mapping[str, Any]) -> bytes:
-        """Return the object as JSON; fields in `more` override those of its metadata."""
+    def encoded_with(self, more: Mapping[str, Any], fields: Mapping[str, Any]) -> bytes:
+        """Return the object as JSON; `more` overrides fields of its metadata, and `fields` are not copied."""
         metadata: dict[str, Any] = {
             "name": self.key.name,
             "namespace": self.key.namespace,
@@ -71,28 +82,29 @@ class DataManifest(NewBody, frozen=True, gc=False):
         }
         if self.owner_references:
             metadata["ownerReferences"] = Raw(self.owner_references)
-        assert isinstance(self.content, Content), "completed() comes before encode()"
-        head = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, "metadata": {**metadata, **more}}
-        return msgspec.json.encode({**head, **msgspec.to_builtins(self.content)})
+        assert not isinstance(self.content, Digested), "completed() comes before encode()"
+        resource = self.layout.resource
+        head = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {**metadata, **more}}
+        return msgspec.json.encode({**head, **self.content.document(), **fields})
 
     def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
         """Return the fields of the content that admission changed, by the server's answer to the write."""
-        stored = decode(answer, DataObject).content
+        stored = decode(answer, WholeObject).content(self.layout)
         if same_content(stored, self.content):
             return ()
         return tuple(change.field for change in changes(stored, self.content, secret=True))
 
     def redact(self, text: str) -> str:
         """Return the text without values of the Secret: an admission webhook may quote the object that it denies."""
-        if self.resource is not SECRETS:
+        if not self.layout.is_secret:
             return text
-        if isinstance(self.content, Digested):
+        if not isinstance(self.content, Content):
             return "(not shown: it may quote a value of the Secret)"
         for spelling in sorted(_quoted_forms(self.content), key=len, reverse=True):
             text = text.replace(spelling, HIDDEN)
         return text
 
-    def renamed(self, name: str) -> DataManifest:
+    def renamed(self, name: str) -> ContentManifest:
         """Return the same object under another name, for a dry run while the object itself exists."""
         return structs.replace(self, key=self.key._replace(name=name))
 
@@ -101,16 +113,21 @@ class Replacement(Body, frozen=True, gc=False):
     """The body of a replace: `manifest` in place of exactly that version of `actual`.
 
     It includes the labels and annotations of other clients and the finalizers of `actual`. It also includes its owners,
-    unless `manifest` has some. A replace without them would remove them.
+    unless `manifest` has some, and its fields that are not copied (`kept`). A replace without them would remove them.
     """
 
-    manifest: DataManifest
+    manifest: ContentManifest
     actual: ReducedObject
+    kept: Mapping[str, Any] = {}
 
     @property
     def reads(self) -> tuple[ObjectKey, ...]:
         """The objects to read before the write."""
-        return self.manifest.reads if self.actual.header.is_whole else (*self.manifest.reads, self.manifest.key)
+        return (*self.manifest.reads, self.manifest.key) if self._reads_actual else self.manifest.reads
+
+    @property
+    def _reads_actual(self) -> bool:
+        return not self.actual.header.is_whole or bool(self.manifest.layout.kept)
 
     def completed(self, read: Mapping[ObjectKey, bytes]) -> Replacement:
         """Return the replacement with the objects in `read`.
@@ -119,12 +136,14 @@ class Replacement(Body, frozen=True, gc=False):
             InvalidObjectError: the source changed since its digests were computed.
             ApiError: the object itself changed, with status 409 as from the API server.
         """
-        manifest, actual = self.manifest.completed(read), self.actual
-        if not actual.header.is_whole:
-            actual = ObjectReducer(None).decode(read[manifest.key], full=False)
+        manifest = self.manifest.completed(read)
+        if not self._reads_actual:
+            return Replacement(manifest, self.actual)
+        layout, body = manifest.layout, read[manifest.key]
+        actual = ObjectReducer(None).decode(layout, body, full=False)
         if actual.version != self.actual.version:
             raise ApiError(409, f"{manifest.key} changed meanwhile")
-        return Replacement(manifest, actual)
+        return Replacement(manifest, actual, decode(body, WholeObject).fields(layout.kept))
 
     def encode(self) -> bytes:
         """Return the object as JSON."""
@@ -140,7 +159,7 @@ class Replacement(Body, frozen=True, gc=False):
             metadata["ownerReferences"] = Raw(before.owner_references)
         if before.finalizers:
             metadata["finalizers"] = Raw(before.finalizers)
-        return manifest.encoded_with(metadata)
+        return manifest.encoded_with(metadata, self.kept)
 
     def fits_without_others(self) -> bool:
         """Whether the annotations of the manifest alone are within the API server's limit."""
@@ -160,15 +179,14 @@ def _exclude(values: Mapping[str, str], names: Container[str]) -> dict[str, str]
     return {name: value for name, value in values.items() if name not in names}
 
 
-def repair(manifest: DataManifest, actual: ReducedObject, recreated: DataManifest | None = None) -> Fix:
+def repair(manifest: ContentManifest, actual: ReducedObject, recreated: ContentManifest | None = None) -> Fix:
     """Return the write that changes a managed object to `manifest`: in place if the API allows it.
 
     If not, the object is deleted and created again from `recreated`, or from `manifest` if that is None.
     """
     before, after = actual.content, manifest.content
-    if before is None or same_content(before, after) or not (before.immutable or before.type != after.type):
+    if before is None or same_content(before, after) or can_update(before, after):
         return Fix(Action.REPLACE, Replacement(manifest, actual))
-    # https://kubernetes.io/docs/concepts/configuration/secret/#secret-immutable; the type of a Secret is immutable too.
     # The new object has no labels and annotations of other clients: this manager would own them.
     return Fix(Action.RECREATE, Recreation(Deletion(actual.uid, actual.resource_version), recreated or manifest))
 

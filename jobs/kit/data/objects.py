@@ -1,18 +1,17 @@
-"""ConfigMaps and Secrets as the API serves them, reduced to the fields that jobs use. Pure."""
+"""Objects that jobs copy as the API serves them, reduced to the fields that jobs use. Pure."""
 
 from __future__ import annotations
 
 import hashlib
-import hmac
-import json
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
-import msgspec
 from msgspec import Raw, Struct
 
-from jobs.kit.values.decoding import decode, decode_list, decode_map
+from jobs.kit.data.contents import AnyContent, Content, Layout, WholeContent, field_content, field_set
+from jobs.kit.values.decoding import decode, decode_any, decode_list, decode_map
 from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.metadata import ManagedFieldsEntry, Metadata, OwnerReference, PartialObject, string_map
 from jobs.kit.values.model import Need, ObjectKey
@@ -23,7 +22,6 @@ from jobs.kit.values.stamps import MANAGER
 CONTENT_BYTES = 16 << 20
 _BYTES_OF_KEYS = 4 << 20  # of the keys that find equal headers
 _BYTES_OF_A_KEY = 200
-_MOST_DIGESTS = 1000
 _MOST_RAW_BYTES = 4096
 _LONGEST_VALUES = 4096  # of the labels or annotations that a job uses
 _MOST_OWNED_KEYS = 100
@@ -67,12 +65,7 @@ class Header(Struct, frozen=True, gc=False):
         return decode_list(self.owner_references, OwnerReference)
 
 
-def field_set(names: Iterable[str]) -> bytes:
-    """Return a digest of a set of field names such as `data.KEY`: a ConfigMap may have 100,000."""
-    return hashlib.blake2b("\0".join(sorted(names)).encode(), digest_size=16).digest()
-
-
-def _ownership(entries: Sequence[ManagedFieldsEntry]) -> Ownership:
+def _ownership(entries: Sequence[ManagedFieldsEntry], layout: Layout) -> Ownership:
     own: set[str] = set()
     others: set[str] = set()
     labels: set[str] = set()
@@ -80,7 +73,7 @@ def _ownership(entries: Sequence[ManagedFieldsEntry]) -> Ownership:
     has_immutable = False
     for entry in entries:
         fields = _child_fields(entry.fields_v1)
-        content = _content_fields(fields)
+        content = _content_fields(fields, layout)
         has_immutable = has_immutable or "immutable" in content
         if entry.manager == MANAGER:
             own |= content
@@ -105,116 +98,47 @@ def _keys(raw: Raw) -> set[str]:
     return {key[2:] for key in _child_fields(raw) if key.startswith("f:")}
 
 
-def _content_fields(fields: Mapping[str, Raw]) -> set[str]:
-    """Return the fields of a fieldsV1 without metadata, two levels deep: `f:data: {f:a: {}}` is `data.a`."""
+def _content_fields(fields: Mapping[str, Raw], layout: Layout) -> set[str]:
+    """Return the copied fields of a fieldsV1, with the keys of maps: `f:data: {f:a: {}}` is `data.a`."""
     found: set[str] = set()
-    for name, raw in fields.items():
-        if name == "f:metadata" or not name.startswith("f:"):
-            continue
-        below = _child_fields(raw)
-        keys = {key[2:] for key in below if key.startswith("f:")}
-        found |= {f"{name[2:]}.{key}" for key in keys} if keys or "." in below else {name[2:]}
+    for name in layout.fields:
+        if f"f:{name}" in fields:
+            found |= _paths(name, fields[f"f:{name}"], layout)
     return found
 
 
-class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """The content of a ConfigMap or Secret. Values of a Secret are base64, as in the API. Its repr shows no value."""
-
-    type: str = ""
-    data: Mapping[str, str] = msgspec.field(default_factory=dict)
-    binary_data: Mapping[str, str] = msgspec.field(default_factory=dict)
-    immutable: bool = False
-
-    def __repr__(self) -> str:
-        return f"Content({', '.join(sorted(self._names())) or 'empty'})"
-
-    def _names(self) -> list[str]:
-        names = [f"data.{key}" for key in self.data] + [f"binaryData.{key}" for key in self.binary_data]
-        return [*names, *["type"] * bool(self.type), *["immutable"] * self.immutable]
-
-    def fields(self) -> bytes:
-        """Return the `field_set` of the fields that are set."""
-        return field_set(self._names())
-
-    def canonical(self) -> bytes:
-        """Return the canonical JSON of this content, for comparisons and fingerprints."""
-        return json.dumps(
-            [self.type, sorted(self.data.items()), sorted(self.binary_data.items()), self.immutable],
-            separators=(",", ":"),
-        ).encode()
-
-    def fingerprint(self, key: str) -> str:
-        """Return the fingerprint for the stamp: an HMAC-SHA256. `key` is the source's uid if the content may be secret.
-
-        With a plain hash of a short secret, a reader of the annotation could guess the secret. The uid has 122 random
-        bits that a reader of the copy cannot see.
-        """
-        return f"v1:{hmac.new(key.encode(), self.canonical(), hashlib.sha256).hexdigest()}"
-
-    def digested(self, uid: str = "") -> Digested:
-        """Return the digests of a content that is too large to keep, read from the object with this uid."""
-        return Digested(
-            self.type,
-            _digest_values("data", self.data) | _digest_values("binaryData", self.binary_data),
-            self.immutable,
-            self.fields(),
-            self.fingerprint(uid),
-        )
+def _paths(path: str, raw: Raw, layout: Layout) -> set[str]:
+    if path not in layout.maps:
+        return {path}
+    below = _child_fields(raw)
+    keys = {key[2:]: each for key, each in below.items() if key.startswith("f:")}
+    if not keys:
+        return set() if "." in below else {path}
+    return {found for key, each in keys.items() for found in _paths(f"{path}.{key}", each, layout)}
 
 
-def _digest_values(field: str, values: Mapping[str, str]) -> dict[str, str]:
-    """Return a digest by key; one digest for all if there are too many keys."""
-    if len(values) > _MOST_DIGESTS:
-        items = json.dumps(sorted(values.items())).encode()
-        return {field: hashlib.sha256(items).hexdigest()}
-    return {f"{field}.{key}": hashlib.sha256(value.encode()).hexdigest() for key, value in values.items()}
-
-
-class Digested(Struct, frozen=True):
-    """A content whose values are too large to keep: digests by field in place of the values.
-
-    `names` is the `field_set` of its fields. `mark` is its fingerprint, keyed with the uid of the object that it was
-    read from.
-    """
-
-    type: str
-    digests: Mapping[str, str]
-    immutable: bool
-    names: bytes
-    mark: str
-
-    def fields(self) -> bytes:
-        """Return the `field_set` of the fields that are set."""
-        return self.names
-
-    def fingerprint(self, _key: str) -> str:
-        """Return the fingerprint of the content, keyed with the uid of the object that it was read from."""
-        return self.mark
-
-
-def same_content(one: Content | Digested, other: Content | Digested) -> bool:
-    """Whether two contents are equal; compares digests if one has no values."""
-    if isinstance(one, Content) and isinstance(other, Content):
-        return one == other
-    first, second = (each.digested() if isinstance(each, Content) else each for each in (one, other))
-    return (first.type, first.immutable, first.digests) == (second.type, second.immutable, second.digests)
-
-
-class DataObject(Struct, rename="camel"):
-    """A ConfigMap or Secret as the API serves it. Its repr shows no value."""
+class WholeObject(Struct, rename="camel"):
+    """A copied object as the API serves it: the fields of all kinds that jobs copy. Its repr shows no value."""
 
     metadata: Metadata
     type: str = ""
     data: dict[str, str | None] | None = None
     binary_data: dict[str, str | None] | None = None
     immutable: bool | None = None
+    spec: Raw = Raw()
+    role_ref: Raw = Raw()
+    subjects: Raw = Raw()
+    image_pull_secrets: Raw = Raw()
+    automount_service_account_token: Raw = Raw()
+    secrets: Raw = Raw()
 
     def __repr__(self) -> str:
-        return f"DataObject({self.metadata.namespace}/{self.metadata.name})"
+        return f"WholeObject({self.metadata.namespace}/{self.metadata.name})"
 
-    @property
-    def content(self) -> Content:
-        """The content; a null value counts as empty."""
+    def content(self, layout: Layout) -> WholeContent:
+        """Return the copied fields; a null value of a ConfigMap or Secret counts as empty."""
+        if not layout.has_data:
+            return field_content(layout, self.fields(layout.fields))
         return Content(
             self.type,
             {key: value or "" for key, value in (self.data or {}).items()},
@@ -222,9 +146,21 @@ class DataObject(Struct, rename="camel"):
             bool(self.immutable),
         )
 
+    def fields(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return the fields with these names; those that are absent are left out."""
+        found = {
+            "spec": self.spec,
+            "roleRef": self.role_ref,
+            "subjects": self.subjects,
+            "imagePullSecrets": self.image_pull_secrets,
+            "automountServiceAccountToken": self.automount_service_account_token,
+            "secrets": self.secrets,
+        }
+        return {name: decode_any(found[name]) for name in names if found[name]}
+
 
 class ReducedObject(Struct, frozen=True, gc=False):
-    """A reduced ConfigMap or Secret: a run keeps one for each copy in the cluster.
+    """A reduced source or copy: a run keeps one for each copy in the cluster.
 
     `content` is None if only metadata was read. `version` is the uid and the resourceVersion, separated by a space.
     """
@@ -233,7 +169,7 @@ class ReducedObject(Struct, frozen=True, gc=False):
     name: str
     version: str
     header: Header
-    content: Content | Digested | None = None
+    content: AnyContent | None = None
 
     @property
     def uid(self) -> str:
@@ -258,44 +194,53 @@ class ObjectReducer:
         self._room = room
         self._room_for_keys = _BYTES_OF_KEYS
         self._headers: dict[bytes, Header] = {}
-        self._contents: dict[bytes, Content] = {}
+        self._contents: dict[bytes, WholeContent] = {}
 
-    def reduce(self, read: DataObject | PartialObject) -> ReducedObject:
-        """Return the reduced form of a decoded object.
+    def reduce(
+        self, layout: Layout, read: WholeObject | PartialObject, content: WholeContent | None = None
+    ) -> ReducedObject:
+        """Return the reduced form of a decoded object; `content` replaces that of a whole object.
 
         Raises:
             InvalidObjectError: its metadata is not valid, or is too large to keep.
         """
         metadata = read.metadata
-        content = self._content(read.content, metadata.uid) if isinstance(read, DataObject) else None
-        version = f"{metadata.uid} {metadata.resource_version}"
+        whole = content or (read.content(layout) if isinstance(read, WholeObject) else None)
         return ReducedObject(
-            sys.intern(metadata.namespace), sys.intern(metadata.name), version, self._header(metadata), content
+            sys.intern(metadata.namespace),
+            sys.intern(metadata.name),
+            f"{metadata.uid} {metadata.resource_version}",
+            self._header(layout, metadata),
+            self._content(whole, metadata.uid) if whole else None,
         )
 
-    def decode(self, body: bytes, *, full: bool) -> ReducedObject:
+    def decode(self, layout: Layout, body: bytes, *, full: bool) -> ReducedObject:
         """Return the reduced form of an object's JSON; `full`: the JSON is the whole object, not only its metadata.
 
         Raises:
             InvalidObjectError: the JSON is not valid, or the metadata is too large to keep.
         """
-        item: type[DataObject] | type[PartialObject] = DataObject if full else PartialObject
-        return self.reduce(decode(body, item))
+        item: type[WholeObject] | type[PartialObject] = WholeObject if full else PartialObject
+        return self.reduce(layout, decode(body, item))
 
-    def decode_reads(self, documents: Mapping[Need, ReadResult]) -> dict[ObjectKey, ReducedObject | ApiError | None]:
-        """Return the reduced form of each object that was read by its name; None: it does not exist."""
+    def decode_reads(
+        self, documents: Mapping[Need, ReadResult], layouts: Mapping[str, Layout]
+    ) -> dict[ObjectKey, ReducedObject | ApiError | None]:
+        """Return the reduced form of each object that was read by its name; None: it does not exist.
+
+        `layouts` has the layout of each kind.
+        """
         return {
-            need.key: document.reduced_if_exists(partial(self.decode, full=need.full))
+            need.key: document.reduced_if_exists(partial(self.decode, layouts[need.key.kind], full=need.full))
             for need, document in documents.items()
         }
 
-    def _content(self, content: Content, uid: str) -> Content | Digested:
+    def _content(self, content: WholeContent, uid: str) -> AnyContent:
         key = hashlib.sha256(content.canonical()).digest()
-        if key in self._contents:
+        if key in self._contents and type(self._contents[key]) is type(content):
             return self._contents[key]
-        values = (*content.data.values(), *content.binary_data.values())
-        size = sum(map(sys.getsizeof, values)) + _BYTES_OF_A_KEY * len(values)
-        if not self._reserve(size):
+        texts = [value for _, value in content.values()]
+        if not self._reserve(sum(map(sys.getsizeof, texts)) + _BYTES_OF_A_KEY * len(texts)):
             return content.digested(uid)
         self._contents[key] = content
         return content
@@ -305,14 +250,14 @@ class ObjectReducer:
         self._room -= size if fits else 0
         return fits
 
-    def _header(self, metadata: Metadata) -> Header:
+    def _header(self, layout: Layout, metadata: Metadata) -> Header:
         """Return the header; objects with equal metadata, such as copies of one source, share one."""
         entries = metadata.managed_fields or []
         parts = [bytes(metadata.labels), metadata.annotations, metadata.owner_references, metadata.finalizers]
         for entry in entries:
             parts += [entry.manager.encode(), entry.fields_v1]
         # With the lengths of the parts: two different sets of parts could have the same text.
-        head = repr((metadata.deletion_timestamp is None, *map(len, parts))).encode()
+        head = repr((layout.resource.kind, metadata.deletion_timestamp is None, *map(len, parts))).encode()
         key = b"".join([head, *parts])
         header = self._headers.get(key)
         if header is None and len(key) > self._room_for_keys:
@@ -320,17 +265,17 @@ class ObjectReducer:
             header = self._headers.get(key)
         if header is None:
             self._room_for_keys -= len(key)
-            header = self._headers[key] = self._reduce_header(metadata, entries)
+            header = self._headers[key] = self._reduce_header(layout, metadata, entries)
         return header
 
-    def _reduce_header(self, metadata: Metadata, entries: Sequence[ManagedFieldsEntry]) -> Header:
+    def _reduce_header(self, layout: Layout, metadata: Metadata, entries: Sequence[ManagedFieldsEntry]) -> Header:
         for field, raw in (("ownerReferences", metadata.owner_references), ("finalizers", metadata.finalizers)):
             if len(raw) > _MOST_RAW_BYTES:
                 raise InvalidObjectError(
                     f"metadata.{field} has {len(raw) >> 10} KiB, the limit is {_MOST_RAW_BYTES >> 10} KiB"
                 )
         decode_list(metadata.owner_references, OwnerReference)  # raises here, not where it is used
-        ownership = _ownership(entries)
+        ownership = _ownership(entries, layout)
         labels, annotations = string_map(metadata.labels), string_map(metadata.annotations)
         kept = self._keep_used(labels, ownership.labels), self._keep_used(annotations, ownership.annotations)
         return Header(

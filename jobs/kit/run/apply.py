@@ -22,6 +22,7 @@ from jobs.kit.values.resources import Resource
 
 # The name of a dry-run create; no such object is stored. A constant: refusals quote it, and statuses quote refusals.
 _TRIAL_NAME = "kube-chores-trial"
+_IMMUTABLE = ("field is immutable", "cannot change roleRef")  # parts of messages of the API server
 _HAS_FINALIZER = "a finalizer keeps it; see its metadata.finalizers"
 
 
@@ -297,4 +298,5 @@ def _is_conflict(answer: Answer, error: ApiError) -> bool:
     if answer.request.method == "POST" and (answer.status == 0 or answer.status >= 500):
         return True
     deleted = answer.status == 404 and answer.request.method == "PUT"
-    return answer.status == 409 or deleted or (answer.status == 422 and "field is immutable" in error.message)
+    fixed = answer.status == 422 and any(each in error.message for each in _IMMUTABLE)
+    return answer.status == 409 or deleted or fixed

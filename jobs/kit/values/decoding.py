@@ -44,6 +44,15 @@ def decode_plain(raw: bytes | Raw) -> dict[str, Any]:
     return decode(shallow(bytes(raw)), dict[str, Any])
 
 
+def decode_any(raw: bytes | Raw) -> Any:
+    """Decode a JSON value as dicts, lists and scalars, at most MAX_LEVELS deep.
+
+    Raises:
+        InvalidObjectError: the text is not JSON.
+    """
+    return decode(shallow(bytes(raw)), object)
+
+
 def decode_list(raw: bytes | Raw, kind: type[Kind]) -> list[Kind]:
     """Decode a JSON list; an absent list, or null, is empty.
 

@@ -1,0 +1,173 @@
+"""The kinds that rules copy: all that differs between them. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from jobs.kit.data.contents import (
+    CONFIGMAP,
+    SECRET,
+    AnyContent,
+    FieldContent,
+    Layout,
+    WholeContent,
+    field_content,
+)
+from jobs.kit.data.objects import ReducedObject
+from jobs.kit.values.names import KEY_NAME, SETTINGS
+from jobs.kit.values.resources import (
+    CLUSTER_ROLES,
+    LIMIT_RANGES,
+    NETWORK_POLICIES,
+    RESOURCE_QUOTAS,
+    ROLE_BINDINGS,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
+
+# By the prefix of the Secret's type. The cluster or Helm acts on these Secrets: a copy would be a credential for the
+# cluster, or a release. Built-in types: https://kubernetes.io/docs/concepts/configuration/secret/#secret-types
+NEVER_COPIED = {
+    "kubernetes.io/service-account-token": "service-account tokens are never copied",
+    "bootstrap.kubernetes.io/": "bootstrap tokens are never copied",
+    "helm.sh/": "Helm releases are never copied",
+}
+# By the Secret's type: the API server requires one key of each group. The same page describes them.
+_REQUIRED_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "kubernetes.io/tls": (("tls.crt",), ("tls.key",)),
+    "kubernetes.io/dockercfg": ((".dockercfg",),),
+    "kubernetes.io/dockerconfigjson": ((".dockerconfigjson",),),
+    "kubernetes.io/basic-auth": (("username", "password"),),
+    "kubernetes.io/ssh-auth": (("ssh-privatekey",),),
+}
+_ROOT_CA = "kube-root-ca.crt"
+_HELM_RELEASE = "sh.helm.release."  # also a ConfigMap: https://helm.sh/docs/topics/advanced/#configmap-storage-backend
+BOOTSTRAPPING = "kubernetes.io/bootstrapping"  # a label of the bindings that kube-apiserver restores when it starts
+
+
+def _nothing(_name: str) -> str:
+    return ""
+
+
+def _any_content(_content: AnyContent, _labels: Mapping[str, str]) -> str:
+    return ""
+
+
+def _why_no_configmap(name: str) -> str:
+    if name == _ROOT_CA:
+        return f"every namespace has its own {_ROOT_CA}"
+    return NEVER_COPIED["helm.sh/"] if name.startswith(_HELM_RELEASE) else ""
+
+
+def _why_no_secret(name: str) -> str:
+    return NEVER_COPIED["helm.sh/"] if name.startswith(_HELM_RELEASE) else ""
+
+
+def _why_no_type(content: AnyContent, _labels: Mapping[str, str]) -> str:
+    return next((why for prefix, why in NEVER_COPIED.items() if content.fixed.startswith(prefix)), "")
+
+
+def _why_no_role(content: AnyContent, labels: Mapping[str, str]) -> str:
+    if BOOTSTRAPPING in labels:
+        return "kube-apiserver creates this RoleBinding itself"
+    return "" if cluster_role(content) else "it refers to a Role, and Roles are not copied; refer to a ClusterRole"
+
+
+def _why_no_service_account(name: str) -> str:
+    return "every namespace has its own ServiceAccount default" if name == "default" else ""
+
+
+def cluster_role(content: AnyContent) -> str:
+    """Return the name of the ClusterRole that a RoleBinding refers to; empty if it refers to another kind."""
+    role = json.loads(content.fixed or "{}")
+    return str(role.get("name", "")) if role.get("kind") == CLUSTER_ROLES.kind else ""
+
+
+def _no_role(_content: AnyContent) -> str:
+    return ""
+
+
+def _with_subjects_in(content: WholeContent, namespace: str) -> WholeContent:
+    """Return the content with the ServiceAccounts among its subjects in this namespace."""
+    assert isinstance(content, FieldContent)
+    fields = content.document()
+    subjects = [_moved(each, namespace) for each in fields.get("subjects") or []]
+    return field_content(content.layout, {**fields, "subjects": subjects} if subjects else fields)
+
+
+def _moved(subject: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
+    return {**subject, "namespace": namespace} if subject.get("kind") == "ServiceAccount" else subject
+
+
+def _unmoved(content: WholeContent, _namespace: str) -> WholeContent:
+    return content
+
+
+class Kind(NamedTuple):
+    """A kind of object that rules copy.
+
+    - `layout`: which of its fields are copied.
+    - `why_no_name`: why objects of a name are neither sources nor copies; empty if they may be.
+    - `why_no_content`: why a source with this content and these labels is never copied; empty if it is copied.
+    - `readers`: by name, what reads an object of that name: rules of tenants must not create it.
+    - `required_keys`: by type, groups of keys: the API server requires one key of each group.
+    - `cluster_role`: the ClusterRole that a copy binds, which needs the right to bind it; empty if there is none.
+    - `in_target`: the content of a copy in a namespace, for rules with `subjectNamespace: target`.
+    """
+
+    layout: Layout
+    why_no_name: Callable[[str], str] = _nothing
+    why_no_content: Callable[[AnyContent, Mapping[str, str]], str] = _any_content
+    readers: Mapping[str, str] = {}
+    required_keys: Mapping[str, tuple[tuple[str, ...], ...]] = {}
+    cluster_role: Callable[[AnyContent], str] = _no_role
+    in_target: Callable[[WholeContent, str], WholeContent] = _unmoved
+
+    @property
+    def resource(self) -> Resource:
+        """Where the API serves it."""
+        return self.layout.resource
+
+    @property
+    def name(self) -> str:
+        """Its name in manifests, such as ConfigMap."""
+        return self.layout.resource.kind
+
+    @property
+    def has_subjects(self) -> bool:
+        """Whether its copies have subjects, so that rules can set subjectNamespace."""
+        return self.in_target is not _unmoved
+
+    def why_never_copied(self, read: ReducedObject) -> str:
+        """Return why an object with this name and content is never copied; empty if it is copied."""
+        why = self.why_no_name(read.name)
+        return why or (self.why_no_content(read.content, read.header.labels) if read.content else "")
+
+
+# By the ruleType of rules. The table in docs/sync-copies.md#kinds describes them.
+KINDS: Mapping[str, Kind] = {
+    "configmap": Kind(
+        CONFIGMAP, _why_no_configmap, readers=dict.fromkeys(SETTINGS, "jobs read their settings from a ConfigMap")
+    ),
+    "secret": Kind(
+        SECRET, _why_no_secret, _why_no_type, {KEY_NAME: "roll-workloads reads its key from a Secret"}, _REQUIRED_KEYS
+    ),
+    "networkpolicy": Kind(Layout(NETWORK_POLICIES, ("spec",), maps=("spec",))),
+    "limitrange": Kind(Layout(LIMIT_RANGES, ("spec",), maps=("spec",))),
+    "resourcequota": Kind(Layout(RESOURCE_QUOTAS, ("spec",), maps=("spec", "spec.hard"))),
+    "rolebinding": Kind(
+        Layout(ROLE_BINDINGS, ("roleRef", "subjects"), fixed="roleRef"),
+        why_no_content=_why_no_role,
+        cluster_role=cluster_role,
+        in_target=_with_subjects_in,
+    ),
+    "serviceaccount": Kind(
+        Layout(SERVICE_ACCOUNTS, ("imagePullSecrets", "automountServiceAccountToken"), kept=("secrets",)),
+        _why_no_service_account,
+    ),
+}
+RESOURCES = tuple(kind.resource for kind in KINDS.values())
+BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS.values()}
+LAYOUTS: Mapping[str, Layout] = {kind.name: kind.layout for kind in KINDS.values()}

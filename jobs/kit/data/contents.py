@@ -1,0 +1,232 @@
+"""The copied content of an object: the data of ConfigMaps and Secrets, or fields of other kinds. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from jobs.kit.values.resources import CONFIGMAPS, SECRETS, Resource
+
+_MOST_DIGESTS = 1000
+
+
+class Layout(NamedTuple):
+    """Which fields of a kind are copied, and how the API server treats them.
+
+    - `fields`: the copied fields of the object. Other fields in managedFields do not count.
+    - `maps`: the paths of maps whose keys managedFields lists one by one. It lists other values as a whole.
+    - `fixed`: the field that no update can change; empty if there is none.
+    - `kept`: fields that are not copied, and that a replace leaves as they are.
+    - `is_secret`: whether its values are never shown.
+    """
+
+    resource: Resource
+    fields: tuple[str, ...]
+    maps: tuple[str, ...] = ()
+    fixed: str = ""
+    kept: tuple[str, ...] = ()
+    is_secret: bool = False
+
+    @property
+    def has_data(self) -> bool:
+        """Whether the content is the data of a ConfigMap or Secret."""
+        return "data" in self.fields
+
+
+# https://kubernetes.io/docs/concepts/configuration/secret/#secret-types: no update can change the type of a Secret.
+DATA_FIELDS = ("type", "data", "binaryData", "stringData", "immutable")
+CONFIGMAP = Layout(CONFIGMAPS, DATA_FIELDS, ("data", "binaryData", "stringData"))
+SECRET = Layout(SECRETS, DATA_FIELDS, ("data", "binaryData", "stringData"), fixed="type", is_secret=True)
+
+
+def field_set(names: Iterable[str]) -> bytes:
+    """Return a digest of a set of field names such as `data.KEY`: a ConfigMap may have 100,000."""
+    return hashlib.blake2b("\0".join(sorted(names)).encode(), digest_size=16).digest()
+
+
+def _fingerprint(canonical: bytes, key: str) -> str:
+    return f"v1:{hmac.new(key.encode(), canonical, hashlib.sha256).hexdigest()}"
+
+
+class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """The content of a ConfigMap or Secret. Values of a Secret are base64, as in the API. Its repr shows no value."""
+
+    type: str = ""
+    data: Mapping[str, str] = msgspec.field(default_factory=dict)
+    binary_data: Mapping[str, str] = msgspec.field(default_factory=dict)
+    immutable: bool = False
+
+    def __repr__(self) -> str:
+        return f"Content({', '.join(sorted(self._names())) or 'empty'})"
+
+    def _names(self) -> list[str]:
+        names = [f"data.{key}" for key in self.data] + [f"binaryData.{key}" for key in self.binary_data]
+        return [*names, *["type"] * bool(self.type), *["immutable"] * self.immutable]
+
+    @property
+    def fixed(self) -> str:
+        """The value that no update can change: the type of a Secret."""
+        return self.type
+
+    def fields(self) -> bytes:
+        """Return the `field_set` of the fields that are set."""
+        return field_set(self._names())
+
+    def values(self) -> Iterator[tuple[str, str]]:
+        """Yield the path and the value of each field that is set, as for a diff."""
+        if self.type:
+            yield "type", self.type
+        if self.immutable:
+            yield "immutable", "true"
+        yield from ((f"data.{key}", value) for key, value in self.data.items())
+        yield from ((f"binaryData.{key}", value) for key, value in self.binary_data.items())
+
+    def document(self) -> dict[str, Any]:
+        """Return the content as fields of the object."""
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return fields
+
+    def canonical(self) -> bytes:
+        """Return the canonical JSON of this content, for comparisons and fingerprints."""
+        return json.dumps(
+            [self.type, sorted(self.data.items()), sorted(self.binary_data.items()), self.immutable],
+            separators=(",", ":"),
+        ).encode()
+
+    def fingerprint(self, key: str) -> str:
+        """Return the fingerprint for the stamp: an HMAC-SHA256. `key` is the source's uid if the content may be secret.
+
+        With a plain hash of a short secret, a reader of the annotation could guess the secret. The uid has 122 random
+        bits that a reader of the copy cannot see.
+        """
+        return _fingerprint(self.canonical(), key)
+
+    def digested(self, uid: str = "") -> Digested:
+        """Return the digests of a content that is too large to keep, read from the object with this uid."""
+        kind = {"type": self.type} if self.type else {}
+        return Digested(
+            self.type,
+            kind | _digest_values("data", self.data) | _digest_values("binaryData", self.binary_data),
+            self.immutable,
+            self.fields(),
+            self.fingerprint(uid),
+        )
+
+
+class FieldContent(Struct, frozen=True):
+    """The copied fields of an object of another kind, such as `spec`, each as canonical JSON."""
+
+    layout: Layout
+    json: Mapping[str, str]
+
+    @property
+    def immutable(self) -> bool:
+        """Whether no update can change the content: only ConfigMaps and Secrets can be immutable."""
+        return False
+
+    @property
+    def fixed(self) -> str:
+        """The value that no update can change, such as the roleRef of a RoleBinding."""
+        return self.json.get(self.layout.fixed, "")
+
+    def fields(self) -> bytes:
+        """Return the `field_set` of the fields that are set, as managedFields lists them."""
+        return field_set(path for path, _ in _leaves(self.document(), self.layout.maps))
+
+    def values(self) -> Iterator[tuple[str, str]]:
+        """Yield the path and the value of each field that is set; a list is one value."""
+        for path, value in _leaves(self.document(), None):
+            yield path, value if isinstance(value, str) else _canonical(value)
+
+    def document(self) -> dict[str, Any]:
+        """Return the content as fields of the object."""
+        return {name: json.loads(text) for name, text in self.json.items()}
+
+    def canonical(self) -> bytes:
+        """Return the canonical JSON of this content."""
+        return _canonical({"kind": self.layout.resource.kind, **self.document()}).encode()
+
+    def fingerprint(self, key: str) -> str:
+        """Return the fingerprint for the stamp, as that of a `Content`."""
+        return _fingerprint(self.canonical(), key)
+
+    def digested(self, uid: str = "") -> Digested:
+        """Return the digests of a content that is too large to keep, read from the object with this uid."""
+        digests = {path: hashlib.sha256(value.encode()).hexdigest() for path, value in self.values()}
+        return Digested(self.fixed, digests, False, self.fields(), self.fingerprint(uid))
+
+
+def field_content(layout: Layout, fields: Mapping[str, Any]) -> FieldContent:
+    """Return the content with these fields; those that are null are absent."""
+    return FieldContent(
+        layout, {name: _canonical(value) for name, value in sorted(fields.items()) if value is not None}
+    )
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _leaves(value: Any, maps: tuple[str, ...] | None, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the paths and values of a tree; `maps` are the paths of maps that are not one value. None: all maps."""
+    if isinstance(value, dict) and value and (maps is None or path in ("", *maps)):
+        for key, each in value.items():
+            yield from _leaves(each, maps, f"{path}.{key}" if path else key)
+    else:
+        yield path, value
+
+
+def _digest_values(field: str, values: Mapping[str, str]) -> dict[str, str]:
+    """Return a digest by key; one digest for all if there are too many keys."""
+    if len(values) > _MOST_DIGESTS:
+        items = json.dumps(sorted(values.items())).encode()
+        return {field: hashlib.sha256(items).hexdigest()}
+    return {f"{field}.{key}": hashlib.sha256(value.encode()).hexdigest() for key, value in values.items()}
+
+
+class Digested(Struct, frozen=True):
+    """A content whose values are too large to keep: digests by field in place of the values.
+
+    `names` is the `field_set` of its fields. `mark` is its fingerprint, keyed with the uid of the object that it was
+    read from.
+    """
+
+    fixed: str
+    digests: Mapping[str, str]
+    immutable: bool
+    names: bytes
+    mark: str
+
+    def fields(self) -> bytes:
+        """Return the `field_set` of the fields that are set."""
+        return self.names
+
+    def fingerprint(self, _key: str) -> str:
+        """Return the fingerprint of the content, keyed with the uid of the object that it was read from."""
+        return self.mark
+
+
+WholeContent: TypeAlias = Content | FieldContent
+AnyContent: TypeAlias = Content | FieldContent | Digested
+
+
+def same_content(one: AnyContent, other: AnyContent) -> bool:
+    """Whether two contents are equal; compares digests if one has no values."""
+    if not isinstance(one, Digested) and not isinstance(other, Digested):
+        return one == other
+    first, second = (each if isinstance(each, Digested) else each.digested() for each in (one, other))
+    return (first.fixed, first.immutable, first.digests) == (second.fixed, second.immutable, second.digests)
+
+
+def can_update(before: AnyContent, after: AnyContent) -> bool:
+    """Whether an update can change an object with the content `before` to `after`.
+
+    https://kubernetes.io/docs/concepts/configuration/secret/#secret-immutable
+    """
+    return not before.immutable and before.fixed == after.fixed
