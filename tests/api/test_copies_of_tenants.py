@@ -410,7 +410,7 @@ def test_a_tenant_cannot_set_options_by_a_copy(api: Api, sync: Run, team: str) -
     assert ready(api, "settings") == {
         "status": "False",
         "reason": "ReservedName",
-        "message": "1 of 2 copies not written: jobs read their settings or key from objects of this name: "
+        "message": "1 of 2 copies not written: their name is reserved: "
         f"configmap/mirror-repair-settings in namespace {team}",
     }
 
@@ -431,8 +431,7 @@ def test_a_tenant_cannot_choose_the_key_of_roll_workloads_by_a_copy(api: Api, sy
         f"{home}/roll-workloads-key is not copied; rename it, or change its labels"
     ]
     assert ready(api, "logins")["message"] == (
-        "1 of 1 copies not written: jobs read their settings or key from objects of this name: "
-        f"secret/roll-workloads-key in namespace {team}"
+        f"1 of 1 copies not written: their name is reserved: secret/roll-workloads-key in namespace {team}"
     )
 
 

@@ -135,7 +135,7 @@ def annotated(key: str) -> Callable[[Api, Object], None]:
     ("change", "why"),
     [
         (owned, "it is owned by a controller"),
-        (changed(type="helm.sh/release.v1"), "it is of type helm.sh/release.v1"),
+        (changed(type="helm.sh/release.v1"), "Helm releases are never copied"),
         (changed(type="example.com/other"), "its type is example.com/other"),
         (changed(immutable=True), "it is immutable"),
         (stamped, "another job or installation"),
