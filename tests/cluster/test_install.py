@@ -24,8 +24,11 @@ from tests.workloads import KEY, KEY_FLAG, set_key, workload
 from tests.worlds import configmap, rule, secret
 
 CRONJOBS = ROOT / "cronjobs"
+DEFAULTS = CRONJOBS / "samples" / "namespace-defaults"
 # The alerts need the Prometheus operator, whose CRD is not part of the installation.
-SAMPLES = sorted(path for path in (CRONJOBS / "samples").rglob("*.yaml") if path.parent.name != "monitoring")
+SAMPLES = sorted(
+    path for path in (CRONJOBS / "samples").rglob("*.yaml") if path.parent.name not in ("monitoring", DEFAULTS.name)
+)
 MONITORING = [
     CRONJOBS / "components/monitoring/dashboard/dashboard.yaml",
     CRONJOBS / "components/monitoring/network-policies/policy/policy.yaml",
@@ -183,6 +186,19 @@ def test_all_samples_can_be_applied_at_once_and_none_is_a_mirror(api: Api, insta
         "rolebinding.rbac.authorization.k8s.io",
         "secret",
     }
+
+
+def test_the_samples_of_namespace_defaults_are_applied_with_their_namespace(api: Api, installed: Path) -> None:
+    try:
+        applied = kubectl(api, "apply", "-o", "name", "-k", str(DEFAULTS)).splitlines()
+    finally:
+        kubectl(api, "delete", "--ignore-not-found", "--wait=false", "-k", str(DEFAULTS))
+
+    kinds = ["limitrange", "networkpolicy.networking.k8s.io", "resourcequota", "rolebinding.rbac.authorization.k8s.io"]
+    kinds += ["secret", "serviceaccount"]
+    applied_kinds = [name.partition("/")[0] for name in applied]
+    assert set(applied_kinds) == {"namespace", "copyratorrule.kubechores.dev", *kinds}
+    assert applied_kinds.count("copyratorrule.kubechores.dev") == len(kinds)
 
 
 def test_no_manifest_has_a_field_the_server_does_not_know(api: Api, installed: Path) -> None:

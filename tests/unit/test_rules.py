@@ -15,6 +15,7 @@ from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head, Invalid
 from jobs.kit.values.resources import RULES
 from tests.canary import canary, leaks
+from tests.manifests import ROOT, load
 
 GOOD: dict[str, Any] = {
     "apiVersion": "kubechores.dev/v1",
@@ -183,6 +184,26 @@ def test_a_rule_that_only_selects_by_label_has_the_defaults_of_other_fields(tmp_
 
     assert rule.spec == Spec("secret", LabelSelector({"copyrator": "true"}))
     assert [each.selector for each in rule.queries()] == ["copyrator=true"]
+
+
+SAMPLES = [
+    path for path in sorted((ROOT / "cronjobs/samples").rglob("*.yaml")) if "kind: CopyratorRule" in path.read_text()
+]
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_each_rule_of_the_samples_selects_a_source_of_its_file(path: Path) -> None:
+    for rule in rules_from_files([str(path)], "kube-chores", None):
+        sources = [
+            each["metadata"]
+            for each in load(path)
+            if each["kind"].lower() == rule.spec.rule_type and each["metadata"]["namespace"] in rule.source_namespaces
+        ]
+        assert any(
+            (not rule.spec.names or source["name"] in rule.spec.names)
+            and rule.label_selector.matches(source.get("labels", {}))
+            for source in sources
+        )
 
 
 def test_a_problem_that_depends_on_the_rule_type_is_not_reported_without_one(tmp_path: Path) -> None:
