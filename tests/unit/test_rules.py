@@ -1,5 +1,6 @@
 """Rules from files: every problem at once, each with its place."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import yaml
 from jobs.core.sync_copies.rule_files import rules_from_files
 from jobs.core.sync_copies.rules import Keys, Rule, Spec, parse_rule
 from jobs.core.sync_copies.selectors import LabelSelector
+from jobs.kit.files.schema import crd
 from jobs.kit.values.errors import ConfigurationError
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head, Invalid
@@ -204,6 +206,19 @@ def test_each_rule_of_the_samples_selects_a_source_of_its_file(path: Path) -> No
             and rule.label_selector.matches(source.get("labels", {}))
             for source in sources
         )
+
+
+def test_the_rules_in_the_docs_are_valid(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "sync-copies.md").read_text()
+    documents = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.S)]
+    complete = [{**GOOD, "metadata": {"name": f"r{number}"}, **each} for number, each in enumerate(documents)]
+
+    rules = rules_from_files([written(tmp_path, *complete)], "kube-chores", None)
+
+    used = {field for document in documents for field in document["spec"]}
+    schema = crd("copyrators")["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert used == schema["properties"]["spec"]["properties"].keys()
+    assert len(rules) == 5
 
 
 def test_a_problem_that_depends_on_the_rule_type_is_not_reported_without_one(tmp_path: Path) -> None:
