@@ -37,6 +37,13 @@ _WITHOUT_CONTROLLERS = frozenset(
     {*_IN_EACH, "/api/v1 events", "/api/v1 secrets", "/api/v1 resourcequotas", "/api/v1 limitranges"}
     | {f"/apis/kubechores.dev/v1 {plural}" for plural in ("copyrators", "exchangerates")}
     | {f"/apis/rbac.authorization.k8s.io/v1 {plural}" for plural in ("roles", "rolebindings")}
+    | {"/apis/networking.k8s.io/v1 networkpolicies"}
+)
+# What sync-copies copies.
+_COPIED = (
+    *(f"/api/v1 {plural}" for plural in ("configmaps", "secrets", "limitranges", "resourcequotas", "serviceaccounts")),
+    "/apis/rbac.authorization.k8s.io/v1 rolebindings",
+    "/apis/networking.k8s.io/v1 networkpolicies",
 )
 _numbers = itertools.count(1)
 
@@ -266,12 +273,12 @@ class Api:
         namespaces = [path for path in self._made if path.startswith("/api/v1/namespaces/") and path.count("/") == 4]
         for path in rules + [path for path in self._made[::-1] if path not in namespaces]:
             self._remove(path)
-        for plural in ("configmaps", "secrets"):
-            query = urllib.parse.urlencode({"labelSelector": OURS})
+        query = urllib.parse.urlencode({"labelSelector": OURS})
+        for base, plural in (each.split() for each in _COPIED):
             # An empty metadata-only list has `items: null`.
-            for obj in self.call("GET", f"/api/v1/{plural}?{query}", headers=METADATA_ONLY)["items"] or []:
+            for obj in self.call("GET", f"{base}/{plural}?{query}", headers=METADATA_ONLY)["items"] or []:
                 place = obj["metadata"]
-                self._remove(f"/api/v1/namespaces/{place['namespace']}/{plural}/{place['name']}")
+                self._remove(f"{base}/namespaces/{place['namespace']}/{plural}/{urllib.parse.quote(place['name'])}")
         self._delete_namespaces(namespaces)
 
     def _remove(self, path: str) -> None:

@@ -10,7 +10,7 @@ import yaml
 
 from ..schema import kinds
 from ..schema.causes import invalid_value
-from ..schema.kinds.decoding import UndecodableError
+from ..schema.go_types import UndecodableError
 from ..schema.resources import Resource
 from . import deep_json, protobuf
 from .cluster import Call
@@ -93,24 +93,32 @@ def _check_custom(call: Call, raw: Obj) -> None:
 
 def _pruned(call: Call, raw: Obj) -> Obj:
     resource = call.resource
+    obj, unknown = _known(resource, raw)
+    texts = [f'unknown field "{path}"' for path in unknown]
     mode = call.query.get("fieldValidation", "Warn")
-    if resource.schema:
-        obj, unknown = resource.schema.prune(raw)
-    else:
-        obj, unknown = raw, kinds.unknown_fields(resource, raw)
-    texts = [f'unknown field "{path}"' for path in sorted(unknown)]
     if texts and mode == "Strict":
         why = "strict decoding error: " + ", ".join(texts)
         raise bad_request(why) if call.verb == "patch" else _cannot_handle(resource, why)
-    try:
-        obj = kinds.decode(resource, obj)
-    except UndecodableError as error:
-        raise _cannot_handle(resource, str(error)) from None
     if resource.schema:
         obj = resource.schema.defaulted(obj)
     if mode == "Warn":
         call.warnings.extend(texts)
     return obj
+
+
+def unknown_fields(resource: Resource, obj: Obj) -> list[str]:
+    """The paths of fields that the resource does not have."""
+    return _known(resource, obj)[1]
+
+
+def _known(resource: Resource, raw: Obj) -> tuple[Obj, list[str]]:
+    """The object without its unknown fields, and their paths."""
+    obj, unknown = resource.schema.prune(raw) if resource.schema else (raw, [])
+    try:
+        obj, others = kinds.decode(resource, obj)
+    except UndecodableError as error:
+        raise _cannot_handle(resource, str(error)) from None
+    return obj, [*sorted(unknown), *others]
 
 
 def _cannot_handle(resource: Resource, why: str) -> ApiError:

@@ -18,9 +18,12 @@ _VISIBLE = [
         "resources": [
             "configmaps",
             "events",
+            "limitranges",
             "namespaces",
             "persistentvolumeclaims",
             "pods",
+            "resourcequotas",
+            "resourcequotas/status",
             "serviceaccounts",
             "services",
         ],

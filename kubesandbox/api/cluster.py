@@ -128,7 +128,7 @@ class Cluster:
 def fresh(resource: Resource, obj: Obj) -> Obj:
     """An object as it is first stored: decoded, identified, prepared."""
     moment = stamp(now())
-    obj = kinds.decode(resource, obj)
+    obj, _ = kinds.decode(resource, obj)
     meta = {**obj["metadata"], "uid": str(uuid.uuid4()), "creationTimestamp": moment}
     if resource.spec or resource.schema:
         meta["generation"] = 1

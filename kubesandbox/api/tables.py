@@ -83,11 +83,18 @@ def _completions(obj: Obj) -> str:
     return f"{_at(obj, 'status.succeeded', 0)}/{_at(obj, 'spec.completions', 1)}"
 
 
+def _used(obj: Obj, limits: bool) -> str:
+    used = _at(obj, "status.used", {})
+    hard = sorted(_at(obj, "status.hard", {}).items())
+    return ", ".join(
+        f"{name}: {used.get(name, 0)}/{most}" for name, most in hard if name.startswith("limits.") is limits
+    )
+
+
 _COLUMNS: dict[str, list[tuple[str, str, Cell]]] = {
     "ConfigMap": [("Data", "string", _count("data", "binaryData")), _AGE],
     "Secret": [("Type", "string", _field("type")), ("Data", "string", _count("data")), _AGE],
     "Namespace": [("Status", "string", _field("status.phase")), _AGE],
-    "ServiceAccount": [("Secrets", "string", _count("secrets")), _AGE],
     "Role": [("Created At", "date", _created)],
     "ClusterRole": [("Created At", "date", _created)],
     "RoleBinding": [("Role", "string", _role_of), _AGE],
@@ -119,6 +126,12 @@ _COLUMNS: dict[str, list[tuple[str, str, Cell]]] = {
         ("Ready", "string", _pod_ready),
         ("Status", "string", _field("status.phase")),
         ("Restarts", "string", lambda obj: "0"),
+        _AGE,
+    ],
+    "LimitRange": [("Created At", "date", _created)],
+    "ResourceQuota": [
+        ("Request", "string", lambda obj: _used(obj, limits=False)),
+        ("Limit", "string", lambda obj: _used(obj, limits=True)),
         _AGE,
     ],
     "NetworkPolicy": [

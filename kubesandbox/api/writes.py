@@ -16,7 +16,7 @@ from ..schema.kinds.crds import before_established
 from ..schema.resources import NAMESPACES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, Resource
 from ..schema.validation import metadata_causes, metadata_change_causes
 from . import managed_fields, patch
-from .bodies import decoded, load_yaml, parse
+from .bodies import decoded, load_yaml, parse, unknown_fields
 from .cluster import Answer, Call, Cluster, now, stamp
 from .errors import ApiError, already_exists, bad_request, conflict, forbidden, invalid, not_found
 from .managed_fields import Manager
@@ -39,7 +39,7 @@ def create(cluster: Cluster, call: Call) -> Answer:
         meta.pop("namespace", None)
     if not meta.get("name") and meta.get("generateName"):
         meta["name"] = meta["generateName"][:58] + "".join(random.choices(_SUFFIX, k=5))  # noqa: S311 - a name only
-        obj = kinds.decode(call.resource, obj)
+        obj, _ = kinds.decode(call.resource, obj)
     if meta.get("resourceVersion"):
         raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
     obj = _owned(call, call.resource.empty, obj)
@@ -318,17 +318,17 @@ def _apply_config(call: Call) -> Obj:
         raise bad_request(f"the object provided is unrecognized (must be of type {call.resource.kind})")
     if call.subresource == "status":
         config = {key: value for key, value in config.items() if key in ("apiVersion", "kind", "metadata", "status")}
-    if call.resource.schema:
-        _check_declared(call, config)
+    _check_declared(call, config)
     return config
 
 
 def _check_declared(call: Call, config: Obj) -> None:
-    schema = call.resource.schema
-    unknown = schema.prune(config)[1] if schema else []
+    unknown = unknown_fields(call.resource, config)
     if unknown:
         lines = [f".{path}: field not declared in schema" for path in sorted(unknown)]
         meta = config["metadata"]
-        title = f"{meta.get('namespace', '')}/{meta.get('name', '')}; {config['apiVersion']}, Kind={config['kind']}"
+        resource = call.resource
+        kind = f"{resource.group}/{resource.version}, Kind={resource.kind}"
+        title = f"{meta.get('namespace', '')}/{meta.get('name', '')}; {kind}"
         why = lines[0] if len(lines) == 1 else "errors:\n  " + "\n  ".join(lines)
         raise ApiError(500, "", f"failed to create typed patch object ({title}): {why}")

@@ -95,6 +95,16 @@ SECRETS = _built_in("", "v1", "Secret", "secrets")
 SERVICE_ACCOUNTS = _built_in(
     "", "v1", "ServiceAccount", "serviceaccounts", short_names=("sa",), subresources=("token",), returns_deleted=True
 )
+LIMIT_RANGES = _built_in("", "v1", "LimitRange", "limitranges", short_names=("limits",))
+RESOURCE_QUOTAS = _built_in(
+    "",
+    "v1",
+    "ResourceQuota",
+    "resourcequotas",
+    short_names=("quota",),
+    subresources=("status",),
+    returns_deleted=True,
+)
 EVENTS = _built_in("", "v1", "Event", "events", short_names=("ev",), create_on_update=True)
 PODS = _built_in(
     "",
@@ -206,10 +216,12 @@ REVIEWS = (
 BUILT_IN = (
     CONFIG_MAPS,
     EVENTS,
+    LIMIT_RANGES,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
+    RESOURCE_QUOTAS,
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,

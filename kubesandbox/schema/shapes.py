@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from .fields import ANY, ATOMIC, STRUCT, Shape
+from .go_types import TYPES
 
 
 def struct(**fields: Shape) -> Shape:
@@ -70,7 +71,6 @@ _BY_KIND = {
         "spec": STRUCT,
         "status": struct(conditions=CONDITIONS, addresses=keyed("type"), capacity=MAP, allocatable=MAP),
     },
-    "ServiceAccount": {"secrets": keyed("name"), "imagePullSecrets": keyed("name", item=ATOMIC)},
     "ClusterRole": {"aggregationRule": STRUCT},
     "Event": {"involvedObject": ATOMIC, "related": ATOMIC},
     "CustomResourceDefinition": {"spec": STRUCT, "status": _STATUS},
@@ -81,23 +81,19 @@ BASE: dict[str, dict[str, Any]] = {
     "Pod": {"spec": {}, "status": {}},
     "Job": {"spec": {"template": {"metadata": {}, "spec": {}}}, "status": {}},
     "CronJob": {"spec": {"jobTemplate": {"metadata": {}, "spec": {"template": {"metadata": {}, "spec": {}}}}}},
-    "NetworkPolicy": {"spec": {}},
     "Service": {"spec": {}, "status": {}},
     "PersistentVolumeClaim": {"spec": {}, "status": {}},
     "Deployment": {"spec": {"template": {"metadata": {}, "spec": {}}, "strategy": {}}, "status": {}},
     "StatefulSet": {"spec": {"template": {"metadata": {}, "spec": {}}}, "status": {}},
     "DaemonSet": {"spec": {"template": {"metadata": {}, "spec": {}}}, "status": {}},
     "Node": {"spec": {}, "status": {}},
-    "RoleBinding": {"roleRef": {}},
-    "ClusterRoleBinding": {"roleRef": {}},
     "CustomResourceDefinition": {"spec": {"names": {}}, "status": {}},
     "Event": {"involvedObject": {}, "source": {}},
+    **{kind: go_type.zero for kind, go_type in TYPES.items()},
 }
 
 
 def shape_of(kind: str) -> Shape:
     """The shape of a built-in kind."""
-    fields = _BY_KIND.get(kind, {})
-    if kind in ("RoleBinding", "ClusterRoleBinding"):
-        fields = {"roleRef": ATOMIC}
+    fields = TYPES[kind].shape.fields if kind in TYPES else _BY_KIND.get(kind, {})
     return Shape(fields={"metadata": METADATA, **fields}, struct=True)

@@ -129,7 +129,8 @@ def config_key_problems(key: str) -> tuple[str, ...]:
     return tuple(problems)
 
 
-def _path_segment_problems(value: str) -> list[str]:
+def path_segment_problems(value: str) -> list[str]:
+    """What is wrong with a name in a path, such as that of a role."""
     if value in (".", ".."):
         return [f"may not be '{value}'"]
     return [f"may not contain '{char}'" for char in "/%" if char in value]
@@ -138,7 +139,7 @@ def _path_segment_problems(value: str) -> list[str]:
 def name_problems(resource: Resource, name: str) -> list[str]:
     """What is wrong with the name of an object."""
     if resource.group == "rbac.authorization.k8s.io":
-        return _path_segment_problems(name)
+        return path_segment_problems(name)
     if resource.kind == "Namespace":
         return label_name_problems(name)
     return subdomain_problems(name)

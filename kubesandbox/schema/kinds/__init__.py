@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import go_types
 from ..causes import Cause
 from ..resources import Resource
 from .apps import KINDS as APPS
@@ -16,6 +17,8 @@ from .core import KINDS as CORE
 from .crds import KINDS as CRDS
 from .decoding import decode_strings
 from .kind import Kind, status_apart
+from .limits import KINDS as LIMITS
+from .networking import KINDS as NETWORKING
 from .rbac import KINDS as RBAC
 
 Obj = dict[str, Any]
@@ -25,9 +28,10 @@ KINDS: dict[str, Kind] = {
     **APPS,
     **BATCH,
     **CRDS,
+    **LIMITS,
+    **NETWORKING,
     **RBAC,
     "EndpointSlice": Kind(("addressType", "endpoints", "ports")),
-    "NetworkPolicy": Kind(),
     "StorageClass": Kind(
         (
             "provisioner",
@@ -43,21 +47,17 @@ KINDS: dict[str, Kind] = {
     "ValidatingAdmissionPolicyBinding": Kind(("spec",)),
 }
 _OTHER = Kind(fields=None)
-_ALWAYS = ("apiVersion", "kind", "metadata")
+_ALWAYS = ("kind", "apiVersion", "metadata")
 
 
 def _kind_of(resource: Resource) -> Kind:
     return _OTHER if resource.schema else KINDS.get(resource.kind, _OTHER)
 
 
-def unknown_fields(resource: Resource, obj: Obj) -> list[str]:
-    """Top-level fields that a built-in kind does not have."""
-    known = _kind_of(resource).fields
-    return [] if known is None else [key for key in obj if key not in known and key not in _ALWAYS]
+def decode(resource: Resource, obj: Obj) -> tuple[Obj, list[str]]:
+    """Check types, drop unknown fields and set defaults, as before an object is validated.
 
-
-def decode(resource: Resource, obj: Obj) -> Obj:
-    """Types checked, unknown fields dropped, defaults set: what happens before an object is validated.
+    Returns the object and the paths of the unknown fields of a built-in kind.
 
     Raises:
         UndecodableError: a value has another type than its field.
@@ -70,12 +70,20 @@ def decode(resource: Resource, obj: Obj) -> Obj:
             del meta[name]
     meta.pop("selfLink", None)
     if resource.schema:
-        return obj
-    for name in unknown_fields(resource, obj):
-        del obj[name]
-    obj = {key: value for key, value in obj.items() if value is not None}
+        return obj, []
+    head, fields = {name: obj[name] for name in _ALWAYS}, {name: obj[name] for name in obj if name not in _ALWAYS}
+    fields, unknown = _fields(resource, fields)
+    obj = {**head, **fields}
     special = _kind_of(resource).decode
-    return special(obj) if special else obj
+    return special(obj) if special else obj, unknown
+
+
+def _fields(resource: Resource, fields: Obj) -> tuple[Obj, list[str]]:
+    if resource.kind in go_types.TYPES:
+        return go_types.decode(resource.kind, fields)
+    known = _kind_of(resource).fields
+    unknown = [] if known is None else [name for name in fields if name not in known]
+    return {name: value for name, value in fields.items() if name not in unknown and value is not None}, unknown
 
 
 def validate(resource: Resource, obj: Obj) -> list[Cause]:

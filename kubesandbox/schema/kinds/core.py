@@ -116,5 +116,4 @@ KINDS = {
         first_status={"loadBalancer": {}},
         prepare=_prepare_service,
     ),
-    "ServiceAccount": Kind(("secrets", "imagePullSecrets", "automountServiceAccountToken")),
 }

@@ -6,17 +6,9 @@ import base64
 import binascii
 from typing import Any
 
+from ..go_types import UndecodableError, wrong_type
+
 Obj = dict[str, Any]
-_GO_TYPES = {str: "string", bool: "bool", int: "number", float: "number", dict: "object", list: "array"}
-
-
-class UndecodableError(ValueError):
-    """A value of another type than the field of a built-in kind has."""
-
-
-def _wrong_type(value: object, field: str, expected: str) -> UndecodableError:
-    kind = _GO_TYPES.get(type(value), "value")
-    return UndecodableError(f"json: cannot unmarshal {kind} into Go struct field {field} of type {expected}")
 
 
 def decode_strings(node: Obj, name: str, field: str) -> None:
@@ -30,10 +22,10 @@ def decode_strings(node: Obj, name: str, field: str) -> None:
         node.pop(name, None)
         return
     if not isinstance(values, dict):
-        raise _wrong_type(values, field, "map[string]string")
+        raise wrong_type(values, field, "map[string]string")
     for value in values.values():
         if value is not None and not isinstance(value, str):
-            raise _wrong_type(value, field, "string")
+            raise wrong_type(value, field, "string")
     node[name] = {key: "" if value is None else value for key, value in values.items()}
 
 
@@ -47,7 +39,7 @@ def decode_bytes(node: Obj, name: str, field: str) -> None:
     if not values:
         return
     if not isinstance(values, dict):
-        raise _wrong_type(values, field, "map[string][]uint8")
+        raise wrong_type(values, field, "map[string][]uint8")
     node[name] = {key: _canonical_base64(value, field) for key, value in values.items()}
 
 
@@ -55,7 +47,7 @@ def _canonical_base64(value: Any, field: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise _wrong_type(value, field, "[]uint8")
+        raise wrong_type(value, field, "[]uint8")
     text = value.replace("\r", "").replace("\n", "")
     try:
         base64.b64decode(text, validate=True)

@@ -15,10 +15,11 @@ Obj = dict[str, Any]
 class Kind:
     """What the server does with the objects of one kind, besides what it does with all objects.
 
-    `fields` are the top-level fields besides apiVersion, kind and metadata; None: any. `decode` sets defaults. `causes`
-    are the field errors of an object, `change_causes` those of an update, of the new and the old object.
-    `first_status` is the status of a new object, and `prepare` what else the server fills in at that time (an RFC 3339
-    timestamp). `prepare_update` takes the new object, the old one and the subresource, instead of status_apart().
+    `fields` are the top-level fields besides apiVersion, kind and metadata, unless the kind has a Go type; None: any.
+    `decode` sets defaults. `causes` are the field errors of an object, `change_causes` those of an update, of the new
+    and the old object. `first_status` is the status of a new object, and `prepare` what else the server fills in at
+    that time (an RFC 3339 timestamp). `prepare_update` takes the new object, the old one and the subresource, instead
+    of status_apart().
     """
 
     fields: tuple[str, ...] | None = ("spec", "status")
