@@ -112,6 +112,10 @@ def update(cluster: Cluster, call: Call) -> Answer:
         if live is None:
             if not call.resource.create_on_update:
                 raise not_found(call.resource, call.name)
+            if meta.get("uid"):
+                raise _uid_conflict(call, meta["uid"], "")
+            _check_may_create(cluster, call)
+            meta.pop("resourceVersion", None)
             obj = _owned(call, call.resource.empty, obj)
             return shown(call, insert(cluster, call, obj), 201)
         _check_identity(call, live, meta)
@@ -138,15 +142,19 @@ def _check_namespace(call: Call, meta: Obj) -> None:
 def _check_identity(call: Call, live: Stored, meta: Obj) -> None:
     actual = live.obj["metadata"]["uid"]
     if meta.get("uid") and meta["uid"] != actual:
-        place = "/".join(part for part in (call.resource.plural, call.namespace, call.name) if part)
-        if call.resource.schema:
-            place = f"{call.resource.group}/{place}"
-        why = (
-            f"StorageError: invalid object, Code: 4, Key: /registry/{place}, ResourceVersion: 0, AdditionalErrorMsg: "
-            f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {actual}"
-        )
-        raise conflict(call.resource, call.name, why)
+        raise _uid_conflict(call, meta["uid"], actual)
     _check_version(call, live, meta)
+
+
+def _uid_conflict(call: Call, expected: str, actual: str) -> ApiError:
+    place = "/".join(part for part in (call.resource.plural, call.namespace, call.name) if part)
+    if call.resource.schema:
+        place = f"{call.resource.group}/{place}"
+    why = (
+        f"StorageError: invalid object, Code: 4, Key: /registry/{place}, ResourceVersion: 0, AdditionalErrorMsg: "
+        f"Precondition failed: UID in precondition: {expected}, UID in object meta: {actual}"
+    )
+    return conflict(call.resource, call.name, why)
 
 
 def _check_version(call: Call, live: Stored, meta: Obj) -> None:
@@ -294,7 +302,7 @@ def _apply(cluster: Cluster, call: Call) -> Answer:
 
 
 def _check_may_create(cluster: Cluster, call: Call) -> None:
-    """Refuse an apply that would create an object, from a user with the right to patch but not to create."""
+    """Refuse an apply or replacement that would create an object, from a user without the right to create."""
     resource = call.resource
     place = call.name if resource is NAMESPACES else call.namespace
     what = Attributes("create", resource.group, resource.plural, namespace=place, name=call.name)

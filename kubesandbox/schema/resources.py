@@ -95,7 +95,7 @@ SECRETS = _built_in("", "v1", "Secret", "secrets")
 SERVICE_ACCOUNTS = _built_in(
     "", "v1", "ServiceAccount", "serviceaccounts", short_names=("sa",), subresources=("token",), returns_deleted=True
 )
-LIMIT_RANGES = _built_in("", "v1", "LimitRange", "limitranges", short_names=("limits",))
+LIMIT_RANGES = _built_in("", "v1", "LimitRange", "limitranges", short_names=("limits",), create_on_update=True)
 RESOURCE_QUOTAS = _built_in(
     "",
     "v1",
@@ -117,10 +117,12 @@ PODS = _built_in(
     spec=True,
     returns_deleted=True,
 )
-ROLES = _built_in(RBAC, "v1", "Role", "roles")
-CLUSTER_ROLES = _built_in(RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False)
-ROLE_BINDINGS = _built_in(RBAC, "v1", "RoleBinding", "rolebindings")
-CLUSTER_ROLE_BINDINGS = _built_in(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
+ROLES = _built_in(RBAC, "v1", "Role", "roles", create_on_update=True)
+CLUSTER_ROLES = _built_in(RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False, create_on_update=True)
+ROLE_BINDINGS = _built_in(RBAC, "v1", "RoleBinding", "rolebindings", create_on_update=True)
+CLUSTER_ROLE_BINDINGS = _built_in(
+    RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False, create_on_update=True
+)
 CRDS = _built_in(
     "apiextensions.k8s.io",
     "v1",

@@ -751,3 +751,33 @@ def test_a_deleted_namespace_takes_them_along(place: Place) -> None:
     assert until(lambda: place.send("GET", f"/api/v1/namespaces/{place.namespace}").status == 404, 30)
     for kind in KINDS:
         assert place.send("GET", at(place, kind)).body["items"] == []
+
+
+RECREATED = ("LimitRange", "RoleBinding")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("version", [{}, {"resourceVersion": "1"}])
+def test_a_replacement_of_a_missing_object_may_create_it(place: Place, kind: str, version: Object) -> None:
+    body = {"metadata": {"name": "a", **version}, **KINDS[kind][2]}
+
+    dry = place.send("PUT", f"{at(place, kind, 'a')}?dryRun=All", body)
+    answer = place.send("PUT", f"{at(place, kind, 'a')}?fieldManager=kube-chores", body)
+
+    assert (dry.status, answer.status) == ((201, 201) if kind in RECREATED else (404, 404))
+    if kind in RECREATED:
+        assert MANAGER in answer.owners()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_replacement_with_a_uid_creates_nothing(place: Place, kind: str) -> None:
+    uid = "11111111-1111-1111-1111-111111111111"
+    body = {"metadata": {"name": "a", "uid": uid, "resourceVersion": "1"}, **KINDS[kind][2]}
+
+    answer = place.send("PUT", at(place, kind, "a"), body)
+
+    assert (answer.status, answer.body["reason"]) == ((409, "Conflict") if kind in RECREATED else (404, "NotFound"))
+    assert (
+        kind not in RECREATED
+        or f"Precondition failed: UID in precondition: {uid}, UID in object meta: " in answer.message
+    )
