@@ -35,9 +35,33 @@ def load(path: Path) -> list[Object]:
     return sorted(found, key=lambda obj: first.index(obj["kind"]) if obj["kind"] in first else len(first))
 
 
+# The choices of what sync-copies copies, as folders, with the resource of each.
+COPIES = {
+    "network-policies": "networkpolicies",
+    "limit-ranges": "limitranges",
+    "resource-quotas": "resourcequotas",
+    "role-bindings": "rolebindings",
+    "service-accounts": "serviceaccounts",
+}
+
+
 def everything() -> list[Object]:
-    """The objects that a user can install: all jobs, with mirror-repair, which is a choice of its own."""
+    """The objects that a user can install: the default, and each choice that adds objects of jobs or for users."""
+    return [*without_more_copies(), *rights_on_copies()]
+
+
+def without_more_copies() -> list[Object]:
+    """All jobs with mirror-repair, and without the components that let sync-copies copy more kinds."""
     return [*load(ROOT / "cronjobs"), *load(ROOT / "cronjobs" / "mirror-repair")]
+
+
+def rights_on_copies() -> list[Object]:
+    """The objects that the components of `cronjobs/components/copies` add to sync-copies."""
+    job = load(ROOT / "cronjobs" / "sync-copies")
+    built = job
+    for folder in COPIES:
+        built = _build(ROOT / "cronjobs" / "components" / "copies" / folder, built)
+    return built[len(job) :]
 
 
 def rights_on_secrets() -> list[Object]:

@@ -14,13 +14,13 @@ from tests.apis import Api, Request, wait_for
 from tests.conftest import WITHOUT_POLICIES_TOO, served
 from tests.every_job import rights_worlds
 from tests.every_job.fetch_rates import rates_to_fetch
-from tests.manifests import everything, rights_on_secrets
+from tests.manifests import rights_on_secrets, without_more_copies
 from tests.rates import RatesServer
 from tests.worlds import at, configmap, rule, secret
 
 pytestmark = pytest.mark.usefixtures("installed")
 Object = dict[str, Any]
-SHIPPED = everything()
+SHIPPED = without_more_copies()
 VERBS = {"POST": "create", "PUT": "update", "DELETE": "delete", "PATCH": "patch"}
 OPTIONAL = {"cronjobs", "jobs"}  # a run continues without these
 MARKS = {"stamp", "roll", "adopt", "restore"}  # verbs that only admission policies check; no request has them

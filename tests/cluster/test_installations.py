@@ -15,7 +15,7 @@ from tests.api.conftest import Ran, Run, runs
 from tests.apis import Api, Object, real_api
 from tests.control_plane import ControlPlane, control_plane, missing, programs
 from tests.farm import farmed, pod
-from tests.manifests import ROOT, dangling, everything
+from tests.manifests import COPIES, ROOT, dangling, everything, without_more_copies
 from tests.mirrors import Mirrors
 from tests.pages import command, kustomizations
 from tests.rates import RatesServer, serve
@@ -25,7 +25,10 @@ from tests.worlds import at, configmap, exchange_rate, rule, secret
 pytestmark = pytest.mark.cluster
 OF_THE_CLUSTER = ["namespace", "crds", "policies", "mirror-namespaces"]
 ACCOUNTS = ["sync-copies", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads", "farm-pods"]
-EVERYTHING: Object = {"resources": ["cronjobs", "cronjobs/mirror-repair"]}
+EVERYTHING: Object = {
+    "resources": ["cronjobs", "cronjobs/mirror-repair"],
+    "components": [f"cronjobs/components/copies/{each}" for each in COPIES],
+}
 PART_OF = "app.kubernetes.io/part-of=kube-chores"
 RIGHTS = "serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings"
 POLICIES = "validatingadmissionpolicies,validatingadmissionpolicybindings"
@@ -152,7 +155,7 @@ def test_a_job_can_be_installed_alone(
     assert names(there) < names(built)
     assert {name for kind, _, name in names(there) if kind == "ServiceAccount"} == {job}
     assert dangling(there) == []
-    assert rules_of(built, job) == rules_of(everything(), job)  # tests/api/test_rights.py: each is used
+    assert rules_of(built, job) == rules_of(without_more_copies(), job)  # tests/api/test_rights.py: each is used
     assert run(job).exit_code == 0
 
 
@@ -213,7 +216,8 @@ def test_all_jobs_run_in_another_namespace(api: Api, kubectl: Kubectl, run: Call
     assert dangling(there) == []
     for account in ACCOUNTS:
         of_default = [
-            ("chores" if place == "kube-chores" else place, rules) for place, rules in rules_of(everything(), account)
+            ("chores" if place == "kube-chores" else place, rules)
+            for place, rules in rules_of(without_more_copies(), account)
         ]
         assert rules_of(there, account) == of_default
         assert run(account, namespace="chores").exit_code == 0

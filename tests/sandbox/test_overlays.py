@@ -10,13 +10,14 @@ import pytest
 import yaml
 
 from tests.apis import Object
-from tests.manifests import ROOT, dangling, load
+from tests.manifests import COPIES, ROOT, dangling, load, rights_on_copies
 from tests.sandbox.conftest import any_kubectl
 
 JOBS = ["sync-copies", "fetch-rates", "roll-workloads", "farm-pods"]
 IN_ONE_NAMESPACE = [*JOBS, "mirror-audit/job", "mirror-repair/job"]
 OF_MIRRORS = ["mirrors/mirror-audit", "mirrors/mirror-repair", "secrets/mirror-audit", "secrets/mirror-repair"]
 SECRETS = ["secrets/sync-copies", "secrets/roll-workloads"]
+OF_COPIES = [f"copies/{each}" for each in COPIES]
 Build = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -92,9 +93,9 @@ def test_the_component_dry_run_adds_a_suspended_cron_job_for_each_job_and_nothin
         assert f"{pod['serviceAccountName']}-dry-run" == twin["metadata"]["name"]
 
 
-@pytest.mark.parametrize("component", [*SECRETS, *OF_MIRRORS, "dry-run"])
+@pytest.mark.parametrize("component", [*SECRETS, *OF_COPIES, *OF_MIRRORS, "dry-run"])
 def test_a_component_of_a_job_that_is_not_listed_fails_the_build(component: str, build: Build) -> None:
-    job = "sync-copies" if component == "dry-run" else component.rpartition("/")[2]
+    job = "sync-copies" if component in ("dry-run", *OF_COPIES) else component.rpartition("/")[2]
     other = "fetch-rates" if job == "farm-pods" else "farm-pods"
     done = build(top={"resources": [f"cronjobs/{other}"], "components": [f"cronjobs/components/{component}"]})
 
@@ -111,6 +112,26 @@ def test_the_loader_of_the_tests_reads_what_kubectl_builds(folder: str, build: B
     objects = built(build(top={kind: [f"cronjobs/{folder}"]}))
 
     assert sorted(objects, key=key) == sorted(load(tmp_path / "cronjobs" / folder), key=key)
+
+
+def test_the_components_of_copies_add_their_objects_and_change_no_other(build: Build) -> None:
+    def key(obj: Object) -> tuple[str, str]:
+        return obj["kind"], obj["metadata"]["name"]
+
+    without = built(build(top={"resources": ["cronjobs"]}))
+    listed = {"resources": ["cronjobs"], "components": folders("cronjobs/components", OF_COPIES)}
+    objects = built(build(top=listed))
+
+    assert [obj for obj in objects if obj in without] == without
+    assert sorted((obj for obj in objects if obj not in without), key=key) == sorted(rights_on_copies(), key=key)
+
+
+def test_the_components_of_copies_follow_the_job_to_another_namespace(build: Build) -> None:
+    components = folders("cronjobs/components", OF_COPIES)
+    objects = built(build(top={"namespace": "x", "resources": ["cronjobs/sync-copies"], "components": components}))
+
+    assert {each["namespace"] for obj in objects for each in obj.get("subjects", ())} == {"x"}
+    assert dangling(objects) == []
 
 
 def leaves(value: Any, *path: str) -> set[tuple[str, ...]]:

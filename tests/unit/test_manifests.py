@@ -14,17 +14,18 @@ from jobs.core.mirror_audit.desired.names import NODE_IMAGE
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head
-from tests.manifests import ROOT, Object, load
+from tests.manifests import COPIES, ROOT, Object, everything, load, rights_on_copies, without_more_copies
 
 CRONJOBS = ROOT / "cronjobs"
 REPAIR = CRONJOBS / "mirror-repair"  # optional: not part of the default installation
 NETWORK_POLICIES = CRONJOBS / "components" / "network-policies"
 MONITORING = CRONJOBS / "components" / "monitoring"
-EVERYTHING = [*load(CRONJOBS), *load(REPAIR)]
+EVERYTHING = everything()
 WITHOUT_SECRETS = load(CRONJOBS / "without-secrets")
 FOR_PEOPLE = [obj for obj in EVERYTHING if any("/aggregate-to-" in label for label in obj["metadata"]["labels"])]
-# Roles that an administrator binds: for accounts that restore backups, for rules that adopt, for dry runs with Secrets.
-_UNBOUND = ("kube-chores-restore", "kube-chores-adopt", "kube-chores-view-secrets")
+# Roles that an administrator binds: to restore backups, for rules that adopt, for dry runs of more kinds.
+_OF_DRY_RUNS = [f"kube-chores-view-{resource}" for resource in ("secrets", *COPIES.values())]
+_UNBOUND = ("kube-chores-restore", "kube-chores-adopt", *_OF_DRY_RUNS)
 UNBOUND = [obj for obj in EVERYTHING if obj["metadata"]["name"] in _UNBOUND]
 OF_JOBS = [obj for obj in EVERYTHING if obj not in FOR_PEOPLE + UNBOUND]
 CRON = {obj["metadata"]["name"]: obj for obj in EVERYTHING if obj["kind"] == "CronJob"}
@@ -69,6 +70,8 @@ def test_every_yaml_file_is_part_of_the_install_or_a_sample() -> None:
     follow(REPAIR)
     follow(CRONJOBS / "components" / "without-policies")
     follow(CRONJOBS / "components" / "dry-run")
+    for each in COPIES:
+        follow(CRONJOBS / "components" / "copies" / each)
     follow(NETWORK_POLICIES)
     follow(MONITORING)
     follow(MONITORING / "network-policies")
@@ -111,11 +114,11 @@ def test_no_right_has_a_wildcard_or_is_more_than_the_job_uses() -> None:
     for rule in rules(EVERYTHING):
         assert "*" not in rule["apiGroups"] + rule["resources"] + rule["verbs"]
     for rule in rules(OF_JOBS):
-        assert set(rule["verbs"]) <= {"list", "get", "create", "update", "patch", "delete", "stamp", "roll"}
+        assert set(rule["verbs"]) <= {"list", "get", "create", "update", "patch", "delete", "stamp", "roll", "bind"}
 
 
 def test_each_account_that_writes_what_others_may_own_has_the_verb_by_which_policies_limit_it() -> None:
-    resources = {"secrets", "configmaps", "deployments", "statefulsets", "daemonsets", "services"}
+    resources = {"secrets", "configmaps", "deployments", "statefulsets", "daemonsets", "services", *COPIES.values()}
     writers, marked = set(), set()
     for role in (obj for obj in OF_JOBS if obj["kind"] in ("Role", "ClusterRole")):
         for each in role["rules"]:
@@ -123,6 +126,50 @@ def test_each_account_that_writes_what_others_may_own_has_the_verb_by_which_poli
             writers |= {role["metadata"]["labels"][COMPONENT]} if writes else set()
             marked |= {role["metadata"]["labels"][COMPONENT]} if {"stamp", "roll"} & {*each["verbs"]} else set()
     assert writers == marked == {"sync-copies", "fetch-rates", "roll-workloads", "mirror-repair"}
+
+
+def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:
+    return {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects}
+
+
+@pytest.mark.parametrize("resource", COPIES.values())
+def test_a_component_of_copies_gives_sync_copies_one_more_resource(resource: str) -> None:
+    added = by_name(rights_on_copies())
+    job = added["ClusterRole", f"kube-chores-sync-copies-{resource}"]["rules"]
+    bound = added["ClusterRoleBinding", f"kube-chores-sync-copies-{resource}"]
+    (view,) = added["ClusterRole", f"kube-chores-view-{resource}"]["rules"]
+    of_bindings = [
+        {
+            "apiGroups": ["rbac.authorization.k8s.io"],
+            "resources": ["clusterroles"],
+            "resourceNames": ["view"],
+            "verbs": ["bind"],
+        }
+    ]
+
+    assert job[0] == {**view, "verbs": ["list", "get", "create", "update", "delete"]}
+    assert (view["resources"], view["verbs"]) == ([resource], ["get", "list"])
+    assert job[1:] == (of_bindings if resource == "rolebindings" else [])
+    assert bound["roleRef"]["name"] == f"kube-chores-sync-copies-{resource}"
+    assert bound["subjects"] == [{"kind": "ServiceAccount", "name": "sync-copies", "namespace": "kube-chores"}]
+
+
+def test_no_component_of_copies_is_part_of_the_default_installation() -> None:
+    assert len(rights_on_copies()) == 3 * len(COPIES)
+    assert by_name(rights_on_copies()).keys().isdisjoint(by_name(without_more_copies()))
+    assert {name for _, name in by_name(rights_on_copies())} == {
+        f"kube-chores-{who}-{resource}" for who in ("sync-copies", "view") for resource in COPIES.values()
+    }
+
+
+def test_no_role_gives_a_way_to_more_rights() -> None:
+    verbs = {verb for rule in rules(EVERYTHING) for verb in rule["verbs"]}
+    binding = [rule for rule in rules(EVERYTHING) if "bind" in rule["verbs"]]
+    roles = {"roles", "clusterroles", "clusterrolebindings", "serviceaccounts/token"}
+
+    assert not verbs & {"escalate", "impersonate"}
+    assert [(rule["verbs"], rule["resourceNames"]) for rule in binding] == [(["bind"], ["view"])]
+    assert [rule for rule in rules(EVERYTHING) if roles & {*rule["resources"]} and rule not in binding] == []
 
 
 def test_farm_pods_has_no_right_to_delete_and_only_reads_pods() -> None:
