@@ -18,11 +18,12 @@ from tests.api.conftest import Run, runs
 from tests.apis import Answer, Api, Object, wait_for
 from tests.canary import canary
 from tests.control_plane import programs
+from tests.manifests import COPIES as COMPONENTS
 from tests.manifests import ROOT, everything
 from tests.mirrors import NAMESPACE as MIRRORS
 from tests.mirrors import NODES
 from tests.policies import is_policy
-from tests.rights import account, bind, bind_adopt, can_i, create_account
+from tests.rights import RBAC, account, bind, bind_adopt, can_i, create_account, grant
 from tests.worlds import configmap, content, encoded, namespace_object, rule, secret
 
 BOTH = pytest.mark.parametrize("api", ["real without policies", "real"], indirect=True)
@@ -43,6 +44,18 @@ MIRROR = {**MANAGED, "kubechores.dev/job": "mirror-audit"}
 RATE_OF_ANOTHER_API = {"apiVersion": "example.com/v1", "kind": "ExchangeRate"}
 RATE = {"data": {"rate": "1.1", "currency": "USD"}}
 OPT_IN = {"kubechores.dev/roll-on-config-change": "true"}
+EVERYBODY = {"apiGroup": RBAC, "kind": "Group", "name": "system:authenticated"}
+# The kinds that sync-copies copies only with a component, each with the fields of a small object.
+MORE_KINDS: Mapping[str, tuple[str, Object]] = {
+    "NetworkPolicy": ("networking.k8s.io/v1", {"spec": {"podSelector": {}, "policyTypes": ["Ingress"]}}),
+    "LimitRange": ("v1", {"spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}}]}}),
+    "ResourceQuota": ("v1", {"spec": {"hard": {"pods": "10"}}}),
+    "RoleBinding": (
+        f"{RBAC}/v1",
+        {"roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "view"}, "subjects": [EVERYBODY]},
+    ),
+    "ServiceAccount": ("v1", {"automountServiceAccountToken": False}),
+}
 DELETED_OWNER = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
@@ -65,10 +78,13 @@ class Client:
         return self.api.request("POST", self.api.path(obj, named=False), obj, token=self.token)
 
     def put(self, obj: Object) -> Answer:
-        """Replace an object."""
-        version = (self.api.get(obj) or {"metadata": {}})["metadata"].get("resourceVersion")
-        body = {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}
-        return self.api.request("PUT", self.api.path(obj), body, token=self.token)
+        """Replace an object, again if a controller writes its status at the same time, as that of a ResourceQuota."""
+        while True:
+            version = (self.api.get(obj) or {"metadata": {}})["metadata"].get("resourceVersion")
+            body = {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}
+            answer = self.api.request("PUT", self.api.path(obj), body, token=self.token)
+            if answer[0] != 409:
+                return answer
 
     def patch(self, obj: Object, patch: Object) -> Answer:
         """Merge a patch into an object."""
@@ -210,6 +226,66 @@ SYNC_COPIES: Mapping[str, tuple[str, Attack]] = {
         COPIES,
         lambda t: t.post(secret(t.team, labels=COPY, data={}) | {"type": "bootstrap.kubernetes.io/token"}),
     ),
+}
+
+
+def of_kind(kind: str, namespace: str, labels: Object | None = None, /, name: str = "x", **fields: Any) -> Object:
+    """Return an object of MORE_KINDS."""
+    version, content = MORE_KINDS[kind]
+    metadata = {"name": name, "namespace": namespace, "labels": labels or {}}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **content, **fields}
+
+
+def attacks_on(kind: str) -> Mapping[str, tuple[str, Attack]]:
+    """Return what sync-copies must not do to objects of a kind of MORE_KINDS."""
+
+    def foreign(client: Client) -> Object:
+        return client.existing(of_kind(kind, client.team))
+
+    return {
+        f"creates a {kind} that is not a copy": (OTHERS, lambda t: t.post(of_kind(kind, t.team))),
+        f"creates a {kind} with the stamp of a rate": (RATES, lambda t: t.post(of_kind(kind, t.team, STAMP_OF_A_RATE))),
+        f"replaces a {kind}": (OTHERS, lambda t: t.put(foreign(t))),
+        f"adopts a {kind}": (OTHERS, lambda t: t.put(labelled(foreign(t), COPY))),
+        f"deletes a {kind}": (OTHERS, lambda t: t.delete(foreign(t))),
+        f"deletes a {kind} of another installation": (
+            COPIES,
+            lambda t: t.delete(t.existing(of_kind(kind, t.team, ANOTHER))),
+        ),
+        f"removes the stamp of a {kind}": (
+            OTHERS,
+            lambda t: t.put(labelled(t.existing(of_kind(kind, t.team, COPY)), {})),
+        ),
+        f"writes a {kind} to kube-system": (
+            COPIES,
+            lambda t: t.post(of_kind(kind, "kube-system", COPY, name=f"x-{t.team}")),
+        ),
+        f"keeps a {kind} from being deleted": (COPIES, lambda t: t.post(finalized(of_kind(kind, t.team, COPY)))),
+    }
+
+
+def binding(client: Client, kind: str, role: str, labels: Object = COPY) -> Object:
+    return of_kind("RoleBinding", client.team, labels, roleRef={"apiGroup": RBAC, "kind": kind, "name": role})
+
+
+def binds_a_role(client: Client) -> Answer:
+    """Bind a Role whose rights the account has: RBAC permits that without the verb `bind`."""
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}
+    metadata = {"name": "theirs", "namespace": client.team}
+    client.existing({"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]})
+    return client.post(binding(client, "Role", "theirs"))
+
+
+def rebinds(client: Client) -> Answer:
+    return client.put({**client.existing(binding(client, "ClusterRole", OWN_ROLE)), "subjects": [EVERYBODY, EVERYBODY]})
+
+
+OWN_ROLE = "kube-chores-sync-copies-secrets"
+MORE_COPIES: Mapping[str, tuple[str, Attack]] = {
+    **{what: attack for kind in MORE_KINDS for what, attack in attacks_on(kind).items()},
+    "binds a Role": (COPIES, binds_a_role),
+    "gives its rights on Secrets to everybody": (COPIES, lambda t: t.post(binding(t, "ClusterRole", OWN_ROLE))),
+    "gives them to more users": (COPIES, rebinds),
 }
 
 
@@ -403,7 +479,7 @@ MIRROR_REPAIR: Mapping[str, Attack] = {
 ATTACKS = {
     f"{account} {name}": (account, *attack)
     for account, attacks in {
-        "sync-copies": SYNC_COPIES,
+        "sync-copies": {**SYNC_COPIES, **MORE_COPIES},
         "fetch-rates": FETCH_RATES,
         "roll-workloads": {name: (ROLLS, attack) for name, attack in ROLL_WORKLOADS.items()},
         "mirror-repair": {name: (OF_MIRRORS, attack) for name, attack in MIRROR_REPAIR.items()},
@@ -472,6 +548,68 @@ def test_a_stolen_token_of_sync_copies_makes_nobody_cluster_admin(api: Api) -> N
     body = {**review, "spec": {"resourceAttributes": escalates}}
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     assert api.call("POST", path, body, token=base64.b64decode(stolen).decode())["status"]["allowed"]
+
+
+@BOTH
+@pytest.mark.parametrize("kind", MORE_KINDS)
+def test_sync_copies_writes_copies_of_each_kind(api: Api, kind: str) -> None:
+    client = Client(api, api.service_account_token("kube-chores", "sync-copies"), api.namespace("team"))
+    copy = of_kind(kind, client.team, COPY)
+
+    assert client.post(copy)[0] == 201
+    assert client.put(having(copy, annotations={"a": "b"}))[0] == 200
+    assert client.delete(copy)[0] == 200
+
+
+@BOTH
+@pytest.mark.parametrize("role", ["edit", "cluster-admin", "kube-chores-adopt"])
+def test_a_stolen_token_binds_only_the_cluster_roles_that_its_role_names(api: Api, role: str) -> None:
+    client = Client(api, api.service_account_token("kube-chores", "sync-copies"), api.namespace("team"))
+
+    status, _, body = client.post(binding(client, "ClusterRole", role))
+
+    message = json.loads(body)["message"]
+    assert status == 403
+    assert message.startswith(
+        f'rolebindings.{RBAC} "x" is forbidden: user "system:serviceaccount:kube-chores:sync-copies"'
+    )
+    assert "is attempting to grant RBAC permissions not currently" in message
+
+
+@BOTH
+@pytest.mark.parametrize("kind", ["Role", "ClusterRole", "ClusterRoleBinding"])
+def test_a_stolen_token_cannot_write_roles(api: Api, kind: str) -> None:
+    client = Client(api, api.service_account_token("kube-chores", "sync-copies"), api.namespace("team"))
+    place = {"namespace": client.team} if kind == "Role" else {}
+    fields = {"rules": []} if kind.endswith("Role") else {"roleRef": binding(client, "ClusterRole", "view")["roleRef"]}
+    obj = {"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": {"name": client.team, **place}, **fields}
+
+    status, _, body = client.post(obj)
+
+    assert status == 403
+    assert f'cannot create resource "{kind.lower()}s" in API group "{RBAC}"' in json.loads(body)["message"]
+
+
+@WITH
+@pytest.mark.parametrize("kind", MORE_KINDS)
+def test_fetch_rates_cannot_write_other_kinds_even_with_the_permissions(api: Api, kind: str) -> None:
+    client = Client(api, api.service_account_token("kube-chores", "fetch-rates"), api.namespace("team"))
+    refused = client.post(of_kind(kind, client.team, STAMP_OF_A_RATE))
+    grant_more_kinds(api, account("kube-chores", "fetch-rates"), client)
+
+    assert (refused[0], refused_by(refused)) == (403, "")
+    for labels, policy in (({}, OTHERS), (COPY, COPIES), (rate(client)["metadata"]["labels"], RATES)):
+        expect(api, client.post(of_kind(kind, client.team, labels)), policy)
+
+
+def grant_more_kinds(api: Api, subject: Object, client: Client) -> None:
+    """Give an account of a client all rights on MORE_KINDS in its namespace, and wait until they act."""
+    groups = ["", "networking.k8s.io", RBAC]
+    rules = {"apiGroups": groups, "resources": [*COMPONENTS.values()], "verbs": ["*"]}
+    binds = {"apiGroups": [RBAC], "resources": ["clusterroles"], "resourceNames": ["view"], "verbs": ["bind"]}
+    grant(api, subject, rules, binds, namespace=client.team)
+    path = api.path(of_kind("LimitRange", client.team), named=False)
+    wait_for(lambda: api.request("GET", path, token=client.token)[0] == 200, "the rights")
 
 
 @WITH
@@ -695,6 +833,41 @@ def test_a_tenant_cannot_forge_a_stamp(api: Api, tenant: Client, way: str, label
     expect(api, FORGERIES[way](tenant, labels), policy)
 
 
+FORGERIES_OF_MORE_KINDS: Mapping[str, Callable[[Client, str, Object], Answer]] = {
+    "creates": lambda t, kind, labels: t.post(of_kind(kind, t.team, labels)),
+    "replaces": lambda t, kind, labels: t.put(labelled(t.existing(of_kind(kind, t.team)), labels)),
+    "patches": lambda t, kind, labels: t.patch(t.existing(of_kind(kind, t.team)), {"metadata": {"labels": labels}}),
+    "applies": lambda t, kind, labels: t.apply(of_kind(kind, t.team, labels)),
+    "changes": lambda t, kind, labels: t.patch(
+        t.existing(of_kind(kind, t.team, labels)), {"metadata": {"annotations": {"kubechores.dev/fingerprint": "2"}}}
+    ),
+}
+
+
+@BOTH
+@pytest.mark.parametrize(("labels", "policy"), [(COPY, COPIES), (STAMP_OF_A_RATE, RATES)], ids=["copies", "rates"])
+@pytest.mark.parametrize("kind", MORE_KINDS)
+@pytest.mark.parametrize("way", FORGERIES_OF_MORE_KINDS)
+def test_a_tenant_cannot_forge_a_stamp_on_an_object_of_another_kind(
+    api: Api, tenant: Client, way: str, kind: str, labels: Object, policy: str
+) -> None:
+    grant_more_kinds(api, account(tenant.team, "tenant"), tenant)
+
+    expect(api, FORGERIES_OF_MORE_KINDS[way](tenant, kind, labels), policy)
+
+
+@WITH
+@pytest.mark.parametrize("kind", MORE_KINDS)
+def test_a_tenant_changes_copies_of_each_kind_and_other_objects(api: Api, tenant: Client, kind: str) -> None:
+    grant_more_kinds(api, account(tenant.team, "tenant"), tenant)
+    copy = tenant.existing(of_kind(kind, tenant.team, COPY))
+
+    assert tenant.patch(copy, {"metadata": {"annotations": {"a": "b"}}})[0] == 200
+    assert tenant.patch(copy, {"metadata": {"labels": dict.fromkeys(COPY)}})[0] == 200
+    assert tenant.post(of_kind(kind, tenant.team, name="another"))[0] == 201
+    assert tenant.delete(copy)[0] == 200
+
+
 @BOTH
 def test_a_tenant_cannot_copy_a_rate(api: Api, tenant: Client) -> None:
     """Copies of a rate would be orphans of its ExchangeRate, and the deletion brake would block its deletions."""
@@ -914,6 +1087,32 @@ def test_a_stolen_token_with_the_verb_adopt_writes_nothing_without_its_stamp(api
     expect(api, client.put(client.existing(secret(client.team, labels={}))), OTHERS)
 
 
+@WITH
+@pytest.mark.parametrize("kind", MORE_KINDS)
+def test_a_stolen_token_adopts_an_object_of_another_kind_only_with_the_verb(api: Api, kind: str) -> None:
+    client = Client(api, api.service_account_token("kube-chores", "sync-copies"), api.namespace("team"))
+    existing = client.existing(of_kind(kind, client.team))
+    bootstrapped = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+    of_the_server = client.existing(of_kind(kind, client.team, bootstrapped, name="bootstrapped"))
+    expect(api, client.put(labelled(existing, COPY)), OTHERS)
+    bind_adopt(api, client.team)
+
+    assert client.put(labelled(existing, COPY))[0] == 200
+    expect(api, client.put(labelled(of_the_server, COPY)), OTHERS)
+    expect(api, client.put(labelled(client.existing(of_kind(kind, client.team, name="other")), {})), OTHERS)
+
+
+@WITH
+def test_the_service_account_of_each_namespace_is_never_a_copy(api: Api) -> None:
+    client = Client(api, api.service_account_token("kube-chores", "sync-copies"), api.namespace("team"))
+    default = of_kind("ServiceAccount", client.team, COPY, name="default")
+    bind_adopt(api, client.team)
+    wait_for(lambda: api.get(default), "the account of the namespace")
+
+    expect(api, client.put(default), COPIES)
+    expect(api, client.delete(default), OTHERS)
+
+
 # kube-* namespaces
 
 
@@ -926,6 +1125,9 @@ def test_a_kube_namespace_that_opted_in_gets_copies(api: Api) -> None:
     assert client.post(configmap(team, labels=COPY))[0] == 201
     assert refused_by(client.post(configmap(other, labels=COPY))) == COPIES
     assert client.delete(client.existing(configmap(other, labels=COPY)))[0] == 200
+    for kind in MORE_KINDS:
+        assert client.post(of_kind(kind, team, COPY))[0] == 201
+        assert refused_by(client.post(of_kind(kind, other, COPY))) == COPIES
 
 
 # policies of others

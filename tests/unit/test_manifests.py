@@ -172,6 +172,21 @@ def test_no_role_gives_a_way_to_more_rights() -> None:
     assert [rule for rule in rules(EVERYTHING) if roles & {*rule["resources"]} and rule not in binding] == []
 
 
+@pytest.mark.parametrize("policy", ["kube-chores-copies", "kube-chores-rates", "kube-chores-adoption"])
+def test_the_policies_limit_each_resource_that_sync_copies_and_fetch_rates_create(policy: str) -> None:
+    roles = [obj for obj in OF_JOBS if obj["metadata"]["labels"].get(COMPONENT) in ("sync-copies", "fetch-rates")]
+    created = {
+        (group, resource)
+        for rule in rules(roles)
+        if "create" in rule["verbs"] and rule["resources"] != ["events"]
+        for group, resource in product(rule["apiGroups"], rule["resources"])
+    }
+    limited = by_name(EVERYTHING)["ValidatingAdmissionPolicy", policy]["spec"]["matchConstraints"]["resourceRules"]
+
+    assert all(rule["operations"] == ["CREATE", "UPDATE", "DELETE"] for rule in limited)
+    assert {each for rule in limited for each in product(rule["apiGroups"], rule["resources"])} == created
+
+
 def test_farm_pods_has_no_right_to_delete_and_only_reads_pods() -> None:
     of_the_job = rules([obj for obj in OF_JOBS if obj["metadata"]["labels"].get(COMPONENT) == "farm-pods"])
     assert {verb for rule in of_the_job for verb in rule["verbs"]} == {"list", "get", "create", "update"}
