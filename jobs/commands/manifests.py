@@ -16,6 +16,7 @@ from jobs.kit.values.names import is_label
 JOBS = ("sync-copies", "fetch-rates", "mirror-audit", "roll-workloads", "farm-pods")
 REPAIR = "mirror-repair"  # as good as root on nodes, so it is printed only by name
 ALL = (*JOBS, REPAIR)
+COPIES = ("network-policies", "limit-ranges", "resource-quotas", "role-bindings", "service-accounts")
 HOME = "kube-chores"
 # Mirrors use the first two. The labels of the namespace restrict all of its pods, so it must not be one of Kubernetes.
 TAKEN = ("kube-chores-mirrors", "kube-chores-nodes", "default", "kube-system", "kube-public", "kube-node-lease")
@@ -28,7 +29,7 @@ Object = dict[str, Any]
 
 
 def shipped() -> list[Object]:
-    """Return the objects of all jobs, with mirror-repair, in the order of `kubectl kustomize`.
+    """Return the objects of all jobs, with mirror-repair and all COPIES, in the order of `kubectl kustomize`.
 
     `make docs` writes manifests.yaml, which has all of them except the CRDs.
     """
@@ -38,10 +39,18 @@ def shipped() -> list[Object]:
     return [*namespaces, *map(crd, crd_names()), *objects[len(namespaces) :]]
 
 
-def is_needed(obj: Object, jobs: Iterable[str]) -> bool:
-    """Whether an installation of these jobs needs an object of `shipped()`."""
+def is_needed(obj: Object, jobs: Iterable[str], copies: Iterable[str]) -> bool:
+    """Whether an installation of these jobs needs an object of `shipped()`, if sync-copies also copies `copies`."""
     component = obj["metadata"]["labels"].get("app.kubernetes.io/component")
-    return component not in _NEEDED_BY or not _NEEDED_BY[component].isdisjoint(jobs)
+    of_copies = _of_copies(obj)
+    return (of_copies is None or of_copies in copies) and (
+        component not in _NEEDED_BY or not _NEEDED_BY[component].isdisjoint(jobs)
+    )
+
+
+def _of_copies(obj: Object) -> str | None:
+    """Return which of COPIES an object is for. Its name ends with the plural of the resource."""
+    return next((each for each in COPIES if obj["metadata"]["name"].endswith(f"-{each.replace('-', '')}")), None)
 
 
 def move(obj: Object, namespace: str) -> None:
@@ -94,6 +103,12 @@ def _jobs(_context: click.Context, _parameter: click.Parameter, names: tuple[str
     return names or JOBS
 
 
+def _copies(context: click.Context, _parameter: click.Parameter, copies: tuple[str, ...]) -> tuple[str, ...]:
+    if copies and "sync-copies" not in context.params["jobs"]:
+        raise click.BadParameter("only sync-copies copies; add --only sync-copies")
+    return copies
+
+
 def _namespace(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
     if not is_label(name):
         raise click.BadParameter(f"{name!r} is not a valid namespace name.")
@@ -117,7 +132,15 @@ def _image(_context: click.Context, _parameter: click.Parameter, name: str | Non
     metavar="JOB",
     multiple=True,
     callback=_jobs,
+    is_eager=True,  # --copies depends on it
     help=f"Print only the objects that this job needs; repeat it for several jobs. {REPAIR} is printed only by name.",
+)
+@click.option(
+    "--copies",
+    type=click.Choice(COPIES),
+    multiple=True,
+    callback=_copies,
+    help="Print also the permissions of sync-copies to copy these; repeat it for several.",
 )
 @click.option(
     "--namespace",
@@ -129,7 +152,7 @@ def _image(_context: click.Context, _parameter: click.Parameter, name: str | Non
     help="Namespace of the jobs. It is also the prefix of the names of their ClusterRoles.",
 )
 @click.option("--image", metavar="IMAGE", callback=_image, help="Image of all jobs, as nodes pull it.")
-def command(jobs: tuple[str, ...], namespace: str, image: str | None) -> None:
+def command(jobs: tuple[str, ...], copies: tuple[str, ...], namespace: str, image: str | None) -> None:
     """Print the manifests of an installation as YAML.
 
     They are the objects of 'kubectl kustomize cronjobs', without a copy of these files. Sends no request.
@@ -139,8 +162,9 @@ def command(jobs: tuple[str, ...], namespace: str, image: str | None) -> None:
       chores manifests --image registry.example.com/kube-chores:0.1.0 | kubectl apply -f -
       chores manifests --only sync-copies --only farm-pods    two jobs, with their rights, the CRDs and the policies
       chores manifests --only mirror-repair                   in addition to the jobs above
+      chores manifests --copies network-policies              all jobs; sync-copies also copies NetworkPolicies
     """
-    objects = [obj for obj in shipped() if is_needed(obj, jobs)]
+    objects = [obj for obj in shipped() if is_needed(obj, jobs, copies)]
     for obj in objects:
         move(obj, namespace)
         if image:

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from jobs.__main__ import chores
 from jobs.commands import manifests
 from tests.apis import Object
-from tests.manifests import ROOT, dangling
+from tests.manifests import COPIES, ROOT, dangling
 from tests.sandbox import test_overlays
-from tests.sandbox.test_overlays import IN_ONE_NAMESPACE, OF_MIRRORS, SECRETS, Build, built, folders
+from tests.sandbox.test_overlays import IN_ONE_NAMESPACE, OF_COPIES, OF_MIRRORS, SECRETS, Build, built, folders
 from tests.unit.test_docs import check
 
 build = test_overlays.build  # a fixture
@@ -53,7 +53,8 @@ def by_key(objects: list[Object]) -> dict[tuple[str, str, str], Object]:
 
 
 def test_the_shipped_manifests_are_what_kubectl_builds(build: Build) -> None:
-    done = build(top={"resources": ["cronjobs", "cronjobs/mirror-repair"]})
+    copies = folders("cronjobs/components", OF_COPIES)
+    done = build(top={"resources": ["cronjobs", "cronjobs/mirror-repair"], "components": copies})
     documents = done.stdout.split("---\n")
     kept = [each for each in documents if yaml.safe_load(each)["kind"] != "CustomResourceDefinition"]
     shipped = [yaml.safe_load(each) for each in documents]
@@ -84,6 +85,31 @@ def test_one_job_is_what_a_kustomization_with_its_folder_builds(job: str, build:
 
     assert by_key(objects) == by_key(built(build(top=listed)))
     assert dangling(objects) == []
+
+
+@pytest.mark.parametrize("kind", COPIES)
+def test_more_to_copy_is_what_a_kustomization_with_its_component_builds(kind: str, build: Build) -> None:
+    components = folders("cronjobs/components", ["secrets/view", "secrets/sync-copies", f"copies/{kind}"])
+    listed = {"resources": folders("cronjobs", [*SHARED, "sync-copies"]), "components": components}
+
+    objects = printed("--only", "sync-copies", "--copies", kind)
+
+    assert by_key(objects) == by_key(built(build(top=listed)))
+    assert len(objects) == len(printed("--only", "sync-copies")) + 3
+
+
+def test_more_to_copy_is_part_of_an_installation_only_by_name() -> None:
+    every = [word for kind in COPIES for word in ("--copies", kind)]
+    default, more = by_key(printed()), by_key(printed(*every))
+
+    assert {name for _, _, name in more.keys() - default.keys()} == {
+        f"kube-chores-{who}-{resource}" for who in ("sync-copies", "view") for resource in COPIES.values()
+    }
+    assert {name for kind, _, name in by_key(printed("--namespace", "team-b", *every)) if kind == "ClusterRole"} >= {
+        name
+        for resource in COPIES.values()
+        for name in (f"team-b-sync-copies-{resource}", f"kube-chores-view-{resource}")
+    }
 
 
 def test_several_jobs_are_what_each_of_them_needs() -> None:
@@ -150,6 +176,11 @@ def test_an_image_is_set_in_all_cron_jobs() -> None:
     [
         (("--only", "sync-copy"), "'--only': 'sync-copy' is not a job; did you mean sync-copies?"),
         (("--only", "x"), "'--only': 'x' is not a job; use one of sync-copies, fetch-rates, mirror-audit, "),
+        (("--copies", "secrets"), "'--copies': 'secrets' is not one of 'network-policies', 'limit-ranges', "),
+        (
+            ("--only", "farm-pods", "--copies", "limit-ranges"),
+            "'--copies': only sync-copies copies; add --only sync-copies",
+        ),
         (("--namespace", "Team_B"), "'Team_B' is not a valid namespace name."),
         (("--namespace", ""), "'' is not a valid namespace name."),
         (("-n", "kube-chores-nodes"), "'kube-chores-nodes' has another purpose; use a namespace for the jobs alone"),
