@@ -15,7 +15,7 @@ from tests.apis import Api, real_api, wait_for
 from tests.control_plane import control_plane, programs
 from tests.control_plane import missing as no_control_plane
 from tests.helm import CHART, Helm, documents, missing
-from tests.manifests import ROOT, Object, dangling
+from tests.manifests import COPIES, ROOT, Object, dangling
 from tests.mirrors import Mirrors
 from tests.policies import wait_until_policies_act
 from tests.rates import RatesServer, serve
@@ -79,6 +79,17 @@ def kustomize(tmp_path: Path) -> Kustomize:
     return build
 
 
+def copying(**copies: Any) -> Values:
+    return {"jobs": {"sync-copies": {"copies": copies}}}
+
+
+MORE_COPIES = copying(
+    networkPolicies=True,
+    limitRanges=True,
+    resourceQuotas=True,
+    roleBindings={"clusterRoles": ["view"]},
+    serviceAccounts=True,
+)
 ALONE = {
     name: (
         only(name),
@@ -96,6 +107,12 @@ CASES: dict[str, tuple[Values, list[str], list[str]]] = {
         [],
     ),
     "with repairs of mirrors": ({"jobs": {"mirror-repair": {"enabled": True}}}, [".", "mirror-repair"], []),
+    "with more to copy": (MORE_COPIES, ["."], [f"copies/{each}" for each in COPIES]),
+    "with copies of limits": (
+        copying(limitRanges=True, resourceQuotas=True),
+        ["."],
+        ["copies/limit-ranges", "copies/resource-quotas"],
+    ),
     "with network policies": ({"networkPolicies": True}, ["."], ["network-policies"]),
     "with network policies and without mirrors": (
         {**only("farm-pods"), "networkPolicies": True},
@@ -126,7 +143,7 @@ def test_the_chart_renders_the_objects_that_kubectl_builds(case: str, helm: Helm
 
 
 def test_names_and_bindings_follow_the_namespace_of_the_release(helm: Helm, tmp_path: Path) -> None:
-    values = {"jobs": {"mirror-repair": {"enabled": True}}, "networkPolicies": True}
+    values = {"jobs": {**MORE_COPIES["jobs"], "mirror-repair": {"enabled": True}}, "networkPolicies": True}
     first, other = helm.render(values), Helm(tmp_path, namespace="team-b").render(values)
 
     def renamed(obj: Object) -> Key:
@@ -142,9 +159,9 @@ def test_names_and_bindings_follow_the_namespace_of_the_release(helm: Helm, tmp_
 
 def test_a_second_release_renders_no_object_of_the_first(helm: Helm, tmp_path: Path) -> None:
     other = Helm(tmp_path, namespace="team-b")
-    first = keyed(helm.render({"networkPolicies": True}))
+    first = keyed(helm.render({**MORE_COPIES, "networkPolicies": True}))
     second = keyed(other.render({**SECOND, "networkPolicies": True}))
-    more = {**SECOND, "jobs": {"mirror-audit": {"enabled": False}}}
+    more = {**SECOND, "jobs": {**MORE_COPIES["jobs"], "mirror-audit": {"enabled": False}}}
 
     assert first.keys() & keyed(other.render(more)).keys() == set()
     assert first.keys() & second.keys() == set()
@@ -158,6 +175,18 @@ def test_the_values_of_the_docs_choose_jobs_and_change_them(helm: Helm) -> None:
     assert ("ClusterRole", "", "kube-chores-roll-workloads-secrets") not in objects
     assert objects["CronJob", "kube-chores", "sync-copies"]["spec"]["schedule"] == "*/5 * * * *"
     assert objects["ConfigMap", "kube-chores", "kube-chores-settings"]["data"] == {"DIFF": "1"}
+
+
+def test_the_values_name_the_cluster_roles_of_copied_role_bindings(helm: Helm) -> None:
+    name = "kube-chores-sync-copies-rolebindings"
+    named = {"clusterRoles": ["team-member", "system:image-puller"]}
+    role = keyed(helm.render(copying(roleBindings=named)))["ClusterRole", "", name]
+    off = {"jobs": {"sync-copies": {**MORE_COPIES["jobs"]["sync-copies"], "enabled": False}}}
+
+    assert role["rules"][1]["resourceNames"] == named["clusterRoles"]
+    assert [rule["verbs"] for rule in role["rules"]] == [["list", "get", "create", "update", "delete"], ["bind"]]
+    assert ("ClusterRole", "", name) not in keyed(helm.render(copying(roleBindings={"clusterRoles": []})))
+    assert [name for _, _, name in keyed(helm.render(off)) if name.endswith(tuple(COPIES.values()))] == []
 
 
 def test_a_push_gateway_is_a_setting_of_all_jobs_and_an_allowed_connection(helm: Helm, kustomize: Kustomize) -> None:
@@ -236,6 +265,10 @@ def test_values_change_the_cron_jobs(helm: Helm) -> None:
         ("jobs.farm-pods.settings.WRITES_PER_SECOND=0s", "WRITES_PER_SECOND': '0s' does not match pattern"),
         ("jobs.fetch-rates.settings.CURRENCY=EUR", "settings': additional properties 'CURRENCY' not allowed"),
         ("settings.KEY_SECRET=x/y", "settings': additional properties 'KEY_SECRET' not allowed"),
+        ("jobs.sync-copies.copies.secrets=true", "sync-copies/copies': additional properties 'secrets' not allowed"),
+        ("jobs.sync-copies.copies.roleBindings=true", "sync-copies/copies/roleBindings': got boolean, "),
+        ("jobs.sync-copies.copies.roleBindings.clusterRoles={*}", "roleBindings/clusterRoles/0': '*' does not match"),
+        ("jobs.fetch-rates.copies.limitRanges=true", "jobs/fetch-rates': additional properties 'copies' not allowed"),
         ("jobs.farm-pods.secrets=true", "jobs/farm-pods': additional properties 'secrets' not allowed"),
         ("image.digest=0123", "image/digest': '0123' does not match pattern"),
         ("image.repository=example.com/chores:1", "image/repository': 'example.com/chores:1' does not match pattern"),

@@ -14,6 +14,11 @@ there are any, and for a file of a job its values as job.
 {{- with $object.roleRef }}{{ $_ := set . "name" $metadata.name }}{{ end }}
 {{- end }}
 {{- range $object.subjects }}{{ $_ := set . "namespace" $namespace }}{{ end }}
+{{- range $object.rules }}
+{{- if has "bind" .verbs }}
+{{- $_ := set . "resourceNames" (index $.root.Values.jobs "sync-copies" "copies" "roleBindings" "clusterRoles") }}
+{{- end }}
+{{- end }}
 {{- if eq $object.kind "ServiceAccount" }}
 {{- $_ := set $object "automountServiceAccountToken" false }}
 {{- else if has $object.kind (list "CustomResourceDefinition" "Namespace" "Secret") }}
