@@ -8,7 +8,20 @@ from typing import Any
 import pytest
 
 from tests.apis import Api, Object, real_api
-from tests.cluster.test_policies import COPY, DELETED_OWNER, Client, image, labelled, pod_spec, rate, token_of
+from tests.cluster.test_policies import (
+    COPY,
+    DELETED_OWNER,
+    MORE_KINDS,
+    OWN_ROLE,
+    Client,
+    binding,
+    image,
+    labelled,
+    of_kind,
+    pod_spec,
+    rate,
+    token_of,
+)
 from tests.control_plane import ControlPlane
 from tests.manifests import ROOT, everything
 from tests.unit.test_docs import check
@@ -105,6 +118,17 @@ def binds_cluster_admin(client: Client) -> bool:
     return done(client.post({**body, "roleRef": role, "subjects": [subject]}))
 
 
+def binds_another_role(client: Client) -> bool:
+    """Try ClusterRoles that no role names: one with rights that the account lacks, and one with rights that it has."""
+    bindings = [binding(client, "ClusterRole", role, labels) for role in ("edit", OWN_ROLE) for labels in ({}, COPY)]
+    return any(done(client.post(fresh(each))) for each in bindings)
+
+
+def creates_more_than_copies(client: Client) -> bool:
+    objects = [of_kind(kind, client.team, name="more") for kind in MORE_KINDS]
+    return any(done(client.post(fresh(each))) for each in objects)
+
+
 def done(answer: tuple[int, Any, bytes]) -> bool:
     """Whether an attempt succeeded. A failed attempt must be forbidden, not fail for another reason."""
     assert answer[0] < 300 or answer[0] == 403, answer
@@ -120,6 +144,8 @@ ACTIONS: Mapping[str, Callable[[Client], bool]] = {
     "change an image": changes_an_image,
     "delete a workload": deletes_a_workload,
     "bind cluster-admin": binds_cluster_admin,
+    "bind a ClusterRole that is not named": binds_another_role,
+    "create a NetworkPolicy, RoleBinding or ServiceAccount that is not a copy": creates_more_than_copies,
 }
 
 
