@@ -14,16 +14,19 @@ from tests.apis import Api, Request, wait_for
 from tests.conftest import WITHOUT_POLICIES_TOO, served
 from tests.every_job import rights_worlds
 from tests.every_job.fetch_rates import rates_to_fetch
-from tests.manifests import rights_on_secrets, without_more_copies
+from tests.manifests import everything, rights_on_secrets
+from tests.more_kinds import of_kind
 from tests.rates import RatesServer
-from tests.worlds import at, configmap, rule, secret
+from tests.rights import RBAC
+from tests.worlds import SELECTED, at, configmap, rule, secret
 
 pytestmark = pytest.mark.usefixtures("installed")
 Object = dict[str, Any]
-SHIPPED = without_more_copies()
+SHIPPED = everything()
 VERBS = {"POST": "create", "PUT": "update", "DELETE": "delete", "PATCH": "patch"}
 OPTIONAL = {"cronjobs", "jobs"}  # a run continues without these
 MARKS = {"stamp", "roll", "adopt", "restore"}  # verbs that only admission policies check; no request has them
+BIND = "bind"  # kube-apiserver checks it when a RoleBinding is written; no request has it either
 
 
 @pytest.fixture(params=WITHOUT_POLICIES_TOO)
@@ -76,7 +79,7 @@ def rights() -> list[Right]:
         for each in role["rules"]
         for resource in each["resources"]
         for verb in each["verbs"]
-        if verb not in MARKS
+        if verb not in (*MARKS, BIND)
     ]
 
 
@@ -88,6 +91,9 @@ GROUPS = {
     "deployments": "apps",
     "farmpods": "kubechores.dev",
     "jobs": "batch",
+    "clusterroles": RBAC,
+    "networkpolicies": "networking.k8s.io",
+    "rolebindings": RBAC,
     "statefulsets": "apps",
     "daemonsets": "apps",
     "endpointslices": "discovery.k8s.io",
@@ -217,6 +223,23 @@ def test_without_the_secrets_component_no_request_is_about_secrets(api: Api, syn
     assert sync().summary == {"unchanged": 1}
 
     assert [request.path for request in api.requests() if "secrets" in request.path] == []
+
+
+def test_without_the_right_to_bind_its_cluster_role_a_role_binding_is_refused(
+    api: Api, sync: Run, home: str, team: str
+) -> None:
+    role = next(each for each in SHIPPED if each["metadata"]["name"] == "kube-chores-sync-copies-rolebindings")
+    source = api.create(of_kind("RoleBinding", home, SELECTED))
+    api.create(rule("bindings", home, team, ruleType="rolebinding"))
+    api.patch(role, {"rules": role["rules"][:1]})
+    right = Right("sync-copies", "ClusterRole", "", "clusterroles", BIND, name="view")
+    wait_for(lambda: not allowed(api, right), "the authorizer to forget the right to bind")
+
+    ran = sync()
+
+    assert (ran.exit_code, [each["code"] for each in ran.results]) == (0, ["refused"])
+    assert "no right to bind ClusterRole view" in output_of(ran)
+    assert api.get({**source, "metadata": {"name": "x", "namespace": team}}) is None
 
 
 def test_copies_of_the_last_deleted_rule_are_found(api: Api, sync: Run, home: str, team: str) -> None:

@@ -9,12 +9,13 @@ from tests.api.test_explain import rows
 from tests.api.test_rights import used
 from tests.apis import Api, wait_for
 from tests.every_job import rights_worlds
-from tests.manifests import everything
+from tests.manifests import COPIES, everything
 from tests.rights import RBAC, bind
 
 pytestmark = pytest.mark.usefixtures("installed")
 ROLES = {each["metadata"]["name"]: each for each in everything() if each["kind"] == "ClusterRole"}
-READER = ("kube-chores-view", "kube-chores-farm-view", "kube-chores-view-secrets")
+OF_COPIES = [f"kube-chores-view-{resource}" for resource in COPIES.values()]
+READER = ("kube-chores-view", "kube-chores-farm-view", "kube-chores-view-secrets", *OF_COPIES)
 ARGUMENTS = {"sync-copies": ("-n", "kube-chores")}  # outside of a pod, its rules are not in the default namespace
 OWN = "kubechores.dev"
 # What --explain reads, in the worlds of tests/every_job.

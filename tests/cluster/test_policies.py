@@ -22,6 +22,7 @@ from tests.manifests import COPIES as COMPONENTS
 from tests.manifests import ROOT, everything
 from tests.mirrors import NAMESPACE as MIRRORS
 from tests.mirrors import NODES
+from tests.more_kinds import EVERYBODY, MORE_KINDS, of_kind
 from tests.policies import is_policy
 from tests.rights import RBAC, account, bind, bind_adopt, can_i, create_account, grant
 from tests.worlds import configmap, content, encoded, namespace_object, rule, secret
@@ -44,18 +45,6 @@ MIRROR = {**MANAGED, "kubechores.dev/job": "mirror-audit"}
 RATE_OF_ANOTHER_API = {"apiVersion": "example.com/v1", "kind": "ExchangeRate"}
 RATE = {"data": {"rate": "1.1", "currency": "USD"}}
 OPT_IN = {"kubechores.dev/roll-on-config-change": "true"}
-EVERYBODY = {"apiGroup": RBAC, "kind": "Group", "name": "system:authenticated"}
-# The kinds that sync-copies copies only with a component, each with the fields of a small object.
-MORE_KINDS: Mapping[str, tuple[str, Object]] = {
-    "NetworkPolicy": ("networking.k8s.io/v1", {"spec": {"podSelector": {}, "policyTypes": ["Ingress"]}}),
-    "LimitRange": ("v1", {"spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}}]}}),
-    "ResourceQuota": ("v1", {"spec": {"hard": {"pods": "10"}}}),
-    "RoleBinding": (
-        f"{RBAC}/v1",
-        {"roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "view"}, "subjects": [EVERYBODY]},
-    ),
-    "ServiceAccount": ("v1", {"automountServiceAccountToken": False}),
-}
 DELETED_OWNER = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
@@ -227,13 +216,6 @@ SYNC_COPIES: Mapping[str, tuple[str, Attack]] = {
         lambda t: t.post(secret(t.team, labels=COPY, data={}) | {"type": "bootstrap.kubernetes.io/token"}),
     ),
 }
-
-
-def of_kind(kind: str, namespace: str, labels: Object | None = None, /, name: str = "x", **fields: Any) -> Object:
-    """Return an object of MORE_KINDS."""
-    version, content = MORE_KINDS[kind]
-    metadata = {"name": name, "namespace": namespace, "labels": labels or {}}
-    return {"apiVersion": version, "kind": kind, "metadata": metadata, **content, **fields}
 
 
 def attacks_on(kind: str) -> Mapping[str, tuple[str, Attack]]:

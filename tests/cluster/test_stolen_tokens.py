@@ -11,19 +11,18 @@ from tests.apis import Api, Object, real_api
 from tests.cluster.test_policies import (
     COPY,
     DELETED_OWNER,
-    MORE_KINDS,
     OWN_ROLE,
     Client,
     binding,
     image,
     labelled,
-    of_kind,
     pod_spec,
     rate,
     token_of,
 )
 from tests.control_plane import ControlPlane
 from tests.manifests import ROOT, everything
+from tests.more_kinds import MORE_KINDS, of_kind
 from tests.unit.test_docs import check
 from tests.worlds import configmap, secret
 

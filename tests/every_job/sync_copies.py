@@ -18,7 +18,8 @@ from tests.every_job import RightsWorld, Scenario
 from tests.every_job.outputs import listed, shown
 from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata, status_of
 from tests.manifests import ROOT, load, rights_on_secrets
-from tests.worlds import at, configmap, encoded, namespace_object, rule, secret
+from tests.more_kinds import MORE_KINDS, of_kind
+from tests.worlds import SELECTED, at, configmap, encoded, namespace_object, rule, secret
 
 JOB = "sync-copies"
 
@@ -161,10 +162,17 @@ def _to_copy(request: pytest.FixtureRequest, sync: Run) -> None:
         for name in ("kept", "withdrawn"):
             api.create(make(home, name))
         api.create(rule(f"{kind}s", home, f"*-{api.token}", ruleType=kind))
+    for kind in MORE_KINDS:
+        for name in ("kept", "withdrawn"):
+            api.create(of_kind(kind, home, SELECTED, name=name))
+        api.create(rule(f"{kind.lower()}s", home, f"*-{api.token}", ruleType=kind.lower()))
     assert sync().exit_code == 0
     for make in (configmap, secret):
         api.delete(make(home, "withdrawn"))
         api.patch(at(team, make(home, "kept")), {"data": {"extra": "eA=="}})
+    for kind, (*_, change) in MORE_KINDS.items():
+        api.delete(of_kind(kind, home, name="withdrawn"))
+        api.patch(of_kind(kind, team, name="kept"), change)
     for number in range(2):
         api.namespace(f"new-{number}")
 
