@@ -17,6 +17,12 @@ $(VENV)/installed: setup.cfg pyproject.toml
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+$(VENV)/installed-test: setup.cfg pyproject.toml
+	@echo "setting up $(VENV) (once)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
 $(VENV)/installed-site: $(VENV)/installed
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[site]'
 	@touch $@
@@ -39,7 +45,7 @@ test: $(VENV)/installed ## run the tests that need no other programs
 
 check: lint types test ## run lint, types and test: do this before each commit
 
-test-version: $(VENV)/installed ## run unit tests and each job on another Python: PYTHON=... VENV=...
+test-version: $(VENV)/installed-test ## run unit tests and each job on another Python: PYTHON=... VENV=...
 	@$(BIN)/pytest -q -n auto --dist worksteal tests/unit tests/test_every_job.py
 
 control-plane: ## build etcd, kube-apiserver, kube-controller-manager, kubectl and helm into .tools (needs Go)
