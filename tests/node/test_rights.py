@@ -10,6 +10,7 @@ from tests.api.test_rights import rights
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import audit_events
 from tests.every_job import rights_worlds
+from tests.manifests import rights_on_copies
 from tests.node.conftest import Figure
 from tests.node.kubectl import Jobs
 from tests.node.publisher import Publisher
@@ -34,6 +35,8 @@ def test_a_run_uses_every_shipped_rule_and_nothing_else(
         assert jobs.end(runs[-1]) == "Complete"
         return Ran(0, jobs.log(runs[-1]), "")
 
+    for obj in rights_on_copies() if job == "sync-copies" else ():
+        api.create(obj)
     rights_worlds()[job].build(request, run)
     start = node.plane.audit_log.stat().st_size
     run()
