@@ -175,6 +175,9 @@ def test_the_values_of_the_docs_choose_jobs_and_change_them(helm: Helm) -> None:
     assert ("ClusterRole", "", "kube-chores-roll-workloads-secrets") not in objects
     assert objects["CronJob", "kube-chores", "sync-copies"]["spec"]["schedule"] == "*/5 * * * *"
     assert objects["ConfigMap", "kube-chores", "kube-chores-settings"]["data"] == {"DIFF": "1"}
+    bound = objects["ClusterRole", "", "kube-chores-sync-copies-rolebindings"]["rules"][1]
+    assert (bound["verbs"], bound["resourceNames"]) == (["bind"], ["view", "team-member"])
+    assert ("ClusterRole", "", "kube-chores-sync-copies-networkpolicies") in objects
 
 
 def test_the_values_name_the_cluster_roles_of_copied_role_bindings(helm: Helm) -> None:

@@ -57,7 +57,7 @@ def accounts(objects: list[Object]) -> dict[str, str]:
 
 
 def test_the_docs_have_kustomizations() -> None:
-    assert list(BLOCKS) == ["README.md-0", *(f"install.md-{number}" for number in range(7)), "alerts.md-0"]
+    assert list(BLOCKS) == ["README.md-0", *(f"install.md-{number}" for number in range(8)), "alerts.md-0"]
 
 
 @pytest.mark.parametrize("build", ["README.md-0"], indirect=True)
@@ -84,13 +84,22 @@ def test_components_remove_admission_policies_and_add_network_policies(build: li
 
 
 @pytest.mark.parametrize("build", ["install.md-2"], indirect=True)
+def test_components_let_sync_copies_copy_more_and_a_patch_names_cluster_roles(build: list[Object]) -> None:
+    roles = named(build, "ClusterRole")
+
+    assert roles["kube-chores-sync-copies-rolebindings"]["rules"][1]["resourceNames"] == ["view", "team-member"]
+    assert {"kube-chores-sync-copies-networkpolicies", "kube-chores-view-networkpolicies"} < roles.keys()
+    assert "kube-chores-sync-copies-resourcequotas" not in roles
+
+
+@pytest.mark.parametrize("build", ["install.md-3"], indirect=True)
 def test_a_patch_suspends_one_job(build: list[Object]) -> None:
     suspended = [name for name, each in named(build, "CronJob").items() if each["spec"].get("suspend")]
 
     assert suspended == ["farm-pods"]
 
 
-@pytest.mark.parametrize("build", ["install.md-3"], indirect=True)
+@pytest.mark.parametrize("build", ["install.md-4"], indirect=True)
 def test_an_overlay_has_each_setting(build: list[Object]) -> None:
     cron_jobs = named(build, "CronJob")
     rolls = cron_jobs["roll-workloads"]
@@ -109,7 +118,7 @@ def test_an_overlay_has_each_setting(build: list[Object]) -> None:
     assert read == ["kube-chores-settings", "sync-copies-settings"]
 
 
-@pytest.mark.parametrize("build", ["install.md-5"], indirect=True)
+@pytest.mark.parametrize("build", ["install.md-6"], indirect=True)
 def test_all_jobs_move_to_another_namespace_with_two_files(build: list[Object]) -> None:
     moved = ["farm-pods", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads", "sync-copies"]
 
@@ -120,7 +129,7 @@ def test_all_jobs_move_to_another_namespace_with_two_files(build: list[Object]) 
     assert of_jobs & {name for kind in ("ClusterRole", "ClusterRoleBinding") for name in named(build, kind)} == set()
 
 
-@pytest.mark.parametrize("build", ["install.md-6"], indirect=True)
+@pytest.mark.parametrize("build", ["install.md-7"], indirect=True)
 def test_a_second_installation_has_no_cluster_scoped_object_of_the_first(build: list[Object]) -> None:
     first = {(each["kind"], each["metadata"]["name"]) for each in everything()}
     second = {(each["kind"], each["metadata"]["name"]) for each in build if "namespace" not in each["metadata"]}
