@@ -66,6 +66,7 @@ class Controllers:
         elif change.resource == CRDS.key:
             self._definition(change)
         if change.type == "DELETED":
+            self._restore(change)
             self._collect(change.item)
             self._finalize_namespace(change.item.namespace)
             for crd in self._cluster.store.items(CRDS):
@@ -75,6 +76,13 @@ class Controllers:
             self._release(change)
         if change.type != "DELETED" and change.item.obj["metadata"].get("ownerReferences"):
             self._collect_if_orphaned(change)
+
+    def _restore(self, change: Change) -> None:
+        """Create what every namespace has again, if it was deleted."""
+        namespace = self._cluster.namespace(change.item.namespace)
+        is_in_each = change.resource in (CONFIG_MAPS.key, SERVICE_ACCOUNTS.key)
+        if is_in_each and namespace and not namespace.obj["metadata"].get("deletionTimestamp"):
+            furnish(self._cluster, namespace.name)
 
     def _resources(self) -> list[Resource]:
         return [resource for resource in self._cluster.resources() if resource.stored]

@@ -740,6 +740,17 @@ def test_a_replacement_of_a_quota_leaves_its_status(counted: Place) -> None:
     assert answer.owners() == {MANAGER: '{"f:spec":{"f:hard":{".":{},"f:pods":{}}}}', CONTROLLER: COUNTED}
 
 
+def test_the_default_account_of_a_namespace_comes_back(place: Place) -> None:
+    path = at(place, "ServiceAccount", "default")
+    assert until(lambda: place.send("GET", path).status == 200)
+    first = place.send("GET", path).body
+    assert served(place.send("GET", path)) == {}
+
+    place.send("DELETE", path)
+
+    assert until(lambda: place.send("GET", path).body["metadata"].get("uid") not in (None, first["metadata"]["uid"]))
+
+
 def test_a_deleted_namespace_takes_them_along(place: Place) -> None:
     for kind in KINDS:
         assert create(place, kind).status == 201
