@@ -11,8 +11,9 @@ from click.testing import CliRunner
 
 from jobs.__main__ import JOBS, chores
 from jobs.core.fetch_rates.figures import Figures
+from jobs.core.sync_copies.kinds import KINDS
 from jobs.kit.run.variables import variable
-from jobs.kit.values.names import RESERVED, SETTINGS
+from jobs.kit.values.names import SETTINGS
 from tests.manifests import ROOT, everything
 
 FIGURES = Figures("1.1", "0.9", "EUR", "USD", "2026-01-02", "ecb")
@@ -58,8 +59,9 @@ def test_the_policy_of_copies_refuses_exactly_the_reserved_names() -> None:
         for resource, names in re.findall(r"'(\w+)': \[([^]]*)\]", expression)
     }
 
-    assert by_resource.pop("serviceaccounts") == {"default"}
-    assert by_resource == {"secrets": RESERVED["Secret"], "configmaps": RESERVED["ConfigMap"]}
+    reserved = {kind.resource.plural: {*kind.readers} for kind in KINDS.values() if kind.readers}
+    assert by_resource == {**reserved, "serviceaccounts": {"default"}}
+    assert KINDS["serviceaccount"].why_no_name("default")
 
 
 def test_no_field_of_a_rate_is_an_option() -> None:

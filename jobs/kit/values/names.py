@@ -22,8 +22,6 @@ SETTINGS = frozenset(
     )
 )
 KEY_NAME = "roll-workloads-key"  # a Secret: docs/roll-workloads.md#the-key-for-fingerprints
-# By kind: sync-copies writes no copies of these names, since tenants write sources.
-RESERVED = {"ConfigMap": SETTINGS, "Secret": frozenset({KEY_NAME})}
 _LABEL = re.compile(LABEL)
 _NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
