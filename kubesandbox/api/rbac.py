@@ -88,6 +88,10 @@ class Authorizer:
                 self._answers[key] = any(_covers(rule, what) for rule in self._rules(user, what.namespace))
             return self._answers[key]
 
+    def holds(self, user: User, namespace: str, what: Attributes) -> bool:
+        """Whether a role gives the user a right in the namespace, or everywhere if that is empty."""
+        return any(_covers(rule, what) for rule in self._rules(user, namespace))
+
     def _forget_if_stale(self) -> None:
         newest = max(self.store.revision(kind) for kind in (ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS))
         if newest != self._version:
