@@ -36,6 +36,34 @@ spec:
           containers: [{name: chore, image: "chores:1", args: [sync-copies], env: [{name: A, value: "1"}]}]
 """
 
+COPIED = """\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: a}
+spec: {podSelector: {matchLabels: {tier: one}}}
+---
+apiVersion: v1
+kind: LimitRange
+metadata: {name: a}
+spec: {limits: [{type: Container, max: {memory: 1024Mi}}]}
+---
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: a}
+spec: {hard: {pods: 10, limits.cpu: 2000m}}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: a}
+imagePullSecrets: [{name: one}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: "a:b"}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+subjects: [{kind: Group, apiGroup: rbac.authorization.k8s.io, name: one}]
+"""
+
 
 @pytest.fixture(params=["built", "installed"])
 def kubectl(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kubectl]:
@@ -120,6 +148,27 @@ def test_rights(kubectl: Kubectl) -> None:
     assert "no" in kubectl("auth", "can-i", "list", "secrets", robot, fails=True)
     assert 'cannot list resource "secrets"' in kubectl("get", "secrets", robot, fails=True)
     assert len(kubectl("create", "token", "reader").split(".")) == 3
+
+
+def test_policies_limits_and_accounts(kubectl: Kubectl) -> None:
+    for ways in ([], ["--server-side", "--force-conflicts"]):
+        assert "unchanged" not in kubectl("apply", *ways, "-f", "-", stdin=COPIED)
+    for kind, name in (("networkpolicy", "a"), ("serviceaccount", "a"), ("rolebinding", "a:b")):
+        kubectl("edit", kind, name)
+    kubectl("patch", "quota", "a", "-p", '{"spec": {"hard": {"pods": "11"}}}')
+    kubectl("create", "quota", "b", "--hard=pods=2", "--scopes=BestEffort")
+
+    assert kubectl("get", "netpol", "--no-headers").split()[:2] == ["a", "tier=two"]
+    assert kubectl("get", "rolebindings", "--no-headers").split()[:2] == ["a:b", "ClusterRole/view"]
+    assert kubectl("get", "quota", "a", "-o", "jsonpath={.spec.hard}") == '{"limits.cpu":"2","pods":"11"}'
+    assert kubectl("get", "quota", "b", "-o", "jsonpath={.spec}") == '{"hard":{"pods":"2"},"scopes":["BestEffort"]}'
+    assert kubectl("get", "sa", "a", "-o", "jsonpath={.imagePullSecrets[0].name}") == "two"
+    assert kubectl("get", "limits", "a", "-o", "jsonpath={.spec.limits[0].default}") == '{"memory":"1Gi"}'
+    assert "1Gi" in kubectl("describe", "limitrange", "a")
+    assert "Allowing ingress traffic" in kubectl("describe", "netpol", "a")
+    for kind in ("networkpolicies", "limitranges", "resourcequotas", "serviceaccounts", "rolebindings"):
+        assert "KIND:" in kubectl("explain", kind)
+    assert kubectl("delete", "-f", "-", stdin=COPIED).count("deleted") == 5
 
 
 def test_the_program_alone(tmp_path: Path) -> None:
