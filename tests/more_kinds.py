@@ -6,7 +6,7 @@ from typing import Any
 from tests.rights import RBAC
 
 Object = dict[str, Any]
-EVERYBODY = {"apiGroup": RBAC, "kind": "Group", "name": "system:authenticated"}
+NOBODY = {"apiGroup": RBAC, "kind": "Group", "name": "nobody"}  # a group with users would change the rights of jobs
 VIEW = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "view"}
 # By kind: the API version, the content, and a change of it, as a merge patch.
 MORE_KINDS: Mapping[str, tuple[str, Object, Object]] = {
@@ -21,7 +21,7 @@ MORE_KINDS: Mapping[str, tuple[str, Object, Object]] = {
         {"spec": {"limits": [{"type": "Container", "default": {"cpu": "2"}}]}},
     ),
     "ResourceQuota": ("v1", {"spec": {"hard": {"pods": "10"}}}, {"spec": {"hard": {"pods": "20"}}}),
-    "RoleBinding": (f"{RBAC}/v1", {"roleRef": VIEW, "subjects": [EVERYBODY]}, {"subjects": None}),
+    "RoleBinding": (f"{RBAC}/v1", {"roleRef": VIEW, "subjects": [NOBODY]}, {"subjects": None}),
     "ServiceAccount": ("v1", {"automountServiceAccountToken": False}, {"automountServiceAccountToken": True}),
 }
 

@@ -22,7 +22,7 @@ from tests.manifests import COPIES as COMPONENTS
 from tests.manifests import ROOT, everything
 from tests.mirrors import NAMESPACE as MIRRORS
 from tests.mirrors import NODES
-from tests.more_kinds import EVERYBODY, MORE_KINDS, of_kind
+from tests.more_kinds import MORE_KINDS, NOBODY, of_kind
 from tests.policies import is_policy
 from tests.rights import RBAC, account, bind, bind_adopt, can_i, create_account, grant
 from tests.worlds import configmap, content, encoded, namespace_object, rule, secret
@@ -259,14 +259,14 @@ def binds_a_role(client: Client) -> Answer:
 
 
 def rebinds(client: Client) -> Answer:
-    return client.put({**client.existing(binding(client, "ClusterRole", OWN_ROLE)), "subjects": [EVERYBODY, EVERYBODY]})
+    return client.put({**client.existing(binding(client, "ClusterRole", OWN_ROLE)), "subjects": [NOBODY, NOBODY]})
 
 
 OWN_ROLE = "kube-chores-sync-copies-secrets"
 MORE_COPIES: Mapping[str, tuple[str, Attack]] = {
     **{what: attack for kind in MORE_KINDS for what, attack in attacks_on(kind).items()},
     "binds a Role": (COPIES, binds_a_role),
-    "gives its rights on Secrets to everybody": (COPIES, lambda t: t.post(binding(t, "ClusterRole", OWN_ROLE))),
+    "gives its rights on Secrets to others": (COPIES, lambda t: t.post(binding(t, "ClusterRole", OWN_ROLE))),
     "gives them to more users": (COPIES, rebinds),
 }
 
