@@ -356,8 +356,9 @@ class Api:
         ]
 
     def copy_writes(self) -> list[Request]:
-        """Writes of copies: of ConfigMaps and Secrets, not of a rule's status or Events."""
-        return [one for one in self.writes() if {"configmaps", "secrets"} & set(one.path.split("/"))]
+        """Writes of copies, not of a rule's status or Events."""
+        plurals = {each.split()[1] for each in _COPIED}
+        return [one for one in self.writes() if plurals & set(one.path.split("/"))]
 
     def events(self) -> list[Object]:
         """Events written since the test began, but those of nodes: these come after other tests removed theirs."""
