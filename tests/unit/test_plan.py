@@ -48,7 +48,9 @@ def copy(namespace: str, of: ReducedObject, by: Rule, *others: str) -> ReducedOb
     assert of.content
     name = f"{of.namespace}/{of.name}"
     stamp = stamps.stamp("sync-copies", "kube-chores", by.name, name, of.content.fingerprint(of.uid))
-    ownership = Ownership(of.content.fields(), others, False, frozenset(stamp.labels), frozenset(stamp.annotations))
+    ownership = Ownership(
+        of.content.field_sets()[0], others, False, frozenset(stamp.labels), frozenset(stamp.annotations)
+    )
     return ReducedObject(namespace, "settings", "copy-uid 5", Header(stamp.labels, stamp.annotations, ownership))
 
 

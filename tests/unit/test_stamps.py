@@ -77,4 +77,4 @@ def test_an_object_is_managed_for_one_job_and_one_rule_namespace() -> None:
 def test_the_fingerprints_of_existing_copies_stay_the_same(content: Content, fingerprint: str, fields: str) -> None:
     """Another value would make each run after an upgrade write each copy once."""
     assert content.fingerprint("5ff9d1f0-4b5c-4f30-b3ff-5d1f6b6b2a11") == fingerprint
-    assert content.fields().hex() == fields
+    assert content.field_sets()[0].hex() == fields

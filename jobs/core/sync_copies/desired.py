@@ -46,7 +46,7 @@ class Desired(NamedTuple):
     origin: ObjectKey
     content: AnyContent
     select: Callable[[WholeContent], WholeContent]
-    fields: bytes
+    field_sets: tuple[bytes, ...]
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     adopts: bool
@@ -188,7 +188,7 @@ def _copy_of(kind: Kind, candidate: Candidate, namespace: str) -> Desired:
         ObjectKey(kind.name, source.name, source.namespace),
         content,
         partial(select, rule.key_selection, kind),
-        content.fields(),
+        content.field_sets(),
         {**labels, **extra.labels, **stamp.labels},
         {**annotations, **extra.annotations, **stamp.annotations},
         adopts=rule.spec.conflict == "Adopt",

@@ -88,7 +88,7 @@ def _compared(place: Place, actual: ReducedObject, settings: Settings, context: 
 
 def _is_suspect(header: Header, desired: Desired) -> bool:
     """Whether the content may have drifted: another manager owns a field, or a field was added or removed."""
-    return bool(header.ownership.others) or header.ownership.content != desired.fields
+    return bool(header.ownership.others) or header.ownership.content not in desired.field_sets
 
 
 def _unrequired(place: Place, context: Context) -> Found:

@@ -21,6 +21,8 @@ class Layout(NamedTuple):
 
     - `fields`: the copied fields of the object. Other fields in managedFields do not count.
     - `maps`: the paths of maps whose keys managedFields lists one by one. It lists other values as a whole.
+    - `always_served`: the paths of fields that the API server also serves if they are empty. Then managedFields lists
+      them only if an update emptied them.
     - `fixed`: the field that no update can change; empty if there is none.
     - `kept`: fields that are not copied, and that a replace leaves as they are.
     - `is_secret`: whether its values are never shown.
@@ -29,6 +31,7 @@ class Layout(NamedTuple):
     resource: Resource
     fields: tuple[str, ...]
     maps: tuple[str, ...] = ()
+    always_served: tuple[str, ...] = ()
     fixed: str = ""
     kept: tuple[str, ...] = ()
     is_secret: bool = False
@@ -74,9 +77,9 @@ class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
         """The value that no update can change: the type of a Secret."""
         return self.type
 
-    def fields(self) -> bytes:
+    def field_sets(self) -> tuple[bytes, ...]:
         """Return the `field_set` of the fields that are set."""
-        return field_set(self._names())
+        return (field_set(self._names()),)
 
     def values(self) -> Iterator[tuple[str, str]]:
         """Yield the path and the value of each field that is set, as for a diff."""
@@ -114,7 +117,7 @@ class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
             self.type,
             kind | _digest_values("data", self.data) | _digest_values("binaryData", self.binary_data),
             self.immutable,
-            self.fields(),
+            self.field_sets(),
             self.fingerprint(uid),
         )
 
@@ -135,9 +138,11 @@ class FieldContent(Struct, frozen=True):
         """The value that no update can change, such as the roleRef of a RoleBinding."""
         return self.json.get(self.layout.fixed, "")
 
-    def fields(self) -> bytes:
-        """Return the `field_set` of the fields that are set, as managedFields lists them."""
-        return field_set(path for path, _ in _leaves(self.document(), self.layout.maps))
+    def field_sets(self) -> tuple[bytes, ...]:
+        """Return the `field_set` of the fields that are set, with and without empty ones that are always served."""
+        leaves = dict(_leaves(self.document(), self.layout.maps))
+        listed = [path for path, value in leaves.items() if value or path not in self.layout.always_served]
+        return field_set(leaves), field_set(listed)
 
     def values(self) -> Iterator[tuple[str, str]]:
         """Yield the path and the value of each field that is set; a list is one value."""
@@ -159,7 +164,7 @@ class FieldContent(Struct, frozen=True):
     def digested(self, uid: str = "") -> Digested:
         """Return the digests of a content that is too large to keep, read from the object with this uid."""
         digests = {path: hashlib.sha256(value.encode()).hexdigest() for path, value in self.values()}
-        return Digested(self.fixed, digests, False, self.fields(), self.fingerprint(uid))
+        return Digested(self.fixed, digests, False, self.field_sets(), self.fingerprint(uid))
 
 
 def field_content(layout: Layout, fields: Mapping[str, Any]) -> FieldContent:
@@ -174,8 +179,11 @@ def _canonical(value: Any) -> str:
 
 
 def _leaves(value: Any, maps: tuple[str, ...] | None, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the paths and values of a tree; `maps` are the paths of maps that are not one value. None: all maps."""
-    if isinstance(value, dict) and value and (maps is None or path in ("", *maps)):
+    """Yield the paths and values of a tree; `maps` are the paths of maps that are not one value.
+
+    None: all maps but empty ones.
+    """
+    if isinstance(value, dict) and (not path or (value if maps is None else path in maps)):
         for key, each in value.items():
             yield from _leaves(each, maps, f"{path}.{key}" if path else key)
     else:
@@ -193,18 +201,18 @@ def _digest_values(field: str, values: Mapping[str, str]) -> dict[str, str]:
 class Digested(Struct, frozen=True):
     """A content whose values are too large to keep: digests by field in place of the values.
 
-    `names` is the `field_set` of its fields. `mark` is its fingerprint, keyed with the uid of the object that it was
+    `names` are its `field_sets`. `mark` is its fingerprint, keyed with the uid of the object that it was
     read from.
     """
 
     fixed: str
     digests: Mapping[str, str]
     immutable: bool
-    names: bytes
+    names: tuple[bytes, ...]
     mark: str
 
-    def fields(self) -> bytes:
-        """Return the `field_set` of the fields that are set."""
+    def field_sets(self) -> tuple[bytes, ...]:
+        """Return the `field_set` of each set of fields that managedFields may list."""
         return self.names
 
     def fingerprint(self, _key: str) -> str:
