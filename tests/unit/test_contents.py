@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jobs.core.sync_copies.kinds import KINDS
-from jobs.kit.data.contents import FieldContent, field_content
+from jobs.kit.data.contents import FieldContent, can_update, field_content
 from jobs.kit.data.diff import changes
 from jobs.kit.data.objects import ObjectReducer, ReducedObject
 
@@ -72,3 +72,21 @@ def test_a_field_of_a_source_without_content_is_shown_by_its_name() -> None:
     assert [(each.field, each.desired) for each in changes(actual, desired, secret=False)] == [
         ("imagePullSecrets", None)
     ]
+
+
+@pytest.mark.parametrize(
+    ("rule_type", "before", "after", "possible"),
+    [
+        ("rolebinding", {"roleRef": {"name": "view"}}, {"roleRef": {"name": "edit"}}, False),
+        ("rolebinding", {"roleRef": {"name": "view"}}, {"roleRef": {"name": "view"}, "subjects": []}, True),
+        ("resourcequota", {"spec": {"hard": {}}}, {"spec": {"scopes": ["BestEffort"]}}, False),
+        ("resourcequota", {"spec": {"scopes": ["A", "B"]}}, {"spec": {"scopes": ["B"]}}, False),
+        ("resourcequota", {"spec": {"scopes": ["A", "B"]}}, {"spec": {"scopes": ["B", "A"]}}, True),
+        ("resourcequota", {"spec": {"hard": {}}}, {"spec": {"hard": {"pods": "1"}}}, True),
+        ("limitrange", {"spec": {"limits": []}}, {"spec": {"limits": [{}]}}, True),
+    ],
+)
+def test_an_update_cannot_change_a_role_ref_or_scopes(
+    rule_type: str, before: dict[str, Any], after: dict[str, Any], possible: bool
+) -> None:
+    assert can_update(content_of(rule_type, **before), content_of(rule_type, **after)) is possible

@@ -156,7 +156,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "networkpolicy": Kind(Layout(NETWORK_POLICIES, ("spec",), maps=("spec",), always_served=("spec.podSelector",))),
     "limitrange": Kind(Layout(LIMIT_RANGES, ("spec",), maps=("spec",), always_served=("spec.limits",))),
-    "resourcequota": Kind(Layout(RESOURCE_QUOTAS, ("spec",), maps=("spec", "spec.hard"))),
+    "resourcequota": Kind(Layout(RESOURCE_QUOTAS, ("spec",), maps=("spec", "spec.hard"), fixed="spec.scopes")),
     "rolebinding": Kind(
         Layout(ROLE_BINDINGS, ("roleRef", "subjects"), fixed="roleRef"),
         why_no_content=_why_no_role,

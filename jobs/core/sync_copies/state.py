@@ -143,6 +143,6 @@ def _obstacle(actual: ReducedObject, desired: Desired) -> str:
     if header.terminating:
         return "it is being deleted"
     if before.fixed != after.fixed:
-        field = desired.kind.layout.fixed
-        return f"its {field} is {before.fixed}, the {field} of the source is {after.fixed}"
+        field, unset = desired.kind.layout.fixed, "not set"
+        return f"its {field} is {before.fixed or unset}, the {field} of the source is {after.fixed or unset}"
     return "it is immutable" if before.immutable and not same_content(before, after) else ""

@@ -23,7 +23,7 @@ class Layout(NamedTuple):
     - `maps`: the paths of maps whose keys managedFields lists one by one. It lists other values as a whole.
     - `always_served`: the paths of fields that the API server also serves if they are empty. Then managedFields lists
       them only if an update emptied them.
-    - `fixed`: the field that no update can change; empty if there is none.
+    - `fixed`: the path of the field that no update can change; empty if there is none.
     - `kept`: fields that are not copied, and that a replace leaves as they are.
     - `is_secret`: whether its values are never shown.
     """
@@ -135,8 +135,12 @@ class FieldContent(Struct, frozen=True):
 
     @property
     def fixed(self) -> str:
-        """The value that no update can change, such as the roleRef of a RoleBinding."""
-        return self.json.get(self.layout.fixed, "")
+        """The value that no update can change, such as the roleRef of a RoleBinding; a list counts as a set."""
+        name, *path = self.layout.fixed.split(".")
+        value = json.loads(self.json.get(name, "null"))
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        return _canonical(sorted(set(value)) if isinstance(value, list) else value) if value else ""
 
     def field_sets(self) -> tuple[bytes, ...]:
         """Return the `field_set` of the fields that are set, with and without empty ones that are always served."""
