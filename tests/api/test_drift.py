@@ -6,59 +6,15 @@ so it is reported and not changed. NOT_DETECTED: metadata does not show the chan
 (docs/drift.md).
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from tests.api.conftest import Run
-from tests.apis import Api
+from tests.apis import Api, Object
 from tests.canary import canary
+from tests.edits import JSON_PATCH, STRATEGIC, Edit, apply, in_turn, patch, put
 from tests.worlds import at, configmap, content, encoded, rule, secret
 
-Object = dict[str, Any]
-Edit = Callable[[Api, Object], None]
 REPAIRED, UNCHANGED, CONFLICT, NOT_DETECTED = "repaired", "unchanged", "conflict", "not detected"
-
-MERGE = "application/merge-patch+json"
-STRATEGIC = "application/strategic-merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
-APPLY = "application/apply-patch+yaml"
-
-
-def patch(body: Any, kind: str = MERGE, manager: str = "kubectl-edit", query: str = "") -> Edit:
-    def edit(api: Api, copy: Object) -> None:
-        path = f"{api.path(copy)}?fieldManager={manager}{query}"
-        api.call("PATCH", path, body, headers={"Content-Type": kind})
-
-    return edit
-
-
-def apply(manager: str = "other", force: bool = False, **fields: Any) -> Edit:
-    def edit(api: Api, copy: Object) -> None:
-        metadata = {"name": copy["metadata"]["name"], "namespace": copy["metadata"]["namespace"]}
-        body = {"apiVersion": "v1", "kind": copy["kind"], "metadata": metadata, **fields}
-        query = f"fieldManager={manager}" + "&force=true" * force
-        api.call("PATCH", f"{api.path(copy)}?{query}", body, headers={"Content-Type": APPLY})
-
-    return edit
-
-
-def put(change: Callable[[Object], None], manager: str = "kubectl-replace") -> Edit:
-    def edit(api: Api, copy: Object) -> None:
-        now = api.read(copy)
-        change(now)
-        api.call("PUT", f"{api.path(copy)}?fieldManager={manager}", now)
-
-    return edit
-
-
-def in_turn(*edits: Edit) -> Edit:
-    def edit(api: Api, copy: Object) -> None:
-        for each in edits:
-            each(api, copy)
-
-    return edit
 
 
 def nothing(api: Api, copy: Object) -> None:
@@ -102,11 +58,15 @@ def restored_by_hand(api: Api, copy: Object) -> None:
     api.create({**now, "metadata": metadata, "data": {**now["data"], "a": OTHER}})
 
 
-def forged(api: Api, copy: Object) -> None:
-    """Edit the copy, and write managedFields that name kube-chores as the manager."""
-    entries = api.read(copy)["metadata"]["managedFields"]
-    patch({"data": {"a": OTHER}})(api, copy)
-    patch({"metadata": {"managedFields": entries}}, manager="forger")(api, copy)
+def forged_by(change: Edit) -> Edit:
+    """Return an edit that also writes managedFields which name kube-chores as the manager."""
+
+    def edit(api: Api, copy: Object) -> None:
+        entries = api.read(copy)["metadata"]["managedFields"]
+        change(api, copy)
+        patch({"metadata": {"managedFields": entries}}, manager="forger")(api, copy)
+
+    return edit
 
 
 OTHER = encoded(canary())
@@ -169,7 +129,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
         patch({"data": {"a": OTHER}}, manager="kube-chores"),
         NOT_DETECTED,
     ),
-    "key a changed, and managedFields forged": (forged, NOT_DETECTED),
+    "key a changed, and managedFields forged": (forged_by(CHANGE_A), NOT_DETECTED),
 }
 
 SECRET_EDITS: dict[str, tuple[Edit, str]] = {

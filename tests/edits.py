@@ -1,0 +1,90 @@
+"""The ways in which clients change an object, as functions that do it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.apis import Api, Object
+
+Edit = Callable[[Api, Object], None]
+FieldPath = tuple[str, ...]
+
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"
+
+
+def patch(body: Any, kind: str = MERGE, manager: str = "kubectl-edit", subresource: str = "") -> Edit:
+    def edit(api: Api, obj: Object) -> None:
+        path = f"{api.path(obj)}{subresource}?fieldManager={manager}"
+        api.call("PATCH", path, body, headers={"Content-Type": kind})
+
+    return edit
+
+
+def apply(manager: str = "other", force: bool = False, **fields: Any) -> Edit:
+    def edit(api: Api, obj: Object) -> None:
+        metadata = {"name": obj["metadata"]["name"], "namespace": obj["metadata"]["namespace"]}
+        body = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": metadata, **fields}
+        query = f"fieldManager={manager}" + "&force=true" * force
+        api.call("PATCH", f"{api.path(obj)}?{query}", body, headers={"Content-Type": APPLY})
+
+    return edit
+
+
+def put(change: Callable[[Object], object], manager: str = "kubectl-replace") -> Edit:
+    def edit(api: Api, obj: Object) -> None:
+        now = api.read(obj)
+        change(now)
+        api.call("PUT", f"{api.path(obj)}?fieldManager={manager}", now)
+
+    return edit
+
+
+def in_turn(*edits: Edit) -> Edit:
+    def edit(api: Api, obj: Object) -> None:
+        for each in edits:
+            each(api, obj)
+
+    return edit
+
+
+def nested(path: FieldPath, value: Any) -> Any:
+    """Return maps in each other with the value in the last one, as a merge patch has it."""
+    return {path[0]: nested(path[1:], value)} if path else value
+
+
+def set_in(obj: Object, path: FieldPath, value: Any) -> Object:
+    """Set a field of an object, or remove it if the value is None; return the object."""
+    parent = obj
+    for name in path[:-1]:
+        parent = parent.setdefault(name, {})
+    if value is None:
+        parent.pop(path[-1], None)
+    else:
+        parent[path[-1]] = value
+    return obj
+
+
+def setting(path: FieldPath, value: Any) -> Mapping[str, Edit]:
+    """Return the ways to set a field that may be absent, by name."""
+    pointer = "/" + "/".join(path)
+    return {
+        "merge patch": patch(nested(path, value)),
+        "strategic merge patch": patch(nested(path, value), STRATEGIC),
+        "JSON patch": patch([{"op": "add", "path": pointer, "value": value}], JSON_PATCH),
+        "replace": put(lambda now: set_in(now, path, value)),
+        "forced server-side apply": apply(force=True, **nested(path, value)),
+    }
+
+
+def removing(path: FieldPath, other: Any) -> Mapping[str, Edit]:
+    """Return the ways to remove a field, by name. An apply can only remove what it has set before, to `other`."""
+    pointer = "/" + "/".join(path)
+    return {
+        "merge patch": patch(nested(path, None)),
+        "strategic merge patch": patch(nested(path, None), STRATEGIC),
+        "JSON patch": patch([{"op": "remove", "path": pointer}], JSON_PATCH),
+        "replace": put(lambda now: set_in(now, path, None)),
+        "server-side apply": in_turn(apply(force=True, **nested(path, other)), apply()),
+    }
