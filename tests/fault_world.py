@@ -73,8 +73,7 @@ class World:
 
     def writes(self) -> list[Request]:
         """Those requests that change something; not an Event that exists."""
-        asked = "selfsubjectaccessreviews"
-        sent = [each for each in self.requests() if each.method != "GET" and not each.path.endswith(asked)]
+        sent = filter(is_write, self.requests())
         return [each for each in sent if not (each.path.endswith("/events") and each.status == 409)]
 
     def stored(self, plural: str, group: str = "") -> State:
@@ -96,7 +95,8 @@ class FaultWorld:
     `sent` are the verbs and resources of its requests, as in RBAC rules, `create secrets (dry run)` where the server
     only checks. `codes_after_401` are the exit codes of a run that was not authorized once, which no retry helps. A job
     that `reads_again` reads everything after each step: such reads are disturbed once. With `independent_writes` each
-    object is written whatever becomes of the others.
+    object is written whatever becomes of the others. `disturbs` are the resources whose requests are disturbed, if
+    another world of the job has the others; None: all.
     """
 
     name: str
@@ -110,6 +110,7 @@ class FaultWorld:
     codes_after_401: frozenset[int] = frozenset({2})
     reads_again: bool = False
     independent_writes: bool = True
+    disturbs: frozenset[str] | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -145,10 +146,18 @@ class Built:
         found = []
         for number, each in enumerate(self.trace):
             read = (each.path, "continue" in each.query)
-            if not self.world.reads_again or each.method != "GET" or read not in reads:
+            if self.is_disturbed(each) and not (self.world.reads_again and each.method == "GET" and read in reads):
                 found.append(number)
             reads.add(read)
         return found
+
+    def is_disturbed(self, request: Request) -> bool:
+        """Whether the sweeps of this world disturb the request."""
+        return self.world.disturbs is None or resource_of(request) in self.world.disturbs
+
+    def writes(self) -> list[int]:
+        """The numbers of the writes. To kill a run before or after a read is to kill it before the next write."""
+        return [number for number, each in enumerate(self.trace) if self.is_disturbed(each) and is_write(each)]
 
     def name(self, number: int) -> str:
         """A request as failures show it."""
@@ -160,6 +169,19 @@ def served(template: Sandbox, job: str, env: Mapping[str, str] | None = None) ->
     """A world of its own that begins as `template` was left."""
     with Sandbox(of=template) as sandbox:
         yield World(sandbox, job, env or {})
+
+
+def is_write(request: Request) -> bool:
+    """Whether a request changes something: a question for the own rights is a POST that does not."""
+    return request.method != "GET" and resource_of(request) != "selfsubjectaccessreviews"
+
+
+def resource_of(request: Request) -> str:
+    """The resource of a request, with its subresource."""
+    parts = request.path.strip("/").split("/")
+    parts = parts[2:] if parts[0] == "api" else parts[3:]
+    parts = parts[2:] if parts[0] == "namespaces" and len(parts) > 2 else parts
+    return "/".join(parts[::2])
 
 
 def differing(one: State, other: State) -> list[Key]:
