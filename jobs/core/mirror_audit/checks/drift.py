@@ -137,11 +137,11 @@ def _no_longer_set(path: Path, fields: Object, desired: Any, actual: Any) -> Ite
     for element, below in fields.items():
         if not _is_field(element):
             continue
-        inner, value = _value_at(desired, element), _value_at(actual, element)
+        inner = _value_at(desired, element)
         if inner is None:
-            yield Change(field_name((*path, element)), _displayed(value), None)
+            yield Change(field_name((*path, element)), _displayed(_value_at(actual, element)), None)
         elif isinstance(below, dict) and below:
-            yield from _no_longer_set((*path, element), below, inner, value)
+            yield from _no_longer_set((*path, element), below, inner, _value_at(actual, element))
 
 
 def _is_field(element: str) -> bool:
