@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from jobs.core.sync_copies.kinds import RESOURCES
 from jobs.kit.values.resources import RULES
 from kubesandbox import Fault, Sandbox
 from tests import canary
@@ -18,7 +19,8 @@ from tests.every_job import RightsWorld, Scenario
 from tests.every_job.outputs import listed, shown
 from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata, status_of
 from tests.manifests import ROOT, load, rights_on_secrets
-from tests.more_kinds import MORE_KINDS, of_kind
+from tests.more_kinds import MORE_KINDS, VIEW, of_kind
+from tests.rights import account
 from tests.worlds import SELECTED, at, configmap, encoded, namespace_object, rule, secret
 
 JOB = "sync-copies"
@@ -98,8 +100,11 @@ def is_copy(obj: Object) -> bool:
 
 
 def objects(world: World) -> State:
-    """Return all ConfigMaps and Secrets, with all fields."""
-    return world.stored("configmaps") | world.stored("secrets")
+    """Return all objects of the kinds that rules copy, with all fields."""
+    found: State = {}
+    for resource in RESOURCES:
+        found |= world.stored(resource.plural, resource.api_version.rpartition("/")[0])
+    return found
 
 
 def rules(world: World) -> State:
@@ -131,6 +136,65 @@ def _untouched(world: World) -> State:
     return {key: found[key] for key in FOREIGN}
 
 
+# a world with the other kinds, sources by name and chosen keys: copies that are created, updated and deleted, and
+# conflicts
+
+MORE_PLURALS = tuple(each.plural for each in RESOURCES if each.kind in MORE_KINDS)
+
+
+@contextmanager
+def _world_of_more_kinds(api: Api) -> Iterator[Mapping[str, str]]:
+    _first_of_each_kind(api)
+    first = runs(JOB, api.kubeconfig)("-n", "kube-chores")
+    assert (first.exit_code, first.summary) == (0, {"created": 2 * len(MORE_KINDS) + 3}), first
+    _change_each_kind(api)
+    yield {}
+
+
+def _first_of_each_kind(api: Api) -> None:
+    for name in ("home", "team-a"):
+        api.create(namespace_object(name))
+    for kind in MORE_KINDS:
+        for name in ("changed", "withdrawn"):
+            api.create(of_kind(kind, "home", SELECTED, name=name))
+        spec = {"subjectNamespace": "target"} if kind == "RoleBinding" else {}
+        api.create(rule(kind.lower(), "home", "team-a", ruleType=kind.lower(), **spec))
+    api.create(_binding("view"))
+    api.create(configmap("home", "settings"))
+    api.create(_by_name("named", ["settings", "fresh"]))
+    api.create(_by_name("part", ["settings"], targetName="part", keys={"include": ["a"], "rename": {"b": "c"}}))
+
+
+def _binding(role: str) -> Object:
+    """Return a RoleBinding whose copies have another subject; no update can change the role."""
+    subjects = [account("home", "robot")]
+    return of_kind("RoleBinding", "home", SELECTED, name="bound", roleRef={**VIEW, "name": role}, subjects=subjects)
+
+
+def _by_name(name: str, names: list[str], **spec: Any) -> Object:
+    made = rule(name, "home", "team-a", names=names, **spec)
+    del made["spec"]["selector"]
+    return made
+
+
+def _change_each_kind(api: Api) -> None:
+    for kind, (*_, change) in MORE_KINDS.items():
+        api.patch(of_kind(kind, "home", name="changed"), change)
+        api.delete(of_kind(kind, "home", name="withdrawn"))
+        for name in ("fresh", "taken"):
+            api.create(of_kind(kind, "home", SELECTED, name=name))
+        api.create(of_kind(kind, "team-a", name="taken"))
+    api.patch(of_kind("ServiceAccount", "team-a", name="changed"), {"secrets": [{"name": "token"}]})
+    api.delete(_binding("view"))
+    api.create(_binding("edit"))
+    api.patch(configmap("home", "settings"), {"data": {"a": "new", "b": "new"}})
+    api.create(configmap("home", "fresh"))
+
+
+def _taken(world: World) -> State:
+    return {key: each for key, each in objects(world).items() if key[1:] == ("team-a", "taken")}
+
+
 FAULTS = [
     FaultWorld(
         name=JOB,
@@ -147,8 +211,28 @@ FAULTS = [
             patch="copyrators/status",
             delete="configmaps secrets",
         )
-        | {"create configmaps (dry run)", "create secrets (dry run)"},
-    )
+        | {"create configmaps (dry run)", "create secrets (dry run)"}
+        | kinds(list=" ".join(MORE_PLURALS), create="selfsubjectaccessreviews"),
+        disturbs=frozenset({"copyrators", "copyrators/status", "namespaces", "configmaps", "secrets", "events"}),
+    ),
+    FaultWorld(
+        name="sync-copies of more kinds",
+        job=JOB,
+        build=_world_of_more_kinds,
+        state=_state,
+        untouched=_taken,
+        summary={"created": 6, "configured": 7, "replaced": 1, "deleted": 5, "conflict": 5},
+        sent=kinds(
+            list=f"copyrators namespaces configmaps secrets {' '.join(MORE_PLURALS)}",
+            get=" ".join(MORE_PLURALS),
+            create=f"selfsubjectaccessreviews configmaps events {' '.join(MORE_PLURALS)}",
+            update=f"configmaps {' '.join(MORE_PLURALS)}",
+            patch="copyrators/status",
+            delete=" ".join(MORE_PLURALS),
+        )
+        | {"create rolebindings (dry run)"},
+        disturbs=frozenset({"selfsubjectaccessreviews", "configmaps", *MORE_PLURALS}),
+    ),
 ]
 
 
