@@ -16,6 +16,8 @@ from jobs.kit.values.model import Change, ObjectKey
 from jobs.kit.values.resources import SECRETS
 from tests.canary import canary
 
+ENTRIES = [{"manager": "kube-chores", "operation": "Update", "fieldsV1": {"f:data": {"f:a": {}}}}]
+
 
 def _header(*managed_fields: tuple[str, Any], reducer: ObjectReducer | None = None) -> Header:
     entries = [{"manager": manager, "operation": "Update", "fieldsV1": fields} for manager, fields in managed_fields]
@@ -58,6 +60,19 @@ def test_headers_of_copies_are_shared() -> None:
     first, second = _header(("kube-chores", OURS), reducer=reducer), _header(("kube-chores", OURS), reducer=reducer)
 
     assert first is second
+
+
+def test_headers_that_differ_in_an_annotation_share_the_rest() -> None:
+    reducer = ObjectReducer(("a", "b"))
+    bodies = [
+        {"metadata": {"name": "x", "labels": {"a": "1"}, "annotations": {"b": each}, "managedFields": ENTRIES}}
+        for each in ("1", "2")
+    ]
+    first, second = (reducer.decode(SECRET, json.dumps(each).encode(), full=False).header for each in bodies)
+
+    assert (first.annotations, second.annotations) == ({"b": "1"}, {"b": "2"})
+    assert first.ownership is second.ownership
+    assert first.labels is second.labels
 
 
 def test_no_repr_shows_a_value() -> None:

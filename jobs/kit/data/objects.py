@@ -194,6 +194,8 @@ class ObjectReducer:
         self._room = room
         self._room_for_keys = _BYTES_OF_KEYS
         self._headers: dict[bytes, Header] = {}
+        self._ownerships: dict[Ownership, Ownership] = {}
+        self._labels: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
         self._contents: dict[bytes, WholeContent] = {}
 
     def reduce(
@@ -276,10 +278,12 @@ class ObjectReducer:
                 )
         decode_list(metadata.owner_references, OwnerReference)  # raises here, not where it is used
         ownership = _ownership(entries, layout)
+        ownership = self._ownerships.setdefault(ownership, ownership)
         labels, annotations = string_map(metadata.labels), string_map(metadata.annotations)
         kept = self._keep_used(labels, ownership.labels), self._keep_used(annotations, ownership.annotations)
         return Header(
-            *kept,
+            self._labels.setdefault(tuple(kept[0].items()), kept[0]),
+            kept[1],
             ownership,
             metadata.deletion_timestamp is not None,
             bytes(metadata.owner_references),
