@@ -57,7 +57,6 @@ def test_a_copy_without_drift_is_not_suspect(rule_type: str, spec: dict[str, Any
         ("limitrange", {"limits": [{"type": "Pod"}]}, []),
         ("resourcequota", {"hard": {"pods": "1", "cpu": "2"}}, ["spec/hard/pods"]),
         ("resourcequota", {"hard": {"pods": "1"}}, ["spec/hard/pods", "spec/hard/cpu"]),
-        ("resourcequota", {"scopeSelector": {}}, []),
     ],
 )
 def test_a_copy_with_other_fields_is_suspect(rule_type: str, spec: dict[str, Any], paths: list[str]) -> None:

@@ -154,8 +154,8 @@ KINDS: Mapping[str, Kind] = {
     "secret": Kind(
         SECRET, _why_no_secret, _why_no_type, {KEY_NAME: "roll-workloads reads its key from a Secret"}, _REQUIRED_KEYS
     ),
-    "networkpolicy": Kind(Layout(NETWORK_POLICIES, ("spec",), maps=("spec",), always_served=("spec.podSelector",))),
-    "limitrange": Kind(Layout(LIMIT_RANGES, ("spec",), maps=("spec",), always_served=("spec.limits",))),
+    "networkpolicy": Kind(Layout(NETWORK_POLICIES, ("spec",), maps=("spec",))),
+    "limitrange": Kind(Layout(LIMIT_RANGES, ("spec",), maps=("spec",))),
     "resourcequota": Kind(Layout(RESOURCE_QUOTAS, ("spec",), maps=("spec", "spec.hard"), fixed="spec.scopes")),
     "rolebinding": Kind(
         Layout(ROLE_BINDINGS, ("roleRef", "subjects"), fixed="roleRef"),

@@ -21,8 +21,6 @@ class Layout(NamedTuple):
 
     - `fields`: the copied fields of the object. Other fields in managedFields do not count.
     - `maps`: the paths of maps whose keys managedFields lists one by one. It lists other values as a whole.
-    - `always_served`: the paths of fields that the API server also serves if they are empty. Then managedFields lists
-      them only if an update emptied them.
     - `fixed`: the path of the field that no update can change; empty if there is none.
     - `kept`: fields that are not copied, and that a replace leaves as they are.
     - `is_secret`: whether its values are never shown.
@@ -31,7 +29,6 @@ class Layout(NamedTuple):
     resource: Resource
     fields: tuple[str, ...]
     maps: tuple[str, ...] = ()
-    always_served: tuple[str, ...] = ()
     fixed: str = ""
     kept: tuple[str, ...] = ()
     is_secret: bool = False
@@ -78,7 +75,7 @@ class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
         return self.type
 
     def field_sets(self) -> tuple[bytes, ...]:
-        """Return the `field_set` of the fields that are set."""
+        """Return the `field_set`s that managedFields may list for this content: there is only one."""
         return (field_set(self._names()),)
 
     def values(self) -> Iterator[tuple[str, str]]:
@@ -143,10 +140,14 @@ class FieldContent(Struct, frozen=True):
         return _canonical(sorted(set(value)) if isinstance(value, list) else value) if value else ""
 
     def field_sets(self) -> tuple[bytes, ...]:
-        """Return the `field_set` of the fields that are set, with and without empty ones that are always served."""
-        leaves = dict(_leaves(self.document(), self.layout.maps))
-        listed = [path for path, value in leaves.items() if value or path not in self.layout.always_served]
-        return field_set(leaves), field_set(listed)
+        """Return the `field_set`s that managedFields may list for this content.
+
+        The API server does not list a field that is null or {} from the start, such as the podSelector of a
+        NetworkPolicy for all pods. It lists one that had another value before.
+        """
+        leaves = list(_leaves(self.document(), self.layout.maps))
+        not_empty = [path for path, value in leaves if value not in (None, {})]
+        return field_set(path for path, _ in leaves), field_set(not_empty)
 
     def values(self) -> Iterator[tuple[str, str]]:
         """Yield the path and the value of each field that is set; a list is one value."""
@@ -183,11 +184,8 @@ def _canonical(value: Any) -> str:
 
 
 def _leaves(value: Any, maps: tuple[str, ...] | None, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the paths and values of a tree; `maps` are the paths of maps that are not one value.
-
-    None: all maps but empty ones.
-    """
-    if isinstance(value, dict) and (not path or (value if maps is None else path in maps)):
+    """Yield the paths and values of a tree; `maps` are the paths of maps that are not one value. None: all maps."""
+    if isinstance(value, dict) and (value or not path) and (maps is None or path in ("", *maps)):
         for key, each in value.items():
             yield from _leaves(each, maps, f"{path}.{key}" if path else key)
     else:
@@ -205,8 +203,7 @@ def _digest_values(field: str, values: Mapping[str, str]) -> dict[str, str]:
 class Digested(Struct, frozen=True):
     """A content whose values are too large to keep: digests by field in place of the values.
 
-    `names` are its `field_sets`. `mark` is its fingerprint, keyed with the uid of the object that it was
-    read from.
+    `names` are its `field_sets`. `mark` is its fingerprint, keyed with the uid of the object that it was read from.
     """
 
     fixed: str
@@ -216,7 +213,7 @@ class Digested(Struct, frozen=True):
     mark: str
 
     def field_sets(self) -> tuple[bytes, ...]:
-        """Return the `field_set` of each set of fields that managedFields may list."""
+        """Return the `field_set`s that managedFields may list for this content."""
         return self.names
 
     def fingerprint(self, _key: str) -> str:
