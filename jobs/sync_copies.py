@@ -1,4 +1,4 @@
-"""sync-copies: copy labelled ConfigMaps and Secrets to every namespace that a CopyratorRule targets.
+"""sync-copies: copy the objects that a CopyratorRule selects to every namespace that it targets.
 
 The desired copies of all rules are computed first. They are compared with a metadata-only list of the copies that
 exist: each copy has a fingerprint of what was written, and its managedFields show whether somebody changed it since.
@@ -82,7 +82,10 @@ def settings(connection: Connection, options: Options) -> Settings:
 @flags.metrics
 @flags.run_options(Options, "Namespace of the rules. Default is the pod's own namespace, or the context's.")
 def command(context: click.Context, options: Options) -> None:
-    """Copy Secrets and ConfigMaps as CopyratorRules define.
+    """Copy Secrets, ConfigMaps, policies and role bindings.
+
+    Copies the objects that CopyratorRules select to other namespaces: Secrets and ConfigMaps; with further rights also
+    NetworkPolicies, LimitRanges, ResourceQuotas, RoleBindings and ServiceAccounts.
 
     Creates missing copies, repairs changed copies, and deletes copies that no rule requires. Objects that are not
     managed by kube-chores stay untouched. A second run in a row writes nothing. Exits 0 when done, 1 when a retry is
