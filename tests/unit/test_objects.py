@@ -7,7 +7,8 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from jobs.kit.data.contents import SECRET, Content, field_set
+from jobs.core.sync_copies.kinds import KINDS
+from jobs.kit.data.contents import SECRET, Content, FieldContent, field_content, field_set
 from jobs.kit.data.diff import changes
 from jobs.kit.data.manifests import ContentManifest, Replacement
 from jobs.kit.data.objects import Header, ObjectReducer, Ownership, ReducedObject, WholeObject
@@ -157,3 +158,37 @@ def test_a_replacement_applies_only_to_the_version_that_was_compared() -> None:
     assert json.loads(completed.encode())["metadata"]["labels"] == {"theirs": "1"}
     with pytest.raises(ApiError, match="changed meanwhile"):
         Replacement(manifest, ReducedObject("n", "x", "u 6", header)).completed(read)
+
+
+def listed(*peers: str) -> FieldContent:
+    rules = [{"from": [{"namespaceSelector": {"matchLabels": {"team": each}}}]} for each in peers]
+    return field_content(KINDS["networkpolicy"].layout, {"spec": {"ingress": rules, "policyTypes": ["Ingress"]}})
+
+
+def test_a_changed_list_is_compared_item_by_item() -> None:
+    long = "very-" * 6 + "long"
+    (change,) = changes(listed("a"), listed("a", long), secret=False)
+    (created, _) = changes(None, listed("a"), secret=False)
+
+    short = ' {"from": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}]}'
+    assert (change.actual or "").splitlines() == ["[", short, "]"]
+    assert (change.desired or "").splitlines() == [
+        "[",
+        f"{short},",
+        " {",
+        '  "from": [',
+        "   {",
+        '    "namespaceSelector": {',
+        f'     "matchLabels": {{"team": "{long}"}}',
+        *("    }", "   }", "  ]", " }", "]"),
+    ]
+    assert created.desired == '[{"from":[{"namespaceSelector":{"matchLabels":{"team":"a"}}}]}]'
+
+
+def test_a_name_that_begins_with_a_bracket_is_compared_as_it_is() -> None:
+    def binding(name: str) -> FieldContent:
+        return field_content(KINDS["rolebinding"].layout, {"roleRef": {"kind": "ClusterRole", "name": name}})
+
+    (change,) = changes(binding("["), binding("[" + 99 * "x"), secret=False)
+
+    assert (change.actual, change.desired) == ("[", "[" + 99 * "x")

@@ -11,6 +11,7 @@ from junitparser import JUnitXml
 
 from jobs.kit.api.messages import Traffic
 from jobs.kit.run import report
+from jobs.kit.run.rows import _quote
 from jobs.kit.values.model import (
     Action,
     Body,
@@ -102,6 +103,21 @@ def test_a_diff_shows_lines_that_change_and_hides_what_is_hidden(capsys: pytest.
         *("~ data.a:", "@@ -1,2 +1,2 @@", "1", "-2", "+3"),
         *('+ data.b: "x"', '- data.c: "y"', "~ data.d: *** (changed)"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("80", '"80"'),
+        ('["a"]', "'[\"a\"]'"),
+        ("'\"", '"\'\\""'),
+        ('"\n', '"\\"\\n"'),
+        ('"\\', '"\\"\\\\"'),
+        ('"\x1b', '"\\"\\u001b"'),
+    ],
+)
+def test_a_value_is_quoted_with_as_few_escapes_as_possible(value: str, shown: str) -> None:
+    assert _quote(value) == shown
 
 
 def test_verbose_also_shows_info_results(capsys: pytest.CaptureFixture[str]) -> None:

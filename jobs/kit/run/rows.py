@@ -240,4 +240,7 @@ def _quote(value: str) -> str:
     if value == HIDDEN:
         return value
     short = value if len(value) <= _MAX_VALUE else value[: _MAX_VALUE - 1] + "…"
-    return visible(json.dumps(short, ensure_ascii=False))
+    quoted = json.dumps(short, ensure_ascii=False)
+    marks = short.count('"')
+    # As in YAML: in single quotes, JSON needs no escapes.
+    return visible(f"'{short}'" if marks and quoted.count("\\") == marks and "'" not in short else quoted)
