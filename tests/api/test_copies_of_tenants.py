@@ -404,7 +404,7 @@ def test_a_tenant_cannot_set_options_by_a_copy(api: Api, sync: Run, team: str) -
     assert (ran.exit_code, ran.summary) == (0, {"created": 1, "reserved-name": 1})
     assert [each["reason"] for each in ran.results if each["code"] == "reserved-name"] == [
         "left untouched: jobs read their settings from a ConfigMap of this name, so "
-        f"{home}/mirror-repair-settings is not copied; rename it, or change its labels"
+        f"{home}/mirror-repair-settings is not copied; rename it, or change what the rule selects"
     ]
     assert (api.get(at(team, source)), bool(api.get(at(team, other)))) == (None, True)
     assert ready(api, "settings") == {
@@ -428,7 +428,7 @@ def test_a_tenant_cannot_choose_the_key_of_roll_workloads_by_a_copy(api: Api, sy
     assert (ran.exit_code, ran.summary, api.get(at(team, source))) == (0, {"reserved-name": 1}, None)
     assert [each["reason"] for each in ran.results] == [
         "left untouched: roll-workloads reads its key from a Secret of this name, so "
-        f"{home}/roll-workloads-key is not copied; rename it, or change its labels"
+        f"{home}/roll-workloads-key is not copied; rename it, or change what the rule selects"
     ]
     assert ready(api, "logins")["message"] == (
         f"1 of 1 copies not written: their name is reserved: secret/roll-workloads-key in namespace {team}"
@@ -456,7 +456,7 @@ def test_a_copy_of_a_reserved_name_that_exists_stays_with_a_warning(
 
     assert (ran.exit_code, only(ran)) == (0, ("reserved-name", "warning", "reported"))
     assert ran.results[0]["reason"] == (
-        f"left untouched: {why}, so delete this copy; then rename {home}/{name}, or change its labels"
+        f"left untouched: {why}, so delete this copy; then rename {home}/{name}, or change what the rule selects"
     )
     assert api.read(before) == before
 

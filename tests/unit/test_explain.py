@@ -105,9 +105,9 @@ def test_an_object_that_is_never_copied_is_named_also_where_it_is_a_copy() -> No
     world = replace(observed(both, [source("other"), stamped], [stamped], "team"), single_reads={key: stamped})
 
     assert next(each[2] for each in texts(world, ObjectKey("", "settings", "home"))) == "unchanged"
-    assert ("second", "no copy", "not-selected") in [each[:3] for each in texts(world, NAMED)]
+    assert ("second", "no copy", "skipped") in [each[:3] for each in texts(world, NAMED)]
     assert [each[3] for each in texts(world, NAMED) if each[0] == "second"] == [
-        "configmap/settings in namespace home is managed by kube-chores: a copy is never a source"
+        "configmap/settings in namespace home: is managed by kube-chores: a copy is never a source"
     ]
 
 

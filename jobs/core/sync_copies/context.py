@@ -16,6 +16,17 @@ from jobs.kit.values.model import Finding, ObjectKey
 from jobs.kit.values.reads import InvalidObject
 
 
+class Refused(NamedTuple):
+    """A rule that requires copies of a source which cannot be copied so.
+
+    `rule` is NAMESPACE/NAME. `name` and `targets` are the name and the namespaces that its copies would have.
+    """
+
+    rule: str
+    name: str
+    targets: frozenset[str]
+
+
 class Context(NamedTuple):
     """What is the same for all places.
 
@@ -23,7 +34,7 @@ class Context(NamedTuple):
     reports an object that kube-chores does not manage. `truncated_rules` are rules with more conflicts than their
     status lists. `orphans` is spec.orphans by NAMESPACE/NAME of the rule. `opted_out` are namespaces that opted out,
     and `closed` kube-* namespaces that did not opt in. `mistaken` are the rules that may be mistaken, by
-    NAMESPACE/NAME. `refused` are sources that are not copied as their rule requires, by that rule, NAMESPACE/NAME.
+    NAMESPACE/NAME. `refused` are sources that are not copied as their rule requires, with the rules and their targets.
     """
 
     is_incomplete: bool
@@ -35,7 +46,7 @@ class Context(NamedTuple):
     invalid_sources: frozenset[ObjectKey]
     never_copied: frozenset[ObjectKey]
     mistaken: Mapping[str, Mistake]
-    refused: frozenset[tuple[str, ObjectKey]]
+    refused: Mapping[ObjectKey, Sequence[Refused]]
 
     def had_conflict(self, place: Place) -> bool:
         """Whether an earlier run found a conflict there, or may have found one."""
@@ -49,7 +60,21 @@ class Context(NamedTuple):
         """Return why a copy of another source may still be desired; empty if it is not."""
         if self.is_incomplete or place.stamped_source in self.invalid_sources:
             return "not all rules and sources could be read"
+        if self.is_of_refused_source(place):
+            return "a rule requires it, and refuses its source"
         return "its rule may be mistaken" if place.stamped_rule in self.mistaken else ""
+
+    def is_of_refused_source(self, place: Place) -> bool:
+        """Whether this copy stays, since its source exists and cannot be copied as its rule, or another one, requires.
+
+        A namespace that opted out gets none, whatever the source becomes.
+        """
+        if place.key.namespace in self.opted_out:
+            return False
+        return any(
+            each.rule == place.stamped_rule or (each.name == place.key.name and place.key.namespace in each.targets)
+            for each in self.refused.get(place.stamped_source, ())
+        )
 
     def rule_in_doubt(self, place: Place) -> str:
         """Return the rule that may be mistaken and blocks the deletion of this orphan; empty if none does.
@@ -65,13 +90,20 @@ class Context(NamedTuple):
 
 
 def context(
-    observed: Observed, settings: Settings, skipped: Sequence[Finding], mistaken: Mapping[str, Mistake]
+    observed: Observed,
+    settings: Settings,
+    skipped: Sequence[Finding],
+    mistaken: Mapping[str, Mistake],
+    targets: Mapping[str, Sequence[str]],
 ) -> Context:
     """Return the context of all places; `skipped` are findings of sources that are not copied.
 
+    `targets` are the target namespaces by rule.
+
     A run with `max_deletes` also deletes copies of rules that may be mistaken.
     """
-    known_conflicts, truncated_rules, orphans, refused = set(), set(), {}, set()
+    known_conflicts, truncated_rules, orphans = set(), set(), {}
+    refused: dict[ObjectKey, list[Refused]] = {}
     for rule in observed.rules:
         status = rule.head.status_as(RuleStatus)
         kind = KINDS[rule.spec.rule_type].name
@@ -80,7 +112,10 @@ def context(
             truncated_rules.add(rule.name)
         name = f"{rule.namespace}/{rule.name}"
         orphans[name] = rule.spec.orphans
-        refused |= {(name, each.key) for each in sources_of(rule, observed) if isinstance(each, RefusedSource)}
+        for source in sources_of(rule, observed):
+            if isinstance(source, RefusedSource):
+                of_copies = rule.spec.target_name or source.key.name
+                refused.setdefault(source.key, []).append(Refused(name, of_copies, frozenset(targets[rule.name])))
     by_rule = {f"{settings.namespace}/{name}": each for name, each in sorted(mistaken.items())}
     sources = (each for found in observed.sources.values() for each in found)
     return Context(
@@ -93,5 +128,5 @@ def context(
         frozenset(each.key for each in sources if isinstance(each, InvalidObject)),
         frozenset(each.object for each in skipped if each.code == "skipped"),
         by_rule if settings.max_deletes is None else {},
-        frozenset(refused),
+        refused,
     )

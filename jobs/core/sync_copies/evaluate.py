@@ -177,22 +177,23 @@ def _reserved(place: Place) -> Finding:
     reader = kind.readers.get(place.key.name)
     why = f"{reader} of this name" if reader else kind.why_no_name(place.key.name)
     is_copied = isinstance(actual, ReducedObject) and actual.header.labels.get(stamps.JOB) == NAME
-    todo = (
-        f"delete this copy; then rename {sources}, or change its labels"
-        if is_copied
-        else f"{sources} is not copied; rename it, or change its labels"
-    )
+    is_renamed = any(desired.origin.name != place.key.name for desired in place.desired)
+    source = sources if is_copied else "it"
+    correct = "set another targetName" if is_renamed else f"rename {source}, or change what the rule selects"
+    todo = f"delete this copy; then {correct}" if is_copied else f"{sources} is not copied; {correct}"
     reason = f"left untouched: {why}, so {todo}"
     return Finding("reserved-name", Severity.WARNING, place.key, reason, subjects=place.rules)
 
 
 def _collision(place: Place) -> Finding:
-    sources = sorted({desired.source for desired in place.desired})
+    sources, rules = sorted({desired.source for desired in place.desired}), " and ".join(place.rules)
     if len(sources) == 1:
-        what = f"rules {' and '.join(place.rules)} require different copies of source {sources[0]}"
+        what = f"rules {rules} require different copies of source {sources[0]}"
     else:
         what = f"sources {' and '.join(sources)} have the same target"
-    reason = f"{what}, so none of them is copied; narrow the targets of one rule"
+    one_rule = f"rule {rules} has a targetName, so it must select one source only"
+    todo = one_rule if len(place.rules) == 1 else "narrow the targets of one rule, or set its targetName"
+    reason = f"{what}, so none of them is copied; {todo}"
     return Finding("collision", Severity.CRITICAL, place.key, reason, subjects=place.rules, exit_code=ExitCode.REFUSED)
 
 

@@ -5,10 +5,12 @@ It shows the plan of a dry run, and decides nothing itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
+
+from msgspec import structs
 
 from jobs.core.sync_copies.desired import NoTarget, target_check
 from jobs.core.sync_copies.kinds import KINDS, LAYOUTS
@@ -34,28 +36,26 @@ _NEXT = {
     Action.DELETE: "the next run deletes it",
     Action.RECREATE: "the next run deletes and recreates it",
 }
-_NOT_REQUIRED = {
-    "orphan",
-    "opted-out",
-    "retained",
-    "refused",
-    "skipped",
-}  # codes of objects that are not desired copies
-_OF_SOURCES = ("skipped", "refused", "unreadable")
+_NOT_REQUIRED = {"orphan", "opted-out", "retained"}  # codes of objects that are not desired copies
+_SOURCE_REFUSED = "SourceRefused"
 _REFUSED = {"Failed", *(reason for _, reason in REASONS)}  # of failed writes
 _CODES = {NoTarget.TERMINATING: "terminating", NoTarget.OPTED_OUT: "opted-out"}
 NOT_A_TARGET, OWN_NAMESPACE = "not-a-target", "own-namespace"
 
 
 class _World(NamedTuple):
-    """What all rules share: the sources by rule, the findings by rule, and those about rules and sources by object."""
+    """What all rules share, by rule: its sources, the findings of those that are not copied, and those of its copies.
+
+    `about` are the findings of rules themselves, by rule.
+    """
 
     where: ObjectKey
     namespace: Namespace
     observed: Observed
     sources: Mapping[str, Sequence[ReducedObject]]
+    left: Mapping[str, Sequence[Finding]]
     by_rule: Mapping[str, Sequence[Finding]]
-    by_object: Mapping[ObjectKey, Finding]
+    about: Mapping[str, Finding]
 
 
 class _Problem(NamedTuple):
@@ -108,21 +108,38 @@ def _world(where: ObjectKey, made: Plan, observed: Observed) -> _World | None:
     namespace = next((each for each in observed.namespaces if each.name == where.namespace), None)
     if namespace is None:
         return None
+    selected, left = candidates(observed)
     sources: dict[str, list[ReducedObject]] = {}
-    for rule, source in (each for group in candidates(observed)[0].values() for each in group):
-        if where.name in ("", source.name):
+    for (_, name), group in selected.items():
+        for rule, source in group if where.name in ("", name) else ():
             sources.setdefault(rule.name, []).append(source)
-    by_rule: dict[str, list[Finding]] = {}
-    for each in made.findings:
-        if each.object.namespace == where.namespace and where.name in ("", each.object.name):
-            for name in each.subjects or ("",):
-                by_rule.setdefault(name, []).append(each)
-    by_object = {
-        each.object: each
-        for each in made.findings
-        if each.code in _OF_SOURCES or each.object.kind == RULES.kind  # the place of a source may have a finding too
-    }
-    return _World(where, namespace, observed, sources, by_rule, by_object)
+    of_sources = {(each.object, each.code, each.reason) for each in left}
+    here = (each for each in made.findings if each.object.namespace == where.namespace)
+    copies = [each for each in here if (each.object, each.code, each.reason) not in of_sources]
+    return _World(
+        where,
+        namespace,
+        observed,
+        sources,
+        _by_rule(each for each in left if where.name in ("", *_names_of_copies(each, observed))),
+        _by_rule(each for each in copies if where.name in ("", each.object.name)),
+        {each.object.name: each for each in made.findings if each.object.kind == RULES.kind},
+    )
+
+
+def _names_of_copies(left: Finding, observed: Observed) -> Iterator[str]:
+    """Yield the names that copies of a source would have."""
+    for rule in observed.rules:
+        if rule.name in left.subjects:
+            yield rule.spec.target_name or left.object.name
+
+
+def _by_rule(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    found: dict[str, list[Finding]] = {}
+    for each in findings:
+        for name in each.subjects or ("",):
+            found.setdefault(name, []).append(each)
+    return found
 
 
 def _summary(made: Plan, world: _World, rules: int, settings: Settings) -> str:
@@ -142,9 +159,11 @@ def _rows_of_rule(rule: Rule, world: _World, settings: Settings) -> tuple[list[R
     """Return the rows of a rule, and whether they are about objects with the name to explain."""
     found = [each for each in world.by_rule.get(rule.name, ()) if each.object != rule.head.key]
     last = _last_failure(rule, world.where.namespace)
-    rows = _grouped(rule.name, found, last, is_each=settings.run.verbose or bool(world.where.name))
+    is_each = settings.run.verbose or bool(world.where.name)
+    rows = _grouped(rule.name, found, last, is_each=is_each)
     if any(map(_is_copy, found)):
-        return rows, True
+        left = [structs.replace(each, reason=_about(each)) for each in world.left.get(rule.name, ())]
+        return rows + _grouped(rule.name, left, is_each=is_each), True
     problems = list(_problems(rule, world))
     reason = "; also, ".join(each.reason for each in problems)
     rows.append(_row_of(rule.name, None, 0, problems[0].code, reason))
@@ -155,19 +174,26 @@ def _rows_of_other_rules(world: _World, settings: Settings) -> Iterator[Row]:
     """Yield the rows of rules that are not valid, and of copies whose rule does not exist."""
     for invalid in world.observed.invalid_rules:
         if settings.rule_name in (None, invalid.head.key.name):
-            yield _row_of(invalid.head.key.name, None, 0, "invalid", world.by_object[invalid.head.key].reason)
+            yield _row_of(invalid.head.key.name, None, 0, "invalid", world.about[invalid.head.key.name].reason)
     for name in sorted(world.by_rule.keys() - {rule.name for rule in world.observed.rules}):
         found = [each for each in world.by_rule[name] if each.object.kind in LAYOUTS]
         yield from _grouped(name, found, is_each=settings.run.verbose or bool(world.where.name))
 
 
 def _last_failure(rule: Rule, namespace: str) -> str:
-    """Return what the status of the rule reports about writes in the namespace: a dry run does not try them."""
-    failed = {each.namespace: each.reason for each in rule.head.status_as(RuleStatus).failed_namespaces}
-    if failed.get(namespace) not in _REFUSED:
+    """Return what the status of the rule reports about writes in the namespace: a dry run does not try them.
+
+    It does not check the right of the job to bind ClusterRoles either.
+    """
+    status = rule.head.status_as(RuleStatus)
+    failed = next((each.reason for each in status.failed_namespaces if each.namespace == namespace), "")
+    if failed in _REFUSED:
+        what = f"the last write failed ({failed})"
+    elif any(each.reason == _SOURCE_REFUSED for each in status.conditions):
+        what = f"the last run refused a source ({_SOURCE_REFUSED})"
+    else:
         return ""
-    see = f"kubectl describe copyrator {rule.name} -n {rule.namespace}"
-    return f"the next run tries again: the last write failed ({failed[namespace]}), see {see}"
+    return f"the next run tries again: {what}, see kubectl describe copyrator {rule.name} -n {rule.namespace}"
 
 
 def _grouped(rule: str, findings: Sequence[Finding], last: str = "", *, is_each: bool) -> list[Row]:
@@ -203,7 +229,7 @@ def _row_of(rule: str, key: ObjectKey | None, copies: int, code: str, reason: st
 
 def _problems(rule: Rule, world: _World) -> Iterator[_Problem]:
     """Yield why the rule has no copy in the namespace; at least one problem."""
-    about_rule = world.by_object.get(rule.head.key)
+    about_rule = world.about.get(rule.name)
     if about_rule and about_rule.code == "unreadable":
         yield _Problem("unreadable", about_rule.reason)
         return
@@ -240,6 +266,8 @@ def _why_no_target(reason: NoTarget, targets: Targets, world: _World) -> str:
 def _why_no_source(rule: Rule, about_rule: Finding | None, world: _World) -> _Problem:
     if about_rule and about_rule.code == SOURCE_NAMESPACE_MISSING:
         return _Problem(about_rule.code, about_rule.reason)
+    if left := world.left.get(rule.name):
+        return _Problem(left[0].code, listed(left, _MOST_NAMED, _about, "; "))
     if world.where.name:
         return _why_not_selected(rule, world)
     where = listed(rule.source_namespaces, _MOST_NAMED)
@@ -247,30 +275,44 @@ def _why_no_source(rule: Rule, about_rule: Finding | None, world: _World) -> _Pr
     return _Problem(NOTHING_SELECTED, about_rule.reason if about_rule else reason)
 
 
+def _about(left: Finding) -> str:
+    return f"{left.object}: {left.reason}"
+
+
 def _why_not_selected(rule: Rule, world: _World) -> _Problem:
-    """Return why the rule does not select an object of the name: its labels, its type, or it does not exist."""
+    """Return why no copy of the rule has the name: what the rule selects, or there is no such object."""
+    name, target = world.where.name, rule.spec.target_name
     reasons: list[str] = []
-    absent: list[str] = []
-    for key in _named_sources(world.where.name, rule):
+    absent: list[ObjectKey] = []
+    for key in _named_sources(name, rule):
         found = world.observed.single_reads.get(key)
-        if key in world.by_object and world.by_object[key].code in _OF_SOURCES:
-            reasons.append(f"{key} {world.by_object[key].reason}")
-        elif isinstance(found, ApiError):
+        if isinstance(found, ApiError):
             reasons.append(f"{key} cannot be read: {found.message}")
         elif found is None:
-            absent.append(key.namespace)
-        elif terms := rule.label_selector.mismatches(found.header.labels):
-            reasons.append(f"spec.selector does not match {key}: {listed(terms, _MOST_NAMED)}")
+            absent.append(key)
+        elif target not in ("", name):
+            reasons.append(f"copies of this rule have the name {target} (spec.targetName)")
         else:
-            reasons.append(f"{key} was labelled a moment ago: the next run reads it")
+            reasons.append(_why_no_source_now(rule, key, found))
     if reasons:
-        return _Problem("not-selected", listed(reasons, _MOST_NAMED, separator="; "))
-    where = listed(absent, _MOST_NAMED)
-    return _Problem(
-        "not-selected", f"there is no {rule.spec.rule_type} {world.where.name} in namespace {where}", is_near=False
-    )
+        return _Problem("not-selected", listed(list(dict.fromkeys(reasons)), _MOST_NAMED, separator="; "))
+    source = absent[0].name if absent else name
+    where = listed(rule.source_namespaces, _MOST_NAMED)
+    return _Problem("not-selected", f"there is no {rule.spec.rule_type} {source} in namespace {where}", is_near=False)
+
+
+def _why_no_source_now(rule: Rule, key: ObjectKey, found: ReducedObject) -> str:
+    """Return why the rule does not select an object that exists."""
+    if rule.spec.names and key.name not in rule.spec.names:
+        return f"spec.names does not have {key.name}: it is {listed(rule.spec.names, _MOST_NAMED)}"
+    if terms := rule.label_selector.mismatches(found.header.labels):
+        return f"spec.selector does not match {key}: {listed(terms, _MOST_NAMED)}"
+    return f"{key} was labelled a moment ago: the next run reads it"
 
 
 def _named_sources(name: str, rule: Rule) -> list[ObjectKey]:
+    """Return the objects whose copies could have the name, or that have it: a user may give either."""
     kind = KINDS[rule.spec.rule_type].name
-    return [ObjectKey(kind, name, namespace) for namespace in sorted(set(rule.source_namespaces))]
+    is_target = name == rule.spec.target_name
+    names = rule.spec.names if is_target and rule.spec.names else (name,)
+    return [ObjectKey(kind, each, namespace) for namespace in sorted(set(rule.source_namespaces)) for each in names]

@@ -79,6 +79,11 @@ def _why_no_service_account(name: str) -> str:
     return "every namespace has its own ServiceAccount default" if name == "default" else ""
 
 
+def _role(fixed: str) -> str:
+    role = json.loads(fixed or "{}")
+    return f"{role.get('kind')} {role.get('name')}"
+
+
 def cluster_role(content: AnyContent) -> str:
     """Return the name of the ClusterRole that a RoleBinding refers to; empty if it refers to another kind."""
     role = json.loads(content.fixed or "{}")
@@ -101,6 +106,10 @@ def _moved(subject: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
     return {**subject, "namespace": namespace} if subject.get("kind") == "ServiceAccount" else subject
 
 
+def _as_it_is(fixed: str) -> str:
+    return fixed
+
+
 def _unmoved(content: WholeContent, _namespace: str) -> WholeContent:
     return content
 
@@ -115,6 +124,8 @@ class Kind(NamedTuple):
     - `required_keys`: by type, groups of keys: the API server requires one key of each group.
     - `cluster_role`: the ClusterRole that a copy binds, which needs the right to bind it; empty if there is none.
     - `in_target`: the content of a copy in a namespace, for rules with `subjectNamespace: target`.
+    - `shown_fixed`: for messages, the value that no update can change.
+    - `component`: the folder in cronjobs/components/copies with the rights; empty if it has no folder there.
     """
 
     layout: Layout
@@ -124,6 +135,8 @@ class Kind(NamedTuple):
     required_keys: Mapping[str, tuple[tuple[str, ...], ...]] = {}
     cluster_role: Callable[[AnyContent], str] = _no_role
     in_target: Callable[[WholeContent, str], WholeContent] = _unmoved
+    shown_fixed: Callable[[str], str] = _as_it_is
+    component: str = ""
 
     @property
     def resource(self) -> Resource:
@@ -140,6 +153,17 @@ class Kind(NamedTuple):
         """Whether its copies have subjects, so that rules can set subjectNamespace."""
         return self.in_target is not _unmoved
 
+    @property
+    def component_path(self) -> str:
+        """The component with the rights of the job on it."""
+        return f"cronjobs/components/copies/{self.component}"
+
+    @property
+    def helm_value(self) -> str:
+        """The value of the Helm chart that adds these rights."""
+        first, *others = self.component.split("-")
+        return f"jobs.sync-copies.copies.{first}{''.join(map(str.capitalize, others))}"
+
     def why_never_copied(self, read: ReducedObject) -> str:
         """Return why an object with this name and content is never copied; empty if it is copied."""
         why = self.why_no_name(read.name)
@@ -154,20 +178,28 @@ KINDS: Mapping[str, Kind] = {
     "secret": Kind(
         SECRET, _why_no_secret, _why_no_type, {KEY_NAME: "roll-workloads reads its key from a Secret"}, _REQUIRED_KEYS
     ),
-    "networkpolicy": Kind(Layout(NETWORK_POLICIES, ("spec",), maps=("spec",))),
-    "limitrange": Kind(Layout(LIMIT_RANGES, ("spec",), maps=("spec",))),
-    "resourcequota": Kind(Layout(RESOURCE_QUOTAS, ("spec",), maps=("spec", "spec.hard"), fixed="spec.scopes")),
+    "networkpolicy": Kind(Layout(NETWORK_POLICIES, ("spec",), maps=("spec",)), component="network-policies"),
+    "limitrange": Kind(Layout(LIMIT_RANGES, ("spec",), maps=("spec",)), component="limit-ranges"),
+    "resourcequota": Kind(
+        Layout(RESOURCE_QUOTAS, ("spec",), maps=("spec", "spec.hard"), fixed="spec.scopes"),
+        component="resource-quotas",
+    ),
     "rolebinding": Kind(
         Layout(ROLE_BINDINGS, ("roleRef", "subjects"), fixed="roleRef"),
         why_no_content=_why_no_role,
         cluster_role=cluster_role,
         in_target=_with_subjects_in,
+        shown_fixed=_role,
+        component="role-bindings",
     ),
     "serviceaccount": Kind(
         Layout(SERVICE_ACCOUNTS, ("imagePullSecrets", "automountServiceAccountToken"), kept=("secrets",)),
         _why_no_service_account,
+        component="service-accounts",
     ),
 }
+# Labels of sources that decide whether they are copied.
+LABELS = frozenset({BOOTSTRAPPING})
 RESOURCES = tuple(kind.resource for kind in KINDS.values())
 BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS.values()}
 LAYOUTS: Mapping[str, Layout] = {kind.name: kind.layout for kind in KINDS.values()}

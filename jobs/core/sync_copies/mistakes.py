@@ -14,7 +14,7 @@ from msgspec import structs
 from jobs.core.sync_copies.kinds import KINDS
 from jobs.core.sync_copies.observed import Observed, RefusedSource
 from jobs.core.sync_copies.rules import Rule, RuleStatus
-from jobs.core.sync_copies.sources import Selected, sources_of
+from jobs.core.sync_copies.sources import Selected, finding, sources_of, with_reasons
 from jobs.kit.run import brakes
 from jobs.kit.values.model import Brake, Finding, ObjectKey, Severity
 from jobs.kit.values.reads import InvalidObject
@@ -82,7 +82,7 @@ def _mistake(rule: Rule, sources: frozenset[str], targets: frozenset[str], obser
         return None
     reason = ""
     if not sources:
-        reason = f"selects no {rule.spec.rule_type} to copy in {_where(rule)}"
+        reason = f"selects no {rule.spec.rule_type} to copy in {_where(rule)}{_only_never_copied(rule, observed)}"
     elif not targets:
         reason = "spec.targets selects no namespace that receives copies"
     elif targets == {source.partition("/")[0] for source in sources} and len(targets) == 1:
@@ -112,6 +112,12 @@ def _has_selected(rule: Rule) -> bool:
 def _is_uncertain(rule: Rule, observed: Observed) -> bool:
     """Whether a source cannot be decoded, or cannot be copied as required: the rule selects it, or may select it."""
     return any(isinstance(each, InvalidObject | RefusedSource) for each in sources_of(rule, observed))
+
+
+def _only_never_copied(rule: Rule, observed: Observed) -> str:
+    """Return the objects that a rule without a source selects, each with the reason; empty if it selects none."""
+    found = [each for source in sources_of(rule, observed) if (each := finding(rule.spec.rule_type, source))]
+    return f", only objects that are never copied: {with_reasons(found)}" if found else ""
 
 
 def _where(rule: Rule) -> str:

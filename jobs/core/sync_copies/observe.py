@@ -52,7 +52,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     rules = tuple(rule for rule in rules if rule.spec.rule_type in {*copies, *denied})
     failures = [invalid(each) for each in invalid_rules]
     for rule_type, denial in denied.items():
-        failures += _without_copies(rule_type, denial, rules)
+        failures += _without_copies(rule_type, denial, rules, settings)
     namespaces, undecoded = _namespaces(cluster, rules)
     failures += [_terminating(each) for each in namespaces if each.name == settings.namespace and not each.active]
     reducer = ObjectReducer(used_keys(rules))
@@ -64,7 +64,8 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
             sources |= retry_if_expired(partial(_sources, cluster, same, reducer))
         except ApiError as error:
             affected = [rule for rule in rules if not {*rule.queries()}.isdisjoint(same)]
-            failures += _unreadable(affected, f"its sources in namespace {request.namespace}", error)
+            what = f"its sources in namespace {request.namespace}"
+            failures += _unreadable(affected, what, error, KINDS[request.rule_type], settings)
     if settings.run.dry_run is not DryRun.CLIENT:  # else the rights are those of a user, who only reads
         sources = _without_denied_roles(cluster, sources)
     failures += [unreadable(each.key, each.error) for each in undecoded]
@@ -89,17 +90,28 @@ def _all_copies(
     return copies, denied
 
 
-def _without_copies(rule_type: str, denial: ApiError, rules: Sequence[Rule]) -> list[Finding]:
+def _without_copies(rule_type: str, denial: ApiError, rules: Sequence[Rule], settings: Settings) -> list[Finding]:
     """Return the findings of a type whose copies could not be read: one for each rule of the type, or at least one."""
-    affected = [rule for rule in rules if rule.spec.rule_type == rule_type]
+    affected, kind = [rule for rule in rules if rule.spec.rule_type == rule_type], KINDS[rule_type]
     if affected:
-        return _unreadable(affected, "its copies", denial)
-    all_copies = ObjectKey(KINDS[rule_type].name, "(all copies)")
+        return _unreadable(affected, "its copies", denial, kind, settings)
+    all_copies = ObjectKey(kind.name, "(all copies)")
     return [unreadable(all_copies, denial, subjects=(all_copies.name,))]
 
 
-def _unreadable(rules: Iterable[Rule], what: str, error: ApiError) -> list[Finding]:
-    return [unreadable(each.head.key, error, read_failure(error, what), (each.name,)) for each in rules]
+def _unreadable(rules: Iterable[Rule], what: str, error: ApiError, kind: Kind, settings: Settings) -> list[Finding]:
+    reason = read_failure(error, what, _remedy(kind, settings))
+    return [unreadable(each.head.key, error, reason, (each.name,)) for each in rules]
+
+
+def _remedy(kind: Kind, settings: Settings) -> str:
+    """Return what to do if rights on a kind are missing; empty if they are those of all installations."""
+    if not kind.component:
+        return ""
+    component = f"component {kind.component_path}"
+    if settings.run.dry_run is DryRun.CLIENT:  # the rights are those of a user
+        return f"for a dry run, bind ClusterRole kube-chores-view-{kind.resource.plural}, which {component} creates"
+    return f"{component} grants the permissions (Helm: {kind.helm_value})"
 
 
 def _types(cluster: Cluster, settings: Settings, rules: Sequence[Rule]) -> list[str]:

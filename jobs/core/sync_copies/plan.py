@@ -25,7 +25,7 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     selected, skipped = candidates(observed)
     targets = targets_of_rules(observed)
     mistaken = mistakes(observed, selected, targets)
-    place_context = context(observed, settings, skipped, mistaken)
+    place_context = context(observed, settings, skipped, mistaken, targets)
     # A run for one rule does not report other rules. But it makes no decision that depends on what could not be read.
     concerned = [f for f in observed.failures if settings.rule_name is None or settings.rule_name in f.subjects]
     mistake_findings = [each.finding() for name, each in mistaken.items() if settings.rule_name in (None, name)]

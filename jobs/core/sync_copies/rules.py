@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from jobs.core.sync_copies.keys import ALL_KEYS, KeySelection
-from jobs.core.sync_copies.kinds import KINDS
+from jobs.core.sync_copies.kinds import KINDS, LABELS
 from jobs.core.sync_copies.selectors import LabelSelector, key_problems, selector_problems, value_problems
 from jobs.kit.values import stamps
 from jobs.kit.values.conditions import Condition
@@ -156,8 +156,8 @@ class Rule(Struct, frozen=True):
 
 
 def used_keys(rules: Iterable[Rule]) -> frozenset[str]:
-    """Return the keys of labels and annotations of ConfigMaps and Secrets that these rules read or set."""
-    found = set(stamps.KEYS | stamps.KEYS_OF_OTHER_TOOLS)
+    """Return the keys of labels and annotations of sources and copies that these rules read or set."""
+    found = set(stamps.KEYS | stamps.KEYS_OF_OTHER_TOOLS | LABELS)
     for rule in rules:
         extra = rule.spec.metadata
         found.update(extra.labels, extra.annotations, extra.copy_labels, extra.copy_annotations)

@@ -15,6 +15,9 @@ from jobs.kit.values import stamps
 from jobs.kit.values.findings import unreadable
 from jobs.kit.values.model import Finding, ObjectKey, Severity
 from jobs.kit.values.reads import InvalidObject
+from jobs.kit.values.text import listed
+
+_MOST_NAMED = 3
 
 
 class Candidate(NamedTuple):
@@ -36,7 +39,7 @@ def candidates(observed: Observed) -> tuple[Selected, list[Finding]]:
     left: dict[tuple[ObjectKey, str], Finding] = {}
     for rule in observed.rules:
         for source in sources_of(rule, observed):
-            found = _problem(rule.spec.rule_type, source)
+            found = finding(rule.spec.rule_type, source)
             if found is None:
                 assert isinstance(source, ReducedObject)
                 name = rule.spec.target_name or source.name
@@ -46,6 +49,11 @@ def candidates(observed: Observed) -> tuple[Selected, list[Finding]]:
             others = left.get(at, found).subjects
             left[at] = structs.replace(found, subjects=tuple(sorted({*others, rule.name})))
     return selected, list(left.values())
+
+
+def with_reasons(left: Sequence[Finding]) -> str:
+    """Return the first sources that are not copied, each with the reason."""
+    return listed(left, _MOST_NAMED, lambda each: f"{each.object} ({each.reason})")
 
 
 def sources_of(rule: Rule, observed: Observed) -> Iterator[Source]:
@@ -60,7 +68,7 @@ def name_of(source: Source) -> str:
     return source.name if isinstance(source, ReducedObject) else source.key.name
 
 
-def _problem(rule_type: str, source: Source) -> Finding | None:
+def finding(rule_type: str, source: Source) -> Finding | None:
     """Return the finding of a source that is not copied, or None."""
     if isinstance(source, InvalidObject):
         return unreadable(source.key, source.error)

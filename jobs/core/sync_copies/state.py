@@ -94,7 +94,7 @@ def _is_suspect(header: Header, desired: Desired) -> bool:
 def _unrequired(place: Place, context: Context) -> Found:
     if place.stamped_source in context.invalid_sources:
         return "a copy in doubt"
-    if (place.stamped_rule, place.stamped_source) in context.refused:
+    if context.is_of_refused_source(place):
         return "a copy of a refused source"
     if context.is_retained(place):
         return "an orphan to retain"
@@ -143,6 +143,7 @@ def _obstacle(actual: ReducedObject, desired: Desired) -> str:
     if header.terminating:
         return "it is being deleted"
     if before.fixed != after.fixed:
-        field, unset = desired.kind.layout.fixed, "not set"
-        return f"its {field} is {before.fixed or unset}, the {field} of the source is {after.fixed or unset}"
+        field, shown, unset = desired.kind.layout.fixed, desired.kind.shown_fixed, "not set"
+        now, then = (shown(each.fixed) if each.fixed else unset for each in (before, after))
+        return f"its {field} is {now}, the {field} of the source is {then}"
     return "it is immutable" if before.immutable and not same_content(before, after) else ""

@@ -12,7 +12,7 @@ from jobs.core.sync_copies.kinds import LAYOUTS
 from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING
 from jobs.core.sync_copies.observed import Observed, Settings
 from jobs.core.sync_copies.rules import Conflict, FailedNamespace, RuleStatus
-from jobs.core.sync_copies.sources import Selected, candidates
+from jobs.core.sync_copies.sources import Selected, candidates, with_reasons
 from jobs.kit.run.refusals import REASONS, kind_of, stable_message
 from jobs.kit.run.results import UNCHANGED
 from jobs.kit.values.conditions import (
@@ -227,6 +227,8 @@ def _condition(copies: int, results: Sequence[Result]) -> Condition:
             message = _message(kinds[kind], copies, with_messages=kind in _WITH_MESSAGES)
             return new_condition(READY, "False", reason, message)
     synced = f"{copies} {'copy' if copies == 1 else 'copies'}"
+    if never_copied := [result.finding for result in kinds.get("skipped", [])]:
+        synced += f"; never copied: {with_reasons(never_copied)}"
     # A tenant with a forged stamp can add to these, so they do not set Ready to False.
     orphaned = (*kinds.get("orphan", []), *kinds.get("opted-out", []))
     if orphans := [result for result in orphaned if not result.finding.fix or result.cause == BLOCKED_BY_FINALIZER]:

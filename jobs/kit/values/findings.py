@@ -18,10 +18,10 @@ def unreadable(key: ObjectKey, error: ApiError, reason: str = "", subjects: tupl
     return Finding("unreadable", error.severity, key, reason, subjects=subjects, exit_code=error.exit_code)
 
 
-def read_failure(error: ApiError, what: str = "") -> str:
+def read_failure(error: ApiError, what: str = "", remedy: str = "") -> str:
     """Return the reason of a finding about `what`, such as a list, with the remedy if rights are missing."""
-    remedy = "; the manifests in cronjobs/ grant the permissions that this job needs" if error.is_permission else ""
-    return f"{what} cannot be read: {error.message}{remedy}".lstrip()
+    remedy = remedy or "the manifests in cronjobs/ grant the permissions that this job needs"
+    return f"{what} cannot be read: {error.message}{f'; {remedy}' * error.is_permission}".lstrip()
 
 
 def invalid(custom_resource: Invalid, subject: str = "") -> Finding:

@@ -1,0 +1,353 @@
+"""Rules that copy some keys of their sources, or copy them under other names."""
+
+import base64
+from typing import Any
+
+import pytest
+
+from jobs.kit.data.objects import ObjectReducer
+from jobs.kit.run.apply import _Writer
+from jobs.kit.values.model import ObjectKey
+from tests.api.conftest import Run
+from tests.api.test_safety import ready
+from tests.apis import Api, Object
+from tests.canary import canary
+from tests.worlds import at, configmap, content, encoded, namespace_object, rule, secret
+
+PAIR = ("tls.crt", "tls.key")
+CORRECT = "correct the source, or spec.keys of the rule"
+
+
+def keyed(home: str, *keys: str, **fields: Any) -> Object:
+    """Return a Secret with a value for each of these keys."""
+    return secret(home, data={key: encoded(canary()) for key in keys}, **fields)
+
+
+def rule_with(api: Api, home: str, team: str, name: str = "logins", *, kind: str = "secret", **keys: Any) -> Object:
+    return api.create(rule(name, home, team, ruleType=kind, keys=keys))
+
+
+def with_keys(api: Api, name: str = "logins", **keys: Any) -> None:
+    """Set spec.keys of a rule; the fields that are not given are removed."""
+    api.patch(rule(name, "", ""), {"spec": {"keys": {"include": None, "rename": None, **keys}}})
+
+
+@pytest.mark.parametrize(
+    ("keys", "copied"),
+    [
+        ({"include": ["tls.*"]}, {"tls.crt": "tls.crt", "tls.key": "tls.key"}),
+        ({"include": ["ca.crt", "user?"]}, {"ca.crt": "ca.crt", "user1": "user1"}),
+        (
+            {"rename": {"ca.crt": "ca.pem"}},
+            {"ca.pem": "ca.crt", "tls.crt": "tls.crt", "tls.key": "tls.key", "user1": "user1"},
+        ),
+        (
+            {"include": ["tls.*"], "rename": {"ca.crt": "ca.pem"}},
+            {"tls.crt": "tls.crt", "tls.key": "tls.key", "ca.pem": "ca.crt"},
+        ),
+        ({"include": ["ca.crt"], "rename": {"ca.crt": "user1"}}, {"user1": "ca.crt"}),
+        (
+            {"rename": {"tls.crt": "tls.key", "tls.key": "tls.crt"}, "include": ["tls.*"]},
+            {"tls.key": "tls.crt", "tls.crt": "tls.key"},
+        ),
+    ],
+    ids=["globs", "keys and globs", "renamed", "both", "included and renamed", "swapped"],
+)
+def test_a_copy_has_the_chosen_keys_under_their_names(
+    api: Api, sync: Run, keys: Object, copied: dict[str, str], home: str, team: str
+) -> None:
+    source = api.create(keyed(home, "tls.crt", "tls.key", "ca.crt", "user1"))
+    rule_with(api, home, team, **keys)
+
+    assert sync().summary == {"created": 1}
+    assert api.read(at(team, source))["data"] == {key: source["data"][of] for key, of in copied.items()}
+    assert sync().summary == {"unchanged": 1}
+    assert sync("--verify", "content").summary == {"unchanged": 1}
+
+
+def test_keys_of_binary_data_are_chosen_and_renamed_too(api: Api, sync: Run, home: str, team: str) -> None:
+    value = base64.b64encode(bytes(range(256))).decode()
+    source = api.create(configmap(home, data={"a": "1", "b": "2"}, binaryData={"c": value, "d": value}))
+    rule_with(api, home, team, kind="configmap", include=["b"], rename={"c": "e"})
+
+    assert sync().summary == {"created": 1}
+    assert content(api.read(at(team, source))) == {"data": {"b": "2"}, "binaryData": {"e": value}}
+
+
+def test_copies_follow_changed_keys_and_keys_that_appear_later(api: Api, sync: Run, home: str, team: str) -> None:
+    source = api.create(configmap(home, data={"app.a": "1", "other": "2"}))
+    rule_with(api, home, team, kind="configmap", include=["app.*"])
+    sync()
+
+    api.patch(source, {"data": {"other": "changed"}})
+    assert sync().summary == {"unchanged": 1}, "a key that is not copied changed"
+    api.patch(source, {"data": {"app.b": "later"}})
+    assert sync().summary == {"configured": 1}
+    assert api.read(at(team, source))["data"] == {"app.a": "1", "app.b": "later"}
+
+    with_keys(api, rename={"app.a": "a"}, include=["other"])
+    assert sync().summary == {"configured": 1}
+    assert api.read(at(team, source))["data"] == {"a": "1", "other": "changed"}
+
+    api.patch(rule("logins", "", ""), {"spec": {"keys": None}})
+    assert sync().summary == {"configured": 1}
+    assert content(api.read(at(team, source))) == content(api.read(source))
+
+
+def test_a_key_that_is_not_chosen_is_removed_from_a_copy(api: Api, sync: Run, home: str, team: str) -> None:
+    source = api.create(configmap(home))
+    rule_with(api, home, team, kind="configmap", include=["a"])
+    sync()
+    api.patch(at(team, source), {"data": {"b": "2"}})
+
+    assert [each["reason"] for each in sync().results] == ["data.b changed by tests"]
+    assert api.read(at(team, source))["data"] == {"a": "1"}
+
+
+def test_an_immutable_copy_with_other_keys_is_recreated(api: Api, sync: Run, home: str, team: str) -> None:
+    source = api.create(configmap(home, immutable=True, data={"a": "1", "b": "2"}))
+    rule_with(api, home, team, kind="configmap", include=["a"])
+    sync()
+    before = api.read(at(team, source))["metadata"]["uid"]
+
+    with_keys(api, include=["b"])
+
+    assert sync().summary == {"replaced": 1}
+    after = api.read(at(team, source))
+    assert (after["data"], after["immutable"], after["metadata"]["uid"] == before) == ({"b": "2"}, True, False)
+
+
+# two rules for one source
+
+
+def test_two_rules_with_different_keys_of_one_source_collide_at_one_place(
+    api: Api, sync: Run, home: str, team: str
+) -> None:
+    source = api.create(configmap(home))
+    rule_with(api, home, team, "first", kind="configmap", include=["a"])
+    rule_with(api, home, team, "second", kind="configmap", include=["b"])
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary, api.get(at(team, source))) == (2, {"collision": 1}, None)
+    assert [each["reason"] for each in ran.results] == [
+        f"rules first and second require different copies of source {home}/settings, so none of them is copied; "
+        "narrow the targets of one rule, or set its targetName"
+    ]
+    assert ready(api, "first")["reason"] == ready(api, "second")["reason"] == "Collision"
+
+    api.patch(rule("second", "", ""), {"spec": {"targetName": "others"}})
+    assert (sync().exit_code, sync().summary) == (0, {"unchanged": 2})
+    assert api.read(configmap(team))["data"] == {"a": "1"}
+    assert api.read(configmap(team, "others"))["data"] == {"b": "2"}
+
+
+def test_two_rules_that_choose_the_same_keys_in_different_words_share_a_copy(
+    api: Api, sync: Run, home: str, team: str
+) -> None:
+    api.create(configmap(home))
+    rule_with(api, home, team, "first", kind="configmap", include=["a", "b"])
+    rule_with(api, home, team, "second", kind="configmap", include=["*"])
+    api.create(rule("third", home, team))
+
+    assert sync().summary == {"created": 1}
+    assert sync().summary == {"unchanged": 1}
+
+
+# refused sources
+
+
+REFUSED: dict[str, tuple[Object, Object, str]] = {
+    "a key of include that the source has not": ({}, {"include": ["ca.crt", "tls.crt"]}, "it has no key ca.crt"),
+    "a key of rename that the source has not": ({}, {"rename": {"a": "b", "c": "d"}}, "it has no key a, c"),
+    "no key left": ({}, {"include": ["ca*"]}, "none of its keys matches ca*"),
+    "a key that the type requires": (
+        {"type": "kubernetes.io/tls"},
+        {"include": ["tls.crt"]},
+        "a Secret of type kubernetes.io/tls requires key tls.key in copies",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refused_source_has_the_reason_everywhere_and_its_copies_stay_until_it_is_corrected(
+    api: Api, sync: Run, case: str, home: str, team: str
+) -> None:
+    fields, keys, why = REFUSED[case]
+    source = api.create(keyed(home, *PAIR, **fields))
+    api.create(secret(home, "good", data={key: encoded(canary()) for key in (*PAIR, "ca.crt", "a", "c")}))
+    api.create(rule("logins", home, team, ruleType="secret"))
+    assert sync().summary == {"created": 2}
+    before = api.read(at(team, source))
+    with_keys(api, **keys)
+    api.mark()
+
+    ran = sync()
+
+    reason = f"{why}; {CORRECT}"
+    (found,) = (each for each in ran.results if each["code"] == "refused")
+    assert (ran.exit_code, found["reason"], found["severity"], found["outcome"]) == (0, reason, "warning", "reported")
+    assert found["object"] == {"kind": "Secret", "name": "login", "namespace": home}
+    assert found["subjects"] == ["logins"]
+    assert api.read(before) == before
+    assert ready(api, "logins") == {
+        "status": "False",
+        "reason": "SourceRefused",
+        "message": f"secret/login in namespace {home}: {reason}",
+    }
+    (row,) = sync("--explain", f"{team}/login").report["rows"]
+    assert (row["code"], row["reason"]) == ("refused", f"secret/login in namespace {home}: {reason}")
+
+    api.patch(source, {"metadata": {"labels": {"copyrator": None}}})
+    assert sync().summary.get("deleted") == 1, "a rule that no longer selects the source releases its copies"
+    assert api.get(before) is None
+
+
+def test_a_refused_source_that_is_corrected_is_copied(api: Api, sync: Run, home: str, team: str) -> None:
+    source = api.create(configmap(home, data={"a": "1"}))
+    rule_with(api, home, team, kind="configmap", include=["a", "b"])
+    assert sync().summary == {"refused": 1}
+    assert ready(api, "logins")["reason"] == "SourceRefused"
+    (row,) = sync("--explain", team).report["rows"]
+    assert (row["code"], row["object"]) == ("refused", None)
+
+    api.patch(source, {"data": {"b": "2"}})
+
+    assert sync().summary == {"created": 1}
+    assert ready(api, "logins") == {"status": "True", "reason": "Synced", "message": "1 copy"}
+
+
+def test_two_keys_of_a_source_never_get_one_name(api: Api, sync: Run, home: str, team: str) -> None:
+    source = api.create(keyed(home, *PAIR))
+    rule_with(api, home, team, rename={"tls.crt": "tls.key"})
+
+    assert [each["reason"] for each in sync().results] == [
+        f"its keys tls.crt and tls.key would both be tls.key in copies; {CORRECT}"
+    ]
+    assert api.get(at(team, source)) is None
+
+
+def test_a_refused_source_next_to_good_ones_does_not_stop_them(api: Api, sync: Run, home: str, team: str) -> None:
+    for name, data in {"first": {"a": "1"}, "bad": {"b": "1"}, "last": {"a": "2", "b": "2"}}.items():
+        api.create(configmap(home, name, data=data))
+    rule_with(api, home, team, kind="configmap", include=["a"])
+
+    assert sync().summary == {"created": 2, "refused": 1}
+    assert [bool(api.get(configmap(team, name))) for name in ("first", "bad", "last")] == [True, False, True]
+    rows = sync("--explain", team).report["rows"]
+    assert [(each["code"], each["copies"]) for each in rows] == [("unchanged", 2), ("refused", 1)]
+
+
+def test_a_copy_stays_if_only_a_rule_that_refuses_its_source_still_requires_it(
+    api: Api, sync: Run, home: str, team: str
+) -> None:
+    other = api.namespace("other")
+    source = api.create(configmap(home))
+    api.create(rule("first", home, [team, other]))
+    rule_with(api, home, team, "second", kind="configmap", include=["absent"])
+    sync()
+
+    api.delete(rule("first", "", ""))
+
+    assert sync().summary == {"deleted": 1, "refused": 1}
+    assert (bool(api.get(at(team, source))), api.get(at(other, source))) == (True, None)
+
+
+def test_a_namespace_that_opts_out_loses_copies_of_refused_sources(api: Api, sync: Run, home: str, team: str) -> None:
+    source = api.create(configmap(home))
+    rule_with(api, home, team, kind="configmap", include=["a"])
+    sync()
+    with_keys(api, include=["absent"])
+    api.patch(namespace_object(team), {"metadata": {"annotations": {"kubechores.dev/copies": "false"}}})
+
+    assert sync().summary == {"deleted": 1, "refused": 1}
+    assert api.get(at(team, source)) is None
+
+
+def test_the_copy_of_a_refused_source_does_not_become_one_of_another_source(
+    api: Api, sync: Run, home: str, team: str
+) -> None:
+    other = api.namespace("other")
+    source = api.create(configmap(home))
+    rule_with(api, home, team, kind="configmap", include=["a"])
+    sync()
+    with_keys(api, include=["absent"])
+    api.create(configmap(other))
+    api.create(rule("others", other, team))
+    before = api.read(at(team, source))
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"refused": 1, "unreadable": 1})
+    assert api.read(before) == before
+    assert (
+        f"stays a copy of {home}/settings, and does not become a copy of {other}/settings: "
+        "a rule requires it, and refuses its source"
+    ) in ran.stdout
+
+
+def test_a_source_that_is_never_copied_is_not_refused(api: Api, sync: Run, home: str, team: str) -> None:
+    api.create(configmap(home, "sh.helm.release.v1.shop.v1"))
+    rule_with(api, home, team, kind="configmap", include=["absent"])
+
+    assert sync("-v").summary == {"nothing-selected": 1, "skipped": 1}
+
+
+# large sources
+
+
+@pytest.fixture
+def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep only digests of all contents, as of large ones."""
+    monkeypatch.setattr(ObjectReducer.__init__, "__defaults__", (0,))
+
+
+def test_a_secret_with_2000_keys(api: Api, sync: Run, home: str, team: str) -> None:
+    source = api.create(keyed(home, *(f"k{number}" for number in range(2000))))
+    rule_with(api, home, team, include=["k1*"], rename={"k2": "two"})
+
+    assert sync().summary == {"created": 1}
+    copied = api.read(at(team, source))["data"]
+    assert len(copied) == 1111 + 1
+    assert (copied["two"], copied["k1999"]) == (source["data"]["k2"], source["data"]["k1999"])
+    assert sync().summary == {"unchanged": 1}
+    api.patch(source, {"data": {"k1999": encoded(canary())}})
+    assert sync().summary == {"configured": 1}
+
+
+@pytest.mark.usefixtures("no_room")
+def test_values_that_are_too_large_to_keep_are_read_again_with_the_chosen_keys(
+    api: Api, sync: Run, home: str, team: str
+) -> None:
+    source = api.create(secret(home))
+    rule_with(api, home, team, include=["user"], rename={"password": "pass"})
+
+    assert sync().summary == {"created": 1}
+    copy = {"user": source["data"]["user"], "pass": source["data"]["password"]}
+    assert api.read(at(team, source))["data"] == copy
+    assert sync().summary == {"unchanged": 1}
+    api.patch(at(team, source), {"data": {"extra": encoded(canary())}})
+    assert sync().summary == {"configured": 1}
+    assert api.read(at(team, source))["data"] == copy
+    assert sync("--verify", "content").summary == {"unchanged": 1}
+
+
+@pytest.mark.usefixtures("no_room")
+def test_a_large_source_that_loses_a_chosen_key_before_it_is_read_again_is_left_to_the_next_run(
+    api: Api, sync: Run, monkeypatch: pytest.MonkeyPatch, home: str, team: str
+) -> None:
+    source = api.create(configmap(home))
+    rule_with(api, home, team, kind="configmap", include=["a"])
+    read = _Writer._read
+
+    def change_first(self: _Writer, key: ObjectKey) -> bytes:
+        api.patch(source, {"data": {"a": None}})
+        return read(self, key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Writer, "_read", change_first)
+        ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"skipped": 1})
+    assert "changed meanwhile: the next run reads it again" in str(ran.results)
+    assert sync().summary == {"refused": 1}

@@ -1,0 +1,481 @@
+"""The kinds that sync-copies copies only with a component: what users do with each, on both API servers."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from tests.api.conftest import Run
+from tests.api.test_safety import ready
+from tests.apis import Api, Object, wait_for
+from tests.rights import account, bind_adopt, can_i, grant
+from tests.worlds import (
+    at,
+    cluster_role_ref,
+    content,
+    limit_range,
+    namespace_object,
+    network_policy,
+    resource_quota,
+    role_binding,
+    rule,
+    service_account,
+)
+
+
+class Copied(NamedTuple):
+    """A kind: how a test builds an object of it, two changes of that as merge patches, and the changed field."""
+
+    make: Callable[..., Object]
+    changed: Object
+    edited: Object
+    field: str
+
+    @property
+    def type(self) -> str:
+        """The ruleType of its rules."""
+        return str(self.make("any")["kind"]).lower()
+
+
+def _limits(cpu: str) -> Object:
+    return {"spec": {"limits": [{"type": "Container", "default": {"cpu": cpu}}]}}
+
+
+def _group(name: str) -> Object:
+    return {"subjects": [{"kind": "Group", "name": name, "apiGroup": "rbac.authorization.k8s.io"}]}
+
+
+KINDS = [
+    Copied(
+        network_policy,
+        {"spec": {"policyTypes": ["Ingress", "Egress"]}},
+        {"spec": {"policyTypes": ["Egress"]}},
+        "spec.policyTypes",
+    ),
+    Copied(limit_range, _limits("2"), _limits("3"), "spec.limits"),
+    Copied(resource_quota, {"spec": {"hard": {"pods": "9"}}}, {"spec": {"hard": {"pods": "99"}}}, "spec.hard.pods"),
+    Copied(role_binding, _group("readers"), _group("writers"), "subjects"),
+    Copied(
+        service_account,
+        {"automountServiceAccountToken": None},
+        {"automountServiceAccountToken": True},
+        "automountServiceAccountToken",
+    ),
+]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.type)
+def kind(request: pytest.FixtureRequest) -> Copied:
+    found: Copied = request.param
+    return found
+
+
+@pytest.fixture
+def source(api: Api, kind: Copied, home: str) -> Object:
+    return api.create(kind.make(home))
+
+
+def rule_of(api: Api, kind: Copied, home: str, **spec: Any) -> Object:
+    """Create the rule for all other namespaces of the test."""
+    return api.create(rule("things", home, f"*-{api.token}", ruleType=kind.type, **spec))
+
+
+def test_a_copy_follows_its_source_is_repaired_and_is_deleted_with_it(
+    api: Api, sync: Run, kind: Copied, source: Object, home: str, team: str
+) -> None:
+    rule_of(api, kind, home)
+    copy = at(team, source)
+    assert sync().summary == {"created": 1}
+    assert content(api.read(copy)) == content(source)
+    api.mark()
+    assert (sync().summary, api.writes()) == ({"unchanged": 1}, [])
+
+    changed = api.patch(source, kind.changed)
+    assert (sync().summary, content(api.read(copy))) == ({"configured": 1}, content(changed))
+
+    api.patch(copy, kind.edited)
+    ran = sync()
+    assert (ran.summary, content(api.read(copy))) == ({"configured": 1}, content(changed))
+    assert [each["reason"] for each in ran.results] == [f"{kind.field} changed by tests"]
+    assert ready(api, "things") == {"status": "True", "reason": "Synced", "message": "1 copy"}
+
+    api.delete(source)
+    assert (sync().summary, api.get(copy)) == ({"deleted": 1}, None)
+
+
+def test_copies_are_deleted_with_the_rule_its_target_and_an_opt_out_unless_they_are_retained(
+    api: Api, sync: Run, kind: Copied, source: Object, home: str, team: str
+) -> None:
+    leaver, kept = api.namespace("leaver"), api.namespace("kept")
+    rule_of(api, kind, home)
+    assert sync().summary == {"created": 3}
+
+    api.patch(namespace_object(leaver), {"metadata": {"annotations": {"kubechores.dev/copies": "false"}}})
+    api.patch(rule("things", "", ""), {"spec": {"targets": {"exclude": ["team-*"]}}})
+    assert sync().summary == {"deleted": 2, "unchanged": 1}
+    assert [bool(api.get(at(name, source))) for name in (team, leaver, kept)] == [False, False, True]
+
+    api.patch(rule("things", "", ""), {"spec": {"orphans": "Retain"}})
+    sync()
+    api.delete(rule("things", "", ""))
+    assert sync("-v").summary == {"retained": 1}
+    assert api.get(at(kept, source))
+
+
+def test_an_object_of_others_stays_untouched_unless_the_rule_adopts_it(
+    api: Api, sync: Run, kind: Copied, source: Object, home: str, team: str
+) -> None:
+    theirs = kind.make(team, labels={"team": "blue"})
+    before = api.patch(api.create(theirs), kind.edited)
+    rule_of(api, kind, home)
+    assert (sync().summary, content(api.read(before))) == ({"conflict": 1}, content(before))
+
+    bind_adopt(api)
+    api.patch(rule("things", "", ""), {"spec": {"conflict": "Adopt"}})
+    assert sync().summary == {"configured": 1}
+
+    after = api.read(before)
+    assert content(after) == content(source)
+    assert (after["metadata"]["uid"], after["metadata"]["labels"]["team"]) == (before["metadata"]["uid"], "blue")
+    assert sync().summary == {"unchanged": 1}
+
+
+def test_a_system_namespace_gets_copies_only_if_it_opts_in(api: Api, sync: Run, kind: Copied, home: str) -> None:
+    system = api.namespace("kube-x")
+    source = api.create(kind.make(home))
+    rule_of(api, kind, home, targets={"include": [system]})
+
+    ran = sync()
+    assert (ran.exit_code, ran.summary) == (2, {"nothing-selected": 1, "not-opted-in": 1})
+
+    api.patch(namespace_object(system), {"metadata": {"annotations": {"kubechores.dev/copies": "true"}}})
+    assert (sync().summary, bool(api.get(at(system, source)))) == ({"created": 1}, True)
+
+
+def test_a_dry_run_a_check_and_a_rule_in_a_file_write_nothing(
+    api: Api, sync: Run, kind: Copied, source: Object, home: str, team: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "rule.yaml"
+    file.write_text(yaml.safe_dump(rule("things", home, team, ruleType=kind.type)))
+    api.mark()
+
+    from_file = sync("-f", str(file), "--diff", output="yaml")
+
+    (result,) = yaml.safe_load(from_file.stdout)["results"]
+    assert (from_file.exit_code, result["code"], result["action"]) == (0, "missing", "created")
+    assert {each["field"].split(".")[0] for each in result["changes"]} == (content(source) or {}).keys()
+    rule_of(api, kind, home)
+    assert sync("--check").exit_code == 3
+    assert api.writes() == []
+    assert api.get(at(team, source)) is None
+
+
+def test_a_diff_fits_80_columns(api: Api, sync: Run, kind: Copied, home: str, team: str) -> None:
+    peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": f"ingress-{n}"}}} for n in range(3)]
+    long = {"network_policy": {"spec": {"podSelector": {}, "ingress": [{"from": peers, "ports": [{"port": 80}]}]}}}
+    source = api.create(kind.make(home, **long.get(kind.make.__name__, {})))
+    rule_of(api, kind, home)
+    sync()
+    api.patch(at(team, source), kind.edited)
+    if kind.make is network_policy:
+        api.patch(at(team, source), {"spec": {"ingress": [{"from": peers[:2], "ports": [{"port": 80}]}]}})
+
+    shown = sync("--dry-run", "--diff", output="text").stdout.splitlines()
+
+    changes = [line for line in shown if line.startswith("    ")]
+    assert [line for line in changes if len(line) > 80] == []
+    assert any(kind.field in line for line in changes)
+    if kind.make is network_policy:
+        (line,) = (line for line in changes if "ingress-2" in line)
+        assert line.strip().startswith("+")
+        assert not any("ingress-0" in line for line in changes), "an equal part of a list is not shown"
+
+
+def test_the_brake_counts_the_deletions_of_each_kind(
+    api: Api, sync: Run, kind: Copied, source: Object, home: str
+) -> None:
+    for number in range(11):
+        api.namespace(f"team-{number}")
+    other = KINDS[0] if kind is not KINDS[0] else KINDS[1]
+    api.create(other.make(home, "other"))
+    rule_of(api, kind, home)
+    api.create(rule("others", home, f"team-0-{api.token}", ruleType=other.type))
+    assert sync().summary == {"created": 12}
+    api.delete(source)
+    api.delete(other.make(home, "other"))
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (4, {"deleted": 1, "orphan": 11})
+    assert ready(api, "things")["reason"] == "DeletionsBlocked"
+    assert sync("--max-deletes", "11").summary == {"deleted": 11}
+
+
+def test_rules_with_equal_sources_and_several_kinds_in_one_run(api: Api, sync: Run, home: str, team: str) -> None:
+    for each in KINDS:
+        api.create(each.make(home, "things"))
+        for name in ("first", "second"):
+            api.create(rule(f"{name}-{each.type}", home, team, ruleType=each.type))
+
+    assert sync().summary == {"created": len(KINDS)}
+    assert sync().summary == {"unchanged": len(KINDS)}
+    for each in KINDS:
+        assert content(api.read(each.make(team, "things"))) == content(api.read(each.make(home, "things")))
+        assert ready(api, f"second-{each.type}")["message"] == "1 copy"
+
+
+# objects that are never copied, each with the reason
+
+NEVER_COPIED: dict[str, tuple[Callable[[str], Object], str]] = {
+    "the ServiceAccount default": (
+        lambda home: service_account(home, "default"),
+        "every namespace has its own ServiceAccount default",
+    ),
+    "a RoleBinding to a Role": (
+        lambda home: role_binding(home, "local", roleRef={**cluster_role_ref("local"), "kind": "Role"}),
+        "it refers to a Role, and Roles are not copied; refer to a ClusterRole",
+    ),
+    "a RoleBinding of kube-apiserver": (
+        lambda home: role_binding(
+            home, "own", labels={"copyrator": "true", "kubernetes.io/bootstrapping": "rbac-defaults"}
+        ),
+        "kube-apiserver creates this RoleBinding itself",
+    ),
+    "a copy": (
+        lambda home: network_policy(
+            home,
+            "copied",
+            labels={
+                "copyrator": "true",
+                "app.kubernetes.io/managed-by": "kube-chores",
+                "kubechores.dev/job": "sync-copies",
+                "kubechores.dev/rule-namespace": "elsewhere",
+            },
+        ),
+        "is managed by kube-chores: a copy is never a source",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NEVER_COPIED)
+def test_an_object_that_is_never_copied_has_the_reason_in_the_log_the_status_and_the_explanation(
+    api: Api, sync: Run, case: str, home: str, team: str
+) -> None:
+    make, why = NEVER_COPIED[case]
+    left = make(home)
+    kind, name = left["kind"].lower(), left["metadata"]["name"]
+    labels = {"metadata": {"labels": left["metadata"]["labels"]}}
+    api.patch(left, labels) if api.get(left) else api.create(left)
+    api.create(rule("things", home, team, ruleType=kind))
+
+    ran = sync("-v")
+
+    assert (ran.exit_code, ran.summary) == (0, {"nothing-selected": 1, "skipped": 1})
+    assert [each["reason"] for each in ran.results if each["code"] == "skipped"] == [why]
+    where = f"{kind}/{name} in namespace {home}"
+    found = ready(api, "things")
+    assert found["reason"] == "NothingSelected"
+    assert found["message"].startswith(
+        f"selects no {kind} to copy in namespace {home}, only objects that are never copied: {where} ({why}); none of"
+    )
+    for place in (team, f"{team}/{name}"):
+        (row,) = sync("--explain", place).report["rows"]
+        assert (row["code"], row["reason"]) == ("skipped", f"{where}: {why}")
+
+    good = next(each for each in KINDS if each.type == kind).make(home, "good")
+    api.create(good)
+    assert sync().summary == {"created": 1}
+    assert ready(api, "things") == {
+        "status": "True",
+        "reason": "Synced",
+        "message": f"1 copy; never copied: {where} ({why})",
+    }
+    rows = sync("--explain", team).report["rows"]
+    assert [(each["code"], each["reason"]) for each in rows] == [
+        ("unchanged", f"from {home}/good"),
+        ("skipped", f"{where}: {why}"),
+    ]
+
+
+def test_copies_of_a_source_that_is_never_copied_now_are_deleted(api: Api, sync: Run, home: str, team: str) -> None:
+    source = api.create(role_binding(home))
+    api.create(rule("things", home, team, ruleType="rolebinding"))
+    sync()
+    api.delete(source)
+    api.create(role_binding(home, roleRef={**cluster_role_ref("local"), "kind": "Role"}))
+
+    assert (sync().summary, api.get(at(team, source))) == ({"deleted": 1}, None)
+
+
+# ClusterRoles
+
+
+def bindable(api: Api, name: str) -> str:
+    """Create a ClusterRole that the account of the job may not bind; return its name."""
+    name = f"{name}-{api.token}"
+    metadata = {"name": name}
+    rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
+    kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
+    api.create({**kind, "metadata": metadata, "rules": rules})
+    return name
+
+
+def test_a_role_binding_to_a_cluster_role_that_the_job_has_no_right_to_bind_is_refused(
+    api: Api, sync: Run, home: str, team: str
+) -> None:
+    role = bindable(api, "nodes")
+    refused = api.create(role_binding(home, "nodes", roleRef=cluster_role_ref(role)))
+    good = api.create(role_binding(home))
+    api.create(rule("things", home, team, ruleType="rolebinding"))
+
+    ran = sync()
+
+    why = (
+        f"the account of this run has no right to bind ClusterRole {role}; add it to resourceNames in "
+        "ClusterRole kube-chores-sync-copies-rolebindings"
+    )
+    assert (ran.exit_code, ran.summary) == (0, {"created": 1, "refused": 1})
+    (found,) = (each for each in ran.results if each["code"] == "refused")
+    assert (found["severity"], found["reason"], found["object"]["namespace"]) == ("warning", why, home)
+    assert ready(api, "things") == {
+        "status": "False",
+        "reason": "SourceRefused",
+        "message": f"rolebinding/nodes in namespace {home}: {why}",
+    }
+    assert [bool(api.get(at(team, each))) for each in (refused, good)] == [False, True]
+    # A user's dry run does not check the rights of the job: the status of the rule has what the last run found.
+    (missing, _) = sync("--explain", team).report["rows"]
+    assert missing["reason"] == (
+        f"from {home}/nodes: the next run tries again: the last run refused a source (SourceRefused), "
+        "see kubectl describe copyrator things -n kube-chores"
+    )
+
+    bind_rights = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"], "resourceNames": [role]}
+    grant(api, account("kube-chores", "sync-copies"), {**bind_rights, "verbs": ["bind"]})
+    wait_for(lambda: sync().summary == {"created": 1, "unchanged": 1}, "the right to bind")
+    assert content(api.read(at(team, refused))) == content(refused)
+    assert ready(api, "things") == {"status": "True", "reason": "Synced", "message": "2 copies"}
+
+
+def test_a_source_with_a_new_role_that_is_refused_leaves_its_copy(api: Api, sync: Run, home: str, team: str) -> None:
+    source = api.create(role_binding(home, roleRef=cluster_role_ref("view")))
+    api.create(rule("things", home, team, ruleType="rolebinding"))
+    sync()
+    before = api.read(at(team, source))
+    api.delete(source)
+    api.create(role_binding(home, roleRef=cluster_role_ref(bindable(api, "nodes"))))
+
+    assert sync().summary == {"refused": 1}
+    assert api.read(before) == before
+
+    api.delete(source)
+    assert sync().summary == {"deleted": 1}
+
+
+def test_an_object_to_adopt_with_another_role_stays(api: Api, sync: Run, home: str, team: str) -> None:
+    bind_adopt(api)
+    api.create(role_binding(home))
+    theirs = api.create(role_binding(team, labels={}, roleRef=cluster_role_ref("edit")))
+    api.create(rule("things", home, team, ruleType="rolebinding", conflict="Adopt"))
+
+    (found,) = sync().results
+
+    assert found["reason"] == (
+        "exists and cannot be adopted: its roleRef is ClusterRole edit, the roleRef of the source is ClusterRole view; "
+        "left untouched"
+    )
+    assert api.read(theirs) == theirs
+
+
+# subjects
+
+
+def test_service_accounts_among_the_subjects_get_the_namespace_of_the_copy(
+    api: Api, sync: Run, home: str, team: str
+) -> None:
+    other = api.namespace("other")
+    rbac = "rbac.authorization.k8s.io"
+    people = [{"kind": kind, "name": "one", "apiGroup": rbac} for kind in ("User", "Group")]
+
+    def subjects(*namespaces: str) -> list[Object]:
+        return [*people, *({"kind": "ServiceAccount", "name": "robot", "namespace": name} for name in namespaces)]
+
+    source = api.create(role_binding(home, subjects=subjects(home, "absent")))
+    api.create(rule("things", home, [team, other], ruleType="rolebinding"))
+    assert sync().summary == {"created": 2}
+    assert api.read(at(team, source))["subjects"] == subjects(home, "absent")
+
+    api.patch(rule("things", "", ""), {"spec": {"subjectNamespace": "target"}})
+    assert sync().summary == {"configured": 2}
+    for namespace in (team, other):
+        assert api.read(at(namespace, source))["subjects"] == subjects(namespace, namespace)
+    assert sync().summary == {"unchanged": 2}
+
+    api.patch(rule("things", "", ""), {"spec": {"subjectNamespace": "source"}})
+    assert sync().summary == {"configured": 2}
+    assert api.read(at(team, source))["subjects"] == subjects(home, "absent")
+
+    api.create(rule("moved", home, team, ruleType="rolebinding", subjectNamespace="target"))
+    ran = sync()
+    assert (ran.exit_code, ran.summary) == (2, {"collision": 1, "unchanged": 1})
+    assert f"rules moved and things require different copies of source {home}/viewers" in ran.stdout
+
+
+def test_the_token_and_the_secrets_of_a_service_account_stay_its_own(api: Api, sync: Run, home: str, team: str) -> None:
+    source = api.create(service_account(home, secrets=[{"name": "of-the-source"}]))
+    api.create(rule("things", home, team, ruleType="serviceaccount"))
+    sync()
+    copy = api.read(at(team, source))
+    assert "secrets" not in copy
+    api.patch(copy, {"secrets": [{"name": "of-the-copy"}]})
+    assert sync().summary == {"unchanged": 1}
+
+    api.patch(source, {"imagePullSecrets": [{"name": "other"}]})
+    assert sync().summary == {"configured": 1}
+
+    after = api.read(copy)
+    assert (after["secrets"], after["imagePullSecrets"]) == ([{"name": "of-the-copy"}], [{"name": "other"}])
+    assert after["metadata"]["uid"] == copy["metadata"]["uid"], "pods would lose their tokens"
+
+
+# rights
+
+
+COMPONENTS = {
+    "networkpolicy": ("network-policies", "networkPolicies"),
+    "limitrange": ("limit-ranges", "limitRanges"),
+    "resourcequota": ("resource-quotas", "resourceQuotas"),
+    "rolebinding": ("role-bindings", "roleBindings"),
+    "serviceaccount": ("service-accounts", "serviceAccounts"),
+}
+
+
+def test_without_its_rights_a_rule_names_the_component_and_other_kinds_are_copied(
+    api: Api, sync: Run, kind: Copied, source: Object, home: str, team: str
+) -> None:
+    plural = api.path(source, named=False).rpartition("/")[2]
+    name = f"kube-chores-sync-copies-{plural}"
+    binding = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name}}
+    api.delete(binding)
+    group = source["apiVersion"].rpartition("/")[0]
+    wait_for(lambda: not can_i(api, "sync-copies", "list", plural, group), "the authorizer to forget the right")
+    other = KINDS[0] if kind is not KINDS[0] else KINDS[1]
+    api.create(other.make(home))
+    api.create(rule("others", home, team, ruleType=other.type))
+    rule_of(api, kind, home)
+
+    ran = sync()
+
+    folder, value = COMPONENTS[kind.type]
+    remedy = (
+        f"component cronjobs/components/copies/{folder} grants the permissions (Helm: jobs.sync-copies.copies.{value})"
+    )
+    assert (ran.exit_code, ran.summary) == (2, {"created": 1, "unreadable": 1})
+    assert ready(api, "things")["reason"] == "Unreadable"
+    assert ready(api, "things")["message"].endswith(f"; {remedy}")
+    (row,) = (each for each in sync("--explain", team).report["rows"] if each["rule"] == "things")
+    assert row["code"] == "unreadable"
+    role = f"for a dry run, bind ClusterRole kube-chores-view-{plural}, which {remedy.split(' grants ')[0]} creates"
+    assert row["reason"].endswith(f"; {role}"), row["reason"]
