@@ -1,6 +1,8 @@
 """An upstream for mirrors: a registry on the node, with unique images."""
 
+import base64
 import contextlib
+import ctypes
 import gzip
 import hashlib
 import http.client
@@ -48,11 +50,27 @@ def accesses(log: str) -> list[Access]:
     return [each for each in found if each.path != "/v2/"]
 
 
-class Upstream:
-    """A registry at `host` on the node, which tests start and stop. They connect to it through a port of localhost."""
+class Login(NamedTuple):
+    """The user and the password that a registry requires."""
 
-    def __init__(self, node: Node, folder: Path, listening: socket.socket) -> None:
+    user: str
+    password: str
+
+    def header(self) -> dict[str, str]:
+        """Return the header with the login: https://www.rfc-editor.org/rfc/rfc7617#section-2."""
+        encoded = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+        return {"Authorization": f"Basic {encoded}"}
+
+
+class Upstream:
+    """A registry at `host` on the node, which tests start and stop. They connect to it through a port of localhost.
+
+    With a login, it refuses clients that do not send it.
+    """
+
+    def __init__(self, node: Node, folder: Path, listening: socket.socket, login: Login | None = None) -> None:
         self._folder = folder
+        self._login = login
         self._outer = listening.getsockname()[1]
         self._inner = next(_ports)
         # nsenter enters the process namespace in a child process, which must end with its parent.
@@ -84,7 +102,7 @@ class Upstream:
         self._run.wait(self._answers, "the upstream does not answer", "registry")
 
     def _settings(self) -> Mapping[str, str]:
-        return {
+        return self._required_login() | {
             "OTEL_TRACES_EXPORTER": "none",
             "REGISTRY_HTTP_ADDR": self.host,
             "REGISTRY_HTTP_DEBUG_ADDR": "127.0.0.1:0",
@@ -92,6 +110,17 @@ class Upstream:
             "REGISTRY_HTTP_TLS_CERTIFICATE": str(UPSTREAM),
             "REGISTRY_HTTP_TLS_KEY": str(UPSTREAM.with_suffix(".key")),
             "REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY": str(self._folder / "images"),
+        }
+
+    def _required_login(self) -> dict[str, str]:
+        if not self._login:
+            return {}
+        users = self._folder / "htpasswd"
+        users.write_text(f"{self._login.user}:{_bcrypt(self._login.password)}\n")
+        return {
+            "REGISTRY_AUTH": "htpasswd",
+            "REGISTRY_AUTH_HTPASSWD_REALM": "tests",
+            "REGISTRY_AUTH_HTPASSWD_PATH": str(users),
         }
 
     def stop(self) -> None:
@@ -159,7 +188,8 @@ class Upstream:
         trusted = ssl.create_default_context(cafile=str(UPSTREAM))
         connection = http.client.HTTPSConnection("127.0.0.1", self._outer, context=trusted, timeout=30)
         try:
-            connection.request(method, url, body, {"User-Agent": "tests", **(headers or {})})
+            own = self._login.header() if self._login else {}
+            connection.request(method, url, body, {"User-Agent": "tests", **own, **(headers or {})})
             answer = connection.getresponse()
             content = answer.read()
             assert answer.status == status, f"{method} {url}: {answer.status} {content!r}"
@@ -169,13 +199,13 @@ class Upstream:
 
 
 @contextlib.contextmanager
-def upstream(node: Node, folder: Path) -> Iterator[Upstream]:
+def upstream(node: Node, folder: Path, login: Login | None = None) -> Iterator[Upstream]:
     """Run an upstream while the context is open."""
     folder.mkdir()
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
-        started = Upstream(node, folder, listening)
+        started = Upstream(node, folder, listening, login)
         try:
             started.start()
             yield started
@@ -194,6 +224,14 @@ def new_layer(more: int) -> bytes:
         unique.size = more
         tar.addfile(unique, io.BytesIO(secrets.token_bytes(more)))
     return packed.getvalue()
+
+
+def _bcrypt(password: str) -> str:
+    """Return the only hash that the registry accepts. Python has none, and glibc's library for passwords has it."""
+    crypt = ctypes.CDLL("libcrypt.so.1").crypt
+    crypt.restype = ctypes.c_char_p
+    hashed: bytes = crypt(password.encode(), f"$2b$05${secrets.token_hex(11)[:21]}O".encode())
+    return hashed.decode()
 
 
 def _architecture() -> str:
