@@ -7,7 +7,8 @@ import pytest
 
 from tests.apis import Api, real_api, wait_for
 from tests.cluster_process import cluster
-from tests.node.kubectl import Jobs, Kubectl, install
+from tests.manifests import rights_on_copies
+from tests.node.kubectl import Jobs, Kubectl, install, kustomization_with_copies
 from tests.node.mirrored import Mirrored
 from tests.node.publisher import Publisher, publish
 from tests.one_node import Node, missing
@@ -66,6 +67,17 @@ def kubectl(node: Node) -> Kubectl:
 @pytest.fixture(scope="session")
 def _installed(kubectl: Kubectl) -> None:
     install(kubectl)
+
+
+@pytest.fixture(scope="module")
+def with_copies(kubectl: Kubectl, _installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Add all components that let sync-copies copy more. Yield the folder of the kustomization."""
+    # It sets no `suspend`, so the CronJobs stay suspended.
+    folder = kustomization_with_copies(tmp_path_factory.mktemp("with-copies"))
+    kubectl(f"apply -k {folder}")
+    yield folder
+    added = " ".join(f"{each['kind']}/{each['metadata']['name']}" for each in rights_on_copies())
+    kubectl(f"delete --ignore-not-found {added}")
 
 
 @pytest.fixture

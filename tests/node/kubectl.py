@@ -2,13 +2,16 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
+
+import yaml
 
 from tests import canary
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import programs
-from tests.manifests import ROOT, everything
+from tests.manifests import COPIES, ROOT, everything
 from tests.pages import command
 
 CRON_JOBS = [obj["metadata"]["name"] for obj in everything() if obj["kind"] == "CronJob"]
@@ -44,6 +47,14 @@ def install(kubectl: Kubectl) -> None:
     kubectl.from_docs("kubectl apply -k cronjobs")
     kubectl.from_docs("kubectl apply -k cronjobs/mirror-repair")
     suspend(kubectl, *CRON_JOBS)
+
+
+def kustomization_with_copies(folder: Path) -> Path:
+    """Write a kustomization of the default installation and of all that sync-copies can copy. Return its folder."""
+    shutil.copytree(ROOT / "cronjobs", folder / "cronjobs")
+    components = [f"cronjobs/components/copies/{each}" for each in COPIES]
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump({"resources": ["cronjobs"], "components": components}))
+    return folder
 
 
 def suspend(kubectl: Kubectl, *cron_jobs: str) -> None:

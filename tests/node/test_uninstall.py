@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.apis import OURS, Api, Object
-from tests.manifests import ROOT, load
+from tests.manifests import everything
+from tests.more_kinds import MORE_KINDS, of_kind
 from tests.node.conftest import Figure
 from tests.node.kubectl import Jobs, Kubectl, install
-from tests.worlds import at, configmap, content, rule, secret
+from tests.worlds import SELECTED, at, configmap, content, rule, secret
 
 pytestmark = pytest.mark.node
 
@@ -32,6 +34,17 @@ def rules(api: Api, home: str, team: str) -> list[Object]:
     return [rule(f"{kind}s-{api.token}", home, team, ruleType=kind) for kind in ("configmap", "secret")]
 
 
+def copies_of_more_kinds(api: Api, jobs: Jobs, copied: list[Object]) -> list[Object]:
+    """Copy one object of each kind that needs a component, between the namespaces of the other copies."""
+    home, team = (copied[index]["metadata"]["namespace"] for index in (0, 2))
+    for kind in MORE_KINDS:
+        api.create(of_kind(kind, home, SELECTED))
+        api.create(rule(f"{kind.lower()}s", home, team, ruleType=kind.lower()))
+    jobs.create("more")
+    assert jobs.end("more") == "Complete"
+    return [api.read(of_kind(kind, team)) for kind in MORE_KINDS]
+
+
 @pytest.fixture
 def installed_again(kubectl: Kubectl) -> Iterator[None]:
     """Install kube-chores again for the tests that follow."""
@@ -41,18 +54,20 @@ def installed_again(kubectl: Kubectl) -> Iterator[None]:
 
 @pytest.mark.usefixtures("installed_again")
 def test_an_uninstall_leaves_copies_and_unmanaged_objects(
-    api: Api, jobs: Jobs, kubectl: Kubectl, copied: list[Object], figure: Figure
+    api: Api, jobs: Jobs, kubectl: Kubectl, with_copies: Path, copied: list[Object], figure: Figure
 ) -> None:
     assert len(copied) == 5
+    more = copies_of_more_kinds(api, jobs, copied)
     jobs.create("under-way", command=["sleep", "600"])
     jobs.running("under-way")
     began = time.monotonic()
     kubectl.from_docs("kubectl delete -k cronjobs/mirror-repair")
-    kubectl.from_docs("kubectl delete -k cronjobs")
+    kubectl(f"delete -k {with_copies}")
     figure(f"uninstall, while a Job runs: {time.monotonic() - began:.1f} s")
 
     assert [api.get(obj) for obj in copied] == copied
-    shipped = [obj for obj in load(ROOT / "cronjobs") if "kubechores.dev" not in obj["apiVersion"]]
+    assert [api.read(obj)["metadata"]["uid"] for obj in more] == [obj["metadata"]["uid"] for obj in more]
+    shipped = [obj for obj in everything() if "kubechores.dev" not in obj["apiVersion"]]
     assert [obj["metadata"]["name"] for obj in shipped if api.get(obj)] == []
     assert api.request("GET", "/apis/kubechores.dev/v1")[0] == 404
     phases = {obj["metadata"]["name"]: obj["status"]["phase"] for obj in api.items("v1", "Namespace")}
