@@ -54,7 +54,7 @@ def _missing(authorizer: Authorizer, user: User, namespace: str, rules: list[Obj
     """The rights that the user does not have, with the verbs of each resource together."""
     verbs: dict[tuple[_What, str], list[str]] = {}
     for what, right in _each_right(rules):
-        if not authorizer.holds(user, namespace, right):
+        if not authorizer.has_right(user, namespace, right):
             verbs.setdefault((what, right.verb if right.path else ""), []).append(right.verb)
     return sorted(_text(what, found) for (what, _), found in verbs.items())
 

@@ -88,7 +88,7 @@ class Authorizer:
                 self._answers[key] = any(_covers(rule, what) for rule in self._rules(user, what.namespace))
             return self._answers[key]
 
-    def holds(self, user: User, namespace: str, what: Attributes) -> bool:
+    def has_right(self, user: User, namespace: str, what: Attributes) -> bool:
         """Whether a role gives the user a right in the namespace, or everywhere if that is empty."""
         return any(_covers(rule, what) for rule in self._rules(user, namespace))
 

@@ -48,7 +48,7 @@ IDIOMS = {
 }
 
 # Words of others: a term of an API, or what another tool prints.
-ALLOWED = re.compile(r"\bGone\b|\bGONE\b|(?i:last seen)|terms_of_use")
+ALLOWED = re.compile(r"\bGone\b|\bGONE\b|(?i:last seen)|terms_of_use|not currently held")
 
 TEXTS = sorted(
     {
