@@ -47,6 +47,11 @@ REFUSALS = {
     "webhook": (400, 'admission webhook "validate.kyverno.svc-fail" denied the request: not here', "denied"),
     "webhook that is down": (500, 'Internal error occurred: failed calling webhook "w": refused', "webhook-failed"),
     "new quota": (403, 'secrets "fresh" is forbidden: status unknown for quota: q, resources: x', "quota-exceeded"),
+    "quota of a group with a digit": (
+        403,
+        'rolebindings.rbac.authorization.k8s.io "fresh" is forbidden: exceeded quota: q, requested: x=1',
+        "quota-exceeded",
+    ),
     "quoted webhook": (500, 'failed calling webhook "w": denied the request', ""),
     "quoted quota": (403, "exceeded quota: q, requested: count/secrets=1", ""),
 }

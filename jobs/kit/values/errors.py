@@ -11,7 +11,7 @@ from jobs.kit.values.text import Lines, visible
 # Only the message identifies these errors: no status, reason or cause does. The pattern is anchored, since a webhook
 # may quote any text.
 # https://github.com/kubernetes/apiserver/blob/master/pkg/admission/plugin/resourcequota/controller.go
-_QUOTA = re.compile(r'[a-z.]+ "[^"]*" is forbidden: (exceeded quota|status unknown for quota): ')
+_QUOTA = re.compile(r'[a-z0-9.-]+ "[^"]*" is forbidden: (exceeded quota|status unknown for quota): ')
 # The limit of etcd (https://github.com/etcd-io/etcd/blob/main/api/v3rpc/rpctypes/error.go), and of its client.
 TOO_LARGE = (
     "etcdserver: request is too large"
