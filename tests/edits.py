@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.apis import Api, Object
+from tests.apis import Api, ApiError, Object, wait_for
 
 Edit = Callable[[Api, Object], None]
 FieldPath = tuple[str, ...]
@@ -33,10 +33,21 @@ def apply(manager: str = "other", force: bool = False, **fields: Any) -> Edit:
 
 
 def put(change: Callable[[Object], object], manager: str = "kubectl-replace") -> Edit:
+    """Return a replace that is repeated after a conflict: a controller writes the status of a new quota."""
+
     def edit(api: Api, obj: Object) -> None:
+        wait_for(lambda: is_replaced(api, obj), f"a replace of {api.path(obj)} without a conflict")
+
+    def is_replaced(api: Api, obj: Object) -> bool:
         now = api.read(obj)
         change(now)
-        api.call("PUT", f"{api.path(obj)}?fieldManager={manager}", now)
+        try:
+            api.call("PUT", f"{api.path(obj)}?fieldManager={manager}", now)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            return False
+        return True
 
     return edit
 
