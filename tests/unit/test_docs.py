@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from benchmarks import page
 from jobs.__main__ import COMMANDS, chores
 from jobs.core.mirror_audit.checks.findings import CODES
+from tests.api import test_drift_of_other_kinds as other_kinds
 from tests.api.test_drift import EDITS, SECRET_EDITS
 from tests.manifests import ROOT
 
@@ -49,6 +50,16 @@ def test_the_table_of_drift_is_generated_from_its_tests() -> None:
     rows += [f"| {name} (Secret) | {end} |" for name, (_, end) in SECRET_EDITS.items()]
 
     check_table(path, "drift", ["| change of a copy | next run |", "|---|---|", *rows])
+
+
+def test_the_tables_of_the_drift_of_other_kinds_are_generated_from_their_tests() -> None:
+    path = ROOT / "docs" / "drift.md"
+    sample = other_kinds.SAMPLES["LimitRange"]
+    common = [f"| {name} | {end} |" for name, (_, end) in other_kinds.edits_of_any_field(sample).items()]
+    rows = [f"| {kind} | {name} | {end} |" for kind, name, end in other_kinds.documented()]
+
+    check_table(path, "common drift", ["| change of a copy | next run |", "|---|---|", *common])
+    check_table(path, "drift of kinds", ["| kind | change of a copy | next run |", "|---|---|---|", *rows])
 
 
 def test_the_tables_of_performance_are_those_of_its_results() -> None:
