@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,20 @@ from jobs.__main__ import chores
 from jobs.core.status import observe
 from tests.api.conftest import Run, with_rule
 from tests.api.test_view import reads, user
-from tests.apis import Api, wait_for
-from tests.worlds import configmap, exchange_rate, namespace_object, rule, secret
+from tests.apis import Api, Object, wait_for
+from tests.worlds import (
+    cluster_role_ref,
+    configmap,
+    exchange_rate,
+    limit_range,
+    namespace_object,
+    network_policy,
+    resource_quota,
+    role_binding,
+    rule,
+    secret,
+    service_account,
+)
 
 NAMESPACE = "kube-chores"
 
@@ -78,6 +91,68 @@ def test_the_role_kube_chores_view_is_enough_for_all_but_secrets(api: Api, sync:
     assert {each["name"]: (each["copies"], each["desiredCopies"]) for each in found["rules"]}["settings"] == (1, 1)
     denied = {each.path.rpartition("/")[2] for each in api.requests() if each.status == 403}
     assert denied <= {"secrets", "roll-workloads-key"}
+
+
+@pytest.mark.parametrize("make", [network_policy, limit_range, resource_quota, role_binding, service_account])
+def test_the_matrix_and_the_problems_have_copies_of_each_kind(
+    api: Api, sync: Run, make: Callable[..., Object], home: str, team: str
+) -> None:
+    other = api.namespace("other")
+    source = api.create(make(home))
+    api.create(make(team, labels={}))
+    api.create(rule("things", home, [team, other], ruleType=source["kind"].lower()))
+    sync()
+    plural = api.path(source, named=False).rpartition("/")[2]
+
+    found = document(api, "-v")
+
+    (own,) = [each for each in found["rules"] if each["name"] == "things"]
+    assert (own["type"], own["copies"], own["conflicts"]) == (source["kind"].lower(), 1, 1)
+    assert own["namespaces"] == {team: "conflict", other: "unchanged"}
+    (conflict,) = [each for each in found["problems"] if each["subjects"] == ["things"]]
+    assert conflict["object"]["kind"] == source["kind"]
+    page = status(api, "-o", "html").stdout
+    assert f"{source['kind'].lower()}/{source['metadata']['name']}" in page
+
+    reader = user(api, "kube-chores-view", "kube-chores-farm-view")
+    wait_for(lambda: reads(api, reader, "/apis/batch/v1/cronjobs"), "the rights of the user")
+    limited = document(api, "--as", reader)
+    remedy = f"you cannot list {plural}; bind the ClusterRole kube-chores-view-{plural}"
+    assert [note for note in job(limited)["notes"] if remedy in note] == job(limited)["notes"]
+    (own,) = [each for each in limited["rules"] if each["name"] == "things"]
+    assert own["namespaces"] == {team: "conflict"}, "what the last run reported"
+
+
+def test_a_refused_source_is_a_problem_with_what_to_do(api: Api, sync: Run, home: str, team: str) -> None:
+    api.create(configmap(home, data={"b": "1"}))
+    api.create(rule("keys", home, team, keys={"include": ["a"]}))
+    sync()
+
+    found = document(api)
+
+    (problem,) = [each for each in found["problems"] if each["subjects"] == ["keys"]]
+    assert (problem["code"], problem["severity"], problem["object"]["namespace"]) == ("refused", "warning", home)
+    assert problem["reason"] == "it has no key a; correct the source, or spec.keys of the rule"
+    assert problem["todo"].startswith("correct the source, spec.keys of the rule, or the rights of the job")
+    assert status(api, "--check").exit_code == 3
+    assert "refused" in status(api, "-o", "html").stdout
+
+
+def test_a_cluster_role_that_the_job_cannot_bind_is_a_problem_that_only_its_status_reports(
+    api: Api, sync: Run, home: str, team: str
+) -> None:
+    api.create(role_binding(home))
+    api.create(rule("things", home, team, ruleType="rolebinding"))
+    sync()
+    api.create(role_binding(home, "admins", roleRef=cluster_role_ref("admin")))
+    api.create(role_binding(team, "admins", labels={}, roleRef=cluster_role_ref("admin")))
+    sync()
+
+    found = document(api)
+
+    problems = [each for each in found["problems"] if each["subjects"] == ["things"] and each["code"] == "refused"]
+    assert [each["object"]["kind"] for each in problems] == ["CopyratorRule"]
+    assert "no right to bind ClusterRole admin; add it to resourceNames" in problems[0]["reason"]
 
 
 def test_a_user_without_rights_gets_notes(api: Api, installed: Path) -> None:

@@ -21,6 +21,7 @@ from jobs.core.status.problems import (
     severity,
     todo,
 )
+from jobs.core.sync_copies.kinds import BY_NAME
 from jobs.kit.values.conditions import READY, Condition, about
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import InvalidObjectError
@@ -34,7 +35,8 @@ _UNREAD = ("Unknown", "NotRead", "no run has read it yet")
 _MOST_NAMED = 3
 _RANK = {"critical": 0, "warning": 1}
 _MORE = re.compile(r"; and \d+ more$")
-_CODES = {"NamespaceNotOptedIn": "not-opted-in"}  # by reason, where these differ
+_REFUSED = "refused"
+_CODES = {"NamespaceNotOptedIn": "not-opted-in", "SourceRefused": _REFUSED}  # by reason, where these differ
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 
 
@@ -59,7 +61,7 @@ class _Status(Struct, rename="camel"):
 
 
 class _Spec(Struct, rename="camel"):
-    rule_type: str = "configmap"
+    rule_type: str = ""
     base: str = "EUR"
     currency: str = ""
     upstream_url: str = ""
@@ -174,8 +176,9 @@ def _of_rule(each: Custom, ready: Mapping[str, Any], own: Sequence[Finding] | No
     is_cut = status.failed_namespace_count > len(status.failed_namespaces or [])
     of_all = status.failed_namespace_count if is_cut else 0
     found = [_of_reason(each, ready, reason, names, of_all) for reason, names in sorted(failed.items())]
-    if ready["reason"] not in failed and _code(ready["reason"]) not in known:
-        found += _of_condition("sync-copies", each, ready, own)
+    if ready["reason"] not in failed and (code := _code(ready["reason"])) not in known:
+        # A dry run does not check the right of the job to bind ClusterRoles.
+        found += _of_condition("sync-copies", each, ready, None if code == _REFUSED else own)
     return found
 
 
@@ -226,7 +229,7 @@ def _places(findings: Iterable[Finding]) -> dict[str, str]:
     """Return the worst code of the copies in each namespace: critical, then warnings, then planned writes."""
     worst: dict[str, tuple[int, str]] = {}
     for each in findings:
-        if each.object.namespace and each.object.kind in ("ConfigMap", "Secret"):
+        if each.object.namespace and each.object.kind in BY_NAME:
             rank = _RANK[severity(each)] if is_problem(each) else 2 if each.fix else 3 + (each.code == UNCHANGED)
             namespace = each.object.namespace
             worst[namespace] = min(worst.get(namespace, (9, "")), (rank, each.code))

@@ -11,6 +11,7 @@ from typing import Any
 
 from jobs.core.mirror_audit.checks.findings import CODES, RANK
 from jobs.core.status.logs import last_lines
+from jobs.core.sync_copies.kinds import KINDS
 from jobs.kit.values.model import Brake, ExitCode, Finding, ObjectKey, Plan, Severity
 from jobs.kit.values.names import KEY_NAME
 from jobs.kit.values.text import listed
@@ -26,8 +27,9 @@ _MISSING_SOURCE = "missing-source"  # the only deferral that ends neither by its
 _TODO: Mapping[str, Mapping[str, str]] = {
     "sync-copies": {
         "conflict": "rename or delete the object, exclude its namespace, or set conflict: Adopt in the rule",
-        "collision": "narrow the targets of one rule",
-        "reserved-name": "rename the source, or change its labels",
+        "collision": "narrow the targets of one rule, or set its targetName",
+        "refused": "correct the source, spec.keys of the rule, or the rights of the job, as the message describes",
+        "reserved-name": "rename the source, set another targetName, or change what the rule selects",
         "opted-out": "see metadata.finalizers of the object",
         "source-namespace-missing": "correct spec.namespaces of the rule, or delete the rule",
         "nothing-selected": "correct the selectors of the rule, or create its source and target",
@@ -71,7 +73,11 @@ _TODO_OF_ALL = {
 _METRICS_TODO = (
     "correct PUSH_GATEWAY in the settings of the job; check that the gateway runs, and that NetworkPolicies allow it"
 )
-_ROLES = {"secrets": "kube-chores-view-secrets", "farmpods": "kube-chores-farm-view"}
+_ROLES = {
+    "secrets": "kube-chores-view-secrets",
+    "farmpods": "kube-chores-farm-view",
+    **{each.resource.plural: each.view_role for each in KINDS.values() if each.component},
+}
 
 
 @dataclass(frozen=True)

@@ -159,6 +159,11 @@ class Kind(NamedTuple):
         return f"cronjobs/components/copies/{self.component}"
 
     @property
+    def view_role(self) -> str:
+        """The ClusterRole of that component for users who make a dry run."""
+        return f"kube-chores-view-{self.resource.plural}"
+
+    @property
     def helm_value(self) -> str:
         """The value of the Helm chart that adds these rights."""
         first, *others = self.component.split("-")

@@ -110,7 +110,7 @@ def _remedy(kind: Kind, settings: Settings) -> str:
         return ""
     component = f"component {kind.component_path}"
     if settings.run.dry_run is DryRun.CLIENT:  # the rights are those of a user
-        return f"for a dry run, bind ClusterRole kube-chores-view-{kind.resource.plural}, which {component} creates"
+        return f"for a dry run, bind ClusterRole {kind.view_role}, which {component} creates"
     return f"{component} grants the permissions (Helm: {kind.helm_value})"
 
 
