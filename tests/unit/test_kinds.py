@@ -1,0 +1,77 @@
+"""The table of kinds is the only place that distinguishes kinds; the docs, components and chart have the same."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from jobs.core.sync_copies.kinds import BY_NAME, KINDS, Kind
+from jobs.core.sync_copies.rules import RULE_TYPES
+from jobs.kit.values import resources
+from tests.manifests import ROOT, load
+
+PAGE = (ROOT / "docs" / "sync-copies.md").read_text()
+FOLDER = ROOT / "jobs" / "core" / "sync_copies"
+OTHERS = [path for path in [*FOLDER.glob("*.py"), ROOT / "jobs" / "sync_copies.py"] if path.stem != "kinds"]
+WITH_COMPONENT = [kind for kind in KINDS.values() if kind.component]
+
+
+def constants(path: Path) -> Iterator[str]:
+    """Yield the texts of a module, except in the definition of RuleType."""
+    for statement in ast.parse(path.read_text()).body:
+        if "RuleType = " not in ast.unparse(statement):
+            yield from (str(each.value) for each in ast.walk(statement) if isinstance(each, ast.Constant))
+
+
+@pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.stem)
+def test_no_other_module_compares_with_a_kind_or_a_rule_type(path: Path) -> None:
+    of_kinds = {name for name, each in vars(resources).items() if getattr(each, "kind", None) in BY_NAME}
+    imported = {
+        alias.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+    assert {*constants(path)} & {*KINDS, *BY_NAME} == set()
+    assert imported & of_kinds == set()
+
+
+def test_the_rule_types_are_those_of_the_table() -> None:
+    assert (*KINDS,) == RULE_TYPES
+
+
+def rows() -> dict[str, list[str]]:
+    """The cells of the table in the docs, by rule type."""
+    found = re.search(r"test_kinds.py -->\n.*\n.*\n((?:\|.*\n)+)", PAGE)
+    assert found
+    cells = ([cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines())
+    return {first.strip("`"): others for first, *others in cells}
+
+
+def test_the_docs_have_each_kind_with_its_copied_fields() -> None:
+    assert [*rows()] == [*KINDS]
+    for rule_type, (fields, never, recreated, _, component) in rows().items():
+        kind = KINDS[rule_type]
+        named = set(re.findall(r"`([\w.]+)`", fields))
+        assert named <= set(kind.layout.fields) if kind.layout.has_data else named == set(kind.layout.fields)
+        assert (f"`{kind.layout.fixed}`" in recreated) == bool(kind.layout.fixed)
+        assert component == (f"`{kind.component}`" if kind.component else "none")
+        plain = Kind(kind.layout)
+        assert bool(never) == (kind[1:3] != plain[1:3]), "why_no_name and why_no_content"
+
+
+@pytest.mark.parametrize("kind", WITH_COMPONENT, ids=lambda kind: kind.component)
+def test_a_component_and_a_value_of_the_chart_grant_the_rights_on_a_kind(kind: Kind) -> None:
+    roles = [each for path in (ROOT / kind.component_path).glob("r*.yaml") for each in load(path)]
+    values = yaml.safe_load((ROOT / "charts" / "kube-chores" / "values.yaml").read_text())
+
+    granted = {each["metadata"]["name"]: each["rules"][0]["resources"] for each in roles if "rules" in each}
+    assert granted[kind.view_role] == [kind.resource.plural]
+    assert granted[f"kube-chores-sync-copies-{kind.resource.plural}"] == [kind.resource.plural]
+    for name in kind.helm_value.split("."):
+        values = values[name]
+    assert not values or not any(values.values()), "no rights by default"
