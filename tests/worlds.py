@@ -86,6 +86,13 @@ def rule(name: str, source_namespace: str, to: str | list[str], **spec: Any) -> 
     }
 
 
+def by_name(name: str, source_namespace: str, to: str | list[str], **spec: Any) -> Object:
+    """Return a CopyratorRule that selects its sources by spec.names only."""
+    made = rule(name, source_namespace, to, **spec)
+    del made["spec"]["selector"]
+    return made
+
+
 def exchange_rate(namespace: str, name: str = "usd", currency: str = "USD", **spec: Any) -> Object:
     return {
         "apiVersion": "kubechores.dev/v1",

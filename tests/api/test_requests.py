@@ -7,15 +7,17 @@ import pytest
 
 from jobs.core.sync_copies.kinds import KINDS
 from jobs.kit.api import cluster
-from tests.api.conftest import Run
-from tests.apis import Api, Request, wait_for
+from tests.api.conftest import Ran, Run
+from tests.apis import Api, Object, Request, wait_for
 from tests.canary import canary
 from tests.farm import VERSION, farmed, pod
-from tests.worlds import encoded, rule, secret
+from tests.more_kinds import MORE_KINDS, VIEW, of_kind
+from tests.rights import RBAC, account, can_i, grant
+from tests.worlds import SELECTED, by_name, configmap, encoded, rule, secret
 
 PAGE = 4
 RULES_READ = 2  # before the copies for their types, and after the copies
-ACCESS_REVIEWS = len(KINDS) - 1  # whether the run can list copies of a type without rules
+OTHER_KINDS = len(KINDS) - 1  # a run lists the copies of kinds without rules too, if it can
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +60,7 @@ def test_a_first_sweep_is_one_write_per_copy_and_reads_no_copy(api: Api, sync: R
     assert {(write.method, write.status) for write in writes} == {("POST", 201)}
     assert sorted(write.path for write in writes) == sorted(3 * [f"/api/v1/namespaces/{t}/secrets" for t in teams])
     assert lists(reads)
-    assert len(reads) <= pages(namespaces) + 2 * pages(0) + pages(3) + RULES_READ
+    assert len(reads) <= pages(namespaces) + len(KINDS) * pages(0) + pages(3) + RULES_READ
 
 
 @pytest.mark.parametrize("teams", [2, 5, 9])
@@ -78,9 +80,9 @@ def test_a_converged_sweep_is_lists_by_page_and_nothing_else(api: Api, sync: Run
     assert api.writes() == []
     requests = [each for each in api.requests() if each.method == "GET"]
     assert lists(requests)
-    # One more list: of ConfigMaps that the last deleted rule may have left as orphans.
-    assert len(requests) <= pages(namespaces) + pages(3 * teams) + pages(3) + pages(0) + RULES_READ
-    assert ran.report["traffic"]["requests"] == {"GET": len(requests), "POST": ACCESS_REVIEWS}
+    # One more list of each other kind: of copies that the last deleted rule may have left as orphans.
+    assert len(requests) <= pages(namespaces) + pages(3 * teams) + pages(3) + OTHER_KINDS * pages(0) + RULES_READ
+    assert ran.report["traffic"]["requests"] == {"GET": len(requests), "POST": OTHER_KINDS}
     full = [each for each in requests if each.path.endswith("/secrets") and f"/{home}/" in each.path]
     assert len(full) <= pages(3)
 
@@ -197,3 +199,141 @@ def test_farm_pods_lists_by_page_the_pods_of_each_namespace_that_opted_in(api: A
     assert len(requests) <= pages(len(api.items(VERSION, "FarmPod"))) + pages(shops) + shops * pages(5)
     assert [each for each in requests if f"/{other}/" in each.path] == []
     assert ran.report["traffic"]["requests"] == {"GET": len(requests)}
+
+
+# each kind, with one page for each list
+
+BIND = {"apiGroups": [RBAC], "resources": ["clusterroles"], "verbs": ["bind"]}
+LISTS = RULES_READ + 1 + len(KINDS)  # of rules, of namespaces, and of copies of each kind
+
+
+@pytest.fixture
+def one_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "PAGE_SIZE", 500)
+
+
+def requests_of(ran: Ran) -> dict[str, int]:
+    """The number of requests of a run by method."""
+    assert ran.exit_code == 0, ran
+    return dict(ran.report["traffic"]["requests"])
+
+
+def settled(api: Api, kind: str) -> None:
+    """Wait for the status of ResourceQuotas: until then a controller may write them at the same time as a run."""
+
+    def is_counted(obj: Object) -> bool:
+        return bool(obj.get("status", {}).get("hard") == obj["spec"]["hard"])
+
+    if kind == "ResourceQuota" and api.kind == "real":
+        wait_for(lambda: all(map(is_counted, api.items("v1", kind))), "the status of each ResourceQuota")
+
+
+@pytest.mark.parametrize("kind", MORE_KINDS)
+def test_a_rule_of_each_kind_is_one_list_of_copies_and_one_of_sources(
+    api: Api, one_page: None, sync: Run, home: str, kind: str
+) -> None:
+    for number in range(3):
+        api.namespace(f"team-{number}")
+    for name in ("x", "y"):
+        api.create(of_kind(kind, home, SELECTED, name=name))
+    api.create(rule("rule", home, f"team-*-{api.token}", ruleType=kind.lower()))
+    reads = {"GET": LISTS + 1, "POST": OTHER_KINDS + (kind == "RoleBinding")}  # for the ClusterRole view
+    event, status = 1, {"PATCH": 1}
+    reads_of_copies = 3 * (kind == "ServiceAccount")  # an update retains the field `secrets` of a copy
+
+    first = sync()
+    settled(api, kind)
+    converged = sync()
+    api.patch(of_kind(kind, home), MORE_KINDS[kind][2])
+    changed = sync()
+
+    assert requests_of(first) == {**reads, "POST": reads["POST"] + 6 + event, **status}
+    assert requests_of(converged) == reads
+    assert requests_of(changed) == {**reads, "GET": reads["GET"] + reads_of_copies, "PUT": 3}
+    assert (first.summary, changed.summary) == ({"created": 6}, {"configured": 3, "unchanged": 3})
+
+
+def test_a_recreated_role_binding_is_tried_before_it_is_deleted(api: Api, one_page: None, sync: Run, home: str) -> None:
+    team = api.namespace("team")
+    source = of_kind("RoleBinding", home, SELECTED)
+    api.create(source)
+    api.create(rule("rule", home, team, ruleType="rolebinding"))
+    sync()
+    api.delete(source)
+    api.create({**source, "roleRef": {**VIEW, "name": "edit"}})
+    grant(api, account("kube-chores", "sync-copies"), BIND)
+    wait_for(lambda: can_i(api, "sync-copies", "bind", "clusterroles", RBAC), "the right to bind ClusterRoles")
+    api.mark()
+
+    ran = sync()
+
+    path = f"/apis/{RBAC}/v1/namespaces/{team}/rolebindings"
+    copies = [each for each in api.requests() if each.path.startswith(path)]
+    assert [(each.method, each.path.removeprefix(path), "dryRun" in each.query) for each in copies] == [
+        ("PUT", "/x", False),
+        ("GET", "/x", False),
+        ("POST", "", True),
+        ("DELETE", "/x", False),
+        ("POST", "", False),
+    ]
+    assert ran.summary == {"replaced": 1}
+
+
+def test_sources_by_name_are_one_list_for_each_name_and_namespace(api: Api, one_page: None, sync: Run) -> None:
+    places = [api.namespace(name) for name in ("home", "annex")]
+    team = api.namespace("team")
+    for name in ("x", "y", "z"):
+        api.create(configmap(places[0], name))
+    api.create(by_name("rule", "", team, namespaces=places, names=["x", "y", "absent"]))
+    sync()
+    api.mark()
+
+    ran = sync()
+
+    assert ran.summary == {"unchanged": 2}
+    assert requests_of(ran) == {"GET": LISTS + 6, "POST": OTHER_KINDS}
+    sources = [each for each in api.requests() if each.path.split("/")[-2] in places]
+    assert sorted((each.path.split("/")[-2], each.query["fieldSelector"]) for each in sources) == sorted(
+        (place, f"metadata.name={name}") for place in places for name in ("x", "y", "absent")
+    )
+
+
+def test_sources_by_name_and_selector_are_one_list(api: Api, one_page: None, sync: Run, home: str) -> None:
+    team = api.namespace("team")
+    for name in ("x", "y", "z"):
+        api.create(configmap(home, name))
+    api.create(rule("rule", home, team, names=["x", "y"]))
+    sync()
+
+    ran = sync()
+
+    assert (ran.summary, requests_of(ran)) == ({"unchanged": 2}, {"GET": LISTS + 1, "POST": OTHER_KINDS})
+
+
+def test_rules_with_different_keys_of_the_same_sources_share_one_list(
+    api: Api, one_page: None, sync: Run, home: str
+) -> None:
+    team = api.namespace("team")
+    api.create(secret(home))
+    api.create(by_name("whole", home, team, ruleType="secret", names=["login"]))
+    for number, keys in enumerate(({"include": ["user"]}, {"include": ["pass*"]}, {"rename": {"user": "name"}})):
+        part = {"names": ["login"], "keys": keys, "targetName": f"part-{number}"}
+        api.create(by_name(f"part-{number}", home, team, ruleType="secret", **part))
+    sync()
+
+    ran = sync()
+
+    assert (ran.summary, requests_of(ran)) == ({"unchanged": 4}, {"GET": LISTS + 1, "POST": OTHER_KINDS})
+
+
+def test_each_cluster_role_of_the_sources_is_one_access_review(api: Api, one_page: None, sync: Run, home: str) -> None:
+    team = api.namespace("team")
+    for name, role in {"x": "view", "y": "view", "z": "edit"}.items():
+        api.create(of_kind("RoleBinding", home, SELECTED, name=name, roleRef={**VIEW, "name": role}))
+    api.create(rule("rule", home, team, ruleType="rolebinding"))
+    sync()
+
+    ran = sync()
+
+    assert ran.summary == {"unchanged": 2, "refused": 1}
+    assert requests_of(ran) == {"GET": LISTS + 1, "POST": OTHER_KINDS + 2}

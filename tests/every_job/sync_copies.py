@@ -21,7 +21,7 @@ from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata,
 from tests.manifests import ROOT, load, rights_on_secrets
 from tests.more_kinds import MORE_KINDS, VIEW, of_kind
 from tests.rights import account
-from tests.worlds import SELECTED, at, configmap, encoded, namespace_object, rule, secret
+from tests.worlds import SELECTED, at, by_name, configmap, encoded, namespace_object, rule, secret
 
 JOB = "sync-copies"
 
@@ -161,20 +161,15 @@ def _first_of_each_kind(api: Api) -> None:
         api.create(rule(kind.lower(), "home", "team-a", ruleType=kind.lower(), **spec))
     api.create(_binding("view"))
     api.create(configmap("home", "settings"))
-    api.create(_by_name("named", ["settings", "fresh"]))
-    api.create(_by_name("part", ["settings"], targetName="part", keys={"include": ["a"], "rename": {"b": "c"}}))
+    api.create(by_name("named", "home", "team-a", names=["settings", "fresh"]))
+    part = {"targetName": "part", "keys": {"include": ["a"], "rename": {"b": "c"}}}
+    api.create(by_name("part", "home", "team-a", names=["settings"], **part))
 
 
 def _binding(role: str) -> Object:
     """Return a RoleBinding whose copies have another subject; no update can change the role."""
     subjects = [account("home", "robot")]
     return of_kind("RoleBinding", "home", SELECTED, name="bound", roleRef={**VIEW, "name": role}, subjects=subjects)
-
-
-def _by_name(name: str, names: list[str], **spec: Any) -> Object:
-    made = rule(name, "home", "team-a", names=names, **spec)
-    del made["spec"]["selector"]
-    return made
 
 
 def _change_each_kind(api: Api) -> None:
