@@ -1,6 +1,7 @@
 """Random clusters: a second run writes nothing, unmanaged objects stay, and the order of reads does not matter."""
 
 import base64
+import os
 import random
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from jobs.core.sync_copies.kinds import KINDS
+from jobs.core.sync_copies.kinds import BOOTSTRAPPING, BY_NAME, KINDS, RESOURCES
 from jobs.core.sync_copies.observe import observe
 from jobs.core.sync_copies.observed import Observed, Settings
 from jobs.core.sync_copies.plan import plan
@@ -30,6 +31,8 @@ from tests.canary import canary
 from tests.every_job import sync_copies
 from tests.every_job.sync_copies import JOB, STAMP, is_copy
 from tests.fault_world import Key, Object, World, served
+from tests.more_kinds import MORE_KINDS, VIEW
+from tests.rights import RBAC, account
 from tests.worlds import configmap, encoded, rule, secret
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -48,8 +51,15 @@ OTHER_STAMPS: Sequence[Mapping[str, str]] = (
     {**STAMP, "kubechores.dev/job": "fetch-rates"},
 )
 NEVER_ADOPTED = ("kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1")
+SELECTIONS: Sequence[Object] = (
+    {"include": ["a"]},
+    {"include": ["tls.*", "b"]},
+    {"rename": {"a": "b"}},
+    {"include": ["*"], "rename": {"a": "c"}},
+)
+BY_PLURAL = {each.plural: each for each in RESOURCES}
 PROFILE = settings(
-    max_examples=100,
+    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "100")),
     derandomize=True,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],  # a failing world is small, and shrinking it takes minutes
@@ -69,30 +79,62 @@ def optional(**fields: Any) -> st.SearchStrategy[Object]:
     return st.fixed_dictionaries({}, optional={name: some(value) for name, value in fields.items()})
 
 
-LABELS = optional(copyrator="true", stage="prod")
+_BOTH = {"copyrator": "true", "stage": "prod"}
+LABELS = some(_BOTH, _BOTH, {"copyrator": "true"}, {"stage": "prod"}, {}).map(dict)
 CONFIGMAP = st.tuples(optional(data={"a": "1"}), optional(binaryData={"b": "AAEC"}), optional(immutable=True))
 SECRET_TYPES = some(
     "Opaque", "Opaque", "kubernetes.io/tls", "bootstrap.kubernetes.io/token", "helm.sh/release.v1", "example.com/own"
 )
+ROLES = [{**VIEW, "name": "view"}, {**VIEW, "name": "edit"}, {**VIEW, "kind": "Role", "name": "own"}]
+SUBJECTS = [{"kind": "Group", "apiGroup": RBAC, "name": "g"}, account("home", "x"), account("elsewhere", "y")]
+# By kind, for kinds other than ConfigMap and Secret: the fields of an object.
+FIELDS: Mapping[str, st.SearchStrategy[Object]] = {
+    "NetworkPolicy": st.fixed_dictionaries(
+        {
+            "spec": st.fixed_dictionaries(
+                {"podSelector": some({}, {"matchLabels": {"a": "b"}})},
+                optional={"ingress": some([], [{}], [{"ports": [{"port": 80}]}]), "policyTypes": some(["Egress"])},
+            )
+        }
+    ),
+    "LimitRange": some(*({"spec": {"limits": [{"type": "Pod", "max": {"cpu": cpu}}]}} for cpu in ("1", "1000m", "2"))),
+    "ResourceQuota": st.fixed_dictionaries(
+        {},
+        optional={"spec": optional(hard={"pods": "9", "count/secrets": "99"}, scopes=["NotTerminating"])},
+    ),
+    "RoleBinding": st.fixed_dictionaries(
+        {"roleRef": some(*ROLES)}, optional={"subjects": st.lists(some(*SUBJECTS), max_size=3)}
+    ),
+    "ServiceAccount": optional(
+        imagePullSecrets=[{"name": "x"}], automountServiceAccountToken=False, secrets=[{"name": "own"}]
+    ),
+}
+# The kinds of the objects and rules of a world: if there were more, few rules would select an object.
+KINDS_OF_WORLDS = (*[("ConfigMap", "Secret")] * 3, *((kind,) for kind in FIELDS))
 
 
 @st.composite
-def objects(draw: st.DrawFn, namespaces: Sequence[str]) -> Object:
-    """A ConfigMap or Secret that kube-chores does not manage."""
-    namespace, name, labels = draw(some(*namespaces)), draw(some(*NAMES)), draw(LABELS)
-    if draw(st.booleans()):
+def objects(draw: st.DrawFn, kinds: Sequence[str], namespaces: Sequence[str]) -> Object:
+    """An object that kube-chores does not manage."""
+    kind, namespace, name, labels = draw(some(*kinds)), draw(some(*namespaces)), draw(some(*NAMES)), draw(LABELS)
+    if kind in FIELDS:
+        bootstrapping = draw(optional(**{BOOTSTRAPPING: "rbac-defaults"})) if kind == "RoleBinding" else {}
+        version, *_ = MORE_KINDS[kind]
+        metadata = {"name": name, "namespace": namespace, "labels": labels | bootstrapping}
+        return {"apiVersion": version, "kind": kind, "metadata": metadata, **draw(FIELDS[kind])}
+    if kind == "ConfigMap":
         data, binary, immutable = draw(CONFIGMAP)
         return configmap(namespace, name, labels=labels, **{"data": {}, **data, **binary, **immutable})
-    kind = draw(SECRET_TYPES)
-    keys = ("tls.crt", "tls.key") if kind == "kubernetes.io/tls" else draw(some(("a",), ("a", "b")))
-    data = {key: encoded(canary()) for key in keys}
-    return secret(namespace, name, labels=labels, type=kind, data=data, **draw(optional(immutable=True)))
+    secret_type = draw(SECRET_TYPES)
+    keys = ("tls.crt", "tls.key") if secret_type == "kubernetes.io/tls" else draw(some(("a",), ("a", "b")))
+    values = {key: encoded(canary()) for key in keys}
+    return secret(namespace, name, labels=labels, type=secret_type, data=values, **draw(optional(immutable=True)))
 
 
 @st.composite
-def foreign(draw: st.DrawFn) -> Object:
+def foreign(draw: st.DrawFn, kinds: Sequence[str]) -> Object:
     """An object with the name of a copy: not managed, of another job or installation, or of a deleted rule."""
-    made = draw(objects(NAMESPACES))
+    made = draw(objects(kinds, NAMESPACES))
     stale = draw(st.integers(0, 3)) == 0
     made["metadata"]["labels"] |= STAMP if stale else draw(some(*OTHER_STAMPS))
     if stale:
@@ -104,12 +146,13 @@ def foreign(draw: st.DrawFn) -> Object:
 
 
 @st.composite
-def rules(draw: st.DrawFn, name: str) -> Object:
+def rules(draw: st.DrawFn, kinds: Sequence[str], name: str) -> Object:
     made = rule(name, "", "")
+    rule_type = draw(some(*kinds)).lower()
     made["spec"] = {
-        "ruleType": draw(some("configmap", "secret")),
+        "ruleType": rule_type,
         "namespaces": draw(some(["home"], ["annex"], ["annex", "home"])),
-        "selector": draw(some(*SELECTORS)),
+        **draw(some(*({"selector": each} for each in SELECTORS), {"names": ["x"]}, {"names": ["absent", "x", "y"]})),
         "targets": draw(
             st.fixed_dictionaries(
                 {"include": some(["*"], ["team-*"], ["team-a", "home"], ["kube-extra", "*"])},
@@ -120,9 +163,18 @@ def rules(draw: st.DrawFn, name: str) -> Object:
         "orphans": draw(some("Delete", "Retain")),
         "metadata": draw(optional(labels={"team": name}, annotations={"by": name}, copyLabels=["stage", "note"])),
     }
+    if "selector" in made["spec"]:
+        made["spec"] |= draw(optional(names=["x"]))
+    if len(made["spec"].get("names", [])) < 2:
+        made["spec"] |= draw(some({}, {}, {"targetName": "y"}, {"targetName": "default"}))
+    if rule_type in ("configmap", "secret"):
+        made["spec"] |= draw(some({}, {}, *({"keys": each} for each in SELECTIONS)))
+    if rule_type == "rolebinding":
+        made["spec"] |= draw(optional(subjectNamespace="target"))
     return made
 
 
+# Those of content are for ConfigMaps and Secrets.
 EDITS: Mapping[str, Object] = {
     "content": {"data": {"a": encoded("edited " + canary())}},
     "more": {"data": {"more": encoded("edited " + canary())}},
@@ -134,20 +186,26 @@ EDITS: Mapping[str, Object] = {
     "fingerprint": {"metadata": {"annotations": {"kubechores.dev/fingerprint": None}}},
 }
 
-WORLDS = st.fixed_dictionaries(
-    {
-        "namespaces": st.fixed_dictionaries(
-            {name: st.tuples(optional(tier="web"), st.integers(0, 5)) for name in NAMESPACES}
-        ),
-        "sources": st.lists(objects(("home", "annex")), min_size=1, max_size=5),
-        "foreign": st.lists(foreign(), max_size=4),
-        "rules": st.tuples(*(rules(f"rule-{number}") for number in range(3))),
-        "edits": st.lists(st.tuples(st.integers(0, 30), some(*EDITS, "delete")), max_size=4),
-        "changes": st.lists(st.tuples(st.integers(0, 30), objects(("home", "annex"))), max_size=3),
-        "labelled": st.booleans(),
-        "without_rule": st.booleans(),
+# By the plural of the kind.
+EDITS_OF_CONTENT: Mapping[str, Object] = {
+    BY_NAME[kind].resource.plural: change for kind, (*_, change) in MORE_KINDS.items()
+}
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> Object:
+    kinds = draw(some(*KINDS_OF_WORLDS))
+    sources = objects(kinds, ("home", "annex"))
+    return {
+        "namespaces": {name: draw(st.tuples(optional(tier="web"), st.integers(0, 5))) for name in NAMESPACES},
+        "sources": draw(st.lists(sources, min_size=2, max_size=5)),
+        "foreign": draw(st.lists(foreign(kinds), max_size=4)),
+        "rules": [draw(rules(kinds, f"rule-{number}")) for number in range(3)],
+        "edits": draw(st.lists(st.tuples(st.integers(0, 30), some(*EDITS, "delete")), max_size=4)),
+        "changes": draw(st.lists(st.tuples(st.integers(0, 30), sources), max_size=3)),
+        "labelled": draw(st.booleans()),
+        "without_rule": draw(st.booleans()),
     }
-)
 
 
 # Create the world
@@ -200,16 +258,18 @@ def _edit(api: Api, world: World, drawn: Object) -> None:
 def _try(api: Api, method: str, key: Key, patch: Object | None = None) -> None:
     """An edit that the server may refuse: of an immutable object, of the keys of a type, of a deleted object."""
     plural, namespace, name = key
+    if patch and "data" in patch:
+        patch = EDITS_OF_CONTENT.get(plural, patch)
     headers = {"Content-Type": "application/merge-patch+json"} if patch else None
-    status = api.request(method, f"/api/v1/namespaces/{namespace}/{plural}/{name}", patch, headers=headers)[0]
-    assert status in (200, 404, 422)
+    path = BY_PLURAL[plural].path(namespace, name)
+    assert api.request(method, path, patch, headers=headers)[0] in (200, 404, 422)
 
 
 # Properties
 
 
 @PROFILE
-@given(drawn=WORLDS)
+@given(drawn=worlds())
 def test_a_second_run_writes_nothing_and_unmanaged_objects_stay(drawn: Object) -> None:
     with served(embedded.installed(), JOB) as world, tempfile.TemporaryDirectory() as folder:
         api = sandbox_api(world.sandbox, Path(folder))
@@ -237,7 +297,9 @@ def _converges(world: World) -> None:
 
 
 def _may_be_adopted(obj: Object, rules: Sequence[Object]) -> bool:
-    """Whether a rule may adopt it: not managed, without a controller, of no tool's type, not a source of a rule."""
+    """Whether a rule may adopt it: not managed, without a controller, not a source, and not a kind of object that is
+    never copied.
+    """
     metadata = obj["metadata"]
     of_its_kind = [each for each in rules if each["ruleType"] == obj["kind"].lower()]
     return (
@@ -245,6 +307,9 @@ def _may_be_adopted(obj: Object, rules: Sequence[Object]) -> bool:
         and not _is_stamped(metadata.get("labels", {}))
         and not any(owner.get("controller") for owner in metadata.get("ownerReferences", []))
         and obj.get("type") not in NEVER_ADOPTED
+        and obj.get("roleRef", VIEW)["kind"] == "ClusterRole"
+        and BOOTSTRAPPING not in metadata.get("labels", {})
+        and (obj["kind"], metadata["name"]) != ("ServiceAccount", "default")
         and not any(metadata["namespace"] in each["namespaces"] and _selects(each, obj) for each in of_its_kind)
     )
 
@@ -254,12 +319,13 @@ def _is_stamped(labels: Mapping[str, str]) -> bool:
 
 
 def _selects(rule: Object, obj: Object) -> bool:
-    label = "copyrator" if rule["selector"] == SELECTORS[0] else "stage"
-    return label in obj["metadata"].get("labels", {})
+    label = "copyrator" if rule.get("selector") == SELECTORS[0] else "stage"
+    is_named = obj["metadata"]["name"] in rule.get("names", [obj["metadata"]["name"]])
+    return is_named and ("selector" not in rule or label in obj["metadata"].get("labels", {}))
 
 
 @PROFILE
-@given(drawn=WORLDS, seed=st.integers(0, 1 << 32))
+@given(drawn=worlds(), seed=st.integers(0, 1 << 32))
 def test_the_plan_does_not_depend_on_the_order_of_reads(drawn: Object, seed: int) -> None:
     settings = Settings("kube-chores", run=RunOptions(verbose=True, diff=True))
     with served(embedded.installed(), JOB) as world, tempfile.TemporaryDirectory() as folder:
