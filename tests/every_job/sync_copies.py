@@ -20,8 +20,21 @@ from tests.every_job.outputs import listed, shown
 from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata, status_of
 from tests.manifests import ROOT, load, rights_on_secrets
 from tests.more_kinds import MORE_KINDS, VIEW, of_kind
-from tests.rights import account
-from tests.worlds import SELECTED, at, by_name, configmap, encoded, namespace_object, rule, secret
+from tests.rights import RBAC, account
+from tests.worlds import (
+    SELECTED,
+    at,
+    by_name,
+    cluster_role_ref,
+    configmap,
+    encoded,
+    namespace_object,
+    network_policy,
+    resource_quota,
+    role_binding,
+    rule,
+    secret,
+)
 
 JOB = "sync-copies"
 
@@ -416,6 +429,49 @@ def no_right(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
     return run(api, tmp_path)
 
 
+def other_kinds(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}]
+    policy = network_policy("platform", spec={"podSelector": {}, "ingress": [{"from": peers}]})
+    for source in (policy, resource_quota("platform"), role_binding("platform")):
+        kind = api.create(source)["kind"].lower()
+        api.create(rule(kind, "platform", "team-*", ruleType=kind))
+    run(api, tmp_path)
+    api.patch(at("team-shop", policy), {"spec": {"ingress": [{"from": peers}, {}]}})
+    api.patch(at("team-shop", resource_quota("")), {"spec": {"hard": {"pods": "1000"}}})
+    api.delete(at("team-billing", role_binding("")))
+    return run(api, tmp_path, "--dry-run", "--diff")
+
+
+def chosen(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    run(api, tmp_path)
+    named = {"selector": None, "names": ["login"], "keys": {"rename": {"user": "username"}}}
+    api.patch(rule("logins", "", ""), {"spec": {**named, "targetName": "registry-login"}})
+    return f"{run(api, tmp_path, '--diff')}\n{run(api, tmp_path, '--explain', 'team-shop/registry-login')}"
+
+
+def refused(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    run(api, tmp_path)
+    api.patch(rule("logins", "", ""), {"spec": {"keys": {"include": ["user", "token"]}}})
+    api.create(role_binding("platform", "admins", roleRef=cluster_role_ref("admin")))
+    api.create(rule("admins", "platform", "team-*", ruleType="rolebinding"))
+    return f"{run(api, tmp_path)}\n{status(api, 'logins')}"
+
+
+def never_copied(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    local = role_binding("platform", "deployers", roleRef={**cluster_role_ref("deployer"), "kind": "Role"})
+    api.create(local)
+    api.create(rule("deployers", "platform", "team-*", ruleType="rolebinding"))
+    return f"{run(api, tmp_path, '-v')}\n{run(api, tmp_path, '--explain', 'team-shop/deployers')}"
+
+
+def no_component(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+    name = "kube-chores-sync-copies-networkpolicies"
+    api.delete({"apiVersion": f"{RBAC}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name}})
+    api.create(network_policy("platform"))
+    api.create(rule("isolation", "platform", "team-*", ruleType="networkpolicy"))
+    return run(api, tmp_path)
+
+
 def failing(sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
     sandbox.inject(Fault("POST", "/api/v1/namespaces/team-shop/secrets", status=500, times=None))
     return run(api, tmp_path)
@@ -465,6 +521,11 @@ SCENARIOS: dict[str, Scenario] = {
     "A rule names a kube-* namespace that did not opt in": not_opted_in,
     "A Secret's type changed": replaced,
     "Two sources would be copied to the same place": collision,
+    "A source is selected by name, and copied with other keys and another name": chosen,
+    "Copies of other kinds were changed": other_kinds,
+    "A source cannot be copied as its rule requires": refused,
+    "The only source of a rule is never copied": never_copied,
+    "The component for a kind is not installed": no_component,
     "A rule is not valid": invalid,
     "A rule in a file has several problems": empty_selector,
     "A rule in a file has the format of an older tool": old_form,
