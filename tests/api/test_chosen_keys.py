@@ -238,6 +238,17 @@ def test_a_refused_source_next_to_good_ones_does_not_stop_them(api: Api, sync: R
     assert [(each["code"], each["copies"]) for each in rows] == [("unchanged", 2), ("refused", 1)]
 
 
+def test_a_run_for_one_rule_does_not_report_what_others_refuse(api: Api, sync: Run, home: str, team: str) -> None:
+    api.create(configmap(home))
+    rule_with(api, home, team, kind="configmap", include=["absent"])
+    api.create(rule("good", home, team, names=["settings"]))
+
+    assert sync("--rule-name", "good", "--dry-run").summary == {"created": 1}
+    assert sync("--rule-name", "logins").summary == {"refused": 1}
+    assert sync().summary == {"created": 1, "refused": 1}
+    assert sync("--rule-name", "good", "--check").exit_code == 0
+
+
 def test_a_copy_stays_if_only_a_rule_that_refuses_its_source_still_requires_it(
     api: Api, sync: Run, home: str, team: str
 ) -> None:

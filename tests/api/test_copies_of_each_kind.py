@@ -10,6 +10,7 @@ import yaml
 from tests.api.conftest import Run
 from tests.api.test_safety import ready
 from tests.apis import Api, Object, wait_for
+from tests.pushgateway import series
 from tests.rights import account, bind_adopt, can_i, grant
 from tests.worlds import (
     at,
@@ -224,6 +225,24 @@ def test_rules_with_equal_sources_and_several_kinds_in_one_run(api: Api, sync: R
     for each in KINDS:
         assert content(api.read(each.make(team, "things"))) == content(api.read(each.make(home, "things")))
         assert ready(api, f"second-{each.type}")["message"] == "1 copy"
+
+
+def test_metrics_have_the_copies_of_each_kind_and_refused_sources(
+    api: Api, sync: Run, home: str, team: str, tmp_path: Path
+) -> None:
+    for each in KINDS:
+        api.create(each.make(home, "things"))
+        api.create(rule(each.type, home, team, ruleType=each.type))
+    api.create(role_binding(home, "refused", roleRef=cluster_role_ref("cluster-admin")))
+    file = tmp_path / "job.prom"
+
+    sync("--metrics-file", str(file))
+
+    text = file.read_text()
+    assert series(text, "kube_chores_rule_copies") == {(each.type,): 1 for each in KINDS}
+    assert series(text, "kube_chores_rule_desired_copies") == {(each.type,): 1 for each in KINDS}
+    assert series(text, "kube_chores_rule_ready")["rolebinding",] == 0
+    assert series(text, "kube_chores_findings")["refused", "warning"] == 1
 
 
 # objects that are never copied, each with the reason

@@ -27,10 +27,10 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     mistaken = mistakes(observed, selected, targets)
     place_context = context(observed, settings, skipped, mistaken, targets)
     # A run for one rule does not report other rules. But it makes no decision that depends on what could not be read.
-    concerned = [f for f in observed.failures if settings.rule_name is None or settings.rule_name in f.subjects]
+    concerned = [f for f in (*observed.failures, *skipped) if settings.rule_name in (None, *f.subjects)]
     mistake_findings = [each.finding() for name, each in mistaken.items() if settings.rule_name in (None, name)]
     invalid_choices = _invalid_choices(observed, settings) if settings.rule_name is None else []
-    findings = [*concerned, *skipped, *mistake_findings, *invalid_choices]
+    findings = [*concerned, *mistake_findings, *invalid_choices]
     needs: list[Need] = []
     unchanged_count = 0
     desired_by_subject: dict[str, int] = {}
