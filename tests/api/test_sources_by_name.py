@@ -8,15 +8,12 @@ from tests.api.conftest import Run
 from tests.api.test_safety import ready
 from tests.apis import Api, Object
 from tests.rights import bind_adopt
-from tests.worlds import at, configmap, content, network_policy, rule, secret, service_account
+from tests.worlds import at, by_name, configmap, content, network_policy, rule, secret, service_account
 
 
-def by_name(source_namespace: str, to: str | list[str], *names: str, name: str = "named", **spec: Any) -> Object:
-    """Return a rule that selects sources by their names only."""
-    found = rule(name, source_namespace, to, names=list(names), **spec)
-    if "selector" not in spec:
-        del found["spec"]["selector"]
-    return found
+def named(source_namespace: str, to: str | list[str], *names: str, name: str = "named", **spec: Any) -> Object:
+    """Return a rule that selects sources by these names only."""
+    return by_name(name, source_namespace, to, names=list(names), **spec)
 
 
 def rows(ran: Any) -> list[tuple[str, str]]:
@@ -29,7 +26,7 @@ def rows(ran: Any) -> list[tuple[str, str]]:
 def test_names_select_sources_without_labels(api: Api, sync: Run, home: str, team: str) -> None:
     for name in ("a", "b", "c"):
         api.create(configmap(home, name, labels={}, data={"is": name}))
-    api.create(by_name(home, team, "a", "c", "absent"))
+    api.create(named(home, team, "a", "c", "absent"))
     api.mark()
 
     assert sync().summary == {"created": 2}
@@ -70,7 +67,7 @@ def test_names_in_several_namespaces(api: Api, sync: Run, home: str, team: str) 
     other = api.namespace("other")
     api.create(network_policy(home, "a", labels={}))
     api.create(network_policy(other, "b", labels={}))
-    api.create(by_name(home, team, "a", "b", ruleType="networkpolicy", namespaces=[home, other]))
+    api.create(named(home, team, "a", "b", ruleType="networkpolicy", namespaces=[home, other]))
 
     assert sync().summary == {"created": 2}
     assert ready(api, "named")["message"] == "2 copies"
@@ -85,7 +82,7 @@ def test_a_rule_whose_names_do_not_exist_selects_nothing_and_the_explanation_nam
     api: Api, sync: Run, home: str, team: str
 ) -> None:
     source = api.create(configmap(home, "real", labels={}))
-    api.create(by_name(home, team, "real"))
+    api.create(named(home, team, "real"))
     sync()
     api.patch(rule("named", "", ""), {"spec": {"names": ["reel"]}})
 
@@ -105,7 +102,7 @@ def test_a_rule_whose_names_do_not_exist_selects_nothing_and_the_explanation_nam
 def test_a_name_that_is_never_copied_has_the_reason(api: Api, sync: Run, home: str, team: str) -> None:
     if api.get(configmap(home, "kube-root-ca.crt")) is None:
         api.create(configmap(home, "kube-root-ca.crt", labels={}))
-    api.create(by_name(home, team, "kube-root-ca.crt"))
+    api.create(named(home, team, "kube-root-ca.crt"))
 
     assert sync("-v").summary == {"nothing-selected": 1, "skipped": 1}
     assert "(every namespace has its own kube-root-ca.crt)" in ready(api, "named")["message"]
@@ -116,7 +113,7 @@ def test_a_name_that_is_never_copied_has_the_reason(api: Api, sync: Run, home: s
 
 def test_copies_have_the_target_name(api: Api, sync: Run, home: str, team: str) -> None:
     source = api.create(configmap(home, "settings-2026", labels={}))
-    api.create(by_name(home, team, "settings-2026", targetName="settings"))
+    api.create(named(home, team, "settings-2026", targetName="settings"))
 
     assert sync().summary == {"created": 1}
     copy = api.read(configmap(team))
@@ -139,7 +136,7 @@ def test_copies_have_the_target_name(api: Api, sync: Run, home: str, team: str) 
 def test_a_new_source_under_the_same_target_name_replaces_the_copy(api: Api, sync: Run, home: str, team: str) -> None:
     for year in ("2025", "2026"):
         api.create(configmap(home, f"settings-{year}", labels={}, data={"year": year}))
-    api.create(by_name(home, team, "settings-2025", targetName="settings"))
+    api.create(named(home, team, "settings-2025", targetName="settings"))
     sync()
 
     api.patch(rule("named", "", ""), {"spec": {"names": ["settings-2026"]}})
@@ -157,7 +154,7 @@ def test_a_target_name_that_another_source_has_collides(api: Api, sync: Run, hom
     api.create(configmap(home, "b"))
     api.create(rule("all", home, team))
     sync()
-    api.create(by_name(home, team, "a", targetName="b"))
+    api.create(named(home, team, "a", targetName="b"))
 
     ran = sync()
 
@@ -224,8 +221,8 @@ def test_a_source_of_another_rule_is_not_adopted_under_a_target_name(api: Api, s
     bind_adopt(api)
     api.create(configmap(home, "a"))
     theirs = api.create(configmap(team, "b", labels={}))
-    api.create(by_name(team, home, "b", name="back"))
-    api.create(by_name(home, team, "a", targetName="b", conflict="Adopt"))
+    api.create(named(team, home, "b", name="back"))
+    api.create(named(home, team, "a", targetName="b", conflict="Adopt"))
 
     ran = sync()
 
