@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
+from jobs.core.sync_copies.kinds import BY_NAME, RESOURCES
 from kubesandbox.api.patch import merge_patch
 from kubesandbox.api.store import Stored
 from tests.every_job.sync_copies import STAMP
@@ -17,8 +18,9 @@ from tests.farm import FARMED, farm_pod, pod
 from tests.fault_world import Key, Object, State, World
 from tests.mirrors import NAMESPACE as MIRRORS
 from tests.mirrors import credentials, registry_mirror
+from tests.more_kinds import MORE_KINDS, NOBODY, of_kind
 from tests.workloads import BASELINE, workload
-from tests.worlds import configmap, exchange_rate, namespace_object, rule, secret
+from tests.worlds import by_name, configmap, exchange_rate, namespace_object, rule, secret
 
 NAME = "hostile"
 NAMES = string.ascii_lowercase + string.digits
@@ -133,6 +135,32 @@ def _sync() -> list[Slot]:
         Slot("CopyratorRule", *rules, followed, [(*sources, source)], result=copied),
         Slot("copy", *sources, configmap("team-b", NAME, labels=STAMP), managed=True),
         Slot("conflict", *sources, in_the_way, [(*sources, source), (*rules, followed)], reported=True),
+        *_sync_by_name(),
+        *(slot for kind in MORE_KINDS for slot in _sync_kind(kind)),
+    ]
+
+
+def _sync_by_name() -> list[Slot]:
+    """Return a rule that selects a source by name, and keys of it."""
+    keys = {"include": ["a"], "rename": {"b": "c"}}
+    named = by_name(NAME, "home", "team-a", names=["other"], targetName=NAME, keys=keys)
+    source = ("configmaps", "", configmap("home", "other", labels={}))
+    return [Slot("rule with names", "copyrators", "kubechores.dev", named, [source], ("configmaps", "team-a", NAME))]
+
+
+def _sync_kind(kind: str) -> list[Slot]:
+    """Return a source, a copy and an object with the name of a copy, of a kind."""
+    resource = BY_NAME[kind].resource
+    at = resource.plural, group_of(resource.plural)
+    source = of_kind(kind, "home", {"copy": NAME}, name=NAME)
+    spec = {"subjectNamespace": "target"} if kind == "RoleBinding" else {}
+    followed = rule(NAME, "home", "team-a", ruleType=kind.lower(), selector={"matchLabels": {"copy": NAME}}, **spec)
+    rules = [("copyrators", "kubechores.dev", followed)]
+    in_the_way = of_kind(kind, "team-a", name=NAME)
+    return [
+        Slot(kind, *at, source, rules, result=(resource.plural, "team-a", NAME)),
+        Slot(f"{kind} copy", *at, of_kind(kind, "team-b", STAMP, name=NAME), managed=True),
+        Slot(f"{kind} conflict", *at, in_the_way, [(*at, source), *rules], reported=True),
     ]
 
 
@@ -370,6 +398,40 @@ CONTENT: Mapping[str, Sequence[Object]] = {
         {"data": {f"k{number}": "" for number in range(5000)}},
         {"immutable": True},
     ),
+    "NetworkPolicy": (
+        {"spec": {"ingress": [{"ports": [{"port": port}]} for port in range(1, 2000)]}},
+        {"spec": {"ingress": [], "egress": [{}], "policyTypes": []}},
+        {"spec": {"podSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}] * 999}}},
+        {"spec": {"ingress": [{"from": [{"ipBlock": {"cidr": "::/0", "except": ["fd00::/8"] * 99}}]}]}},
+        {"spec": {"ingress": [{"ports": [{"port": "x-y", "protocol": "SCTP"}, {"port": 1, "endPort": 65535}]}]}},
+    ),
+    "LimitRange": (
+        {"spec": {"limits": []}},
+        {"spec": {"limits": [{"type": f"example.com/{number}"} for number in range(2000)]}},
+        {"spec": {"limits": [{"type": "Container", "max": {"example.com/x": "9223372036854775807"}}]}},
+        {"spec": {"limits": [{"type": "Pod", "max": {"cpu": "0.1"}, "min": {"cpu": "1e-3"}}]}},
+    ),
+    "ResourceQuota": (
+        {"spec": {"hard": None}},
+        {"spec": {"hard": {f"count/x{number}.example.com": "1" for number in range(2000)}}},
+        {"spec": {"hard": {"pods": "1e3"}, "scopes": ["NotTerminating"]}},
+        {"spec": {"hard": {"pods": "10.000000000"}}},
+        {"status": {"hard": {"pods": "1"}, "used": {"pods": "9223372036854775807"}}},
+    ),
+    "RoleBinding": (
+        {"subjects": None},
+        {"subjects": [{**NOBODY, "name": f"{number}\u202e"} for number in range(2000)]},
+        {"subjects": [{**NOBODY, "kind": "User", "name": "\0\x1b[2J"}, NOBODY, NOBODY]},
+        {"subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "elsewhere"}]},
+        {"roleRef": {"kind": "Role", "name": "absent"}},
+        {"metadata": {"labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}},
+    ),
+    "ServiceAccount": (
+        {"imagePullSecrets": [{}, {"name": ""}, {"name": "\0"}]},
+        {"imagePullSecrets": [{"name": f"s{number}"} for number in range(2000)]},
+        {"secrets": [{"name": f"s{number}", "fieldPath": "\u202e"} for number in range(2000)]},
+        {"automountServiceAccountToken": None},
+    ),
     "Namespace": ({"spec": {}}, {"spec": {"finalizers": []}}, {"status": {"conditions": [{"type": "x"}] * 2}}),
     "CopyratorRule": (
         *({"status": {"conditions": each}} for each in CONDITIONS),
@@ -535,9 +597,16 @@ def is_processed(world: World, slot: Slot) -> bool:
     """Whether the job wrote the result for this object."""
     assert slot.result
     plural = slot.result[0]
-    group = "apps" if plural in ("deployments", "statefulsets", "daemonsets") else ""
-    found = world.stored(plural, "kubechores.dev" if plural == "farmpods" else group).get(slot.result)
-    return found is not None and (not group or BASELINE in (found["metadata"].get("annotations") or {}))
+    found = world.stored(plural, group_of(plural)).get(slot.result)
+    rolled = plural in ("deployments", "statefulsets", "daemonsets")
+    return found is not None and (not rolled or BASELINE in (found["metadata"].get("annotations") or {}))
+
+
+def group_of(plural: str) -> str:
+    """Return the API group of the object that a job writes."""
+    copied = {each.plural: each.api_version.rpartition("/")[0] for each in RESOURCES}
+    apps = dict.fromkeys(("deployments", "statefulsets", "daemonsets"), "apps")
+    return {**copied, **apps, "farmpods": "kubechores.dev"}[plural]
 
 
 def fixed_fields(world: World, slot: Slot) -> State:
