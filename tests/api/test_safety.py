@@ -15,7 +15,7 @@ from tests.apis import Api, wait_for
 from tests.canary import canary
 from tests.conftest import WITHOUT_POLICIES_TOO, Chores, served
 from tests.rights import bind_adopt
-from tests.worlds import at, configmap, content, encoded, namespace_object, rule, secret
+from tests.worlds import at, by_name, configmap, content, encoded, namespace_object, rule, secret
 
 Object = dict[str, Any]
 RULE = {"apiVersion": "kubechores.dev/v1", "kind": "CopyratorRule"}
@@ -81,6 +81,20 @@ def test_an_object_in_the_way_is_reported_once_and_then_read_without_a_write(api
     assert content(api.get(at(team, source))) == content(source)
     assert ready(api, "settings") == {"status": "True", "reason": "Synced", "message": "2 copies"}
     assert sorted(events_of(api)) == [("Normal", "Synced"), ("Warning", "Conflict")]
+
+
+def test_an_object_in_the_way_that_is_a_refused_source_is_reported_once_as_each(api: Api, sync: Run, home: str) -> None:
+    annex = api.namespace("annex")
+    for namespace in (home, annex):
+        api.create(configmap(namespace))
+    api.create(by_name("part", home, "*", names=["settings"], keys={"include": ["absent"]}))
+    api.create(rule("settings", annex, home))
+
+    first, second = sync(), sync()
+
+    assert first.summary == second.summary == {"conflict": 1, "refused": 1}
+    assert first.results == second.results
+    assert ready(api, "part")["message"].count("it has no key absent") == 1
 
 
 def test_adopt_takes_over_an_object_that_was_not_managed(api: Api, sync: Run, home: str, team: str) -> None:

@@ -265,7 +265,10 @@ class _Run(Generic[Settings, Observed]):
         # Metadata is enough for an object that conflicts with a create; an update needs the whole object.
         needs = [Need(key, full=keys[key].finding.action is not Action.CREATE) for key in sorted(keys)]
         again, self.observed = self._plan_after_reads(needs)
-        left = [each for each in again.findings if each.object in keys and each.code != UNCHANGED]
+        # An object that is in the way may also have other findings, for example as a source: these are final.
+        reported = {(result.finding.object, result.finding.code) for result in written}
+        found = (each for each in again.findings if each.object in keys and each.code != UNCHANGED)
+        left = [each for each in found if (each.object, each.code) not in reported]
         resolved = [as_resolved(keys[key]) for key in keys.keys() - {finding.object for finding in left}]
         unchanged = sum(result.finding.code == UNCHANGED for result in resolved)
         self.plan = replace(self.plan, unchanged=self.plan.unchanged + unchanged)
