@@ -15,7 +15,19 @@ from tests.apis import Api, wait_for
 from tests.canary import canary
 from tests.conftest import WITHOUT_POLICIES_TOO, Chores, served
 from tests.rights import bind_adopt
-from tests.worlds import at, by_name, configmap, content, encoded, namespace_object, rule, secret
+from tests.worlds import (
+    at,
+    by_name,
+    cluster_role_ref,
+    configmap,
+    content,
+    encoded,
+    namespace_object,
+    network_policy,
+    role_binding,
+    rule,
+    secret,
+)
 
 Object = dict[str, Any]
 RULE = {"apiVersion": "kubechores.dev/v1", "kind": "CopyratorRule"}
@@ -491,3 +503,46 @@ def test_two_runs_at_once_have_the_same_result_as_one(api: Api, sync: Run, insta
         assert run.returncode == 0, stderr
         assert json.loads(stdout)["summary"].keys() <= {"created", "unchanged"}
     assert sync().summary == {"unchanged": 20}
+
+
+# the other kinds
+
+
+def test_a_network_policy_is_updated_in_place_whatever_changes(api: Api, sync: Run, home: str, team: str) -> None:
+    """Without the policy, even for a moment, each client could reach the pods of the namespace."""
+    source = api.create(network_policy(home))
+    api.create(rule("policies", home, team, ruleType="networkpolicy"))
+    sync()
+    before = api.read(at(team, source))
+    spec = {"podSelector": {"matchLabels": {"app": "web"}}, "policyTypes": ["Egress"], "ingress": None, "egress": []}
+    api.patch(source, {"spec": spec})
+
+    updated = sync()
+    api.delete(source)
+    api.create(network_policy(home, spec={"podSelector": {}}))
+    recreated = sync()
+
+    after = api.read(at(team, source))
+    assert (updated.summary, recreated.summary) == ({"configured": 1}, {"configured": 1})
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert content(after) == content(api.get(source))
+    assert {each.method for each in api.copy_writes()} == {"POST", "PUT"}
+
+
+def test_a_role_binding_stays_if_the_new_role_may_not_be_bound(api: Api, sync: Run, home: str, team: str) -> None:
+    source = role_binding(home)
+    api.create(source)
+    api.create(rule("bindings", home, team, ruleType="rolebinding"))
+    sync()
+    before = api.get(at(team, source))
+    api.delete(source)
+    api.create({**source, "roleRef": cluster_role_ref("edit")})
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"refused": 1})
+    assert api.get(at(team, source)) == before
+    assert ready(api, "bindings")["reason"] == "SourceRefused"
+    api.delete(source)
+    api.create(source)
+    assert (sync().summary, ready(api, "bindings")["reason"]) == ({"configured": 1}, "Synced")
