@@ -1,6 +1,6 @@
 """Repeat all measurements (`make benchmark`): write docs/performance.json, and the tables and plot of its page.
 
-Takes about 45 minutes on two cores, which should have no other work.
+Takes about 50 minutes on two cores, which should have no other work.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import pycurl
 
-from benchmarks import page, startup, surroundings, sweep
+from benchmarks import kinds, page, startup, surroundings, sweep
 from tests.control_plane import programs
 
 
@@ -38,13 +38,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--namespaces", default="100,1000,3000", help="of the sweeps, with commas; others are kept")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--only", choices=["sweeps", "unrelated", "rules", "startup"], help="keep the other results")
+    parser.add_argument(
+        "--only", choices=["sweeps", "unrelated", "rules", "kinds", "startup"], help="keep the other results"
+    )
     given = parser.parse_args()
     measurements: dict[str, Callable[[], Any]] = {
         "startup": lambda: [startup.imports(5 * given.runs), startup.first_request(5 * given.runs)],
         "sweeps": lambda: sweeps(numbers(given.namespaces), given.runs, results.get("sweeps", [])),
         "unrelated": lambda: [asdict(each) for each in surroundings.unrelated(given.runs)],
         "rules": lambda: [[rules, asdict(each)] for rules, each in surroundings.many_rules(given.runs)],
+        "kinds": lambda: [[name, asdict(each)] for name, each in kinds.measure()],
     }
     results: dict[str, Any] = json.loads(page.RESULTS.read_text()) if page.RESULTS.exists() else {}
     for name, measure in measurements.items():

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import Any
 
+from benchmarks.kinds import BASE
 from benchmarks.surroundings import NAMESPACES_PER_RULE
 from benchmarks.sweep import LABELS, SCENARIOS, SOURCES, Measured
 from tests.manifests import ROOT
@@ -16,6 +17,7 @@ RESULTS = ROOT / "docs" / "performance.json"
 PAGE, PLOT = ROOT / "docs" / "performance.md", ROOT / "docs" / "performance.svg"
 BEGIN, END = "<!-- written by `make benchmark` -->\n", "<!-- end -->\n"
 TITLES = {"first": "first sweep", "changed": "all sources changed", "converged": "converged"}
+MEASURABLE_SECONDS = 0.2  # of CPU of the server, which the kernel counts in hundredths
 Figure = Callable[[Measured], float]
 
 
@@ -166,6 +168,44 @@ def rules(results: Sequence[tuple[int, Measured]]) -> list[str]:
     return rows
 
 
+def kinds(results: Sequence[tuple[str, Measured]]) -> list[str]:
+    """Return the rows of sweeps of each kind, compared with those of Secrets in the same round."""
+    rows = [
+        "| sweep | copied | time | client CPU | server CPU | peak MiB | requests | MB in | MB out |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for scenario in SCENARIOS:
+        runs = [(name, each) for name, each in results if each.scenario == scenario]
+        base = [each for name, each in runs if name == BASE]
+        for name in dict.fromkeys(name for name, _ in results):
+            own = [each for of_name, each in runs if of_name == name]
+            cells = [
+                TITLES[scenario],
+                name,
+                ratio(own, base, lambda each: each.seconds),
+                ratio_of_medians(own, base, lambda each: each.cpu_seconds),
+                ratio_of_medians(own, base, lambda each: each.server_cpu_seconds),
+                spread(own, lambda each: each.peak_mib, 0),
+                spread(own, lambda each: each.requests, 0),
+                spread(own, lambda each: each.received / 1e6, 1),
+                spread(own, lambda each: each.sent / 1e6, 1),
+            ]
+            rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def ratio(own: Sequence[Measured], others: Sequence[Measured], figure: Figure) -> str:
+    """Return the median and the range of the ratios of pairs of runs."""
+    pairs = [figure(one) / figure(two) for one, two in zip(own, others, strict=True)]
+    return f"{median(pairs):.2f} ({min(pairs):.2f}-{max(pairs):.2f})"
+
+
+def ratio_of_medians(own: Sequence[Measured], others: Sequence[Measured], figure: Figure) -> str:
+    """Return the ratio of the medians; `-` if the other is too short to be measured."""
+    base = median(map(figure, others))
+    return f"{median(map(figure, own)) / base:.2f}" if base >= MEASURABLE_SECONDS else "-"
+
+
 def startup(imports: Sequence[tuple[str, float, float]], first: dict[str, float]) -> list[str]:
     """Return the rows of imports and of the time until the first request."""
     rows = ["| what | ms | MiB in use after it |", "|---|---|---|"]
@@ -186,6 +226,7 @@ def written(text: str, found: dict[str, Any]) -> str:
         "growth": growth(sweeps),
         "unrelated": unrelated([Measured(**each) for each in found["unrelated"]]),
         "rules": rules([(number, Measured(**each)) for number, each in found["rules"]]),
+        "kinds": kinds([(name, Measured(**each)) for name, each in found["kinds"]]),
         "startup": startup(*found["startup"]),
         "all": table(sweeps),
     }

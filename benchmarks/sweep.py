@@ -106,13 +106,17 @@ class Bench:
 
     def prepare(self) -> None:
         """Create the CRDs, the rule, the namespaces and the sources."""
+        self.prepare_namespaces()
+        self.change()
+        self.api.put(RULE)
+
+    def prepare_namespaces(self) -> None:
+        """Create the CRDs and the namespaces."""
         for obj in load(ROOT / "cronjobs" / "crds"):
             self.api.put(obj)
         for name in ("kube-chores", HOME):
             self.api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         self.each(self._namespace, range(self.namespaces))
-        self.change()
-        self.api.put(RULE)
 
     def _namespace(self, number: int) -> None:
         self.api.call("POST", "/api/v1/namespaces", {"metadata": {"name": team(number)}})
@@ -147,10 +151,10 @@ class Bench:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(call, numbers))
 
-    def run(self, program: str, scenario: str) -> tuple[Measured, int]:
-        """Run a program once; return the measurement, and how many copies the program wrote."""
+    def run(self, program: str, scenario: str, *options: str) -> tuple[Measured, int]:
+        """Run a program once; return the measurement, and how many copies it wrote. sync-copies has options."""
         command = {
-            "sync-copies": [sys.executable, "-m", "jobs", "sync-copies", "-n", "kube-chores", "-o", "json"],
+            "sync-copies": [sys.executable, "-m", "jobs", "sync-copies", "-n", "kube-chores", "-o", "json", *options],
             "bare Python": [sys.executable, "-m", "benchmarks.bare", str(self.plane.kubeconfig)],
             "bare Go": [str(self.go), str(self.plane.kubeconfig)],
         }[program]
