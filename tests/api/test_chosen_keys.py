@@ -235,7 +235,12 @@ def test_a_refused_source_next_to_good_ones_does_not_stop_them(api: Api, sync: R
     assert sync().summary == {"created": 2, "refused": 1}
     assert [bool(api.get(configmap(team, name))) for name in ("first", "bad", "last")] == [True, False, True]
     rows = sync("--explain", team).report["rows"]
-    assert [(each["code"], each["copies"]) for each in rows] == [("unchanged", 2), ("refused", 1)]
+    assert [(each["code"], each["copies"]) for each in rows] == [("unchanged", 2), ("refused", 0)]
+    api.create(configmap(home, "worse", data={"b": "1"}))
+    (_, row) = sync("--explain", team, output="text").stdout.splitlines()[1:3]
+    why = "it has no key a; correct the source, or spec.keys of the rule"
+    assert row.split("  ")[:3] == ["logins", "2 sources", "refused"]
+    assert row.endswith(f"  configmap/bad in namespace {home}: {why}; configmap/worse in namespace {home}: {why}")
 
 
 def test_a_run_for_one_rule_does_not_report_what_others_refuse(api: Api, sync: Run, home: str, team: str) -> None:

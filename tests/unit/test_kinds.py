@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from jobs.core.sync_copies.keys import KeySelection, select
 from jobs.core.sync_copies.kinds import BY_NAME, KINDS, Kind
 from jobs.core.sync_copies.rules import RULE_TYPES
+from jobs.kit.data.contents import Content
 from jobs.kit.values import resources
+from tests.canary import canary
 from tests.manifests import ROOT, load
 
 PAGE = (ROOT / "docs" / "sync-copies.md").read_text()
@@ -75,3 +78,29 @@ def test_a_component_and_a_value_of_the_chart_grant_the_rights_on_a_kind(kind: K
     for name in kind.helm_value.split("."):
         values = values[name]
     assert not values or not any(values.values()), "no rights by default"
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "missing"),
+    [
+        ("kubernetes.io/tls", ["tls.key"], "tls.crt"),
+        ("kubernetes.io/dockercfg", [], ".dockercfg"),
+        ("kubernetes.io/dockerconfigjson", [], ".dockerconfigjson"),
+        ("kubernetes.io/ssh-auth", [], "ssh-privatekey"),
+        ("kubernetes.io/basic-auth", [], "username or password"),
+        ("kubernetes.io/basic-auth", ["password"], ""),
+        ("Opaque", [], ""),
+        ("example.com/own", [], ""),
+    ],
+)
+def test_a_copy_has_the_keys_that_the_type_of_its_secret_requires(kind: str, keys: list[str], missing: str) -> None:
+    all_keys = [*(key for group in KINDS["secret"].required_keys.get(kind, ()) for key in group), "other"]
+    content = Content(kind, dict.fromkeys(all_keys, canary()))
+    chosen = KeySelection(include=("other", *keys))
+
+    if not missing:
+        assert isinstance(copied := select(chosen, KINDS["secret"], content), Content)
+        assert copied.data.keys() == {"other", *keys}
+        return
+    with pytest.raises(ValueError, match=f"^a Secret of type {kind} requires key {missing} in copies$"):
+        select(chosen, KINDS["secret"], content)

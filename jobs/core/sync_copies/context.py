@@ -112,10 +112,10 @@ def context(
             truncated_rules.add(rule.name)
         name = f"{rule.namespace}/{rule.name}"
         orphans[name] = rule.spec.orphans
-        for source in sources_of(rule, observed):
-            if isinstance(source, RefusedSource):
-                of_copies = rule.spec.target_name or source.key.name
-                refused.setdefault(source.key, []).append(Refused(name, of_copies, frozenset(targets[rule.name])))
+        of_rule = [each.key for each in sources_of(rule, observed) if isinstance(each, RefusedSource)]
+        namespaces = frozenset(targets[rule.name] if of_rule else ())
+        for key in of_rule:
+            refused.setdefault(key, []).append(Refused(name, rule.spec.target_name or key.name, namespaces))
     by_rule = {f"{settings.namespace}/{name}": each for name, each in sorted(mistaken.items())}
     sources = (each for found in observed.sources.values() for each in found)
     return Context(

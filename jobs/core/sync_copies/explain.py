@@ -10,8 +10,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
-from msgspec import structs
-
 from jobs.core.sync_copies.desired import NoTarget, target_check
 from jobs.core.sync_copies.kinds import KINDS, LAYOUTS
 from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING
@@ -162,8 +160,7 @@ def _rows_of_rule(rule: Rule, world: _World, settings: Settings) -> tuple[list[R
     is_each = settings.run.verbose or bool(world.where.name)
     rows = _grouped(rule.name, found, last, is_each=is_each)
     if any(map(_is_copy, found)):
-        left = [structs.replace(each, reason=_about(each)) for each in world.left.get(rule.name, ())]
-        return rows + _grouped(rule.name, left, is_each=is_each), True
+        return rows + _rows_of_sources(rule.name, world.left.get(rule.name, ()), is_each=is_each), True
     problems = list(_problems(rule, world))
     reason = "; also, ".join(each.reason for each in problems)
     rows.append(_row_of(rule.name, None, 0, problems[0].code, reason))
@@ -201,10 +198,26 @@ def _grouped(rule: str, findings: Sequence[Finding], last: str = "", *, is_each:
 
     `last` replaces what the next run does with copies that it writes.
     """
+    return [_row(rule, group, last) for group in _groups(findings, is_each=is_each)]
+
+
+def _rows_of_sources(rule: str, left: Sequence[Finding], *, is_each: bool) -> list[Row]:
+    """Return the rows of sources that are not copied."""
+    return [
+        _row_of(rule, group[0].object if len(group) == 1 else None, 0, group[0].code, _reasons(group), len(group))
+        for group in _groups(left, is_each=is_each)
+    ]
+
+
+def _groups(findings: Sequence[Finding], *, is_each: bool) -> Iterable[Sequence[Finding]]:
     groups: dict[object, list[Finding]] = {}
     for each in findings:
         groups.setdefault(each.object if is_each else each.code, []).append(each)
-    return [_row(rule, group, last) for group in groups.values()]
+    return groups.values()
+
+
+def _reasons(left: Sequence[Finding]) -> str:
+    return listed(left, _MOST_NAMED, lambda each: f"{each.object}: {each.reason}", "; ")
 
 
 def _row(rule: str, findings: Sequence[Finding], last: str = "") -> Row:
@@ -218,11 +231,12 @@ def _reason(finding: Finding, last: str) -> str:
     return f"{finding.reason}: {last or _NEXT[finding.fix.action]}" if finding.fix else finding.reason
 
 
-def _row_of(rule: str, key: ObjectKey | None, copies: int, code: str, reason: str) -> Row:
+def _row_of(rule: str, key: ObjectKey | None, copies: int, code: str, reason: str, sources: int = 0) -> Row:
     if key:
         shown, found = f"{key.kind.lower()}/{key.name}", {name: value for name, value in key._asdict().items() if value}
     else:
-        shown, found = f"{copies} copies" if copies else "unknown" if code == "unreadable" else "no copy", None
+        number = f"{copies} copies" if copies else f"{sources} sources" if sources else ""
+        shown, found = number or ("unknown" if code == "unreadable" else "no copy"), None
     document = {"rule": rule, "object": found, "copies": copies, "code": code, "reason": reason}
     return Row((rule or "-", shown, code), reason, document)
 
@@ -267,16 +281,12 @@ def _why_no_source(rule: Rule, about_rule: Finding | None, world: _World) -> _Pr
     if about_rule and about_rule.code == SOURCE_NAMESPACE_MISSING:
         return _Problem(about_rule.code, about_rule.reason)
     if left := world.left.get(rule.name):
-        return _Problem(left[0].code, listed(left, _MOST_NAMED, _about, "; "))
+        return _Problem(left[0].code, _reasons(left))
     if world.where.name:
         return _why_not_selected(rule, world)
     where = listed(rule.source_namespaces, _MOST_NAMED)
     reason = f"the rule selects no {rule.spec.rule_type} in namespace {where}"
     return _Problem(NOTHING_SELECTED, about_rule.reason if about_rule else reason)
-
-
-def _about(left: Finding) -> str:
-    return f"{left.object}: {left.reason}"
 
 
 def _why_not_selected(rule: Rule, world: _World) -> _Problem:
