@@ -6,7 +6,7 @@ import pytest
 
 from tests.api.conftest import Run
 from tests.api.test_safety import ready
-from tests.apis import Api, Object
+from tests.apis import Api, Object, wait_for
 from tests.rights import bind_adopt
 from tests.worlds import at, by_name, configmap, content, network_policy, rule, secret, service_account
 
@@ -100,8 +100,7 @@ def test_a_rule_whose_names_do_not_exist_selects_nothing_and_the_explanation_nam
 
 
 def test_a_name_that_is_never_copied_has_the_reason(api: Api, sync: Run, home: str, team: str) -> None:
-    if api.get(configmap(home, "kube-root-ca.crt")) is None:
-        api.create(configmap(home, "kube-root-ca.crt", labels={}))
+    wait_for(lambda: api.get(configmap(home, "kube-root-ca.crt")), "the ConfigMap that each namespace has")
     api.create(named(home, team, "kube-root-ca.crt"))
 
     assert sync("-v").summary == {"nothing-selected": 1, "skipped": 1}
