@@ -29,14 +29,19 @@ def test_names_select_sources_without_labels(api: Api, sync: Run, home: str, tea
     api.create(named(home, team, "a", "c", "absent"))
     api.mark()
 
-    assert sync().summary == {"created": 2}
+    ran = sync()
+    assert (ran.exit_code, ran.summary) == (0, {"created": 2, "source-missing": 1})
+    condition = ready(api, "named")
+    assert (condition["status"], condition["reason"]) == ("False", "SourceMissing")
+    missing = f"spec.names: there is no configmap absent in namespace {home}; correct spec.names, or create it"
+    assert condition["message"] == missing
     assert [bool(api.get(configmap(team, name))) for name in ("a", "b", "c")] == [True, False, True]
     fields = [each.query.get("fieldSelector") for each in api.requests() if each.path.endswith(f"/{home}/configmaps")]
     assert sorted(filter(None, fields)) == ["metadata.name=a", "metadata.name=absent", "metadata.name=c"]
-    assert sync().summary == {"unchanged": 2}
+    assert sync().summary == {"unchanged": 2, "source-missing": 1}
 
     api.patch(configmap(home, "a"), {"data": {"is": "changed"}})
-    assert sync().summary == {"configured": 1, "unchanged": 1}
+    assert sync().summary == {"configured": 1, "unchanged": 1, "source-missing": 1}
     api.patch(rule("named", "", ""), {"spec": {"names": ["c"]}})
     assert sync().summary == {"deleted": 1, "unchanged": 1}
     api.delete(configmap(home, "c"))

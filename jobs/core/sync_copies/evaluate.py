@@ -126,7 +126,7 @@ def _uncertain(place: Place, why: str) -> Finding:
 
 def _terminating(code: str, place: Place, subjects: tuple[str, ...]) -> Finding:
     """Return the finding of a copy that is being deleted and still exists: pods continue to use its content."""
-    reason = "is being deleted, but a finalizer keeps it, with its old content; see its metadata.finalizers"
+    reason = "is being deleted, but a finalizer keeps it in effect, with its old content; see its metadata.finalizers"
     return Finding(code, Severity.WARNING, place.key, reason, subjects=subjects)
 
 

@@ -82,7 +82,8 @@ def _mistake(rule: Rule, sources: frozenset[str], targets: frozenset[str], obser
         return None
     reason = ""
     if not sources:
-        reason = f"selects no {rule.spec.rule_type} to copy in {_where(rule)}{_only_never_copied(rule, observed)}"
+        named = " ".join([rule.spec.rule_type, listed(rule.spec.names, _MOST_NAMED)]).rstrip()
+        reason = f"selects no {named} to copy in {_where(rule)}{_only_never_copied(rule, observed)}"
     elif not targets:
         reason = "spec.targets selects no namespace that receives copies"
     elif targets == {source.partition("/")[0] for source in sources} and len(targets) == 1:
@@ -117,7 +118,8 @@ def _is_uncertain(rule: Rule, observed: Observed) -> bool:
 def _only_never_copied(rule: Rule, observed: Observed) -> str:
     """Return the objects that a rule without a source selects, each with the reason; empty if it selects none."""
     found = [each for source in sources_of(rule, observed) if (each := finding(rule.spec.rule_type, source))]
-    return f", only objects that are never copied: {with_reasons(found)}" if found else ""
+    reasons = with_reasons(found)
+    return f", only objects that are never copied: {reasons}" if reasons else ""
 
 
 def _where(rule: Rule) -> str:

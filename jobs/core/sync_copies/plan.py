@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from jobs.core.sync_copies.context import context
@@ -11,7 +11,8 @@ from jobs.core.sync_copies.desired import Place, places, targets_of_rules
 from jobs.core.sync_copies.evaluate import evaluate, unchanged
 from jobs.core.sync_copies.mistakes import Mistake, brake, mistakes
 from jobs.core.sync_copies.observed import OPT_IN, Namespace, Observed, Settings
-from jobs.core.sync_copies.sources import Selected, candidates
+from jobs.core.sync_copies.rules import Rule
+from jobs.core.sync_copies.sources import Selected, candidates, name_of, sources_of
 from jobs.kit.values.model import Brake, DesiredCounts, ExitCode, Finding, Need, ObjectKey, Plan, Severity, Summary
 from jobs.kit.values.resources import NAMESPACES, RULES
 from jobs.kit.values.text import listed
@@ -29,8 +30,14 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     # A run for one rule does not report other rules. But it makes no decision that depends on what could not be read.
     concerned = [f for f in (*observed.failures, *skipped) if settings.rule_name in (None, *f.subjects)]
     mistake_findings = [each.finding() for name, each in mistaken.items() if settings.rule_name in (None, name)]
+    missing_names = [
+        each
+        for rule in observed.rules
+        if settings.rule_name in (None, rule.name) and rule.name not in mistaken
+        for each in _missing_names(rule, observed)
+    ]
     invalid_choices = _invalid_choices(observed, settings) if settings.rule_name is None else []
-    findings = [*concerned, *mistake_findings, *invalid_choices]
+    findings = [*concerned, *mistake_findings, *missing_names, *invalid_choices]
     needs: list[Need] = []
     unchanged_count = 0
     desired_by_subject: dict[str, int] = {}
@@ -60,6 +67,20 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
         desired=DesiredCounts(desired_by_kind, desired_by_subject),
         brakes=_brakes(findings, mistaken),
     )
+
+
+def _missing_names(rule: Rule, observed: Observed) -> Iterator[Finding]:
+    """Yield the finding of names in spec.names that no source has; a rule without any source has one of its own."""
+    if any(query not in observed.sources for query in rule.queries()):
+        return
+    if missing := sorted({*rule.spec.names} - {name_of(each) for each in sources_of(rule, observed)}):
+        where = listed(rule.source_namespaces, _MOST_NAMED)
+        reason = (
+            f"spec.names: there is no {rule.spec.rule_type} {listed(missing, _MOST_NAMED)} in namespace {where}"
+            + " with the labels of spec.selector" * bool(rule.spec.selector)
+            + "; correct spec.names, or create it"
+        )
+        yield Finding("source-missing", Severity.WARNING, rule.head.key, reason, subjects=(rule.name,))
 
 
 def _no_rule(observed: Observed, settings: Settings) -> str:

@@ -18,6 +18,7 @@ from jobs.kit.values.reads import InvalidObject
 from jobs.kit.values.text import listed
 
 _MOST_NAMED = 3
+_IS_COPY = "is managed by kube-chores: a copy is never a source"
 
 
 class Candidate(NamedTuple):
@@ -52,8 +53,12 @@ def candidates(observed: Observed) -> tuple[Selected, list[Finding]]:
 
 
 def with_reasons(left: Sequence[Finding]) -> str:
-    """Return the first sources that are not copied, each with the reason."""
-    return listed(left, _MOST_NAMED, lambda each: f"{each.object} ({each.reason})")
+    """Return the first sources that are not copied, each with the reason; empty if there are only copies.
+
+    A run writes copies, so a status that names them would change with the next run.
+    """
+    found = [each for each in left if each.reason != _IS_COPY]
+    return listed(found, _MOST_NAMED, lambda each: f"{each.object} ({each.reason})")
 
 
 def sources_of(rule: Rule, observed: Observed) -> Iterator[Source]:
@@ -81,5 +86,5 @@ def finding(rule_type: str, source: Source) -> Finding | None:
 
 def _why_skipped(rule_type: str, source: ReducedObject) -> str:
     if stamps.is_stamped(source.header.labels):
-        return "is managed by kube-chores: a copy is never a source"
+        return _IS_COPY
     return KINDS[rule_type].why_never_copied(source)

@@ -49,6 +49,7 @@ _WITH_MESSAGES = {
     "invalid",
     "unreadable",
     "refused",
+    "source-missing",
     "failed",
     *dict(REASONS),
     SOURCE_NAMESPACE_MISSING,
@@ -63,6 +64,7 @@ _REASONS = (
     *REASONS,
     (SOURCE_NAMESPACE_MISSING, "SourceNamespaceMissing"),
     ("refused", "SourceRefused"),
+    ("source-missing", "SourceMissing"),
     ("not-opted-in", "NamespaceNotOptedIn"),
     (NOTHING_SELECTED, "NothingSelected"),
     ("reserved-name", "ReservedName"),
@@ -227,8 +229,8 @@ def _condition(copies: int, results: Sequence[Result]) -> Condition:
             message = _message(kinds[kind], copies, with_messages=kind in _WITH_MESSAGES)
             return new_condition(READY, "False", reason, message)
     synced = f"{copies} {'copy' if copies == 1 else 'copies'}"
-    if never_copied := [result.finding for result in kinds.get("skipped", [])]:
-        synced += f"; never copied: {with_reasons(never_copied)}"
+    if never_copied := with_reasons([result.finding for result in kinds.get("skipped", [])]):
+        synced += f"; never copied: {never_copied}"
     # A tenant with a forged stamp can add to these, so they do not set Ready to False.
     orphaned = (*kinds.get("orphan", []), *kinds.get("opted-out", []))
     if orphans := [result for result in orphaned if not result.finding.fix or result.cause == BLOCKED_BY_FINALIZER]:

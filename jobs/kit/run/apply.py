@@ -93,8 +93,13 @@ class _Writer:
         self.failed_webhooks: dict[str, str] = {}  # the answer of the API server by namespace
 
     def write(self, findings: Sequence[Finding]) -> Iterator[Result]:
-        """Yield the result of each: first those that are one request, then those that are a delete and a create."""
-        yield from self._send([f for f in findings if f.action is not Action.RECREATE])
+        """Yield the result of each: creates and updates, then deletes, then those that are a delete and a create.
+
+        So an object that replaces another one under a new name is there before that one is deleted.
+        """
+        several = (Action.DELETE, Action.RECREATE)
+        yield from self._send([f for f in findings if f.action not in several])
+        yield from self._send([f for f in findings if f.action is Action.DELETE])
         recreated = [f for f in findings if f.action is Action.RECREATE]
         refused = [
             r for r in self._send(recreated, self._to_dry_run_create, dry_run=True) if r.outcome is not Outcome.DONE

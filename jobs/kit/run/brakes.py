@@ -9,6 +9,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from jobs.kit.values.model import Action, Brake, ExitCode, Finding, Plan
+from jobs.kit.values.text import plural
 
 MIN_DELETES = 10
 SHARE_OF_DESIRED = 0.1
@@ -53,7 +54,7 @@ def _group(finding: Finding) -> tuple[str, str]:
 
 def _brake(plan: Plan, too_many: Mapping[tuple[str, str], int], max_deletes: int | None) -> Brake:
     what = " and ".join(
-        f"{number} {kind}s (code {code}, limit {_allowed_of(kind, plan, max_deletes)})"
+        f"{number} {plural(kind)} (code {code}, limit {_allowed_of(kind, plan, max_deletes)})"
         for (kind, code), number in too_many.items()
     )
     message = f"the deletion brake blocks the deletion of {what}; none of them is deleted"

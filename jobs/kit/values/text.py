@@ -48,6 +48,11 @@ def listed(items: Sequence[Item], most: int, text: Callable[[Item], str] = str, 
     return separator.join(map(text, items[:most])) + more
 
 
+def plural(noun: str) -> str:
+    """Return the plural of a noun, such as the kind of an object."""
+    return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+
+
 def without_credentials(url: str) -> str:
     """Return a URL for messages, without its credentials and query."""
     parts = urlsplit(url)
