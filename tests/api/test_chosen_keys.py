@@ -309,6 +309,19 @@ def test_a_source_that_is_never_copied_is_not_refused(api: Api, sync: Run, home:
     assert sync("-v").summary == {"nothing-selected": 1, "skipped": 1}
 
 
+def test_a_copy_that_lacks_a_key_is_not_a_refused_source(api: Api, sync: Run, home: str, team: str) -> None:
+    api.create(configmap(home))
+    api.create(rule("first", home, team, metadata={"copyLabels": ["copyrator"]}))
+    rule_with(api, team, home, "back", kind="configmap", include=["absent"])
+    sync()
+    api.mark()
+
+    ran = sync("-v")
+
+    assert ran.summary == {"nothing-selected": 1, "skipped": 1, "unchanged": 1}
+    assert api.writes() == [], "the status does not depend on copies, which a run creates after it read the sources"
+
+
 # large sources
 
 

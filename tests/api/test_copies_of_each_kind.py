@@ -297,11 +297,11 @@ def test_an_object_that_is_never_copied_has_the_reason_in_the_log_the_status_and
     assert (ran.exit_code, ran.summary) == (0, {"nothing-selected": 1, "skipped": 1})
     assert [each["reason"] for each in ran.results if each["code"] == "skipped"] == [why]
     where = f"{kind}/{name} in namespace {home}"
+    is_copy = case == "a copy"  # which a run creates after it read the sources, so the status does not depend on it
     found = ready(api, "things")
     assert found["reason"] == "NothingSelected"
-    assert found["message"].startswith(
-        f"selects no {kind} to copy in namespace {home}, only objects that are never copied: {where} ({why}); none of"
-    )
+    only = "" if is_copy else f", only objects that are never copied: {where} ({why})"
+    assert found["message"].startswith(f"selects no {kind} to copy in namespace {home}{only}; none of")
     for place in (team, f"{team}/{name}"):
         (row,) = sync("--explain", place).report["rows"]
         assert (row["code"], row["reason"]) == ("skipped", f"{where}: {why}")
@@ -312,7 +312,7 @@ def test_an_object_that_is_never_copied_has_the_reason_in_the_log_the_status_and
     assert ready(api, "things") == {
         "status": "True",
         "reason": "Synced",
-        "message": f"1 copy; never copied: {where} ({why})",
+        "message": "1 copy" if is_copy else f"1 copy; never copied: {where} ({why})",
     }
     rows = sync("--explain", team).report["rows"]
     assert [(each["code"], each["reason"]) for each in rows] == [

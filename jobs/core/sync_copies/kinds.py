@@ -16,6 +16,7 @@ from jobs.kit.data.contents import (
     field_content,
 )
 from jobs.kit.data.objects import ReducedObject
+from jobs.kit.values import stamps
 from jobs.kit.values.names import KEY_NAME, SETTINGS
 from jobs.kit.values.resources import (
     CLUSTER_ROLES,
@@ -42,6 +43,7 @@ _REQUIRED_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "kubernetes.io/basic-auth": (("username", "password"),),
     "kubernetes.io/ssh-auth": (("ssh-privatekey",),),
 }
+WHY_NO_COPY = "is managed by kube-chores: a copy is never a source"
 _ROOT_CA = "kube-root-ca.crt"
 _HELM_RELEASE = "sh.helm.release."  # also a ConfigMap: https://helm.sh/docs/topics/advanced/#configmap-storage-backend
 BOOTSTRAPPING = "kubernetes.io/bootstrapping"  # a label of the bindings that kube-apiserver restores when it starts
@@ -171,7 +173,7 @@ class Kind(NamedTuple):
 
     def why_never_copied(self, read: ReducedObject) -> str:
         """Return why an object with this name and content is never copied; empty if it is copied."""
-        why = self.why_no_name(read.name)
+        why = WHY_NO_COPY if stamps.is_stamped(read.header.labels) else self.why_no_name(read.name)
         return why or (self.why_no_content(read.content, read.header.labels) if read.content else "")
 
 

@@ -7,18 +7,16 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from jobs.core.sync_copies.kinds import KINDS
+from jobs.core.sync_copies.kinds import KINDS, WHY_NO_COPY
 from jobs.core.sync_copies.observed import Observed, RefusedSource, Source
 from jobs.core.sync_copies.rules import Rule
 from jobs.kit.data.objects import ReducedObject
-from jobs.kit.values import stamps
 from jobs.kit.values.findings import unreadable
 from jobs.kit.values.model import Finding, ObjectKey, Severity
 from jobs.kit.values.reads import InvalidObject
 from jobs.kit.values.text import listed
 
 _MOST_NAMED = 3
-_IS_COPY = "is managed by kube-chores: a copy is never a source"
 
 
 class Candidate(NamedTuple):
@@ -53,12 +51,12 @@ def candidates(observed: Observed) -> tuple[Selected, list[Finding]]:
 
 
 def with_reasons(left: Sequence[Finding]) -> str:
-    """Return the first sources that are not copied, each with the reason; empty if there are only copies.
+    """Return the first sources that are not copied, each with the reason, for a status; empty if all are copies.
 
-    A run writes copies, so a status that names them would change with the next run.
+    A run creates copies after it read the sources. If a status named them, the next run would change it.
     """
-    found = [each for each in left if each.reason != _IS_COPY]
-    return listed(found, _MOST_NAMED, lambda each: f"{each.object} ({each.reason})")
+    named = [each for each in left if each.reason != WHY_NO_COPY]
+    return listed(named, _MOST_NAMED, lambda each: f"{each.object} ({each.reason})")
 
 
 def sources_of(rule: Rule, observed: Observed) -> Iterator[Source]:
@@ -79,12 +77,6 @@ def finding(rule_type: str, source: Source) -> Finding | None:
         return unreadable(source.key, source.error)
     if isinstance(source, RefusedSource):
         return Finding("refused", Severity.WARNING, source.key, source.reason)
-    why = _why_skipped(rule_type, source)
-    key = ObjectKey(KINDS[rule_type].name, source.name, source.namespace)
+    kind = KINDS[rule_type]
+    key, why = ObjectKey(kind.name, source.name, source.namespace), kind.why_never_copied(source)
     return Finding("skipped", Severity.INFO, key, why) if why else None
-
-
-def _why_skipped(rule_type: str, source: ReducedObject) -> str:
-    if stamps.is_stamped(source.header.labels):
-        return _IS_COPY
-    return KINDS[rule_type].why_never_copied(source)
