@@ -11,7 +11,7 @@ from tests.farm import farm_pod, farmed, listed, pod
 from tests.mirrors import NAMESPACE as MIRRORS
 from tests.mirrors import Mirrors
 from tests.workloads import KINDS, roll_annotations, settle, workload
-from tests.worlds import at, configmap, content, exchange_rate, namespace_object, rule, secret
+from tests.worlds import at, configmap, content, exchange_rate, namespace_object, role_binding, rule, secret
 
 DEPTHS = (150, 900, 2000, 9000)
 
@@ -73,6 +73,23 @@ def test_a_deep_source_is_copied_and_a_deep_copy_is_repaired(api: Api, sync: Run
     assert (repaired.exit_code, repaired.summary) == (0, {"configured": 1})
     assert (again.exit_code, again.summary) == (0, {"unchanged": 1})
     assert content(api.get(at(team, source))) == content(source)
+
+
+def test_large_sources_of_other_rules_do_not_refuse_a_role_binding(api: Api, sync: Run, home: str, team: str) -> None:
+    """A run keeps 16 MiB of contents, and digests of others. Subjects cannot be moved in digests."""
+    large, sizes = {"matchLabels": {"large": "yes"}}, [*[1_000_000] * 16, 700_000, 70_000, 2_000]
+    for number, size in enumerate(sizes):
+        data = {"data": {"a": f"{number:02}" + "x" * size}}
+        api.create(configmap(home, f"large-{number}", labels=large["matchLabels"], **data))
+    source = api.create(role_binding(home))
+    api.create(rule("large", home, team, selector=large))
+    api.create(rule("small", home, team, ruleType="rolebinding", subjectNamespace="target"))
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"created": len(sizes) + 1})
+    group, robot = source["subjects"]
+    assert api.read(at(team, source))["subjects"] == [group, {**robot, "namespace": team}]
 
 
 def test_a_deep_namespace_gets_its_copy(api: Api, sync: Run) -> None:

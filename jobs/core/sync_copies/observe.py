@@ -34,6 +34,7 @@ from jobs.kit.values.reads import Invalid, InvalidObject
 from jobs.kit.values.resources import CLUSTER_ROLES, NAMESPACES, RULES
 
 _LONGEST_CHOICE = 40  # of an annotation of a tenant
+_BYTES_OF_SUBJECTS = 4 << 20  # of all sources with subjects
 
 
 def observe(cluster: Cluster, settings: Settings) -> Observed:
@@ -56,12 +57,14 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     namespaces, undecoded = _namespaces(cluster, rules)
     failures += [_terminating(each) for each in namespaces if each.name == settings.namespace and not each.active]
     reducer = ObjectReducer(used_keys(rules))
+    # Subjects cannot be moved in digests, so other large sources leave room for them.
+    of_subjects = ObjectReducer(used_keys(rules), _BYTES_OF_SUBJECTS)
     sources: dict[SourceQuery, tuple[Source, ...]] = {}
     queries = sorted({query for rule in rules for query in rule.queries() if query.rule_type in copies})
     for request, of_request in groupby(queries, SourceQuery.request):
-        same = list(of_request)
+        same, has_subjects = list(of_request), KINDS[request.rule_type].has_subjects
         try:
-            sources |= retry_if_expired(partial(_sources, cluster, same, reducer))
+            sources |= retry_if_expired(partial(_sources, cluster, same, of_subjects if has_subjects else reducer))
         except ApiError as error:
             affected = [rule for rule in rules if not {*rule.queries()}.isdisjoint(same)]
             what = f"its sources in namespace {request.namespace}"
