@@ -45,7 +45,7 @@ def test_names_select_sources_without_labels(api: Api, sync: Run, home: str, tea
     api.patch(rule("named", "", ""), {"spec": {"names": ["c"]}})
     assert sync().summary == {"deleted": 1, "unchanged": 1}
     api.delete(configmap(home, "c"))
-    assert sync().summary == {"deleted": 1}
+    assert sync().summary == {"deleted": 1, "source-missing": 1}
 
 
 def test_with_a_selector_a_source_must_match_both(api: Api, sync: Run, home: str, team: str) -> None:
@@ -54,7 +54,9 @@ def test_with_a_selector_a_source_must_match_both(api: Api, sync: Run, home: str
     api.create(secret(home, "labelled"))
     api.create(rule("things", home, team, ruleType="secret", names=["both", "named"]))
 
-    assert sync().summary == {"created": 1}
+    ran = sync()
+    assert ran.summary == {"created": 1, "source-missing": 1}
+    assert f"no secret named in namespace {home} with the labels of spec.selector" in ran.stdout
     assert api.get(secret(team, "both"))
     assert rows(sync("--explain", f"{team}/labelled")) == [
         ("not-selected", "spec.names does not have labelled: it is both, named")
