@@ -11,7 +11,17 @@ from tests.farm import farm_pod, farmed, listed, pod
 from tests.mirrors import NAMESPACE as MIRRORS
 from tests.mirrors import Mirrors
 from tests.workloads import KINDS, roll_annotations, settle, workload
-from tests.worlds import at, configmap, content, exchange_rate, namespace_object, role_binding, rule, secret
+from tests.worlds import (
+    at,
+    configmap,
+    content,
+    exchange_rate,
+    namespace_object,
+    network_policy,
+    role_binding,
+    rule,
+    secret,
+)
 
 DEPTHS = (150, 900, 2000, 9000)
 
@@ -81,13 +91,16 @@ def test_large_sources_of_other_rules_do_not_refuse_a_role_binding(api: Api, syn
     for number, size in enumerate(sizes):
         data = {"data": {"a": f"{number:02}" + "x" * size}}
         api.create(configmap(home, f"large-{number}", labels=large["matchLabels"], **data))
-    source = api.create(role_binding(home))
+    source, policy = api.create(role_binding(home)), api.create(network_policy(home))
     api.create(rule("large", home, team, selector=large))
-    api.create(rule("small", home, team, ruleType="rolebinding", subjectNamespace="target"))
+    api.create(rule("bindings", home, team, ruleType="rolebinding", subjectNamespace="target"))
+    api.create(rule("policies", home, team, ruleType="networkpolicy"))
 
-    ran = sync()
+    ran, again = sync(), sync("--verify", "content")
 
-    assert (ran.exit_code, ran.summary) == (0, {"created": len(sizes) + 1})
+    assert (ran.exit_code, ran.summary) == (0, {"created": len(sizes) + 2})
+    assert (again.exit_code, again.summary) == (0, {"unchanged": len(sizes) + 2})
+    assert content(api.get(at(team, policy))) == content(policy)
     group, robot = source["subjects"]
     assert api.read(at(team, source))["subjects"] == [group, {**robot, "namespace": team}]
 

@@ -1,11 +1,12 @@
 """Each job within the memory limit of its CronJob, with objects of any valid size: the kernel kills larger ones."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -17,15 +18,17 @@ from tests.farm import farm_pod, farmed, listed, pod
 from tests.manifests import everything
 from tests.mirrors import NAMESPACE as MIRRORS
 from tests.mirrors import registry_mirror
+from tests.more_kinds import MORE_KINDS, NOBODY, VIEW, of_kind
 from tests.rates import RatesServer, serve
 from tests.workloads import roll_annotations, settle, workload
-from tests.worlds import at, configmap, content, exchange_rate, rule
+from tests.worlds import SELECTED, at, configmap, content, exchange_rate, rule
 
 pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("api", ["real"], indirect=True)]
 HOSTILE = 16
 MANY = 40
 MIB = 1 << 20
 Limited = Callable[..., Ran]
+T = TypeVar("T")
 
 
 def limit_of(job: str) -> int:
@@ -56,7 +59,7 @@ def limited(api: Api, installed: Path, capsys: pytest.CaptureFixture[str]) -> Li
     return run
 
 
-def in_parallel(make: Callable[[Object], object], objects: list[Object]) -> None:
+def in_parallel(make: Callable[[T], object], objects: list[T]) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(make, objects))
 
@@ -109,6 +112,60 @@ def test_large_sources_are_copied_and_verified(api: Api, limited: Limited) -> No
     assert (verified.exit_code, verified.summary["configured"]) == (0, len(sources[::8]))
     assert (again.exit_code, again.summary) == (0, {"unchanged": len(sources) * 2})
     assert [each for team in teams for each in sources if content(api.get(at(team, each))) != content(each)] == []
+
+
+def _large(number: int) -> dict[str, Object]:
+    """Return the content of an object of each other kind: as large as etcd accepts, or as the server handles soon."""
+    names = [f"n{number:02}-{'x' * 40}-{index:05}" for index in range(12_000)]
+    ports = [{"ports": [{"protocol": "TCP", "port": index + 1}]} for index in range(30_000)]
+    return {
+        "NetworkPolicy": {"spec": {"podSelector": {"matchLabels": {"number": str(number)}}, "ingress": ports}},
+        "LimitRange": {"spec": {"limits": [{"type": f"example.com/{name}"} for name in names]}},
+        "ResourceQuota": {"spec": {"hard": {f"count/{name}.example.com": "1" for name in names[:1000]}}},
+        "RoleBinding": {"roleRef": VIEW, "subjects": [{**NOBODY, "name": name} for name in names[:7000]]},
+        "ServiceAccount": {"imagePullSecrets": [{"name": name} for name in names]},
+    }
+
+
+def test_large_sources_of_each_kind_are_copied_and_verified(api: Api, limited: Limited) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    sources = [
+        of_kind(kind, home, SELECTED, name=f"large-{n}", **_large(n)[kind]) for kind in MORE_KINDS for n in range(2)
+    ]
+    in_parallel(api.create, sources)
+    for kind in MORE_KINDS:
+        spec = {"subjectNamespace": "target"} if kind == "RoleBinding" else {}
+        api.create(rule(kind.lower(), home, team, ruleType=kind.lower(), **spec))
+
+    made = limited("sync-copies")
+    for kind, (*_, change) in MORE_KINDS.items():
+        api.patch(of_kind(kind, team, name="large-0"), change)
+    repaired = limited("sync-copies")
+    again = limited("sync-copies", "--verify", "content")
+
+    assert (made.exit_code, made.summary) == (0, {"created": len(sources)})
+    assert (repaired.exit_code, repaired.summary["configured"]) == (0, len(MORE_KINDS))
+    assert (again.exit_code, again.summary) == (0, {"unchanged": len(sources)})
+    assert [each for each in sources if content(api.get(at(team, each))) != content(api.get(each))] == []
+
+
+def test_many_copies_of_each_kind_fit_into_the_memory_of_a_run(api: Api, limited: Limited) -> None:
+    """Five times COPIES: `COPIES=10000 make test-cluster` takes minutes."""
+    home, teams = api.namespace("home"), [f"team-{n}" for n in range(int(os.environ.get("COPIES", "400")) // 10)]
+    in_parallel(api.namespace, teams)
+    sources = [of_kind(kind, home, SELECTED, name=f"s{n}") for kind in MORE_KINDS for n in range(10)]
+    in_parallel(api.create, sources)
+    for kind in MORE_KINDS:
+        api.create(rule(kind.lower(), home, f"team-*-{api.token}", ruleType=kind.lower()))
+
+    made, again = limited("sync-copies"), limited("sync-copies")
+    for each in sources:
+        api.patch(each, MORE_KINDS[each["kind"]][2])
+    changed = limited("sync-copies")
+
+    copies = len(sources) * len(teams)
+    assert (made.summary, again.summary) == ({"created": copies}, {"unchanged": copies})
+    assert (changed.exit_code, changed.summary) == (0, {"configured": copies})
 
 
 def test_stamped_objects_with_large_data_do_not_end_fetch_rates(api: Api, limited: Limited) -> None:
