@@ -850,6 +850,78 @@ def test_a_tenant_changes_copies_of_each_kind_and_other_objects(api: Api, tenant
     assert tenant.delete(copy)[0] == 200
 
 
+Change = Callable[[Client, Object], Answer]
+
+
+def deleted(client: Client, obj: Object, query: str) -> Answer:
+    return client.api.request("DELETE", f"{client.api.path(obj)}?{query}", token=client.token)
+
+
+# The API server adds a finalizer to an object that is deleted in the foreground, or whose dependents are kept.
+KEEPING: Mapping[str, Change] = {
+    "patches": lambda t, copy: t.patch(copy, {"metadata": KEPT}),
+    "replaces": lambda t, copy: t.put(finalized(copy)),
+    "applies": lambda t, copy: t.apply(finalized(copy)),
+    "adds another": lambda t, copy: t.patch(
+        t.api.patch(copy, {"metadata": KEPT}), {"metadata": {"finalizers": [*KEPT["finalizers"], "example.com/b"]}}
+    ),
+    "removes the stamp too": lambda t, copy: t.patch(copy, {"metadata": {**KEPT, "labels": dict.fromkeys(COPY)}}),
+    "deletes in the foreground": lambda t, copy: deleted(t, copy, "propagationPolicy=Foreground"),
+    "deletes without dependents": lambda t, copy: deleted(t, copy, "propagationPolicy=Orphan"),
+    "deletes without dependents, in the old way": lambda t, copy: deleted(t, copy, "orphanDependents=true"),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("way", KEEPING)
+def test_a_tenant_cannot_keep_access_by_a_finalizer(api: Api, tenant: Client, way: str) -> None:
+    """RBAC permits the change of finalizers to users without the permissions of the role."""
+    grant_more_kinds(api, account(tenant.team, "tenant"), tenant)
+
+    expect(api, KEEPING[way](tenant, tenant.existing(of_kind("RoleBinding", tenant.team, COPY))), COPIES)
+
+
+@BOTH
+def test_a_user_who_is_a_tenant_cannot_keep_access_by_a_finalizer_either(api: Api) -> None:
+    user = {"apiGroup": RBAC, "kind": "User", "name": f"tenant-{api.token}"}
+    copy = api.create(of_kind("RoleBinding", api.namespace("team"), COPY))
+    bind(api, "admin", user, copy["metadata"]["namespace"])
+    headers = {"Impersonate-User": user["name"]}
+    wait_for(lambda: api.request("GET", api.path(copy), headers=headers)[0] == 200, "the role")
+
+    expect(api, api.request("PATCH", api.path(copy), {"metadata": KEPT}, headers={**MERGE, **headers}), COPIES)
+
+
+KEPT_BY_ANOTHER = {"metadata": {"finalizers": ["example.com/kept", "example.com/b"]}}
+NOT_KEEPING: Mapping[str, Change] = {
+    "removes a finalizer": lambda t, copy: t.patch(t.api.patch(copy, KEPT_BY_ANOTHER), {"metadata": KEPT}),
+    "changes a copy with a finalizer": lambda t, copy: t.patch(
+        t.api.patch(copy, KEPT_BY_ANOTHER), {"metadata": {"annotations": {"a": "b"}}}
+    ),
+    "deletes a copy": lambda t, copy: t.delete(copy),
+    "deletes a copy in the background": lambda t, copy: deleted(t, copy, "propagationPolicy=Background"),
+    "adds a finalizer to another RoleBinding": lambda t, _: t.post(
+        finalized(of_kind("RoleBinding", t.team, name="theirs"))
+    ),
+    "adds a finalizer to a copy that gives no access": lambda t, _: t.patch(
+        t.existing(of_kind("LimitRange", t.team, COPY)), {"metadata": KEPT}
+    ),
+    "deletes a copy that gives no access in the foreground": lambda t, _: deleted(
+        t, t.existing(of_kind("LimitRange", t.team, COPY)), "propagationPolicy=Foreground"
+    ),
+}
+
+
+@WITH
+@pytest.mark.parametrize("way", NOT_KEEPING)
+def test_a_tenant_is_not_limited_otherwise_in_finalizers(api: Api, tenant: Client, way: str) -> None:
+    grant_more_kinds(api, account(tenant.team, "tenant"), tenant)
+
+    answer = NOT_KEEPING[way](tenant, tenant.existing(of_kind("RoleBinding", tenant.team, COPY)))
+
+    assert answer[0] < 300, answer
+
+
 @BOTH
 def test_a_tenant_cannot_copy_a_rate(api: Api, tenant: Client) -> None:
     """Copies of a rate would be orphans of its ExchangeRate, and the deletion brake would block its deletions."""
@@ -950,11 +1022,31 @@ def test_an_owner_applies_and_undoes_a_workload_that_is_rolled(api: Api, tenant:
 @WITH
 def test_a_deleted_namespace_deletes_its_copies(api: Api) -> None:
     team = api.namespace("team")
-    copy = api.create(configmap(team, labels=COPY))
+    copies = [api.create(configmap(team, labels=COPY)), api.create(of_kind("RoleBinding", team, COPY))]
 
     api.delete(namespace_object(team))
 
-    wait_for(lambda: api.get(copy) is None, "the namespace controller to delete the copy")
+    wait_for(lambda: not any(map(api.get, copies)), "the namespace controller to delete the copies")
+
+
+@WITH
+def test_the_garbage_collector_removes_its_finalizer_of_a_role_binding(api: Api) -> None:
+    admin = Client(api, api.admin_token, api.namespace("team"))
+    copy = admin.existing(of_kind("RoleBinding", admin.team, COPY))
+
+    assert deleted(admin, copy, "propagationPolicy=Foreground")[0] == 200
+
+    wait_for(lambda: api.get(copy) is None, "the garbage collector to remove its finalizer")
+
+
+@WITH
+def test_the_garbage_collector_deletes_a_role_binding_without_its_owner(api: Api) -> None:
+    admin = Client(api, api.admin_token, api.namespace("team"))
+    copy = admin.existing(controlled(of_kind("RoleBinding", admin.team, COPY), api))
+
+    api.delete(configmap(admin.team, "owner"))
+
+    wait_for(lambda: api.get(copy) is None, "the garbage collector to delete the copy")
 
 
 # the verbs
