@@ -11,11 +11,13 @@ from tests.admission import denied, patched, refusing, silent, webhook
 from tests.api.conftest import Ran, Run
 from tests.api.test_copies_of_tenants import quota
 from tests.api.test_fetch_rates import condition
+from tests.api.test_requests import BIND
 from tests.api.test_safety import ready
 from tests.apis import Api, Object, wait_for
 from tests.farm import farmed, pod
+from tests.rights import RBAC, account, can_i, grant
 from tests.workloads import settle, workload
-from tests.worlds import at, configmap, content, exchange_rate, rule, secret
+from tests.worlds import at, cluster_role_ref, configmap, content, exchange_rate, role_binding, rule, secret
 
 pytestmark = [
     pytest.mark.cluster,
@@ -79,6 +81,31 @@ def test_copies_that_one_namespace_refuses_fail_no_run(api: Api, sync: Run, refu
 
     assert sync().summary == {"created": 1, "unchanged": 1}
     assert ready(api, "settings")["reason"] == "Synced"
+
+
+@needs_policies
+def test_a_role_binding_that_its_namespace_refuses_to_recreate_stays(api: Api, sync: Run) -> None:
+    home, team, other = (api.namespace(name) for name in ("home", "team", "other"))
+    grant(api, account("kube-chores", "sync-copies"), BIND)
+    source = role_binding(home)
+    api.create(source)
+    api.create(rule("bindings", home, [team, other], ruleType="rolebinding"))
+    sync()
+    before = api.get(at(team, source))
+    api.delete(source)
+    recreated = api.create({**source, "roleRef": cluster_role_ref("edit")})
+    wait_for(lambda: can_i(api, "sync-copies", "bind", "clusterroles", RBAC), "the right to bind ClusterRoles")
+
+    with refusing(api, team):
+        api.mark()
+        ran = sync()
+        deleted = [each for each in api.copy_writes() if each.method == "DELETE"]
+
+    assert (ran.exit_code, ran.summary, failed(ran)) == (0, {"failed": 1, "replaced": 1}, [(team, "denied", "warning")])
+    assert [each.path.split("/")[-3] for each in deleted] == [other]
+    assert api.get(at(team, source)) == before
+    assert content(api.get(at(other, source))) == content(recreated)
+    assert sync().summary == {"replaced": 1, "unchanged": 1}
 
 
 @each_refusal
