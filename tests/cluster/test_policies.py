@@ -922,6 +922,51 @@ def test_a_tenant_is_not_limited_otherwise_in_finalizers(api: Api, tenant: Clien
     assert answer[0] < 300, answer
 
 
+def quota(namespace: str, labels: Object, name: str = "x") -> Object:
+    return of_kind("ResourceQuota", namespace, labels, name, spec={"hard": {"configmaps": "9"}})
+
+
+def patch_quota_status(client: Client, obj: Object, patch: Object) -> Answer:
+    return client.api.request("PATCH", f"{client.api.path(obj)}/status", patch, headers=MERGE, token=client.token)
+
+
+def grant_status_of_quotas(api: Api, tenant: Client) -> None:
+    """Let a tenant write the status of ResourceQuotas and nothing else of them, and wait until that is in effect."""
+    status = {"apiGroups": [""], "resources": ["resourcequotas/status"], "verbs": ["patch"]}
+    grant(api, account(tenant.team, "tenant"), status, namespace=tenant.team)
+    absent = quota(tenant.team, {}, name="absent")
+    wait_for(lambda: patch_quota_status(tenant, absent, {})[0] == 404, "the rights")
+
+
+# The labels of a quota, and a patch of its status that sets or changes a stamp.
+FORGERIES_OF_A_STATUS: Mapping[str, tuple[Object, Object]] = {
+    "sets labels": ({}, {"metadata": {"labels": COPY}}),
+    "changes a label": (COPY, {"metadata": {"labels": OTHER_INSTALLATION}}),
+    "sets an annotation": (COPY, {"metadata": {"annotations": {"kubechores.dev/fingerprint": "2"}}}),
+    "sets both and the status": ({}, {"metadata": {"labels": COPY}, "status": {"used": {"configmaps": "7"}}}),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("way", FORGERIES_OF_A_STATUS)
+def test_an_account_that_writes_the_status_of_quotas_cannot_forge_a_stamp(api: Api, tenant: Client, way: str) -> None:
+    labels, patch = FORGERIES_OF_A_STATUS[way]
+    grant_status_of_quotas(api, tenant)
+
+    expect(api, patch_quota_status(tenant, tenant.existing(quota(tenant.team, labels)), patch), COPIES)
+
+
+@WITH
+def test_an_account_that_writes_the_status_of_quotas_can_write_the_status_of_a_copy(api: Api, tenant: Client) -> None:
+    grant_status_of_quotas(api, tenant)
+    copy, other = (tenant.existing(quota(tenant.team, labels, name=name)) for labels, name in ((COPY, "x"), ({}, "y")))
+
+    for made in (copy, other):
+        assert patch_quota_status(tenant, made, {"status": {"used": {"configmaps": "7"}}})[0] == 200
+        assert patch_quota_status(tenant, made, {"metadata": {"annotations": {"a": "b"}}})[0] == 200
+    assert patch_quota_status(tenant, copy, {"metadata": {"labels": dict.fromkeys(COPY)}})[0] == 200
+
+
 @BOTH
 def test_a_tenant_cannot_copy_a_rate(api: Api, tenant: Client) -> None:
     """Copies of a rate would be orphans of its ExchangeRate, and the deletion brake would block its deletions."""
@@ -1027,6 +1072,26 @@ def test_a_deleted_namespace_deletes_its_copies(api: Api) -> None:
     api.delete(namespace_object(team))
 
     wait_for(lambda: not any(map(api.get, copies)), "the namespace controller to delete the copies")
+
+
+@WITH
+def test_a_quota_that_is_a_copy_counts_objects(api: Api) -> None:
+    """The API server writes the status when an object is created, and the controller later."""
+    client = Client(api, api.service_account_token("kube-chores", "sync-copies"), api.namespace("team"))
+    copy = quota(client.team, COPY)
+    assert client.post(copy)[0] == 201
+
+    def used() -> int:
+        return int((api.get(copy) or {}).get("status", {}).get("used", {}).get("configmaps", -1))
+
+    wait_for(lambda: used() >= 0, "the first status of the quota")
+    before = used()
+    made = [api.create(configmap(client.team, name)) for name in ("a", "b")]
+    assert used() >= before + len(made)
+    for each in made:
+        api.delete(each)
+    wait_for(lambda: used() <= before + 1, "the controller to count again")  # kube-root-ca.crt may be created meanwhile
+    assert "kubechores.dev/job" in (api.get(copy) or {})["metadata"]["labels"]
 
 
 @WITH
