@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import kubernetes_validate
@@ -16,8 +18,8 @@ import yaml
 HERE = Path(__file__).parent
 CRONJOBS = HERE.parent.parent / "cronjobs"
 MONITORING = "components/monitoring"  # its alerts are of a CRD, so promtool checks them in tests/monitoring
+COPIES = sorted((CRONJOBS / "components/copies").iterdir())  # they patch an account, so they need the default install
 FOLDERS = [
-    ".",
     "mirror-repair",
     "components/network-policies",
     f"{MONITORING}/dashboard",
@@ -28,8 +30,17 @@ OPTIONAL_CHECKS = ["container-seccomp-profile", "container-ports-check"]
 
 
 def rendered(kubectl: str) -> str:
-    """Return the manifests of all FOLDERS."""
-    commands = [[kubectl, "kustomize", str(CRONJOBS / folder)] for folder in FOLDERS]
+    """Return the manifests of the default install with COPIES, and of all FOLDERS."""
+    with TemporaryDirectory() as overlay:
+        here = Path(overlay).resolve()
+        resources, *components = (os.path.relpath(each, here) for each in (CRONJOBS, *COPIES))
+        (here / "kustomization.yaml").write_text(yaml.safe_dump({"resources": [resources], "components": components}))
+        return built(kubectl, [here, *(CRONJOBS / folder for folder in FOLDERS)])
+
+
+def built(kubectl: str, folders: list[Path]) -> str:
+    """Return the manifests that kubectl builds from each folder."""
+    commands = [[kubectl, "kustomize", str(folder)] for folder in folders]
     return "\n---\n".join(subprocess.run(each, capture_output=True, text=True, check=True).stdout for each in commands)
 
 
