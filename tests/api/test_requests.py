@@ -290,7 +290,7 @@ def test_sources_by_name_are_one_list_for_each_name_and_namespace(api: Api, one_
 
     ran = sync()
 
-    assert ran.summary == {"unchanged": 2}
+    assert ran.summary == {"unchanged": 2, "source-missing": 1}
     assert requests_of(ran) == {"GET": LISTS + 6, "POST": OTHER_KINDS}
     sources = [each for each in api.requests() if each.path.split("/")[-2] in places]
     assert sorted((each.path.split("/")[-2], each.query["fieldSelector"]) for each in sources) == sorted(
