@@ -1,10 +1,12 @@
 """The roles for users: sufficient for a dry run of each job, without unused rights, and without rights to write."""
 
+import json
+import re
 from itertools import product
 
 import pytest
 
-from tests.api.conftest import Run, connect_with
+from tests.api.conftest import Ran, Run, connect_with
 from tests.api.test_explain import rows
 from tests.api.test_rights import used
 from tests.apis import Api, wait_for
@@ -64,7 +66,7 @@ def test_the_roles_for_users_are_enough_for_every_dry_run_and_no_right_is_unused
 
         dry = runs[account](*arguments, "--dry-run", "--as", name, kubeconfig=api.kubeconfig)
 
-        assert (dry.exit_code, dry.results) == (admin.exit_code, admin.results), account
+        assert (dry.exit_code, _without_digests(dry)) == (admin.exit_code, _without_digests(admin)), account
         assert dry.results, account
         if explained := EXPLAINED.get(account):
             where = (*arguments, "--explain", explained.format(tokens[account]))
@@ -78,6 +80,11 @@ def test_the_roles_for_users_are_enough_for_every_dry_run_and_no_right_is_unused
     rights = set().union(*map(granted, READER))
     assert needed - {("create", "selfsubjectaccessreviews")} <= {right[1:] for right in rights}
     assert {right[1:] for right in rights if right[0] != OWN} <= needed
+
+
+def _without_digests(ran: Ran) -> str:
+    """Return the results; as long as there is no key, each dry run of roll-workloads has digests with another one."""
+    return re.sub(r'"[0-9a-f]{32}"', '"digest"', json.dumps(ran.results))
 
 
 def test_users_with_role_view_read_custom_resources_and_nodes_and_no_secrets(api: Api) -> None:
