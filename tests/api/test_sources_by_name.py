@@ -235,3 +235,16 @@ def test_a_source_of_another_rule_is_not_adopted_under_a_target_name(api: Api, s
     assert ran.summary == {"conflict": 1, "created": 1}
     assert "a rule selects it as a source" in ran.stdout
     assert api.read(theirs) == theirs
+
+
+def test_copies_of_another_name_are_there_before_the_old_ones_are_deleted(api: Api, sync: Run, home: str) -> None:
+    teams = [api.namespace(f"team-{number}") for number in range(4)]
+    api.create(network_policy(home, "closed"))
+    api.create(named(home, f"team-*-{api.token}", "closed", ruleType="networkpolicy", targetName="one"))
+    sync()
+    api.patch(rule("named", "", ""), {"spec": {"targetName": "two"}})
+    api.mark()
+
+    assert sync().summary == {"created": len(teams), "deleted": len(teams)}
+
+    assert [each.method for each in api.copy_writes()] == ["POST"] * len(teams) + ["DELETE"] * len(teams)
