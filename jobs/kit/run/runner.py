@@ -137,6 +137,7 @@ class _Run(Generic[Settings, Observed]):
         self.now = datetime.now(timezone.utc)
         self.writes = options.dry_run is DryRun.NONE
         self.attempts = _ATTEMPTS
+        self.needed: set[Need] = set()  # by plans of this run
         self.wait_seconds = job.steps.wait_seconds if job.steps else 0.0
         self.wait_end = 0.0
         self.has_waited = False
@@ -174,9 +175,14 @@ class _Run(Generic[Settings, Observed]):
         return results if self.job.steps else with_causes(results, self.namespace, self.plan.unchanged, written)
 
     def observe(self) -> None:
-        """Read the cluster, and plan; the deletion brake is applied."""
+        """Read the cluster, and plan; the deletion brake is applied.
+
+        A later step reads what plans of earlier steps needed before it plans: it probably needs the same.
+        """
         self.statuses.observed_again()
-        plan, self.observed = self._plan_until_complete(self.job.observe(self.cluster, self.settings))
+        observed = self.job.observe(self.cluster, self.settings)
+        observed = self._read_documents(observed, self.needed) if self.needed else observed
+        plan, self.observed = self._plan_until_complete(observed)
         limits = self.job.limits
         self.plan = block_deletes(plan, limits.max_deletes) if limits.brake else plan
 
@@ -311,6 +317,7 @@ class _Run(Generic[Settings, Observed]):
         """
         plan = self.job.plan(observed, self.settings, self.now)
         while plan.needs or not self.pages.are_slow(plan.fetches):
+            self.needed.update(plan.needs)
             observed = self._read_documents(observed, plan.needs)
             if plan.fetches:
                 observed = observed.with_documents({}, self.pages.fetch(plan.fetches))
