@@ -125,7 +125,9 @@ def _types(cluster: Cluster, settings: Settings, rules: Sequence[Rule]) -> list[
     """
     types: set[str] = {rule.spec.rule_type for rule in rules}
     if settings.rules is None and settings.rule_name is None:
-        types |= {each for each in KINDS.keys() - types if cluster.can_i("list", KINDS[each].resource)}
+        reviews = {each: ("list", KINDS[each].resource, "") for each in sorted(KINDS.keys() - types)}
+        allowed = cluster.can_i(reviews.values())
+        types |= {each for each, review in reviews.items() if allowed[review]}
     return sorted(types)
 
 
@@ -234,21 +236,26 @@ def _without_denied_roles(
     cluster: Cluster, sources: Mapping[SourceQuery, tuple[Source, ...]]
 ) -> dict[SourceQuery, tuple[Source, ...]]:
     """Return the sources; those that bind a ClusterRole which the account has no right to bind are refused."""
-    allowed: dict[str, bool] = {}
+    roles = {_cluster_role(KINDS[query.rule_type], each) for query, found in sources.items() for each in found} - {""}
+    allowed = cluster.can_i(("bind", CLUSTER_ROLES, role) for role in sorted(roles))
 
     def checked(kind: Kind, source: Source) -> Source:
-        if not isinstance(source, ReducedObject) or not source.content or kind.why_never_copied(source):
+        role = _cluster_role(kind, source)
+        if not role or allowed["bind", CLUSTER_ROLES, role]:
             return source
-        role = kind.cluster_role(source.content)
-        if role and role not in allowed:
-            allowed[role] = cluster.can_i("bind", CLUSTER_ROLES, role)
-        if not role or allowed[role]:
-            return source
+        assert isinstance(source, ReducedObject)
         why = f"the account of this run has no right to bind ClusterRole {role}"
         remedy = "add it to resourceNames in ClusterRole kube-chores-sync-copies-rolebindings"
         return RefusedSource(ObjectKey(kind.name, source.name, source.namespace), f"{why}; {remedy}")
 
     return {query: tuple(checked(KINDS[query.rule_type], each) for each in found) for query, found in sources.items()}
+
+
+def _cluster_role(kind: Kind, source: Source) -> str:
+    """Return the ClusterRole that copies of a source bind; empty if there is none, or if the source is not copied."""
+    if not isinstance(source, ReducedObject) or not source.content or kind.why_never_copied(source):
+        return ""
+    return kind.cluster_role(source.content)
 
 
 def _terminating(namespace: Namespace) -> Finding:

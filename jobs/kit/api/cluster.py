@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, NamedTuple, ParamSpec, TypeVar
+from typing import Annotated, Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -14,7 +15,7 @@ from jobs.kit.api import answers
 from jobs.kit.api.messages import ANSWER_BYTES, Answer, Request
 from jobs.kit.api.transport import Transport
 from jobs.kit.values.decoding import decode
-from jobs.kit.values.errors import ApiError, InvalidObjectError
+from jobs.kit.values.errors import ApiError, InvalidObjectError, StoppedError
 from jobs.kit.values.model import Action, ObjectKey
 from jobs.kit.values.reads import InvalidObject
 from jobs.kit.values.resources import EVENTS, Resource
@@ -34,6 +35,7 @@ _LIST_ATTEMPTS = 3
 Item = TypeVar("Item")
 Reduced = TypeVar("Reduced")
 P = ParamSpec("P")
+Review: TypeAlias = tuple[str, Resource, str]  # a verb, a resource and the name of an object, or ""
 
 
 class Write(NamedTuple):
@@ -47,17 +49,38 @@ class Write(NamedTuple):
     tag: Any
 
 
+class List(NamedTuple):
+    """A list request of `Cluster.lists`: objects decoded as `item` and reduced by `reduce`. `tag` comes back with it.
+
+    Without a `namespace`, it lists those of all namespaces.
+    """
+
+    resource: Resource
+    item: type[Any]
+    reduce: Callable[[Any], Any]
+    namespace: str = ""
+    selector: str = ""
+    fields: str = ""
+    metadata_only: bool = False
+    tag: Any = None
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """The API version and kind of the answer."""
+        return _METADATA_LIST_KIND if self.metadata_only else (self.resource.api_version, f"{self.resource.kind}List")
+
+
 class _Item(Struct):
     metadata: answers.ObjectName
 
 
-class _ListMetadata(Struct, rename={"token": "continue", "version": "resourceVersion"}):
+class _PageMetadata(Struct, rename={"token": "continue", "version": "resourceVersion"}):
     version: Annotated[str, Meta(min_length=1)]  # set in every list of the API server
     token: str = ""
 
 
-class _List(answers.TypeMeta):
-    metadata: _ListMetadata
+class _Page(answers.TypeMeta):
+    metadata: _PageMetadata
     items: list[Raw] | None
 
 
@@ -99,26 +122,48 @@ class Cluster:
         Raises:
             ApiError: also after some objects. Status 410: the list expired, and the yielded objects are incomplete.
         """
-        kind = _METADATA_LIST_KIND if metadata_only else (resource.api_version, f"{resource.kind}List")
-        accept = _METADATA_LIST if metadata_only else "application/json"
-        limit, token = PAGE_SIZE, ""
-        while True:
-            query = {"limit": str(limit), "labelSelector": selector, "fieldSelector": fields, "continue": token}
-            path = f"{resource.path(namespace)}?{urlencode({k: v for k, v in query.items() if v})}"
-            most = PAGE_BYTES if limit > 1 else OBJECT_BYTES
-            answer = self.transport.send(Request("GET", path, accept=accept, max_bytes=most))
-            if answer.is_too_long and limit > 1:
-                limit //= 2
-                continue
-            page = _decode_page(answer, kind, namespace)
-            if len(answer.body) < PAGE_BYTES // 4:
-                limit = min(PAGE_SIZE, limit * 2)  # only one of the objects may have been large
-            del answer  # the page has references to the parts that it needs
-            yield from (_decode_item(resource, each, n, item, reduce) for n, each in enumerate(page.items or []))
-            token = page.metadata.token
-            if not token:
-                return
-            del page  # before the next one is read
+        pages = _Pages(List(resource, item, reduce, namespace, selector, fields, metadata_only), PAGE_BYTES)
+        while not pages.is_last:
+            yield from pages.receive(self.transport.send(pages.next_request()))
+
+    def lists(self, requested: Iterable[List]) -> Iterator[tuple[Any, list[Any] | ApiError]]:
+        """Send many lists at once; yield the tag of each with all its objects, when its last page arrived.
+
+        Objects are as `objects()` yields them, and each page is reduced when it arrives. A list that expires (410)
+        starts again, at most three times. A list that fails is yielded as an ApiError; the others continue.
+
+        Raises:
+            StoppedError: the run was stopped before all lists had an answer.
+        """
+        waiting = deque(requested)
+        continued: deque[_PartialList] = deque()
+        unanswered: set[_PartialList] = set()
+
+        def requests() -> Iterator[Request]:
+            while continued or waiting:
+                # Next pages first: so few lists are incomplete at the same time, and a long one does not start last.
+                each = continued.popleft() if continued else _PartialList(waiting.popleft())
+                unanswered.add(each)
+                yield replace(each.pages.next_request(), tag=each)
+
+        while continued or waiting:
+            is_stopped = True
+            for answer in self.transport.stream(requests()):
+                is_stopped = False
+                each: _PartialList = answer.request.tag
+                unanswered.remove(each)
+                try:
+                    each.receive(answer)
+                except ApiError as error:
+                    yield each.requested.tag, error
+                    continue
+                del answer  # before the caller works with the list
+                if each.pages.is_last:
+                    yield each.requested.tag, each.found
+                else:
+                    continued.appendleft(each)
+            if is_stopped or unanswered:
+                raise StoppedError
 
     def read(self, requested: Iterable[tuple[Resource, str, str, bool]]) -> Iterator[Answer]:
         """GET many objects, given as (resource, namespace, name, in full); yield raw answers, tagged with that tuple.
@@ -175,28 +220,112 @@ class Cluster:
         for answer in self.transport.stream(requests):
             yield answers.check_write_answer(answer, EVENTS)
 
-    def can_i(self, verb: str, resource: Resource, name: str = "") -> bool:
-        """Whether the credentials have a right in all namespaces, on all objects or on the one with this name.
+    def can_i(self, requested: Iterable[Review]) -> dict[Review, bool]:
+        """Whether the credentials have each right in all namespaces, on all objects or on the one with the name.
 
-        It is a SelfSubjectAccessReview, which needs no right.
+        Each is a SelfSubjectAccessReview, which needs no right.
 
         https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
+
+        Raises:
+            ApiError: a review failed.
+            StoppedError: the run was stopped before all reviews had an answer.
         """
-        group, _, version = resource.api_version.rpartition("/")
-        attributes = {"verb": verb, "group": group, "version": version, "resource": resource.plural}
-        attributes |= {"name": name} if name else {}
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
-        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        answer = self.transport.send(Request("POST", path, msgspec.json.encode(review)))
-        error = answers.error_of(answer)
-        if error and error.is_permission and error.status != 401:
-            return False  # some clusters do not allow the review to every user
-        kind = ("authorization.k8s.io/v1", "SelfSubjectAccessReview")
-        return answers.decode_answer(answer, _AccessReview, kind).status.allowed
+        reviews = dict.fromkeys(requested)
+        found = {answer.request.tag: _is_allowed(answer) for answer in self.transport.stream(map(_review, reviews))}
+        if len(found) < len(reviews):
+            raise StoppedError
+        return found
+
+
+def _review(review: Review) -> Request:
+    verb, resource, name = review
+    group, _, version = resource.api_version.rpartition("/")
+    attributes = {"verb": verb, "group": group, "version": version, "resource": resource.plural}
+    attributes |= {"name": name} if name else {}
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    return Request("POST", path, msgspec.json.encode(body), tag=review)
+
+
+def _is_allowed(answer: Answer) -> bool:
+    error = answers.error_of(answer)
+    if error and error.is_permission and error.status != 401:
+        return False  # some clusters do not allow the review to every user
+    kind = ("authorization.k8s.io/v1", "SelfSubjectAccessReview")
+    return answers.decode_answer(answer, _AccessReview, kind).status.allowed
+
+
+class _Pages:
+    """The pages of one list: the request of the next one, with a smaller `limit` after a page that was too large.
+
+    `most` are the bytes of a page that is read; more are read only if a page has more.
+    """
+
+    def __init__(self, requested: List, most: int) -> None:
+        self.requested, self.most, self.limit, self.token = requested, most, PAGE_SIZE, ""
+        self.is_last = False
+
+    def next_request(self) -> Request:
+        resource, _, _, namespace, selector, fields, metadata_only, _ = self.requested
+        query = {"limit": str(self.limit), "labelSelector": selector, "fieldSelector": fields, "continue": self.token}
+        path = f"{resource.path(namespace)}?{urlencode({k: v for k, v in query.items() if v})}"
+        accept = _METADATA_LIST if metadata_only else "application/json"
+        return Request("GET", path, accept=accept, max_bytes=self.most if self.limit > 1 else OBJECT_BYTES)
+
+    def receive(self, answer: Answer) -> Iterator[Any]:
+        """Yield the objects of a page as they are reduced; none if the same page must be requested again.
+
+        Raises:
+            ApiError: see `_decode_page`.
+        """
+        resource, item, reduce, namespace, *_ = self.requested
+        if answer.is_too_long and self.limit > 1:
+            if self.most < PAGE_BYTES:
+                self.most = PAGE_BYTES
+            else:
+                self.limit //= 2
+            return
+        page = _decode_page(answer, self.requested.kind, namespace)
+        if len(answer.body) < PAGE_BYTES // 4:
+            self.limit = min(PAGE_SIZE, self.limit * 2)  # only one of the objects may have been large
+        del answer  # the page has references to the parts that it needs
+        yield from (_decode_item(resource, each, n, item, reduce) for n, each in enumerate(page.items or []))
+        self.token = page.metadata.token
+        self.is_last = not self.token
+
+
+class _PartialList:
+    """What arrived of one list of several. At most one of its pages is in flight."""
+
+    def __init__(self, requested: List) -> None:
+        self.requested = requested
+        self.attempts = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self.attempts += 1
+        self.found: list[Any] = []
+        # A page takes the room of its largest answer, also if it is small. The objects of one namespace are usually
+        # few: so 16 such lists are in flight, and not 2. If a page has more, it is requested again.
+        self.pages = _Pages(self.requested, min(ANSWER_BYTES, PAGE_BYTES) if self.requested.namespace else PAGE_BYTES)
+
+    def receive(self, answer: Answer) -> None:
+        """Add the objects of a page.
+
+        Raises:
+            ApiError: see `_decode_page`. A list that expired starts again, unless it did so too often.
+        """
+        try:
+            self.found += self.pages.receive(answer)
+        except ApiError as error:
+            if error.status != 410 or self.attempts == _LIST_ATTEMPTS:
+                raise
+            self._begin()
 
 
 def _write_request(write: Write, query: str) -> Request:
@@ -247,19 +376,19 @@ def _read_request(requested: tuple[Resource, str, str, bool], max_bytes: int = A
     return Request("GET", resource.path(namespace, name), accept=accept, tag=requested, max_bytes=max_bytes)
 
 
-def _decode_page(answer: Answer, kind: tuple[str, str], namespace: str) -> _List:
+def _decode_page(answer: Answer, kind: tuple[str, str], namespace: str) -> _Page:
     """Return a page of a list.
 
     Raises:
         ApiError: the answer is an error, of another kind, or has objects that are not in `namespace` (if it is set).
     """
-    page = answers.decode_answer(answer, _List, kind)
+    page = answers.decode_answer(answer, _Page, kind)
     if namespace and (other := _other_namespace(page, namespace)):
         raise ApiError(0, f"{answers.mismatch(answer, f'of namespace {namespace}')}: it has objects of {other!r}")
     return page
 
 
-def _other_namespace(page: _List, namespace: str) -> str | None:
+def _other_namespace(page: _Page, namespace: str) -> str | None:
     """Return the namespace of the first object that is not in the listed one, or None."""
     for each in page.items or []:
         try:

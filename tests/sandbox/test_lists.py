@@ -1,0 +1,289 @@
+"""Many lists at once, from the embedded server: pages, lists that expire, errors, large objects, and a stop."""
+
+import gc
+import json
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from jobs.kit.api import cluster as kit
+from jobs.kit.api.cluster import Cluster, List
+from jobs.kit.api.endpoint import Endpoint
+from jobs.kit.api.messages import Request
+from jobs.kit.api.transport import IN_FLIGHT, Transport
+from jobs.kit.data.objects import WholeObject
+from jobs.kit.values.errors import ApiError, StoppedError
+from jobs.kit.values.resources import CLUSTER_ROLES, CONFIGMAPS, NAMESPACES, SECRETS
+from kubesandbox import Fault, Sandbox
+
+PAGE = 3
+CREATED = {f"team-{number}": [f"x-{each}" for each in range(number * 2)] for number in range(6)}
+PATHS = "/api/v1/namespaces/*/configmaps"
+
+
+@pytest.fixture
+def stopping() -> list[bool]:
+    """Not empty: the transport is to stop."""
+    return []
+
+
+@pytest.fixture
+def cluster(sandbox: Sandbox, stopping: list[bool], monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    monkeypatch.setattr("jobs.kit.api.transport.LONGEST_PAUSE_SECONDS", 0.01)
+    endpoint = Endpoint(sandbox.url, lambda: f"Bearer {sandbox.admin_token}")
+    transport = Transport(endpoint, "kube-chores/test", stopping=lambda: bool(stopping))
+    yield Cluster(transport, "test")
+    transport.close()
+
+
+@pytest.fixture
+def teams(sandbox: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
+    """Six namespaces with 0, 2, 4, 6, 8 and 10 labelled ConfigMaps, which are up to four pages."""
+    monkeypatch.setattr(kit, "PAGE_SIZE", PAGE)
+    for namespace, names in CREATED.items():
+        create(cluster, "", namespace)
+        for name in names:
+            create(cluster, namespace, name)
+    sandbox.requests.clear()
+    return sandbox
+
+
+def create(cluster: Cluster, namespace: str, name: str, size: int = 1) -> None:
+    resource = CONFIGMAPS if namespace else NAMESPACES
+    made = {"apiVersion": "v1", "kind": resource.kind, "metadata": {"name": name, "labels": {"made": "yes"}}}
+    made |= {"data": {"a": "x" * size}} if namespace else {}
+    request = Request("POST", resource.path(namespace), json.dumps(made).encode(), max_bytes=2 << 20)
+    assert cluster.transport.send(request).status == 201
+
+
+def of(namespace: str, **options: Any) -> List:
+    return List(
+        CONFIGMAPS, WholeObject, lambda each: each.metadata.name, namespace, "made=yes", tag=namespace, **options
+    )
+
+
+def lists(cluster: Cluster, *namespaces: str) -> dict[str, Any]:
+    """The objects, or the status of the error, by namespace. Each list is yielded once."""
+    found: dict[str, Any] = {}
+    for tag, each in cluster.lists(map(of, namespaces)):
+        assert tag not in found
+        found[tag] = each.status if isinstance(each, ApiError) else each
+    return found
+
+
+def limits(sandbox: Sandbox, namespace: str) -> list[str]:
+    return [each.query["limit"] for each in sandbox.requests if f"/{namespace}/configmaps" in each.path]
+
+
+def test_lists_of_several_pages_are_all_complete(teams: Sandbox, cluster: Cluster) -> None:
+    assert lists(cluster, *CREATED) == CREATED
+
+    requests = Counter(each.path.split("/")[4] for each in teams.requests)
+    assert requests == {"team-0": 1, "team-1": 1, "team-2": 2, "team-3": 2, "team-4": 3, "team-5": 4}
+
+
+def test_an_empty_set_of_lists_sends_nothing(teams: Sandbox, cluster: Cluster) -> None:
+    assert lists(cluster) == {}
+    assert teams.requests == []
+
+
+def test_metadata_fields_and_all_namespaces_are_requested_as_by_objects(teams: Sandbox, cluster: Cluster) -> None:
+    requested = [
+        List(CONFIGMAPS, WholeObject, lambda each: each.data, "team-2", "", "metadata.name=x-1", True, tag="one"),
+        List(CONFIGMAPS, WholeObject, lambda each: each.metadata.name, selector="made=yes", tag="all"),
+    ]
+
+    found = dict(cluster.lists(requested))
+
+    assert found == {"one": [None], "all": [name for names in CREATED.values() for name in names]}
+
+
+def test_a_list_that_expires_starts_again_and_has_each_object_once(teams: Sandbox, cluster: Cluster) -> None:
+    teams.inject(Fault("GET", "/api/v1/namespaces/team-5/*", query="*continue=*", status=410, skip=1, times=1))
+
+    assert lists(cluster, *CREATED) == CREATED
+    assert len(limits(teams, "team-5")) == 3 + 4
+    assert len(limits(teams, "team-4")) == 3
+
+
+def test_a_list_that_always_expires_fails_after_three_attempts(teams: Sandbox, cluster: Cluster) -> None:
+    teams.inject(Fault("GET", "/api/v1/namespaces/team-5/*", query="*continue=*", status=410, times=None))
+
+    assert lists(cluster, *CREATED) == {**CREATED, "team-5": 410}
+    assert len(limits(teams, "team-5")) == 3 * 2
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_list_that_fails_does_not_stop_the_others(teams: Sandbox, cluster: Cluster, status: int) -> None:
+    teams.inject(Fault("GET", "/api/v1/namespaces/team-5/*", query="*continue=*", status=status))
+
+    assert lists(cluster, *CREATED) == {**CREATED, "team-5": status}
+
+
+def test_an_answer_of_another_namespace_fails_only_its_list(teams: Sandbox, cluster: Cluster) -> None:
+    head = {"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": "1"}}
+    body = {**head, "items": [{"metadata": {"name": "a", "namespace": "team-4"}}]}
+    fault = Fault("GET", "/api/v1/namespaces/team-5/*", kind="answer", status=200, body=json.dumps(body).encode())
+    teams.inject(fault)
+
+    assert lists(cluster, *CREATED) == {**CREATED, "team-5": 0}
+
+
+def test_a_page_that_is_too_large_is_requested_again_and_only_its_list(
+    teams: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kit, "ANSWER_BYTES", 100_000)
+    monkeypatch.setattr(kit, "PAGE_BYTES", 250_000)
+    for number in range(3):
+        create(cluster, "team-0", f"large-{number}", 90_000)
+    teams.requests.clear()
+
+    found = lists(cluster, *CREATED)
+
+    assert found == {**CREATED, "team-0": ["large-0", "large-1", "large-2"]}
+    # With the limit of all lists, then with that of a large one, then with fewer objects.
+    assert limits(teams, "team-0")[:3] == ["3", "3", "1"]
+    assert set(limits(teams, "team-4")) == {"3"}
+
+
+def test_an_object_that_is_too_large_fails_only_its_list(
+    teams: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ANSWER_BYTES", "PAGE_BYTES", "OBJECT_BYTES"):
+        monkeypatch.setattr(kit, name, 50_000)
+    create(cluster, "team-0", "large", 60_000)
+
+    assert lists(cluster, *CREATED) == {**CREATED, "team-0": 0}
+
+
+@pytest.mark.parametrize("after", range(13))
+def test_a_list_that_is_stopped_is_never_complete(
+    teams: Sandbox, cluster: Cluster, stopping: list[bool], monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    monkeypatch.setattr("jobs.kit.api.transport.IN_FLIGHT", 2)
+    teams.inject(Fault("GET", PATHS, kind="call-after", call=partial(stopping.append, True), skip=after))
+    found: dict[str, Any] = {}
+
+    def read() -> None:
+        found.update(cluster.lists(map(of, CREATED)))
+
+    if after < 12:
+        with pytest.raises(StoppedError):
+            read()
+    else:
+        read()
+        assert found == CREATED
+    for tag, names in found.items():
+        assert names == CREATED[tag]
+
+
+def test_a_list_that_waits_for_a_retry_at_the_stop_is_not_left_out(
+    teams: Sandbox, cluster: Cluster, stopping: list[bool]
+) -> None:
+    for fault in ({"kind": "call-before", "call": partial(stopping.append, True)}, {"status": 503}):
+        teams.inject(Fault("GET", "/api/v1/namespaces/team-1/*", **fault))
+
+    with pytest.raises(StoppedError):
+        lists(cluster, "team-1")
+
+
+class Counting(Transport):
+    """A transport that counts the requests that were consumed and not yet answered."""
+
+    most = 0
+
+    def stream(self, requests: Any, per_second: float | None = None) -> Any:
+        consumed = 0
+
+        def counted() -> Iterator[Request]:
+            nonlocal consumed
+            for each in requests:
+                consumed += 1
+                yield each
+
+        for answered, answer in enumerate(super().stream(counted(), per_second)):
+            self.most = max(self.most, consumed - answered)
+            yield answer
+
+
+def test_of_a_thousand_lists_only_a_few_are_in_flight(sandbox: Sandbox) -> None:
+    transport = Counting(Endpoint(sandbox.url, lambda: f"Bearer {sandbox.admin_token}"), "kube-chores/test")
+    names = [f"absent-{number:04}" for number in range(1000)]
+
+    found = lists(Cluster(transport, "test"), *names)
+
+    assert found == {name: [] for name in names}
+    # One may be consumed and wait; answers that ended together are counted until each is taken.
+    assert 2 <= transport.most <= 2 * IN_FLIGHT
+    transport.close()
+
+
+def test_no_page_is_in_memory_after_the_next_one_was_reduced(
+    teams: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode = kit._decode_page
+    pages: list[weakref.ref[Any]] = []
+    alive: list[int] = []
+
+    def noted(*arguments: Any) -> Any:
+        gc.collect()
+        alive.append(sum(page() is not None for page in pages))
+        page = decode(*arguments)
+
+        class Page:
+            metadata, items = page.metadata, page.items
+
+        pages.append(weakref.ref(found := Page()))
+        return found
+
+    monkeypatch.setattr(kit, "_decode_page", noted)
+
+    assert lists(cluster, *CREATED) == CREATED
+    assert (len(alive), max(alive)) == (13, 0)
+
+
+# access reviews
+
+
+def reviews(number: int) -> list[tuple[str, Any, str]]:
+    return [("bind", CLUSTER_ROLES, f"role-{each}") for each in range(number)] + [("list", SECRETS, "")]
+
+
+def test_access_reviews_are_sent_once_each(sandbox: Sandbox, cluster: Cluster) -> None:
+    sandbox.requests.clear()
+
+    found = cluster.can_i([*reviews(30), *reviews(30)])
+
+    assert found == dict.fromkeys(reviews(30), True)
+    assert len(sandbox.requests) == 31
+
+
+def test_an_access_review_that_is_not_allowed_is_a_right_that_is_missing(sandbox: Sandbox, cluster: Cluster) -> None:
+    message = 'x is forbidden: User "x" cannot create resource'
+    sandbox.inject(Fault("POST", "*selfsubjectaccessreviews", status=403, message=message))
+
+    assert sorted(cluster.can_i(reviews(3)).values()) == [False, True, True, True]
+
+
+@pytest.mark.parametrize("status", [401, 409])
+def test_an_access_review_that_fails_is_an_error(sandbox: Sandbox, cluster: Cluster, status: int) -> None:
+    sandbox.inject(Fault("POST", "*selfsubjectaccessreviews", status=status, skip=2))
+
+    with pytest.raises(ApiError) as raised:
+        cluster.can_i(reviews(30))
+
+    assert raised.value.status == status
+
+
+def test_a_right_is_not_missing_because_the_run_was_stopped(
+    sandbox: Sandbox, cluster: Cluster, stopping: list[bool]
+) -> None:
+    stop = partial(stopping.append, True)
+    sandbox.inject(Fault("POST", "*selfsubjectaccessreviews", kind="call-after", call=stop))
+
+    with pytest.raises(StoppedError):
+        cluster.can_i(reviews(100))
