@@ -12,13 +12,14 @@ from typing import NamedTuple
 from msgspec import structs
 
 from jobs.core.sync_copies.context import context
-from jobs.core.sync_copies.desired import places, targets_of_rules
+from jobs.core.sync_copies.desired import places
 from jobs.core.sync_copies.evaluate import evaluate
 from jobs.core.sync_copies.mistakes import mistakes
 from jobs.core.sync_copies.observed import Namespace, Observed, RefusedSource
 from jobs.core.sync_copies.rules import Rule, Targets
 from jobs.core.sync_copies.sources import candidates
 from jobs.core.sync_copies.state import found, required
+from jobs.core.sync_copies.targets import targets_of_rules
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError, InvalidObjectError
@@ -67,7 +68,7 @@ def cases() -> Iterator[tuple[str, ...]]:
 def decided(world: Observed) -> Row:
     """What a run finds and does at the place in namespace team, or kube-team."""
     selected, _ = candidates(world)
-    targets = targets_of_rules(world)
+    targets = targets_of_rules(world.rules, world.namespaces)
     known = context(world, SETTINGS, (), mistakes(world, selected, targets), targets)
     (place,) = (each for each in places(world, selected, targets) if each.key.namespace.endswith("team"))
     state = required(place, known), found(place, world, SETTINGS, known)

@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
-import msgspec
-
 from jobs.core.sync_copies.keys import select
 from jobs.core.sync_copies.kinds import KINDS, Kind
-from jobs.core.sync_copies.observed import NAME, Namespace, Observed
-from jobs.core.sync_copies.rules import Targets
-from jobs.core.sync_copies.selectors import glob_matcher
+from jobs.core.sync_copies.observed import NAME, Observed
 from jobs.core.sync_copies.sources import Candidate, Selected
 from jobs.kit.data.contents import AnyContent, Content, Digested, WholeContent
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import ObjectKey
-
-
-class NoTarget(Enum):
-    """Why a namespace is not a target of a rule."""
-
-    TERMINATING = "terminating"
-    OPTED_OUT = "opted-out"
-    NOT_NAMED = "not named literally"
-    NOT_INCLUDED = "not included"
-    EXCLUDED = "excluded"
-    LABELS = "labels"
 
 
 class Desired(NamedTuple):
@@ -84,46 +68,6 @@ class Place(NamedTuple):
     def rules(self) -> tuple[str, ...]:
         """The names of all rules that require a copy here, sorted."""
         return tuple(sorted({rule for desired in self.desired for rule in desired.rules}))
-
-
-def targets_of_rules(observed: Observed) -> Mapping[str, Sequence[str]]:
-    """Return the target namespaces by rule; rules with the same targets share one list."""
-    by_spec: dict[bytes, list[str]] = {}
-    found: dict[str, Sequence[str]] = {}
-    for rule in observed.rules:
-        spec = msgspec.json.encode(rule.spec.targets)
-        if spec not in by_spec:
-            why_no_target = target_check(rule.spec.targets)
-            by_spec[spec] = [each.name for each in observed.namespaces if not why_no_target(each)]
-        found[rule.name] = by_spec[spec]
-    return found
-
-
-def target_check(targets: Targets) -> Callable[[Namespace], NoTarget | None]:
-    """Return a function that returns the first reason why a namespace is not a target; None if it is one.
-
-    A run calls it for each namespace and rule, so what is the same for all namespaces is computed once.
-    """
-    included, excluded = (glob_matcher(globs).fullmatch for globs in (targets.include, targets.exclude))
-    selector = targets.namespace_selector
-    requires_labels = bool(selector.label_keys())
-
-    def first_reason(namespace: Namespace) -> NoTarget | None:
-        name = namespace.name
-        if not namespace.active:
-            return NoTarget.TERMINATING
-        if namespace.opted_out:
-            return NoTarget.OPTED_OUT
-        if requires_labels and not selector.matches(namespace.labels):
-            return NoTarget.LABELS
-        # Only a literal name selects a system namespace, never a glob.
-        if namespace.is_system and name not in targets.include:
-            return NoTarget.NOT_NAMED
-        if not included(name):
-            return NoTarget.NOT_INCLUDED
-        return NoTarget.EXCLUDED if excluded(name) else None
-
-    return first_reason
 
 
 def places(observed: Observed, selected: Selected, targets: Mapping[str, Sequence[str]]) -> Iterator[Place]:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
-from jobs.core.sync_copies.desired import NoTarget, target_check
 from jobs.core.sync_copies.kinds import KINDS, LAYOUTS
 from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING
 from jobs.core.sync_copies.observed import OPT_IN, Namespace, Observed, Settings
@@ -18,6 +17,7 @@ from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.rules import Rule, RuleStatus, Targets
 from jobs.core.sync_copies.selectors import glob_matcher
 from jobs.core.sync_copies.sources import candidates
+from jobs.core.sync_copies.targets import NoTarget, target_check
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.run.refusals import REASONS
 from jobs.kit.values.errors import ApiError

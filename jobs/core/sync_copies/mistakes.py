@@ -63,20 +63,23 @@ def mistakes(observed: Observed, selected: Selected, targets: Mapping[str, Seque
     """
     unread = {subject for failure in observed.failures for subject in failure.subjects}
     closed = {namespace.name for namespace in observed.namespaces if namespace.is_closed}
+    active = {namespace.name: namespace.active for namespace in observed.namespaces}
     sources: dict[str, set[str]] = {}
     for candidate in (each for group in selected.values() for each in group):
         source = candidate.source
         sources.setdefault(candidate.rule.name, set()).add(f"{source.namespace}/{source.name}")
     found = (
-        _mistake(rule, frozenset(sources.get(rule.name, ())), frozenset(targets[rule.name]) - closed, observed)
+        _mistake(rule, frozenset(sources.get(rule.name, ())), frozenset(targets[rule.name]) - closed, observed, active)
         for rule in observed.rules
         if rule.name not in unread
     )
     return {each.rule.name: each for each in found if each}
 
 
-def _mistake(rule: Rule, sources: frozenset[str], targets: frozenset[str], observed: Observed) -> Mistake | None:
-    if problems := list(_missing_namespaces(rule, observed)):
+def _mistake(
+    rule: Rule, sources: frozenset[str], targets: frozenset[str], observed: Observed, active: Mapping[str, bool]
+) -> Mistake | None:
+    if problems := list(_missing_namespaces(rule, observed, active)):
         return Mistake(SOURCE_NAMESPACE_MISSING, rule, "; ".join(problems), sources, targets)
     if _has_selected(rule) or _is_uncertain(rule, observed):
         return None
@@ -91,9 +94,11 @@ def _mistake(rule: Rule, sources: frozenset[str], targets: frozenset[str], obser
     return Mistake(NOTHING_SELECTED, rule, reason, sources, targets) if reason else None
 
 
-def _missing_namespaces(rule: Rule, observed: Observed) -> Iterator[str]:
-    """Yield the problems of the source namespaces that a rule names; a namespace that cannot be decoded exists."""
-    active = {namespace.name: namespace.active for namespace in observed.namespaces}
+def _missing_namespaces(rule: Rule, observed: Observed, active: Mapping[str, bool]) -> Iterator[str]:
+    """Yield the problems of the source namespaces that a rule names; a namespace that cannot be decoded exists.
+
+    `active` are all namespaces that could be decoded.
+    """
     undecoded = {failure.object.name for failure in observed.failures if failure.object.kind == NAMESPACES.kind}
     for name in sorted({*rule.spec.namespaces} - undecoded):
         if not active.get(name):

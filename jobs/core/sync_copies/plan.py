@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from jobs.core.sync_copies.context import context
-from jobs.core.sync_copies.desired import Place, places, targets_of_rules
+from jobs.core.sync_copies.desired import Place, places
 from jobs.core.sync_copies.evaluate import evaluate, unchanged
 from jobs.core.sync_copies.mistakes import Mistake, brake, mistakes
 from jobs.core.sync_copies.observed import OPT_IN, Namespace, Observed, Settings
 from jobs.core.sync_copies.rules import Rule
 from jobs.core.sync_copies.sources import Selected, candidates, name_of, sources_of
+from jobs.core.sync_copies.targets import targets_of_rules
 from jobs.kit.values.model import Brake, DesiredCounts, ExitCode, Finding, Need, ObjectKey, Plan, Severity, Summary
 from jobs.kit.values.resources import NAMESPACES, RULES
 from jobs.kit.values.text import listed
@@ -24,7 +25,7 @@ _MOST_INVALID = 20
 def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     """Compare desired and observed copies, place by place; the same input gives the same findings in the same order."""
     selected, skipped = candidates(observed)
-    targets = targets_of_rules(observed)
+    targets = targets_of_rules(observed.rules, observed.namespaces)
     mistaken = mistakes(observed, selected, targets)
     place_context = context(observed, settings, skipped, mistaken, targets)
     # A run for one rule does not report other rules. But it makes no decision that depends on what could not be read.

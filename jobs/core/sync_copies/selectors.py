@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
@@ -13,6 +14,7 @@ from jobs.kit.values.text import listed
 
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_WILDCARD = re.compile(r"[*?]")
 _WITH_VALUES = ("In", "NotIn")
 _MOST_VALUES = 3  # of an expression in a message
 
@@ -116,7 +118,7 @@ def value_problems(value: str, path: str) -> Iterator[str]:
 
 def is_glob(pattern: str) -> bool:
     """Whether a pattern has `*` or `?`, so that it may match several names."""
-    return not {"*", "?"}.isdisjoint(pattern)
+    return "*" in pattern or "?" in pattern
 
 
 def glob_matcher(patterns: Sequence[str]) -> re.Pattern[str]:
@@ -124,3 +126,14 @@ def glob_matcher(patterns: Sequence[str]) -> re.Pattern[str]:
     # fnmatch also has sets in brackets; here, a bracket matches itself.
     parts = [fnmatch.translate(pattern.replace("[", "[[]")) for pattern in patterns]
     return re.compile("|".join(f"(?:{part})" for part in parts) if parts else r"(?!)")
+
+
+def names_matching(glob: str, names: Sequence[str]) -> Sequence[str]:
+    """Return the names that a glob matches. They are sorted: only those with its literal prefix are compared."""
+    prefix = _WILDCARD.split(glob, maxsplit=1)[0]
+    begin = bisect_left(names, prefix)
+    end = bisect_right(names, prefix, begin, key=lambda name: name[: len(prefix)])
+    if glob == f"{prefix}*":
+        return names[begin:end]
+    matches = glob_matcher([glob]).fullmatch
+    return [name for name in names[begin:end] if matches(name)]
