@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from jobs.core.sync_copies import source_lists
 from jobs.core.sync_copies.kinds import BOOTSTRAPPING, BY_NAME, KINDS, RESOURCES
 from jobs.core.sync_copies.observe import observe
 from jobs.core.sync_copies.observed import Observed, Settings
@@ -338,6 +339,36 @@ def test_the_plan_does_not_depend_on_the_order_of_reads(drawn: Object, seed: int
     event(f"{len(plan(observed, settings, NOW).findings)} findings")
     shuffled = _shuffled(observed, random.Random(seed))
     assert _lines(plan(shuffled, settings, NOW)) == _lines(plan(observed, settings, NOW))
+
+
+@PROFILE
+@given(drawn=worlds())
+def test_one_list_of_all_namespaces_has_the_sources_of_one_list_for_each(drawn: Object) -> None:
+    settings = Settings("kube-chores")
+    with served(embedded.installed(), JOB) as world, tempfile.TemporaryDirectory() as folder:
+        api = sandbox_api(world.sandbox, Path(folder))
+        _build(api, drawn)
+        world.run()
+        _edit(api, world, drawn)
+        observed, requests = [], []
+        for fewest in (1, 1000):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(source_lists, "_FEWEST_NAMESPACES", fewest)
+                world.sandbox.requests.clear()
+                observed.append(_observed(world, settings))
+                requests.append(len(world.sandbox.requests))
+
+    event(f"{requests[0] != requests[1]}")
+    assert observed[0].sources == observed[1].sources
+    assert _lines(plan(observed[0], settings, NOW)) == _lines(plan(observed[1], settings, NOW))
+
+
+def _observed(world: World, settings: Settings) -> Observed:
+    transport = Transport(Endpoint(world.sandbox.url, lambda: f"Bearer {world.sandbox.admin_token}"), "tests")
+    try:
+        return observe(Cluster(transport, "kube-chores"), settings)
+    finally:
+        transport.close()
 
 
 def _settled(world: World, settings: Settings) -> Observed:

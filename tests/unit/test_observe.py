@@ -1,11 +1,11 @@
 """The parts of objects that a run keeps in memory."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
-from jobs.core.sync_copies.observe import _copies
+from jobs.core.sync_copies.observe import _by_name, _list_of_copies
 from jobs.core.sync_copies.observed import Settings
 from jobs.kit.api.cluster import PAGE_SIZE, Cluster
 from jobs.kit.api.messages import Answer, Request
@@ -23,7 +23,10 @@ class Server:
         self.data = {"password": encoded(canary())}
         self.asked: list[str] = []
 
-    def send(self, request: Request) -> Answer:
+    def stream(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        return map(self.answer, requests)
+
+    def answer(self, request: Request) -> Answer:
         self.asked.append(request.path)
         kind = {"apiVersion": "v1", "kind": "SecretList"}
         if "PartialObjectMetadata" in request.accept:
@@ -34,7 +37,11 @@ class Server:
 
 def copies_of(server: Server, *, verify_content: bool) -> Mapping[str, ReducedObject | ApiError]:
     settings = Settings("home", verify_content=verify_content)
-    return _copies(Cluster(server, "test"), "secret", settings, ObjectReducer(()))["login"]  # type: ignore[arg-type]
+    requested = _list_of_copies("secret", settings, ObjectReducer(()))
+    ((_, found),) = Cluster(server, "test").lists([requested])  # type: ignore[arg-type]
+    if isinstance(found, ApiError):
+        raise found
+    return _by_name(found)["login"]
 
 
 def test_equal_contents_of_copies_are_stored_once() -> None:
@@ -58,7 +65,7 @@ def test_metadata_has_no_content() -> None:
 
 def test_an_answer_that_is_not_a_list_is_an_error_in_one_sentence() -> None:
     class Proxy(Server):
-        def send(self, request: Request) -> Answer:
+        def answer(self, request: Request) -> Answer:
             return Answer(request, 200, b"<html>log in first</html>")
 
     with pytest.raises(ApiError, match="is not PartialObjectMetadataList"):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import groupby
 
-from jobs.core.sync_copies.keys import KeySelection, select
 from jobs.core.sync_copies.kinds import KINDS, Kind
 from jobs.core.sync_copies.observed import (
     NAME,
@@ -20,10 +18,9 @@ from jobs.core.sync_copies.observed import (
     Source,
 )
 from jobs.core.sync_copies.rules import Rule, SourceQuery, parse_rule, used_keys
-from jobs.core.sync_copies.sources import name_of
-from jobs.kit.api.cluster import Cluster, complete, retry_if_expired
+from jobs.core.sync_copies.source_lists import read_sources
+from jobs.kit.api.cluster import Cluster, List, complete
 from jobs.kit.api.custom_resources import from_cluster
-from jobs.kit.data.contents import Digested, WholeContent
 from jobs.kit.data.objects import ObjectReducer, ReducedObject, WholeObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError, ConfigurationError
@@ -34,7 +31,6 @@ from jobs.kit.values.reads import Invalid, InvalidObject
 from jobs.kit.values.resources import CLUSTER_ROLES, NAMESPACES, RULES
 
 _LONGEST_CHOICE = 40  # of an annotation of a tenant
-_BYTES_OF_SUBJECTS = 4 << 20  # of all sources with subjects
 
 
 def observe(cluster: Cluster, settings: Settings) -> Observed:
@@ -52,23 +48,20 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     # The next run handles a rule that was created meanwhile, if copies of its type were not read.
     rules = tuple(rule for rule in rules if rule.spec.rule_type in {*copies, *denied})
     failures = [invalid(each) for each in invalid_rules]
-    for rule_type, denial in denied.items():
+    for rule_type, denial in sorted(denied.items()):
         failures += _without_copies(rule_type, denial, rules, settings)
     namespaces, undecoded = _namespaces(cluster, rules)
     failures += [_terminating(each) for each in namespaces if each.name == settings.namespace and not each.active]
     reducer = ObjectReducer(used_keys(rules))
-    # Subjects cannot be moved in digests, so other large sources leave room for them.
-    of_subjects = ObjectReducer(used_keys(rules), _BYTES_OF_SUBJECTS)
-    sources: dict[SourceQuery, tuple[Source, ...]] = {}
-    queries = sorted({query for rule in rules for query in rule.queries() if query.rule_type in copies})
-    for request, of_request in groupby(queries, SourceQuery.request):
-        same, has_subjects = list(of_request), KINDS[request.rule_type].has_subjects
-        try:
-            sources |= retry_if_expired(partial(_sources, cluster, same, of_subjects if has_subjects else reducer))
-        except ApiError as error:
-            affected = [rule for rule in rules if not {*rule.queries()}.isdisjoint(same)]
-            what = f"its sources in namespace {request.namespace}"
-            failures += _unreadable(affected, what, error, KINDS[request.rule_type], settings)
+    requests: dict[SourceQuery, list[Rule]] = {}
+    queries = [(query, rule) for rule in rules for query in rule.queries() if query.rule_type in copies]
+    for query, rule in queries:
+        requests.setdefault(query.request(), []).append(rule)
+    read = read_sources(cluster, {query for query, _ in queries}, used_keys(rules), reducer)
+    for request, error in sorted(read.errors.items()):
+        what = f"its sources in namespace {request.namespace}"
+        failures += _unreadable(requests[request], what, error, KINDS[request.rule_type], settings)
+    sources = read.found
     if settings.run.dry_run is not DryRun.CLIENT:  # else the rights are those of a user, who only reads
         sources = _without_denied_roles(cluster, sources)
     failures += [unreadable(each.key, each.error) for each in undecoded]
@@ -85,11 +78,12 @@ def _all_copies(
     copies: dict[str, Copies] = {}
     denied: dict[str, ApiError] = {}
     reducer = ObjectReducer(used_keys(rules))
-    for rule_type in _types(cluster, settings, rules):
-        try:
-            copies[rule_type] = retry_if_expired(partial(_copies, cluster, rule_type, settings, reducer))
-        except ApiError as error:
-            denied[rule_type] = error
+    lists = [_list_of_copies(rule_type, settings, reducer) for rule_type in _types(cluster, settings, rules)]
+    for rule_type, found in cluster.lists(lists):
+        if isinstance(found, ApiError):
+            denied[rule_type] = found
+        else:
+            copies[rule_type] = _by_name(found)
     return copies, denied
 
 
@@ -153,18 +147,21 @@ def _rules_elsewhere(cluster: Cluster) -> tuple[str, ...]:
     return tuple(sorted(set(found)))
 
 
-def _copies(cluster: Cluster, rule_type: str, settings: Settings, reducer: ObjectReducer) -> Copies:
-    selector = stamps.selector(NAME, settings.namespace)
-    item: type[WholeObject] | type[PartialObject] = WholeObject if settings.verify_content else PartialObject
+def _list_of_copies(rule_type: str, settings: Settings, reducer: ObjectReducer) -> List:
     layout = KINDS[rule_type].layout
-    found: dict[str, dict[str, ReducedObject | ApiError]] = {}
-    for each in cluster.objects(
+    return List(
         layout.resource,
-        item,
+        WholeObject if settings.verify_content else PartialObject,
         partial(reducer.reduce, layout),
-        selector=selector,
+        selector=stamps.selector(NAME, settings.namespace),
         metadata_only=not settings.verify_content,
-    ):
+        tag=rule_type,
+    )
+
+
+def _by_name(read: Iterable[ReducedObject | InvalidObject]) -> Copies:
+    found: dict[str, dict[str, ReducedObject | ApiError]] = {}
+    for each in read:
         if isinstance(each, InvalidObject):
             found.setdefault(each.key.name, {})[each.key.namespace] = each.error
         else:
@@ -186,50 +183,6 @@ def _namespace(used: frozenset[str], read: NamespaceObject) -> Namespace:
     opted_out = (value or "").lower() == "false"
     invalid_choice = None if value in (None, "true", "false") else value[:_LONGEST_CHOICE]
     return Namespace(sys.intern(at.name), labels, read.active, opted_out, value == "true", invalid_choice)
-
-
-def _sources(
-    cluster: Cluster, queries: Sequence[SourceQuery], reducer: ObjectReducer
-) -> Mapping[SourceQuery, tuple[Source, ...]]:
-    """Return the sources of queries that differ only in the keys that are copied: they are one list."""
-    at = queries[0]
-    kind = KINDS[at.rule_type]
-    found: dict[SourceQuery, list[Source]] = {query: [] for query in queries}
-    for each in cluster.objects(
-        kind.resource,
-        WholeObject,
-        partial(_reduced, reducer, kind, [query.keys for query in queries]),
-        namespace=at.namespace,
-        selector=at.selector,
-        fields=f"metadata.name={at.name}" if at.name else "",
-    ):
-        variants = [each] * len(queries) if isinstance(each, InvalidObject) else each
-        for query, source in zip(queries, variants, strict=True):
-            found[query].append(source)
-    return {query: tuple(sorted(sources, key=name_of)) for query, sources in found.items()}
-
-
-def _reduced(
-    reducer: ObjectReducer, kind: Kind, selections: Sequence[KeySelection], read: WholeObject
-) -> list[ReducedObject | RefusedSource]:
-    content = read.content(kind.layout)
-    return [_with_keys(reducer, kind, read, content, keys) for keys in selections]
-
-
-def _with_keys(
-    reducer: ObjectReducer, kind: Kind, read: WholeObject, content: WholeContent, keys: KeySelection
-) -> ReducedObject | RefusedSource:
-    """Return a source with the keys that are copied; a source that is never copied stays as it is."""
-    key = ObjectKey(kind.name, read.metadata.name, read.metadata.namespace)
-    try:
-        content = select(keys, kind, content)
-    except ValueError as error:
-        source = reducer.reduce(kind.layout, read, content)
-        why = f"{error}; correct the source, or spec.keys of the rule"
-        return source if kind.why_never_copied(source) else RefusedSource(key, why)
-    source = reducer.reduce(kind.layout, read, content)
-    too_large = kind.has_subjects and isinstance(source.content, Digested)
-    return RefusedSource(key, "it is too large to be copied") if too_large else source
 
 
 def _without_denied_roles(

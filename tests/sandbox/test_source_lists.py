@@ -1,0 +1,180 @@
+"""Sources in many namespaces when one of the lists of all namespaces fails, and when objects change between both."""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from jobs.core.sync_copies import source_lists
+from jobs.core.sync_copies.rules import SourceQuery
+from jobs.core.sync_copies.source_lists import Sources, read_sources
+from jobs.core.sync_copies.sources import name_of
+from jobs.kit.api.cluster import Cluster
+from jobs.kit.api.endpoint import Endpoint
+from jobs.kit.api.messages import Request
+from jobs.kit.api.transport import Transport
+from jobs.kit.data.objects import ObjectReducer
+from jobs.kit.values.reads import InvalidObject
+from jobs.kit.values.resources import NAMESPACES, ROLE_BINDINGS, SECRETS, Resource
+from kubesandbox import Fault, Sandbox
+from tests.apis import Object
+from tests.canary import canary
+from tests.more_kinds import of_kind
+from tests.worlds import encoded, secret
+
+TEAMS = [f"team-{number}" for number in range(5)]
+EXPECTED = {team: ["x"] for team in TEAMS[:-1]} | {TEAMS[-1]: []}
+LABELS = {"made": "yes"}
+METADATA, FULL = 0, 1  # the first and the second list of all namespaces
+
+
+@pytest.fixture
+def cluster(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A cluster with a source in all namespaces but the last, and an object with its labels in another one."""
+    monkeypatch.setattr("jobs.kit.api.transport.LONGEST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(source_lists, "_FEWEST_NAMESPACES", 2)
+    transport = Transport(Endpoint(sandbox.url, lambda: f"Bearer {sandbox.admin_token}"), "tests", retry_seconds=1)
+    cluster = Cluster(transport, "tests")
+    for team in [*TEAMS, "other"]:
+        create(cluster, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
+        if team != TEAMS[-1]:
+            create(cluster, SECRETS, secret(team, "x", labels=LABELS, data={"a": encoded(canary())}))
+    sandbox.requests.clear()
+    yield cluster
+    transport.close()
+
+
+def create(cluster: Cluster, resource: Resource, obj: Object) -> None:
+    path = resource.path(obj["metadata"].get("namespace", ""))
+    assert cluster.transport.send(Request("POST", path, json.dumps(obj).encode(), max_bytes=8 << 20)).status == 201
+
+
+def read(cluster: Cluster) -> Sources:
+    queries = [SourceQuery("secret", team, "made=yes") for team in TEAMS]
+    return read_sources(cluster, queries, frozenset(), ObjectReducer(frozenset()))
+
+
+def names(read: Sources) -> dict[str, list[str]]:
+    return {query.namespace: [name_of(each) for each in found] for query, found in read.found.items()}
+
+
+def paths(sandbox: Sandbox) -> list[str]:
+    return [each.path for each in sandbox.requests]
+
+
+def test_sources_are_two_lists(sandbox: Sandbox, cluster: Cluster) -> None:
+    found = read(cluster)
+
+    assert (names(found), found.errors) == (EXPECTED, {})
+    assert paths(sandbox) == ["/api/v1/secrets"] * 2
+    assert [each.query.get("fieldSelector") for each in sandbox.requests] == [None, "metadata.namespace!=other"]
+
+
+@pytest.mark.parametrize("status", [403, 410, 500])
+@pytest.mark.parametrize("failed", [METADATA, FULL])
+def test_a_list_of_all_namespaces_that_fails_becomes_one_for_each(
+    sandbox: Sandbox, cluster: Cluster, failed: int, status: int
+) -> None:
+    sandbox.inject(Fault("GET", "/api/v1/secrets", status=status, skip=failed, times=None))
+
+    found = read(cluster)
+
+    assert (names(found), found.errors) == (EXPECTED, {})
+    assert sorted(set(paths(sandbox))) == sorted(["/api/v1/secrets", *(SECRETS.path(team) for team in TEAMS)])
+
+
+def test_lists_of_namespaces_that_fail_are_errors_of_their_queries(sandbox: Sandbox, cluster: Cluster) -> None:
+    sandbox.inject(Fault("GET", "/api/v1/secrets", status=403))
+    sandbox.inject(Fault("GET", SECRETS.path(TEAMS[1]), status=403))
+
+    found = read(cluster)
+
+    assert {query: error.status for query, error in found.errors.items()} == {
+        SourceQuery("secret", TEAMS[1], "made=yes"): 403
+    }
+    assert names(found) == {team: each for team, each in EXPECTED.items() if team != TEAMS[1]}
+
+
+def test_a_source_that_is_created_between_the_lists_is_read(sandbox: Sandbox, cluster: Cluster) -> None:
+    late = partial(create, Cluster(cluster.transport, "tests"), SECRETS, secret(TEAMS[-1], "late", labels=LABELS))
+    sandbox.inject(Fault("GET", "/api/v1/secrets", kind="call-after", call=lambda: in_thread(sandbox, late)))
+
+    assert names(read(cluster)) == {**EXPECTED, TEAMS[-1]: ["late"]}
+
+
+def test_an_object_that_gets_the_labels_between_the_lists_in_another_namespace_is_dropped(
+    sandbox: Sandbox, cluster: Cluster
+) -> None:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "new"}}
+    create(cluster, NAMESPACES, namespace)
+    foreign = secret("new", "foreign", labels=LABELS, data={"a": encoded(canary())})
+    late = partial(create, cluster, SECRETS, foreign)
+    sandbox.inject(Fault("GET", "/api/v1/secrets", kind="call-after", call=lambda: in_thread(sandbox, late)))
+
+    found = read(cluster)
+
+    assert (names(found), found.errors) == (EXPECTED, {})
+
+
+def in_thread(sandbox: Sandbox, call: partial[None]) -> None:
+    """Call a function with a transport of its own: a transport is for one thread."""
+    transport = Transport(Endpoint(sandbox.url, lambda: f"Bearer {sandbox.admin_token}"), "other")
+    call.func(Cluster(transport, "other"), *call.args[1:])
+    transport.close()
+
+
+def answer(*items: object, of: int = FULL) -> bytes:
+    kind = {METADATA: ("meta.k8s.io/v1", "PartialObjectMetadataList"), FULL: ("v1", "SecretList")}[of]
+    head = {"apiVersion": kind[0], "kind": kind[1], "metadata": {"resourceVersion": "1"}}
+    return json.dumps({**head, "items": items}).encode()
+
+
+@pytest.mark.parametrize("namespace", ["", None])
+@pytest.mark.parametrize("broken_list", [METADATA, FULL])
+def test_an_object_without_a_namespace_makes_one_list_for_each(
+    sandbox: Sandbox, cluster: Cluster, broken_list: int, namespace: str | None
+) -> None:
+    broken = {"metadata": {"name": "x", "namespace": namespace}}
+    body = answer(broken, of=broken_list)
+    sandbox.inject(Fault("GET", "/api/v1/secrets", kind="answer", status=200, body=body, skip=broken_list))
+
+    found = read(cluster)
+
+    assert (names(found), found.errors) == (EXPECTED, {})
+    assert SECRETS.path(TEAMS[0]) in paths(sandbox)
+
+
+def test_an_object_that_cannot_be_decoded_belongs_to_the_query_of_its_namespace(
+    sandbox: Sandbox, cluster: Cluster
+) -> None:
+    body = answer(*({"metadata": {"name": "bad", "namespace": each}, "data": 3} for each in (TEAMS[0], "other")))
+    sandbox.inject(Fault("GET", "/api/v1/secrets", kind="answer", status=200, body=body, skip=FULL))
+
+    found = read(cluster)
+
+    assert names(found) == {team: ["bad"] if team == TEAMS[0] else [] for team in TEAMS}
+    assert [type(each) for sources in found.found.values() for each in sources] == [InvalidObject]
+
+
+def test_which_role_bindings_are_too_large_does_not_depend_on_the_order_of_answers(
+    sandbox: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_lists, "_BYTES_OF_SUBJECTS", 12_000)
+    monkeypatch.setattr(source_lists, "_FEWEST_NAMESPACES", 1000)
+    for team in TEAMS:
+        subjects = [
+            {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": f"{team}-{each}"} for each in range(50)
+        ]
+        create(cluster, ROLE_BINDINGS, of_kind("RoleBinding", team, LABELS, name="x", subjects=subjects))
+    queries = [SourceQuery("rolebinding", team, "made=yes") for team in TEAMS]
+
+    def kinds() -> list[str]:
+        found = read_sources(cluster, queries, frozenset(), ObjectReducer(frozenset())).found
+        return [type(each).__name__ for _, sources in sorted(found.items()) for each in sources]
+
+    expected = kinds()
+    sandbox.inject(Fault("GET", ROLE_BINDINGS.path(TEAMS[0]), kind="delay", seconds=0.5))
+
+    assert set(expected) == {"ReducedObject", "RefusedSource"}
+    assert kinds() == expected == sorted(expected)
