@@ -17,7 +17,7 @@ import ssl
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,7 @@ class ControlPlane:
     kubeconfig: Path
     folder: Path
     audit_log: Path
+    etcd_url: str = ""  # of `control_plane()`
 
 
 def version() -> str:
@@ -94,14 +95,22 @@ def missing() -> str | None:
 
 
 @contextlib.contextmanager
-def control_plane() -> Iterator[ControlPlane]:
-    """Run a control plane until the context ends; it is ready at the start."""
+def control_plane(etcd_flags: Sequence[str] = (), *, controllers: bool = True) -> Iterator[ControlPlane]:
+    """Run a control plane until the context ends; it is ready at the start.
+
+    Args:
+        etcd_flags: more flags of etcd.
+        controllers: whether kube-controller-manager runs too.
+    """
     with tempfile.TemporaryDirectory(prefix="kube-chores-tests-", ignore_cleanup_errors=True) as name:
-        port = free_port()
+        port, etcd = free_port(), free_port()
         plane = prepare(Path(name), f"https://127.0.0.1:{port}")
+        plane = replace(plane, etcd_url=f"http://127.0.0.1:{etcd}")
         flags = ["--bind-address=127.0.0.1", f"--secure-port={port}", "--endpoint-reconciler-type=none"]
         with processes(plane.folder) as run:
-            start(plane, run, free_port(), flags)
+            start_api_server(plane, run, etcd, flags, etcd_flags)
+            if controllers:
+                start_controllers(plane, run)
             yield plane
 
 
@@ -131,9 +140,21 @@ def prepare(folder: Path, url: str, inner_url: str = "", users: Mapping[str, str
 
 def start(plane: ControlPlane, run: Processes, etcd_port: int, flags: Sequence[str]) -> None:
     """Start the programs, with flags for the API server's address. Wait until the default ServiceAccount exists."""
-    run(programs() / "etcd", *_etcd_flags(plane.folder, etcd_port))
+    start_api_server(plane, run, etcd_port, flags)
+    start_controllers(plane, run)
+
+
+def start_api_server(
+    plane: ControlPlane, run: Processes, etcd_port: int, flags: Sequence[str], etcd_flags: Sequence[str] = ()
+) -> None:
+    """Start etcd and kube-apiserver, with more flags for each."""
+    run(programs() / "etcd", *_etcd_flags(plane.folder, etcd_port), *etcd_flags)
     run(programs() / "kube-apiserver", *_apiserver_flags(plane, etcd_port), *flags)
     wait_for_200(plane, run, "/readyz", "kube-apiserver")
+
+
+def start_controllers(plane: ControlPlane, run: Processes) -> None:
+    """Start kube-controller-manager, and wait until the default ServiceAccount exists."""
     run(programs() / "kube-controller-manager", *_controller_manager_flags(plane.folder))
     wait_for_200(plane, run, "/api/v1/namespaces/default/serviceaccounts/default", "kube-controller-manager")
 
