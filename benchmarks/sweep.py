@@ -155,7 +155,7 @@ class Bench:
         """Run a program once; return the measurement, and how many copies it wrote. sync-copies has options."""
         command = {
             "sync-copies": [sys.executable, "-m", "jobs", "sync-copies", "-n", "kube-chores", "-o", "json", *options],
-            "bare Python": [sys.executable, "-m", "benchmarks.bare", str(self.plane.kubeconfig)],
+            "bare Python": [sys.executable, "-m", "benchmarks.bare.sync_copies", str(self.plane.kubeconfig)],
             "bare Go": [str(self.go), str(self.plane.kubeconfig)],
         }[program]
         env = {**os.environ, "KUBECONFIG": str(self.plane.kubeconfig), "PYTHONPATH": str(ROOT)}

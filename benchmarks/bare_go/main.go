@@ -1,4 +1,4 @@
-// A minimal client in Go with client-go: it sends the requests of a sweep, and does nothing else, like benchmarks/bare.py.
+// A minimal client in Go with client-go: it sends the requests of a sweep, and does nothing else, like benchmarks/bare/sync_copies.py.
 package main
 
 import (

@@ -1,0 +1,1 @@
+"""Clusters in which jobs are measured, one module for each job."""
