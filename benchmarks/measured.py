@@ -56,14 +56,20 @@ class Usage(NamedTuple):
     stderr: str
 
 
+def environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a measured program, with more variables."""
+    # Without its compiled modules, each run of Python would compile them again.
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": str(ROOT), **env}
+
+
 def run_process(command: Sequence[str], env: Mapping[str, str]) -> Usage:
     """Run a program to its end, with more environment variables."""
-    # Without its compiled modules, each run of Python would compile them again.
-    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    environ |= {"PYTHONPATH": str(ROOT), **env}
     with tempfile.TemporaryFile() as out, tempfile.NamedTemporaryFile() as err:
         starter = [sys.executable, "-S", "-c", STARTER, err.name, *command]
-        done = subprocess.run(starter, stdout=out, stderr=subprocess.PIPE, env=environ, cwd="/", check=True).stderr
+        done = subprocess.run(
+            starter, stdout=out, stderr=subprocess.PIPE, env=environment(env), cwd="/", check=True
+        ).stderr
         code, seconds, cpu, peak = done.split()
         out.seek(0)
         return Usage(

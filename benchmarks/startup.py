@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import socket
 import subprocess
 import sys
@@ -11,10 +9,12 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import yaml
 
-from tests.manifests import ROOT
+from benchmarks.measured import environment
+from benchmarks.worlds.sync_copies import WITH_SERVICE_ACCOUNT
 
 # In the order of a run. A module that several of these import counts for the first of them.
 IMPORTS = {
@@ -23,7 +23,7 @@ IMPORTS = {
     "msgspec": "import msgspec",
     "pycurl": "import pycurl",
     "sync-copies": "import jobs.__main__, jobs.sync_copies",
-    "YAML (for a kubeconfig)": "import yaml, jobs.kit.api.kubeconfig.server, jobs.kit.api.kubeconfig.plugin",
+    "YAML, and kubeconfigs": "import yaml, jobs.kit.api.kubeconfig.server, jobs.kit.api.kubeconfig.plugin",
 }
 STEP = """
 import time
@@ -31,16 +31,6 @@ began = time.perf_counter()
 {statement}
 seconds = time.perf_counter() - began
 print(seconds, int(open("/proc/self/status").read().partition("VmRSS:")[2].split()[0]) / 1024)
-"""
-SERVICE_ACCOUNT = """
-import sys
-from functools import partial
-from pathlib import Path
-from jobs.kit.api import connect
-from jobs.kit.run import runner
-runner.connect = partial(connect.connect, service_account=Path(sys.argv.pop(1)))
-from jobs.__main__ import main
-main(["sync-copies"])
 """
 
 
@@ -50,7 +40,7 @@ def imports(runs: int) -> list[tuple[str, float, float]]:
     found: list[list[tuple[float, float]]] = []
     for _ in range(runs):
         out = subprocess.run(
-            [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT
+            [sys.executable, "-c", script], check=True, capture_output=True, text=True, env=environment({}), cwd="/"
         ).stdout
         found.append([(float(line.split()[0]), float(line.split()[1])) for line in out.splitlines()])
     began = [bare() for _ in range(runs)]
@@ -62,7 +52,7 @@ def imports(runs: int) -> list[tuple[str, float, float]]:
 def bare() -> float:
     """Return the seconds of a Python process that does nothing."""
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "pass"], check=True)
+    subprocess.run([sys.executable, "-c", "pass"], check=True, env=environment({}))
     return time.perf_counter() - began
 
 
@@ -75,7 +65,7 @@ def first_request(runs: int) -> dict[str, float]:
         (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig(port)))
         pod = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port), "HOME": name}
         ways = {
-            "in a pod": ([sys.executable, "-c", SERVICE_ACCOUNT, name], pod),
+            "in a pod": ([sys.executable, "-c", WITH_SERVICE_ACCOUNT, name, "sync-copies"], pod),
             "with a kubeconfig": (
                 [sys.executable, "-m", "jobs", "sync-copies"],
                 {"KUBECONFIG": str(folder / "kubeconfig")},
@@ -87,7 +77,7 @@ def first_request(runs: int) -> dict[str, float]:
 def until_connected(command: list[str], environ: dict[str, str], server: socket.socket) -> float:
     """Return the seconds from the start of a program until it connects; then kill it."""
     began = time.perf_counter()
-    program = subprocess.Popen(command, env={**os.environ, **environ}, cwd=ROOT, stderr=subprocess.DEVNULL)
+    program = subprocess.Popen(command, env=environment(environ), cwd="/", stderr=subprocess.DEVNULL)
     connection, _ = server.accept()
     seconds = time.perf_counter() - began
     program.kill()
@@ -106,5 +96,19 @@ def kubeconfig(port: int) -> dict[str, object]:
     }
 
 
-if __name__ == "__main__":
-    print(json.dumps([imports(5), first_request(5)], indent=1))
+def measure(runs: int) -> Any:
+    """Measure both."""
+    return [imports(5 * runs), first_request(5 * runs)]
+
+
+def tables(stored: Any) -> dict[str, list[str]]:
+    """Return the table of the page."""
+    steps, first = stored
+    rows = ["| what | ms | MiB in use after it |", "|---|---|---|"]
+    rows += [f"| {name} | {seconds * 1000:.0f} | {mb:.1f} |" for name, seconds, mb in steps]
+    idle = steps[0][1]  # a process of Python that does nothing
+    rows += [
+        f"| **process start to first request, {way}** | **{seconds * 1000:.0f}**, {seconds / idle:.1f} times Python | |"
+        for way, seconds in first.items()
+    ]
+    return {"startup": rows}

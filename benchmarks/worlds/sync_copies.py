@@ -24,6 +24,8 @@ HOME = "bench-home"
 SOURCES, BYTES = 10, 1024
 OWN, IN_POD, GO = "sync-copies", "sync-copies in a pod", "bare Go"
 SECRETS = "/api/v1/secrets"
+# Any Secret and any namespace.
+TOUCHED = (f"/api/v1/namespaces/{HOME}/secrets/other", f"/api/v1/namespaces/{HOME}")
 PERMISSIONS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 # Run a job as in a pod: with the files of a service account, from a folder of this machine.
 WITH_SERVICE_ACCOUNT = """
@@ -52,8 +54,14 @@ def prepare_cluster(cluster: BenchCluster, namespaces: int) -> None:
     """Create the CRDs, the account of sync-copies, and the namespaces."""
     cluster.put(load(ROOT / "cronjobs" / "crds"))
     cluster.put([namespace_object("kube-chores"), namespace_object(HOME), namespace_object(team(0))])
+    cluster.put([secret(HOME, "other")])
     objects = (obj for obj in everything() if obj["kind"] in PERMISSIONS)
     cluster.put(obj for obj in objects if "sync-copies" in obj["metadata"]["name"])
+    clone_namespaces(cluster, namespaces)
+
+
+def clone_namespaces(cluster: BenchCluster, namespaces: int) -> None:
+    """Clone the first namespace until there are so many."""
     cluster.clone(f"/api/v1/namespaces/{team(0)}", (Clone("", team(number)) for number in range(1, namespaces)))
 
 
@@ -101,21 +109,21 @@ PROGRAMS = {
 }
 
 
-def prepare(cluster: BenchCluster, size: int) -> None:
+def prepare(
+    cluster: BenchCluster, size: int, programs: Sequence[str] = (OWN, BARE, GO), source_bytes: int = BYTES
+) -> None:
     """Create sources, rule and namespaces. Keep as templates what each program writes to the first namespace."""
     prepare_cluster(cluster, 1)
-    cluster.notes["sources"] = [[encoded(value()) for _ in range(SOURCES)] for _ in range(2)]
+    cluster.notes["sources"] = [[encoded(value(source_bytes)) for _ in range(SOURCES)] for _ in range(2)]
     put_sources(cluster, 0)
     cluster.put([RULE])
-    for program in PROGRAMS:
-        if writer(program) == program:
-            done = run_process(PROGRAMS[program](cluster), {"KUBECONFIG": str(cluster.plane.kubeconfig)})
-            assert done.exit_code == 0, done.stderr
-            paths = [f"/api/v1/namespaces/{team(0)}/secrets/{source(number)}" for number in range(SOURCES)]
-            cluster.notes[program] = [cluster.template(path) for path in paths]
-            delete_copies(cluster)
-    namespaces = size // SOURCES
-    cluster.clone(f"/api/v1/namespaces/{team(0)}", (Clone("", team(number)) for number in range(1, namespaces)))
+    for program in programs:
+        done = run_process(PROGRAMS[program](cluster), {"KUBECONFIG": str(cluster.plane.kubeconfig)})
+        assert done.exit_code == 0, done.stderr
+        paths = [f"/api/v1/namespaces/{team(0)}/secrets/{source(number)}" for number in range(SOURCES)]
+        cluster.notes[program] = [cluster.template(path) for path in paths]
+        delete_copies(cluster)
+    clone_namespaces(cluster, size // SOURCES)
 
 
 def writer(program: str) -> str:
@@ -181,11 +189,15 @@ def at_most(program: str, scenario: str, size: int) -> int:
     """Return how often to run a program at most. To write 100,000 copies takes more than a minute."""
     if program == IN_POD and scenario != "converged":
         return 0
-    if scenario == "converged" or size < 10_000:
+    if size < 10_000:
         return sys.maxsize
+    if scenario == "converged":
+        return sys.maxsize if size < 100_000 else 3
     if size < 100_000:
-        return 1 if program == GO else 3
-    return {("first", GO): 0, ("first", OWN): 1, ("first", BARE): 1, ("changed", GO): 1}.get((scenario, program), 2)
+        return 1 if program == GO else {"first": 2, "changed": 3}[scenario]
+    return {("first", OWN): 1, ("changed", OWN): 2, ("changed", BARE): 2, ("changed", GO): 1}.get(
+        (scenario, program), 0
+    )
 
 
 RULE: Object = rule("bench", HOME, "bench-team-*", ruleType="secret", selector={"matchLabels": {"bench": "yes"}})
@@ -197,5 +209,6 @@ WORLD = World(
     scenarios={"first": first, "converged": converged, "changed": changed},
     programs=PROGRAMS,
     at_most=at_most,
+    touched=TOUCHED,
     pairs=((OWN, BARE), (OWN, GO), (IN_POD, BARE)),
 )

@@ -1,0 +1,49 @@
+"""All measurements by name: `python -m benchmarks --only NAME` repeats one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import Any, NamedTuple
+
+from benchmarks import startup, tables
+from benchmarks.compare import World, compare
+from benchmarks.measured import Measured
+from benchmarks.worlds import contents, kinds, many_rules, policies, sync_copies, unrelated
+
+# In the order of the page.
+WORLDS = (
+    sync_copies.WORLD,
+    many_rules.WORLD,
+    unrelated.WORLD,
+    contents.WORLD,
+    kinds.WORLD,
+    policies.WORLD,
+)
+
+
+class Measurement(NamedTuple):
+    """A measurement: what it stores for a number of runs, as JSON, and the tables of that by their names."""
+
+    measure: Callable[[int], Any]
+    tables: Callable[[Any], Mapping[str, list[str]]]
+
+
+def measured(stored: Any) -> list[Measured]:
+    """Return stored results of a world."""
+    return [Measured(**each) for each in stored]
+
+
+def _measure(world: World, runs: int) -> Any:
+    return [asdict(each) for each in compare(world, runs)]
+
+
+def _tables(world: World, stored: Any) -> Mapping[str, list[str]]:
+    return tables.of_world(world, measured(stored))
+
+
+MEASUREMENTS = {
+    "startup": Measurement(startup.measure, startup.tables),
+    **{world.name: Measurement(partial(_measure, world), partial(_tables, world)) for world in WORLDS},
+}
