@@ -1,0 +1,40 @@
+"""The benchmarks run on the real control plane, at a tiny size."""
+
+from dataclasses import replace
+from functools import partial
+from itertools import product
+
+import pytest
+
+from benchmarks import tables
+from benchmarks.compare import BARE, compare
+from benchmarks.worlds import sync_copies
+from tests import control_plane
+
+pytestmark = pytest.mark.cluster
+PROGRAMS = (sync_copies.OWN, sync_copies.IN_POD, BARE)  # to build the Go program takes minutes
+
+
+@pytest.fixture(autouse=True)
+def _possible() -> None:
+    if reason := control_plane.missing():
+        pytest.skip(reason)
+
+
+def test_a_world_runs_with_its_bare_client() -> None:
+    prepare = partial(sync_copies.prepare, programs=(sync_copies.OWN, BARE))
+    programs = {name: sync_copies.PROGRAMS[name] for name in PROGRAMS}
+    world = replace(sync_copies.WORLD, prepare=prepare, programs=programs)
+
+    results = list(compare(world, 1, [30]))
+
+    ran = {(each.program, each.scenario): each for each in results}
+    measured = [key for key in product(PROGRAMS, world.scenarios) if sync_copies.at_most(*key, 30)]
+    assert list(ran) == measured
+    for (program, scenario), each in ran.items():
+        assert each.written == (0 if scenario == "converged" else 30), (program, scenario)
+        assert each.peak_mib > 5
+    # Pages of namespaces, copies and sources; one write for each copy.
+    assert ran[BARE, "converged"].requests == 3
+    assert ran[BARE, "changed"].requests == 33
+    assert len(tables.ratios(world, results)) == 2 + 3 + 1
