@@ -99,6 +99,14 @@ def test_pages_of_a_list_contain_the_remaining_count(
     assert counts == expected
 
 
+def test_a_list_of_one_object_contains_the_count_of_all(filled: Place) -> None:
+    one = filled.send("GET", "/api/v1/secrets?limit=1", accept=METADATA_LIST)
+    all_secrets = filled.send("GET", "/api/v1/secrets", accept=METADATA_LIST)
+
+    assert len(names(one)) == 1
+    assert one.body["metadata"]["remainingItemCount"] + 1 == len(names(all_secrets)) > len(NAMES)
+
+
 def test_later_pages_show_the_state_of_the_first(filled: Place) -> None:
     path = f"{filled.path('secrets')}?limit=5"
     first = filled.send("GET", path)

@@ -13,7 +13,7 @@ import pytest
 from jobs.kit.api import cluster as kit
 from jobs.kit.api.cluster import Cluster, List
 from jobs.kit.api.endpoint import Endpoint
-from jobs.kit.api.messages import Request
+from jobs.kit.api.messages import Answer, Request
 from jobs.kit.api.transport import IN_FLIGHT, Transport
 from jobs.kit.data.objects import WholeObject
 from jobs.kit.values.errors import ApiError, StoppedError
@@ -287,3 +287,34 @@ def test_a_right_is_not_missing_because_the_run_was_stopped(
 
     with pytest.raises(StoppedError):
         cluster.can_i(reviews(100))
+
+
+@pytest.mark.parametrize("created", [0, 1, 30])
+def test_the_objects_of_a_kind_are_counted_with_one_small_request(
+    sandbox: Sandbox, cluster: Cluster, created: int
+) -> None:
+    there = cluster.count(CONFIGMAPS)
+    for number in range(created):
+        create(cluster, "default", f"x-{number}", size=1000)
+    sandbox.requests.clear()
+    before = cluster.transport.traffic.bytes_received
+
+    assert cluster.count(CONFIGMAPS) == created + (there or 0)
+
+    assert [each.query for each in sandbox.requests] == [{"limit": "1"}]
+    assert cluster.transport.traffic.bytes_received - before < 2000
+
+
+def test_a_count_that_the_server_does_not_report_is_not_taken_for_a_small_one() -> None:
+    page = {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "items": [{"metadata": {"name": "x"}}]}
+
+    class Fixed(Transport):
+        def __init__(self, **metadata: object) -> None:
+            self.body = json.dumps({**page, "metadata": {"resourceVersion": "1", **metadata}}).encode()
+
+        def send(self, request: Request) -> Answer:
+            return Answer(request, 200, self.body)
+
+    counts = [Cluster(Fixed(**each), "test").count(CONFIGMAPS) for each in ({}, {"continue": "x"})]
+
+    assert counts == [1, None]

@@ -74,9 +74,12 @@ class _Item(Struct):
     metadata: answers.ObjectName
 
 
-class _PageMetadata(Struct, rename={"token": "continue", "version": "resourceVersion"}):
+class _PageMetadata(
+    Struct, rename={"token": "continue", "version": "resourceVersion", "remaining": "remainingItemCount"}
+):
     version: Annotated[str, Meta(min_length=1)]  # set in every list of the API server
     token: str = ""
+    remaining: int = -1
 
 
 class _Page(answers.TypeMeta):
@@ -164,6 +167,19 @@ class Cluster:
                     continued.appendleft(each)
             if is_stopped or unanswered:
                 raise StoppedError
+
+    def count(self, resource: Resource) -> int | None:
+        """Return the number of objects of a resource in all namespaces; None if the API server does not report it.
+
+        It does not count the objects of a selector.
+
+        https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/list-meta/
+        """
+        answer = self.transport.send(Request("GET", f"{resource.path()}?limit=1", accept=_METADATA_LIST))
+        page = answers.decode_answer(answer, _Page, _METADATA_LIST_KIND)
+        if page.metadata.token and page.metadata.remaining < 0:
+            return None
+        return len(page.items or []) + max(page.metadata.remaining, 0)
 
     def read(self, requested: Iterable[tuple[Resource, str, str, bool]]) -> Iterator[Answer]:
         """GET many objects, given as (resource, namespace, name, in full); yield raw answers, tagged with that tuple.
