@@ -153,6 +153,50 @@ def test_a_farm_pod_that_remains_after_its_pod_gets_the_next_pod_as_owner(api: A
     assert [each.method for each in api.writes()] == ["PUT"]
 
 
+def test_a_farm_pod_that_another_client_wrote_is_compared_with_the_whole_pod(api: Api, farm: Run) -> None:
+    """For example an object that was restored from a backup."""
+    shop = farmed(api)
+    for name in ("web", "other", "third"):
+        api.create(pod(shop, name, containers=2))
+    farm()
+    kept = listed(api, shop)["farm-web"]
+    api.delete(kept)
+    metadata = {name: kept["metadata"][name] for name in ("name", "namespace", "labels", "annotations")}
+    api.create({**kept, "metadata": {**metadata, "ownerReferences": kept["metadata"]["ownerReferences"]}})
+    before = listed(api, shop)
+    api.mark()
+
+    ran = farm()
+
+    assert (ran.exit_code, ran.summary, api.writes()) == (0, {"unchanged": 3}, [])
+    assert listed(api, shop) == before
+    single = [each.path.rpartition("/")[2] for each in api.requests() if each.path.endswith(("/farm-web", "/web"))]
+    assert single == ["farm-web", "web"]
+
+
+def test_a_number_of_containers_that_was_changed_back_is_as_desired(api: Api, farm: Run) -> None:
+    shop, _ = farmed_pod(api, farm)
+    for number in (9, 1):
+        api.patch(farm_pod(shop, "web"), {"spec": {"containers": number}})
+    api.mark()
+
+    assert (farm().summary, api.writes()) == ({"unchanged": 1}, [])
+
+
+def test_an_edit_with_the_field_manager_of_the_job_is_the_only_one_that_stays(api: Api, farm: Run) -> None:
+    """As docs/decisions/0007-inventory-by-owned-objects.md describes."""
+    shop, _ = farmed_pod(api, farm)
+    path = f"{api.path(farm_pod(shop, 'web'))}?fieldManager=kube-chores"
+    merge = {"Content-Type": "application/merge-patch+json"}
+    api.call("PATCH", path, {"spec": {"containers": 9}}, headers=merge)
+    assert farm().summary == {"unchanged": 1}
+
+    api.patch(farm_pod(shop, "web"), {"spec": {"containers": 8}})
+
+    assert farm().summary == {"configured": 1}
+    assert listed(api, shop)["farm-web"]["spec"]["containers"] == 1
+
+
 def test_a_second_owner_is_removed(api: Api, farm: Run) -> None:
     shop = farmed(api)
     web, other = api.create(pod(shop, "web")), api.create(pod(shop, "other"))

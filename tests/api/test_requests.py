@@ -5,6 +5,7 @@ from math import ceil
 
 import pytest
 
+from jobs.core.farm_pods import observe as farm_pods
 from jobs.core.sync_copies.kinds import KINDS
 from jobs.kit.api import cluster
 from tests.api.conftest import Ran, Run
@@ -175,30 +176,109 @@ def test_requests_grow_with_places_of_sources_and_not_with_rules_times_namespace
     assert sync().report["traffic"]["requests"] == {**one_rule, "GET": one_rule["GET"] + 3}
 
 
+def of_pods(requests: list[Request]) -> list[str]:
+    """Return the paths below /api/v1 of the requests for pods, sorted."""
+    return sorted(each.path.removeprefix("/api/v1/") for each in requests if "/pods" in each.path)
+
+
+def shops_with_pods(api: Api, shops: int, pods: int) -> list[str]:
+    """Create namespaces that opted in, with pods."""
+    names = [farmed(api, f"shop-{number}") for number in range(shops)]
+    for name in names:
+        for number in range(pods):
+            api.create(pod(name, f"web-{number}"))
+    return names
+
+
 @pytest.mark.parametrize("shops", [1, 3])
-def test_farm_pods_lists_by_page_the_pods_of_each_namespace_that_opted_in(api: Api, farm: Run, shops: int) -> None:
-    for number in range(shops):
-        shop = farmed(api, f"shop-{number}")
-        for name in range(5):
-            api.create(pod(shop, f"web-{name}"))
-    other = farmed(api, "other", labels={})
-    api.create(pod(other, "web"))
+def test_farm_pods_lists_by_page_the_pods_of_each_namespace_that_opted_in(
+    api: Api, farm: Run, shops: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(farm_pods, "PODS_PER_LIST", -1000)  # as with many pods in other namespaces
+    names = shops_with_pods(api, shops, 5)
+    api.create(pod(farmed(api, "other", labels={}), "web"))
+    counts = [] if shops < farm_pods.LEAST_NAMESPACES else ["pods"]
     api.mark()
 
     assert farm().summary == {"created": 5 * shops}
 
-    assert sorted({each.method for each in api.writes()}) == ["POST"]
-    assert len(api.writes()) == 5 * shops
+    # The metadata of all pods, and in full those of namespaces without FarmPods; no pod is read alone.
+    by_page = [f"namespaces/{name}/pods" for name in names for _ in range(2)]
+    assert of_pods(api.requests()) == sorted(2 * by_page + counts)
+    assert [each.method for each in api.writes()] == 5 * shops * ["POST"]
     api.mark()
 
     ran = farm()
 
     assert ran.summary == {"unchanged": 5 * shops}
     requests = api.requests()
-    assert (api.writes(), lists(requests)) == ([], True)
-    assert len(requests) <= pages(len(api.items(VERSION, "FarmPod"))) + pages(shops) + shops * pages(5)
-    assert [each for each in requests if f"/{other}/" in each.path] == []
+    assert (api.writes(), of_pods(requests)) == ([], sorted(by_page + counts))
+    assert lists([each for each in requests if each.path != "/api/v1/pods"])
+    most = pages(len(api.items(VERSION, "FarmPod"))) + pages(shops) + len(counts) + len(by_page)
+    assert len(requests) <= most
     assert ran.report["traffic"]["requests"] == {"GET": len(requests)}
+
+
+def test_farm_pods_lists_all_pods_at_once_if_most_namespaces_opted_in(api: Api, farm: Run) -> None:
+    shops_with_pods(api, 9, 1)
+    api.create(pod(farmed(api, "other", labels={}), "web"))
+    farm()
+    pods = len(api.items("v1", "Pod"))
+    api.mark()
+
+    ran = farm()
+
+    assert ran.summary == {"unchanged": 9}
+    found = of_pods(api.requests())
+    assert set(found) == {"pods"}
+    assert 1 + ceil(pods / PAGE) <= len(found) <= 1 + pages(pods)
+
+
+def test_farm_pods_reads_a_new_pod_and_no_other_in_full(api: Api, farm: Run) -> None:
+    (shop,) = shops_with_pods(api, 1, 3)
+    farm()
+    for name in ("new-0", "new-1"):
+        api.create(pod(shop, name))
+    api.mark()
+
+    assert farm().summary == {"created": 2, "unchanged": 3}
+
+    paths = [f"namespaces/{shop}/pods", f"namespaces/{shop}/pods"]
+    assert of_pods(api.requests()) == [*paths, *(f"namespaces/{shop}/pods/{name}" for name in ("new-0", "new-1"))]
+
+
+def test_farm_pods_does_not_read_the_pods_of_namespaces_that_the_brake_blocks(api: Api, farm: Run) -> None:
+    large, small = farmed(api, "large"), farmed(api, "small")
+    for namespace, name in ((small, "web"), *((large, f"web-{number}") for number in range(3))):
+        api.create(pod(namespace, name))
+    there = len(api.items(VERSION, "FarmPod"))
+    api.mark()
+
+    ran = farm("--max-objects", str(there + 2))
+
+    assert (ran.exit_code, ran.summary) == (4, {"created": 1, "over-limit": 1})
+    assert of_pods(api.requests()) == [f"namespaces/{large}/pods", *2 * [f"namespaces/{small}/pods"]]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_converged_run_of_farm_pods_does_not_read_the_specs_of_pods(
+    api: Api, quiet: None, farm: Run, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "PAGE_SIZE", 500)
+    monkeypatch.setattr(farm_pods, "PODS_PER_LIST", 1000 if together else -1000)
+    shops_with_pods(api, 3, 1)
+    farm()
+
+    def cost() -> int:
+        return int(farm().report["traffic"]["bytesReceived"])
+
+    before = cost()
+    large = pod(farmed(api, "other", labels={}) if together else farmed(api, "shop-9"), "large", 2)
+    large["spec"]["containers"][1]["env"] = [{"name": "LARGE", "value": canary("x" * 100_000)}]
+    api.create(large)
+    farm()
+
+    assert 0 < cost() - before < 20_000
 
 
 # each kind, with one page for each list

@@ -3,20 +3,22 @@
 import json
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
-from jobs.core.farm_pods.farm_pod import FarmPodManifest, FarmPodObject, Pod, PodObject, place
+from jobs.core.farm_pods.compare import compare, different, to_read_in_full
+from jobs.core.farm_pods.farm_pod import FarmPod, FarmPodManifest, FarmPodObject, Pod, PodMetadata, PodObject, place
 from jobs.core.farm_pods.observed import Observed, Settings
 from jobs.core.farm_pods.plan import plan
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Action, ExitCode, Finding, Need, Plan, RunOptions, Severity
+from jobs.kit.values.model import Action, ExitCode, Finding, Fix, Need, ObjectKey, Plan, RunOptions, Severity
 from jobs.kit.values.names import is_name
 from jobs.kit.values.reads import ReadResult
 from tests.canary import TOKEN
@@ -89,6 +91,130 @@ def test_only_names_uid_and_number_of_containers_of_a_pod_are_decoded() -> None:
     assert read.reduced == WEB
     assert TOKEN not in repr(msgspec.to_builtins(read))
     assert msgspec.json.encode(read.spec) == b'{"containers":[{},{}]}'
+
+
+def test_of_a_list_of_metadata_the_number_of_containers_is_not_known() -> None:
+    metadata = {"metadata": pod("shop", "web", uid="uid-web")["metadata"]}
+
+    assert msgspec.json.decode(json.dumps(metadata), type=PodMetadata).reduced == structs.replace(WEB, containers=None)
+
+
+def owned(*, manager: str = "kube-chores", containers: bool = True, uid: str = "uid-web") -> dict[str, Any]:
+    """Return an entry of managedFields of a FarmPod."""
+    references: Any = {"f:ownerReferences": {".": {}, f'k:{{"uid":"{uid}"}}': {}}} if uid else {}
+    spec: Any = {"f:spec": {".": {}, **({"f:containers": {}} if containers else {}), "f:pod": {}}}
+    fields = {"f:metadata": {"f:labels": {}, **references}, **spec}
+    return {"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": fields}
+
+
+def farm_pod_of(of: Pod, *entries: Any) -> FarmPod:
+    return msgspec.json.decode(document(of, managedFields=[*entries]), type=FarmPodObject).reduced
+
+
+@pytest.mark.parametrize(
+    ("entries", "as_written"),
+    [
+        ([owned()], True),
+        ([owned(), {"manager": "kubectl-label", "fieldsV1": {"f:metadata": {"f:labels": {"f:team": {}}}}}], True),
+        ([owned(), owned(manager="kubectl-edit", containers=False, uid="")], True),
+        ([owned(containers=False), owned(manager="kubectl-edit", uid="")], False),
+        ([owned(uid=""), owned(manager="kubectl-edit", containers=False)], False),
+        ([owned(), owned(manager="kubectl-apply", uid="")], False),
+        ([owned(manager="velero")], False),
+        ([owned(uid="uid-before")], False),
+        ([owned(), {"manager": "forged", "fieldsV1": 3}], False),
+        ([owned(), {"manager": "forged", "fieldsV1": {"f:spec": 3}}], False),
+        ([], False),
+    ],
+)
+def test_the_number_of_containers_is_known_only_if_this_job_alone_wrote_it(entries: Any, as_written: bool) -> None:
+    of_metadata = structs.replace(WEB, containers=None)
+
+    found = farm_pod_of(WEB, *entries)
+
+    assert found.as_written is as_written
+    assert found.is_desired(of_metadata) is as_written
+    assert (found.is_desired(WEB), found.is_desired(structs.replace(WEB, containers=3))) == (True, False)
+    before = planned(Observed(["shop"], [of_metadata], {found.key: found}))
+    assert (before.unchanged, before.needs) == ((1, ()) if as_written else (0, (Need(WEB.place),)))
+
+
+def test_the_number_of_containers_is_not_known_without_a_valid_owner() -> None:
+    other = {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "uid-web", "controller": True}
+    body = document(WEB, managedFields=[owned()], ownerReferences=[other])
+
+    assert not msgspec.json.decode(body, type=FarmPodObject).reduced.as_written
+
+
+def test_a_pod_without_a_farm_pod_is_read_before_the_write() -> None:
+    of_metadata = observed(structs.replace(WEB, containers=None))
+    assert planned(of_metadata).needs == (Need(WEB.key),)
+
+    found = planned(with_documents(of_metadata, WEB_READ))
+
+    assert [(each.code, each.reason) for each in found.findings] == [("missing", "2 containers")]
+    assert found.findings[0].fix == Fix(Action.CREATE, FarmPodManifest(WEB))
+    blocked = planned(of_metadata, max_objects=0)
+    assert (codes(blocked), blocked.needs) == ([("shop", "over-limit")], ())
+
+
+@pytest.mark.parametrize(("missing", "expected"), [(0, []), (2, []), (3, ["shop"]), (4, ["shop"])])
+def test_more_than_half_of_the_pods_of_a_namespace_are_read_in_one_list(missing: int, expected: list[str]) -> None:
+    pods = [Pod("shop", f"web-{n}", f"uid-{n}", 1) for n in range(4)]
+    known = {each.place: farm_pod_of(each, owned(uid=each.uid)) for each in pods[missing:]}
+    compared = {"shop": [compare(structs.replace(each, containers=None), known) for each in pods]}
+
+    assert list(to_read_in_full(compared, known, 10)) == expected
+    assert list(to_read_in_full(compared, known, 3)) == [], "the brake blocks the creates"
+
+
+class _World(NamedTuple):
+    pods: list[Pod]
+    farm_pods: Mapping[ObjectKey, FarmPod]
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> _World:
+    """Return pods, two of them with FarmPods of the same name, and FarmPods: many as desired, others not."""
+    long = "b" * 250
+    names = ["a", "b", "c", "d", long, place("x", long).name.removeprefix("farm-")]
+    flag = st.sampled_from([False, False, False, True])
+    pods, farm_pods = [], {}
+    for namespace in ("shop", "team"):
+        for name in draw(st.sets(st.sampled_from(names))):
+            each = Pod(namespace, name, f"uid-{namespace}-{name}", draw(st.integers(1, 2)), draw(flag))
+            pods.append(each)
+            if draw(flag):
+                continue
+            farm_pod = farm_pod_of(structs.replace(each, uid="uid-other") if draw(flag) else each, owned(uid=each.uid))
+            changes = {"managed": not draw(flag), "terminating": draw(flag), "containers": draw(st.integers(1, 2))}
+            farm_pods[farm_pod.key] = structs.replace(farm_pod, **(changes if draw(flag) else {}))
+    return _World(pods, farm_pods)
+
+
+@given(worlds(), st.booleans(), st.integers(0, 12))
+def test_the_plan_is_the_same_without_pods_that_have_their_farm_pods(world: _World, in_full: bool, most: int) -> None:
+    pods = world.pods if in_full else [structs.replace(each, containers=None) for each in world.pods]
+    left, farm_pods, unchanged = different([compare(each, world.farm_pods) for each in pods], world.farm_pods)
+
+    found = planned(Observed(["shop", "team"], left, farm_pods, unchanged=unchanged), max_objects=most)
+
+    assert not [each for each in left if each.place in farm_pods and is_alone(each, left) and served_by(each, world)]
+    expected = planned(Observed(["shop", "team"], pods, world.farm_pods), max_objects=most)
+    assert codes(found) == codes(expected)
+    assert found.needs == expected.needs
+    assert (found.unchanged, found.summary, found.brakes) == (expected.unchanged, expected.summary, expected.brakes)
+    assert found.order == expected.order
+
+
+def is_alone(of: Pod, pods: Sequence[Pod]) -> bool:
+    return not any(each.place == of.place and each != of and not each.terminating for each in pods)
+
+
+def served_by(of: Pod, world: _World) -> bool:
+    """Whether the FarmPod of a pod is as desired."""
+    found = world.farm_pods[of.place]
+    return found.managed and not found.terminating and not of.terminating and found.is_desired(of)
 
 
 @pytest.mark.parametrize("containers", [1, 3])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from msgspec import structs
+
 from jobs.core.farm_pods.farm_pod import FarmPod, FarmPodManifest, Pod
 from jobs.core.farm_pods.observed import Observed, Settings
 from jobs.kit.values.errors import ApiError
@@ -17,19 +19,19 @@ def evaluate(pod: Pod, observed: Observed, settings: Settings) -> Finding | Need
 
     Lists are sufficient if the FarmPod is as desired or missing. Otherwise the FarmPod is read again, then its pod: a
     pod of the same name may have replaced the one in the list. The write is for exactly that version of the FarmPod.
+    A missing FarmPod may be of a pod whose containers are not known yet: `plan()` requests that pod.
     """
     place = pod.place
-    read = observed.single_reads.get(place)
-    if isinstance(read, ApiError):
-        return unreadable(place, read, f"cannot be read: {read.message}")
-    actual = read if place in observed.single_reads else observed.farm_pods.get(place)
+    actual = observed.actual(place)
+    if isinstance(actual, ApiError):
+        return unreadable(place, actual, f"cannot be read: {actual.message}")
     if actual and not actual.managed:
         return Finding("conflict", Severity.WARNING, place, "exists and is not managed by kube-chores: left untouched")
     if actual and actual.terminating:
         return Finding("skipped", Severity.WARNING, place, "is being deleted")
     if place in observed.pod_reads:
         return _evaluate_with_pod(place, observed.pod_reads[place], actual, settings)
-    if actual and not actual.differences(pod):
+    if actual and actual.is_desired(pod):
         return None
     if place in observed.single_reads:
         return Need(pod.key)
@@ -70,9 +72,11 @@ def _containers(pod: Pod) -> str:
     return f"{pod.containers} container{'' if pod.containers == 1 else 's'}"
 
 
-def unchanged(pod: Pod) -> Finding:
+def unchanged(pod: Pod, observed: Observed) -> Finding:
     """Return the finding of a FarmPod that is as desired; shown with -v."""
-    return Finding("unchanged", Severity.INFO, pod.place, _containers(pod))
+    actual = observed.actual(pod.place)
+    known = structs.replace(pod, containers=actual.containers) if isinstance(actual, FarmPod) else pod
+    return Finding("unchanged", Severity.INFO, pod.place, _containers(known))
 
 
 def collision(pods: Sequence[Pod]) -> Finding:

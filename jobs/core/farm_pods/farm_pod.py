@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from jobs.kit.values import stamps
-from jobs.kit.values.decoding import decode, decode_list
+from jobs.kit.values.decoding import decode, decode_list, decode_map
 from jobs.kit.values.errors import InvalidObjectError
-from jobs.kit.values.metadata import Metadata, string_map
+from jobs.kit.values.metadata import ManagedFieldsEntry, Metadata, string_map
 from jobs.kit.values.model import Body, Change, ObjectKey
 from jobs.kit.values.resources import FARM_PODS, PODS
 from jobs.kit.values.stamps import MANAGER
@@ -37,13 +37,14 @@ def place(namespace: str, pod: str) -> ObjectKey:
 class Pod(Struct, frozen=True, gc=False):
     """A pod, reduced to what users without permission to read pods may see of it.
 
-    The FarmPod of a `terminating` pod is deleted with it. Completed pods count until they are deleted.
+    `containers` is None if only the metadata of the pod were read. The FarmPod of a `terminating` pod is deleted with
+    it. Completed pods count until they are deleted.
     """
 
     namespace: str
     name: str
     uid: str
-    containers: int
+    containers: int | None
     terminating: bool = False
 
     @property
@@ -66,6 +67,17 @@ class _PodMetadata(Struct, rename="camel"):
     deletion_timestamp: str | None = None
 
 
+class PodMetadata(Struct):
+    """A pod in a list of metadata."""
+
+    metadata: _PodMetadata
+
+    @property
+    def reduced(self) -> Pod:
+        """The pod, reduced."""
+        return _reduced(self.metadata, None)
+
+
 class _Container(Struct):
     """A container to count. Nothing of it is decoded, since its environment variables may contain passwords."""
 
@@ -83,9 +95,11 @@ class PodObject(Struct):
     @property
     def reduced(self) -> Pod:
         """The pod, reduced."""
-        at = self.metadata
-        terminating = at.deletion_timestamp is not None
-        return Pod(sys.intern(at.namespace), at.name, at.uid, len(self.spec.containers), terminating)
+        return _reduced(self.metadata, len(self.spec.containers))
+
+
+def _reduced(at: _PodMetadata, containers: int | None) -> Pod:
+    return Pod(sys.intern(at.namespace), at.name, at.uid, containers, at.deletion_timestamp is not None)
 
 
 class _Spec(Struct):
@@ -105,14 +119,17 @@ class FarmPodObject(Struct):
         at, spec = self.metadata, _spec(self.spec)
         owners = decode_list(at.owner_references, dict[str, Any])
         namespace, _, source = string_map(at.annotations).get(stamps.SOURCE, "").partition("/")
+        owner = _owner(at, owners)
         return FarmPod(
+            ObjectKey(FARM_PODS.kind, at.name, sys.intern(at.namespace)),
             stamps.is_managed(string_map(at.labels), NAME, ""),
             at.deletion_timestamp is not None,
             spec.pod,
             spec.containers,
-            _owner(at, owners),
+            owner,
             bool(owners),
             namespace == at.namespace and _is_of(at, source),
+            bool(owner) and _is_as_written(at.managed_fields or (), owner),
         )
 
 
@@ -147,14 +164,56 @@ def _owner_reference(pod: str, uid: str) -> dict[str, str]:
     return {"apiVersion": PODS.api_version, "kind": PODS.kind, "name": pod, "uid": uid}
 
 
+class _OwnedMetadata(Struct):
+    owner_references: Raw = field(name="f:ownerReferences", default=Raw())
+
+
+class _OwnedSpec(Struct):
+    containers: Raw = field(name="f:containers", default=Raw())
+
+
+class _OwnedFields(Struct):
+    """The fields of a FarmPod that one manager owns, reduced to those that decide about its number of containers."""
+
+    metadata: _OwnedMetadata = field(name="f:metadata", default_factory=_OwnedMetadata)
+    spec: _OwnedSpec = field(name="f:spec", default_factory=_OwnedSpec)
+
+
+def _is_as_written(entries: Sequence[ManagedFieldsEntry], owner: str) -> bool:
+    """Whether the number of containers is the one that this job wrote together with the owner that has this uid.
+
+    The API server records who changed a field last. If that is this job for both fields, the number is still correct:
+    the containers of a pod cannot be added or removed, and the uid names one pod for ever. An entry that cannot be
+    decoded is of another client.
+
+    https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
+    https://kubernetes.io/docs/concepts/workloads/pods/#pod-update-and-replacement
+    """
+    is_own = False
+    for each in entries:
+        try:
+            fields = decode(each.fields_v1 or b"{}", _OwnedFields)
+            references = decode_map(fields.metadata.owner_references, Raw)
+        except InvalidObjectError:
+            return False
+        if each.manager != MANAGER:
+            if references or fields.spec.containers:
+                return False
+        elif fields.spec.containers and f'k:{{"uid":"{owner}"}}' in references:
+            is_own = True
+    return is_own
+
+
 class FarmPod(Struct, frozen=True, gc=False):
     """A FarmPod that exists, reduced: a run keeps all of them in memory.
 
     `managed` is whether this job created it. `owner` is the uid of the pod that is its only owner, `owned` whether it
     has any owner and is deleted with it. `has_source` is whether its source annotation names the pod of its name.
+    `as_written` is whether its number of containers is known to be that of the owner, as this job wrote it.
     `document` is its JSON from a single read; a run may keep one for each pod.
     """
 
+    key: ObjectKey
     managed: bool
     terminating: bool
     pod: str
@@ -162,10 +221,16 @@ class FarmPod(Struct, frozen=True, gc=False):
     owner: str
     owned: bool
     has_source: bool
+    as_written: bool
     document: bytes = b""
 
+    def is_desired(self, pod: Pod) -> bool:
+        """Whether it is the desired FarmPod of this pod: also known if only the pod's metadata were read."""
+        is_of_pod = self.owner == pod.uid and self.pod == pod.name and self.has_source
+        return is_of_pod and (self.as_written if pod.containers is None else self.containers == pod.containers)
+
     def differences(self, pod: Pod) -> tuple[Change, ...]:
-        """Return the fields that differ from the desired FarmPod of this pod."""
+        """Return the fields that differ from the desired FarmPod of this pod, which was read in full."""
         source = f"metadata.annotations[{stamps.SOURCE}]"
         desired = f"{pod.namespace}/{pod.name}"
         fields = (
@@ -199,6 +264,7 @@ class FarmPodManifest(Body, frozen=True, gc=False):
             "annotations": {**before.get("annotations", {}), stamps.SOURCE: f"{pod.namespace}/{pod.name}"},
             "ownerReferences": [_owner_reference(pod.name, pod.uid)],
         }
+        assert pod.containers is not None, "the plan reads the pod first"
         spec = _Spec(pod.name, pod.containers)
         head = {"apiVersion": FARM_PODS.api_version, "kind": FARM_PODS.kind}
         return msgspec.json.encode({**head, "metadata": metadata, "spec": spec})

@@ -1,19 +1,28 @@
-"""Read FarmPods, then namespaces, then their pods."""
+"""Read FarmPods, then namespaces, then their pods: lists of metadata, and full lists only where these are needed."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 
-from jobs.core.farm_pods.farm_pod import FarmPod, FarmPodObject, Pod, PodObject
+from jobs.core.farm_pods.compare import Compared, compare, different, to_read_in_full
+from jobs.core.farm_pods.farm_pod import FarmPod, FarmPodObject, PodMetadata, PodObject
 from jobs.core.farm_pods.observed import OPT_IN, Observed, Settings
-from jobs.kit.api.cluster import Cluster, complete
+from jobs.kit.api.cluster import Cluster, List, complete, retry_if_expired
 from jobs.kit.api.custom_resources import not_installed
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import read_failure, unreadable
 from jobs.kit.values.metadata import PartialObject
-from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.model import Finding, ObjectKey
 from jobs.kit.values.reads import InvalidObject
 from jobs.kit.values.resources import FARM_PODS, NAMESPACES, PODS
+
+# A list of one namespace is as much work as this number of pods in the list of all namespaces (docs/performance.md).
+PODS_PER_LIST = 25
+LEAST_NAMESPACES = 3  # for fewer, it is not worth a request to count all pods
+
+FarmPods = Mapping[ObjectKey, FarmPod]
+Read = Mapping[str, "list[Compared | InvalidObject] | ApiError"]  # by namespace: its pods, or why they cannot be read
 
 
 def observe(cluster: Cluster, settings: Settings) -> Observed:
@@ -36,31 +45,27 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     else:
         namespaces, more = _namespaces(cluster)
         invalid += more
-    pods: list[Pod] = []
-    failures = []
-    for namespace in namespaces:
-        try:
-            found, more = _pods(cluster, namespace)
-        except ApiError as error:
-            key = ObjectKey(NAMESPACES.kind, namespace)
-            failures.append(unreadable(key, error, read_failure(error, "its pods")))
-        else:
-            pods += found
-            invalid += more
+    read = _pods(cluster, namespaces, farm_pods, settings)
+    pods, left, unchanged = different(_compared(read), farm_pods)
+    invalid += (each for found in _lists(read) for each in found if isinstance(each, InvalidObject))
     return Observed(
-        namespaces, pods, farm_pods, tuple(failures), tuple(unreadable(each.key, each.error) for each in invalid)
+        namespaces,
+        pods,
+        left,
+        tuple(_failure(name, found) for name, found in read.items() if isinstance(found, ApiError)),
+        tuple(unreadable(each.key, each.error) for each in invalid),
+        unchanged=unchanged,
     )
+
+
+def _failure(namespace: str, error: ApiError) -> Finding:
+    return unreadable(ObjectKey(NAMESPACES.kind, namespace), error, read_failure(error, "its pods"))
 
 
 def _farm_pods(cluster: Cluster, namespace: str) -> tuple[dict[ObjectKey, FarmPod], list[InvalidObject]]:
     """Return all FarmPods, also those of others: so a conflict is found without a write."""
-    found, invalid = complete(cluster.objects, FARM_PODS, FarmPodObject, _with_key, namespace=namespace)
-    return dict(found), invalid
-
-
-def _with_key(read: FarmPodObject) -> tuple[ObjectKey, FarmPod]:
-    at = read.metadata
-    return ObjectKey(FARM_PODS.kind, at.name, sys.intern(at.namespace)), read.reduced
+    found, invalid = complete(cluster.objects, FARM_PODS, FarmPodObject, lambda each: each.reduced, namespace=namespace)
+    return {each.key: each for each in found}, invalid
 
 
 def _namespaces(cluster: Cluster) -> tuple[list[str], list[InvalidObject]]:
@@ -69,13 +74,75 @@ def _namespaces(cluster: Cluster) -> tuple[list[str], list[InvalidObject]]:
         cluster.objects,
         NAMESPACES,
         PartialObject,
-        lambda each: (each.metadata.name, each.metadata.deletion_timestamp is None),
+        lambda each: (sys.intern(each.metadata.name), each.metadata.deletion_timestamp is None),
         selector=f"{OPT_IN}=true",
         metadata_only=True,
     )
     return sorted(name for name, stays in found if stays), invalid
 
 
-def _pods(cluster: Cluster, namespace: str) -> tuple[list[Pod], list[InvalidObject]]:
-    """Return the pods of a namespace. A list of all namespaces would be larger if only a few opted in."""
-    return complete(cluster.objects, PODS, PodObject, lambda each: each.reduced, namespace=namespace)
+def _pods(cluster: Cluster, namespaces: Sequence[str], farm_pods: FarmPods, settings: Settings) -> Read:
+    """Return the pods of each namespace, compared with their FarmPods.
+
+    Metadata are sufficient for most pods. They are a quarter of the work for the API server, and have no environment
+    variables.
+    """
+    # With -v, each pod is in the report: none is dropped.
+    compared_with = {} if settings.run.verbose else farm_pods
+    read = _all_pods(cluster, namespaces, compared_with, len(farm_pods))
+    if read is None:
+        read = _pods_by_namespace(cluster, namespaces, PodMetadata, compared_with)
+    metadata = {name: _valid(found) for name, found in read.items() if not isinstance(found, ApiError)}
+    in_full = to_read_in_full(metadata, farm_pods, settings.max_objects)
+    return {**read, **_pods_by_namespace(cluster, in_full, PodObject, compared_with)}
+
+
+def _all_pods(cluster: Cluster, namespaces: Sequence[str], farm_pods: FarmPods, expected: int) -> Read | None:
+    """List the metadata of all pods, and return those of these namespaces; None if that is more work, or if it fails.
+
+    `expected` is the number of FarmPods: about the number of pods in these namespaces.
+    """
+    if len(namespaces) < LEAST_NAMESPACES:
+        return None
+    read: dict[str, list[Compared | InvalidObject]] = {name: [] for name in namespaces}
+
+    def reduce(each: PodMetadata) -> Compared | None:
+        return compare(each.reduced, farm_pods) if each.metadata.namespace in read else None
+
+    try:
+        pods = cluster.count(PODS)
+        if pods is None or pods > expected + PODS_PER_LIST * len(namespaces):
+            return None
+        found = retry_if_expired(lambda: list(cluster.objects(PODS, PodMetadata, reduce, metadata_only=True)))
+    except ApiError:
+        return None  # perhaps some namespaces can be read: a list of each one shows which
+    for each in found:
+        namespace = each.key.namespace if isinstance(each, InvalidObject) else each.namespace if each else ""
+        if each and namespace in read:
+            read[namespace].append(each)
+    return read
+
+
+def _pods_by_namespace(
+    cluster: Cluster, namespaces: Iterable[str], item: type[PodMetadata | PodObject], farm_pods: FarmPods
+) -> Read:
+    """List the pods of each of these namespaces, in full or only their metadata."""
+
+    def reduce(each: PodMetadata | PodObject) -> Compared:
+        return compare(each.reduced, farm_pods)
+
+    metadata_only = item is PodMetadata
+    lists = (List(PODS, item, reduce, name, metadata_only=metadata_only, tag=name) for name in namespaces)
+    return dict(cluster.lists(lists))
+
+
+def _lists(read: Read) -> Iterable[list[Compared | InvalidObject]]:
+    return (found for found in read.values() if not isinstance(found, ApiError))
+
+
+def _compared(read: Read) -> Iterable[Compared]:
+    return (each for found in _lists(read) for each in _valid(found))
+
+
+def _valid(found: Iterable[Compared | InvalidObject]) -> list[Compared]:
+    return [each for each in found if not isinstance(each, InvalidObject)]

@@ -37,7 +37,8 @@ class Observed:
 
     `failures` are of namespaces that could not be read, `invalid` of objects that cannot be decoded. `single_reads` are
     FarmPods that were read one by one after the lists. `pod_reads` are the pods that were read after these, by the key
-    of their FarmPod. None: the object does not exist.
+    of their FarmPod. None: the object does not exist. `unchanged` is the number of pods by namespace that are not in
+    `pods`, since their FarmPods are as desired; these are not in `farm_pods` (jobs/core/farm_pods/compare.py).
     """
 
     namespaces: Sequence[str]
@@ -47,6 +48,11 @@ class Observed:
     invalid: tuple[Finding, ...] = ()
     single_reads: Mapping[ObjectKey, FarmPod | ApiError | None] = field(default_factory=dict)
     pod_reads: Mapping[ObjectKey, Pod | ApiError | None] = field(default_factory=dict)
+    unchanged: Mapping[str, int] = field(default_factory=dict)
+
+    def actual(self, place: ObjectKey) -> FarmPod | ApiError | None:
+        """Return the FarmPod as it was read last, or the error of that read; None if it does not exist."""
+        return self.single_reads[place] if place in self.single_reads else self.farm_pods.get(place)
 
     def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
         """Return a copy with these `documents` added.

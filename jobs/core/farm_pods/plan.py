@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
+from jobs.core.farm_pods.compare import admitted
 from jobs.core.farm_pods.evaluate import collision, evaluate, unchanged, without_pods
-from jobs.core.farm_pods.farm_pod import Pod
+from jobs.core.farm_pods.farm_pod import FarmPodManifest, Pod
 from jobs.core.farm_pods.observed import OPT_IN, Observed, Settings
 from jobs.kit.values.model import (
     Action,
@@ -26,11 +27,10 @@ from jobs.kit.values.resources import NAMESPACES
 
 def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     """Compare each pod with its FarmPod: the same input gives the same findings in the same order."""
-    pods = [each for each in observed.pods if not each.terminating]
-    places = _places(pods)
+    places = _places(each for each in observed.pods if not each.terminating)
     findings = [*observed.failures, *observed.invalid, *without_pods(observed, places.keys())]
     needs: list[Need] = []
-    unchanged_count = 0
+    unchanged_count = sum(observed.unchanged.values())
     for same_place in places.values():
         result = collision(same_place) if len(same_place) > 1 else evaluate(same_place[0], observed, settings)
         if isinstance(result, Need):
@@ -39,15 +39,17 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
             findings.append(result)
         else:
             unchanged_count += 1
-            findings += [unchanged(same_place[0])] if settings.run.verbose else []
-    managed = sum(each.managed for each in observed.farm_pods.values())
-    sizes = Counter(place.namespace for place in places)
+            findings += [unchanged(same_place[0], observed)] if settings.run.verbose else []
+    sizes = Counter(place.namespace for place in places) + Counter(observed.unchanged)
+    managed = sum(each.managed for each in observed.farm_pods.values()) + sum(observed.unchanged.values())
+    pods = sum(map(len, places.values())) + sum(observed.unchanged.values())
     braked, brakes = block_creates(findings, managed, sizes, settings.max_objects)
+    needs += _pods_to_read(braked)
     return Plan(
         braked,
         unchanged_count,
         needs,
-        Summary({"pods": len(pods), "namespaces": len(observed.namespaces)}, _note(observed, settings)),
+        Summary({"pods": pods, "namespaces": len(observed.namespaces)}, _note(observed, settings)),
         brakes=brakes,
         # Writes are rate limited, and a run may reach its deadline: so namespaces with many pods come last.
         order=WriteOrder(namespaces=sizes),
@@ -59,6 +61,14 @@ def _places(pods: Iterable[Pod]) -> Mapping[ObjectKey, Sequence[Pod]]:
     for pod in pods:
         places.setdefault(pod.place, []).append(pod)
     return places
+
+
+def _pods_to_read(findings: Iterable[Finding]) -> Iterator[Need]:
+    """Yield the pods of missing FarmPods whose containers are not known yet."""
+    for each in findings:
+        body = each.fix.body if each.fix else None
+        if isinstance(body, FarmPodManifest) and body.pod.containers is None:
+            yield Need(body.pod.key)
 
 
 def _note(observed: Observed, settings: Settings) -> str:
@@ -84,7 +94,7 @@ def block_creates(
     total = existing + creates.total()
     if not creates or total <= max_objects:
         return findings, ()
-    blocked = creates.keys() - _admitted(creates, existing, pods, max_objects)
+    blocked = creates.keys() - admitted(creates, existing, pods, max_objects)
     message = (
         f"the object brake blocks {sum(creates[each] for each in blocked)} of {creates.total()} creates: there would be"
         f" {total} FarmPods, the limit is {max_objects}; to raise the limit for all runs, "
@@ -95,16 +105,6 @@ def block_creates(
         # The value of the option has a reserve: it is still sufficient after some more pods were created.
         Brake(message, "--max-objects", str(total + total // 10)),
     )
-
-
-def _admitted(creates: Mapping[str, int], existing: int, pods: Mapping[str, int], max_objects: int) -> set[str]:
-    """Return the namespaces whose creates fit, smallest first; one that does not fit does not stop later ones."""
-    admitted = set()
-    for namespace in sorted(creates, key=lambda each: (pods[each], each)):
-        if existing + creates[namespace] <= max_objects:
-            existing += creates[namespace]
-            admitted.add(namespace)
-    return admitted
 
 
 def _over_limit(namespace: str, number: int) -> Finding:
