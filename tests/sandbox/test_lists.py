@@ -150,6 +150,20 @@ def test_a_page_that_is_too_large_is_requested_again_and_only_its_list(
     assert set(limits(teams, "team-4")) == {"3"}
 
 
+def test_a_large_list_of_a_namespace_is_not_requested_twice(
+    teams: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kit, "ANSWER_BYTES", 100_000)
+    for number in range(3):
+        create(cluster, "team-0", f"large-{number}", 90_000)
+    teams.requests.clear()
+
+    (found,) = (objects for _, objects in cluster.lists([of("team-0", large=True)]))
+
+    assert found == ["large-0", "large-1", "large-2"]
+    assert len(teams.requests) == 1
+
+
 def test_an_object_that_is_too_large_fails_only_its_list(
     teams: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

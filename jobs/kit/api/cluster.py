@@ -52,7 +52,8 @@ class Write(NamedTuple):
 class List(NamedTuple):
     """A list request of `Cluster.lists`: objects decoded as `item` and reduced by `reduce`. `tag` comes back with it.
 
-    Without a `namespace`, it lists those of all namespaces.
+    Without a `namespace`, it lists those of all namespaces. `large`: the objects of one namespace have more than
+    ANSWER_BYTES together, so that no page is requested twice.
     """
 
     resource: Resource
@@ -63,6 +64,7 @@ class List(NamedTuple):
     fields: str = ""
     metadata_only: bool = False
     tag: Any = None
+    large: bool = False
 
     @property
     def kind(self) -> tuple[str, str]:
@@ -287,7 +289,7 @@ class _Pages:
         self.is_last = False
 
     def next_request(self) -> Request:
-        resource, _, _, namespace, selector, fields, metadata_only, _ = self.requested
+        resource, _, _, namespace, selector, fields, metadata_only, *_ = self.requested
         query = {"limit": str(self.limit), "labelSelector": selector, "fieldSelector": fields, "continue": self.token}
         path = f"{resource.path(namespace)}?{urlencode({k: v for k, v in query.items() if v})}"
         accept = _METADATA_LIST if metadata_only else "application/json"
@@ -328,7 +330,8 @@ class _PartialList:
         self.found: list[Any] = []
         # A page takes the room of its largest answer, also if it is small. The objects of one namespace are usually
         # few: so 16 such lists are in flight, and not 2. If a page has more, it is requested again.
-        self.pages = _Pages(self.requested, min(ANSWER_BYTES, PAGE_BYTES) if self.requested.namespace else PAGE_BYTES)
+        is_small = self.requested.namespace and not self.requested.large
+        self.pages = _Pages(self.requested, min(ANSWER_BYTES, PAGE_BYTES) if is_small else PAGE_BYTES)
 
     def receive(self, answer: Answer) -> None:
         """Add the objects of a page.
