@@ -110,7 +110,7 @@ FAULTS = [
         summary={"annotated": 1, "deferred": 1, "restarted": 3},
         sent=kinds(
             list=f"namespaces cronjobs jobs {_WORKLOADS}",
-            get=f"configmaps secrets {_WORKLOADS}",
+            get="configmaps secrets statefulsets daemonsets",  # Deployments are listed in full
             create="events",
             patch=_WORKLOADS,
         ),
@@ -147,6 +147,8 @@ def _to_roll(request: pytest.FixtureRequest, roll: Run) -> None:
         settle(api, each)
     api.patch(source, {"data": {"a": "changed"}})
     api.create(workload(space, "fresh", pod=LOGIN))
+    for number in range(7):  # so many that the others are read by name
+        api.create(workload(space, f"unrelated-{number}", opted_in=None))
     set_key(api, None)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -18,14 +19,19 @@ from jobs.core.roll_workloads.opt_in import (
     opt_in_of,
     reduced,
 )
-from jobs.core.roll_workloads.workloads import KINDS
-from jobs.kit.api.cluster import Cluster, complete
+from jobs.core.roll_workloads.workloads import KINDS, Document, Workload, listed
+from jobs.kit.api.cluster import Cluster, List, complete
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import read_failure, unreadable
 from jobs.kit.values.metadata import NamespaceObject, PartialObject
 from jobs.kit.values.model import Finding, ObjectKey, Severity
 from jobs.kit.values.reads import InvalidObject
 from jobs.kit.values.resources import NAMESPACES, Resource
+
+# To read one workload costs the server as much as to list ten in full (docs/performance.md). A list is more data.
+_OBJECTS_PER_READ = 4
+
+_Place = tuple[str, str]  # a kind and a namespace
 
 
 def observe(cluster: Cluster, settings: Settings) -> Observed:
@@ -37,15 +43,17 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     spaces, failures = _namespaces(cluster, settings.namespace)
     candidates: list[ObjectKey] = []
     mistakes: list[Finding] = []
-    for resource in (*KINDS, *BATCH_KINDS):
-        try:
-            found, invalid = _list_annotated(cluster, resource, settings.namespace, spaces.opted_in)
-        except ApiError as error:
-            failures.append(_list_failed(resource, error))
+    numbers: Counter[_Place] = Counter()
+    for resource, found in _list_metadata(cluster, settings.namespace, spaces.opted_in):
+        if isinstance(found, ApiError):
+            failures.append(_list_failed(resource, found))
             continue
-        failures += [_undecoded(each) for each in invalid]
-        mistakes += [mistake for each in found if (mistake := each.mistake())]
-        candidates += [each.key for each in found if each.is_opted_in]
+        failures += [_undecoded(each) for each in found if isinstance(each, InvalidObject)]
+        with_annotation = [each for each in found if isinstance(each, OptIn)]
+        mistakes += [mistake for each in with_annotation if (mistake := each.mistake())]
+        candidates += [each.key for each in with_annotation if each.is_opted_in]
+        numbers.update((resource.kind, each) for each in found if isinstance(each, str))
+        numbers.update((resource.kind, each.key.namespace) for each in with_annotation)
     opted_in = tuple(sorted(key for key in candidates if key.namespace not in spaces.terminating))
     terminating = [
         Finding("skipped", Severity.INFO, key, f"namespace {key.namespace} is terminating")
@@ -56,7 +64,8 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     shown = mistakes if settings.run.verbose else first_of_each_namespace(mistakes)
     findings = (*failures, *shown, *terminating)
     namespaces = tuple(sorted(spaces.opted_in - spaces.terminating))
-    return Observed(opted_in, findings, settings.key_secret, settings.new_key, no_key, namespaces=namespaces)
+    workloads = _list_in_full(cluster, opted_in, numbers)
+    return Observed(opted_in, findings, settings.key_secret, settings.new_key, no_key, workloads, namespaces=namespaces)
 
 
 def observe_with_listed(where: ObjectKey, cluster: Cluster, settings: Settings) -> Observed:
@@ -134,15 +143,53 @@ def _list_namespaces(cluster: Cluster) -> tuple[dict[ObjectKey, tuple[str | None
     return {ObjectKey(NAMESPACES.kind, name): (value, active) for name, value, active in found}, invalid
 
 
-def _list_annotated(
-    cluster: Cluster, resource: Resource, namespace: str, opted_in: frozenset[str]
-) -> tuple[list[OptIn], Sequence[InvalidObject]]:
-    """Return the objects with the annotation: their own, that of their template, or that of their namespace."""
-    reduce = partial(reduced, resource.kind, opted_in)
-    found, invalid = complete(
-        lambda: cluster.objects(resource, PartialObject, reduce, namespace=namespace, metadata_only=True)
+def _list_metadata(
+    cluster: Cluster, namespace: str, opted_in: frozenset[str]
+) -> Iterator[tuple[Resource, Sequence[OptIn | str | InvalidObject] | ApiError]]:
+    """Yield the objects of each kind as `reduced` returns them, or why they cannot be listed."""
+    kinds = (*KINDS, *BATCH_KINDS)
+    found = dict(
+        cluster.lists(
+            List(
+                each,
+                PartialObject,
+                partial(reduced, each.kind, opted_in),
+                namespace,
+                metadata_only=True,
+                tag=each,
+                large=True,
+            )
+            for each in kinds
+        )
     )
-    return [each for each in found if each], invalid
+    yield from ((each, found.pop(each)) for each in kinds)
+
+
+def _list_in_full(
+    cluster: Cluster, opted_in: Iterable[ObjectKey], numbers: Mapping[_Place, int]
+) -> Mapping[ObjectKey, Workload | ApiError]:
+    """Return the workloads of namespaces where many opted in; a run reads the others one by one.
+
+    `numbers` are those of all workloads. The workloads of a list that fails get its error.
+    """
+    by_place: dict[_Place, set[ObjectKey]] = {}
+    for key in opted_in:
+        by_place.setdefault((key.kind, key.namespace), set()).add(key)
+    kinds = {each.kind: each for each in KINDS}
+    requested = (
+        List(kinds[kind], Document, partial(listed, kind, keys), namespace, tag=keys, large=True)
+        for (kind, namespace), keys in by_place.items()
+        if len(keys) > 1 and len(keys) * _OBJECTS_PER_READ >= numbers[kind, namespace]
+    )
+    found: dict[ObjectKey, Workload | ApiError] = {}
+    for keys, objects in cluster.lists(requested):
+        if isinstance(objects, ApiError):
+            found |= dict.fromkeys(keys, objects)
+            continue
+        for each in objects:
+            if each and each.key in keys:
+                found[each.key] = each.error if isinstance(each, InvalidObject) else each
+    return found
 
 
 def _list_failed(resource: Resource, error: ApiError) -> Finding:

@@ -47,7 +47,8 @@ class Observed:
     the ConfigMaps and Secrets that they use; None: the object does not exist. `key` is the key for fingerprints of
     Secrets, or why there is none. It is None until a run reads `key_secret`, which it does before any other Secret.
     `new_key` is written there if the Secret is empty. `namespaces` are the active namespaces that opted in. `listed`
-    are the workloads to explain, whether or not they opted in.
+    are the workloads to explain, whether or not they opted in. `used_keys` are the keys that `workloads` name, by
+    ConfigMap or Secret, once a source was read.
     """
 
     opted_in: tuple[ObjectKey, ...]
@@ -59,6 +60,7 @@ class Observed:
     sources: Mapping[ObjectKey, Source | ApiError | None] = field(default_factory=dict)
     namespaces: tuple[str, ...] = ()
     listed: tuple[OptIn, ...] = ()
+    used_keys: Mapping[ObjectKey, frozenset[str]] = field(default_factory=dict)
 
     def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
         """Return a copy that includes these `documents`.
@@ -68,7 +70,8 @@ class Observed:
         """
         workloads: dict[ObjectKey, Workload | ApiError | None] = {}
         sources: dict[ObjectKey, Source | ApiError | None] = {}
-        used = self._used_keys()
+        has_sources = any(need.key.kind not in _WORKLOADS for need in documents)
+        used = (self.used_keys or self._used_keys()) if has_sources else {}
         key = self._key(documents)
         for need, document in documents.items():
             if need.key.kind in _WORKLOADS:
@@ -80,7 +83,13 @@ class Observed:
         kept = {each: found for each, found in self.sources.items() if each.namespace not in stale}
         if not _is_same(key, self.key):
             kept = {each: found for each, found in kept.items() if each.kind != SECRETS.kind}
-        return replace(self, key=key, workloads={**self.workloads, **workloads}, sources={**kept, **sources})
+        return replace(
+            self,
+            key=key,
+            workloads={**self.workloads, **workloads},
+            sources={**kept, **sources},
+            used_keys={} if workloads else used,  # the next batch of sources needs them too
+        )
 
     def _key(self, documents: Mapping[Need, ReadResult]) -> Key | ApiError | None:
         """Return the key from these documents, or the one that was read before."""

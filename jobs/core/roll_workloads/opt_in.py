@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -53,8 +54,8 @@ class OptIn(Struct, frozen=True, gc=False):
         return _mistake("no-effect", self.key, why)
 
 
-def reduced(kind: str, opted_in: frozenset[str], read: PartialObject) -> OptIn | None:
-    """Return the opt-in from an object's metadata, or None if no annotation applies to it.
+def reduced(kind: str, opted_in: frozenset[str], read: PartialObject) -> OptIn | str:
+    """Return the opt-in from an object's metadata, or only its namespace if no annotation applies to it.
 
     Namespaces in `opted_in` opt in for all their workloads.
 
@@ -64,7 +65,7 @@ def reduced(kind: str, opted_in: frozenset[str], read: PartialObject) -> OptIn |
     found = opt_in_of(kind, opted_in, read)
     is_owned_by_cron_job = b'"CronJob"' in bytes(read.metadata.owner_references)  # the CronJob is reported instead
     if is_owned_by_cron_job or (found.value is None and not found.default and not found.in_template):
-        return None
+        return sys.intern(read.metadata.namespace)
     return found
 
 

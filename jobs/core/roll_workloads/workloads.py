@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import msgspec
 from msgspec import Struct
 
@@ -52,6 +54,8 @@ def kubectl(key: ObjectKey, command: str, *arguments: str) -> str:
 
 
 class _Metadata(Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
@@ -111,7 +115,9 @@ class _Status(Struct, rename="camel"):
     number_unavailable: int = 0
 
 
-class _Document(Struct):
+class Document(Struct):
+    """The fields of a Deployment, StatefulSet or DaemonSet that a run reads."""
+
     metadata: _Metadata
     spec: _Spec
     status: _Status = msgspec.field(default_factory=_Status)
@@ -123,7 +129,20 @@ def workload(key: ObjectKey, body: bytes) -> Workload:
     Raises:
         InvalidObjectError: it cannot be decoded, or the names in its pod template are too long for a baseline.
     """
-    document = decode(body, _Document)
+    return _reduced(key, decode(body, Document))
+
+
+def listed(kind: str, keys: Container[ObjectKey], document: Document) -> Workload | None:
+    """Return a reduced workload of a list, or None if it is not a one of the `keys`.
+
+    Raises:
+        InvalidObjectError: see `workload`.
+    """
+    key = ObjectKey(kind, document.metadata.name, document.metadata.namespace)
+    return _reduced(key, document) if key in keys else None
+
+
+def _reduced(key: ObjectKey, document: Document) -> Workload:
     metadata, template = document.metadata, document.spec.template
     annotations = (template.metadata.annotations if template.metadata else None) or {}
     uses = references(template.spec)
@@ -151,7 +170,7 @@ def workload(key: ObjectKey, body: bytes) -> Workload:
     )
 
 
-def _deferral(key: ObjectKey, document: _Document) -> Deferral | None:
+def _deferral(key: ObjectKey, document: Document) -> Deferral | None:
     """Return why the workload cannot be rolled now, or None."""
     spec = document.spec
     if spec.paused:

@@ -1,0 +1,142 @@
+"""The exact requests of roll-workloads: what it lists, what it reads by name, and the writes of a change."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from jobs.kit.api import cluster
+from tests.api.conftest import Run
+from tests.apis import Api, Object
+from tests.canary import canary
+from tests.workloads import FROM_A_VOLUME, KEY, KINDS, roll_annotations, settle, workload
+from tests.worlds import configmap, encoded, secret
+
+LISTS = 6  # of namespaces, of three kinds of workloads, of Jobs and of CronJobs
+# The same ConfigMap and Secret as volumes, as an environment, and by their keys.
+ALL_USES: Object = {
+    "volumes": [*FROM_A_VOLUME["volumes"], {"name": "login", "secret": {"secretName": "login"}}],
+    "container": {
+        "envFrom": [{"configMapRef": {"name": "settings"}}],
+        "env": [
+            {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "a"}}},
+            {"name": "USER", "valueFrom": {"secretKeyRef": {"name": "login", "key": "user"}}},
+        ],
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def one_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "PAGE_SIZE", 500)
+
+
+def settled(api: Api, made: Iterable[Object]) -> list[Object]:
+    return [settle(api, each) for each in made]
+
+
+def place(api: Api, name: str, **given: int) -> tuple[str, list[Object]]:
+    """Create a namespace with a ConfigMap, a Secret and workloads that use both: so many of each kind opted in."""
+    space = api.namespace(name)
+    api.create(configmap(space))
+    api.create(secret(space))
+    made = [
+        api.create(workload(space, f"web-{number}", kind, pod=ALL_USES))
+        for kind, count in given.items()
+        for number in range(count)
+    ]
+    return space, made
+
+
+def read(api: Api) -> Counter[str]:
+    """Return how often each path of a namespace was requested."""
+    paths = (each.path for each in api.requests() if each.method == "GET")
+    return Counter(path for path in paths if "/namespaces/" in path)
+
+
+def test_a_converged_run_reads_each_source_once(api: Api, roll: Run) -> None:
+    shop, made = place(api, "shop", Deployment=3, StatefulSet=1, DaemonSet=2)
+    store, more = place(api, "store", Deployment=2)
+    # Every fourth workload of a kind opted in, at most: two reads are less than a list of nine in full.
+    more += [api.create(workload(store, f"other-{number}", opted_in=None)) for number in range(7)]
+    more += [api.create(workload(shop, f"other-{number}", opted_in=None)) for number in range(3)]
+    settled(api, [*made, *more])
+    assert roll().summary == {"annotated": 8}
+    settled(api, made)
+    api.mark()
+
+    ran = roll()
+
+    assert (ran.summary, api.writes()) == ({"unchanged": 8}, [])
+    apps, core = "/apis/apps/v1/namespaces", "/api/v1/namespaces"
+    listed = [f"{apps}/{shop}/deployments", f"{apps}/{shop}/daemonsets"]
+    workloads = [f"{apps}/{shop}/statefulsets/web-0", *(f"{apps}/{store}/deployments/web-{n}" for n in range(2))]
+    sources = [f"{core}/{space}/{each}" for space in (shop, store) for each in ("configmaps/settings", "secrets/login")]
+    key = f"{core}/{KEY['metadata']['namespace']}/secrets/{KEY['metadata']['name']}"
+    assert read(api) == Counter([*listed, *workloads, *sources, key])
+    assert ran.report["traffic"]["requests"] == {"GET": LISTS + len([*listed, *workloads, *sources, key])}
+
+
+@pytest.mark.parametrize("workloads", [2, 12])
+def test_the_requests_of_a_namespace_that_opted_in_do_not_grow_with_its_workloads(
+    api: Api, roll: Run, workloads: int
+) -> None:
+    _, made = place(api, "shop", Deployment=workloads)
+    settled(api, made)
+    assert roll().summary == {"annotated": workloads}
+    settled(api, made)
+
+    ran = roll()
+
+    # The list in full, the ConfigMap, the Secret, and the key.
+    assert (ran.summary, ran.report["traffic"]["requests"]) == ({"unchanged": workloads}, {"GET": LISTS + 4})
+
+
+def test_an_invalid_workload_of_a_list_affects_only_itself(api: Api, roll: Run) -> None:
+    names = [f"{'x' * 240}-{number:03}" for number in range(90)]
+    volumes = [{"name": f"v-{number}", "configMap": {"name": name}} for number, name in enumerate(names)]
+    shop, made = place(api, "shop", Deployment=2)
+    api.create(workload(shop, "invalid", pod={"volumes": volumes}))
+    settled(api, made)
+
+    ran = roll()
+
+    assert ran.summary == {"annotated": 2, "unreadable": 1}
+    (found,) = [each for each in ran.results if each["code"] == "unreadable"]
+    assert found["object"]["name"] == "invalid"
+    assert "too long for a baseline" in found["reason"]
+
+
+@pytest.mark.parametrize("source", ["configmap", "secret"])
+def test_a_change_of_a_shared_source_is_one_write_for_each_workload_within_the_limit(
+    api: Api, roll: Run, source: str
+) -> None:
+    shop, made = place(api, "shop", **dict.fromkeys(KINDS, 3))
+    store, more = place(api, "store", Deployment=2)
+    others = [api.create(workload(shop, f"other-{number}", pod={})) for number in range(2)]
+    settled(api, [*made, *more, *others])
+    assert roll().summary == {"annotated": 13}
+    settled(api, [*made, *more, *others])
+    for space in (shop, store):
+        changed = configmap(space) if source == "configmap" else secret(space)
+        data = {"a": "changed"} if source == "configmap" else {"user": encoded(canary())}
+        api.patch(changed, {"data": data})
+
+    rolled: list[list[str]] = []
+    while len(rolled) < 10:
+        api.mark()
+        ran = roll("--max-rolls", "4")
+        writes = [each for each in api.writes() if not each.path.endswith("/events")]
+        assert {each.method for each in writes} <= {"PATCH"}
+        rolled.append([each.path.partition("/namespaces/")[2] for each in writes])
+        settled(api, [*made, *more])
+        if not rolled[-1]:
+            break
+
+    assert ran.summary == {"unchanged": 13}
+    paths = [f"{shop}/{kind.lower()}s/web-{number}" for kind in sorted(KINDS) for number in range(3)]
+    theirs = [f"{store}/deployments/web-{number}" for number in range(2)]
+    # The namespaces take turns; within one, the order is that of the report: kind and name.
+    in_order = [paths[0], theirs[0], paths[1], theirs[1], *paths[2:]]
+    assert [sorted(each) for each in rolled] == [sorted(in_order[at : at + 4]) for at in (0, 4, 8)] + [[]]
+    assert all(roll_annotations(api.get(each))[1] is None for each in others)
