@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import socket
 import struct
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import formatdate
 from http.client import responses
 from http.server import ThreadingHTTPServer
@@ -25,6 +26,7 @@ from .identity import user_of
 from .routes import dispatch, parse_query
 
 BODY_LIMIT = 3 * 1024 * 1024
+COMPRESSED_BYTES = 128 * 1024
 # Those of Go. Python 3.13 has other phrases for these two.
 _PHRASES = {**responses, 413: "Request Entity Too Large", 422: "Unprocessable Entity"}
 
@@ -42,6 +44,7 @@ class Request:
     user: str
     user_agent: str
     accept: str
+    accept_encoding: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,18 @@ class Incoming:
 
 class _Closed(Exception):  # noqa: N818 - the end of a connection is not an error
     """The client closed the connection."""
+
+
+def _compressed(incoming: Incoming, answer: Answer) -> Answer:
+    """Compress an object or a list of at least COMPRESSED_BYTES for a client that accepts it, as kube-apiserver does.
+
+    https://kubernetes.io/docs/reference/using-api/api-concepts/#response-compression
+    """
+    encodings = [each.strip() for each in incoming.headers.get("accept-encoding", "").split(",")]
+    if incoming.method != "GET" or "gzip" not in encodings or len(answer.body) < COMPRESSED_BYTES:
+        return answer
+    headers = {**answer.headers, "Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+    return replace(answer, body=gzip.compress(answer.body, compresslevel=1), headers=headers)
 
 
 class Server(ThreadingHTTPServer):
@@ -153,6 +168,7 @@ class Handler(StreamRequestHandler):
             elif fault.kind in ("status", "answer"):
                 return self._send(incoming, answer_of(fault), ANONYMOUS)
         user, answer = self._answer(incoming)
+        answer = _compressed(incoming, answer)
         for fault in faults:
             if fault.kind == "call-after" and fault.call:
                 fault.call()
@@ -191,6 +207,7 @@ class Handler(StreamRequestHandler):
                 user.name,
                 incoming.headers.get("user-agent", ""),
                 incoming.headers.get("accept", ""),
+                incoming.headers.get("accept-encoding", ""),
             )
         )
 

@@ -118,8 +118,9 @@ class Place:
 
     def send(self, method: str, path: str, body: object = None, media: str = "", **options: Any) -> Answer:
         headers = {"Content-Type": media} if media else {}
-        if "accept" in options:
-            headers["Accept"] = options.pop("accept")
+        for name, option in {"Accept": "accept", "Accept-Encoding": "encoding"}.items():
+            if option in options:
+                headers[name] = options.pop(option)
         status, answered, raw = self.api.request(method, path, body, headers=headers, **options)
         return Answer(status, dict(answered), raw)
 

@@ -1,5 +1,7 @@
 """Lists: pages, selectors, and the metadata-only form that a sweep reads."""
 
+import gzip
+import json
 from urllib.parse import quote
 
 import pytest
@@ -205,3 +207,18 @@ def test_everything_selected_can_be_deleted_at_once(filled: Place) -> None:
 
     assert (answer.status, answer.body["kind"], len(answer.body["items"])) == (200, "SecretList", 6)
     assert names(filled.send("GET", filled.path("secrets"))) == [*NAMES[::2], "unlabelled"]
+
+
+@pytest.mark.parametrize("form", [METADATA_LIST, "application/json"])
+def test_a_long_list_is_compressed_for_clients_that_accept_it(place: Place, form: str) -> None:
+    annotations = {"example.com/text": "x" * 70_000}
+    assert place.config_map("a", metadata={"annotations": annotations}).status == 201
+    short = place.send("GET", place.path("configmaps"), accept=form, encoding="gzip")
+    assert place.config_map("b", metadata={"annotations": annotations}).status == 201
+
+    long = place.send("GET", place.path("configmaps"), accept=form, encoding="gzip")
+    other = place.send("GET", place.path("configmaps"), accept=form)
+
+    assert [each.headers.get("Content-Encoding") for each in (short, long, other)] == [None, "gzip", None]
+    assert len(long.raw) < 10_000 < 140_000 < len(other.raw)
+    assert json.loads(gzip.decompress(long.raw))["items"] == other.body["items"]

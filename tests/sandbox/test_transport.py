@@ -1,5 +1,6 @@
 """Requests to a faulty server: which are retried, and for how long."""
 
+import json
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -348,3 +349,42 @@ def test_the_bytes_in_flight_are_limited(sandbox: Sandbox, connected: Connect) -
 
     assert len(taken) == 4, "three in flight and one that waits"
     assert len(list(answers)) == 11
+
+
+# compression
+
+
+@pytest.fixture
+def large(sandbox: Sandbox, connected: Connect) -> int:
+    """The length of a list with a ConfigMap of 300 kB, which compresses well."""
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "large"}, "data": {"a": "x" * 300_000}}
+    assert connected().send(Request("POST", GET.path, json.dumps(made).encode())).status == 201
+    return len(connected().send(GET).body)
+
+
+def test_the_traffic_is_that_of_the_compressed_answer(sandbox: Sandbox, connected: Connect, large: int) -> None:
+    transport = connected()
+
+    answer = transport.send(replace(GET, compressed=True))
+
+    assert len(answer.body) == large
+    assert transport.traffic.bytes_received == sandbox.requests[-1].sent < large / 100
+
+
+def test_a_compressed_answer_is_not_read_beyond_the_limit_of_its_content(
+    sandbox: Sandbox, connected: Connect, large: int
+) -> None:
+    answer = connected().send(replace(GET, compressed=True, max_bytes=100_000))
+
+    assert sandbox.requests[-1].sent < 10_000
+    assert (answer.is_too_long, answer.body) == (True, b"")
+
+
+def test_a_damaged_compressed_answer_is_an_error(
+    sandbox: Sandbox, connected: Connect, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gzip.compress", lambda body, **_: b"\x1f\x8b\x08" + 30 * b"x")
+
+    answer = connected(retry_seconds=0).send(replace(GET, compressed=True))
+
+    assert (answer.status, answer.body) == (0, b"")

@@ -18,7 +18,7 @@ from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError, InvalidObjectError, StoppedError
 from jobs.kit.values.model import Action, ObjectKey
 from jobs.kit.values.reads import InvalidObject
-from jobs.kit.values.resources import EVENTS, Resource
+from jobs.kit.values.resources import EVENTS, SECRETS, Resource
 
 # As in client-go. A page of metadata has about 0.6 MB; it is reduced before the next request (docs/performance.md).
 PAGE_SIZE = 500
@@ -292,8 +292,14 @@ class _Pages:
         resource, _, _, namespace, selector, fields, metadata_only, *_ = self.requested
         query = {"limit": str(self.limit), "labelSelector": selector, "fieldSelector": fields, "continue": self.token}
         path = f"{resource.path(namespace)}?{urlencode({k: v for k, v in query.items() if v})}"
-        accept = _METADATA_LIST if metadata_only else "application/json"
-        return Request("GET", path, accept=accept, max_bytes=self.most if self.limit > 1 else OBJECT_BYTES)
+        return Request(
+            "GET",
+            path,
+            accept=_METADATA_LIST if metadata_only else "application/json",
+            max_bytes=self.most if self.limit > 1 else OBJECT_BYTES,
+            # The length of compressed text can reveal parts of it to an eavesdropper: https://breachattack.com .
+            compressed=metadata_only or resource != SECRETS,
+        )
 
     def receive(self, answer: Answer) -> Iterator[Any]:
         """Yield the objects of a page as they are reduced; none if the same page must be requested again.

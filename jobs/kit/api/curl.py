@@ -25,6 +25,7 @@ class Ended(NamedTuple):
     """A transfer that ended. Without a complete answer, `status` is 0, and `error` has the reason.
 
     `is_final`: a retry would fail too. `is_sent`: the server accepted the connection. `retry_after` is in seconds.
+    `received` are the bytes of the body as the server sent it, which may be compressed.
     """
 
     handle: Any
@@ -33,6 +34,7 @@ class Ended(NamedTuple):
     is_final: bool = False
     is_sent: bool = True
     retry_after: float = 0.0
+    received: int = 0
 
 
 class Transfers:
@@ -68,6 +70,8 @@ class Transfers:
         handle.setopt(pycurl.TIMEOUT_MS, int(self._seconds * 1000))
         handle.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
         handle.setopt(pycurl.PIPEWAIT, 1)
+        if request.compressed:
+            handle.setopt(pycurl.ACCEPT_ENCODING, "gzip")
         _set_server(handle, self._endpoint, request.path)
         _set_authorities(handle, self._endpoint)
         if certificate:
@@ -88,7 +92,8 @@ class Transfers:
             more, succeeded, failed = self._multi.info_read()
             for handle in succeeded:
                 status, retry_after = handle.getinfo(pycurl.RESPONSE_CODE), handle.getinfo(pycurl.RETRY_AFTER)
-                found.append(Ended(handle, int(status), retry_after=float(retry_after)))
+                received = _received(handle)
+                found.append(Ended(handle, int(status), retry_after=float(retry_after), received=received))
             found += [self._failed(handle, number, text) for handle, number, text in failed]
         return found
 
@@ -110,7 +115,8 @@ class Transfers:
         error = f"{server}: {text or 'connection failed'}"
         if number == pycurl.E_OPERATION_TIMEDOUT:
             error = f"no answer from {server} within {self._seconds:g} seconds"
-        return Ended(handle, 0, error, number in _FINAL_ERRORS, bool(handle.getinfo(pycurl.REQUEST_SIZE)))
+        is_sent = bool(handle.getinfo(pycurl.REQUEST_SIZE))
+        return Ended(handle, 0, error, number in _FINAL_ERRORS, is_sent, received=_received(handle))
 
     def release(self, handle: Any) -> None:
         """End the transfer, if it did not end. Its connection may serve others."""
@@ -125,6 +131,10 @@ class Transfers:
             handle.close()
         self._idle.clear()
         self._multi.close()
+
+
+def _received(handle: Any) -> int:
+    return int(handle.getinfo(pycurl.SIZE_DOWNLOAD_T))
 
 
 def _set_server(handle: Any, endpoint: Endpoint, path: str) -> None:

@@ -15,7 +15,7 @@ class Request:
     """One HTTP request. `repeatable`: idempotent, so that it is retried if its answer is lost.
 
     A body of more than `max_bytes` in the answer is not read to its end. `on_header` gets each line of the answer's
-    headers.
+    headers. `compressed`: the server may compress the answer.
     """
 
     method: str
@@ -27,6 +27,7 @@ class Request:
     tag: Any = None
     max_bytes: int = ANSWER_BYTES
     on_header: Callable[[bytes], None] | None = None
+    compressed: bool = False
 
     @property
     def weight(self) -> int:
@@ -58,7 +59,7 @@ class Answer:
 
 @dataclass
 class Traffic:
-    """Counts of a run: requests by method (with retries), and bytes of bodies received and sent."""
+    """Counts of a run: requests by method (with retries), and bytes of bodies as they were received and sent."""
 
     requests: Counter[str] = field(default_factory=Counter)
     retries: int = 0

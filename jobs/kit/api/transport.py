@@ -235,7 +235,7 @@ class Transport:
         body = attempt.received.getvalue()
         self._reached = self._reached or ended.is_sent
         self.traffic.requests[request.method] += 1
-        self.traffic.bytes_received += len(body)
+        self.traffic.bytes_received += ended.received
         self.traffic.bytes_sent += len(request.body or b"")
         if attempt.received.is_too_long:
             why = f"the answer has more than {request.max_bytes >> 10} KiB"
