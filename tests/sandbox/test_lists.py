@@ -12,6 +12,7 @@ import pytest
 
 from jobs.kit.api import cluster as kit
 from jobs.kit.api.cluster import Cluster, List
+from jobs.kit.api.curl import Transfers
 from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.api.messages import Answer, Request
 from jobs.kit.api.transport import IN_FLIGHT, Transport
@@ -258,6 +259,44 @@ def test_no_page_is_in_memory_after_the_next_one_was_reduced(
 
     assert lists(cluster, *CREATED) == CREATED
     assert (len(alive), max(alive)) == (13, 0)
+
+
+def test_a_page_is_reduced_while_the_next_one_is_in_flight(
+    teams: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    start, ended = Transfers.start, Transfers.ended
+
+    def noted_start(self: Transfers, *arguments: Any) -> Any:
+        events.append("request")
+        return start(self, *arguments)
+
+    def noted_ended(self: Transfers, *arguments: Any) -> Any:
+        found = ended(self, *arguments)
+        events.extend("answer" for _ in found)
+        return found
+
+    def reduce(read: WholeObject) -> str:
+        events.append("object")
+        return read.metadata.name
+
+    monkeypatch.setattr(Transfers, "start", noted_start)
+    monkeypatch.setattr(Transfers, "ended", noted_ended)
+    requested = List(CONFIGMAPS, WholeObject, reduce, "team-4", "made=yes")
+
+    assert list(cluster.lists([requested])) == [(None, CREATED["team-4"])]
+    first = ["request", "answer"]
+    assert events == [
+        *first,
+        "request",
+        *["object"] * 3,
+        "answer",
+        "request",
+        *["object"] * 3,
+        "answer",
+        "object",
+        "object",
+    ]
 
 
 # access reviews

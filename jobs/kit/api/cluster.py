@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 from urllib.parse import urlencode
@@ -129,13 +129,14 @@ class Cluster:
         """
         pages = _Pages(List(resource, item, reduce, namespace, selector, fields, metadata_only), PAGE_BYTES)
         while not pages.is_last:
-            yield from pages.receive(self.transport.send(pages.next_request()))
+            yield from pages.reduced(pages.receive(self.transport.send(pages.next_request())))
 
     def lists(self, requested: Iterable[List]) -> Iterator[tuple[Any, list[Any] | ApiError]]:
         """Send many lists at once; yield the tag of each with all its objects, when its last page arrived.
 
-        Objects are as `objects()` yields them, and each page is reduced when it arrives. A list that expires (410)
-        starts again, at most three times. A list that fails is yielded as an ApiError; the others continue.
+        Objects are as `objects()` yields them. A page is reduced while the next one of its list is in flight. A list
+        that expires (410) starts again, at most three times. A list that fails is yielded as an ApiError; the others
+        continue.
 
         Raises:
             StoppedError: the run was stopped before all lists had an answer.
@@ -150,6 +151,7 @@ class Cluster:
                 each = continued.popleft() if continued else _PartialList(waiting.popleft())
                 unanswered.add(each)
                 yield replace(each.pages.next_request(), tag=each)
+                each.reduce()  # the last page, while the next one is in flight
 
         while continued or waiting:
             is_stopped = True
@@ -164,6 +166,7 @@ class Cluster:
                     continue
                 del answer  # before the caller works with the list
                 if each.pages.is_last:
+                    each.reduce()
                     yield each.requested.tag, each.found
                 else:
                     continued.appendleft(each)
@@ -250,7 +253,8 @@ class Cluster:
             StoppedError: the run was stopped before all reviews had an answer.
         """
         reviews = dict.fromkeys(requested)
-        found = {answer.request.tag: _is_allowed(answer) for answer in self.transport.stream(map(_review, reviews))}
+        answered = list(self.transport.stream(map(_review, reviews)))
+        found = {answer.request.tag: _is_allowed(answer) for answer in answered}
         if len(found) < len(reviews):
             raise StoppedError
         return found
@@ -301,26 +305,29 @@ class _Pages:
             compressed=metadata_only or resource != SECRETS,
         )
 
-    def receive(self, answer: Answer) -> Iterator[Any]:
-        """Yield the objects of a page as they are reduced; none if the same page must be requested again.
+    def receive(self, answer: Answer) -> Sequence[Raw]:
+        """Return the objects of a page; none if the same page must be requested again.
 
         Raises:
             ApiError: see `_decode_page`.
         """
-        resource, item, reduce, namespace, *_ = self.requested
         if answer.is_too_long and self.limit > 1:
             if self.most < PAGE_BYTES:
                 self.most = PAGE_BYTES
             else:
                 self.limit //= 2
-            return
-        page = _decode_page(answer, self.requested.kind, namespace)
+            return ()
+        page = _decode_page(answer, self.requested.kind, self.requested.namespace)
         if len(answer.body) < PAGE_BYTES // 4:
             self.limit = min(PAGE_SIZE, self.limit * 2)  # only one of the objects may have been large
-        del answer  # the page has references to the parts that it needs
-        yield from (_decode_item(resource, each, n, item, reduce) for n, each in enumerate(page.items or []))
         self.token = page.metadata.token
         self.is_last = not self.token
+        return page.items or ()
+
+    def reduced(self, page: Sequence[Raw]) -> Iterator[Any]:
+        """Yield the objects of a page, each decoded and reduced, or an InvalidObject."""
+        resource, item, reduce, *_ = self.requested
+        return (_decode_item(resource, each, number, item, reduce) for number, each in enumerate(page))
 
 
 class _PartialList:
@@ -334,23 +341,30 @@ class _PartialList:
     def _begin(self) -> None:
         self.attempts += 1
         self.found: list[Any] = []
+        self.page: Sequence[Raw] = ()  # not reduced yet
         # A page takes the room of its largest answer, also if it is small. The objects of one namespace are usually
         # few: so 16 such lists are in flight, and not 2. If a page has more, it is requested again.
         is_small = self.requested.namespace and not self.requested.large
         self.pages = _Pages(self.requested, min(ANSWER_BYTES, PAGE_BYTES) if is_small else PAGE_BYTES)
 
     def receive(self, answer: Answer) -> None:
-        """Add the objects of a page.
+        """Keep the page of an answer until `reduce()`; the one before it, at the latest now, is reduced.
 
         Raises:
             ApiError: see `_decode_page`. A list that expired starts again, unless it did so too often.
         """
+        self.reduce()
         try:
-            self.found += self.pages.receive(answer)
+            self.page = self.pages.receive(answer)
         except ApiError as error:
             if error.status != 410 or self.attempts == _LIST_ATTEMPTS:
                 raise
             self._begin()
+
+    def reduce(self) -> None:
+        """Add the objects of the page that was received last."""
+        page, self.page = self.page, ()
+        self.found += self.pages.reduced(page)
 
 
 def _write_request(write: Write, query: str) -> Request:
