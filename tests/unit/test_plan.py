@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from jobs.core.sync_copies.desired import Place
+from jobs.core.sync_copies.evaluate import evaluate
 from jobs.core.sync_copies.observed import Namespace, Observed, Settings
 from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.rules import CopyMetadata, Rule, SourceQuery, Spec, Targets
@@ -418,3 +420,54 @@ def test_a_choice_that_is_not_valid_has_the_value_to_set(value: str, is_opted_ou
     (found,) = planned(world).findings
 
     assert (found.code, found.reason) == ("invalid", f'annotation kubechores.dev/copies is "{value}", which {effect}')
+
+
+def test_copies_with_one_header_are_one_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluated: list[str] = []
+
+    def noted(place: Place, *arguments: Any) -> Finding | Need | None:
+        evaluated.append(place.key.namespace)
+        return evaluate(place, *arguments)
+
+    monkeypatch.setattr("jobs.core.sync_copies.plan.evaluate", noted)
+    teams = [f"team-{number:02}" for number in range(50)]
+    equal = copy(teams[0], source(), rule())
+    copies = {each: structs.replace(equal, namespace=each) for each in teams}
+    copies[teams[7]] = copy(teams[7], source(content=Content(data={"a": "0"})), rule())
+    del copies[teams[9]]
+
+    result = planned(observed([rule()], [source()], list(copies.values()), *teams))
+
+    assert [(each.object.namespace, each.code) for each in result.findings] == [
+        (teams[7], "outdated"),
+        (teams[9], "missing"),
+    ]
+    assert (result.unchanged, evaluated) == (48, [teams[0], teams[7], teams[9]])
+
+
+def test_an_equal_copy_in_a_namespace_that_did_not_opt_in_is_no_decision_about_it() -> None:
+    equal = copy("a", source(), rule())
+    world = observed([rule(targets=Targets(include=("*", "kube-x")))], [source()], [equal], "a", "kube-x")
+    copies = {each: structs.replace(equal, namespace=each) for each in ("a", "kube-x")}
+
+    result = planned(replace(world, copies={"configmap": {"settings": copies}}))
+
+    assert [(each.object.namespace, each.code) for each in result.findings] == [("kube-x", "not-opted-in")]
+
+
+def test_copies_with_one_header_and_other_contents_are_decisions_of_their_own() -> None:
+    equal = structs.replace(copy("a", source(), rule()), content=CONTENT)
+    edited = structs.replace(equal, namespace="b", content=Content(data={"a": "0"}))
+
+    result = planned(observed([rule()], [source()], [equal, edited], "a", "b"))
+
+    assert [(each.object.namespace, each.code) for each in result.findings] == [("b", "drifted")]
+
+
+def test_a_copy_with_an_equal_header_that_no_rule_requires_is_an_orphan() -> None:
+    equal = copy("a", source(), rule(targets=Targets(include=("a",))))
+    copies = [structs.replace(equal, namespace=each) for each in ("a", "b")]
+
+    result = planned(observed([rule(targets=Targets(include=("a",)))], [source()], copies, "a", "b"))
+
+    assert [(each.object.namespace, each.code) for each in result.findings] == [("b", "orphan")]

@@ -67,6 +67,8 @@ class Place(NamedTuple):
     @property
     def rules(self) -> tuple[str, ...]:
         """The names of all rules that require a copy here, sorted."""
+        if len(self.desired) == 1:
+            return self.desired[0].rules  # sorted too; as almost always
         return tuple(sorted({rule for desired in self.desired for rule in desired.rules}))
 
 
@@ -75,6 +77,7 @@ def places(observed: Observed, selected: Selected, targets: Mapping[str, Sequenc
     active = {namespace.name for namespace in observed.namespaces if namespace.active}
     existing = {(rule_type, name) for rule_type, copies in observed.copies.items() for name in copies}
     for rule_type, name in sorted(selected.keys() | existing):
+        kind = KINDS[rule_type]
         claimants = selected.get((rule_type, name), ())
         copies = observed.copies.get(rule_type, {}).get(name, {})
         claims = _claims(claimants, targets)
@@ -84,9 +87,9 @@ def places(observed: Observed, selected: Selected, targets: Mapping[str, Sequenc
         for namespace in sorted(active & (claims.keys() | copies.keys())):
             claim = namespace if in_target else "", claims.get(namespace, ())
             if claim not in desired:
-                desired[claim] = _desired(KINDS[rule_type], [claimants[number] for number in claim[1]], namespace)
-            key = ObjectKey(KINDS[rule_type].name, name, namespace)
-            yield Place(key, desired[claim], observed.single_reads.get(key, copies.get(namespace)))
+                desired[claim] = _desired(kind, [claimants[number] for number in claim[1]], namespace)
+            key, found = ObjectKey(kind.name, name, namespace), copies.get(namespace)
+            yield Place(key, desired[claim], observed.single_reads.get(key, found) if observed.single_reads else found)
 
 
 def _claims(claimants: Sequence[Candidate], targets: Mapping[str, Sequence[str]]) -> dict[str, tuple[int, ...]]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
-from jobs.core.sync_copies.context import context
+from jobs.core.sync_copies.context import Context, context
 from jobs.core.sync_copies.desired import Place, places
 from jobs.core.sync_copies.evaluate import evaluate, unchanged
 from jobs.core.sync_copies.mistakes import Mistake, brake, mistakes
@@ -14,6 +14,7 @@ from jobs.core.sync_copies.observed import OPT_IN, Namespace, Observed, Settings
 from jobs.core.sync_copies.rules import Rule
 from jobs.core.sync_copies.sources import Selected, candidates, name_of, sources_of
 from jobs.core.sync_copies.targets import targets_of_rules
+from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values.model import Brake, DesiredCounts, ExitCode, Finding, Need, ObjectKey, Plan, Severity, Summary
 from jobs.kit.values.resources import NAMESPACES, RULES
 from jobs.kit.values.text import listed
@@ -41,6 +42,7 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     findings = [*concerned, *mistake_findings, *missing_names, *invalid_choices]
     needs: list[Need] = []
     unchanged_count = 0
+    equal: Place | None = None  # the last place with a copy that is as desired
     desired_by_subject: dict[str, int] = {}
     desired_by_kind: Counter[str] = Counter()
     for place in places(observed, selected, targets):
@@ -49,12 +51,15 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
             continue
         for rule in place.rules:
             desired_by_subject[rule] = desired_by_subject.get(rule, 0) + 1  # faster than a Counter, for 100,000 places
-        result = evaluate(place, observed, settings, place_context)
+        # Copies of one source share their header: so the decision about most of them is that of the one before.
+        is_equal = equal is not None and _is_like(place, equal, place_context)
+        result = None if is_equal else evaluate(place, observed, settings, place_context)
         if isinstance(result, Need):
             needs.append(result)
         elif result is not None:
             findings.append(result)
         elif place.desired:
+            equal = place
             unchanged_count += 1
             findings += [unchanged(place)] if settings.run.verbose else []
     return Plan(
@@ -67,6 +72,22 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
         ),
         desired=DesiredCounts(desired_by_kind, desired_by_subject),
         brakes=_brakes(findings, mistaken),
+    )
+
+
+def _is_like(place: Place, equal: Place, place_context: Context) -> bool:
+    """Whether a place has the same desired copy, and an equal copy, as another place that is as desired.
+
+    `evaluate` uses nothing else of such a place, but whether its namespace opted in.
+    """
+    found, other = place.found, equal.found
+    return (
+        place.desired is equal.desired
+        and isinstance(found, ReducedObject)
+        and isinstance(other, ReducedObject)
+        and found.header is other.header
+        and found.content is other.content
+        and place.key.namespace not in place_context.closed
     )
 
 
