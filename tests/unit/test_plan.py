@@ -445,7 +445,7 @@ def test_copies_with_one_header_are_one_decision(monkeypatch: pytest.MonkeyPatch
     assert (result.unchanged, evaluated) == (48, [teams[0], teams[7], teams[9]])
 
 
-def test_an_equal_copy_in_a_namespace_that_did_not_opt_in_is_no_decision_about_it() -> None:
+def test_a_namespace_that_did_not_opt_in_has_a_decision_of_its_own() -> None:
     equal = copy("a", source(), rule())
     world = observed([rule(targets=Targets(include=("*", "kube-x")))], [source()], [equal], "a", "kube-x")
     copies = {each: structs.replace(equal, namespace=each) for each in ("a", "kube-x")}

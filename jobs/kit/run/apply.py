@@ -10,7 +10,7 @@ from msgspec import structs
 from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster, Write
 from jobs.kit.api.messages import Answer
-from jobs.kit.api.transport import IN_FLIGHT
+from jobs.kit.api.transport import BYTES_IN_FLIGHT, IN_FLIGHT
 from jobs.kit.values import errors
 from jobs.kit.values.bodies import Recreation
 from jobs.kit.values.conditions import StatusUpdate
@@ -90,6 +90,7 @@ class _Writer:
     def __init__(self, cluster: Cluster, resources: Mapping[str, Resource], dry_run: bool) -> None:
         self.cluster, self.resources, self.dry_run = cluster, resources, dry_run
         self.sources: dict[ObjectKey, bytes] = {}
+        self.read_before: dict[ObjectKey, Answer] = {}  # objects that are written next
         self.failed_webhooks: dict[str, str] = {}  # the answer of the API server by namespace
 
     def write(self, findings: Sequence[Finding]) -> Iterator[Result]:
@@ -127,7 +128,7 @@ class _Writer:
         unsent: list[Result] = []
 
         def writes() -> Iterator[Write]:
-            for finding in findings:
+            for finding in self._with_reads(findings) if request is None else findings:
                 try:
                     self._check_webhooks(finding, request)
                     yield (request or self._to_write)(finding)
@@ -179,6 +180,25 @@ class _Writer:
         """
         return body.completed({key: self._read_source(key, finding.object) for key in body.reads})
 
+    def _with_reads(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+        """Yield the findings. Before, read the objects that are read before they are written, some at once.
+
+        Bodies of more than what is in flight are not kept: `_read` reads these objects when they are written.
+        """
+        rest = iter(findings)
+        while batch := list(islice(rest, IN_FLIGHT)):
+            keys = [each.object for each in batch if each.fix and each.object in each.fix.body.reads]
+            requested = [(self.resources[key.kind], key.namespace, key.name, True) for key in keys]
+            self.read_before.clear()
+            kept = 0
+            for answer in self.cluster.read(requested) if requested else ():
+                resource, namespace, name, _ = answer.request.tag
+                self.read_before[ObjectKey(resource.kind, name, namespace)] = answer
+                kept += len(answer.body)
+                if kept > BYTES_IN_FLIGHT:
+                    break
+            yield from batch
+
     def _read_source(self, key: ObjectKey, written: ObjectKey) -> bytes:
         """Return an object; the last one stays in memory, unless it is the one that is written."""
         if key == written:
@@ -189,7 +209,9 @@ class _Writer:
         return self.sources[key]
 
     def _read(self, key: ObjectKey) -> bytes:
-        for answer in self.cluster.read([(self.resources[key.kind], key.namespace, key.name, True)]):
+        requested = (self.resources[key.kind], key.namespace, key.name, True)
+        read = self.read_before.pop(key, None)
+        for answer in [read] if read else self.cluster.read([requested]):
             if error := error_of(answer):
                 raise error
             return answer.body
