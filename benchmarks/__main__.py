@@ -43,7 +43,10 @@ def main() -> None:
     began = time.monotonic()
     for name in [given.only] if given.only else MEASUREMENTS:
         started = time.monotonic()
-        results[name] = MEASUREMENTS[name].measure(given.runs)
+        found = MEASUREMENTS[name].measure(given.runs)
+        if found is None:
+            continue  # it printed why this machine cannot measure it; the other results stay
+        results[name] = found
         results["conditions"] = conditions()
         page.RESULTS.write_text(
             page.stored({key: results[key] for key in ("conditions", *MEASUREMENTS) if key in results})

@@ -24,7 +24,10 @@ WORLDS = (
 
 
 class Measurement(NamedTuple):
-    """A measurement: what it stores for a number of runs, as JSON, and the tables of that by their names."""
+    """A measurement: what it stores for a number of runs, as JSON, and the tables of that by their names.
+
+    `measure` returns None if this machine cannot measure it.
+    """
 
     measure: Callable[[int], Any]
     tables: Callable[[Any], Mapping[str, list[str]]]

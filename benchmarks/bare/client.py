@@ -59,17 +59,17 @@ class Page(Struct, Generic[T]):
 
 
 class Client:
-    """One HTTP/2 connection with IN_FLIGHT concurrent requests."""
+    """One HTTP/2 connection with IN_FLIGHT concurrent requests. `compressed`: lists may be compressed."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.endpoint = endpoint
+    def __init__(self, endpoint: Endpoint, *, compressed: bool = False) -> None:
+        self.endpoint, self.compressed = endpoint, compressed
         self.requests = self.received = self.sent = 0
         self.multi = pycurl.CurlMulti()
 
     @classmethod
-    def of(cls, kubeconfig: str) -> Client:
+    def of(cls, kubeconfig: str, *, compressed: bool = False) -> Client:
         """Return a client for the current context of a kubeconfig."""
-        return cls(connect(kubeconfig).endpoint)
+        return cls(connect(kubeconfig).endpoint, compressed=compressed)
 
     def objects(self, path: str, item: type[T], accept: str = "application/json") -> Iterator[T]:
         """Yield the objects of a list, page by page. `path` may have a query."""
@@ -116,7 +116,7 @@ class Client:
             for handle in done:
                 assert handle.getinfo(pycurl.RESPONSE_CODE) < 300, handle.buffer.getvalue()
                 request, body = handle.request, handle.buffer.getvalue()
-                self.received += len(body)
+                self.received += int(handle.getinfo(pycurl.SIZE_DOWNLOAD_T))
                 self.multi.remove_handle(handle)
                 free.append(handle)
                 running -= 1
@@ -131,6 +131,8 @@ class Client:
         handle.setopt(pycurl.PIPEWAIT, 1)
         handle.setopt(pycurl.CAINFO, self.endpoint.ca_file)
         handle.setopt(pycurl.WRITEDATA, handle.buffer)
+        if self.compressed and method == "GET":
+            handle.setopt(pycurl.ACCEPT_ENCODING, "gzip")
         headers = [f"Authorization: {self.endpoint.authorization()}", f"Accept: {accept}", "User-Agent: bare-python"]
         if body:
             handle.setopt(pycurl.CUSTOMREQUEST, method)

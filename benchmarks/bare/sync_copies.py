@@ -52,9 +52,9 @@ def writes(
             yield ("PUT", f"{path}/{name}", encoded) if found else ("POST", path, encoded)
 
 
-def main(kubeconfig: str) -> None:
-    """Run one sweep."""
-    client = Client.of(kubeconfig)
+def main(kubeconfig: str, *options: str) -> None:
+    """Run one sweep. With option `compressed`, the client accepts compressed lists, as sync-copies does."""
+    client = Client.of(kubeconfig, compressed="compressed" in options)
     found_by = "labelSelector=app.kubernetes.io/managed-by%3Dbare-python"
     copies = {
         (one.metadata.namespace, one.metadata.name): (
@@ -74,4 +74,4 @@ def main(kubeconfig: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

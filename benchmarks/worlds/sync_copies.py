@@ -23,6 +23,8 @@ from tests.worlds import encoded, namespace_object, rule, secret
 HOME = "bench-home"
 SOURCES, BYTES = 10, 1024
 OWN, IN_POD, GO = "sync-copies", "sync-copies in a pod", "bare Go"
+COMPRESSED = "bare Python, compressed"
+WRITERS = {IN_POD: OWN, COMPRESSED: BARE}  # whose copies these programs find converged
 SECRETS = "/api/v1/secrets"
 # Any Secret and any namespace.
 TOUCHED = (f"/api/v1/namespaces/{HOME}/secrets/other", f"/api/v1/namespaces/{HOME}")
@@ -105,6 +107,7 @@ PROGRAMS = {
     OWN: lambda cluster: chores("sync-copies", "-n", "kube-chores"),
     IN_POD: lambda cluster: in_a_pod(cluster, "sync-copies"),
     BARE: lambda cluster: bare("sync_copies", cluster),
+    COMPRESSED: lambda cluster: bare("sync_copies", cluster, "compressed"),
     GO: lambda cluster: [str(go_program()), str(cluster.plane.kubeconfig)],
 }
 
@@ -124,11 +127,6 @@ def prepare(
         cluster.notes[program] = [cluster.template(path) for path in paths]
         delete_copies(cluster)
     clone_namespaces(cluster, size // SOURCES)
-
-
-def writer(program: str) -> str:
-    """Return the program whose copies a program finds converged."""
-    return program.partition(" in a pod")[0]
 
 
 def source(number: int) -> str:
@@ -151,24 +149,25 @@ def delete_copies(cluster: BenchCluster) -> None:
 
 def with_copies(cluster: BenchCluster, program: str, size: int) -> None:
     """Bring the cluster to the state after a run of a program. Copies of another program are overwritten."""
-    if cluster.notes["copies"] == writer(program):
+    writer = WRITERS.get(program, program)
+    if cluster.notes["copies"] == writer:
         return
     put_sources(cluster, 0)  # as the templates
 
     def copies() -> Iterator[tuple[str, bytes]]:
-        for template in cluster.notes[writer(program)]:
+        for template in cluster.notes[writer]:
             for number in range(size // SOURCES):
                 yield template.clone(Clone(team(number), template.name))
 
     cluster.write(copies())
     cluster.wait_until_served(SECRETS)
-    cluster.notes["copies"] = writer(program)
+    cluster.notes["copies"] = writer
 
 
 def first(cluster: BenchCluster, program: str, size: int) -> int:
     """Delete all copies: the run must create them."""
     delete_copies(cluster)
-    cluster.notes["copies"] = writer(program)
+    cluster.notes["copies"] = program
     return size
 
 
@@ -187,7 +186,7 @@ def changed(cluster: BenchCluster, program: str, size: int) -> int:
 
 def at_most(program: str, scenario: str, size: int) -> int:
     """Return how often to run a program at most. To write 100,000 copies takes more than a minute."""
-    if program == IN_POD and scenario != "converged":
+    if program in WRITERS and scenario != "converged":
         return 0
     if size < 10_000:
         return sys.maxsize
@@ -210,5 +209,5 @@ WORLD = World(
     programs=PROGRAMS,
     at_most=at_most,
     touched=TOUCHED,
-    pairs=((OWN, BARE), (OWN, GO), (IN_POD, BARE)),
+    pairs=((OWN, BARE), (OWN, COMPRESSED), (OWN, GO), (IN_POD, BARE)),
 )
