@@ -44,7 +44,7 @@ def main() -> None:
     for name in [given.only] if given.only else MEASUREMENTS:
         started = time.monotonic()
         found = MEASUREMENTS[name].measure(given.runs)
-        if found is None:
+        if not found:
             continue  # it printed why this machine cannot measure it; the other results stay
         results[name] = found
         results["conditions"] = conditions()

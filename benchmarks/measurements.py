@@ -26,7 +26,7 @@ WORLDS = (
 class Measurement(NamedTuple):
     """A measurement: what it stores for a number of runs, as JSON, and the tables of that by their names.
 
-    `measure` returns None if this machine cannot measure it.
+    `measure` returns an empty list if this machine cannot measure it.
     """
 
     measure: Callable[[int], Any]

@@ -55,14 +55,18 @@ def memory_limits() -> dict[str, str]:
 
 def stored(found: Mapping[str, Any]) -> str:
     """Return results as JSON with a line for each run."""
-    parts = []
-    for name, value in found.items():
-        if isinstance(value, list):
-            lines = ",\n".join(f"  {json.dumps(_rounded(each))}" for each in value)
-            parts.append(f" {json.dumps(name)}: [\n{lines}\n ]")
-        else:
-            parts.append(f" {json.dumps(name)}: {json.dumps(_rounded(value))}")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
+    return _lines(_rounded(found)) + "\n"
+
+
+def _lines(value: Any, indent: str = "\n") -> str:
+    """Return JSON with a line for each item of the outermost lists."""
+    deeper = f"{indent} "
+    if isinstance(value, dict) and any(isinstance(each, (dict, list)) for each in value.values()):
+        items = [f"{deeper}{json.dumps(name)}: {_lines(each, deeper)}" for name, each in value.items()]
+        return "{" + ",".join(items) + indent + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(f"{deeper}{json.dumps(each)}" for each in value) + indent + "]"
+    return json.dumps(value)
 
 
 def _rounded(value: Any) -> Any:

@@ -39,10 +39,11 @@ COMPARED = (SECONDS, CLIENT, SERVER, MIB, REQUESTS, BYTES)
 
 
 def of_world(world: World, results: Sequence[Measured]) -> Mapping[str, list[str]]:
-    """Return the tables of a world by their names."""
+    """Return the tables of a world by their names; with the exponents comes the plot."""
     found = {f"{world.name}: ratios": ratios(world, results)}
     if len(sizes(results)) > 1:
-        found[f"{world.name}: growth"] = growth(world, results)
+        plot = f"![six figures of {world.name} over the number of {world.unit}](performance-{world.name}.svg)"
+        found[f"{world.name}: growth"] = [plot, "", *growth(world, results)]
     found[f"{world.name}: figures"] = figures(world, results)
     return found
 
