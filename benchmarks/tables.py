@@ -107,7 +107,7 @@ def exponent(figure: Figure, points: Mapping[int, Sequence[Measured]]) -> str:
     values = {size: median(map(figure.of, runs)) for size, runs in points.items()}
     if min(values.values()) <= figure.comparable:
         return "-"
-    return f"{slope(values):.2f}"
+    return f"{round(slope(values), 2) + 0.0:.2f}"  # never -0.00
 
 
 def slope(values: Mapping[int, float]) -> float:
