@@ -7,10 +7,11 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, NamedTuple
 
-from benchmarks import startup, tables
+from benchmarks import latency, server_cost, startup, tables
 from benchmarks.compare import World, compare
 from benchmarks.measured import Measured
 from benchmarks.worlds import contents, kinds, many_rules, policies, sync_copies, unrelated
+from jobs.__main__ import JOBS
 
 # In the order of the page.
 WORLDS = (
@@ -46,7 +47,17 @@ def _tables(world: World, stored: Any) -> Mapping[str, list[str]]:
     return tables.of_world(world, measured(stored))
 
 
+def _server_cost(runs: int) -> Any:
+    return server_cost.measure([world for world in WORLDS if world.name in JOBS], min(runs, 3))  # each repeats 10 runs
+
+
+def _latency(runs: int) -> Any:
+    return latency.measure(min(runs, 2))  # each takes two minutes
+
+
 MEASUREMENTS = {
     "startup": Measurement(startup.measure, startup.tables),
     **{world.name: Measurement(partial(_measure, world), partial(_tables, world)) for world in WORLDS},
+    "server-cost": Measurement(_server_cost, server_cost.tables),
+    "latency": Measurement(_latency, latency.tables),
 }
