@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from jobs.core.farm_pods.compare import compare, different, to_read_in_full
-from jobs.core.farm_pods.farm_pod import FarmPod, FarmPodManifest, FarmPodObject, Pod, PodMetadata, PodObject, place
+from jobs.core.farm_pods.farm_pod import (
+    FarmPod,
+    FarmPodManifest,
+    FarmPodObject,
+    Pod,
+    PodMetadata,
+    PodObject,
+    place,
+    reduce_farm_pod,
+)
 from jobs.core.farm_pods.observed import Observed, Settings
 from jobs.core.farm_pods.plan import plan
 from jobs.kit.values.errors import ApiError
@@ -42,9 +51,8 @@ STALE = document(Pod("shop", "web", "uid-before", 2))
 
 
 def observed(*pods: Pod, **farm_pods: bytes) -> Observed:
-    read = [msgspec.json.decode(each, type=FarmPodObject) for each in farm_pods.values()]
-    keys = [place(each.metadata.namespace, each.metadata.name.removeprefix("farm-")) for each in read]
-    return Observed(["shop"], pods, dict(zip(keys, [each.reduced for each in read], strict=True)))
+    read = [reduce_farm_pod(each) for each in farm_pods.values()]
+    return Observed(["shop"], pods, {each.key: each for each in read})
 
 
 def planned(of: Observed, *, verbose: bool = False, **settings: Any) -> Plan:
@@ -108,7 +116,7 @@ def owned(*, manager: str = "kube-chores", containers: bool = True, uid: str = "
 
 
 def farm_pod_of(of: Pod, *entries: Any) -> FarmPod:
-    return msgspec.json.decode(document(of, managedFields=[*entries]), type=FarmPodObject).reduced
+    return reduce_farm_pod(document(of, managedFields=[*entries]))
 
 
 @pytest.mark.parametrize(
@@ -139,11 +147,31 @@ def test_the_number_of_containers_is_known_only_if_this_job_alone_wrote_it(entri
     assert (before.unchanged, before.needs) == ((1, ()) if as_written else (0, (Need(WEB.place),)))
 
 
+@pytest.mark.parametrize("name", ["web", "x" * 250])
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"deletionTimestamp": "2026-01-01T00:00:00Z"},
+        {"labels": {}},
+        {"annotations": {"kubechores.dev/source": "shop/other"}},
+        {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "other", "uid": "uid-web"}]},
+    ],
+)
+def test_a_farm_pod_that_this_job_wrote_is_reduced_as_any_other(name: str, metadata: Any) -> None:
+    body = document(structs.replace(WEB, name=name), managedFields=[owned()], **metadata)
+
+    found = reduce_farm_pod(body)
+
+    assert found.as_written
+    assert structs.replace(found, as_written=False) == msgspec.json.decode(body, type=FarmPodObject).reduced
+
+
 def test_the_number_of_containers_is_not_known_without_a_valid_owner() -> None:
     other = {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "uid-web", "controller": True}
     body = document(WEB, managedFields=[owned()], ownerReferences=[other])
 
-    assert not msgspec.json.decode(body, type=FarmPodObject).reduced.as_written
+    assert not reduce_farm_pod(body).as_written
 
 
 def test_a_pod_without_a_farm_pod_is_read_before_the_write() -> None:
@@ -332,8 +360,8 @@ def farm_of(creates: Mapping[str, int], existing: Mapping[str, int]) -> Observed
     """Return namespaces with these numbers of pods without and with a FarmPod."""
     served = [Pod(name, f"old-{n}", f"uid-{n}", 1) for name, number in existing.items() for n in range(number)]
     new = [Pod(name, f"new-{n}", f"uid-{n}", 1) for name, number in creates.items() for n in range(number)]
-    read = [msgspec.json.decode(document(each), type=FarmPodObject) for each in served]
-    farm_pods = {each.place: found.reduced for each, found in zip(served, read, strict=True)}
+    read = [reduce_farm_pod(document(each)) for each in served]
+    farm_pods = {each.key: each for each in read}
     return Observed(sorted({*creates, *existing}), [*served, *new], farm_pods)
 
 

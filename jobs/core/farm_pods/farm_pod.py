@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw, Struct, field
 
 from jobs.kit.values import stamps
-from jobs.kit.values.decoding import decode, decode_list, decode_map
+from jobs.kit.values.decoding import decode, decode_list
 from jobs.kit.values.errors import InvalidObjectError
-from jobs.kit.values.metadata import ManagedFieldsEntry, Metadata, string_map
+from jobs.kit.values.metadata import Metadata, string_map
 from jobs.kit.values.model import Body, Change, ObjectKey
 from jobs.kit.values.resources import FARM_PODS, PODS
 from jobs.kit.values.stamps import MANAGER
@@ -26,12 +26,16 @@ _DIGITS = 16  # of the hash in a name that was cut
 
 def place(namespace: str, pod: str) -> ObjectKey:
     """Return the key of a pod's FarmPod, farm-POD; a longer name is cut and ends in a hash of the pod's name."""
+    return ObjectKey(FARM_PODS.kind, _name(pod), namespace)
+
+
+def _name(pod: str) -> str:
     name = f"farm-{pod}"
-    if len(name) > _LONGEST_NAME:
-        digest = hashlib.sha256(pod.encode()).hexdigest()[:_DIGITS]
-        # A dot or a hyphen before the hyphen is not valid in a DNS subdomain name.
-        name = f"{name[: _LONGEST_NAME - _DIGITS - 1].rstrip('-.')}-{digest}"
-    return ObjectKey(FARM_PODS.kind, name, namespace)
+    if len(name) <= _LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(pod.encode()).hexdigest()[:_DIGITS]
+    # A dot or a hyphen before the hyphen is not valid in a DNS subdomain name.
+    return f"{name[: _LONGEST_NAME - _DIGITS - 1].rstrip('-.')}-{digest}"
 
 
 class Pod(Struct, frozen=True, gc=False):
@@ -115,21 +119,20 @@ class FarmPodObject(Struct):
 
     @property
     def reduced(self) -> FarmPod:
-        """The FarmPod, reduced."""
+        """The FarmPod, reduced. Whether its number of containers is as this job wrote it is not known."""
         at, spec = self.metadata, _spec(self.spec)
         owners = decode_list(at.owner_references, dict[str, Any])
         namespace, _, source = string_map(at.annotations).get(stamps.SOURCE, "").partition("/")
-        owner = _owner(at, owners)
         return FarmPod(
             ObjectKey(FARM_PODS.kind, at.name, sys.intern(at.namespace)),
             stamps.is_managed(string_map(at.labels), NAME, ""),
             at.deletion_timestamp is not None,
             spec.pod,
             spec.containers,
-            owner,
+            _owner(at, owners),
             bool(owners),
-            namespace == at.namespace and _is_of(at, source),
-            bool(owner) and _is_as_written(at.managed_fields or (), owner),
+            namespace == at.namespace and _name(source) == at.name,
+            as_written=False,
         )
 
 
@@ -146,12 +149,7 @@ def _owner(at: Metadata, references: Sequence[Mapping[str, Any]]) -> str:
     if len(references) != 1:
         return ""
     name, uid = (str(references[0].get(field, "")) for field in ("name", "uid"))
-    return uid if references == [_owner_reference(name, uid)] and _is_of(at, name) else ""
-
-
-def _is_of(at: Metadata, pod: str) -> bool:
-    """Whether this is the FarmPod of a pod with this name."""
-    return place(at.namespace, pod).name == at.name
+    return uid if references == [_owner_reference(name, uid)] and _name(name) == at.name else ""
 
 
 def _owner_reference(pod: str, uid: str) -> dict[str, str]:
@@ -164,12 +162,25 @@ def _owner_reference(pod: str, uid: str) -> dict[str, str]:
     return {"apiVersion": PODS.api_version, "kind": PODS.kind, "name": pod, "uid": uid}
 
 
+class _Owner(Struct, rename="camel", forbid_unknown_fields=True):
+    """The owner as this job writes it."""
+
+    api_version: Literal["v1"]
+    kind: Literal["Pod"]
+    name: str
+    uid: str
+
+
+class _Anything(Struct):
+    """A field whose content does not matter."""
+
+
 class _OwnedMetadata(Struct):
-    owner_references: Raw = field(name="f:ownerReferences", default=Raw())
+    owner_references: dict[str, _Anything] = field(name="f:ownerReferences", default_factory=dict)
 
 
 class _OwnedSpec(Struct):
-    containers: Raw = field(name="f:containers", default=Raw())
+    containers: _Anything | None = field(name="f:containers", default=None)
 
 
 class _OwnedFields(Struct):
@@ -179,27 +190,72 @@ class _OwnedFields(Struct):
     spec: _OwnedSpec = field(name="f:spec", default_factory=_OwnedSpec)
 
 
-def _is_as_written(entries: Sequence[ManagedFieldsEntry], owner: str) -> bool:
+class _Entry(Struct):
+    """An entry of managedFields."""
+
+    manager: str
+    fields: _OwnedFields = field(name="fieldsV1")
+
+
+class _WrittenMetadata(Struct, rename="camel"):
+    name: str
+    namespace: str
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    owner_references: tuple[_Owner]
+    managed_fields: list[_Entry]
+    deletion_timestamp: str | None = None
+
+
+class _WrittenFarmPod(Struct):
+    """A FarmPod with all that this job writes. It is decoded in one step, since a run reads thousands."""
+
+    metadata: _WrittenMetadata
+    spec: _Spec
+
+
+def reduce_farm_pod(raw: bytes | Raw) -> FarmPod:
+    """Return a FarmPod in the API's form, reduced.
+
+    Raises:
+        InvalidObjectError: its metadata cannot be decoded.
+    """
+    try:
+        found = decode(raw, _WrittenFarmPod)
+    except InvalidObjectError:  # somebody changed it, or only its metadata were read
+        return decode(raw, FarmPodObject).reduced
+    at, spec = found.metadata, found.spec
+    (owner,) = at.owner_references
+    namespace, _, source = at.annotations.get(stamps.SOURCE, "").partition("/")
+    return FarmPod(
+        ObjectKey(FARM_PODS.kind, at.name, sys.intern(at.namespace)),
+        stamps.is_managed(at.labels, NAME, ""),
+        at.deletion_timestamp is not None,
+        spec.pod[: _LONGEST_NAME + 1],
+        spec.containers,
+        owner.uid if _name(owner.name) == at.name else "",
+        True,
+        namespace == at.namespace and _name(source) == at.name,
+        _is_as_written(at.managed_fields, owner.uid),
+    )
+
+
+def _is_as_written(entries: Sequence[_Entry], owner: str) -> bool:
     """Whether the number of containers is the one that this job wrote together with the owner that has this uid.
 
     The API server records who changed a field last. If that is this job for both fields, the number is still correct:
-    the containers of a pod cannot be added or removed, and the uid names one pod for ever. An entry that cannot be
-    decoded is of another client.
+    the containers of a pod cannot be added or removed, and no other pod gets its uid.
 
     https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
     https://kubernetes.io/docs/concepts/workloads/pods/#pod-update-and-replacement
     """
     is_own = False
     for each in entries:
-        try:
-            fields = decode(each.fields_v1 or b"{}", _OwnedFields)
-            references = decode_map(fields.metadata.owner_references, Raw)
-        except InvalidObjectError:
-            return False
+        references, containers = each.fields.metadata.owner_references, each.fields.spec.containers
         if each.manager != MANAGER:
-            if references or fields.spec.containers:
+            if references or containers:
                 return False
-        elif fields.spec.containers and f'k:{{"uid":"{owner}"}}' in references:
+        elif containers and f'k:{{"uid":"{owner}"}}' in references:
             is_own = True
     return is_own
 
@@ -271,5 +327,5 @@ class FarmPodManifest(Body, frozen=True, gc=False):
 
     def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
         """Return the fields in which the server's response differs: admission changed them."""
-        stored = decode(answer, FarmPodObject).reduced
+        stored = reduce_farm_pod(answer)
         return tuple(change.field for change in stored.differences(self.pod))

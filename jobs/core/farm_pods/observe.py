@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec import Raw
+
 from jobs.core.farm_pods.compare import Compared, compare, different, to_read_in_full
-from jobs.core.farm_pods.farm_pod import FarmPod, FarmPodObject, PodMetadata, PodObject
+from jobs.core.farm_pods.farm_pod import FarmPod, PodMetadata, PodObject, reduce_farm_pod
 from jobs.core.farm_pods.observed import OPT_IN, Observed, Settings
 from jobs.kit.api.cluster import Cluster, List, complete, retry_if_expired
 from jobs.kit.api.custom_resources import not_installed
@@ -18,7 +20,7 @@ from jobs.kit.values.reads import InvalidObject
 from jobs.kit.values.resources import FARM_PODS, NAMESPACES, PODS
 
 # A list of one namespace is as much work as this number of pods in the list of all namespaces (docs/performance.md).
-PODS_PER_LIST = 25
+PODS_PER_LIST = 50
 LEAST_NAMESPACES = 3  # for fewer, it is not worth a request to count all pods
 
 FarmPods = Mapping[ObjectKey, FarmPod]
@@ -64,7 +66,7 @@ def _failure(namespace: str, error: ApiError) -> Finding:
 
 def _farm_pods(cluster: Cluster, namespace: str) -> tuple[dict[ObjectKey, FarmPod], list[InvalidObject]]:
     """Return all FarmPods, also those of others: so a conflict is found without a write."""
-    found, invalid = complete(cluster.objects, FARM_PODS, FarmPodObject, lambda each: each.reduced, namespace=namespace)
+    found, invalid = complete(cluster.objects, FARM_PODS, Raw, reduce_farm_pod, namespace=namespace)
     return {each.key: each for each in found}, invalid
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 from msgspec import structs
 
-from jobs.core.farm_pods.farm_pod import FarmPod, FarmPodObject, Pod, PodObject, place
+from jobs.core.farm_pods.farm_pod import FarmPod, Pod, PodObject, place, reduce_farm_pod
 from jobs.kit.values.decoding import decode, decode_plain
 from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.model import Finding, Need, ObjectKey, RunOptions
@@ -66,7 +66,7 @@ class Observed:
                 continue
             single_reads.pop(need.key, None)
             pod_reads.pop(need.key, None)
-            found = document.reduced_if_exists(_farm_pod_read if need.full else _farm_pod)
+            found = document.reduced_if_exists(_farm_pod_read if need.full else reduce_farm_pod)
             if need.full or isinstance(found, ApiError):
                 single_reads[need.key] = found
             elif found:
@@ -76,12 +76,8 @@ class Observed:
         return replace(self, farm_pods=farm_pods, single_reads=single_reads, pod_reads=pod_reads)
 
 
-def _farm_pod(body: bytes) -> FarmPod:
-    return decode(body, FarmPodObject).reduced
-
-
 def _farm_pod_read(body: bytes) -> FarmPod:
-    farm_pod, plain = _farm_pod(body), decode_plain(body)
+    farm_pod, plain = reduce_farm_pod(body), decode_plain(body)
     plain["metadata"].pop("managedFields", None)  # a write without them does not change them
     document = msgspec.json.encode(plain)
     if len(document) > _MOST_FARM_POD_BYTES:
