@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from benchmarks import latency, server_cost, startup, tables
 from benchmarks.compare import World, compare
 from benchmarks.measured import Measured
-from benchmarks.worlds import contents, kinds, many_rules, policies, sync_copies, unrelated
+from benchmarks.worlds import contents, farm_pods, kinds, many_rules, policies, sync_copies, unrelated
 from jobs.__main__ import JOBS
 
 # In the order of the page.
@@ -21,6 +21,7 @@ WORLDS = (
     contents.WORLD,
     kinds.WORLD,
     policies.WORLD,
+    farm_pods.WORLD,
 )
 
 

@@ -234,6 +234,26 @@ def test_farm_pods_lists_all_pods_at_once_if_most_namespaces_opted_in(api: Api, 
     assert 1 + ceil(pods / PAGE) <= len(found) <= 1 + pages(pods)
 
 
+def test_the_pages_of_a_large_namespace_do_not_delay_the_lists_of_others(
+    api: Api, farm: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(farm_pods, "PODS_PER_LIST", -1000)
+    large, *small = (farmed(api, name) for name in ("a-large", "small-0", "small-1", "small-2"))
+    for number in range(4 * PAGE):
+        api.create(pod(large, f"web-{number}"))
+    for each in small:
+        api.create(pod(each, "web"))
+    farm()
+    api.mark()
+
+    assert farm().summary == {"unchanged": 4 * PAGE + 3}
+
+    paths = [each.path for each in api.requests() if each.path.endswith("/pods")]
+    pages_of_large = [at for at, path in enumerate(paths) if f"/{large}/" in path]
+    assert len(pages_of_large) == 4
+    assert all(paths.index(f"/api/v1/namespaces/{each}/pods") < pages_of_large[2] for each in small)
+
+
 def test_farm_pods_reads_a_new_pod_and_no_other_in_full(api: Api, farm: Run) -> None:
     (shop,) = shops_with_pods(api, 1, 3)
     farm()

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import tables
 from benchmarks.compare import BARE, compare
-from benchmarks.worlds import sync_copies
+from benchmarks.worlds import farm_pods, sync_copies
 from tests import control_plane
 
 pytestmark = pytest.mark.cluster
@@ -38,3 +38,19 @@ def test_a_world_runs_with_its_bare_client() -> None:
     assert ran[BARE, "converged"].requests == 3
     assert ran[BARE, "changed"].requests == 33
     assert len(tables.ratios(world, results)) == 2 + 3 + 1
+
+
+def test_the_world_of_farm_pods() -> None:
+    scenarios = {name: each for name, each in farm_pods.WORLD.scenarios.items() if name != "at its rate"}
+    world = replace(farm_pods.WORLD, scenarios=scenarios)
+
+    ran = {(each.program, each.scenario): each for each in compare(world, 1, [90])}
+
+    assert {key: each.written for key, each in ran.items() if each.written} == {
+        (farm_pods.OWN, "changed"): 3,
+        (BARE, "changed"): 3,
+    }
+    # Pages of FarmPods and pods. The job also lists namespaces and counts pods.
+    assert (ran[BARE, "converged"].requests, ran[farm_pods.OWN, "converged"].requests) == (2, 4)
+    assert (ran[BARE, "few opted in"].requests, ran[farm_pods.OWN, "few opted in"].requests) == (3, 3)
+    assert ran[farm_pods.IN_FULL, "converged"].received > 1.5 * ran[farm_pods.OWN, "converged"].received

@@ -91,6 +91,23 @@ def test_a_stopped_run_with_a_rate_limit_is_continued_by_the_next(api: Api) -> N
     assert json.loads(stdout)["summary"] == {"created": summary["stopped"], "unchanged": summary["created"]}
 
 
+def test_a_run_that_is_stopped_in_a_large_namespace_has_completed_the_small_ones(api: Api) -> None:
+    large = farmed(api, "a-large")
+    small = [farmed(api, f"small-{number}") for number in range(4)]
+    for namespace, pods in ((large, 60), *((each, 3) for each in small)):
+        for number in range(pods):
+            api.create(pod(namespace, f"web-{number}"))
+    run = started(api, "farm-pods", "--writes-per-second", "20")
+    wait_for(lambda: listed(api, large), "the first FarmPods of the large namespace")
+
+    code, stdout, _ = stopped(run)
+
+    assert code == 143
+    created = json.loads(stdout)["summary"]["created"]
+    assert [len(listed(api, each)) for each in small] == [3, 3, 3, 3]
+    assert 0 < len(listed(api, large)) == created - 12 < 60
+
+
 def test_a_server_that_does_not_answer_delays_a_stop_only_by_seconds(sandbox: Sandbox, api: Api) -> None:
     sandbox.inject(Fault("POST", COPIES, kind="delay", seconds=30, times=None))
     run = started(api)
