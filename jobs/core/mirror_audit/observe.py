@@ -2,87 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 from msgspec import Raw
 
-from jobs.core.mirror_audit.actual.endpoints import Endpoints, Slice, by_service, ready
+from jobs.core.mirror_audit.actual.endpoints import Slice, by_service, ready
 from jobs.core.mirror_audit.actual.events import WARNINGS, Event, Quotes, keep, most_informative, quoted
 from jobs.core.mirror_audit.actual.objects import Object, decode_resource, is_working, ordinals, placeholder
 from jobs.core.mirror_audit.desired.names import HEADLESS, NODE_NAMESPACE
 from jobs.core.mirror_audit.observed import RESOURCE_KINDS, Observed, Settings
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
-from jobs.kit.api.cluster import Cluster, complete, retry_if_expired
+from jobs.kit.api.cluster import Cluster, List, retry_if_expired
 from jobs.kit.api.custom_resources import from_cluster
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Invalid, InvalidObject
 from jobs.kit.values.resources import (
+    CLAIMS,
     DAEMON_SETS,
     ENDPOINT_SLICES,
     EVENTS,
     NODES,
     REGISTRY_MIRRORS,
+    SERVICES,
     STATEFUL_SETS,
     Resource,
 )
 
 _LINUX = "kubernetes.io/os=linux"
-Reduced = TypeVar("Reduced")
 
 
 def observe(cluster: Cluster, settings: Settings) -> Observed:
     """Read the resources, then the RegistryMirrors.
 
-    In this order, a resource that an overlapping run creates meanwhile is never an orphan.
+    In this order, a resource that an overlapping run creates meanwhile is never an orphan. Each kind of resource is
+    read after those that a repair deletes only when it no longer exists.
 
     Raises:
         ConfigurationError: the CRD is missing.
         ApiError: the list of RegistryMirrors failed; without it there is no audit.
     """
-    list_errors: dict[str, ApiError] = {}
-
-    def read(kind: str, reading: Callable[[], Reduced]) -> Reduced | None:
-        try:
-            return reading()
-        except ApiError as error:
-            list_errors[kind] = error
-            return None
-
-    resources: dict[ObjectKey, Object] = {}
-    invalid: list[InvalidObject] = []
-    for resource in RESOURCE_KINDS:
-        resources |= read(resource.kind, partial(_objects, cluster, resource, settings.namespace, invalid)) or {}
+    here, lists = settings.namespace, _Lists(cluster)
+    nodes = List(NODES, Raw, len, selector=_LINUX, metadata_only=True)  # their content is not decoded
+    found = lists.read(_resources(SERVICES, here), _resources(CLAIMS, here), nodes)
+    found |= lists.read(_resources(STATEFUL_SETS, here))
+    slices = List(ENDPOINT_SLICES, Slice, partial(ready, here), here, large=True)
     # Both namespaces: earlier versions created DaemonSets in that of the registries.
-    resources |= read(DAEMON_SETS.kind, partial(_objects, cluster, DAEMON_SETS, NODE_NAMESPACE, invalid)) or {}
+    found |= lists.read(_resources(DAEMON_SETS, here), _resources(DAEMON_SETS, NODE_NAMESPACE), slices)
+    resources: dict[ObjectKey, Object] = dict(pair for each in RESOURCE_KINDS for pair in found[each.kind])
+    kinds = {each.kind for each in RESOURCE_KINDS}
+    resources |= {each.key: placeholder(each.key) for each in lists.invalid if each.key.kind in kinds}
     quotes: Quotes = {}
     if not all(is_working(key.kind, each) for key, each in resources.items()):
-        for namespace in (settings.namespace, NODE_NAMESPACE):
-            read(EVENTS.kind, partial(retry_if_expired, partial(_events, cluster, namespace, resources, quotes)))
-    endpoints = read(ENDPOINT_SLICES.kind, partial(_endpoints, cluster, settings.namespace, resources, invalid)) or {}
-    nodes = read(NODES.kind, partial(_nodes, cluster)) or 0
+        for namespace in (here, NODE_NAMESPACE):
+            try:
+                retry_if_expired(partial(_events, cluster, namespace, resources, quotes))
+            except ApiError as error:
+                lists.errors[EVENTS.kind] = error
+    endpoints = by_service(found[ENDPOINT_SLICES.kind], partial(_is_own, resources, here))
     mirrors, invalid_mirrors = _mirrors(cluster, settings)
-    errors = {each.key: each.error for each in invalid}
     return Observed(
-        mirrors, invalid_mirrors, resources, errors, endpoints, nodes, list_errors, events=most_informative(quotes)
+        mirrors,
+        invalid_mirrors,
+        resources,
+        {each.key: each.error for each in lists.invalid},
+        endpoints,
+        len(found[NODES.kind]),
+        lists.errors,
+        events=most_informative(quotes),
     )
+
+
+class _Lists:
+    """Lists objects, several kinds at once; collects the error of each kind that failed, and undecoded objects."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.errors: dict[str, ApiError] = {}
+        self.invalid: list[InvalidObject] = []
+
+    def read(self, *requested: List) -> dict[str, list[Any]]:
+        """Return the decoded objects by kind."""
+        found: dict[str, list[Any]] = {each.resource.kind: [] for each in requested}
+        for kind, objects in self.cluster.lists(each._replace(tag=each.resource.kind) for each in requested):
+            if isinstance(objects, ApiError):
+                self.errors[kind] = objects
+                continue
+            for each in objects:
+                (self.invalid if isinstance(each, InvalidObject) else found[kind]).append(each)
+        return found
+
+
+def _resources(resource: Resource, namespace: str) -> List:
+    return List(resource, Raw, partial(decode_resource, resource, namespace), namespace, large=True)
 
 
 def _mirrors(cluster: Cluster, settings: Settings) -> tuple[tuple[RegistryMirror, ...], tuple[Invalid, ...]]:
     if settings.mirrors is not None:
         return settings.mirrors, ()
     return from_cluster(cluster, REGISTRY_MIRRORS, parse_registry_mirror)
-
-
-def _objects(
-    cluster: Cluster, resource: Resource, namespace: str, invalid: list[InvalidObject]
-) -> dict[ObjectKey, Object]:
-    decode = partial(decode_resource, resource, namespace)
-    found, undecoded = complete(cluster.objects, resource, Raw, decode, namespace=namespace)
-    invalid += undecoded
-    return {**dict(found), **{each.key: placeholder(each.key) for each in undecoded}}
 
 
 def _events(cluster: Cluster, namespace: str, resources: Mapping[ObjectKey, Object], quotes: Quotes) -> None:
@@ -95,15 +115,6 @@ def _events(cluster: Cluster, namespace: str, resources: Mapping[ObjectKey, Obje
             keep(quotes, each.quote, each.time)
 
 
-def _endpoints(
-    cluster: Cluster, namespace: str, resources: Mapping[ObjectKey, Object], invalid: list[InvalidObject]
-) -> dict[str, Endpoints]:
-    reduce = partial(ready, namespace)
-    slices, undecoded = complete(cluster.objects, ENDPOINT_SLICES, Slice, reduce, namespace=namespace)
-    invalid += undecoded
-    return by_service(slices, partial(_is_own, resources, namespace))
-
-
 def _is_own(resources: Mapping[ObjectKey, Object], namespace: str, service: str, pod: str) -> bool:
     """Return whether the StatefulSet of a Service has a pod of this name."""
     name = service.removesuffix(HEADLESS)
@@ -111,9 +122,3 @@ def _is_own(resources: Mapping[ObjectKey, Object], namespace: str, service: str,
     if prefix != name or not number.isdecimal() or number != str(int(number)):
         return False
     return int(number) in ordinals(resources.get(ObjectKey(STATEFUL_SETS.kind, name, namespace)))
-
-
-def _nodes(cluster: Cluster) -> int:
-    """Return the number of Linux nodes; their content is not decoded."""
-    nodes, undecoded = complete(cluster.objects, NODES, Raw, len, selector=_LINUX, metadata_only=True)
-    return len(nodes) + len(undecoded)

@@ -11,7 +11,7 @@ from msgspec import Meta, Raw, Struct, field
 from jobs.core.mirror_audit.desired.names import NAME
 from jobs.core.mirror_audit.desired.quantities import quantity
 from jobs.kit.values import stamps
-from jobs.kit.values.decoding import decode, decode_plain
+from jobs.kit.values.decoding import MAX_LEVELS, decode
 from jobs.kit.values.errors import InvalidObjectError
 from jobs.kit.values.metadata import string_map
 from jobs.kit.values.model import ObjectKey
@@ -151,7 +151,7 @@ def decode_resource(resource: Resource, namespace: str, raw: Raw) -> tuple[Objec
     found = decode(raw, _FORMS[resource.kind])
     if isinstance(found, _Claim):
         _check_amounts(found)
-    return key, _without_nulls(decode_plain(raw))
+    return key, _plain(decode(raw, dict[str, Any]))
 
 
 def placeholder(key: ObjectKey) -> Object:
@@ -168,11 +168,19 @@ def _check_amounts(claim: _Claim) -> None:
         raise InvalidObjectError(str(error)) from None
 
 
-def _without_nulls(value: Any) -> Any:
-    """Return the value without null fields, which mean the same as absent ones."""
-    if isinstance(value, dict):
-        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+def _plain(value: Any, levels: int = MAX_LEVELS) -> Any:
+    """Return the value without null fields, which mean the same as absent ones.
+
+    What is nested too deep for recursive code is null too.
+    """
+    if not isinstance(value, (dict, list)):
+        return value
+    if not levels:
+        return None
+    if isinstance(value, list):
+        return [_plain(each, levels - 1) for each in value]
+    fields = {name: _plain(each, levels - 1) for name, each in value.items()}
+    return {name: each for name, each in fields.items() if each is not None}
 
 
 def is_managed(actual: Object) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from jobs.core.mirror_audit.actual.objects import Object
@@ -146,10 +147,16 @@ def _no_longer_set(path: Path, fields: Object, desired: Any, actual: Any) -> Ite
 
 def _is_field(element: str) -> bool:
     """Return whether an element of a fieldsV1 names a field or an item of a list; clients can send other elements."""
+    return element.startswith("f:") or (element.startswith("k:") and bool(_item_fields(element)))
+
+
+@lru_cache(maxsize=64)  # resources of all mirrors have the same few
+def _item_fields(element: str) -> Object:
+    """Return the fields by which "k:{...}" selects an item of a list, none if it is not valid."""
     try:
-        return element.startswith("f:") or (element.startswith("k:") and bool(dict(json.loads(element[2:]))))
+        return dict(json.loads(element[2:]))
     except (TypeError, ValueError):
-        return False
+        return {}
 
 
 def _value_at(value: Any, element: str) -> Any:
@@ -157,7 +164,7 @@ def _value_at(value: Any, element: str) -> Any:
         return value.get(element[2:]) if isinstance(value, dict) else None
     if not isinstance(value, list):
         return None
-    keys: Object = json.loads(element[2:])
+    keys = _item_fields(element)
     return next((item for item in value if _same_item(keys, item, tuple(keys))), None)
 
 
