@@ -110,7 +110,9 @@ def figures_of(report: Mapping[str, Any]) -> dict[str, int]:
         "requests": sum(traffic["requests"].values()),
         "received": traffic["bytesReceived"],
         "sent": traffic["bytesSent"],
-        "written": sum(summary.get(outcome, 0) for outcome in ("created", "configured", "deleted")),
+        "written": sum(
+            summary.get(outcome, 0) for outcome in ("created", "configured", "deleted", "annotated", "restarted")
+        ),
     }
 
 

@@ -10,7 +10,18 @@ from typing import Any, NamedTuple
 from benchmarks import latency, server_cost, startup, tables
 from benchmarks.compare import World, compare
 from benchmarks.measured import Measured
-from benchmarks.worlds import contents, farm_pods, kinds, many_rules, policies, sync_copies, unrelated
+from benchmarks.worlds import (
+    contents,
+    farm_pods,
+    fetch_rates,
+    kinds,
+    many_rules,
+    mirror_audit,
+    policies,
+    roll_workloads,
+    sync_copies,
+    unrelated,
+)
 from jobs.__main__ import JOBS
 
 # In the order of the page.
@@ -22,6 +33,9 @@ WORLDS = (
     kinds.WORLD,
     policies.WORLD,
     farm_pods.WORLD,
+    roll_workloads.WORLD,
+    mirror_audit.WORLD,
+    fetch_rates.WORLD,
 )
 
 
