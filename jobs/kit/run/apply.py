@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from msgspec import structs
 
@@ -124,16 +124,20 @@ class _Writer:
         *,
         dry_run: bool | None = None,
     ) -> Iterator[Result]:
-        unanswered = {id(finding): finding for finding in findings}
+        rest = self._with_reads(findings) if request is None else iter(findings)
+        unanswered: dict[int, Finding] = {}  # of those that were sent: a first run has 100,000 findings
         unsent: list[Result] = []
 
         def writes() -> Iterator[Write]:
-            for finding in self._with_reads(findings) if request is None else findings:
+            for finding in rest:
                 try:
                     self._check_webhooks(finding, request)
-                    yield (request or self._to_write)(finding)
+                    write = (request or self._to_write)(finding)
                 except ApiError as error:
-                    unsent.append(_unsent_result(unanswered.pop(id(finding)), error))
+                    unsent.append(_unsent_result(finding, error))
+                    continue
+                unanswered[id(finding)] = finding
+                yield write
 
         for answer in self.cluster.write(writes(), dry_run=self.dry_run if dry_run is None else dry_run):
             finding = unanswered.pop(id(answer.request.tag.tag))
@@ -142,7 +146,8 @@ class _Writer:
                 self.failed_webhooks.setdefault(finding.object.namespace, result.message)
             yield result
         yield from unsent
-        yield from (Result(finding, Outcome.STOPPED, "the run was stopped") for finding in unanswered.values())
+        for finding in chain(unanswered.values(), rest):
+            yield Result(finding, Outcome.STOPPED, "the run was stopped")
 
     def _check_webhooks(self, finding: Finding, request: Callable[[Finding], Write] | None) -> None:
         """Skip the other writes to a namespace whose webhook does not answer: each would take the webhook's timeout.
