@@ -79,7 +79,8 @@ class Transfers:
             handle.setopt(pycurl.SSLKEY_BLOB, certificate.key)
         self._running.add(handle)
         self._multi.add_handle(handle)
-        self._multi.perform()  # sends it now: the caller may decode an answer before it calls `ended()`
+        if request.method == "GET":
+            self._multi.perform()  # sends it now: the caller may decode a page of a list before it calls `ended()`
         return handle
 
     def ended(self, wait_seconds: float = 0.0) -> list[Ended]:
