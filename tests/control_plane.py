@@ -16,7 +16,8 @@ import socket
 import ssl
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,8 @@ class ControlPlane:
     kubeconfig: Path
     folder: Path
     audit_log: Path
-    etcd_url: str = ""  # of `control_plane()`
+    etcd_url: str = ""  # of `control_plane()`, as the next one, in which kube-apiserver does not run
+    without_api_server: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
 
 
 def version() -> str:
@@ -108,14 +110,21 @@ def control_plane(
     with tempfile.TemporaryDirectory(prefix="kube-chores-tests-", ignore_cleanup_errors=True) as name:
         port, etcd = free_port(), free_port()
         plane = prepare(Path(name), f"https://127.0.0.1:{port}")
-        plane = replace(plane, etcd_url=f"http://127.0.0.1:{etcd}")
         flags = ["--bind-address=127.0.0.1", f"--secure-port={port}", "--endpoint-reconciler-type=none"]
         flags += apiserver_flags
         with processes(plane.folder) as run:
             start_api_server(plane, run, etcd, flags, etcd_flags)
             if controllers:
                 start_controllers(plane, run)
-            yield plane
+
+            @contextlib.contextmanager
+            def without_api_server() -> Iterator[None]:
+                run.stop("kube-apiserver")
+                yield
+                run(programs() / "kube-apiserver", *_apiserver_flags(plane, etcd), *flags)
+                wait_for_200(plane, run, "/readyz", "kube-apiserver")
+
+            yield replace(plane, etcd_url=f"http://127.0.0.1:{etcd}", without_api_server=without_api_server)
 
 
 def prepare(folder: Path, url: str, inner_url: str = "", users: Mapping[str, str] | None = None) -> ControlPlane:

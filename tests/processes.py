@@ -66,15 +66,25 @@ class Processes:
     def _tail(self, program: str) -> str:
         return "\n".join((self.folder / f"{program}.log").read_text(errors="replace").splitlines()[-25:])
 
+    def stop(self, name: str) -> None:
+        """End one program, which can be started again."""
+        (found,) = [each for each in self.started if each[0] == name]
+        self.started.remove(found)
+        _end(found[1])
+
     def end(self) -> None:
         """End the programs, the last one first, so that etcd ends after its clients."""
         for _, process in reversed(self.started):
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def dying_with_parent(how: str = "KILL") -> list[str]:

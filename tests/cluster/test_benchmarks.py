@@ -7,9 +7,11 @@ from itertools import product
 import pytest
 
 from benchmarks import tables
+from benchmarks.cluster import Clone, bench_cluster
 from benchmarks.compare import BARE, compare
 from benchmarks.worlds import farm_pods, sync_copies
 from tests import control_plane
+from tests.worlds import namespace_object
 
 pytestmark = pytest.mark.cluster
 PROGRAMS = (sync_copies.OWN, sync_copies.IN_POD, BARE)  # to build the Go program takes minutes
@@ -54,3 +56,15 @@ def test_the_world_of_farm_pods() -> None:
     assert (ran[BARE, "converged"].requests, ran[farm_pods.OWN, "converged"].requests) == (2, 4)
     assert (ran[BARE, "few opted in"].requests, ran[farm_pods.OWN, "few opted in"].requests) == (3, 3)
     assert ran[farm_pods.IN_FULL, "converged"].received > 1.5 * ran[farm_pods.OWN, "converged"].received
+
+
+def test_clones_that_were_written_without_the_api_server_are_served() -> None:
+    with bench_cluster() as cluster:
+        cluster.put([namespace_object("team-0")])
+        template, before = cluster.template("/api/v1/namespaces/team-0"), cluster.count("/api/v1/namespaces")
+
+        with cluster.without_api_server():
+            cluster.write(template.clone(Clone("", f"team-{number}")) for number in range(1, 4))
+
+        assert cluster.count("/api/v1/namespaces") == before + 3
+        assert cluster.api.call("GET", "/api/v1/namespaces/team-3")["metadata"]["uid"] != template.uid
