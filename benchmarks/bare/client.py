@@ -59,15 +59,15 @@ class Page(Struct, Generic[T]):
 
 
 class Client:
-    """One HTTP/2 connection with IN_FLIGHT concurrent requests. `compressed`: lists may be compressed."""
+    """One HTTP/2 connection with IN_FLIGHT concurrent requests. `compressed`: the server may compress lists."""
 
-    def __init__(self, endpoint: Endpoint, *, compressed: bool = False) -> None:
+    def __init__(self, endpoint: Endpoint, *, compressed: bool = True) -> None:
         self.endpoint, self.compressed = endpoint, compressed
         self.requests = self.received = self.sent = 0
         self.multi = pycurl.CurlMulti()
 
     @classmethod
-    def of(cls, kubeconfig: str, *, compressed: bool = False) -> Client:
+    def of(cls, kubeconfig: str, *, compressed: bool = True) -> Client:
         """Return a client for the current context of a kubeconfig."""
         return cls(connect(kubeconfig).endpoint, compressed=compressed)
 
@@ -129,7 +129,6 @@ class Client:
         handle.setopt(pycurl.URL, self.endpoint.server + path)
         handle.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
         handle.setopt(pycurl.PIPEWAIT, 1)
-        handle.setopt(pycurl.ACCEPT_ENCODING, "gzip")
         handle.setopt(pycurl.CAINFO, self.endpoint.ca_file)
         handle.setopt(pycurl.WRITEDATA, handle.buffer)
         if self.compressed and method == "GET":

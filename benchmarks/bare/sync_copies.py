@@ -53,8 +53,8 @@ def writes(
 
 
 def main(kubeconfig: str, *options: str) -> None:
-    """Run one sweep. With option `compressed`, the client accepts compressed lists, as sync-copies does."""
-    client = Client.of(kubeconfig, compressed="compressed" in options)
+    """Run one sweep. With option `plain`, the server does not compress lists, as it does for sync-copies."""
+    client = Client.of(kubeconfig, compressed="plain" not in options)
     found_by = "labelSelector=app.kubernetes.io/managed-by%3Dbare-python"
     copies = {
         (one.metadata.namespace, one.metadata.name): (

@@ -95,7 +95,7 @@ STATUS: Object = {
 
 
 def prepare(cluster: BenchCluster, size: int) -> None:
-    """Create a pod and, by a run, its FarmPod; clone the pod. The FarmPod is a template."""
+    """Create a pod and, by a run, its FarmPod; clone namespaces, pods and FarmPods."""
     cluster.put(load(ROOT / "cronjobs" / "crds"))
     cluster.put([namespace_object(namespace(0), labels=FARMED), namespace_object(PLAIN)])
     account = {"apiVersion": "v1", "kind": "ServiceAccount"}  # without controllers, nobody else creates it
@@ -111,33 +111,40 @@ def prepare(cluster: BenchCluster, size: int) -> None:
         cluster.notes[name] = cluster.template(path)
     pods = cluster.template(cluster.api.path(POD))
     cluster.notes["uid"] = pods.uid
-    cluster.write(pods.clone(Clone(_home(each), pod_name(each), pod_uid(each))) for each in range(size))
+    with cluster.without_api_server():
+        cluster.write(cluster.notes["farmed"].clone(Clone("", name)) for name in _namespaces(size))
+        cluster.write(pods.clone(Clone(_home(each), pod_name(each), pod_uid(each))) for each in range(size))
+        cluster.write(_farm_pods(cluster, range(size)))
     cluster.wait_until_served(PODS)
-    with_all(cluster, size)
+    cluster.wait_until_served(FARM_PODS)
+    cluster.notes["opted in"] = "all"
 
 
 def _home(pod: int) -> str:
     return namespace(pod // PODS_PER_NAMESPACE)
 
 
+def _namespaces(size: int) -> Iterator[str]:
+    return (namespace(each) for each in range(size // PODS_PER_NAMESPACE))
+
+
+def _farm_pods(cluster: BenchCluster, pods: Iterable[int]) -> Iterator[tuple[str, bytes]]:
+    template, uid = cluster.notes["farm pod"], cluster.notes["uid"]
+    for each in pods:
+        names = {pod_name(0): pod_name(each), uid: pod_uid(each)}
+        yield template.clone(Clone(_home(each), f"farm-{pod_name(each)}", replaced=names))
+
+
 def put_farm_pods(cluster: BenchCluster, pods: Iterable[int]) -> None:
     """Write the FarmPods of these pods."""
-    template, uid = cluster.notes["farm pod"], cluster.notes["uid"]
-
-    def clones() -> Iterator[tuple[str, bytes]]:
-        for each in pods:
-            names = {pod_name(0): pod_name(each), uid: pod_uid(each)}
-            yield template.clone(Clone(_home(each), f"farm-{pod_name(each)}", replaced=names))
-
-    cluster.write(clones())
+    cluster.write(_farm_pods(cluster, pods))
     cluster.wait_until_served(FARM_PODS)
 
 
 def with_all(cluster: BenchCluster, size: int) -> None:
     """Have all namespaces labelled, and all FarmPods."""
     if cluster.notes.get("opted in") != "all":
-        names = (namespace(each) for each in range(size // PODS_PER_NAMESPACE))
-        cluster.clone(cluster.notes["farmed"], (Clone("", name) for name in names))
+        cluster.clone(cluster.notes["farmed"], (Clone("", name) for name in _namespaces(size)))
         put_farm_pods(cluster, range(size))
         cluster.notes["opted in"] = "all"
 

@@ -23,8 +23,8 @@ from tests.worlds import encoded, namespace_object, rule, secret
 HOME = "bench-home"
 SOURCES, BYTES = 10, 1024
 OWN, IN_POD, GO = "sync-copies", "sync-copies in a pod", "bare Go"
-COMPRESSED = "bare Python, compressed"
-WRITERS = {IN_POD: OWN, COMPRESSED: BARE}  # whose copies these programs find converged
+PLAIN = "bare Python, not compressed"
+WRITERS = {IN_POD: OWN, PLAIN: BARE}  # whose copies these programs find converged
 SECRETS = "/api/v1/secrets"
 # Any Secret and any namespace.
 TOUCHED = (f"/api/v1/namespaces/{HOME}/secrets/other", f"/api/v1/namespaces/{HOME}")
@@ -107,7 +107,7 @@ PROGRAMS = {
     OWN: lambda cluster: chores("sync-copies", "-n", "kube-chores"),
     IN_POD: lambda cluster: in_a_pod(cluster, "sync-copies"),
     BARE: lambda cluster: bare("sync_copies", cluster),
-    COMPRESSED: lambda cluster: bare("sync_copies", cluster, "compressed"),
+    PLAIN: lambda cluster: bare("sync_copies", cluster, "plain"),
     GO: lambda cluster: [str(go_program()), str(cluster.plane.kubeconfig)],
 }
 
@@ -209,5 +209,5 @@ WORLD = World(
     programs=PROGRAMS,
     at_most=at_most,
     touched=TOUCHED,
-    pairs=((OWN, BARE), (OWN, COMPRESSED), (OWN, GO), (IN_POD, BARE)),
+    pairs=((OWN, BARE), (OWN, PLAIN), (OWN, GO), (IN_POD, BARE)),
 )
