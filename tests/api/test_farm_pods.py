@@ -183,18 +183,19 @@ def test_a_number_of_containers_that_was_changed_back_is_as_desired(api: Api, fa
     assert (farm().summary, api.writes()) == ({"unchanged": 1}, [])
 
 
-def test_an_edit_with_the_field_manager_of_the_job_is_the_only_one_that_stays(api: Api, farm: Run) -> None:
-    """As docs/decisions/0007-inventory-by-owned-objects.md describes."""
+@pytest.mark.parametrize("arguments", [(), ("-v",)])
+def test_an_edit_with_the_field_manager_of_the_job_is_repaired(
+    api: Api, farm: Run, arguments: tuple[str, ...]
+) -> None:
     shop, _ = farmed_pod(api, farm)
     path = f"{api.path(farm_pod(shop, 'web'))}?fieldManager=kube-chores"
     merge = {"Content-Type": "application/merge-patch+json"}
     api.call("PATCH", path, {"spec": {"containers": 9}}, headers=merge)
-    assert farm().summary == {"unchanged": 1}
 
-    api.patch(farm_pod(shop, "web"), {"spec": {"containers": 8}})
+    assert farm(*arguments).summary == {"configured": 1}
 
-    assert farm().summary == {"configured": 1}
     assert listed(api, shop)["farm-web"]["spec"]["containers"] == 1
+    assert farm(*arguments).summary == {"unchanged": 1}
 
 
 def test_a_second_owner_is_removed(api: Api, farm: Run) -> None:

@@ -118,6 +118,15 @@ def test_a_list_that_always_expires_fails_after_three_attempts(teams: Sandbox, c
     assert len(limits(teams, "team-5")) == 3 * 2
 
 
+def test_a_page_that_is_repeated_for_ever_is_an_error(teams: Sandbox, cluster: Cluster) -> None:
+    head = {"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": "1", "continue": "again"}}
+    body = json.dumps({**head, "items": []}).encode()
+    teams.inject(Fault("GET", "/api/v1/namespaces/team-5/*", kind="answer", status=200, body=body, times=None))
+
+    assert lists(cluster, *CREATED) == {**CREATED, "team-5": 0}
+    assert len(limits(teams, "team-5")) == 2
+
+
 @pytest.mark.parametrize("status", [403, 404])
 def test_a_list_that_fails_does_not_stop_the_others(teams: Sandbox, cluster: Cluster, status: int) -> None:
     teams.inject(Fault("GET", "/api/v1/namespaces/team-5/*", query="*continue=*", status=status))

@@ -43,7 +43,7 @@ NAMES = st.lists(LABELS, min_size=1, max_size=8).map(".".join).filter(lambda nam
 def document(of: Pod, **metadata: Any) -> bytes:
     """Return the FarmPod of a pod as the API serves it."""
     created = json.loads(FarmPodManifest(of).encode())
-    created["metadata"] |= {"uid": "uid-farm", "resourceVersion": "7", **metadata}
+    created["metadata"] |= {"uid": "uid-farm", "resourceVersion": "7", "generation": 1, **metadata}
     return json.dumps(created).encode()
 
 
@@ -184,6 +184,26 @@ def test_a_pod_without_a_farm_pod_is_read_before_the_write() -> None:
     assert found.findings[0].fix == Fix(Action.CREATE, FarmPodManifest(WEB))
     blocked = planned(of_metadata, max_objects=0)
     assert (codes(blocked), blocked.needs) == ([("shop", "over-limit")], ())
+
+
+def test_the_number_of_containers_is_not_known_after_any_change_of_the_spec() -> None:
+    assert reduce_farm_pod(document(WEB, managedFields=[owned()], generation=1)).as_written
+    assert not reduce_farm_pod(document(WEB, managedFields=[owned()], generation=2)).as_written
+
+
+def test_a_pod_that_a_server_lists_twice_is_one_pod() -> None:
+    known = farm_pod_of(WEB, owned())
+    other = structs.replace(WEB, name="other", uid="uid-other")
+
+    found = different([known.key, known.key, other, other], {known.key: known})
+
+    assert (found.pods, found.farm_pods, found.unchanged) == ([other], {}, {"shop": 1})
+
+
+def test_with_v_pods_that_have_their_farm_pods_are_not_read_in_full() -> None:
+    known = farm_pod_of(WEB, owned())
+
+    assert list(to_read_in_full({"shop": [structs.replace(WEB, containers=None)]}, {known.key: known}, 10)) == []
 
 
 @pytest.mark.parametrize(("missing", "expected"), [(0, []), (2, []), (3, ["shop"]), (4, ["shop"])])

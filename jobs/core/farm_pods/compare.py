@@ -43,7 +43,7 @@ def different(compared: Iterable[Compared], farm_pods: Mapping[ObjectKey, FarmPo
     """
     pods: list[Pod] = []
     desired: list[ObjectKey] = []
-    for each in compared:
+    for each in dict.fromkeys(compared):  # a server may list a pod twice
         if isinstance(each, Pod):
             pods.append(each)
         else:
@@ -76,8 +76,12 @@ def to_read_in_full(
     for namespace, pods in compared.items():
         sizes[namespace] = len(pods)
         for each in pods:
-            if isinstance(each, Pod) and not each.terminating:
-                (suspects if each.place in farm_pods else missing)[namespace] += 1
+            if not isinstance(each, Pod) or each.terminating:
+                continue
+            if each.place not in farm_pods:
+                missing[namespace] += 1
+            elif isinstance(compare(each, farm_pods), Pod):  # else it is in the report of -v
+                suspects[namespace] += 1
     managed = sum(each.managed for each in farm_pods.values())
     suspects.update({each: missing[each] for each in admitted(missing, managed, sizes, max_objects)})
     yield from (each for each, number in sorted(suspects.items()) if 2 * number > sizes[each])

@@ -204,6 +204,7 @@ class _WrittenMetadata(Struct, rename="camel"):
     annotations: dict[str, str]
     owner_references: tuple[_Owner]
     managed_fields: list[_Entry]
+    generation: int
     deletion_timestamp: str | None = None
 
 
@@ -236,7 +237,8 @@ def reduce_farm_pod(raw: bytes | Raw) -> FarmPod:
         owner.uid if _name(owner.name) == at.name else "",
         True,
         namespace == at.namespace and _name(source) == at.name,
-        _is_as_written(at.managed_fields, owner.uid),
+        # The generation increases with each change of the spec, also by a client that uses the name of this job.
+        at.generation == 1 and _is_as_written(at.managed_fields, owner.uid),
     )
 
 

@@ -86,8 +86,8 @@ def _namespaces(cluster: Cluster) -> tuple[list[str], list[InvalidObject]]:
 def _pods(cluster: Cluster, namespaces: Sequence[str], farm_pods: FarmPods, settings: Settings) -> Read:
     """Return the pods of each namespace, compared with their FarmPods.
 
-    Metadata are sufficient for most pods. They are a quarter of the work for the API server, and have no environment
-    variables.
+    Metadata are sufficient for most pods. They are a quarter of the work for the API server, and have environment
+    variables only in the annotation of a client-side `kubectl apply`, which is not decoded.
     """
     # With -v, each pod is in the report: none is dropped.
     compared_with = {} if settings.run.verbose else farm_pods
@@ -119,6 +119,8 @@ def _all_pods(cluster: Cluster, namespaces: Sequence[str], farm_pods: FarmPods, 
     except ApiError:
         return None  # perhaps some namespaces can be read: a list of each one shows which
     for each in found:
+        if isinstance(each, InvalidObject) and not each.key.namespace:
+            return None  # the list of its namespace shows where it is
         namespace = each.key.namespace if isinstance(each, InvalidObject) else each.namespace if each else ""
         if each and namespace in read:
             read[namespace].append(each)

@@ -81,7 +81,7 @@ class _PageMetadata(
 ):
     version: Annotated[str, Meta(min_length=1)]  # set in every list of the API server
     token: str = ""
-    remaining: int = -1
+    remaining: Raw = Raw()
 
 
 class _Page(answers.TypeMeta):
@@ -182,9 +182,14 @@ class Cluster:
         """
         answer = self.transport.send(Request("GET", f"{resource.path()}?limit=1", accept=_METADATA_LIST))
         page = answers.decode_answer(answer, _Page, _METADATA_LIST_KIND)
-        if page.metadata.token and page.metadata.remaining < 0:
+        listed = len(page.items or [])
+        if not page.metadata.token:
+            return listed
+        try:
+            remaining = decode(page.metadata.remaining, int)
+        except InvalidObjectError:
             return None
-        return len(page.items or []) + max(page.metadata.remaining, 0)
+        return listed + remaining if remaining >= 0 else None
 
     def read(self, requested: Iterable[tuple[Resource, str, str, bool]]) -> Iterator[Answer]:
         """GET many objects, given as (resource, namespace, name, in full); yield raw answers, tagged with that tuple.
@@ -320,6 +325,8 @@ class _Pages:
         page = _decode_page(answer, self.requested.kind, self.requested.namespace)
         if len(answer.body) < PAGE_BYTES // 4:
             self.limit = min(PAGE_SIZE, self.limit * 2)  # only one of the objects may have been large
+        if page.metadata.token and page.metadata.token == self.token:  # a proxy may repeat a page for ever
+            raise ApiError(0, answers.mismatch(answer, "the next page: it has the same continue token"))
         self.token = page.metadata.token
         self.is_last = not self.token
         return page.items or ()
