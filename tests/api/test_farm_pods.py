@@ -184,9 +184,7 @@ def test_a_number_of_containers_that_was_changed_back_is_as_desired(api: Api, fa
 
 
 @pytest.mark.parametrize("arguments", [(), ("-v",)])
-def test_an_edit_with_the_field_manager_of_the_job_is_repaired(
-    api: Api, farm: Run, arguments: tuple[str, ...]
-) -> None:
+def test_an_edit_with_the_field_manager_of_the_job_is_repaired(api: Api, farm: Run, arguments: tuple[str, ...]) -> None:
     shop, _ = farmed_pod(api, farm)
     path = f"{api.path(farm_pod(shop, 'web'))}?fieldManager=kube-chores"
     merge = {"Content-Type": "application/merge-patch+json"}
