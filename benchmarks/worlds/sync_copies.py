@@ -185,7 +185,7 @@ def changed(cluster: BenchCluster, program: str, size: int) -> int:
 
 
 def at_most(program: str, scenario: str, size: int) -> int:
-    """Return how often to run a program at most. To write 100,000 copies takes more than a minute."""
+    """Return how often to run a program at most. To write 100,000 copies takes two minutes."""
     if program in WRITERS and scenario != "converged":
         return 0
     if size < 10_000:
@@ -194,9 +194,7 @@ def at_most(program: str, scenario: str, size: int) -> int:
         return sys.maxsize if size < 100_000 else 3
     if size < 100_000:
         return 1 if program == GO else {"first": 2, "changed": 3}[scenario]
-    return {("first", OWN): 1, ("changed", OWN): 2, ("changed", BARE): 2, ("changed", GO): 1}.get(
-        (scenario, program), 0
-    )
+    return {("changed", OWN): 2, ("changed", BARE): 2}.get((scenario, program), 0)
 
 
 RULE: Object = rule("bench", HOME, "bench-team-*", ruleType="secret", selector={"matchLabels": {"bench": "yes"}})

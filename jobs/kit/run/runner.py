@@ -153,7 +153,9 @@ class _Run(Generic[Settings, Observed]):
         results = self._write_until_done()
         written = sum(result.outcome is Outcome.DONE for result in results)
         results = self._with_causes(results, written) + prerequisites
-        results.sort(key=lambda result: (result.finding.object, result.finding.code))
+        # By object and code. A sort by both needs a tuple for each result: 8 MB for 100,000.
+        results.sort(key=lambda result: result.finding.code)
+        results.sort(key=lambda result: result.finding.object)
         failed = self.statuses.write(self.observed, self.plan, results)
         return self.plan, [*results, *self._with_causes(failed, written)]
 
