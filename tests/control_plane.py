@@ -27,6 +27,7 @@ import yaml
 from tests.processes import Processes, processes
 
 ROOT = Path(__file__).parent.parent
+FILL_SECONDS = 300.0  # until kube-apiserver has read hundreds of thousands of objects
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 # Users by name, each with its group. Each has a token and a NAME.kubeconfig; the file's name omits `system:`.
 ADMIN = {"admin": "system:masters"}
@@ -122,7 +123,7 @@ def control_plane(
                 run.stop("kube-apiserver")
                 yield
                 run(programs() / "kube-apiserver", *_apiserver_flags(plane, etcd), *flags)
-                wait_for_200(plane, run, "/readyz", "kube-apiserver")
+                run.wait(lambda: _status(plane, "/readyz") == 200, "/readyz is not 200", "kube-apiserver", FILL_SECONDS)
 
             yield replace(plane, etcd_url=f"http://127.0.0.1:{etcd}", without_api_server=without_api_server)
 

@@ -47,20 +47,20 @@ class Processes:
         self.started.append((name, process))
         return process
 
-    def wait(self, condition: Callable[[], bool], what: str, program: str) -> None:
+    def wait(self, condition: Callable[[], bool], what: str, program: str, seconds: float = START_SECONDS) -> None:
         """Wait until the condition is true.
 
         Raises:
-            RuntimeError: a program ended, or the condition is not true after START_SECONDS. The message then ends with
+            RuntimeError: a program ended, or the condition is not true after these seconds. The message then ends with
                 the log of `program`.
         """
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + seconds
         while not condition():
             for name, process in self.started:
                 if process.poll() is not None:
                     raise RuntimeError(f"{name} exited with {process.returncode}:\n{self._tail(name)}")
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{what} after {START_SECONDS:g} s; log of {program}:\n{self._tail(program)}")
+                raise RuntimeError(f"{what} after {seconds:g} s; log of {program}:\n{self._tail(program)}")
             time.sleep(0.1)
 
     def _tail(self, program: str) -> str:
