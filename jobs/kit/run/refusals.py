@@ -58,9 +58,9 @@ def _with_cause(result: Result, own: str, *, fails: bool) -> Result:
     if not result.cause or result.outcome is not Outcome.FAILED:
         return result
     if result.finding.object.namespace == own or fails:
-        return result._replace(finding=structs.replace(result.finding, code=result.cause))
+        return structs.replace(result, finding=structs.replace(result.finding, code=result.cause))
     finding = structs.replace(result.finding, code=result.cause, severity=Severity.WARNING)
-    return result._replace(finding=finding, exit_code=ExitCode.DONE)
+    return structs.replace(result, finding=finding, exit_code=ExitCode.DONE)
 
 
 def kind_of(result: Result) -> str:

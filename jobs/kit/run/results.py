@@ -24,13 +24,13 @@ def is_failed_roll(result: Result) -> bool:
 
 def as_failed(results: Iterable[Result]) -> list[Result]:
     """Return the results; write conflicts that are left at the end of a run have failed."""
-    return [each._replace(outcome=Outcome.FAILED) if is_conflict(each) else each for each in results]
+    return [structs.replace(each, outcome=Outcome.FAILED) if is_conflict(each) else each for each in results]
 
 
 def as_done(result: Result) -> Result:
     """Return the result of a conflict whose object is now as desired, as that of a write."""
     message = "already in its desired state: another run wrote it, or the answer to this write was lost"
-    return result._replace(outcome=Outcome.DONE, message=message, exit_code=ExitCode.DONE, cause="")
+    return structs.replace(result, outcome=Outcome.DONE, message=message, exit_code=ExitCode.DONE, cause="")
 
 
 def as_resolved(result: Result) -> Result:
@@ -46,9 +46,9 @@ def as_read(result: Result, *, differs: bool) -> Result:
     if not differs:
         return as_done(result) if is_conflict(result) else result
     if is_conflict(result):
-        return result._replace(outcome=Outcome.FAILED)
+        return structs.replace(result, outcome=Outcome.FAILED)
     if result.outcome is Outcome.DONE:
-        return result._replace(outcome=Outcome.FAILED, exit_code=ExitCode.FAILED)
+        return structs.replace(result, outcome=Outcome.FAILED, exit_code=ExitCode.FAILED)
     return result
 
 

@@ -316,7 +316,7 @@ class Outcome(str, Enum):
     STOPPED = "stopped"  # the run ended before this write was tried
 
 
-class Result(NamedTuple):
+class Result(Struct, frozen=True, gc=False):
     """A finding and its outcome in this run; `message` is the reason of that outcome, if it needs one.
 
     `cause` is the code of a failed write that the object's namespace alone may have caused (jobs/kit/run/refusals.py).
