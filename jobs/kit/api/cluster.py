@@ -53,7 +53,9 @@ class List(NamedTuple):
     """A list request of `Cluster.lists`: objects decoded as `item` and reduced by `reduce`. `tag` comes back with it.
 
     Without a `namespace`, it lists those of all namespaces. `large`: the objects of one namespace have more than
-    ANSWER_BYTES together, so that no page is requested twice.
+    ANSWER_BYTES together, so that no page is requested twice. `compressed`: the server may compress the answers;
+    it never compresses values of Secrets. False for objects of several tenants: the length of compressed text can
+    reveal parts of it.
     """
 
     resource: Resource
@@ -65,6 +67,7 @@ class List(NamedTuple):
     metadata_only: bool = False
     tag: Any = None
     large: bool = False
+    compressed: bool = True
 
     @property
     def kind(self) -> tuple[str, str]:
@@ -119,15 +122,17 @@ class Cluster:
         selector: str = "",
         fields: str = "",
         metadata_only: bool = False,
+        compressed: bool = True,
     ) -> Iterator[Reduced | InvalidObject]:
-        """List objects page by page; yield each one decoded as `item` and reduced by `reduce`.
+        """List objects page by page; yield each one decoded as `item` and reduced by `reduce`. See `List`.
 
         Only one page is in memory. An object that cannot be decoded or reduced is yielded as an InvalidObject.
 
         Raises:
             ApiError: also after some objects. Status 410: the list expired, and the yielded objects are incomplete.
         """
-        pages = _Pages(List(resource, item, reduce, namespace, selector, fields, metadata_only), PAGE_BYTES)
+        requested = List(resource, item, reduce, namespace, selector, fields, metadata_only, compressed=compressed)
+        pages = _Pages(requested, PAGE_BYTES)
         while not pages.is_last:
             yield from pages.reduced(pages.receive(self.transport.send(pages.next_request())))
 
@@ -307,7 +312,7 @@ class _Pages:
             accept=_METADATA_LIST if metadata_only else "application/json",
             max_bytes=self.most if self.limit > 1 else OBJECT_BYTES,
             # The length of compressed text can reveal parts of it to an eavesdropper: https://breachattack.com .
-            compressed=metadata_only or resource != SECRETS,
+            compressed=self.requested.compressed and (metadata_only or resource != SECRETS),
         )
 
     def receive(self, answer: Answer) -> Sequence[Raw]:
