@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 
 from jobs.core.sync_copies.kinds import KINDS, Kind
 from jobs.core.sync_copies.observed import (
@@ -75,11 +76,22 @@ def _all_copies(
     cluster: Cluster, settings: Settings, rules: Sequence[Rule]
 ) -> tuple[dict[str, Copies], dict[str, ApiError]]:
     """Return the copies by rule type, and the errors of types whose copies could not be read."""
-    copies: dict[str, Copies] = {}
-    denied: dict[str, ApiError] = {}
     reducer = ObjectReducer(used_keys(rules))
     lists = [_list_of_copies(rule_type, settings, reducer) for rule_type in _types(cluster, settings, rules)]
-    for rule_type, found in cluster.lists(lists):
+    copies, denied = _copies(cluster, [lists])
+    if reducer.has_refused and len(lists) > 1:
+        # Together they are too large. One after another: so the order of answers does not decide which are refused.
+        copies.clear()  # else both are in memory
+        reducer.clear()
+        copies, denied = _copies(cluster, [[each] for each in lists])
+    return copies, denied
+
+
+def _copies(cluster: Cluster, batches: Iterable[Iterable[List]]) -> tuple[dict[str, Copies], dict[str, ApiError]]:
+    """Send the lists of each batch at once."""
+    copies: dict[str, Copies] = {}
+    denied: dict[str, ApiError] = {}
+    for rule_type, found in chain.from_iterable(map(cluster.lists, batches)):
         if isinstance(found, ApiError):
             denied[rule_type] = found
         else:

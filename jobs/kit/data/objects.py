@@ -186,12 +186,19 @@ class ObjectReducer:
     """Reduces objects to the fields that a job uses. Stores equal values once, and not more than a limit.
 
     `used` are the keys of labels and annotations to keep; None: all of them. Contents and long annotations may take
-    `room` bytes together. A content beyond that is reduced to digests.
+    `room` bytes together. A content beyond that is reduced to digests. An object with long annotations beyond that is
+    invalid: then `has_refused` is true. Which objects these are depends on the order in which they are reduced.
     """
 
     def __init__(self, used: Collection[str] | None, room: int = CONTENT_BYTES) -> None:
         self._used = used
-        self._room = room
+        self._all_room = room
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all objects: they are reduced again."""
+        self.has_refused = False
+        self._room = self._all_room
         self._room_for_keys = _BYTES_OF_KEYS
         self._headers: dict[bytes, Header] = {}
         self._ownerships: dict[Ownership, Ownership] = {}
@@ -297,5 +304,6 @@ class ObjectReducer:
         kept = {key: value for key, value in values.items() if key in self._used or key in owned}
         size = sum(map(len, kept.values()))
         if size > _LONGEST_VALUES and not self._reserve(size):
+            self.has_refused = True
             raise InvalidObjectError("its labels and annotations are too large to keep with those of other objects")
         return kept
