@@ -6,8 +6,9 @@ from functools import partial
 
 import pytest
 
-from jobs.core.sync_copies import source_lists
-from jobs.core.sync_copies.rules import SourceQuery
+from jobs.core.sync_copies import observe, source_lists
+from jobs.core.sync_copies.observed import NAME, Settings
+from jobs.core.sync_copies.rules import Rule, SourceQuery, parse_rule
 from jobs.core.sync_copies.source_lists import Sources, read_sources
 from jobs.core.sync_copies.sources import name_of
 from jobs.kit.api.cluster import Cluster
@@ -15,13 +16,16 @@ from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.api.messages import Request
 from jobs.kit.api.transport import Transport
 from jobs.kit.data.objects import ObjectReducer
-from jobs.kit.values.reads import InvalidObject
-from jobs.kit.values.resources import NAMESPACES, ROLE_BINDINGS, SECRETS, Resource
+from jobs.kit.values import stamps
+from jobs.kit.values.errors import ApiError
+from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.reads import Head, InvalidObject
+from jobs.kit.values.resources import CONFIGMAPS, NAMESPACES, ROLE_BINDINGS, SECRETS, Resource
 from kubesandbox import Fault, Sandbox
 from tests.apis import Object
 from tests.canary import canary
 from tests.more_kinds import of_kind
-from tests.worlds import encoded, secret
+from tests.worlds import configmap, encoded, rule, secret
 
 TEAMS = [f"team-{number}" for number in range(5)]
 EXPECTED = {team: ["x"] for team in TEAMS[:-1]} | {TEAMS[-1]: []}
@@ -50,8 +54,12 @@ def create(cluster: Cluster, resource: Resource, obj: Object) -> None:
     assert cluster.transport.send(Request("POST", path, json.dumps(obj).encode(), max_bytes=8 << 20)).status == 201
 
 
-def read(cluster: Cluster) -> Sources:
-    queries = [SourceQuery("secret", team, "made=yes") for team in TEAMS]
+def delete(cluster: Cluster, path: str) -> None:
+    assert cluster.transport.send(Request("DELETE", path)).status == 200
+
+
+def read(cluster: Cluster, rule_type: str = "secret") -> Sources:
+    queries = [SourceQuery(rule_type, team, "made=yes") for team in TEAMS]
     return read_sources(cluster, queries, frozenset(), ObjectReducer(frozenset()))
 
 
@@ -174,7 +182,125 @@ def test_which_role_bindings_are_too_large_does_not_depend_on_the_order_of_answe
         return [type(each).__name__ for _, sources in sorted(found.items()) for each in sources]
 
     expected = kinds()
-    sandbox.inject(Fault("GET", ROLE_BINDINGS.path(TEAMS[0]), kind="delay", seconds=0.5))
+    sandbox.inject(Fault("GET", ROLE_BINDINGS.path(TEAMS[0]), kind="delay", seconds=0.3, times=None))
 
     assert set(expected) == {"ReducedObject", "RefusedSource"}
     assert kinds() == expected == sorted(expected)
+
+
+@pytest.mark.parametrize(("rule_type", "encodings"), [("secret", ["", ""]), ("configmap", ["", "gzip"])])
+def test_metadata_of_all_namespaces_are_not_compressed(
+    sandbox: Sandbox, cluster: Cluster, rule_type: str, encodings: list[str]
+) -> None:
+    for team in TEAMS:
+        create(cluster, CONFIGMAPS, configmap(team, "x", labels=LABELS))
+    sandbox.requests.clear()
+
+    read(cluster, rule_type)
+
+    # Annotations of other namespaces may have values, and the length of compressed text would show which.
+    assert [(each.path, each.accept_encoding) for each in sandbox.requests] == [
+        (f"/api/v1/{rule_type}s", encoding) for encoding in encodings
+    ]
+
+
+@pytest.mark.parametrize(("namespace", "lists"), [(TEAMS[0], 2), ("other", 1)])
+def test_large_annotations_in_other_namespaces_make_one_list_for_each(
+    sandbox: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, namespace: str, lists: int
+) -> None:
+    monkeypatch.setattr(source_lists, "_MOST_ANNOTATIONS", 40_000)
+    for number in range(2):
+        large = secret(namespace, f"large-{number}", labels=LABELS)
+        large["metadata"]["annotations"] = {"a": "x" * 25_000}
+        create(cluster, SECRETS, large)
+    sandbox.requests.clear()
+
+    found = read(cluster)
+
+    own = {TEAMS[0]: ["large-0", "large-1", "x"]} if namespace == TEAMS[0] else {}
+    assert (names(found), found.errors) == (EXPECTED | own, {})
+    assert paths(sandbox).count("/api/v1/secrets") == lists
+
+
+def test_after_a_list_of_all_namespaces_failed_no_other_is_tried(sandbox: Sandbox, cluster: Cluster) -> None:
+    sandbox.inject(Fault("GET", "/api/v1/secrets", status=500, times=None))
+    queries = [SourceQuery("secret", team, f"made={value}") for team in TEAMS for value in ("no", "yes")]
+
+    found = read_sources(cluster, queries, frozenset(), ObjectReducer(frozenset()))
+
+    assert {query.namespace: [name_of(each) for each in found.found[query]] for query in queries[1::2]} == EXPECTED
+    selectors = {each.query["labelSelector"] for each in sandbox.requests if each.path == "/api/v1/secrets"}
+    assert selectors == {"made=no"}
+
+
+def test_a_source_that_moves_between_the_lists_to_a_namespace_without_a_match_is_read(
+    sandbox: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_lists, "_MOST_EXCLUDED", 0)
+
+    def move() -> None:
+        in_thread(sandbox, partial(create, cluster, SECRETS, secret(TEAMS[-1], "x", labels=LABELS)))
+        in_thread(sandbox, partial(delete, cluster, SECRETS.path(TEAMS[0], "x")))
+
+    sandbox.inject(Fault("GET", "/api/v1/secrets", kind="call-after", call=move))
+
+    assert names(read(cluster)) == {**EXPECTED, TEAMS[0]: [], TEAMS[-1]: ["x"]}
+
+
+def test_namespaces_without_a_match_are_not_listed(
+    sandbox: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_lists, "_MOST_EXCLUDED", 0)
+
+    assert names(read(cluster)) == EXPECTED
+
+    assert sorted(paths(sandbox)) == sorted(["/api/v1/secrets", *(SECRETS.path(team) for team in TEAMS[:-1])])
+
+
+def with_notes(obj: Object, notes: int = 5000) -> Object:
+    """Return an object with a long annotation."""
+    obj["metadata"]["annotations"] = {"notes": "x" * (notes - 10) + obj["metadata"]["namespace"][-10:]}
+    return obj
+
+
+def test_which_long_annotations_are_too_large_does_not_depend_on_the_order_of_answers(
+    sandbox: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_lists, "_FEWEST_NAMESPACES", 1000)
+    for team in TEAMS:
+        create(cluster, CONFIGMAPS, with_notes(configmap(team, "x", labels=LABELS)))
+
+    def kinds() -> list[str]:
+        queries = [SourceQuery("configmap", team, "made=yes") for team in TEAMS]
+        found = read_sources(cluster, queries, frozenset({"notes"}), ObjectReducer({"notes"}, 12_000)).found
+        return [type(each).__name__ for _, sources in sorted(found.items()) for each in sources]
+
+    expected = kinds()
+    sandbox.inject(Fault("GET", CONFIGMAPS.path(TEAMS[0]), kind="delay", seconds=0.3, times=None))
+
+    assert kinds() == expected == 2 * ["ReducedObject"] + 3 * ["InvalidObject"]
+
+
+def test_which_copies_are_too_large_does_not_depend_on_the_order_of_answers(
+    sandbox: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observe, "ObjectReducer", partial(ObjectReducer, room=12_000))
+    stamp = dict(each.split("=") for each in stamps.selector(NAME, "kube-chores").split(","))
+    rules = []
+    for rule_type, resource, make in (("configmap", CONFIGMAPS, configmap), ("secret", SECRETS, secret)):
+        for team in TEAMS[:2]:
+            create(cluster, resource, with_notes(make(team, "copy", labels=stamp)))
+        spec = rule("x", "home", "*", ruleType=rule_type, metadata={"copyAnnotations": ["notes"]})["spec"]
+        made = parse_rule(Head(ObjectKey("CopyratorRule", "x", "kube-chores")), json.dumps(spec).encode())
+        assert isinstance(made, Rule)
+        rules.append(made)
+
+    def errors() -> list[tuple[str, bool]]:
+        copies = observe.observe(cluster, Settings("kube-chores", rules=tuple(rules))).copies
+        found = [(rule_type, each) for rule_type, by_name in copies.items() for each in by_name["copy"].values()]
+        return sorted((rule_type, isinstance(each, ApiError)) for rule_type, each in found)
+
+    expected = errors()
+    sandbox.inject(Fault("GET", "/api/v1/configmaps", kind="delay", seconds=0.3, times=None))
+
+    assert errors() == expected == 2 * [("configmap", False)] + 2 * [("secret", True)]

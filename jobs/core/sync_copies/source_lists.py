@@ -1,23 +1,31 @@
 """Read the sources of all rules: many lists at once, or one list of all namespaces if that is less.
 
 A rule names the namespaces of its sources. With many of them, most requests of a run were lists of one namespace. If
-many such lists have the same kind and label selector, `_matching_namespaces` first lists the metadata of all objects
-with these labels. This is safe:
+many such lists have the same kind and label selector, the first list has the metadata of all objects with these labels.
+It comes after copies, rules and namespaces, as all lists of sources. The contents come from later lists:
 
-- It is read after copies, rules and namespaces, as all lists of sources. A namespace without a match has no source at
-  that time, and needs no other list. A source that is created later is like one that is created after the run.
-- The contents come from a second list, which is newer. It has the sources that were created meanwhile, and not those
-  that were deleted.
-- It has no contents of namespaces that no rule names: the second list excludes those with a match by a field selector.
-  An object that gets the labels between both lists, in another namespace, is dropped when its page is decoded.
-- If one of both lists fails, or has too many objects, the run lists each namespace, and reports errors by namespace.
+- A namespace without a match has no source at the time of the first list, and needs no other. A source that is created
+  later is like one that is created after the run.
+- If an object of the first list is missing in the later ones, it may have moved to a namespace without a match. So
+  these are listed too: else its copies would be deleted, and created again by the next run.
+- If the later lists are of one namespace each, a source that moves from one that is read late to one that was read
+  early is still missed, and its copies are deleted and created again. One list of all namespaces is of one time.
+- If a list of all namespaces fails, or has too much, the run lists each namespace, and reports errors by namespace.
+
+What is read of namespaces that no rule names:
+
+- Metadata of the objects with the rule's labels. They have annotations, and of an object that client-side `kubectl
+  apply` wrote, one of them has all its values. Only names of namespaces are kept. The list is not compressed: from
+  the length of compressed text a tenant could guess values of others, step by step, with an annotation of its own.
+- No contents: the second list of all namespaces excludes those with a match by a field selector. An object that gets
+  the labels between both lists is dropped when its page is decoded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, groupby, islice
+from itertools import chain, groupby
 from typing import NamedTuple
 
 from jobs.core.sync_copies.keys import KeySelection, select
@@ -37,6 +45,7 @@ from jobs.kit.values.reads import InvalidObject
 _FEWEST_NAMESPACES = 100
 _MOST_OBJECTS = 4  # per namespace: a page of 500 objects costs about as much as 10 short lists
 _MOST_EXCLUDED = 50  # namespaces, in a URL
+_MOST_ANNOTATIONS = 1 << 20  # bytes, of objects in namespaces that no rule names
 _BYTES_OF_SUBJECTS = 4 << 20  # of all sources with subjects
 _TOO_LARGE = "it is too large to be copied"
 
@@ -77,6 +86,29 @@ class _Request(NamedTuple):
         return [_Request({namespace: queries}) for namespace, queries in self.queries.items()]
 
 
+class _Group(NamedTuple):
+    """The lists of sources with the same type, selector and name.
+
+    `unmatched` are namespaces without an object in the list of metadata; `matches` are the objects in others.
+    """
+
+    lists: Sequence[_Request]
+    unmatched: Sequence[_Request] = ()
+    matches: Collection[tuple[str, str]] = ()
+
+    @property
+    def has_subjects(self) -> bool:
+        """Whether the sources are RoleBindings."""
+        return KINDS[(*self.lists, *self.unmatched)[0].first.rule_type].has_subjects
+
+    def has_lost(self, read: Sources) -> bool:
+        """Whether an object of the list of metadata is not in lists that came later."""
+        queries = {query for each in self.lists for query in each.all_queries}
+        listed = {query.namespace for query in queries if query in read.found}
+        found = {(query.namespace, name_of(each)) for query in queries for each in read.found.get(query, ())}
+        return any(each not in found for each in self.matches if each[0] in listed)
+
+
 def read_sources(
     cluster: Cluster, queries: Iterable[SourceQuery], used: Collection[str], reducer: ObjectReducer
 ) -> Sources:
@@ -86,18 +118,10 @@ def read_sources(
     leave room for them.
     """
     requests = [_Request({at.namespace: list(same)}) for at, same in groupby(sorted(queries), SourceQuery.request)]
-    subjects = [each for each in requests if KINDS[each.first.rule_type].has_subjects]
-    read = _read(cluster, subjects, ObjectReducer(used, _BYTES_OF_SUBJECTS))
-    if any(map(_is_too_large, chain.from_iterable(read.found.values()))):
-        # Together they are too large. One after another: so the order of answers does not decide which are refused.
-        of_subjects = ObjectReducer(used, _BYTES_OF_SUBJECTS)
-        read = _joined(_lists(cluster, [each], of_subjects) for each in subjects)
-    others = [each for each in requests if not KINDS[each.first.rule_type].has_subjects]
-    return _joined([read, _read(cluster, others, reducer)])
-
-
-def _is_too_large(source: Source) -> bool:
-    return isinstance(source, RefusedSource) and source.reason == _TOO_LARGE
+    groups = _groups(cluster, requests)
+    subjects = [each for each in groups if each.has_subjects]
+    others = [each for each in groups if not each.has_subjects]
+    return _joined([_read(cluster, subjects, ObjectReducer(used, _BYTES_OF_SUBJECTS)), _read(cluster, others, reducer)])
 
 
 def _joined(parts: Iterable[Sources]) -> Sources:
@@ -109,28 +133,34 @@ def _joined(parts: Iterable[Sources]) -> Sources:
     return Sources(found, errors)
 
 
-def _read(cluster: Cluster, requests: Sequence[_Request], reducer: ObjectReducer) -> Sources:
-    """Read the sources of requests for one namespace each."""
-    lists: list[_Request] = []
-    absent: dict[SourceQuery, tuple[Source, ...]] = {}
+def _groups(cluster: Cluster, requests: Iterable[_Request]) -> list[_Group]:
+    """Return which lists to send for requests for one namespace each."""
+    groups: list[_Group] = []
+    is_possible = True
     for (rule_type, selector, name), group in groupby(sorted(requests, key=_of_all), _of_all):
         same = list(group)
-        matching = None
-        if selector and not name and len(same) >= _FEWEST_NAMESPACES:
-            matching = _matching_namespaces(cluster, rule_type, selector, len(same))
-        if matching is None:
-            lists += same
-            continue
-        rest = [each for each in same if each.namespace in matching]
-        excluded = sorted(matching - {each.namespace for each in same})
-        absent |= {
-            query: () for each in same if each.namespace not in matching for query in each.queries[each.namespace]
-        }
-        if len(rest) >= _FEWEST_NAMESPACES and len(excluded) <= _MOST_EXCLUDED:
-            lists.append(_Request({each.namespace: each.queries[each.namespace] for each in same}, excluded))
-        else:
-            lists += rest
-    return _joined([Sources(absent, {}), _lists(cluster, lists, reducer)])
+        matches: Collection[tuple[str, str]] | None = None
+        if is_possible and selector and not name and len(same) >= _FEWEST_NAMESPACES:
+            try:
+                matches = _matching(cluster, rule_type, selector, {each.namespace for each in same})
+            except ApiError:
+                is_possible = False  # each other one could take as long, with all its retries
+        groups.append(_Group(same) if matches is None else _group(same, matches))
+    return groups
+
+
+def _group(same: Sequence[_Request], matches: Collection[tuple[str, str]]) -> _Group:
+    """Return the lists to send if these objects match: one of all namespaces, or one for each with a match."""
+    listed, matching = {each.namespace for each in same}, {namespace for namespace, _ in matches}
+    excluded = sorted(matching - listed)
+    if len(matching & listed) >= _FEWEST_NAMESPACES and len(excluded) <= _MOST_EXCLUDED:
+        # It has the namespaces without a match too.
+        return _Group([_Request({each.namespace: each.queries[each.namespace] for each in same}, excluded)])
+    return _Group(
+        [each for each in same if each.namespace in matching],
+        [each for each in same if each.namespace not in matching],
+        {each for each in matches if each[0] in listed},
+    )
 
 
 def _of_all(request: _Request) -> tuple[str, str, str]:
@@ -138,37 +168,83 @@ def _of_all(request: _Request) -> tuple[str, str, str]:
     return request.first.rule_type, request.first.selector, request.first.name
 
 
-def _matching_namespaces(cluster: Cluster, rule_type: str, selector: str, namespaces: int) -> set[str] | None:
-    """Return the namespaces with objects that the selector matches; None if that is not known, or they are too many."""
-    most = _MOST_OBJECTS * namespaces
-    objects = partial(
-        cluster.objects, KINDS[rule_type].resource, PartialObject, _namespace_of, selector=selector, metadata_only=True
-    )
-    try:
-        found = retry_if_expired(lambda: list(islice(objects(), most + 1)))
-    except ApiError:
-        return None
-    matching = {each.key.namespace if isinstance(each, InvalidObject) else each for each in found}
-    return None if len(found) > most or "" in matching else matching
+def _matching(
+    cluster: Cluster, rule_type: str, selector: str, namespaces: Collection[str]
+) -> Collection[tuple[str, str]] | None:
+    """Return namespace and name of the objects that the selector matches; None if these are too many, or not known.
+
+    Raises:
+        ApiError: the list failed.
+    """
+    resource = KINDS[rule_type].resource
+
+    def read() -> Collection[tuple[str, str]] | None:
+        found: list[tuple[str, str]] = []
+        annotations = 0  # of others
+        for each in cluster.objects(
+            resource, PartialObject, _at, selector=selector, metadata_only=True, compressed=False
+        ):
+            namespace, name, size = (each.key.namespace, each.key.name, 0) if isinstance(each, InvalidObject) else each
+            found.append((namespace, name))
+            annotations += size if namespace not in namespaces else 0
+            is_too_much = len(found) > _MOST_OBJECTS * len(namespaces) or annotations > _MOST_ANNOTATIONS
+            if is_too_much or not namespace:
+                return None
+        return found
+
+    return retry_if_expired(read)
 
 
-def _namespace_of(read: PartialObject) -> str:
-    return read.metadata.namespace
+def _at(read: PartialObject) -> tuple[str, str, int]:
+    """Return namespace, name and the bytes of annotations."""
+    return read.metadata.namespace, read.metadata.name, len(read.metadata.annotations)
 
 
-def _lists(cluster: Cluster, requests: Iterable[_Request], reducer: ObjectReducer) -> Sources:
+def _read(cluster: Cluster, groups: Sequence[_Group], reducer: ObjectReducer) -> Sources:
+    """Read the sources, with many lists at once.
+
+    If they are too large together, read them again one after another: so the order in which answers arrive does not
+    decide which of them are refused.
+    """
+    read = _lists_of(cluster, groups, reducer)
+    if not (reducer.has_refused or any(map(_is_too_large, chain.from_iterable(read.found.values())))):
+        return read
+    del read  # else both are in memory
+    reducer.clear()
+    return _lists_of(cluster, groups, reducer, at_once=False)
+
+
+def _is_too_large(source: Source) -> bool:
+    return isinstance(source, RefusedSource) and source.reason == _TOO_LARGE
+
+
+def _lists_of(cluster: Cluster, groups: Sequence[_Group], reducer: ObjectReducer, *, at_once: bool = True) -> Sources:
+    """Read the sources of groups; also of namespaces without a match, if a source may have moved there."""
+    read = _lists(cluster, list(chain.from_iterable(each.lists for each in groups)), reducer, at_once=at_once)
+    moved: list[_Request] = []
+    absent: dict[SourceQuery, tuple[Source, ...]] = {}
+    for each in groups:
+        if each.unmatched and each.has_lost(read):
+            moved += each.unmatched
+        else:
+            absent |= {query: () for request in each.unmatched for query in request.all_queries}
+    return _joined([read, Sources(absent, {}), _lists(cluster, moved, reducer, at_once=at_once)])
+
+
+def _lists(cluster: Cluster, requests: Sequence[_Request], reducer: ObjectReducer, *, at_once: bool) -> Sources:
     """Send the lists. A list of all namespaces that fails is sent again as lists of one namespace each."""
     found: dict[SourceQuery, tuple[Source, ...]] = {}
     errors: dict[SourceQuery, ApiError] = {}
     again: list[_Request] = []
-    for request, objects in cluster.lists([_list(each, reducer) for each in requests]):
-        if request.namespace and isinstance(objects, ApiError):
-            errors[request.first.request()] = objects
-        elif isinstance(objects, ApiError) or (not request.namespace and any(map(_is_nowhere, objects))):
-            again += request.split()
-        else:
-            found |= _by_query(request, objects)
-    return _joined([Sources(found, errors), *([_lists(cluster, again, reducer)] if again else ())])
+    for batch in [requests] if at_once else [[each] for each in requests]:
+        for request, objects in cluster.lists([_list(each, reducer) for each in batch]):
+            if request.namespace and isinstance(objects, ApiError):
+                errors[request.first.request()] = objects
+            elif isinstance(objects, ApiError) or (not request.namespace and any(map(_is_nowhere, objects))):
+                again += request.split()
+            else:
+                found |= _by_query(request, objects)
+    return _joined([Sources(found, errors), *([_lists(cluster, again, reducer, at_once=at_once)] if again else ())])
 
 
 def _list(request: _Request, reducer: ObjectReducer) -> List:
