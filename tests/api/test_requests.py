@@ -132,6 +132,30 @@ def test_bytes_do_not_grow_with_the_content_of_copies(
     assert abs((large - small) - (large_source - small_source)) < 500
 
 
+def test_one_page_of_large_copies_is_read_in_vain_and_all_others_once(
+    api: Api, sync: Run, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    monkeypatch.setattr(cluster, "PAGE_SIZE", 500)
+    monkeypatch.setattr(cluster, "PAGE_BYTES", 400_000)
+    teams = [api.namespace(f"team-{number}") for number in range(3)]
+    for number in range(8):
+        api.create(secret(home, f"login-{number}", data={"key": encoded(canary("x" * 30_000))}))
+    api.create(rule("logins", home, f"team-*-{api.token}", ruleType="secret"))
+    assert sync().summary == {"created": 8 * len(teams)}
+    api.mark()
+
+    ran = sync("--verify=content")
+
+    assert ran.summary == {"unchanged": 8 * len(teams)}
+    lists = [each for each in api.requests() if each.path == "/api/v1/secrets"]
+    # About ten copies fit into a page. The first page shows that, and the others have half of them. The order is that
+    # in which the server ended its answers.
+    assert sorted(each.query["limit"] for each in lists) == [*["5"] * 5, "500"]
+    copies = len(teams) * len(json.dumps(api.items("v1", "Secret", teams[0])))
+    sources = len(json.dumps(api.items("v1", "Secret", home)))
+    assert copies + sources < ran.report["traffic"]["bytesReceived"] < copies + 2 * sources + 400_000 + 100_000
+
+
 def test_unrelated_objects_add_no_requests(api: Api, quiet: None, sync: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "PAGE_SIZE", 500)
     home, team = api.namespace("home"), api.namespace("team")

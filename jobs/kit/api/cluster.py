@@ -31,6 +31,7 @@ _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _LIST_ATTEMPTS = 3
+_OBJECT = b'"resourceVersion":'  # once in each object of a list
 
 Item = TypeVar("Item")
 Reduced = TypeVar("Reduced")
@@ -325,7 +326,8 @@ class _Pages:
             if self.most < PAGE_BYTES:
                 self.most = PAGE_BYTES
             else:
-                self.limit //= 2
+                # Half of the objects that fit, if all have about the same size.
+                self.limit = max(1, min(self.limit, answer.start.count(_OBJECT)) // 2)
             return ()
         page = _decode_page(answer, self.requested.kind, self.requested.namespace)
         if len(answer.body) < PAGE_BYTES // 4:

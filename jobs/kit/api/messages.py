@@ -39,8 +39,8 @@ class Request:
 class Answer:
     """The answer to a request. `status` is 0 without a complete answer; `error` then has the reason.
 
-    `attempts` counts from 1. `is_too_long`: the body has more than the `max_bytes` of the request. `is_unsent`: the
-    request was not sent, since its credentials are missing.
+    `attempts` counts from 1. `is_too_long`: the body has more than the `max_bytes` of the request; `start` is
+    its first part. `is_unsent`: the request was not sent, since its credentials are missing.
     """
 
     request: Request
@@ -49,6 +49,7 @@ class Answer:
     error: str = ""
     attempts: int = 1
     is_too_long: bool = False
+    start: bytes = b""
     is_unsent: bool = False
 
     @property

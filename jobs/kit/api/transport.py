@@ -239,7 +239,7 @@ class Transport:
         self.traffic.bytes_sent += len(request.body or b"")
         if attempt.received.is_too_long:
             why = f"the answer has more than {request.max_bytes >> 10} KiB"
-            return Answer(request, 0, b"", why, attempt.number, is_too_long=True), None
+            return Answer(request, 0, b"", why, attempt.number, is_too_long=True, start=body), None
         answer = Answer(request, status, body if status else b"", ended.error, attempt.number)
         if ended.is_final or (status and _is_final(answer)):
             return answer, None
