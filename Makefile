@@ -89,7 +89,7 @@ cluster-down: $(VENV)/installed ## end that cluster
 screenshots: browser-tools ## write the pictures of docs/status.md again, of runs on the embedded cluster
 	@$(BIN)/python -m tests.browser.screenshots
 
-benchmark: $(VENV)/installed control-plane ## measure docs/performance.md again: 30 minutes on an idle machine (needs Go)
+benchmark: $(VENV)/installed control-plane ## measure docs/performance.md again: about an hour on an idle machine (needs Go)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[benchmark]'
 	@$(BIN)/python -m benchmarks
 

@@ -1,6 +1,6 @@
 """Repeat all measurements (`make benchmark`): write docs/performance.json, and the tables and plots of its page.
 
-Takes about 30 minutes on two cores, which should have no other work.
+Takes about an hour on two cores, which should have no other work.
 """
 
 from __future__ import annotations
