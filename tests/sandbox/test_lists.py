@@ -5,6 +5,7 @@ import json
 import weakref
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -195,8 +196,11 @@ def test_a_list_that_is_stopped_is_never_complete(
     def read() -> None:
         found.update(cluster.lists(map(of, CREATED)))
 
-    if after < 12:
+    if after < 11:
         with pytest.raises(StoppedError):
+            read()
+    elif after == 11:  # two are in flight: the last one may have been sent, or not
+        with suppress(StoppedError):
             read()
     else:
         read()
