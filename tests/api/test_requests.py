@@ -132,7 +132,7 @@ def test_bytes_do_not_grow_with_the_content_of_copies(
     assert abs((large - small) - (large_source - small_source)) < 500
 
 
-def test_one_page_of_large_copies_is_read_in_vain_and_all_others_once(
+def test_one_page_of_large_copies_is_discarded_and_all_others_are_read_once(
     api: Api, sync: Run, monkeypatch: pytest.MonkeyPatch, home: str
 ) -> None:
     monkeypatch.setattr(cluster, "PAGE_SIZE", 500)
