@@ -193,8 +193,8 @@ def at_most(program: str, scenario: str, size: int) -> int:
     if scenario == "converged":
         return sys.maxsize if size < 100_000 else 3
     if size < 100_000:
-        return 1 if program == GO else {"first": 2, "changed": 3}[scenario]
-    return {("changed", OWN): 2, ("changed", BARE): 2}.get((scenario, program), 0)
+        return 1 if program == GO else 2
+    return {("changed", OWN): 1, ("changed", BARE): 1}.get((scenario, program), 0)
 
 
 RULE: Object = rule("bench", HOME, "bench-team-*", ruleType="secret", selector={"matchLabels": {"bench": "yes"}})
