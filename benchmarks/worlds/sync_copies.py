@@ -194,7 +194,7 @@ def at_most(program: str, scenario: str, size: int) -> int:
         return sys.maxsize if size < 100_000 else 3
     if size < 100_000:
         return 1 if program == GO else 2
-    return {("changed", OWN): 1, ("changed", BARE): 1}.get((scenario, program), 0)
+    return int(scenario == "changed" and program in (OWN, BARE))
 
 
 RULE: Object = rule("bench", HOME, "bench-team-*", ruleType="secret", selector={"matchLabels": {"bench": "yes"}})

@@ -9,8 +9,8 @@ from tests.fault_world import Built
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 # Objects that runs read by name, each with one request. In these worlds, `taken` are objects in the place of a copy,
-# and `adopted` waits for somebody to confirm. A mirror names its Secret. Workloads name all that they use. A FarmPod whose
-# spec was ever changed is compared with its pod.
+# and `adopted` waits for somebody to confirm. A mirror names its Secret. Workloads name all that they use. A
+# FarmPod whose spec was ever changed is compared with its pod.
 READ_BY_NAME = {
     "sync-copies": {"taken", "adopted"},
     "sync-copies of more kinds": {"taken"},
