@@ -133,9 +133,9 @@ class Api:
         """A new one to the embedded server; to the real one each thread keeps its own: a handshake takes long."""
         scheme, _, host = self.url.partition("://")
         if scheme == "http":
-            return http.client.HTTPConnection(host, timeout=30)
+            return http.client.HTTPConnection(host, timeout=120)
         if not hasattr(self._of_thread, "connection"):
-            self._of_thread.connection = http.client.HTTPSConnection(host, timeout=30, context=self._tls)
+            self._of_thread.connection = http.client.HTTPSConnection(host, timeout=120, context=self._tls)
         kept: http.client.HTTPConnection = self._of_thread.connection
         if kept.sock and select.select([kept.sock], [], [], 0)[0]:
             kept.close()  # the server did, and the next request connects again

@@ -47,13 +47,14 @@ class Processes:
         self.started.append((name, process))
         return process
 
-    def wait(self, condition: Callable[[], bool], what: str, program: str, seconds: float = START_SECONDS) -> None:
+    def wait(self, condition: Callable[[], bool], what: str, program: str, seconds: float = 0.0) -> None:
         """Wait until the condition is true.
 
         Raises:
-            RuntimeError: a program ended, or the condition is not true after these seconds. The message then ends with
-                the log of `program`.
+            RuntimeError: a program ended, or the condition is not true after these seconds, by default START_SECONDS. The
+                message then ends with the log of `program`.
         """
+        seconds = seconds or START_SECONDS
         deadline = time.monotonic() + seconds
         while not condition():
             for name, process in self.started:
