@@ -51,7 +51,7 @@ class Processes:
         """Wait until the condition is true.
 
         Raises:
-            RuntimeError: a program ended, or the condition is not true after these seconds, by default START_SECONDS. The
+            RuntimeError: a program ended, or the condition is not true after `seconds`, by default START_SECONDS. The
                 message then ends with the log of `program`.
         """
         seconds = seconds or START_SECONDS
