@@ -319,7 +319,8 @@ class _Run(Generic[Settings, Observed]):
         """
         plan = self.job.plan(observed, self.settings, self.now)
         while plan.needs or not self.pages.are_slow(plan.fetches):
-            self.needed.update(plan.needs)
+            if self.job.steps:
+                self.needed.update(plan.needs)
             observed = self._read_documents(observed, plan.needs)
             if plan.fetches:
                 observed = observed.with_documents({}, self.pages.fetch(plan.fetches))
