@@ -1,0 +1,1 @@
+"""Weeks of operation in an hour: all jobs on a real node, next to tenants and faults, with invariants checked meanwhile."""
