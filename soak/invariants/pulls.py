@@ -27,6 +27,10 @@ MIRROR_SECONDS = 60.0  # containerd waits up to 28 s for a registry that does no
 NODE_SECONDS = 30.0
 ATTEMPT_SECONDS = 60.0  # an attempt that began during a fault can fail this long after its end
 BACK_OFF_SECONDS = 300.0  # the longest delay of kubelet between two attempts
+# The generator annotates a pod if the mirror had its image when the pod was created, and keeps it for this long.
+CACHED = "example.com/cached"
+CACHED_SECONDS = 180.0
+_NO_REVISION = 1 << 63  # later than all
 _FIRST_LINE = "# Written by kube-chores for registrymirror "
 
 
@@ -42,6 +46,7 @@ class _Pull:
     name: str
     host: str
     created: float
+    is_cached: bool = False
     ended: float = 0.0  # the image was pulled, or the pod was deleted
     failures: list[tuple[float, str]] = field(default_factory=list)
     seen: int = 0
@@ -51,11 +56,13 @@ class _Pull:
 class Pulls:
     """Every pull succeeds that would succeed without us.
 
-    `fallbacks` has `spec.fallback` of the mirror by the host of its upstream.
+    `fallbacks` has `spec.fallback` of the mirror by the host of its upstream, and `pods` the key of its pod.
     """
 
-    def __init__(self, fallbacks: Mapping[str, str], namespace: str = NAMESPACE) -> None:
-        self._fallbacks, self._namespace = fallbacks, namespace
+    def __init__(
+        self, fallbacks: Mapping[str, str], pods: Mapping[str, Key] | None = None, namespace: str = NAMESPACE
+    ) -> None:
+        self._fallbacks, self._pods, self._namespace = fallbacks, pods or {}, namespace
         self._pulls: dict[Key, _Pull] = {}
         self._counts: dict[Key, int] = {}
         self._seen: dict[Key, int] = {}
@@ -85,7 +92,8 @@ class Pulls:
         if version.key not in self._pulls:
             image = pod["spec"]["containers"][0]["image"]
             created = seconds_of(pod["metadata"]["creationTimestamp"])
-            self._pulls[version.key] = _Pull(version.key.name, image.partition("/")[0], created)
+            is_cached = CACHED in (pod["metadata"].get("annotations") or {})
+            self._pulls[version.key] = _Pull(version.key.name, image.partition("/")[0], created, is_cached)
         pull = self._pulls[version.key]
         if not pull.ended and (_has_run(pod) or pod["metadata"].get("deletionTimestamp")):
             pull.ended = version.seconds
@@ -112,6 +120,19 @@ class Pulls:
         pull.failures.append((at, event["message"]))
         if not self._excuses(observed, pull, at - ATTEMPT_SECONDS, at + 1):
             yield f"pod {pull.name}: at {_clock(at)}, without a reason outside of mirrors: {event['message']}"
+        elif self._needs_no_upstream(observed, pull, at):
+            yield f"pod {pull.name}: at {_clock(at)}, although the mirror had the image and worked: {event['message']}"
+
+    def _needs_no_upstream(self, observed: Observed, pull: _Pull, at: float) -> bool:
+        """Whether the mirror had the image and worked during a failed attempt: the upstream may then be down."""
+        if not pull.is_cached or at - pull.created > CACHED_SECONDS:
+            return False
+        start = min(pull.created, at - ATTEMPT_SECONDS) - MIRROR_SECONDS
+        faults = observed.journal.faults_between(start, at + 1)
+        if any(_is_of_node(each) or each.kind.startswith((MIRROR_FAULT, UPSTREAM_FAULTS[1])) for each in faults):
+            return False
+        versions = observed.history.during(self._pods[pull.host], start, _NO_REVISION) if self._pods else []
+        return bool(versions) and all(each.object and _is_ready(each.object) for each in versions)
 
     def _excuses(self, observed: Observed, pull: _Pull, start: float, end: float) -> list[Fault]:
         """Return the faults from start to end during which pulls may fail."""
@@ -166,6 +187,12 @@ def _has_run(pod: Object) -> bool:
     return any("running" in one.get("state", {}) or one.get("restartCount") for one in statuses)
 
 
+def _is_ready(pod: Object) -> bool:
+    conditions = pod.get("status", {}).get("conditions") or []
+    is_deleted = "deletionTimestamp" in pod["metadata"]
+    return not is_deleted and any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
 def _is_failed_pull(event: Object) -> bool:
     return event.get("reason") == "Failed" and str(event.get("message", "")).startswith("Failed to pull image")
 
@@ -203,6 +230,11 @@ class Expected:
     fallback: str
     hosts_toml: Path
     address: Callable[[], str]
+
+    @property
+    def pod(self) -> Key:
+        """The pod of the registry."""
+        return Key("Pod", "kube-chores-mirrors", f"registry-mirror-{self.name}-0")
 
 
 class HostsToml:
@@ -263,8 +295,10 @@ def _ready(mirror: Object) -> dict[str, Any]:
 
 def invariants(mirrors: Callable[[], list[Expected]], foreign: Mapping[Path, str]) -> list[Invariant]:
     """Return the invariants of mirrors."""
+    known = mirrors()
+    fallbacks = {each.host: each.fallback for each in known}
     return [
-        Invariant("pulls", Pulls({each.host: each.fallback for each in mirrors()})),
+        Invariant("pulls", Pulls(fallbacks, {each.host: each.pod for each in known})),
         Invariant("foreign-files", ForeignFiles(foreign)),
         Invariant("hosts-toml", HostsToml(mirrors)),
         Invariant("mirrors-healthy", healthy(lambda: [each.name for each in mirrors()])),

@@ -30,6 +30,7 @@ from tests.one_node import UPSTREAM
 from tests.upstream import Upstream, new_layer
 
 PODS = 4
+BLOBS = 3  # of an image: the manifest, its configuration and a layer
 MOST_IMAGES = 30  # that can be pulled again
 REPAIRED_SECONDS = 420.0  # a run each minute or two, which waits, and a rollout after it
 RUNNING_SECONDS = 15.0  # a pod runs at least this long before it is deleted
@@ -45,9 +46,9 @@ EDITS: tuple[tuple[str, Object], ...] = (
     ("Service", {"spec": {"internalTrafficPolicy": "Local"}}),
     ("Service", {"spec": {"selector": {"example.com/none": "none"}}}),
     ("StatefulSet", {"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}}),
-    ("StatefulSet", {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 7}}}}),
+    ("StatefulSet", {"spec": {"template": {"spec": {"automountServiceAccountToken": True}}}}),
     ("DaemonSet", {"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}}),
-    ("DaemonSet", {"spec": {"template": {"metadata": {"labels": {"app.kubernetes.io/version": "edited"}}}}}),
+    ("DaemonSet", {"spec": {"template": {"spec": {"automountServiceAccountToken": True}}}}),
 )
 
 
@@ -297,7 +298,8 @@ class Mirrors:
             "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": 0,
         }
-        metadata = {"name": name, "namespace": pulls.NAMESPACE}
+        cached = {pulls.CACHED: "true"} if self._is_cached(registry, image) else {}
+        metadata = {"name": name, "namespace": pulls.NAMESPACE, "annotations": cached}
         self._running[name] = (image, time.time())
         self._api.call(
             "POST",
@@ -306,6 +308,24 @@ class Mirrors:
         )
         if image not in registry.pulled:
             registry.pulled = [*registry.pulled, image][-MOST_IMAGES:]
+
+    def _is_cached(self, registry: Registry, image: str) -> bool:
+        """Whether the mirror fetched the image in the last minutes, so that it does not expire during the pull."""
+        if image not in registry.pulled:
+            return False
+        name = image.partition("/")[2].partition(":")[0]
+        script = f"""
+            shopt -s globstar nullglob
+            cd {self._volume(registry)}
+            for link in **/repositories/{name}/**/link; do
+                digest=$(sed s/sha256:// $link)
+                find . -path "*/blobs/sha256/*/$digest/data" -newermt '-4 min' | grep -q . && echo $digest
+            done
+            true"""
+        try:
+            return len(set(self._on_node(script).split())) >= BLOBS
+        except _ERRORS:
+            return False
 
     def _forget_one(self) -> None:
         """Delete the oldest pod that ran, and its image on the node."""

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from soak.history import Key, Object, Version
-from soak.invariants.pulls import Expected, ForeignFiles, HostsToml, Pulls, healthy
+from soak.invariants.pulls import CACHED, Expected, ForeignFiles, HostsToml, Pulls, healthy
 from soak.journal import Fault, Journal
 from soak.observed import Observed
 
 HOST = "10.88.0.1:7001"
 START = 1_800_000_000.0
+MIRROR = Key("Pod", "kube-chores-mirrors", "registry-mirror-soak-0")
 FAILED = f'Failed to pull image "{HOST}/app:1": connection refused'
 HOSTS = f"""# Written by kube-chores for registrymirror soak: changes to this file are overwritten.
 server = "https://{HOST}"
@@ -33,12 +34,16 @@ class Past:
         versions = self._versions.setdefault(key, [])
         versions.append(Version(key, len(versions) + 1, START + seconds, document))
 
-    def pod(self, seconds: float, *, runs: bool = False, name: str = "app", host: str = HOST) -> None:
+    def pod(self, seconds: float, *, runs: bool = False, name: str = "app", cached: bool = False) -> None:
         """Add a version of a pod that was created at the start."""
         state: Object = {"running": {}} if runs else {"waiting": {"reason": "ContainerCreating"}}
         document = {
-            "metadata": {"name": name, "creationTimestamp": stamp(0)},
-            "spec": {"containers": [{"image": f"{host}/app:1"}]},
+            "metadata": {
+                "name": name,
+                "creationTimestamp": stamp(0),
+                "annotations": {CACHED: "true"} if cached else {},
+            },
+            "spec": {"containers": [{"image": f"{HOST}/app:1"}]},
             "status": {"containerStatuses": [{"state": state}]},
         }
         self.add("Pod", name, seconds, document)
@@ -55,8 +60,18 @@ class Past:
         }
         self.add("Event", f"{name}.1", seconds, document)
 
+    def mirror(self, seconds: float, *, ready: bool) -> None:
+        """Add a version of the mirror's pod."""
+        conditions = [{"type": "Ready", "status": str(ready)}]
+        self.add("Pod", MIRROR.name, seconds, {"metadata": {}, "status": {"conditions": conditions}}, MIRROR.namespace)
+
     def versions(self, key: Key) -> list[Version]:
         return self._versions.get(key, [])
+
+    def during(self, key: Key, start: float, revision: int) -> list[Version]:
+        versions = self.versions(key)
+        first = max([index for index, each in enumerate(versions) if each.seconds <= start], default=0)
+        return [each for each in versions[first:] if each.revision <= revision]
 
     def keys(self, kind: str) -> list[Key]:
         return [key for key in self._versions if key.kind == kind]
@@ -189,6 +204,34 @@ def test_a_pod_that_was_deleted_need_not_run(past: Past, journal: Journal) -> No
     past.pod(0)
     past.add("Pod", "app", 30, None)
     assert violations(past, journal, 1000) == []
+
+
+def test_a_cached_image_that_cannot_be_pulled_while_the_upstream_is_down(past: Past, journal: Journal) -> None:
+    fault(journal, "tenant-upstream-down", -10, 50)
+    past.mirror(-500, ready=True)
+    past.pod(0, cached=True)
+    past.failure(10)
+    (found,) = Pulls({HOST: "None"}, {HOST: MIRROR})(observed(past, journal, 20))
+    assert "although the mirror had the image" in found
+
+
+@pytest.mark.parametrize("kind", ["tenant-upstream-hangs", "tenant-mirror-pod", "containerd-restart"])
+def test_a_cached_image_needs_a_mirror_that_works(past: Past, journal: Journal, kind: str) -> None:
+    fault(journal, "tenant-upstream-down", -10, 50)
+    fault(journal, kind, -10, -5)
+    past.mirror(-500, ready=True)
+    past.pod(0, cached=True)
+    past.failure(10)
+    assert list(Pulls({HOST: "None"}, {HOST: MIRROR})(observed(past, journal, 20))) == []
+
+
+def test_a_cached_image_needs_a_mirror_that_is_ready(past: Past, journal: Journal) -> None:
+    fault(journal, "tenant-upstream-down", -10, 50)
+    past.mirror(-500, ready=True)
+    past.mirror(5, ready=False)
+    past.pod(0, cached=True)
+    past.failure(10)
+    assert list(Pulls({HOST: "None"}, {HOST: MIRROR})(observed(past, journal, 20))) == []
 
 
 def test_files_of_others(past: Past, journal: Journal, tmp_path: Path) -> None:
