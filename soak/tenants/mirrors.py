@@ -34,6 +34,7 @@ BLOBS = 3  # of an image: the manifest, its configuration and a layer
 MOST_IMAGES = 30  # that can be pulled again
 REPAIRED_SECONDS = 420.0  # a run each minute or two, which waits, and a rollout after it
 RUNNING_SECONDS = 15.0  # a pod runs at least this long before it is deleted
+START_ATTEMPTS = 10
 VOLUME_MIB = 1024
 FOREIGN = {
     "foreign.example.com": 'server = "https://foreign.example.com"\n',
@@ -115,7 +116,6 @@ class Mirrors:
         self._over = threading.Event()
         self._sockets: list[socket.socket] = []
         self._running: dict[str, tuple[str, float]] = {}  # image and time of each pod
-        self._stopped: list[int] = []
         fallbacks = fallbacks or {"soak": "Upstream", "alone": "None"}
         self._registries = [self._start(name, fallback) for name, fallback in fallbacks.items()]
         self._foreign = self._write_foreign()
@@ -364,8 +364,16 @@ class Mirrors:
         self._if_free(registry, "upstream", work)
 
     def _up(self, registry: Registry) -> None:
-        registry.upstream.start()
-        registry.is_up = True
+        """Start an upstream. The fault must not end before it is up, so try again if a start fails."""
+        for _ in range(START_ATTEMPTS):
+            try:
+                registry.upstream.start()
+            except _ERRORS:
+                with contextlib.suppress(*_ERRORS):
+                    registry.upstream.stop()
+            else:
+                registry.is_up = True
+                return
 
     def _hang_upstream(self) -> None:
         registry, seconds = self._any(), self._random.uniform(5, 60)
