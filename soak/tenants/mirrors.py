@@ -290,7 +290,8 @@ class Mirrors:
         if len(self._running) >= PODS:
             self._forget_one()
         if len(self._running) >= PODS:
-            registry.unpulled.append(image) if image not in registry.pulled else None
+            if image not in registry.pulled:
+                registry.unpulled.append(image)
             return
         name = f"pull-{next(self._numbers)}"
         spec = {
@@ -448,7 +449,7 @@ class Mirrors:
             name, namespace = f"{name}-node", NODES
         if kind == "Pod":
             name = f"{name}-0"
-        version = "v1" if kind in ("Service", "Pod") else "apps/v1"
+        version = "apps/v1" if kind in ("StatefulSet", "DaemonSet") else "v1"
         return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}}
 
     def _get(self, registry: Registry, kind: str) -> Object | None:
@@ -501,9 +502,14 @@ class Mirrors:
         return lambda: self._uid(registry, "Pod") not in ("", uid)
 
     def _request_storage(self) -> None:
-        """Request more storage, which this volume cannot provide: `volume-too-small` until resolve."""
+        """Request more storage, which this volume cannot provide: `volume-too-small` until resolve.
+
+        A claim that is not bound yet would wait for a volume of that size.
+        """
         registry = self._any()
-        self._api.patch(registry.rule(), {"spec": {"storage": {"size": f"{2 * VOLUME_MIB}Mi"}}})
+        claim = self._api.get(self._object(registry, "PersistentVolumeClaim"))
+        if claim and claim.get("status", {}).get("phase") == "Bound":
+            self._api.patch(registry.rule(), {"spec": {"storage": {"size": f"{2 * VOLUME_MIB}Mi"}}})
 
     def _recreate(self, registry: Registry, chosen: random.Random) -> Callable[[], bool]:
         rule = self._api.read(registry.rule())
