@@ -34,7 +34,7 @@ OPTIONAL = {"extra": ("ConfigMap", ("more",)), "token": ("Secret", ("value",))}
 SOURCES = {**REQUIRED, **OPTIONAL}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Slot:
     """A workload that exists most of the time; `uses` are fields of its pod template."""
 
