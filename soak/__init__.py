@@ -1,1 +1,1 @@
-"""Weeks of operation in an hour: all jobs on a real node, next to tenants and faults, with invariants checked meanwhile."""
+"""Weeks of operation in an hour: all jobs on a real node, next to tenants and faults, while invariants are checked."""

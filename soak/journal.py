@@ -28,7 +28,7 @@ class Fault:
 
 @dataclass
 class Journal:
-    """The actions and the faults of a soak in their order. `file` gets a line of JSON for each when it begins or ends."""
+    """The actions and the faults of a soak in order. `file` gets a line of JSON for each when it begins or ends."""
 
     file: Path
     faults: list[Fault] = field(default_factory=list)

@@ -34,7 +34,7 @@ class Lab:
 
     def random(self, name: str) -> random.Random:
         """Return the random numbers of one part, which are the same for each soak of the seed."""
-        return random.Random(f"{self.seed} {name}")  # noqa: S311: not for secrets
+        return random.Random(f"{self.seed} {name}")
 
 
 Action = Callable[[], object]
@@ -51,7 +51,7 @@ class Part(Protocol):
         """Return the actions by name, each with its weight."""
 
     def resolve(self) -> None:
-        """Do what an administrator does about the reports, so that each job can bring all its objects into their desired state.
+        """Do what an administrator does about the reports, so that each job can reach its desired state.
 
         It is called after the faults ended, and again while it changes something: it raises nothing, and is idempotent.
         """

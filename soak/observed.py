@@ -34,9 +34,10 @@ class Run:
     """A pod of a run that has ended.
 
     `job` is the CronJob's name, as `sync-copies`, and `job_name` that of the Job. `began` and `ended` are those of the
-    container, `created` that of the pod, in seconds since the epoch with a resolution of one second. `exit_code` is None
-    if the pod was deleted before the container ended or started. `reason` is that of the container's state, as
-    `OOMKilled` or `Error`. `log` is its whole output. `deadline` is activeDeadlineSeconds of the Job, which was created at `job_created`.
+    container, `created` that of the pod, in seconds since the epoch with a resolution of one second. `exit_code` is
+    None if the pod was deleted before the container ended or started. `reason` is that of the container's state, as
+    `OOMKilled` or `Error`. `log` is its whole output. `deadline` is activeDeadlineSeconds of the Job, which was
+    created at `job_created`.
     """
 
     job: str

@@ -407,7 +407,7 @@ class Mirrors:
         """Return an action that damages a mirror, a fault until the mirror works again."""
 
         def action() -> None:
-            registry, chosen = self._any(), random.Random(self._random.random())  # noqa: S311: not for secrets
+            registry, chosen = self._any(), random.Random(self._random.random())
 
             def work() -> None:
                 with contextlib.suppress(*_ERRORS), self._fault(f"tenant-mirror-{kind}", registry):
