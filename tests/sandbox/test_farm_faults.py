@@ -1,5 +1,6 @@
-"""farm-pods while pods are replaced during its runs."""
+"""farm-pods while pods are replaced during its runs, and with a pod that cannot be decoded."""
 
+import json
 from functools import partial
 from pathlib import Path
 
@@ -7,12 +8,18 @@ import pytest
 
 from kubesandbox import Fault
 from tests.apis import Api, sandbox_api
-from tests.farm import owner, pod
+from tests.farm import farmed, listed, owner, pod
 from tests.fault_world import Built
 
-pytestmark = pytest.mark.parametrize("built", ["farm-pods"], indirect=True)
+NOWHERE = json.dumps({
+    "apiVersion": "meta.k8s.io/v1",
+    "kind": "PartialObjectMetadataList",
+    "metadata": {"resourceVersion": "1"},
+    "items": [{"metadata": {"name": "web"}}],
+}).encode()  # fmt: skip
 
 
+@pytest.mark.parametrize("built", ["farm-pods"], indirect=True)
 def test_a_pod_recreated_at_any_moment_of_a_run_owns_its_farm_pod_after_the_next(built: Built, tmp_path: Path) -> None:
     """The result is the same if the job or the garbage collector is first."""
     wrong: dict[str, object] = {}
@@ -31,3 +38,21 @@ def test_a_pod_recreated_at_any_moment_of_a_run_owns_its_farm_pod_after_the_next
 def _renew(api: Api) -> None:
     api.delete(pod("shop", "kept"))
     api.create(pod("shop", "kept", containers=3))
+
+
+@pytest.mark.parametrize("built", ["farm-pods"], indirect=True)
+def test_a_pod_without_its_namespace_only_matters_to_the_namespace_of_its_list(built: Built, tmp_path: Path) -> None:
+    """In the list of all namespaces nothing shows where such a pod is. So each namespace is listed."""
+    with built.serve() as world:
+        api = sandbox_api(world.sandbox, tmp_path)
+        namespaces = [farmed(api, name) for name in ("one", "two", "three")]
+        for namespace in namespaces:
+            api.create(pod(namespace, "web"))
+        for path in ("/api/v1/pods", f"/api/v1/namespaces/{namespaces[0]}/pods"):
+            world.sandbox.inject(Fault("GET", path, query="limit=[!1]*", kind="answer", status=200, body=NOWHERE))
+
+        done = world.run()
+
+        unreadable = [each["object"] for each in done.report["results"] if each["code"] == "unreadable"]
+        assert unreadable == [{"kind": "Pod", "name": "web"}]
+        assert [len(listed(api, namespace)) for namespace in namespaces] == [0, 1, 1]

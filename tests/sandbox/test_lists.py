@@ -381,6 +381,11 @@ def test_a_count_that_the_server_does_not_report_is_not_taken_for_a_small_one() 
         def send(self, request: Request) -> Answer:
             return Answer(request, 200, self.body)
 
-    counts = [Cluster(Fixed(**each), "test").count(CONFIGMAPS) for each in ({}, {"continue": "x"})]
+    def count(**metadata: object) -> int | None:
+        return Cluster(Fixed(**metadata), "test").count(CONFIGMAPS)
 
-    assert counts == [1, None]
+    assert count() == 1
+    assert count(**{"continue": "x", "remainingItemCount": 4}) == 5
+    assert count(**{"continue": "x"}) is None
+    for wrong in ("x", -1, None, 1.5, [4]):
+        assert count(**{"continue": "x", "remainingItemCount": wrong}) is None, wrong
