@@ -1,0 +1,128 @@
+"""The cluster of a soak: a node, the manifests with shorter schedules, and an audit log of what our accounts write."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from soak.history import History
+from soak.journal import Journal
+from soak.lab import Lab
+from soak.programs import Programs
+from soak.tenants import rates
+from tests.apis import real_api
+from tests.cluster_process import cluster
+from tests.control_plane import AUDIT_POLICY, ROOT, wait_for_200
+from tests.manifests import COPIES
+from tests.node.kubectl import Kubectl
+from tests.processes import Processes
+
+# Each minute is the shortest that a CronJob can have. The shipped ones are rarer, except that of sync-copies.
+SCHEDULES = {
+    "sync-copies": "* * * * *",
+    "sync-copies-verify": "*/4 * * * *",
+    "fetch-rates": "* * * * *",
+    "roll-workloads": "* * * * *",
+    "farm-pods": "* * * * *",
+    "mirror-audit": "*/3 * * * *",
+    "mirror-repair": "* * * * *",
+}
+# A Secret that changed twice within the default of 5 minutes is rolled once: an hour would see few rolls.
+SETTINGS = {"roll-workloads": {"SETTLE": "2", "COOL_DOWN": "15"}}
+PREFIX = "CHORES_"
+# Whole objects of each change by our accounts. The log is deleted with the cluster.
+_OUR_WRITES = {
+    "level": "RequestResponse",
+    "userGroups": [f"system:serviceaccounts:{name}" for name in ("kube-chores", "kube-chores-mirrors")],
+    "verbs": ["create", "update", "patch", "delete", "deletecollection"],
+}
+
+
+@contextlib.contextmanager
+def lab(seed: int, journal: Path, image: str = "") -> Iterator[tuple[Lab, Programs]]:
+    """Run a cluster with all jobs, whose CronJobs are suspended; `image` replaces the image of this version."""
+    with contextlib.ExitStack() as stack:
+        node = stack.enter_context(cluster())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kube-chores-soak-")))
+        programs = Programs(node, folder)
+        stack.callback(programs.end)
+        _audit(node.plane.folder, programs)
+        wait_for_200(node.plane, Processes(folder), "/readyz", "kube-apiserver")
+        kubectl = Kubectl(node.plane.kubeconfig)
+        for each in kustomizations(folder, image):
+            kubectl(f"apply -k {each}")
+        history = History(node.plane.url, node.plane.admin_token, node.plane.ca_file)
+        stack.callback(history.stop)
+        api = real_api(node.plane, folder)
+        yield Lab(seed, node, api, kubectl, Journal(journal), history, folder), programs
+
+
+def _audit(folder: Path, programs: Programs) -> None:
+    """Let the API server log whole objects of what our accounts write."""
+    policy = {**AUDIT_POLICY, "rules": [_OUR_WRITES, *AUDIT_POLICY["rules"]]}
+    (folder / "audit-policy.yaml").write_text(yaml.safe_dump(policy))
+    programs.restart("kube-apiserver", signal.SIGKILL)
+
+
+def kustomizations(folder: Path, image: str = "") -> list[Path]:
+    """Write the two kustomizations that install all jobs, as the README describes them, with the settings of a soak."""
+    shutil.copytree(ROOT / "cronjobs", folder / "cronjobs")
+    copies = [f"../cronjobs/components/copies/{each}" for each in COPIES]
+    repair = [name for name in SCHEDULES if name == "mirror-repair"]
+    others = [name for name in SCHEDULES if name not in repair]
+    _write(folder / "all", {"resources": ["../cronjobs", "settings.yaml"], "components": copies}, others, image)
+    (folder / "all" / "settings.yaml").write_text(yaml.safe_dump_all(_settings()))
+    _write(folder / "repair", {"resources": ["../cronjobs/mirror-repair"]}, repair, image)
+    return [folder / "all", folder / "repair"]
+
+
+def _write(folder: Path, kustomization: dict[str, object], jobs: list[str], image: str) -> None:
+    patches = [
+        {
+            "target": {"kind": "CronJob", "name": f"^{name}$"},
+            "patch": yaml.safe_dump(
+                [
+                    {"op": "replace", "path": "/spec/schedule", "value": SCHEDULES[name]},
+                    {"op": "add", "path": "/spec/suspend", "value": True},
+                ]
+            ),
+        }
+        for name in jobs
+    ]
+    name, _, tag = image.rpartition(":")
+    images = [{"name": "kube-chores", "newName": name, "newTag": tag}] if image else []
+    folder.mkdir()
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump({**kustomization, "patches": patches, "images": images}))
+
+
+def _settings() -> list[dict[str, object]]:
+    urls = {name.removeprefix(PREFIX): value for name, value in rates.env().items()}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": f"{job}-settings", "namespace": "kube-chores"},
+            "data": data,
+        }
+        for job, data in {**SETTINGS, "fetch-rates": urls}.items()
+    ]
+
+
+def resume(kubectl: Kubectl) -> None:
+    """Let all CronJobs run."""
+    _suspend(kubectl, "false")
+
+
+def suspend(kubectl: Kubectl) -> None:
+    """Let no CronJob create a Job."""
+    _suspend(kubectl, "true")
+
+
+def _suspend(kubectl: Kubectl, value: str) -> None:
+    kubectl(f"""patch cronjob {" ".join(SCHEDULES)} -n kube-chores -p '{{"spec": {{"suspend": {value}}}}}'""")

@@ -1,0 +1,121 @@
+"""End, pause and start the programs of a cluster that runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.apis import wait_for
+from tests.control_plane import wait_for_200
+from tests.one_node import Node, containerd_answers
+from tests.processes import Processes
+
+END_SECONDS = 40.0
+START_SECONDS = 60.0
+STABLE_SECONDS = 2.0
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that runs: its process, its arguments, and its environment."""
+
+    pid: int
+    arguments: tuple[str, ...]
+    env: dict[str, str]
+
+
+class Programs:
+    """The programs of a node by the name of their files, as `etcd`."""
+
+    def __init__(self, node: Node, folder: Path) -> None:
+        self._node = node
+        self._namespace = Path(next(each[6:] for each in node.enter if each.startswith("--pid="))).readlink()
+        self._folder = folder / "programs"
+        self._folder.mkdir()
+        self._processes = Processes(self._folder, node.enter)
+        # The kernel ends a program together with the thread that started it.
+        self._thread = ThreadPoolExecutor(1)
+        self._ended: dict[str, Program] = {}
+
+    def find(self, name: str) -> Program:
+        """Return a program that runs.
+
+        Raises:
+            RuntimeError: it does not run.
+        """
+        for folder in _PROC.iterdir():
+            if folder.name.isdecimal() and (found := self._program(folder, name)):
+                return found
+        raise RuntimeError(f"{name} does not run")
+
+    def _program(self, folder: Path, name: str) -> Program | None:
+        try:
+            arguments = tuple((folder / "cmdline").read_text().split("\0")[:-1])
+            if not arguments or Path(arguments[0]).name != name or self._namespace != (folder / "ns/pid").readlink():
+                return None
+            pairs = (folder / "environ").read_text().split("\0")[:-1]
+        except OSError:  # it ended
+            return None
+        return Program(int(folder.name), arguments, dict(each.split("=", 1) for each in pairs))
+
+    def kill(self, name: str, how: signal.Signals) -> None:
+        """End a program, and wait until it ended."""
+        program = self._ended[name] = self.find(name)
+        os.kill(program.pid, how)
+        deadline = time.monotonic() + END_SECONDS
+        while self._program(_PROC / str(program.pid), name):
+            if time.monotonic() > deadline:
+                os.kill(program.pid, signal.SIGKILL)
+            time.sleep(0.05)
+
+    def start(self, name: str) -> None:
+        """Start a program again that was ended, and wait until all programs are ready for work.
+
+        A service manager would start it again if it ends at once, as a kubelet does that does not find containerd.
+        """
+        program = self._ended.pop(name)
+        deadline = time.monotonic() + START_SECONDS
+        while not self._runs(name):
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"{name} ends again and again:\n{(self._folder / f'{name}.log').read_text()[-2000:]}"
+                )
+            self._thread.submit(
+                lambda: self._processes(program.arguments[0], *program.arguments[1:], name=name, env=program.env)
+            ).result()
+            time.sleep(STABLE_SECONDS)
+        self.wait_until_ready()
+
+    def _runs(self, name: str) -> bool:
+        return any(self._program(each, name) for each in _PROC.iterdir() if each.name.isdecimal())
+
+    def restart(self, name: str, how: signal.Signals = signal.SIGTERM, seconds: float = 0.0) -> None:
+        """End a program, and start it again after a time."""
+        self.kill(name, how)
+        time.sleep(seconds)
+        self.start(name)
+
+    def pause(self, name: str, seconds: float) -> None:
+        """Let a program do nothing for a time."""
+        pid = self.find(name).pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(seconds)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        """Wait until the API server and containerd serve requests."""
+        wait_for_200(self._node.plane, Processes(self._folder), "/readyz", "kube-apiserver")
+        wait_for(lambda: containerd_answers(self._node.enter), "containerd", START_SECONDS)
+
+    def end(self) -> None:
+        """End the programs that were started again."""
+        self._thread.submit(self._processes.end).result()
+        self._thread.shutdown()
