@@ -20,8 +20,7 @@ from soak.epochs import Soak
 from soak.faults import Faults
 from soak.invariants import bounds, ours, runs, secrets
 from soak.lab import Lab, Part
-from soak.programs import Programs
-from soak.report import Report, Violation, clock
+from soak.report import Report, Violation
 from soak.tenants.copies import Copies
 from soak.tenants.farm import Farm
 from soak.tenants.mirrors import Mirrors
@@ -31,6 +30,7 @@ from tests.control_plane import ROOT
 from tests.one_node import missing
 
 OUTPUT = ROOT / "build" / "soak"
+IMAGE = "localhost/kube-chores"
 PARTS: dict[str, tuple[Callable[[Lab], Part], tuple[str, ...]]] = {
     "copies": (Copies, ("sync-copies", "sync-copies-verify")),
     "workloads": (Workloads, ("roll-workloads",)),
@@ -51,14 +51,19 @@ class Choices:
     with_faults: bool
     previous: str | None
 
+    @property
+    def jobs(self) -> list[str]:
+        """The CronJobs of the parts."""
+        return [job for name in self.parts for job in PARTS[name][1]]
+
 
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--minutes", default=60.0, show_default=True, help="Time of all epochs. The last one may end later.")
-@click.option("--seed", type=int, help="Number that decides on the order of actions and faults; random by default.")
+@click.option("--seed", type=int, help="Number that decides on the order of actions and faults. Random by default.")
 @click.option("--bug", type=click.Choice(bugs.names()), help="Add a deliberate bug of soak/bugs to the jobs.")
 @click.option("--part", "parts", type=click.Choice([*PARTS]), multiple=True, help="Only this part; can be repeated.")
 @click.option("--faults/--no-faults", "with_faults", default=True, help="With --no-faults, only tenants act.")
-@click.option("--previous", metavar="REVISION", help="The revision of git that faults of kind upgrade roll back to.")
+@click.option("--previous", metavar="REVISION", help="The revision of git that upgrades begin with.")
 def main(
     minutes: float, seed: int | None, bug: str | None, parts: Sequence[str], with_faults: bool, previous: str | None
 ) -> None:
@@ -79,38 +84,36 @@ def main(
     folder = OUTPUT / (f"{bug}-{chosen}" if bug else str(chosen))
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    click.echo(f"soak: seed {chosen}; files in {folder.relative_to(ROOT)}")
-    report = _soak(choices, folder)
+    click.echo(f"soak: seed {chosen}, files in {folder.relative_to(ROOT)}")
+    report = _run(choices, folder)
     sys.exit(1 if report.violations else 0)
 
 
-def _soak(choices: Choices, folder: Path) -> Report:
+def _run(choices: Choices, folder: Path) -> Report:
     with contextlib.ExitStack() as stack:
         archives = stack.enter_context(_archives(choices))
-        here, programs = stack.enter_context(lab(choices.seed, folder / "journal.jsonl", archives.get("bug", "")))
+        bug, previous = (f"{IMAGE}:{name}" if name in archives else "" for name in ("bug", "previous"))
+        journal = folder / "journal.jsonl"
+        here, programs = stack.enter_context(lab(choices.seed, journal, choices.jobs, bug))
         for archive in archives.values():
             images.import_image(here.node, archive)
-        soak = _build(choices, here, programs, folder, stack, archives.get("previous", ""))
+        parts = []
+        for name in choices.parts:
+            parts.append(PARTS[name][0](here))
+            stack.callback(parts[-1].end)
+        faults = Faults(here, programs, previous)
+        stack.callback(faults.end)
+        soak = _soak(choices, here, parts, faults, folder)
         report = soak.checker.report
         try:
             soak.run(choices.minutes)
         finally:
             report.write(folder / "report.json", here.journal)
-            click.echo(report.text(here.journal))
+            click.echo(f"{_clear()}{report.text(here.journal)}")
         return report
 
 
-def _build(
-    choices: Choices, here: Lab, programs: Programs, folder: Path, stack: contextlib.ExitStack, previous: str
-) -> Soak:
-    parts = []
-    for name in choices.parts:
-        parts.append(PARTS[name][0](here))
-        stack.callback(parts[-1].end)
-    faults = Faults(here, programs, previous)
-    stack.callback(faults.end)
-    own = [each for module in (ours, secrets, runs, bounds) for each in module.invariants()]
-    invariants = [*own, *(each for part in parts for each in part.invariants())]
+def _soak(choices: Choices, here: Lab, parts: Sequence[Part], faults: Faults, folder: Path) -> Soak:
     report = Report(choices.seed, choices.bug)
 
     def show(violation: Violation) -> None:
@@ -118,12 +121,13 @@ def _build(
 
     def progress(phase: str) -> None:
         if sys.stderr.isatty():
-            click.echo(f"{_clear()}{clock(report.seconds)} {report.line(here.journal)}  {phase}", nl=False, err=True)
+            click.echo(f"{_clear()}{report.line(here.journal, phase)}", nl=False, err=True)
 
-    jobs = [job for name in choices.parts for job in PARTS[name][1]]
+    invariants = [each for module in (ours, secrets, runs, bounds) for each in module.invariants()]
+    invariants += [each for part in parts for each in part.invariants()]
     checker = Checker(here, invariants, report, folder, show)
     kinds = faults.kinds() if choices.with_faults else {}
-    return Soak(here, parts, jobs, kinds, checker, progress, stops_at_first=choices.bug is not None)
+    return Soak(here, parts, kinds, checker, progress, stops_at_first=choices.bug is not None)
 
 
 def _clear() -> str:
@@ -133,11 +137,14 @@ def _clear() -> str:
 @contextlib.contextmanager
 def _archives(choices: Choices) -> Iterator[dict[str, Path]]:
     """Build the images of a deliberate bug and of a previous revision, if there are any."""
-    with tempfile.TemporaryDirectory(prefix="kube-chores-images-") as folder:
-        archives = {}
+    with tempfile.TemporaryDirectory(prefix="kube-chores-images-") as name:
+        folder, archives = Path(name), {}
         if choices.bug:
-            bugs.apply(choices.bug, Path(folder) / "bug")
-            archives["bug"] = images.build_image(Path(folder) / "bug", "bug")
+            jobs = bugs.jobs_with(choices.bug, folder / "bug")
+            archives["bug"] = images.build_image(jobs, f"{IMAGE}:bug", folder / "bug.tar")
+        if choices.previous:
+            jobs = images.jobs_of(choices.previous, folder / "previous")
+            archives["previous"] = images.build_image(jobs, f"{IMAGE}:previous", folder / "previous.tar")
         yield archives
 
 

@@ -6,11 +6,12 @@ import contextlib
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import yaml
 
+from jobs import __version__
 from soak.history import History
 from soak.journal import Journal
 from soak.lab import Lab
@@ -35,6 +36,7 @@ SCHEDULES = {
 }
 # A Secret that changed twice within the default of 5 minutes is rolled once: an hour would see few rolls.
 SETTINGS = {"roll-workloads": {"SETTLE": "2", "COOL_DOWN": "15"}}
+IMAGE = f"kube-chores:{__version__}"
 PREFIX = "CHORES_"
 # Whole objects of each change by our accounts. The log is deleted with the cluster.
 _OUR_WRITES = {
@@ -45,8 +47,8 @@ _OUR_WRITES = {
 
 
 @contextlib.contextmanager
-def lab(seed: int, journal: Path, image: str = "") -> Iterator[tuple[Lab, Programs]]:
-    """Run a cluster with all jobs, whose CronJobs are suspended; `image` replaces the image of this version."""
+def lab(seed: int, journal: Path, jobs: Sequence[str], image: str = "") -> Iterator[tuple[Lab, Programs]]:
+    """Run a cluster with all jobs. `jobs` are to run, but all are suspended. `image` replaces that of this version."""
     with contextlib.ExitStack() as stack:
         node = stack.enter_context(cluster())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kube-chores-soak-")))
@@ -60,7 +62,8 @@ def lab(seed: int, journal: Path, image: str = "") -> Iterator[tuple[Lab, Progra
         history = History(node.plane.url, node.plane.admin_token, node.plane.ca_file)
         stack.callback(history.stop)
         api = real_api(node.plane, folder)
-        yield Lab(seed, node, api, kubectl, Journal(journal), history, folder), programs
+        here = Lab(seed, node, api, kubectl, Journal(journal), history, folder, image or IMAGE, jobs)
+        yield here, programs
 
 
 def _audit(folder: Path, programs: Programs) -> None:
@@ -114,15 +117,15 @@ def _settings() -> list[dict[str, object]]:
     ]
 
 
-def resume(kubectl: Kubectl) -> None:
-    """Let all CronJobs run."""
-    _suspend(kubectl, "false")
+def resume(kubectl: Kubectl, jobs: Iterable[str]) -> None:
+    """Let CronJobs run."""
+    _suspend(kubectl, jobs, "false")
 
 
-def suspend(kubectl: Kubectl) -> None:
-    """Let no CronJob create a Job."""
-    _suspend(kubectl, "true")
+def suspend(kubectl: Kubectl, jobs: Iterable[str]) -> None:
+    """Let CronJobs create no Jobs."""
+    _suspend(kubectl, jobs, "true")
 
 
-def _suspend(kubectl: Kubectl, value: str) -> None:
-    kubectl(f"""patch cronjob {" ".join(SCHEDULES)} -n kube-chores -p '{{"spec": {{"suspend": {value}}}}}'""")
+def _suspend(kubectl: Kubectl, jobs: Iterable[str], value: str) -> None:
+    kubectl(f"""patch cronjob {" ".join(jobs)} -n kube-chores -p '{{"spec": {{"suspend": {value}}}}}'""")

@@ -76,6 +76,7 @@ class History:
         self._tls = ssl.create_default_context(cafile=str(ca_file))
         self._headers = {"Authorization": f"Bearer {token}", "User-Agent": "soak"}
         self._versions: dict[str, dict[Key, list[Version]]] = {kind: {} for kind in kinds}
+        self._changes: dict[str, list[Version]] = {kind: [] for kind in kinds}
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._failed_since: dict[str, float] = dict.fromkeys(kinds, time.time())  # of a watch that does not run
@@ -125,6 +126,11 @@ class History:
         """Yield all versions of all objects of a kind."""
         with self._lock:
             return iter([each for versions in self._versions[kind].values() for each in versions])
+
+    def changes(self, kind: str, since: int = 0) -> list[Version]:
+        """Return the versions of all objects of a kind as they were observed, without the first ones."""
+        with self._lock:
+            return self._changes[kind][since:]
 
     # threads
 
@@ -177,6 +183,7 @@ class History:
             for key, versions in self._versions[kind].items():
                 if key not in seen and (last := versions[-1].object) is not None:
                     versions.append(Version(key, int(revision), time.time(), None, last))
+                    self._changes[kind].append(versions[-1])
         return revision
 
     def _follow(self, kind: str, connection: http.client.HTTPSConnection, path: str, revision: str) -> str:
@@ -202,4 +209,5 @@ class History:
             versions = self._versions[kind].setdefault(key, [])
             if not versions or versions[-1].revision < revision:
                 versions.append(version)
+                self._changes[kind].append(version)
         return key

@@ -22,6 +22,7 @@ class Lab:
 
     `api` sends requests as the administrator: `ApiError` if the API server refuses one, `OSError` or
     `http.client.HTTPException` if it does not respond. Several threads may use it. `folder` is a temporary folder.
+    `image` is that of the CronJobs. `jobs` are the CronJobs that run, the others are suspended.
     """
 
     seed: int
@@ -31,6 +32,8 @@ class Lab:
     journal: Journal
     history: History
     folder: Path
+    image: str
+    jobs: Sequence[str]
 
     def random(self, name: str) -> random.Random:
         """Return the random numbers of one part, which are the same for each soak of the seed."""
@@ -58,3 +61,6 @@ class Part(Protocol):
 
     def invariants(self) -> Sequence[Invariant]:
         """Return the invariants of this part."""
+
+    def end(self) -> None:
+        """End what runs outside of the cluster. No action may follow."""

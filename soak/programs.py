@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -109,6 +110,14 @@ class Programs:
         finally:
             os.kill(pid, signal.SIGCONT)
         self.wait_until_ready()
+
+    def kill_run(self, uid: str) -> None:
+        """Kill the processes of chores in the pod with this UID."""
+        for folder in _PROC.iterdir():
+            with contextlib.suppress(OSError):  # it ended
+                is_in_pod = folder.name.isdecimal() and uid in (folder / "cgroup").read_text()
+                if is_in_pod and "chores" in (folder / "cmdline").read_text():
+                    os.kill(int(folder.name), signal.SIGKILL)
 
     def wait_until_ready(self) -> None:
         """Wait until the API server and containerd serve requests."""

@@ -77,6 +77,13 @@ class Report:
         ]
         return "\n".join([*lines, *(f"    {self.shown(each)}" for each in self.violations)])
 
+    def line(self, journal: Journal, phase: str) -> str:
+        """Return the state of the soak in one line."""
+        minutes, seconds = divmod(int(time.time() - self.began), 60)
+        lasting = next((each.kind for each in reversed(journal.faults) if not each.ended), "")
+        numbers = f"{self.runs.total()} runs, {self.writes.total()} writes, {len(journal.faults)} faults"
+        return f"{minutes:3}:{seconds:02} {phase:8} {numbers}, {_several(len(self.violations), 'violation')}  {lasting}"
+
     def shown(self, violation: Violation) -> str:
         """Return a violation for a person, with the seed of its soak."""
         minutes, seconds = divmod(int(violation.seconds), 60)

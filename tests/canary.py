@@ -29,7 +29,7 @@ def leaks(text: str) -> list[str]:
     if any(part in text for part in _base64_parts()):
         found.append("base64")
     lowered = text.lower()
-    return found + (["sha256"] if any(digest in lowered for digest in _hashes) else [])
+    return found + (["sha256"] if any(digest in lowered for digest in tuple(_hashes)) else [])
 
 
 def _base64_parts() -> list[str]:

@@ -45,6 +45,9 @@ class Past:
         latest = (self._versions[key][-1] for key in self.keys(kind))
         return (each for each in latest if each.object)
 
+    def changes(self, kind: str, since: int = 0) -> list[Version]:
+        return sorted(self.all_versions(kind), key=lambda each: each.revision)[since:]
+
     def all_versions(self, kind: str) -> Iterator[Version]:
         return (each for key in self.keys(kind) for each in self._versions[key])
 

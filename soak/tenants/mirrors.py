@@ -393,7 +393,8 @@ class Mirrors:
         self._if_free(registry, "upstream", work)
 
     def _if_free(self, registry: Registry, thread: str, work: Callable[[], None]) -> None:
-        if registry.is_free(thread) and not self._over.is_set():
+        if registry.is_free(thread):
+            self._over.clear()
             registry.do(thread, work)
 
     @contextlib.contextmanager

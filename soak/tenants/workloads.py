@@ -208,6 +208,9 @@ class Workloads:
         """Return the invariants of rolls."""
         return rolls.invariants(self._settings)
 
+    def end(self) -> None:
+        """End nothing: all is in the cluster."""
+
     def resolve(self) -> None:
         """Restore what pods need, resume workloads, and restart those whose pods do not become available."""
         for repair in (self._restore_sources, self._repair_config, self._restore_workloads, self._repair_template):

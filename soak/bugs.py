@@ -1,0 +1,35 @@
+"""Deliberate bugs: patches of jobs/, each of which an invariant must detect."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.control_plane import ROOT
+
+FOLDER = ROOT / "soak" / "patches"
+
+
+def names() -> list[str]:
+    """Return the names of all bugs."""
+    return sorted(each.stem for each in FOLDER.glob("*.patch"))
+
+
+def about(name: str) -> str:
+    """Return what is wrong with a bug."""
+    return (FOLDER / f"{name}.patch").read_text().partition("\ndiff ")[0].strip()
+
+
+def jobs_with(name: str, folder: Path) -> Path:
+    """Write the package `jobs` with a bug into a new folder, and return its path.
+
+    Raises:
+        RuntimeError: the patch does not fit the present code.
+    """
+    shutil.copytree(ROOT / "jobs", folder / "jobs", ignore=shutil.ignore_patterns("__pycache__"))
+    command = ["patch", "--strip=1", "--forward", "--fuzz=0", f"--input={FOLDER / name}.patch"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"bug {name}: {done.stdout}{done.stderr}")
+    return folder / "jobs"

@@ -1,0 +1,409 @@
+"""Copies are as rules require: an independent model of sync-copies, as docs/sync-copies.md describes it."""
+
+from __future__ import annotations
+
+import fnmatch
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from soak.history import History, Key, Object
+from soak.invariants.ours import COPIED
+from soak.invariants.reads import (
+    MARGIN_SECONDS,
+    annotations_of,
+    changed_at,
+    each_write,
+    has_settled,
+    is_managed,
+    is_terminating,
+    labels_of,
+    latest,
+    possible,
+    shown,
+    window_start,
+)
+from soak.observed import Invariant, Observed, Run, Write
+
+JOB = "sync-copies"
+RULE = "CopyRator"
+OPT_IN = "kubechores.dev/copies"
+BRAKE = 10
+LIFTED = "max-deletes"
+KIND_OF = {kind.lower(): kind for kind in COPIED}
+FIELDS = {
+    "ConfigMap": ("data", "binaryData", "immutable"),
+    "Secret": ("type", "data", "immutable"),
+    "NetworkPolicy": ("spec",),
+    "LimitRange": ("spec",),
+    "ResourceQuota": ("spec",),
+    "RoleBinding": ("roleRef", "subjects"),
+    "ServiceAccount": ("imagePullSecrets", "automountServiceAccountToken"),
+}
+# While one of these faults lasts, and until a run after it, copies may differ.
+EXCUSES = ("admission-", "tenant-copies-")
+
+
+class Wanted(NamedTuple):
+    """A copy that a rule requires of a source."""
+
+    rule: Key
+    source: Key
+    content: Object
+
+
+# what rules require
+
+
+def content_of(obj: Object, kind: str) -> Object:
+    """Return the fields of an object that copies have too."""
+    return {name: obj[name] for name in FIELDS[kind] if obj.get(name) or (name in obj and obj[name] is False)}
+
+
+def matches(selector: Object | None, labels: dict[str, str]) -> bool:
+    """Whether labels match a selector that has matchLabels only."""
+    return all(labels.get(key) == value for key, value in ((selector or {}).get("matchLabels") or {}).items())
+
+
+def selects(rule: Object, source: Object) -> bool:
+    """Whether a rule selects an object of its kind as a source."""
+    spec, metadata = rule["spec"], source["metadata"]
+    return (
+        metadata["namespace"] in spec.get("namespaces", [rule["metadata"]["namespace"]])
+        and metadata["name"] in spec.get("names", [metadata["name"]])
+        and ("selector" not in spec or matches(spec["selector"], labels_of(source)))
+        and not is_terminating(source)
+    )
+
+
+def targets(rule: Object, namespace: Object) -> bool:
+    """Whether a rule requires copies in a namespace, for sources in others."""
+    targeted, name = rule["spec"].get("targets", {}), namespace["metadata"]["name"]
+    return (
+        is_open(namespace)
+        and (not name.startswith("kube-"))
+        and any(fnmatch.fnmatchcase(name, each) for each in targeted.get("include", ["*"]))
+        and not any(fnmatch.fnmatchcase(name, each) for each in targeted.get("exclude", []))
+        and matches(targeted.get("namespaceSelector"), labels_of(namespace))
+    )
+
+
+def is_open(namespace: Object | None) -> bool:
+    """Whether a namespace is active and did not opt out."""
+    if namespace is None or is_terminating(namespace):
+        return False
+    return annotations_of(namespace).get(OPT_IN, "").lower() != "false"
+
+
+def copy_name(rule: Object, source: Object) -> str:
+    """Return the name of the copies of a source."""
+    return str(rule["spec"].get("targetName", source["metadata"]["name"]))
+
+
+def copy_content(rule: Object, source: Object, kind: str, namespace: str) -> Object:
+    """Return the content of a copy in a namespace."""
+    content = content_of(source, kind)
+    if keys := rule["spec"].get("keys"):
+        for field_name in ("data", "binaryData"):
+            if field_name in content:
+                content[field_name] = _chosen(content[field_name], keys)
+    if rule["spec"].get("subjectNamespace") == "target":
+        content["subjects"] = [
+            {**each, "namespace": namespace} if each["kind"] == "ServiceAccount" else each
+            for each in content.get("subjects", [])
+        ]
+    return {name: value for name, value in content.items() if value or value is False}
+
+
+def _chosen(data: dict[str, str], keys: Object) -> dict[str, str]:
+    rename = keys.get("rename", {})
+    included = keys.get("include", ["*"])
+    return {
+        rename.get(key, key): value
+        for key, value in data.items()
+        if key in rename or any(fnmatch.fnmatchcase(key, each) for each in included)
+    }
+
+
+def kind_of(rule: Object) -> str:
+    """Return the kind of a rule's sources."""
+    return KIND_OF[rule["spec"]["ruleType"]]
+
+
+def wants(rule: Object | None, source: Object | None, namespace: Object | None, place: Key) -> Object | None:
+    """Return the content of the copy at a place that a rule requires of a source, None if it requires none there."""
+    if rule is None or source is None or namespace is None or kind_of(rule) != place.kind:
+        return None
+    if source["metadata"]["namespace"] == place.namespace or copy_name(rule, source) != place.name:
+        return None
+    if not selects(rule, source) or not targets(rule, namespace):
+        return None
+    return copy_content(rule, source, place.kind, place.namespace)
+
+
+def desired(history: History) -> dict[Key, list[Wanted]]:
+    """Return what all rules require now, by place."""
+    rules = [(each.key, each.object) for each in history.now(RULE) if each.object]
+    spaces = [each.object for each in history.now("Namespace") if each.object]
+    found: dict[Key, list[Wanted]] = {}
+    for rule_key, rule in rules:
+        kind = kind_of(rule)
+        for version in history.now(kind):
+            source = version.object
+            if source is None or not selects(rule, source):
+                continue
+            for namespace in spaces:
+                place = Key(kind, namespace["metadata"]["name"], copy_name(rule, source))
+                content = wants(rule, source, namespace, place)
+                if content is not None:
+                    found.setdefault(place, []).append(Wanted(rule_key, version.key, content))
+    return found
+
+
+# what was possible in a run
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a run can have read from a time up to a revision, about one place."""
+
+    history: History
+    place: Key
+    start: float
+    revision: int
+
+    def pairs(self) -> Iterator[tuple[Key, list[Object | None], Key, list[Object | None]]]:
+        """Yield the rules and sources that can be about this place, each with its possible states."""
+        for rule_key in self.history.keys(RULE):
+            rules = possible(self.history, rule_key, self.start, self.revision)
+            names = {name for rule in rules if rule and kind_of(rule) == self.place.kind for name in _spaces(rule)}
+            for source_key in self.history.keys(self.place.kind) if names else ():
+                if source_key.namespace in names:
+                    yield rule_key, rules, source_key, possible(self.history, source_key, self.start, self.revision)
+
+    def namespaces(self) -> list[Object | None]:
+        """Return the possible states of the namespace."""
+        return possible(self.history, Key("Namespace", "", self.place.namespace), self.start, self.revision)
+
+    def contents(self) -> Iterator[Object]:
+        """Yield each content that the copy can have had to have."""
+        spaces = self.namespaces()
+        for _, rules, _, sources in self.pairs():
+            for rule, source, namespace in itertools.product(rules, sources, spaces):
+                if (content := wants(rule, source, namespace, self.place)) is not None:
+                    yield content
+
+    def always(self) -> Iterator[Wanted]:
+        """Yield the copies of a rule and a source that were required all the time."""
+        spaces = self.namespaces()
+        for rule_key, rules, source_key, sources in self.pairs():
+            found = [wants(*each, self.place) for each in itertools.product(rules, sources, spaces)]
+            if found and all(each is not None for each in found):
+                yield Wanted(rule_key, source_key, found[-1] or {})
+
+
+def _spaces(rule: Object) -> list[str]:
+    return list(rule["spec"].get("namespaces", [rule["metadata"]["namespace"]]))
+
+
+# invariants
+
+
+def invariants() -> list[Invariant]:
+    """Return the invariants of copies."""
+    return [
+        each_write("a copy is written only if a rule requires it", JOB, COPIED, written),
+        each_write("a copy is not deleted that a rule requires", JOB, COPIED, deleted),
+        Invariant("the brake limits the deletions of a run", Brake()),
+        Invariant("each copy is repaired within two runs", repaired),
+        Invariant("copies are exactly those that rules require", settled),
+    ]
+
+
+def written(observed: Observed, write: Write) -> Iterator[str]:
+    """Check a create or an update of a copy."""
+    if write.after is None or write.verb == "delete":
+        return
+    about = f"{write.verb} of {shown(write.key)} by {write.pod}"
+    window = Window(observed.history, write.key, window_start(observed, write), write.revision)
+    content = content_of(write.after, write.key.kind)
+    allowed = list(window.contents())
+    if not allowed:
+        yield f"{about}: no rule required it at any time of the run"
+    elif content not in allowed:
+        yield f"{about}: its content is not that of its source at any time of the run, but {_summary(content, allowed)}"
+    if write.before and _compared(write.before, write.key.kind) == _compared(write.after, write.key.kind):
+        yield f"{about}: it changed nothing"
+
+
+def _summary(content: Object, allowed: list[Object]) -> str:
+    """Return which fields differ, without values."""
+    return "differs in " + ", ".join(
+        sorted({name for each in allowed for name in {*content, *each} if content.get(name) != each.get(name)})
+    )
+
+
+def _compared(obj: Object, kind: str) -> tuple[Object, dict[str, str], dict[str, str]]:
+    return content_of(obj, kind), labels_of(obj), annotations_of(obj)
+
+
+def deleted(observed: Observed, write: Write) -> Iterator[str]:
+    """Check a deletion of a copy."""
+    if write.verb != "delete" or write.before is None:
+        return
+    window = Window(observed.history, write.key, window_start(observed, write), write.revision)
+    if required := next(window.always(), None):
+        contents = [required.content, *window.contents()]
+        if not any(_needs_recreation(write.before, content, write.key.kind) for content in contents):
+            yield (
+                f"delete of {shown(write.key)} by {write.pod}: {shown(required.rule)} required a copy of "
+                f"{shown(required.source)} there during the whole run"
+            )
+
+
+def _needs_recreation(copy: Object, content: Object, kind: str) -> bool:
+    if kind == "ResourceQuota":
+        return bool(copy["spec"].get("scopes") != content["spec"].get("scopes"))
+    return bool(copy.get("immutable")) or any(
+        copy.get(name) != content.get(name) for name in ("type", "roleRef") if name in FIELDS[kind]
+    )
+
+
+@dataclass
+class Brake:
+    """Count the deletions of each run, and check that a run that was stopped by the brake had a reason."""
+
+    _deleted: dict[tuple[str, str], list[Write]] = field(default_factory=dict)
+    _last: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def __call__(self, observed: Observed) -> Iterator[str]:
+        """Yield a sentence for each run that deleted too much, or that did not for no reason."""
+        for write in observed.writes:
+            if write.account == JOB and write.key.kind in COPIED:
+                yield from self._count(observed, write)
+        for run in observed.runs:
+            if run.job.startswith(JOB) and run.exit_code == 4 and not _has_reason(observed, run):
+                yield f"{run.pod} ended with 4, and there was neither a mistaken rule nor {BRAKE + 1} copies to delete"
+
+    def _count(self, observed: Observed, write: Write) -> Iterator[str]:
+        group = write.pod, write.key.kind
+        if write.verb == "create":  # a copy that was deleted to create it again
+            self._deleted[group] = [each for each in self._deleted.get(group, []) if each.key != write.key]
+        elif write.verb == "delete" and not self._opted_out(observed, write):
+            self._deleted.setdefault(group, []).append(write)
+            managed = sum(1 for each in observed.history.now(write.key.kind) if is_managed(each.object, JOB))
+            number = len(self._deleted[group])
+            # Copies that the run deleted are not there any more.
+            if number > max(BRAKE, (managed + number) / 10 + 1) and not _is_lifted(observed, write.pod):
+                yield f"{write.pod} deleted {number} copies of kind {write.key.kind}"
+
+    def _opted_out(self, observed: Observed, write: Write) -> bool:
+        key = Key("Namespace", "", write.key.namespace)
+        states = possible(observed.history, key, window_start(observed, write), write.revision)
+        return not all(is_open(each) for each in states)
+
+
+def _is_lifted(observed: Observed, pod: str) -> bool:
+    """Whether a person ran the Job with another limit."""
+    versions = observed.history.versions(Key("Pod", "kube-chores", pod))
+    return any(LIFTED in json.dumps((each.object or {}).get("spec", {})).lower().replace("_", "-") for each in versions)
+
+
+def _has_reason(observed: Observed, run: Run) -> bool:
+    start, revision = run.created - MARGIN_SECONDS, _revision_at(observed.history, run.ended)
+    doubtful: Counter[str] = Counter()
+    for kind in COPIED:
+        for key in observed.history.keys(kind):
+            states = possible(observed.history, key, start, revision)
+            if any(is_managed(each, JOB) for each in states):
+                doubtful[kind] += not any(Window(observed.history, key, start, revision).always())
+    if any(number > BRAKE for number in doubtful.values()):
+        return True
+    return any(doubtful.values()) and any(
+        _may_be_mistaken(observed, key, start, revision) for key in observed.history.keys(RULE)
+    )
+
+
+def _may_be_mistaken(observed: Observed, key: Key, start: float, revision: int) -> bool:
+    """Whether a rule named a namespace that does not exist, or has not selected anything since it was edited."""
+    history = observed.history
+    for rule in possible(history, key, start, revision):
+        if rule is None:
+            continue
+        for name in _spaces(rule):
+            states = possible(history, Key("Namespace", "", name), start, revision)
+            if any(is_terminating(each) for each in states):
+                return True
+        status = rule.get("status", {})
+        if status.get("selectedGeneration") != rule["metadata"]["generation"]:
+            return True
+    return False
+
+
+def _revision_at(history: History, seconds: float) -> int:
+    """Return a revision that is not earlier than a time."""
+    revisions = [each.revision for each in history.changes("Pod") if each.seconds <= seconds + 2]
+    return max(revisions, default=0)
+
+
+def repaired(observed: Observed) -> Iterator[str]:
+    """Yield a sentence for each copy that is not as required although two runs could repair it."""
+    excused = _excused_until(observed)
+    if excused is None:
+        return
+    for place, wanted in desired(observed.history).items():
+        if len({each.source for each in wanted}) > 1 or _is_equal(observed.history, place, wanted):
+            continue
+        actual = latest(observed.history, place)
+        if actual is not None and not is_managed(actual, JOB):
+            continue
+        keys = [place, Key("Namespace", "", place.namespace), *(key for each in wanted for key in each[:2])]
+        since = max(excused, *(changed_at(observed.history, key) for key in keys))
+        if not observed.settled and has_settled(observed, JOB, since):
+            yield f"{shown(place)} is not as {shown(wanted[0].rule)} requires it, {_what(actual)}"
+
+
+def _what(actual: Object | None) -> str:
+    return "but missing" if actual is None else "but has other content"
+
+
+def _excused_until(observed: Observed) -> float | None:
+    """Return the end of the last fault that excuses copies, None while one lasts."""
+    faults = [each for each in observed.journal.faults if each.kind.startswith(EXCUSES)]
+    if not all(each.ended for each in faults):
+        return None
+    return max((each.ended for each in faults), default=0.0)
+
+
+def _is_equal(history: History, place: Key, wanted: list[Wanted]) -> bool:
+    actual = latest(history, place)
+    return is_managed(actual, JOB) and content_of(actual or {}, place.kind) == wanted[0].content
+
+
+def settled(observed: Observed) -> Iterator[str]:
+    """Yield a sentence for each difference from what rules require, after everything settled."""
+    if not observed.settled:
+        return
+    required = desired(observed.history)
+    for place, wanted in required.items():
+        if len({each.source for each in wanted}) > 1:
+            yield f"{len(wanted)} sources claim {shown(place)}: the tenants of the soak did not resolve this"
+        elif not _is_equal(observed.history, place, wanted):
+            actual = latest(observed.history, place)
+            yield f"{shown(place)} is not as {shown(wanted[0].rule)} requires it, {_what(actual)}"
+    for kind in COPIED:
+        for version in observed.history.now(kind):
+            if is_managed(version.object, JOB) and version.key not in required:
+                yield f"{shown(version.key)} is a copy that no rule requires"
+    yield from _not_ready(observed.history, {each.rule for wanted in required.values() for each in wanted})
+
+
+def _not_ready(history: History, rules: Iterable[Key]) -> Iterator[str]:
+    for key in sorted(rules):
+        conditions = (latest(history, key) or {}).get("status", {}).get("conditions", [])
+        ready: Object = next((each for each in conditions if each["type"] == "Ready"), {})
+        if ready.get("status") != "True":
+            yield f"{shown(key)} is not Ready: {ready.get('reason')} {ready.get('message')}"

@@ -1,0 +1,108 @@
+"""Our accounts never change an object that is not ours, and never what they may not change of an object."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+from soak.history import Object
+from soak.invariants.reads import annotations_of, is_managed, shown
+from soak.observed import Invariant, Observed, Write
+
+COPIED = frozenset({
+    "ConfigMap",
+    "Secret",
+    "LimitRange",
+    "NetworkPolicy",
+    "ResourceQuota",
+    "RoleBinding",
+    "ServiceAccount",
+})  # fmt: skip
+WORKLOADS = frozenset({"DaemonSet", "Deployment", "StatefulSet"})
+# What each account creates, changes and deletes, if the object has the labels of its job.
+MANAGED = {
+    "sync-copies": COPIED,
+    "fetch-rates": frozenset({"ConfigMap"}),
+    "farm-pods": frozenset({"FarmPod"}),
+    "mirror-repair": frozenset({"StatefulSet", "Service", "PersistentVolumeClaim", "DaemonSet", "Secret"}),
+    "mirror-audit": frozenset[str](),
+    "roll-workloads": frozenset[str](),
+}
+JOB_LABEL = {"mirror-repair": "mirror-audit"}  # of the objects of an account, if it is not the account's name
+NAMESPACES = {"mirror-repair": ("kube-chores-mirrors", "kube-chores-nodes")}
+STATUSES = {
+    "sync-copies": "CopyRator",
+    "fetch-rates": "ExchangeRate",
+    "mirror-audit": "RegistryMirror",
+    "mirror-repair": "RegistryMirror",
+}
+OPT_IN = "kubechores.dev/roll-on-config-change"
+BASELINE = "kubechores.dev/config-baseline"
+ROLL_ID = "kubechores.dev/config"
+
+
+def invariants() -> list[Invariant]:
+    """Return the invariant."""
+    return [Invariant("our accounts change only our objects", check)]
+
+
+def check(observed: Observed) -> Iterator[str]:
+    """Yield a sentence for each write of another object, or of other fields."""
+    for write in observed.writes:
+        if problem := _problem(write):
+            yield f"{write.verb} of {shown(write.key)} by {write.pod or write.account}: {problem}"
+
+
+def _problem(write: Write) -> str:
+    kind = write.key.kind
+    if kind == "Event":
+        return "" if write.verb == "create" else "Events are only created"
+    if write.subresource == "status":
+        return _of_status(write)
+    if write.subresource:
+        return f"subresource {write.subresource}"
+    if write.account == "roll-workloads" and kind in WORKLOADS:
+        return _of_roll(write)
+    if kind not in MANAGED.get(write.account, ()):
+        return f"{write.account} does not manage any {kind}"
+    if write.key.namespace not in NAMESPACES.get(write.account, (write.key.namespace,)):
+        return "it is in a namespace of others"
+    job = JOB_LABEL.get(write.account, write.account)
+    if write.before is not None and not is_managed(write.before, job):
+        return "the object is not managed by the job"
+    if write.after is not None and not is_managed(write.after, job):
+        return "the job wrote it without the labels of what it manages"
+    return ""
+
+
+def _of_status(write: Write) -> str:
+    if write.key.kind != STATUSES.get(write.account):
+        return f"{write.account} writes no status of a {write.key.kind}"
+    if write.before is None or write.after is None:
+        return ""
+    fields = ("spec", "data")
+    if any(write.before.get(field) != write.after.get(field) for field in fields):
+        return "more than the status changed"
+    return ""
+
+
+def _of_roll(write: Write) -> str:
+    if write.before is None or write.after is None:
+        return "roll-workloads neither creates nor deletes workloads"
+    if _without_roll(write.before) != _without_roll(write.after):
+        return "more than the annotations of a roll changed"
+    return ""
+
+
+def _without_roll(workload: Object) -> Object:
+    """Return what a roll does not change of a workload."""
+    metadata = {key: value for key, value in workload["metadata"].items() if key in ("name", "uid", "labels")}
+    spec = copy.deepcopy(workload["spec"])
+    template = spec["template"].setdefault("metadata", {})
+    template["annotations"] = {
+        key: value for key, value in (template.get("annotations") or {}).items() if key != ROLL_ID
+    }
+    template.pop("creationTimestamp", None)
+    ignored = (BASELINE, "deprecated.daemonset.template.generation")
+    annotations = {key: value for key, value in annotations_of(workload).items() if key not in ignored}
+    return {"metadata": {**metadata, "annotations": annotations}, "spec": spec}

@@ -1,0 +1,419 @@
+"""Sources, rules and namespaces of sync-copies, and what their users change."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from soak.invariants import copies
+from soak.invariants.reads import annotations_of, is_managed, labels_of
+from soak.journal import Fault
+from soak.lab import Action, Lab
+from soak.observed import Invariant
+from tests.apis import ApiError, Object
+from tests.canary import canary
+from tests.worlds import (
+    by_name,
+    configmap,
+    encoded,
+    limit_range,
+    namespace_object,
+    network_policy,
+    resource_quota,
+    role_binding,
+    rule,
+    secret,
+    service_account,
+)
+
+SHARED = {"share": "yes"}
+SOURCES = ("source-1", "source-2", "source-3")
+TEAMS = tuple(f"team-{number}" for number in range(1, 8))
+TROUBLE_SECONDS = (40.0, 120.0)
+LIFT = "kubectl "
+_ERRORS = (ApiError, OSError, http.client.HTTPException, AssertionError)
+_RULES: tuple[Object, ...] = (
+    rule("settings", "source-1", "team-*", namespaces=["source-1", "source-2"], selector={"matchLabels": SHARED}),
+    rule(
+        "logins",
+        "source-1",
+        "team-*",
+        ruleType="secret",
+        selector={"matchLabels": SHARED},
+        targets={"include": ["team-*"], "exclude": ["team-2"]},
+    ),
+    rule(
+        "web",
+        "source-2",
+        "team-*",
+        ruleType="secret",
+        selector={"matchLabels": SHARED},
+        targets={"namespaceSelector": {"matchLabels": {"tier": "web"}}},
+    ),
+    by_name(
+        "app",
+        "source-3",
+        "team-*",
+        names=["app"],
+        keys={"include": ["a", "b*"], "rename": {"c": "renamed"}},
+        targetName="app-config",
+    ),
+    rule("policies", "source-3", ["team-1", "team-2"], ruleType="networkpolicy", selector={"matchLabels": SHARED}),
+    rule("limits", "source-3", ["team-2", "team-3"], ruleType="limitrange", selector={"matchLabels": SHARED}),
+    rule("quotas", "source-3", ["team-3", "team-4"], ruleType="resourcequota", selector={"matchLabels": SHARED}),
+    rule(
+        "viewers",
+        "source-3",
+        ["team-4", "team-5"],
+        ruleType="rolebinding",
+        selector={"matchLabels": SHARED},
+        subjectNamespace="target",
+    ),
+    rule("robots", "source-3", ["team-5", "team-6"], ruleType="serviceaccount", selector={"matchLabels": SHARED}),
+)
+
+
+@dataclass
+class Trouble:
+    """What a user did by mistake, until it is undone at a time."""
+
+    fault: Fault
+    until: float
+    undo: Callable[[], None]
+
+
+@dataclass
+class Copies:
+    """Users of rules, sources, namespaces and copies."""
+
+    lab: Lab
+    _troubles: list[Trouble] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._api, self._random, self._numbers = self.lab.api, self.lab.random("copies"), itertools.count(1)
+        self._sources = {self._key(each): each for each in self._first_sources()}
+        for name in (*SOURCES, *TEAMS):
+            self._api.put(self._namespace(name))
+        for each in (*self._sources.values(), *_RULES):
+            self._api.put(each)
+
+    def actions(self) -> Mapping[str, tuple[int, Action]]:
+        """Return the actions by name, each with its weight."""
+        return {
+            "edit-source": (10, self._edit_source),
+            "delete-source": (2, self._delete_source),
+            "recreate-source": (2, self._recreate_source),
+            "restore-sources": (4, self._restore_sources),
+            "relabel-source": (3, self._relabel_source),
+            "edit-copy": (8, self._edit_copy),
+            "delete-copy": (5, self._delete_copy),
+            "disown-copy": (1, self._disown_copy),
+            "object-in-the-way": (2, self._put_in_the_way),
+            "clear-the-way": (2, self._clear_the_way),
+            "delete-namespace": (1, self._delete_namespace),
+            "restore-namespaces": (4, self._restore_namespaces),
+            "relabel-namespace": (3, self._relabel_namespace),
+            "opt-out": (2, self._opt_out),
+            "opt-in": (3, self._opt_in),
+            "edit-rule": (3, self._edit_rule),
+            "delete-rule": (1, self._delete_rule),
+            "restore-rules": (3, self._restore_rules),
+            "fill-quota": (1, self._fill_quota),
+            "typo-in-rule": (1, self._mistake),
+            "claim-a-name": (1, self._claim),
+            "delete-source-namespace": (1, self._delete_source_namespace),
+            "undo": (5, self._undo_old),
+            "lift-brake": (2, self._lift),
+        }
+
+    def invariants(self) -> Sequence[Invariant]:
+        """Return the invariants of copies."""
+        return copies.invariants()
+
+    def resolve(self) -> None:
+        """Undo mistakes, restore what was deleted, and confirm blocked deletions."""
+        for each in list(self._troubles):
+            self._end(each)
+        for repair in (
+            self._restore_namespaces,
+            self._restore_rules,
+            self._restore_sources,
+            self._clear_the_way,
+            self._lift,
+        ):
+            with contextlib.suppress(*_ERRORS):
+                repair()
+
+    def end(self) -> None:
+        """End nothing: all is in the cluster."""
+
+    # what there is
+
+    def _first_sources(self) -> list[Object]:
+        return [
+            configmap("source-1", "settings", labels=SHARED, data={"a": "1"}),
+            configmap("source-1", "extra", labels=SHARED, data={"b": "1"}, binaryData={"raw": encoded("raw")}),
+            secret("source-1", "login", labels=SHARED),
+            configmap("source-2", "flags", labels=SHARED, data={"on": "true"}),
+            secret("source-2", "certificate", labels=SHARED),
+            configmap("source-3", "app", data={"a": "1", "b": "2", "b2": "3", "c": "4", "secret-part": "5"}),
+            network_policy("source-3", labels=SHARED),
+            limit_range("source-3", labels=SHARED),
+            resource_quota("source-3", labels=SHARED),
+            role_binding("source-3", labels=SHARED),
+            service_account("source-3", labels=SHARED),
+        ]
+
+    @staticmethod
+    def _key(obj: Object) -> tuple[str, str, str]:
+        return obj["kind"], obj["metadata"]["namespace"], obj["metadata"]["name"]
+
+    @staticmethod
+    def _namespace(name: str) -> Object:
+        labels = {"tier": "web" if name in ("team-1", "team-3", "team-5") else "data"}
+        return namespace_object(name, labels=labels)
+
+    def _source(self) -> Object:
+        return self._random.choice(list(self._sources.values()))
+
+    def _team(self) -> str:
+        return self._random.choice(TEAMS)
+
+    def _copies(self) -> list[Object]:
+        kind, version = self._random.choice(
+            (
+                ("ConfigMap", "v1"),
+                ("ConfigMap", "v1"),
+                ("Secret", "v1"),
+                ("NetworkPolicy", "networking.k8s.io/v1"),
+                ("LimitRange", "v1"),
+                ("ResourceQuota", "v1"),
+                ("RoleBinding", "rbac.authorization.k8s.io/v1"),
+                ("ServiceAccount", "v1"),
+            )
+        )
+        return [each for each in self._api.items(version, kind) if is_managed(each, copies.JOB)]
+
+    def _copy(self) -> Object:
+        found = self._copies()
+        if not found:
+            raise OSError("there is no copy of this kind")
+        return dict(self._random.choice(found))
+
+    # sources
+
+    def _edit_source(self) -> None:
+        source = self._source()
+        self._api.patch(source, self._edit_of(source["kind"]))
+
+    def _edit_of(self, kind: str) -> Object:
+        """Return a patch that changes the content of a source."""
+        number = next(self._numbers)
+        key = self._random.choice(("a", "b", "c"))
+        edits: dict[str, Object] = {
+            "ConfigMap": {"data": {key: f"value-{number}"}},
+            "Secret": {"data": {key: encoded(canary())}},
+            "NetworkPolicy": {"spec": {"podSelector": {"matchLabels": {"number": str(number)}}}},
+            "LimitRange": {"spec": {"limits": [{"type": "Container", "default": {"cpu": f"{number}m"}}]}},
+            "ResourceQuota": {"spec": {"hard": {"pods": str(100 + number)}}},
+            "RoleBinding": {"subjects": [*self._subjects(number)]},
+            "ServiceAccount": {"imagePullSecrets": [{"name": f"registry-{number}"}]},
+        }
+        return edits[kind]
+
+    @staticmethod
+    def _subjects(number: int) -> list[Object]:
+        group = {"kind": "Group", "name": f"viewers-{number}", "apiGroup": "rbac.authorization.k8s.io"}
+        return [group, {"kind": "ServiceAccount", "name": "robot", "namespace": "source-3"}]
+
+    def _delete_source(self) -> None:
+        self._api.delete(self._source())
+
+    def _recreate_source(self) -> None:
+        """Delete a source and create it at once, perhaps immutable: its UID is another one."""
+        source = self._source()
+        self._api.delete(source)
+        is_data = source["kind"] in ("ConfigMap", "Secret")
+        immutable = {"immutable": True} if is_data and self._random.random() < 0.5 else {}
+        self._api.put({**source, **immutable})
+
+    def _restore_sources(self) -> None:
+        """Create the sources that are missing, replace immutable ones, and label all again."""
+        for source in self._sources.values():
+            found = self._api.get(source)
+            if found and found.get("immutable"):
+                self._api.delete(source)
+                found = None
+            if not found:
+                self._api.put(source)
+            elif labels_of(found) != labels_of(source):
+                labels = {**dict.fromkeys(labels_of(found)), **labels_of(source)}
+                self._api.patch(source, {"metadata": {"labels": labels}})
+
+    def _relabel_source(self) -> None:
+        value = self._random.choice((None, "yes", "no"))
+        self._api.patch(self._source(), {"metadata": {"labels": {"share": value}}})
+
+    # copies
+
+    def _edit_copy(self) -> None:
+        copy = self._copy()
+        edits = (
+            self._edit_of(copy["kind"]),
+            {"metadata": {"labels": {"example.com/team": f"t{next(self._numbers)}"}}},
+            {"metadata": {"annotations": {"kubechores.dev/fingerprint": "0"}}},
+            {"metadata": {"annotations": {"kubechores.dev/source": "elsewhere/other"}}},
+        )
+        self._api.patch(copy, edits[0] if self._random.random() < 0.6 else self._random.choice(edits[1:]))
+
+    def _delete_copy(self) -> None:
+        self._api.delete(self._copy())
+
+    def _disown_copy(self) -> None:
+        """Remove the label by which the job recognizes a copy: it is then an object of the tenant."""
+        self._api.patch(self._copy(), {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}}})
+
+    def _put_in_the_way(self) -> None:
+        """Create an object of a tenant where a rule requires a copy."""
+        source = self._source()
+        name = "app-config" if source["metadata"]["name"] == "app" else source["metadata"]["name"]
+        metadata = {"name": name, "namespace": self._team()}
+        self._api.call("POST", self._api.path({**source, "metadata": metadata}, named=False), {
+            **source, "metadata": metadata
+        })  # fmt: skip
+
+    def _clear_the_way(self) -> None:
+        """Delete the objects that tenants have where rules require copies."""
+        names = {source["metadata"]["name"] for source in self._sources.values()} | {"app-config"}
+        for team in TEAMS:
+            for version, kind in {(each["apiVersion"], each["kind"]) for each in self._sources.values()}:
+                for found in self._api.items(version, kind, team):
+                    if found["metadata"]["name"] in names and not is_managed(found, copies.JOB):
+                        self._api.delete(found)
+
+    # namespaces
+
+    def _delete_namespace(self) -> None:
+        self._api.delete(namespace_object(self._team()))
+
+    def _restore_namespaces(self) -> None:
+        for name in (*SOURCES, *TEAMS):
+            if not self._api.get(namespace_object(name)):
+                self._api.put(self._namespace(name))
+
+    def _relabel_namespace(self) -> None:
+        tier = self._random.choice(("web", "data"))
+        self._api.patch(namespace_object(self._team()), {"metadata": {"labels": {"tier": tier}}})
+
+    def _opt_out(self) -> None:
+        self._opt(self._team(), self._random.choice(("false", "False")))
+
+    def _opt_in(self) -> None:
+        teams = self._api.items("v1", "Namespace")
+        for each in teams:
+            if copies.OPT_IN in annotations_of(each):
+                self._opt(each["metadata"]["name"], None)
+
+    def _opt(self, team: str, value: str | None) -> None:
+        self._api.patch(namespace_object(team), {"metadata": {"annotations": {copies.OPT_IN: value}}})
+
+    # rules
+
+    def _edit_rule(self) -> None:
+        """Let a rule target other namespaces."""
+        chosen = self._random.choice(_RULES)
+        exclude = self._random.sample(TEAMS, self._random.randint(0, 2))
+        self._api.patch(chosen, {"spec": {"targets": {"exclude": exclude}}})
+
+    def _delete_rule(self) -> None:
+        self._api.delete(self._random.choice(_RULES))
+
+    def _restore_rules(self) -> None:
+        for each in _RULES:
+            if not self._api.get(each):
+                self._api.put(each)
+
+    # mistakes, which make runs fail or copies be not as required until they are undone
+
+    def _begin(self, kind: str, detail: str, undo: Callable[[], None]) -> None:
+        until = time.time() + self._random.uniform(*TROUBLE_SECONDS)
+        self._troubles.append(Trouble(self.lab.journal.begin(f"tenant-copies-{kind}", detail), until, undo))
+
+    def _undo_old(self) -> None:
+        for each in list(self._troubles):
+            if each.until < time.time():
+                self._end(each)
+
+    def _end(self, trouble: Trouble) -> None:
+        with contextlib.suppress(*_ERRORS):
+            trouble.undo()
+            self._troubles.remove(trouble)
+            self.lab.journal.end(trouble.fault)
+
+    def _fill_quota(self) -> None:
+        """Let a namespace accept no more ConfigMaps and Secrets."""
+        hard = {"count/configmaps": "1", "count/secrets": "0"}
+        full = resource_quota(self._team(), "full", labels={}, spec={"hard": hard})
+        self._api.put(full)
+        self._begin("quota", full["metadata"]["namespace"], lambda: self._delete_if_there(full))
+
+    def _mistake(self) -> None:
+        """Let a rule name a label or a namespace that nothing has."""
+        chosen = self._random.choice([each for each in _RULES if "selector" in each["spec"]])
+        wrong, right = self._random.choice(
+            (
+                ({"selector": {"matchLabels": {"share": "yess"}}}, {"selector": chosen["spec"]["selector"]}),
+                ({"namespaces": ["sorce-1"]}, {"namespaces": chosen["spec"]["namespaces"]}),
+                (
+                    {"targets": {"include": ["taem-*"]}},
+                    {"targets": {"include": chosen["spec"]["targets"].get("include")}},
+                ),
+            )
+        )
+        self._api.patch(chosen, {"spec": wrong})
+        self._begin("mistake", chosen["metadata"]["name"], lambda: self._correct(chosen, right))
+
+    def _correct(self, chosen: Object, right: Object) -> None:
+        if self._api.get(chosen):
+            self._api.patch(chosen, {"spec": right})
+
+    def _claim(self) -> None:
+        """Create a second source with the name of another one: no copy is written for either."""
+        claiming = configmap("source-2", "settings", labels=SHARED, data={"claimed": "true"})
+        self._api.put(claiming)
+        self._begin("claim", "source-2/settings", lambda: self._delete_if_there(claiming))
+
+    def _delete_source_namespace(self) -> None:
+        name = self._random.choice(SOURCES)
+        self._api.delete(namespace_object(name))
+        self._begin("source-namespace", name, self._restore_sources_of_namespaces)
+
+    def _restore_sources_of_namespaces(self) -> None:
+        self._restore_namespaces()
+        self._restore_sources()
+
+    def _delete_if_there(self, obj: Object) -> None:
+        if self._api.get(obj):
+            self._api.delete(obj)
+
+    def _lift(self) -> None:
+        """Run the command that a run printed whose deletions were blocked, unless a later run was not blocked."""
+        path = "/api/v1/namespaces/kube-chores/pods?labelSelector=app.kubernetes.io/component=sync-copies"
+        pods = self._api.call("GET", path)["items"]
+        ended = [each for each in pods if _exit_code(each) is not None]
+        latest = max(ended, key=lambda each: str(each["metadata"]["creationTimestamp"]), default=None)
+        if latest is None or _exit_code(latest) != 4 or self._troubles:
+            return
+        _, _, log = self._api.request("GET", f"/api/v1/namespaces/kube-chores/pods/{latest['metadata']['name']}/log")
+        for line in log.decode().splitlines():
+            if line.strip().startswith(LIFT):
+                self.lab.kubectl.shell(line.strip())
+
+
+def _exit_code(pod: Object) -> int | None:
+    statuses = pod["status"].get("containerStatuses") or []
+    return next((each["state"]["terminated"]["exitCode"] for each in statuses if "terminated" in each["state"]), None)
