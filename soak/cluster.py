@@ -57,12 +57,13 @@ def lab(seed: int, journal: Path, jobs: Sequence[str], image: str = "") -> Itera
         _audit(node.plane.folder, programs)
         wait_for_200(node.plane, Processes(folder), "/readyz", "kube-apiserver")
         kubectl = Kubectl(node.plane.kubeconfig)
-        for each in kustomizations(folder, image):
+        manifests = kustomizations(folder, image)
+        for each in manifests:
             kubectl(f"apply -k {each}")
         history = History(node.plane.url, node.plane.admin_token, node.plane.ca_file)
         stack.callback(history.stop)
         api = real_api(node.plane, folder)
-        here = Lab(seed, node, api, kubectl, Journal(journal), history, folder, image or IMAGE, jobs)
+        here = Lab(seed, node, api, kubectl, Journal(journal), history, folder, image or IMAGE, jobs, manifests)
         yield here, programs
 
 

@@ -23,6 +23,7 @@ class Lab:
     `api` sends requests as the administrator: `ApiError` if the API server refuses one, `OSError` or
     `http.client.HTTPException` if it does not respond. Several threads may use it. `folder` is a temporary folder.
     `image` is that of the CronJobs. `jobs` are the CronJobs that run, the others are suspended.
+    `manifests` are the folders of kustomizations with which all was installed.
     """
 
     seed: int
@@ -34,6 +35,7 @@ class Lab:
     folder: Path
     image: str
     jobs: Sequence[str]
+    manifests: Sequence[Path]
 
     def random(self, name: str) -> random.Random:
         """Return the random numbers of one part, which are the same for each soak of the seed."""

@@ -13,7 +13,7 @@ from soak.observed import Invariant, Observed
 NAMESPACE = "kube-chores"
 RETRIES = 2  # the largest backoffLimit
 RUNNING = 3  # one by the schedule and two by hand
-EVENTS_OF_AN_OBJECT = 25  # by our jobs, in the hour that the API server keeps Events
+SAME_EVENTS, RECENT_SECONDS = 5, 600.0  # a state can come back several times within this time
 STATUS_BYTES = 20_000
 
 
@@ -61,12 +61,14 @@ def _cron_job(job: dict[str, object]) -> str:
 
 
 def _events(observed: Observed) -> Iterator[str]:
-    numbers: Counter[tuple[str, str, str]] = Counter()
+    """Events report changes: the same one is not created again and again."""
+    numbers: Counter[tuple[str, ...]] = Counter()
     for version in observed.history.now("Event"):
         event = version.object or {}
-        if str(event.get("reportingComponent", "")).startswith("kube-chores"):
+        is_recent = version.seconds > observed.until - RECENT_SECONDS
+        if is_recent and event.get("source", {}).get("component") == "kube-chores":
             about = event["involvedObject"]
-            numbers[about["kind"], about.get("namespace", ""), about["name"]] += 1
-    for (kind, namespace, name), number in numbers.items():
-        if number > EVENTS_OF_AN_OBJECT:
-            yield f"{kind} {name} in {namespace} has {number} Events by our jobs"
+            numbers[about["kind"], about.get("namespace", ""), about["name"], event["reason"], event["message"]] += 1
+    for (kind, namespace, name, reason, _), number in numbers.items():
+        if number > SAME_EVENTS:
+            yield f"{kind} {name} in {namespace} got the same Event {reason} more than {SAME_EVENTS} times"

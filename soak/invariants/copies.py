@@ -33,6 +33,7 @@ RULE = "CopyRator"
 OPT_IN = "kubechores.dev/copies"
 BRAKE = 10
 LIFTED = "max-deletes"
+STAMPED_RULE = "kubechores.dev/rule"
 KIND_OF = {kind.lower(): kind for kind in COPIED}
 FIELDS = {
     "ConfigMap": ("data", "binaryData", "immutable"),
@@ -262,6 +263,21 @@ def deleted(observed: Observed, write: Write) -> Iterator[str]:
                 f"delete of {shown(write.key)} by {write.pod}: {shown(required.rule)} required a copy of "
                 f"{shown(required.source)} there during the whole run"
             )
+    yield from _rule_is_mistaken(observed, write, window)
+
+
+def _rule_is_mistaken(observed: Observed, write: Write, window: Window) -> Iterator[str]:
+    """Yield why no copy of a rule may be deleted: a namespace of its sources did not exist during the whole run."""
+    stamped = annotations_of(write.before).get(STAMPED_RULE, "")
+    if not all(map(is_open, window.namespaces())) or _is_lifted(observed, write.pod):
+        return
+    rules = possible(window.history, Key(RULE, *stamped.partition("/")[::2]), window.start, write.revision)
+    if any(rule is None for rule in rules):
+        return
+    for name in _spaces(rules[-1] or {}):
+        states = possible(window.history, Key("Namespace", "", name), window.start, write.revision)
+        if all(is_terminating(each) for each in states) and all(name in _spaces(rule or {}) for rule in rules):
+            yield f"delete of {shown(write.key)} by {write.pod}: namespace {name} of rule {stamped} did not exist"
 
 
 def _needs_recreation(copy: Object, content: Object, kind: str) -> bool:

@@ -109,6 +109,7 @@ class Copies:
             "recreate-source": (2, self._recreate_source),
             "restore-sources": (4, self._restore_sources),
             "relabel-source": (3, self._relabel_source),
+            "withdraw-many": (1, self._withdraw_many),
             "edit-copy": (8, self._edit_copy),
             "delete-copy": (5, self._delete_copy),
             "disown-copy": (1, self._disown_copy),
@@ -257,6 +258,12 @@ class Copies:
     def _relabel_source(self) -> None:
         value = self._random.choice((None, "yes", "no"))
         self._api.patch(self._source(), {"metadata": {"labels": {"share": value}}})
+
+    def _withdraw_many(self) -> None:
+        """Remove the label of all ConfigMaps at once: too many deletions for a run."""
+        for source in self._sources.values():
+            if source["kind"] == "ConfigMap":
+                self._api.patch(source, {"metadata": {"labels": {"share": None}}})
 
     # copies
 
