@@ -67,6 +67,13 @@ node-tools: ## install the programs of a node: Debian packages (apt-get, as root
 test-node: $(VENV)/installed node-tools ## run the tests on a real node, with the image in pods (needs root, cgroups, namespaces)
 	@$(BIN)/pytest -q -m node
 
+soak-tools: node-tools ## build toxiproxy, the proxy between pods and the API server in a soak (needs Go)
+	@tools/toxiproxy/build >/dev/null
+
+soak: $(VENV)/installed soak-tools ## run all jobs on a node under faults: MINUTES=60 SEED=... BUG=... PREVIOUS=... (needs root)
+	@$(BIN)/python -m soak --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED)) $(if $(BUG),--bug $(BUG)) \
+		$(if $(PREVIOUS),--previous $(PREVIOUS))
+
 monitoring-tools: ## install Prometheus, promtool and Pushgateway (apt-get, as root)
 	@tools/packages "make test-monitoring" prometheus:prometheus promtool:prometheus \
 		prometheus-pushgateway:prometheus-pushgateway
@@ -134,4 +141,4 @@ site-serve: $(VENV)/installed-site ## serve that site on http://127.0.0.1:8000, 
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test check test-version control-plane test-cluster test-versions node-tools test-node monitoring-tools test-monitoring browser-tools test-browser screenshots cluster-up cluster-down lint types benchmark image base-digest chart release lock docs site site-serve clean
+.PHONY: help venv demo test check test-version control-plane test-cluster test-versions node-tools test-node soak-tools soak monitoring-tools test-monitoring browser-tools test-browser screenshots cluster-up cluster-down lint types benchmark image base-digest chart release lock docs site site-serve clean

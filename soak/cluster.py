@@ -31,7 +31,7 @@ SCHEDULES = {
     "fetch-rates": "* * * * *",
     "roll-workloads": "* * * * *",
     "farm-pods": "* * * * *",
-    "mirror-audit": "*/3 * * * *",
+    "mirror-audit": "* * * * *",
     "mirror-repair": "* * * * *",
 }
 # A Secret that changed twice within the default of 5 minutes is rolled once: an hour would see few rolls.

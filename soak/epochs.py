@@ -21,7 +21,7 @@ from tests.apis import ApiError
 
 CHAOS_SECONDS = 15 * 60.0  # of an epoch
 CHECK_SECONDS = 5.0
-ACTION_SECONDS = (0.5, 3.0)
+ACTION_SECONDS = (0.2, 1.6)
 FAULT_SECONDS = (5.0, 20.0)
 RESOLVE_SECONDS = 75.0  # each job runs at least once, so that its reports are known
 PEACE_SECONDS = 600.0  # until all faults ended, and again until each job ran twice

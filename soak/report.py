@@ -58,8 +58,9 @@ class Report:
     def write(self, file: Path, journal: Journal) -> None:
         """Write all figures as JSON."""
         faults = Counter(each.kind for each in journal.faults)
+        found = [asdict(each) for each in self.violations]
         counted = {"faults": faults, "actions": journal.actions, "failedActions": journal.failed_actions}
-        file.write_text(json.dumps({**asdict(self), **counted}, indent=2, sort_keys=True) + "\n")
+        file.write_text(json.dumps({**vars(self), "violations": found, **counted}, indent=2, sort_keys=True) + "\n")
 
     def text(self, journal: Journal) -> str:
         """Return the figures and the violations for a person, in lines of at most 80 columns except for sentences."""

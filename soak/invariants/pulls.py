@@ -21,6 +21,8 @@ DAMAGES = ("tenant-mirror-blob", "tenant-mirror-hosts-broken")
 MIRROR_FAULT = "tenant-mirror-"
 # The node itself is in trouble: it cannot pull, or nobody can observe it.
 NODE_FAULTS = ("containerd", "kubelet", "api-", "etcd-", "node-")
+# The next repair after an upgrade or a rollback restarts the registries: without a fallback, pulls fail meanwhile.
+UPGRADE, ROLLOUT_SECONDS = "upgrade", 150.0
 BASE_SECONDS = 60.0
 EACH_PULL_SECONDS = 20.0
 MIRROR_SECONDS = 60.0  # containerd waits up to 28 s for a registry that does not respond, with each request
@@ -136,11 +138,14 @@ class Pulls:
 
     def _excuses(self, observed: Observed, pull: _Pull, start: float, end: float) -> list[Fault]:
         """Return the faults from start to end during which pulls may fail."""
-        return [
+        excuses = [
             each
             for each in observed.journal.faults_between(start, end)
             if _is_of_node(each) or (each.detail.partition(" ")[0] == pull.host and self._may_break(pull, each))
         ]
+        if self._fallbacks.get(pull.host) == "None":
+            excuses += observed.journal.faults_between(start - ROLLOUT_SECONDS, end, UPGRADE)
+        return excuses
 
     def _may_break(self, pull: _Pull, fault: Fault) -> bool:
         if fault.kind in (*UPSTREAM_FAULTS, *DAMAGES):

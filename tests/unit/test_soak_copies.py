@@ -1,0 +1,260 @@
+"""The invariants of copies, with constructed histories."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from soak.history import Key
+from soak.invariants import copies
+from soak.journal import Fault
+from soak.observed import Run
+from tests.apis import Object
+from tests.soak_history import START, Story
+
+RULE = Key("CopyRator", "kube-chores", "settings")
+SOURCE = Key("ConfigMap", "source-1", "settings")
+TEAM, SOURCES = Key("Namespace", "", "team-1"), Key("Namespace", "", "source-1")
+COPY = Key("ConfigMap", "team-1", "settings")
+SHARED = {"share": "yes"}
+STAMPS = {"app.kubernetes.io/managed-by": "kube-chores", "kubechores.dev/job": "sync-copies"}
+
+
+def rule(generation: int = 1, **spec: Any) -> Object:
+    fields = {"ruleType": "configmap", "namespaces": ["source-1"], "selector": {"matchLabels": SHARED}, **spec}
+    status = {"selectedGeneration": 1, "conditions": [{"type": "Ready", "status": "True"}]}
+    metadata = {"name": "settings", "namespace": "kube-chores", "generation": generation}
+    return {"metadata": metadata, "spec": fields, "status": status}
+
+
+def source(**fields: Any) -> Object:
+    metadata = {"name": "settings", "namespace": "source-1", "labels": fields.pop("labels", SHARED)}
+    return {"metadata": metadata, "data": {"a": "1"}, **fields}
+
+
+def copied(name: str = "settings", namespace: str = "team-1", **fields: Any) -> Object:
+    annotations = {"kubechores.dev/rule": "kube-chores/settings"}
+    metadata = {"name": name, "namespace": namespace, "labels": STAMPS, "annotations": annotations}
+    return {"metadata": metadata, "data": {"a": "1"}, **fields}
+
+
+def namespace(name: str, **metadata: Any) -> Object:
+    return {"metadata": {"name": name, **metadata}}
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Story:
+    """A rule that requires one copy, 100 s ago."""
+    made = Story("sync-copies", tmp_path)
+    for name in (TEAM, SOURCES):
+        made.past.add(-100, name, namespace(name.name))
+    made.past.add(-100, SOURCE, source())
+    made.past.add(-100, RULE, rule())
+    return made
+
+
+def found(story: Story, *, settled: bool = False) -> list[str]:
+    return story.violations((each.check for each in copies.invariants()), settled=settled)
+
+
+def add_copy(story: Story, obj: Object | None = None) -> None:
+    story.past.add(-50, COPY, obj or copied())
+
+
+# writes
+
+
+def test_a_required_copy_may_be_created_and_replaced(story: Story) -> None:
+    run = story.run(0)
+    story.write(run, 2, COPY, copied())
+    story.past.add(3, SOURCE, source(data={"a": "2"}))
+    story.write(run, 4, COPY, copied(data={"a": "2"}))
+
+    assert found(story, settled=True) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "obj"),
+    [
+        (RULE, None),
+        (RULE, rule(targets={"exclude": ["team-*"]})),
+        (RULE, rule(targets={"namespaceSelector": {"matchLabels": {"tier": "web"}}})),
+        (RULE, rule(ruleType="secret")),
+        (SOURCE, source(labels={})),
+        (SOURCE, None),
+        (TEAM, namespace("team-1", annotations={"kubechores.dev/copies": "false"})),
+        (TEAM, namespace("team-1", deletionTimestamp="2027-01-15T08:00:00Z")),
+    ],
+)
+def test_no_copy_is_written_that_no_rule_required_during_the_run(story: Story, key: Key, obj: Object | None) -> None:
+    story.past.add(-60, key, obj)
+    story.write(story.run(0), 2, COPY, copied())
+
+    assert any("no rule required it at any time of the run" in each for each in found(story))
+
+
+def test_what_was_required_when_the_run_began_may_be_written(story: Story) -> None:
+    story.past.add(1, RULE, None)
+    story.write(story.run(0), 2, COPY, copied())
+
+    assert found(story) == []
+
+
+def test_a_copy_has_the_content_of_its_source(story: Story) -> None:
+    story.write(story.run(0), 2, COPY, copied(data={"a": "other"}))
+
+    assert any("differs in data" in each and "other" not in each for each in found(story))
+
+
+def test_chosen_keys_and_another_name(story: Story) -> None:
+    story.past.add(-60, SOURCE, source(data={"a": "1", "b1": "2", "c": "3", "d": "4"}))
+    keys = {"include": ["a", "b*"], "rename": {"c": "x"}}
+    story.past.add(-60, RULE, rule(keys=keys, targetName="app"))
+    place = COPY._replace(name="app")
+    story.write(story.run(0), 2, place, copied("app", data={"a": "1", "b1": "2", "x": "3"}))
+
+    assert found(story, settled=True) == []
+
+
+def test_a_write_that_changes_nothing_is_reported(story: Story) -> None:
+    add_copy(story)
+    story.write(story.run(0), 2, COPY, copied())
+
+    (violation,) = found(story)
+    assert "it changed nothing" in violation
+
+
+# deletions
+
+
+def test_a_copy_that_no_rule_requires_is_deleted(story: Story) -> None:
+    add_copy(story)
+    story.past.add(-40, SOURCE, None)
+    story.write(story.run(0), 2, COPY, None)
+
+    assert found(story, settled=True) == []
+
+
+def test_a_copy_that_was_required_all_the_time_is_not_deleted(story: Story) -> None:
+    add_copy(story)
+    story.write(story.run(0), 2, COPY, None)
+
+    assert any("required a copy of configmap/settings in source-1" in each for each in found(story))
+
+
+def test_an_immutable_copy_is_deleted_to_create_it_again(story: Story) -> None:
+    add_copy(story, copied(immutable=True))
+    run = story.run(0)
+    story.write(run, 2, COPY, None)
+    story.write(run, 3, COPY, copied())
+
+    assert found(story, settled=True) == []
+
+
+def test_no_copy_is_deleted_while_a_source_namespace_is_missing(story: Story) -> None:
+    add_copy(story)
+    story.past.add(-40, SOURCE, None)
+    story.past.add(-40, SOURCES, None)
+    story.write(story.run(0), 2, COPY, None)
+
+    (violation,) = found(story)
+    assert "namespace source-1 of rule kube-chores/settings did not exist" in violation
+
+
+def delete_many(story: Story, run: Run, number: int, annotations: Object | None = None) -> None:
+    keys = [Key("ConfigMap", "team-1", f"c{each}") for each in range(number)]
+    for key in keys:
+        story.past.add(-50, key, copied(key.name))
+    if annotations:
+        story.past.add(-50, TEAM, namespace("team-1", annotations=annotations))
+    for each, key in enumerate(keys):
+        story.write(run, 2 + each / 100, key, None)
+
+
+def test_a_run_deletes_at_most_ten_copies(story: Story) -> None:
+    delete_many(story, story.run(0), 10)
+    assert found(story) == []
+
+
+def test_more_deletions_are_reported(story: Story) -> None:
+    run = story.run(0)
+    delete_many(story, run, 11)
+    assert found(story) == [f"{run.pod} deleted 11 copies of kind ConfigMap"]
+
+
+def test_the_brake_does_not_count_namespaces_that_opted_out(story: Story) -> None:
+    delete_many(story, story.run(0), 11, {"kubechores.dev/copies": "False"})
+    assert found(story) == []
+
+
+def test_a_person_may_allow_more_deletions(story: Story) -> None:
+    run = story.run(0)
+    args = {"spec": {"containers": [{"args": ["sync-copies", "--max-deletes=11"]}]}}
+    story.past.add(0, Key("Pod", "kube-chores", run.pod), {"metadata": {"name": run.pod}, **args})
+    delete_many(story, run, 11)
+    assert found(story) == []
+
+
+def test_a_run_that_is_stopped_by_the_brake_has_a_reason(story: Story) -> None:
+    story.past.add(-1, Key("Pod", "kube-chores", "any"), {"metadata": {}})
+    add_copy(story)
+    run = story.run(0, 4)
+
+    assert found(story) == [f"{run.pod} ended with 4, and there was neither a mistaken rule nor 11 copies to delete"]
+
+
+def test_a_mistaken_rule_is_a_reason(story: Story) -> None:
+    add_copy(story)
+    story.past.add(-40, RULE, rule(2, selector={"matchLabels": {"share": "yess"}}))
+    story.past.add(-1, Key("Pod", "kube-chores", "any"), {"metadata": {}})
+    story.run(0, 4)
+
+    assert found(story) == []
+
+
+# what must be
+
+
+@pytest.mark.parametrize("actual", [None, copied(data={"a": "edited"})])
+def test_a_copy_is_repaired_within_two_runs(story: Story, actual: Object | None) -> None:
+    story.past.add(-50, COPY, actual or copied())
+    if actual is None:
+        story.past.add(-40, COPY, None)
+    story.run(0)
+    assert found(story) == []
+
+    story.run(60)
+    (violation,) = found(story)
+    assert violation.startswith("configmap/settings in team-1 is not as copyrator/settings in kube-chores requires it")
+
+
+def test_a_fault_that_refuses_writes_excuses_copies_until_two_runs_later(story: Story) -> None:
+    story.journal.faults.append(Fault("admission-policy", "", START - 50, START + 30))
+    story.run(0)
+    story.run(60)
+
+    assert found(story) == []
+
+
+def test_an_object_of_a_tenant_in_the_way_excuses_the_copy(story: Story) -> None:
+    story.past.add(-50, COPY, {"metadata": {"name": "settings", "namespace": "team-1"}, "data": {}})
+    story.run(0)
+    story.run(60)
+
+    assert found(story) == []
+
+
+def test_all_copies_are_required_when_everything_settled(story: Story) -> None:
+    add_copy(story)
+    story.past.add(-40, Key("ConfigMap", "team-1", "old"), copied("old"))
+
+    assert found(story, settled=True) == ["configmap/old in team-1 is a copy that no rule requires"]
+
+
+def test_rules_are_ready_when_everything_settled(story: Story) -> None:
+    add_copy(story)
+    changed = rule()
+    changed["status"]["conditions"] = [{"type": "Ready", "status": "False", "reason": "Denied", "message": "no"}]
+    story.past.add(-30, RULE, changed)
+
+    assert found(story, settled=True) == ["copyrator/settings in kube-chores is not Ready: Denied no"]

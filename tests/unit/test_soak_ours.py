@@ -1,0 +1,93 @@
+"""Our accounts change only our objects."""
+
+from pathlib import Path
+
+import pytest
+
+from soak.history import Key
+from soak.invariants.ours import check
+from tests.apis import Object
+from tests.soak_history import Story
+
+COPY = Key("ConfigMap", "team-1", "settings")
+OURS = {"app.kubernetes.io/managed-by": "kube-chores", "kubechores.dev/job": "sync-copies"}
+
+
+def configmap(labels: Object | None = None, **data: str) -> Object:
+    return {"metadata": {"name": "settings", "namespace": "team-1", "labels": labels or {}}, "data": data}
+
+
+def deployment(config: str = "", image: str = "a", baseline: str = "") -> Object:
+    template = {"metadata": {"annotations": {"kubechores.dev/config": config}}, "spec": {"image": image}}
+    metadata = {"name": "web", "annotations": {"kubechores.dev/config-baseline": baseline}}
+    return {"metadata": metadata, "spec": {"template": template}}
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Story:
+    return Story("sync-copies", tmp_path)
+
+
+def test_copies_are_created_replaced_and_deleted(story: Story) -> None:
+    run = story.run(10)
+    story.write(run, 11, COPY, configmap(OURS, a="1"))
+    story.write(run, 12, COPY, configmap(OURS, a="2"))
+    story.write(run, 13, COPY, None)
+
+    assert story.violations([check]) == []
+
+
+@pytest.mark.parametrize("after", [configmap(OURS, a="2"), None])
+def test_an_object_of_a_tenant_is_neither_replaced_nor_deleted(story: Story, after: Object | None) -> None:
+    story.past.add(0, COPY, configmap(a="1"))
+    story.write(story.run(10), 11, COPY, after)
+
+    (violation,) = story.violations([check])
+    assert "the object is not managed by the job" in violation
+
+
+def test_a_copy_has_the_labels_of_the_job(story: Story) -> None:
+    story.write(story.run(10), 11, COPY, configmap(a="1"))
+
+    (violation,) = story.violations([check])
+    assert "without the labels" in violation
+
+
+@pytest.mark.parametrize("account", ["fetch-rates", "farm-pods", "mirror-audit", "roll-workloads"])
+def test_each_account_manages_only_its_kinds(tmp_path: Path, account: str) -> None:
+    story = Story(account, tmp_path)
+    story.write(story.run(10), 11, Key("Secret", "team-1", "login"), {"metadata": {"labels": OURS}})
+
+    (violation,) = story.violations([check])
+    assert f"{account} does not manage any Secret" in violation
+
+
+def test_only_the_status_of_a_rule_is_written(story: Story) -> None:
+    key = Key("CopyRator", "kube-chores", "settings")
+    story.past.add(0, key, {"spec": {"a": 1}, "metadata": {}})
+    run = story.run(10)
+    story.write(run, 11, key, {"spec": {"a": 1}, "status": {"copies": 1}, "metadata": {}}, subresource="status")
+    story.write(run, 12, key, {"spec": {"a": 2}, "status": {"copies": 1}, "metadata": {}}, subresource="status")
+
+    (violation,) = story.violations([check])
+    assert "more than the status changed" in violation
+
+
+def test_a_roll_changes_only_its_annotations(tmp_path: Path) -> None:
+    key, story = Key("Deployment", "shop", "web"), Story("roll-workloads", tmp_path)
+    story.past.add(0, key, deployment())
+    run = story.run(10)
+    story.write(run, 11, key, deployment("1", baseline="{}"))
+    story.write(run, 12, key, deployment("2", image="b"))
+
+    (violation,) = story.violations([check])
+    assert "more than the annotations of a roll changed" in violation
+
+
+def test_events_are_only_created(story: Story) -> None:
+    key, run = Key("Event", "team-1", "settings.1"), story.run(10)
+    story.write(run, 11, key, {"metadata": {}})
+    story.write(run, 12, key, None)
+
+    (violation,) = story.violations([check])
+    assert "Events are only created" in violation
