@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import shutil
 import sys
@@ -92,10 +93,10 @@ def main(
 def _run(choices: Choices, folder: Path) -> Report:
     with contextlib.ExitStack() as stack:
         archives = stack.enter_context(_archives(choices))
-        bug, previous = (f"{IMAGE}:{name}" if name in archives else "" for name in ("bug", "previous"))
+        bug, previous = (archives.get(name, ("", None))[0] for name in ("bug", "previous"))
         journal = folder / "journal.jsonl"
         here, programs = stack.enter_context(lab(choices.seed, journal, choices.jobs, bug))
-        for archive in archives.values():
+        for _, archive in archives.values():
             images.import_image(here.node, archive)
         parts = []
         for name in choices.parts:
@@ -135,17 +136,21 @@ def _clear() -> str:
 
 
 @contextlib.contextmanager
-def _archives(choices: Choices) -> Iterator[dict[str, Path]]:
-    """Build the images of a deliberate bug and of a previous revision, if there are any."""
+def _archives(choices: Choices) -> Iterator[dict[str, tuple[str, Path]]]:
+    """Build the images of a deliberate bug and of a previous revision, if any. Yield their names and archives."""
     with tempfile.TemporaryDirectory(prefix="kube-chores-images-") as name:
         folder, archives = Path(name), {}
         if choices.bug:
-            jobs = bugs.jobs_with(choices.bug, folder / "bug")
-            archives["bug"] = images.build_image(jobs, f"{IMAGE}:bug", folder / "bug.tar")
+            archives["bug"] = _built(choices.bug, bugs.jobs_with(choices.bug, folder / "bug"), folder)
         if choices.previous:
             jobs = images.jobs_of(choices.previous, folder / "previous")
-            archives["previous"] = images.build_image(jobs, f"{IMAGE}:previous", folder / "previous.tar")
+            archives["previous"] = _built(choices.previous, jobs, folder)
         yield archives
+
+
+def _built(tag: str, jobs: Path, folder: Path) -> tuple[str, Path]:
+    name = f"{IMAGE}:{tag}-{os.getpid()}"  # several soaks can build images at the same time
+    return name, images.build_image(jobs, name, folder / f"{tag}.tar")
 
 
 if __name__ == "__main__":

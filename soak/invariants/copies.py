@@ -17,7 +17,6 @@ from soak.invariants.reads import (
     annotations_of,
     changed_at,
     each_write,
-    has_settled,
     is_managed,
     is_terminating,
     labels_of,
@@ -44,8 +43,10 @@ FIELDS = {
     "RoleBinding": ("roleRef", "subjects"),
     "ServiceAccount": ("imagePullSecrets", "automountServiceAccountToken"),
 }
-# While one of these faults lasts, and until a run after it, copies may differ.
-EXCUSES = ("admission-", "tenant-copies-")
+STAMPED_SOURCE = "kubechores.dev/source"
+RUNS = 2
+QUOTA = "tenant-copies-quota"
+REFUSALS = ("admission-", "credentials-", QUOTA)
 
 
 class Wanted(NamedTuple):
@@ -367,31 +368,46 @@ def _revision_at(history: History, seconds: float) -> int:
 
 def repaired(observed: Observed) -> Iterator[str]:
     """Yield a sentence for each copy that is not as required although two runs could repair it."""
-    excused = _excused_until(observed)
-    if excused is None:
+    if observed.settled:
         return
+    excused = _excused_until(observed)
     for place, wanted in desired(observed.history).items():
+        until = max(excused.get("", 0.0), excused.get(place.namespace, 0.0))
         if len({each.source for each in wanted}) > 1 or _is_equal(observed.history, place, wanted):
             continue
         actual = latest(observed.history, place)
-        if actual is not None and not is_managed(actual, JOB):
+        if actual is not None and (not is_managed(actual, JOB) or _is_of_another(actual, wanted)):
             continue
         keys = [place, Key("Namespace", "", place.namespace), *(key for each in wanted for key in each[:2])]
-        since = max(excused, *(changed_at(observed.history, key) for key in keys))
-        if not observed.settled and has_settled(observed, JOB, since):
+        since = max(until, *(changed_at(observed.history, key) for key in keys))
+        if _complete_runs(observed, since) >= RUNS:
             yield f"{shown(place)} is not as {shown(wanted[0].rule)} requires it, {_what(actual)}"
+
+
+def _is_of_another(copy: Object, wanted: list[Wanted]) -> bool:
+    """Whether it is a copy of another source: it stays while something of that one is in doubt."""
+    source = wanted[0].source
+    return annotations_of(copy).get(STAMPED_SOURCE) != f"{source.namespace}/{source.name}"
+
+
+def _complete_runs(observed: Observed, since: float) -> int:
+    """Return the number of runs after a time that did all but what a brake blocked."""
+    runs = (each for each in reversed(observed.ended_runs) if each.job == JOB and each.began > since)
+    return sum(1 for each in runs if each.exit_code in (0, 4))
 
 
 def _what(actual: Object | None) -> str:
     return "but missing" if actual is None else "but has other content"
 
 
-def _excused_until(observed: Observed) -> float | None:
-    """Return the end of the last fault that excuses copies, None while one lasts."""
-    faults = [each for each in observed.journal.faults if each.kind.startswith(EXCUSES)]
-    if not all(each.ended for each in faults):
-        return None
-    return max((each.ended for each in faults), default=0.0)
+def _excused_until(observed: Observed) -> dict[str, float]:
+    """Return the end of the last fault that lets the API server refuse copies, by namespace; "" is everywhere."""
+    found: dict[str, float] = {}
+    for fault in observed.journal.faults:
+        if fault.kind.startswith(REFUSALS):
+            namespace = fault.detail if fault.kind == QUOTA else ""
+            found[namespace] = max(found.get(namespace, 0.0), fault.ended or observed.until + 1)
+    return found
 
 
 def _is_equal(history: History, place: Key, wanted: list[Wanted]) -> bool:

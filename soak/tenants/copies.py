@@ -8,6 +8,7 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from soak.invariants import copies
 from soak.invariants.reads import annotations_of, is_managed, labels_of
@@ -34,6 +35,7 @@ SHARED = {"share": "yes"}
 SOURCES = ("source-1", "source-2", "source-3")
 TEAMS = tuple(f"team-{number}" for number in range(1, 8))
 TROUBLE_SECONDS = (40.0, 120.0)
+MOST_TROUBLES = 2  # at the same time
 LIFT = "kubectl "
 _ERRORS = (ApiError, OSError, http.client.HTTPException, AssertionError)
 _RULES: tuple[Object, ...] = (
@@ -119,14 +121,11 @@ class Copies:
             "restore-namespaces": (4, self._restore_namespaces),
             "relabel-namespace": (3, self._relabel_namespace),
             "opt-out": (2, self._opt_out),
-            "opt-in": (3, self._opt_in),
+            "opt-in": (1, self._opt_in),
             "edit-rule": (3, self._edit_rule),
             "delete-rule": (1, self._delete_rule),
             "restore-rules": (3, self._restore_rules),
-            "fill-quota": (1, self._fill_quota),
-            "typo-in-rule": (1, self._mistake),
-            "claim-a-name": (1, self._claim),
-            "delete-source-namespace": (1, self._delete_source_namespace),
+            **{name: (1, partial(self._if_few, act)) for name, act in self._mistakes().items()},
             "undo": (5, self._undo_old),
             "lift-brake": (2, self._lift),
         }
@@ -320,10 +319,9 @@ class Copies:
         self._opt(self._team(), self._random.choice(("false", "False")))
 
     def _opt_in(self) -> None:
-        teams = self._api.items("v1", "Namespace")
-        for each in teams:
-            if copies.OPT_IN in annotations_of(each):
-                self._opt(each["metadata"]["name"], None)
+        out = [each for each in self._api.items("v1", "Namespace") if copies.OPT_IN in annotations_of(each)]
+        if out:
+            self._opt(self._random.choice(out)["metadata"]["name"], None)
 
     def _opt(self, team: str, value: str | None) -> None:
         self._api.patch(namespace_object(team), {"metadata": {"annotations": {copies.OPT_IN: value}}})
@@ -345,6 +343,18 @@ class Copies:
                 self._api.put(each)
 
     # mistakes, which make runs fail or copies be not as required until they are undone
+
+    def _mistakes(self) -> Mapping[str, Action]:
+        return {
+            "fill-quota": self._fill_quota,
+            "typo-in-rule": self._mistake,
+            "claim-a-name": self._claim,
+            "delete-source-namespace": self._delete_source_namespace,
+        }
+
+    def _if_few(self, act: Action) -> None:
+        if len(self._troubles) < MOST_TROUBLES:
+            act()
 
     def _begin(self, kind: str, detail: str, undo: Callable[[], None]) -> None:
         until = time.time() + self._random.uniform(*TROUBLE_SECONDS)

@@ -33,7 +33,7 @@ def source(**fields: Any) -> Object:
 
 
 def copied(name: str = "settings", namespace: str = "team-1", **fields: Any) -> Object:
-    annotations = {"kubechores.dev/rule": "kube-chores/settings"}
+    annotations = {"kubechores.dev/rule": "kube-chores/settings", "kubechores.dev/source": "source-1/settings"}
     metadata = {"name": name, "namespace": namespace, "labels": STAMPS, "annotations": annotations}
     return {"metadata": metadata, "data": {"a": "1"}, **fields}
 
