@@ -20,7 +20,7 @@ from soak.cluster import lab
 from soak.epochs import Soak
 from soak.faults import Faults
 from soak.invariants import bounds, ours, runs, secrets
-from soak.lab import Lab, Part
+from soak.lab import Action, Lab, Part
 from soak.report import Report, Violation
 from soak.tenants.copies import Copies
 from soak.tenants.farm import Farm
@@ -104,7 +104,7 @@ def _run(choices: Choices, folder: Path) -> Report:
             stack.callback(parts[-1].end)
         faults = Faults(here, programs, previous)
         stack.callback(faults.end)
-        soak = _soak(choices, here, parts, faults, folder)
+        soak = _soak(choices, here, parts, faults, lambda: programs.revive(here.journal), folder)
         report = soak.checker.report
         try:
             soak.run(choices.minutes)
@@ -114,7 +114,7 @@ def _run(choices: Choices, folder: Path) -> Report:
         return report
 
 
-def _soak(choices: Choices, here: Lab, parts: Sequence[Part], faults: Faults, folder: Path) -> Soak:
+def _soak(choices: Choices, here: Lab, parts: Sequence[Part], faults: Faults, revive: Action, folder: Path) -> Soak:
     report = Report(choices.seed, choices.bug)
 
     def show(violation: Violation) -> None:
@@ -128,7 +128,7 @@ def _soak(choices: Choices, here: Lab, parts: Sequence[Part], faults: Faults, fo
     invariants += [each for part in parts for each in part.invariants()]
     checker = Checker(here, invariants, report, folder, show)
     kinds = faults.kinds() if choices.with_faults else {}
-    return Soak(here, parts, kinds, checker, progress, stops_at_first=choices.bug is not None)
+    return Soak(here, parts, kinds, checker, revive, progress, stops_at_first=choices.bug is not None)
 
 
 def _clear() -> str:

@@ -33,13 +33,15 @@ _ERRORS = (ApiError, OSError, http.client.HTTPException, subprocess.SubprocessEr
 class Soak:
     """A soak of these parts. `faults` injects faults by name, each with its weight.
 
-    `progress` is called with the present phase. `stops_at_first` ends the soak with the first violation.
+    `revive` starts programs of the cluster that ended by themselves. `progress` is called with the present phase.
+    `stops_at_first` ends the soak with the first violation.
     """
 
     lab: Lab
     parts: Sequence[Part]
     faults: Mapping[str, tuple[int, Action]]
     checker: Checker
+    revive: Action
     progress: Callable[[str], None]
     stops_at_first: bool = False
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -65,6 +67,7 @@ class Soak:
 
     def _check(self, phase: str) -> None:
         began = time.monotonic()
+        self.revive()
         self.checker.check()
         self.progress(phase)
         time.sleep(max(0.5, CHECK_SECONDS - (time.monotonic() - began)))

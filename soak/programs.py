@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from soak.journal import Journal
 from tests.apis import wait_for
 from tests.control_plane import wait_for_200
 from tests.one_node import Node, containerd_answers
@@ -19,6 +20,15 @@ END_SECONDS = 40.0
 START_SECONDS = 60.0
 STABLE_SECONDS = 2.0
 _PROC = Path("/proc")
+NAMES = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-proxy",
+    "containerd",
+    "kubelet",
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,8 @@ class Programs:
         self._processes = Processes(self._folder, node.enter)
         # The kernel ends a program together with the thread that started it.
         self._thread = ThreadPoolExecutor(1)
-        self._ended: dict[str, Program] = {}
+        self._known = {name: self.find(name) for name in NAMES}
+        self._ended: set[str] = set()  # on purpose
 
     def find(self, name: str) -> Program:
         """Return a program that runs.
@@ -66,7 +77,8 @@ class Programs:
 
     def kill(self, name: str, how: signal.Signals) -> None:
         """End a program, and wait until it ended."""
-        program = self._ended[name] = self.find(name)
+        program = self.find(name)
+        self._ended.add(name)
         os.kill(program.pid, how)
         deadline = time.monotonic() + END_SECONDS
         while self._program(_PROC / str(program.pid), name):
@@ -79,7 +91,7 @@ class Programs:
 
         A service manager would start it again if it ends at once, as a kubelet does that does not find containerd.
         """
-        program = self._ended.pop(name)
+        program = self._known[name]
         deadline = time.monotonic() + START_SECONDS
         while not self._runs(name):
             if time.monotonic() > deadline:
@@ -90,7 +102,15 @@ class Programs:
                 lambda: self._processes(program.arguments[0], *program.arguments[1:], name=name, env=program.env)
             ).result()
             time.sleep(STABLE_SECONDS)
+        self._ended.discard(name)
         self.wait_until_ready()
+
+    def revive(self, journal: Journal) -> None:
+        """Start the programs again that ended by themselves, as a kube-scheduler does whose cache is corrupted."""
+        for name in NAMES:
+            if name not in self._ended and not self._runs(name):
+                with journal.fault(f"{name.removeprefix('kube-')}-restart", "it ended by itself"):
+                    self.start(name)
 
     def _runs(self, name: str) -> bool:
         return any(self._program(each, name) for each in _PROC.iterdir() if each.name.isdecimal())
