@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import http.client
 import json
 import ssl
@@ -134,8 +135,8 @@ class History:
 
     # threads
 
-    def _connect(self, seconds: float = TIMEOUT_SECONDS) -> http.client.HTTPSConnection:
-        return http.client.HTTPSConnection(self._host, timeout=seconds, context=self._tls)
+    def _connect(self) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(self._host, timeout=TIMEOUT_SECONDS, context=self._tls)
 
     def _get(self, connection: http.client.HTTPSConnection, path: str) -> http.client.HTTPResponse:
         connection.request("GET", path, headers=self._headers)
@@ -163,16 +164,13 @@ class History:
         revision = ""
         while not self._over.is_set():
             try:
-                connection = self._connect(WATCH_SECONDS + TIMEOUT_SECONDS)
+                connection = self._connect()
                 revision = revision or self._list(kind, connection, path)
-                with self._lock:
-                    self._failed_since.pop(kind, None)
                 revision = self._follow(kind, connection, path, revision)
                 connection.close()
-            except (OSError, http.client.HTTPException, ValueError) as error:
-                revision = "" if isinstance(error, _ExpiredError) else revision
-                with self._lock:
-                    self._failed_since.setdefault(kind, time.time())
+            except _ExpiredError:
+                revision = ""  # at once: what changes twice before the list is lost
+            except (OSError, http.client.HTTPException, ValueError):
                 self._over.wait(RETRY_SECONDS)
 
     def _list(self, kind: str, connection: http.client.HTTPSConnection, path: str) -> str:
@@ -190,14 +188,27 @@ class History:
         """Read a watch to its end, and return the revision from which to continue; empty if a list is necessary."""
         query = f"watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={revision}"
         response = self._get(connection, f"{path}?{query}")
-        while not self._over.is_set() and (line := response.readline()):
-            event = json.loads(line)
-            if event["type"] == "ERROR":
-                return ""
-            revision = event["object"]["metadata"]["resourceVersion"]
-            if event["type"] != "BOOKMARK":
-                self._add(kind, event["object"], is_deleted=event["type"] == "DELETED")
+        connection.sock.settimeout(WATCH_SECONDS + TIMEOUT_SECONDS)
+        with self._running(kind):
+            while not self._over.is_set() and (line := response.readline()):
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    return ""
+                revision = event["object"]["metadata"]["resourceVersion"]
+                if event["type"] != "BOOKMARK":
+                    self._add(kind, event["object"], is_deleted=event["type"] == "DELETED")
         return revision
+
+    @contextlib.contextmanager
+    def _running(self, kind: str) -> Iterator[None]:
+        """Changes of a kind are known while the API server serves its watch: not yet when a request of one is sent."""
+        with self._lock:
+            self._failed_since.pop(kind, None)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._failed_since[kind] = time.time()
 
     def _add(self, kind: str, obj: Object, *, is_deleted: bool) -> Key:
         metadata = obj["metadata"]
