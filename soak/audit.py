@@ -19,6 +19,7 @@ Event = dict[str, Any]
 OURS = "system:serviceaccount:kube-chores"
 VERBS = ("create", "update", "patch", "delete")
 _KIND_OF = {path.rpartition("/")[2]: kind for kind, path in KINDS.items()}
+_BEGIN = b'{"kind":"Event","apiVersion":"audit.k8s.io/'  # quotes are escaped inside of strings
 _POD = "authentication.kubernetes.io/pod-name"
 
 
@@ -48,7 +49,9 @@ class Audit:
             file.seek(self._position)
             whole, newline, _ = file.read().rpartition(b"\n")
         self._position += len(whole) + len(newline)
-        return [json.loads(line) for line in whole.splitlines() if OURS.encode() in line]
+        # An API server that is killed can leave a part of a line. The next line of the log then continues it.
+        lines = [line[max(0, line.rfind(_BEGIN)) :] for line in whole.splitlines() if OURS.encode() in line]
+        return [json.loads(line) for line in lines]
 
     def _write(self, event: Event) -> Write | None:
         """Return the write of a request, None if it changed nothing."""
@@ -58,13 +61,13 @@ class Audit:
         index = _deleted(obj, versions) if deletes else _written(obj, versions)
         if index is None:
             # The history lost it: the watch failed, and the object was changed again before the list that followed.
-            before = _last_before(versions, obj)
-            version = Version(key, _revision(obj), _end(event), None if deletes else obj)
+            before, version = _lost_deletion(key, event, versions) if deletes else _lost(key, event, versions)
         else:
             before, version = (versions[index - 1].object if index else None), versions[index]
-            if version.revision in self._used or version.seconds < _received(event):
+            is_older = version.seconds < _received(event) or version.revision == _sent_revision(event)
+            if is_older or version.revision in self._used:
                 return None
-        self._used.add(version.revision)
+            self._used.add(version.revision)
         extra = event["user"].get("extra") or {}
         return Write(
             account=event["user"]["username"].rpartition(":")[2],
@@ -104,20 +107,40 @@ def _written(obj: Object, versions: Sequence[Version]) -> int | None:
 
 def _deleted(obj: Object, versions: Sequence[Version]) -> int | None:
     """Return the version that a response to a DELETE is about: a Status, or the object, which a finalizer may keep."""
-    if obj.get("kind") == "Status":
-        uid = (obj.get("details") or {}).get("uid")
-    else:
-        uid = obj.get("metadata", {}).get("uid")
-        if (index := _written(obj, versions)) is not None and "deletionTimestamp" in obj["metadata"]:
-            return index
-    return next((n for n, each in enumerate(versions) if each.last and each.last["metadata"]["uid"] == uid), None)
+    is_kept = obj.get("kind") != "Status" and "deletionTimestamp" in obj["metadata"]
+    if is_kept and (index := _written(obj, versions)) is not None:
+        return index
+    uid = _uid(obj)
+    return next((n for n, each in enumerate(versions) if each.last and _uid(each.last) == uid), None)
 
 
-def _last_before(versions: Sequence[Version], obj: Object) -> Object | None:
-    revision = _revision(obj)
-    return next(
-        (each.object or each.last for each in reversed(versions) if each.revision < revision or not revision), None
-    )
+def _lost(key: Key, event: Event, versions: Sequence[Version]) -> tuple[Object | None, Version]:
+    """Return the last known object before a write, and the version that the response has."""
+    obj = event["responseObject"]
+    earlier = [each for each in versions if each.revision < _revision(obj)]
+    return (earlier[-1].object if earlier else None), Version(key, _revision(obj), _end(event), obj)
+
+
+def _lost_deletion(key: Key, event: Event, versions: Sequence[Version]) -> tuple[Object | None, Version]:
+    """Return the last known object that a request deleted, and a version just before the next object was created."""
+    uid = _uid(event["responseObject"])
+    earlier = [each for each in versions if each.object and _uid(each.object) == uid]
+    before, revision = (earlier[-1].object, earlier[-1].revision + 1) if earlier else (None, 0)
+    revision = min((each.revision - 1 for each in versions if each.revision > revision), default=revision)
+    return before, Version(key, revision, _end(event), None, before)
+
+
+def _uid(obj: Object) -> str | None:
+    """Return the UID of an object, or of the one that a Status is about."""
+    about = obj.get("details") if obj.get("kind") == "Status" else obj.get("metadata")
+    return (about or {}).get("uid")
+
+
+def _sent_revision(event: Event) -> int | None:
+    """Return the resourceVersion that a request required; the response to one that changed nothing has the same."""
+    sent = event.get("requestObject")
+    metadata = sent.get("metadata") if isinstance(sent, dict) else None
+    return int((metadata or {}).get("resourceVersion") or 0) or None
 
 
 def _revision(obj: Object) -> int:
