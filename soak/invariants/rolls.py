@@ -28,6 +28,7 @@ from soak.observed import Invariant, Observed, Write
 JOB = "roll-workloads"
 KINDS = ("Deployment", "StatefulSet", "DaemonSet")
 OPT_IN = "kubechores.dev/roll-on-config-change"
+GENERATION = "deprecated.daemonset.template.generation"  # the API server increments it with each roll
 BASELINE = "kubechores.dev/config-baseline"
 ROLL_ID = "kubechores.dev/config"
 MOST_DOUBLINGS = 6
@@ -231,7 +232,7 @@ def _without_ours(workload: Object) -> Object:
     for name in _STATUS_FIELDS:
         found["metadata"].pop(name, None)
     template = found["spec"]["template"].get("metadata") or {}
-    for metadata, name in ((found["metadata"], BASELINE), (template, ROLL_ID)):
+    for metadata, name in ((found["metadata"], BASELINE), (found["metadata"], GENERATION), (template, ROLL_ID)):
         of = metadata.get("annotations") or {}
         of.pop(name, None)
         if not of:

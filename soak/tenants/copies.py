@@ -106,7 +106,7 @@ class Copies:
     def actions(self) -> Mapping[str, tuple[int, Action]]:
         """Return the actions by name, each with its weight."""
         return {
-            "edit-source": (10, self._edit_source),
+            "edit-source": (4, self._edit_source),
             "delete-source": (2, self._delete_source),
             "recreate-source": (2, self._recreate_source),
             "restore-sources": (4, self._restore_sources),
