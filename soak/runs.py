@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import urllib.parse
+from collections import Counter
 
 from soak.history import History, Key, Object
 from soak.invariants.reads import seconds
@@ -12,6 +13,7 @@ from tests.apis import Api, ApiError
 
 NAMESPACE = "kube-chores"
 COMPONENT = "app.kubernetes.io/component"
+ATTEMPTS = 4
 JOB_NAME = "batch.kubernetes.io/job-name"
 
 
@@ -21,6 +23,7 @@ class Runs:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._known: set[str] = set()  # UIDs of pods
+        self._attempts: Counter[str] = Counter()  # to read a log
 
     def new(self, history: History) -> list[Run]:
         """Return the runs that ended since the last call, in the order of their ends."""
@@ -39,8 +42,12 @@ class Runs:
         terminated = _terminated(pod)
         if latest.object is not None and not terminated:
             return None
-        self._known.add(pod["metadata"]["uid"])
+        uid = pod["metadata"]["uid"]
         log = self._log(key) if latest.object is not None else ""
+        if not log and latest.object is not None and self._attempts[uid] < ATTEMPTS:
+            self._attempts[uid] += 1  # the kubelet or the API server did not respond
+            return None
+        self._known.add(uid)
         return _run(history, pod, terminated, log, latest.seconds)
 
     def _log(self, key: Key) -> str:
