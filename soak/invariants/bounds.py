@@ -42,8 +42,8 @@ def _jobs(observed: Observed) -> Iterator[str]:
     jobs = Counter(_cron_job(each.object or {}) for each in observed.history.now("Job") if _is_here(each.key))
     for name, number in jobs.items():
         # The controller of CronJobs deletes old ones with each new one.
-        if number > limits.get(name, 0) + RUNNING:
-            yield f"CronJob {name} has {number} Jobs, more than {limits.get(name, 0)}"
+        if number > (most := limits.get(name, 0) + RUNNING):
+            yield f"CronJob {name} has {number} Jobs, more than {most}"
     pods = sum(1 for each in observed.history.now("Pod") if _is_here(each.key))
     most = (sum(limits.values()) + RUNNING) * (RETRIES + 1)
     if pods > most:
