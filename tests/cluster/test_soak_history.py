@@ -1,5 +1,6 @@
 """The history of a soak has all changes that a real API server made."""
 
+import http.client
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -138,20 +139,27 @@ def test_nothing_is_known_while_a_kind_is_not_served(own_plane: ControlPlane, ad
     watched.stop()
 
 
-def test_nothing_is_known_while_a_kind_is_not_served_again(own_plane: ControlPlane, admin: Api) -> None:
-    crd, path = definition(), "/apis/example.com/v1/gadgets"
-    admin.create(crd)
-    watched = watch(own_plane, {"Gadget": path})
+def test_nothing_is_known_while_watches_are_refused(
+    own_plane: ControlPlane, admin: Api, watched: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server responds to other requests, as it does while it fills a cache after a start."""
     wait_until_known(watched)
+    request = watched._get
 
-    admin.delete(crd)
-    wait_for(lambda: admin.request("GET", path)[0] == 404, "gadgets not to be served")
-    removed = time.time()
-    with own_plane.without_api_server():
-        pass
-    time.sleep(history.LATE_SECONDS + 2)
-    assert watched.known_until() < removed + history.LATE_SECONDS
-    watched.stop()
+    def refused(connection: http.client.HTTPSConnection, path: str) -> http.client.HTTPResponse:
+        if "watch=1" in path:
+            raise OSError("429 Too Many Requests")
+        return request(connection, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(watched, "_get", refused)
+        with own_plane.without_api_server():
+            stopped = time.time()
+        time.sleep(history.LATE_SECONDS + 2)
+        assert watched.known_until() < stopped
+    add(admin, "1")
+    wait_until_known(watched)
+    assert values(watched)[-1] == "1"
 
 
 def definition() -> Object:
