@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,6 +30,12 @@ NAMES = (
     "containerd",
     "kubelet",
 )
+# Faults whose names are not those of the programs.
+KINDS = {
+    "kube-apiserver": "api-restart",
+    "kube-controller-manager": "controller-restart",
+    "kube-scheduler": "scheduler-restart",
+}
 
 
 @dataclass(frozen=True)
@@ -53,21 +60,25 @@ class Programs:
         self._thread = ThreadPoolExecutor(1)
         self._known = {name: self.find(name) for name in NAMES}
         self._ended: set[str] = set()  # on purpose
+        self._lock = threading.Lock()  # of the decision which thread starts a program again
 
     def find(self, name: str) -> Program:
         """Return a program that runs.
 
         Raises:
-            RuntimeError: it does not run.
+            ProcessLookupError: it does not run.
         """
-        for folder in _PROC.iterdir():
-            if folder.name.isdecimal() and (found := self._program(folder, name)):
-                return found
-        raise RuntimeError(f"{name} does not run")
+        if found := self._running(name):
+            return found
+        raise ProcessLookupError(f"{name} does not run")
+
+    def _running(self, name: str) -> Program | None:
+        found = (self._program(each, name) for each in _PROC.iterdir() if each.name.isdecimal())
+        return next((each for each in found if each), None)
 
     def _program(self, folder: Path, name: str) -> Program | None:
         try:
-            arguments = tuple((folder / "cmdline").read_text().split("\0")[:-1])
+            arguments = tuple((folder / "cmdline").read_text(errors="replace").split("\0")[:-1])
             if not arguments or Path(arguments[0]).name != name or self._namespace != (folder / "ns/pid").readlink():
                 return None
             pairs = (folder / "environ").read_text().split("\0")[:-1]
@@ -76,14 +87,16 @@ class Programs:
         return Program(int(folder.name), arguments, dict(each.split("=", 1) for each in pairs))
 
     def kill(self, name: str, how: signal.Signals) -> None:
-        """End a program, and wait until it ended."""
-        program = self.find(name)
-        self._ended.add(name)
-        os.kill(program.pid, how)
+        """End a program, and wait until it ended. It may have ended by itself."""
+        with self._lock:
+            self._ended.add(name)
+        if not (program := self._running(name)):
+            return
+        _send(program.pid, how)
         deadline = time.monotonic() + END_SECONDS
         while self._program(_PROC / str(program.pid), name):
             if time.monotonic() > deadline:
-                os.kill(program.pid, signal.SIGKILL)
+                _send(program.pid, signal.SIGKILL)
             time.sleep(0.05)
 
     def start(self, name: str) -> None:
@@ -93,7 +106,7 @@ class Programs:
         """
         program = self._known[name]
         deadline = time.monotonic() + START_SECONDS
-        while not self._runs(name):
+        while not self._running(name):
             if time.monotonic() > deadline:
                 raise RuntimeError(
                     f"{name} ends again and again:\n{(self._folder / f'{name}.log').read_text()[-2000:]}"
@@ -108,12 +121,12 @@ class Programs:
     def revive(self, journal: Journal) -> None:
         """Start the programs again that ended by themselves, as a kube-scheduler does whose cache is corrupted."""
         for name in NAMES:
-            if name not in self._ended and not self._runs(name):
-                with journal.fault(f"{name.removeprefix('kube-')}-restart", "it ended by itself"):
-                    self.start(name)
-
-    def _runs(self, name: str) -> bool:
-        return any(self._program(each, name) for each in _PROC.iterdir() if each.name.isdecimal())
+            with self._lock:
+                if name in self._ended or self._running(name):
+                    continue
+                self._ended.add(name)
+            with journal.fault(KINDS.get(name, f"{name}-restart"), "it ended by itself"):
+                self.start(name)
 
     def restart(self, name: str, how: signal.Signals = signal.SIGTERM, seconds: float = 0.0) -> None:
         """End a program, and start it again after a time."""
@@ -128,7 +141,7 @@ class Programs:
         try:
             time.sleep(seconds)
         finally:
-            os.kill(pid, signal.SIGCONT)
+            _send(pid, signal.SIGCONT)
         self.wait_until_ready()
 
     def kill_run(self, uid: str) -> None:
@@ -148,3 +161,8 @@ class Programs:
         """End the programs that were started again."""
         self._thread.submit(self._processes.end).result()
         self._thread.shutdown()
+
+
+def _send(pid: int, how: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it ended
+        os.kill(pid, how)
