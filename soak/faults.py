@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from soak import inside
@@ -14,8 +14,9 @@ from soak.cluster import SCHEDULES, resume, suspend
 from soak.lab import Action, Lab
 from soak.network import Network
 from soak.programs import Programs
-from tests.admission import refusing, webhook
-from tests.apis import Object
+from soak.retries import until_done
+from tests.admission import GROUP, refusing, webhook
+from tests.apis import ApiError, Object
 from tests.node.kubectl import Jobs
 
 Context = contextlib.AbstractContextManager[None]
@@ -24,6 +25,7 @@ ETCD = "http://127.0.0.1:2379/v3"
 WAIT_SECONDS = 65.0  # for a pod of a run: each minute has some
 POLICY_NAMESPACES = 4
 OVERLAPPING = ("sync-copies", "roll-workloads", "farm-pods", "fetch-rates")  # each also has a run each minute
+ADMISSION = ("ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy", "ValidatingWebhookConfiguration")
 _JOB_LABEL = "batch.kubernetes.io/job-name"
 _RUNNING = "status.phase=Running"
 
@@ -141,11 +143,11 @@ class Faults:
 
     def _cordon(self) -> None:
         with self._lab.journal.fault("node-cordon"):
-            self._lab.kubectl("cordon node")
             try:
+                self._lab.kubectl("cordon node")
                 time.sleep(self._random.uniform(15, 60))
             finally:
-                self._until_done(lambda: self._lab.kubectl("uncordon node"))
+                until_done(lambda: self._lab.kubectl("uncordon node"))
 
     def _evict(self) -> None:
         """Evict a pod, of a tenant or of a run, as a drain does."""
@@ -193,9 +195,11 @@ class Faults:
         job = self._random.choice([each for each in SCHEDULES if each != "sync-copies-verify"])
         account = self._lab.api.read(_object("v1", "ServiceAccount", job, NAMESPACE))
         with self._lab.journal.fault("credentials-account", job):
-            self._lab.api.delete(account)
-            time.sleep(self._random.uniform(0, 5))
-            self._until_done(lambda: self._lab.api.put(_anew(account)))
+            try:
+                self._lab.api.delete(account)
+                time.sleep(self._random.uniform(0, 5))
+            finally:
+                until_done(lambda: self._lab.api.put(_anew(account)))
             time.sleep(12)  # the API server caches the result of a token for 10 seconds
 
     def _remove_binding(self) -> None:
@@ -204,22 +208,11 @@ class Faults:
         bindings = [each for each in self._lab.api.items(version, kind) if _is_of_a_job(each)]
         binding = self._random.choice(sorted(bindings, key=lambda each: str(each["metadata"]["name"])))
         with self._lab.journal.fault("credentials-binding", binding["metadata"]["name"]):
-            self._lab.api.delete(binding)
             try:
+                self._lab.api.delete(binding)
                 time.sleep(self._random.uniform(10, 45))
             finally:
-                self._until_done(lambda: self._lab.api.put(_anew(binding)))
-                time.sleep(2)
-
-    def _until_done(self, act: Callable[[], object]) -> None:
-        """Restore something. It must succeed, or the cluster stays broken."""
-        for attempt in range(5):
-            try:
-                act()
-                return
-            except (OSError, AssertionError):
-                if attempt == 4:
-                    raise
+                until_done(lambda: self._lab.api.put(_anew(binding)))
                 time.sleep(2)
 
     # admission
@@ -232,17 +225,30 @@ class Faults:
     def _policy(self) -> None:
         """Refuse what the jobs write in some namespaces."""
         names = self._namespaces()
-        self._for("admission-policy", 20, 60, refusing(self._lab.api, *names), f"in {', '.join(names)}")
+        fault = self._admission(refusing(self._lab.api, *names))
+        self._for("admission-policy", 20, 60, fault, f"in {', '.join(names)}")
 
     def _webhook(self) -> None:
         """Let a webhook not answer that reviews what the jobs write in some namespaces."""
         names = self._namespaces()
-        self._for("admission-webhook", 20, 60, self._silent(names), f"in {', '.join(names)}")
+        fault = self._admission(webhook(self._lab.api, None, *names))
+        self._for("admission-webhook", 20, 60, fault, f"in {', '.join(names)}")
 
     @contextlib.contextmanager
-    def _silent(self, names: list[str]) -> Iterator[None]:
-        with webhook(self._lab.api, None, *names):
-            yield
+    def _admission(self, context: contextlib.AbstractContextManager[object]) -> Iterator[None]:
+        """Delete what refuses writes, also if a request of the context fails or a tenant deleted a namespace."""
+        try:
+            with context:
+                yield
+        finally:
+            until_done(self._delete_admission)
+
+    def _delete_admission(self) -> None:
+        for kind in ADMISSION:
+            path = self._lab.api.path(_object(GROUP, kind, f"tests-{self._lab.api.token}"))
+            status, _, body = self._lab.api.request("DELETE", path)
+            if status not in (200, 404):
+                raise ApiError("DELETE", path, status, body)
 
     # Jobs and versions
 
@@ -261,20 +267,20 @@ class Faults:
 
     def _suspend(self) -> None:
         with self._lab.journal.fault("suspend-jobs"):
-            suspend(self._lab.kubectl, [*SCHEDULES])
             try:
+                suspend(self._lab.kubectl, [*SCHEDULES])
                 time.sleep(self._random.uniform(60, 100))
             finally:
-                self._until_done(lambda: resume(self._lab.kubectl, self._lab.jobs))
+                until_done(lambda: resume(self._lab.kubectl, self._lab.jobs))
 
     def _upgrade(self) -> None:
         """Run another version for some minutes, and then this one again."""
         with self._lab.journal.fault("upgrade", self._previous):
-            self._set_image(self._previous)
             try:
+                self._set_image(self._previous)
                 time.sleep(self._random.uniform(60, 130))
             finally:
-                self._until_done(lambda: self._set_image(self._lab.image))
+                until_done(lambda: self._set_image(self._lab.image))
 
     def _set_image(self, image: str) -> None:
         names = " ".join(f"cronjob/{name}" for name in SCHEDULES)

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from soak import inside
+from soak.retries import until_done
 from tests.apis import wait_for
 from tests.control_plane import ROOT
 from tests.namespaces import ADDRESS, PODS
@@ -22,6 +23,8 @@ from tests.processes import Processes
 SERVICE = "10.0.0.1"
 PROXY_PORT = 16443
 CONTROL = "http://127.0.0.1:8474"
+CHAIN = "SOAK"  # only rules of faults, so that it can be emptied again and again
+HOOKS = {"nat": "PREROUTING", "filter": "INPUT"}
 _TO_SERVICE = ("-s", PODS, "-d", f"{SERVICE}/32", "-p", "tcp", "--dport", "443")
 _TO_PROGRAM = ("-s", PODS, "-p", "tcp", "--dport", str(PORT))
 
@@ -38,6 +41,9 @@ class Network:
         proxy = {"name": "api", "listen": f"{ADDRESS}:{PROXY_PORT}", "upstream": f"{ADDRESS}:{PORT}", "enabled": True}
         wait_for(self._answers, "toxiproxy")
         inside.request(node, "POST", f"{CONTROL}/proxies", proxy)
+        for table, hook in HOOKS.items():
+            self._iptables(table, "-N", CHAIN)
+            self._iptables(table, "-I", hook, "1", "-j", CHAIN)
 
     def _answers(self) -> bool:
         with contextlib.suppress(OSError):
@@ -49,35 +55,38 @@ class Network:
     def toxic(self, kind: str, stream: str = "downstream", **attributes: int) -> Iterator[None]:
         """Let a toxic act on new connections; its attributes are those of toxiproxy."""
         toxic = {"name": "toxic", "type": kind, "stream": stream, "attributes": attributes}
-        inside.request(self._node, "POST", f"{CONTROL}/proxies/api/toxics", toxic)
         try:
-            with self._rule("nat", "PREROUTING", *_TO_SERVICE, "-j", "DNAT", "--to", f"{ADDRESS}:{PROXY_PORT}"):
+            inside.request(self._node, "POST", f"{CONTROL}/proxies/api/toxics", toxic)
+            with self._rule("nat", *_TO_SERVICE, "-j", "DNAT", "--to", f"{ADDRESS}:{PROXY_PORT}"):
                 yield
         finally:
-            inside.request(self._node, "DELETE", f"{CONTROL}/proxies/api/toxics/toxic")
+            until_done(lambda: inside.request(self._node, "POST", f"{CONTROL}/reset"))  # no proxy has a toxic
 
     @contextlib.contextmanager
     def lost_packets(self, probability: float) -> Iterator[None]:
         """Let packets be lost, also those of connections that exist."""
         part = ("-m", "statistic", "--mode", "random", "--probability", str(probability))
-        with self._rule("filter", "INPUT", *_TO_PROGRAM, *part, "-j", "DROP"):
+        with self._rule("filter", *_TO_PROGRAM, *part, "-j", "DROP"):
             yield
 
     @contextlib.contextmanager
     def refused(self, probability: float) -> Iterator[None]:
         """Let packets be answered with a reset, also those of connections that exist."""
         part = ("-m", "statistic", "--mode", "random", "--probability", str(probability))
-        with self._rule("filter", "INPUT", *_TO_PROGRAM, *part, "-j", "REJECT", "--reject-with", "tcp-reset"):
+        with self._rule("filter", *_TO_PROGRAM, *part, "-j", "REJECT", "--reject-with", "tcp-reset"):
             yield
 
     @contextlib.contextmanager
-    def _rule(self, table: str, chain: str, *rule: str) -> Iterator[None]:
-        # kube-proxy also changes rules: -w waits for its lock.
-        inside.run(self._node, "iptables", "-w", "10", "-t", table, "-I", chain, "1", *rule)
+    def _rule(self, table: str, *rule: str) -> Iterator[None]:
         try:
+            self._iptables(table, "-A", CHAIN, *rule)
             yield
         finally:
-            inside.run(self._node, "iptables", "-w", "10", "-t", table, "-D", chain, *rule)
+            until_done(lambda: self._iptables(table, "-F", CHAIN))
+
+    def _iptables(self, table: str, *words: str) -> None:
+        # kube-proxy also changes rules: -w waits for its lock.
+        inside.run(self._node, "iptables", "-w", "10", "-t", table, *words)
 
     def end(self) -> None:
         """End toxiproxy."""
