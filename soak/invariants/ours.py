@@ -36,7 +36,6 @@ STATUSES = {
     "mirror-audit": "RegistryMirror",
     "mirror-repair": "RegistryMirror",
 }
-OPT_IN = "kubechores.dev/roll-on-config-change"
 BASELINE = "kubechores.dev/config-baseline"
 ROLL_ID = "kubechores.dev/config"
 KEY = Key("Secret", "kube-chores", "roll-workloads-key")
@@ -90,16 +89,17 @@ def _of_status(write: Write) -> str:
 
 
 def _of_roll(write: Write) -> str:
-    if write.before is None or write.after is None:
+    if write.verb != "patch":
         return "roll-workloads neither creates nor deletes workloads"
-    if _without_roll(write.before) != _without_roll(write.after):
+    if write.before and write.after and _without_roll(write.before) != _without_roll(write.after):
         return "more than the annotations of a roll changed"
     return ""
 
 
 def _without_roll(workload: Object) -> Object:
     """Return what a roll does not change of a workload."""
-    metadata = {key: value for key, value in workload["metadata"].items() if key in ("name", "uid", "labels")}
+    kept = ("name", "uid", "labels", "finalizers", "ownerReferences")
+    metadata = {key: value for key, value in workload["metadata"].items() if key in kept}
     spec = copy.deepcopy(workload["spec"])
     template = spec["template"].setdefault("metadata", {})
     template["annotations"] = {

@@ -91,3 +91,69 @@ def test_events_are_only_created(story: Story) -> None:
 
     (violation,) = story.violations([check])
     assert "Events are only created" in violation
+
+
+@pytest.mark.parametrize(
+    ("account", "key", "expected"),
+    [
+        ("sync-copies", Key("ExchangeRate", "kube-chores", "eur"), "sync-copies writes no status of a ExchangeRate"),
+        ("roll-workloads", Key("Deployment", "shop", "web"), "roll-workloads writes no status of a Deployment"),
+        ("fetch-rates", Key("ExchangeRate", "kube-chores", "eur"), ""),
+        ("mirror-audit", Key("RegistryMirror", "", "hub"), ""),
+    ],
+)
+def test_each_account_writes_only_statuses_of_its_kind(tmp_path: Path, account: str, key: Key, expected: str) -> None:
+    story = Story(account, tmp_path)
+    story.past.add(0, key, {"metadata": {}})
+    story.write(story.run(10), 11, key, {"metadata": {}, "status": {"a": 1}}, subresource="status")
+
+    assert [each.rpartition(": ")[2] for each in story.violations([check])] == [expected] * bool(expected)
+
+
+def test_other_subresources_are_not_written(tmp_path: Path) -> None:
+    story = Story("farm-pods", tmp_path)
+    story.write(story.run(10), 11, Key("Pod", "shop", "web"), {"metadata": {}}, subresource="eviction")
+
+    (violation,) = story.violations([check])
+    assert "subresource eviction" in violation
+
+
+@pytest.mark.parametrize(("namespace", "count"), [("kube-chores-mirrors", 0), ("kube-chores-nodes", 0), ("shop", 1)])
+def test_repairs_are_only_in_namespaces_of_mirrors(tmp_path: Path, namespace: str, count: int) -> None:
+    story = Story("mirror-repair", tmp_path)
+    labels = {"app.kubernetes.io/managed-by": "kube-chores", "kubechores.dev/job": "mirror-audit"}
+    story.write(story.run(10), 11, Key("StatefulSet", namespace, "hub"), {"metadata": {"labels": labels}})
+
+    assert [each.rpartition(": ")[2] for each in story.violations([check])] == [
+        "it is in a namespace of others"
+    ] * count
+
+
+def test_workloads_are_neither_created_nor_deleted(tmp_path: Path) -> None:
+    key, story = Key("Deployment", "shop", "web"), Story("roll-workloads", tmp_path)
+    run = story.run(10)
+    story.write(run, 11, key, deployment())
+    story.write(run, 12, key, None)
+
+    assert ["neither creates nor deletes" in each for each in story.violations([check])] == [True, True]
+
+
+@pytest.mark.parametrize("field", ["finalizers", "ownerReferences", "labels"])
+def test_a_roll_keeps_other_metadata(tmp_path: Path, field: str) -> None:
+    key, story = Key("Deployment", "shop", "web"), Story("roll-workloads", tmp_path)
+    before = deployment()
+    before["metadata"][field] = ["example.com/kept"]
+    story.past.add(0, key, before)
+    story.write(story.run(10), 11, key, deployment("1"))
+
+    (violation,) = story.violations([check])
+    assert "more than the annotations of a roll changed" in violation
+
+
+def test_the_key_of_rolls_is_the_only_secret_of_its_account(tmp_path: Path) -> None:
+    story = Story("roll-workloads", tmp_path)
+    for name in ("roll-workloads-key", "other"):
+        story.write(story.run(10), 11, Key("Secret", "kube-chores", name), {"metadata": {}})
+
+    (violation,) = story.violations([check])
+    assert violation.startswith("create of secret/other in kube-chores")
