@@ -29,9 +29,20 @@ def test_a_successful_run_needs_no_explanation(story: Story) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [(1, "network-down"), (1, "api-kill"), (2, "credentials-binding"), (137, "kill-run-now")]
+    ("code", "kind"),
+    [
+        (1, "network-down"),
+        (1, "api-kill"),
+        (1, "tenant-provider-refused"),
+        (2, "credentials-binding"),
+        (4, "tenant-provider-refused"),
+        (128, "containerd-kill"),
+        (137, "kill-run-now"),
+        (143, "node-evict"),
+        (None, "overlap-job"),
+    ],
 )
-def test_a_failed_run_is_explained_by_a_fault_at_its_time(story: Story, code: int, kind: str) -> None:
+def test_a_failed_run_is_explained_by_a_fault_at_its_time(story: Story, code: int | None, kind: str) -> None:
     story.run(100, code)
     story.journal.faults.append(fault(kind, 95, 110))
 
@@ -47,13 +58,34 @@ def test_a_failed_run_is_explained_by_a_fault_at_its_time(story: Story, code: in
         (4, "network-down", 95, 110),  # a brake has other causes
         (1, "tenant-mirror-pod", 95, 110),  # of another job
         (137, "network-down", 95, 110),
+        (2, "network-down", 95, 110),  # a network that fails is not a wrong configuration
+        (128, "api-kill", 95, 110),
+        (143, "api-kill", 95, 110),
+        (None, "network-down", 95, 110),
+        (139, "kill-run-now", 95, 110),  # a signal that nobody sent
     ],
 )
-def test_another_fault_does_not_explain_it(story: Story, code: int, kind: str, began: float, ended: float) -> None:
+def test_another_fault_does_not_explain_it(
+    story: Story, code: int | None, kind: str, began: float, ended: float
+) -> None:
     story.run(100, code)
     story.journal.faults.append(fault(kind, began, ended))
 
     assert len(story.violations([explained])) == 1
+
+
+def test_a_fault_that_lasts_explains_a_failed_run(story: Story) -> None:
+    story.run(100, 1)
+    story.journal.faults.append(Fault("network-down", "", START + 50))
+
+    assert story.violations([explained]) == []
+
+
+def test_the_brake_of_copies_has_its_own_invariant(tmp_path: Path) -> None:
+    story = Story("sync-copies", tmp_path)
+    story.run(100, 4)
+
+    assert story.violations([explained]) == []
 
 
 @pytest.mark.parametrize(
@@ -72,6 +104,12 @@ def test_a_run_after_its_deadline_is_reported(story: Story) -> None:
 
     (violation,) = story.violations([within_deadline])
     assert "the deadline is 240 s" in violation
+
+
+def test_a_run_that_a_fault_ended_early_is_within_its_deadline(story: Story) -> None:
+    story.run(100, 143, seconds=20)
+
+    assert story.violations([within_deadline]) == []
 
 
 def test_a_run_that_its_deadline_ended_is_reported(story: Story) -> None:
