@@ -21,7 +21,7 @@ from tests.apis import ApiError
 
 CHAOS_SECONDS = 15 * 60.0  # of an epoch
 CHECK_SECONDS = 5.0
-ACTION_SECONDS = (0.2, 1.6)
+ACTION_SECONDS = (1.0, 8.0)  # between two actions of a part
 FAULT_SECONDS = (5.0, 20.0)
 RESOLVE_SECONDS = 75.0  # each job runs at least once, so that its reports are known
 PEACE_SECONDS = 600.0  # until all faults ended, and again until each job ran twice
@@ -97,7 +97,7 @@ class Soak:
     def _act(self) -> None:
         ((name, (_, action)),) = self._random_action.choices(self._actions, [each[1][0] for each in self._actions])
         self._try(name, action)
-        self._stop.wait(self._random_action.uniform(*ACTION_SECONDS))
+        self._stop.wait(self._random_action.uniform(*ACTION_SECONDS) / len(self.parts))
 
     def _inject(self) -> None:
         self._stop.wait(self._random_fault.uniform(*FAULT_SECONDS))

@@ -121,7 +121,7 @@ class Copies:
             "restore-namespaces": (4, self._restore_namespaces),
             "relabel-namespace": (3, self._relabel_namespace),
             "opt-out": (2, self._opt_out),
-            "opt-in": (1, self._opt_in),
+            "opt-in": (2, self._opt_in),
             "edit-rule": (3, self._edit_rule),
             "delete-rule": (1, self._delete_rule),
             "restore-rules": (3, self._restore_rules),
