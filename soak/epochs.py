@@ -150,5 +150,5 @@ class Soak:
             self._check("settle")
         self.checker.check(settled=True)
         with tempfile.TemporaryDirectory(prefix="kube-chores-fresh-") as folder:
-            found = differences(self.lab, Path(folder))
+            found = differences(self.lab.api, self.lab.manifests, Path(folder))
         self.checker.violated("the state is that of a fresh cluster", found)

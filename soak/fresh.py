@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from soak.history import Key, Object
 from soak.invariants.copies import FIELDS, content_of
 from soak.invariants.ours import BASELINE, WORKLOADS
 from soak.invariants.reads import annotations_of, is_managed, is_terminating, shown
-from soak.lab import Lab
 from tests.apis import Api, ApiError, real_api
 from tests.control_plane import ROOT, control_plane
 from tests.node.kubectl import Kubectl
@@ -43,21 +42,22 @@ INPUTS = (
 )
 FARM_POD = ("kubechores.dev/v1", "FarmPod")
 SYSTEM = ("kube-", "default", "mirrors", "rates-")
+CONTAINERS = ("containers", "initContainers")
 _KEPT = ("name", "namespace", "labels", "annotations")
 _OWN = ("kubernetes.io/service-account-token", "helm.sh/release.v1")
 
 
-def differences(lab: Lab, folder: Path) -> list[str]:
-    """Return a sentence for each difference, without contents."""
+def differences(api: Api, manifests: Sequence[Path], folder: Path) -> list[str]:
+    """Return a sentence for each difference, without contents; `manifests` install all jobs."""
     with control_plane() as plane:
         kubectl = Kubectl(plane.kubeconfig)
-        for each in lab.manifests:
+        for each in manifests:
             kubectl(f"apply -k {each}")
         fresh = real_api(plane, folder)
-        problems = list(_copy_inputs(lab.api, fresh))
+        problems = list(_copy_inputs(api, fresh))
         for _ in range(RUNS):
-            problems += [problem for job in JOBS if (problem := _run(fresh, job))]
-        return [*problems, *_compare(_results(lab.api), _results(fresh))]
+            problems += [problem for job in JOBS if (problem := run(fresh, job))]
+        return [*problems, *_compare(_results(api), _results(fresh))]
 
 
 # inputs
@@ -103,7 +103,8 @@ def _anew(obj: Object) -> Object:
     if obj["kind"] == "Pod":
         spec = dict(obj["spec"])
         spec.pop("nodeName", None)  # a pod of a node that does not exist is deleted
-        made["spec"] = {**spec, "volumes": [], "containers": [_without_mounts(each) for each in spec["containers"]]}
+        containers = {name: [*map(_without_mounts, spec[name])] for name in CONTAINERS if name in spec}
+        made["spec"] = {**spec, "volumes": [], **containers}
     made.pop("status", None)
     return made
 
@@ -115,7 +116,8 @@ def _without_mounts(container: Object) -> Object:
 # results
 
 
-def _run(fresh: Api, job: str) -> str:
+def run(fresh: Api, job: str) -> str:
+    """Run a job with its account. Return why it failed, or an empty text."""
     kubeconfig = fresh.service_account_kubeconfig("kube-chores", job)
     env = {**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONPATH": str(ROOT), "CHORES_KEY_SECRET": KEY}
     command = [sys.executable, "-m", "jobs", job]
