@@ -24,7 +24,7 @@ from tests.node.kubectl import Kubectl
 JOBS = ("sync-copies", "farm-pods", "roll-workloads")
 RUNS = 2
 RUN_SECONDS = 120
-KEY = "kube-chores/roll-workloads-key"
+ARGUMENTS = {"roll-workloads": ["--key-secret", "kube-chores/roll-workloads-key"]}  # by default in a pod
 RULES = ("kubechores.dev/v1", "CopyratorRule")
 # In an order in which they can be created.
 INPUTS = (
@@ -119,8 +119,8 @@ def _without_mounts(container: Object) -> Object:
 def run(fresh: Api, job: str) -> str:
     """Run a job with its account. Return why it failed, or an empty text."""
     kubeconfig = fresh.service_account_kubeconfig("kube-chores", job)
-    env = {**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONPATH": str(ROOT), "CHORES_KEY_SECRET": KEY}
-    command = [sys.executable, "-m", "jobs", job]
+    env = {**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "jobs", job, *ARGUMENTS.get(job, ())]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
     return f"{job} in a fresh cluster ends with {done.returncode}: {done.stderr[-500:]}" if done.returncode else ""
 
