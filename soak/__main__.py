@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -80,6 +81,7 @@ def main(
     """
     if reason := missing():
         raise click.UsageError(reason)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster and the folders end with it
     chosen = random.randrange(1_000_000) if seed is None else seed
     choices = Choices(minutes, chosen, bug, parts or [*PARTS], with_faults, previous)
     folder = OUTPUT / (f"{bug}-{chosen}" if bug else str(chosen))

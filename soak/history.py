@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 Object = dict[str, Any]
 
-LATE_SECONDS = 4.0  # of a loaded API server, between its response to a writer and the change in a watch
+LATE_SECONDS = 8.0  # of a loaded API server, between its response to a writer and the change in a watch
 
 PROBE_SECONDS = 1.0
 RETRY_SECONDS = 0.5

@@ -137,11 +137,14 @@ class Programs:
     def pause(self, name: str, seconds: float) -> None:
         """Let a program do nothing for a time."""
         pid = self.find(name).pid
+        parent = _parent(pid)
         os.kill(pid, signal.SIGSTOP)
         try:
             time.sleep(seconds)
         finally:
             _send(pid, signal.SIGCONT)
+            # nsenter stops together with the program that it started, and cannot reap it before it goes on.
+            _send(parent, signal.SIGCONT)
         self.wait_until_ready()
 
     def kill_run(self, uid: str) -> None:
@@ -161,6 +164,11 @@ class Programs:
         """End the programs that were started again."""
         self._thread.submit(self._processes.end).result()
         self._thread.shutdown()
+
+
+def _parent(pid: int) -> int:
+    """Return the parent of a process; the second field of its stat, a name, can contain spaces."""
+    return int((_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _send(pid: int, how: signal.Signals) -> None:
