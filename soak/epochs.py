@@ -126,6 +126,7 @@ class Soak:
             self._check("resolve")
             if time.time() > began + PEACE_SECONDS:
                 self._not_settled("faults that do not end", (f"{f.kind} {f.detail}" for f in self._open_faults()))
+                return
         since = time.time()
         while waiting := [job for job in self._judged if self._complete_runs(job, since) < RUNS]:
             self._check("settle")
@@ -148,7 +149,15 @@ class Soak:
     def _compare(self, since: float) -> None:
         while self.lab.history.known_until() < since:
             self._check("settle")
+            if time.time() > since + PEACE_SECONDS:
+                self._not_settled("watches that do not work", self.lab.history.failing())
+                return
         self.checker.check(settled=True)
+        self.checker.violated("the state is that of a fresh cluster", self._differences())
+
+    def _differences(self) -> list[str]:
         with tempfile.TemporaryDirectory(prefix="kube-chores-fresh-") as folder:
-            found = differences(self.lab.api, self.lab.manifests, Path(folder))
-        self.checker.violated("the state is that of a fresh cluster", found)
+            try:
+                return differences(self.lab.api, self.lab.manifests, Path(folder))
+            except (RuntimeError, *_ERRORS) as error:
+                return [f"a fresh cluster does not work: {error}"]

@@ -24,6 +24,7 @@ from tests.node.kubectl import Kubectl
 JOBS = ("sync-copies", "farm-pods", "roll-workloads")
 RUNS = 2
 RUN_SECONDS = 120
+CONFLICT = 409
 ARGUMENTS = {"roll-workloads": ["--key-secret", "kube-chores/roll-workloads-key"]}  # by default in a pod
 RULES = ("kubechores.dev/v1", "CopyratorRule")
 # In an order in which they can be created.
@@ -68,7 +69,7 @@ def _copy_inputs(api: Api, fresh: Api) -> Iterator[str]:
     for each in api.items("v1", "Namespace"):
         if not each["metadata"]["name"].startswith(SYSTEM) and not is_terminating(each):
             names.append(each["metadata"]["name"])
-            fresh.put(_anew(each))
+            _create(fresh, _anew(each))
     for version, kind in INPUTS:
         for each in api.items(version, kind):
             if each["metadata"]["namespace"] in names and _is_input(each):
@@ -87,11 +88,20 @@ def _is_input(obj: Object) -> bool:
 
 def _put(fresh: Api, obj: Object) -> Iterator[str]:
     try:
-        fresh.put(_anew(obj))
+        _create(fresh, _anew(obj))
         if obj["kind"] == "Pod" and obj["status"].get("phase") in ("Succeeded", "Failed"):
             fresh.patch_status(_anew(obj), {"phase": obj["status"]["phase"]})
     except (ApiError, AssertionError) as error:
         yield f"{obj['kind']} {obj['metadata']['name']} cannot be created in the fresh cluster: {error}"
+
+
+def _create(fresh: Api, obj: Object) -> None:
+    try:
+        fresh.put(obj)
+    except ApiError as error:
+        if error.status != CONFLICT:
+            raise
+        fresh.put(obj)  # a controller created it meanwhile, as the default ServiceAccount
 
 
 def _anew(obj: Object) -> Object:

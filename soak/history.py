@@ -97,6 +97,11 @@ class History:
         with self._lock:
             return min([self._probed, *self._failed_since.values()]) - LATE_SECONDS
 
+    def failing(self) -> list[str]:
+        """Return the kinds whose watches do not work."""
+        with self._lock:
+            return sorted(self._failed_since)
+
     def versions(self, key: Key) -> Sequence[Version]:
         """Return all versions of an object in their order."""
         with self._lock:
@@ -170,7 +175,8 @@ class History:
                 connection.close()
             except _ExpiredError:
                 revision = ""  # at once: what changes twice before the list is lost
-            except (OSError, http.client.HTTPException, ValueError):
+            # An API server that ends closes the connection with its response, which then has no socket: AttributeError.
+            except (OSError, http.client.HTTPException, ValueError, AttributeError):
                 self._over.wait(RETRY_SECONDS)
 
     def _list(self, kind: str, connection: http.client.HTTPSConnection, path: str) -> str:

@@ -52,7 +52,7 @@ class Programs:
 
     def __init__(self, node: Node, folder: Path) -> None:
         self._node = node
-        self._namespace = Path(next(each[6:] for each in node.enter if each.startswith("--pid="))).readlink()
+        self._namespace = pid_namespace(node)
         self._folder = folder / "programs"
         self._folder.mkdir()
         self._processes = Processes(self._folder, node.enter)
@@ -164,6 +164,11 @@ class Programs:
         """End the programs that were started again."""
         self._thread.submit(self._processes.end).result()
         self._thread.shutdown()
+
+
+def pid_namespace(node: Node) -> Path:
+    """Return the PID namespace of a node, as `ns/pid` of its processes: another soak has programs of the same names."""
+    return Path(next(each[6:] for each in node.enter if each.startswith("--pid="))).readlink()
 
 
 def _parent(pid: int) -> int:

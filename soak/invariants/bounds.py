@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from soak.history import Key
@@ -13,7 +14,9 @@ from soak.observed import Invariant, Observed
 NAMESPACE = "kube-chores"
 RETRIES = 2  # the largest backoffLimit
 RUNNING = 3  # one by the schedule and two by hand
-SAME_EVENTS, RECENT_SECONDS = 5, 600.0  # a state can come back several times within this time
+RECENT_SECONDS = 600.0
+SAME_EVENTS = 5  # in a row: two jobs, and two manual Jobs, can report a change at the same time
+EVENTS = 60  # of an object: one for each change of its status, by three runs a minute
 STATUS_BYTES = 20_000
 
 
@@ -62,13 +65,16 @@ def _cron_job(job: dict[str, object]) -> str:
 
 def _events(observed: Observed) -> Iterator[str]:
     """Events report changes: the same one is not created again and again."""
-    numbers: Counter[tuple[str, ...]] = Counter()
-    for version in observed.history.now("Event"):
+    recent: dict[tuple[str, ...], list[tuple[str, str]]] = defaultdict(list)
+    for version in sorted(observed.history.now("Event"), key=lambda each: each.revision):
         event = version.object or {}
         is_recent = version.seconds > observed.until - RECENT_SECONDS
         if is_recent and event.get("source", {}).get("component") == "kube-chores":
             about = event["involvedObject"]
-            numbers[about["kind"], about.get("namespace", ""), about["name"], event["reason"], event["message"]] += 1
-    for (kind, namespace, name, reason, _), number in numbers.items():
-        if number > SAME_EVENTS:
-            yield f"{kind} {name} in {namespace} got the same Event {reason} more than {SAME_EVENTS} times"
+            recent[about["kind"], about.get("namespace", ""), about["name"]].append((event["reason"], event["message"]))
+    for (kind, namespace, name), events in recent.items():
+        if len(events) > EVENTS:
+            yield f"{kind} {name} in {namespace} got more than {EVENTS} Events in {RECENT_SECONDS:g} s"
+        for (reason, _), same in itertools.groupby(events):
+            if len(list(same)) > SAME_EVENTS:
+                yield f"{kind} {name} in {namespace} got the same Event {reason} more than {SAME_EVENTS} times in a row"

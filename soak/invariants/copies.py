@@ -5,12 +5,13 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from soak.history import History, Key, Object
+from soak.history import LATE_SECONDS, History, Key, Object
 from soak.invariants.ours import COPIED
 from soak.invariants.reads import (
     MARGIN_SECONDS,
@@ -25,6 +26,7 @@ from soak.invariants.reads import (
     shown,
     window_start,
 )
+from soak.journal import Fault
 from soak.observed import Invariant, Observed, Run, Write
 
 JOB = "sync-copies"
@@ -46,7 +48,8 @@ FIELDS = {
 STAMPED_SOURCE = "kubechores.dev/source"
 RUNS = 2
 QUOTA = "tenant-copies-quota"
-REFUSALS = ("admission-", "credentials-", QUOTA)
+CLAIM = "tenant-copies-claim"  # of a name by two sources: neither is copied
+REFUSALS = ("admission-", "credentials-", QUOTA, CLAIM)
 
 
 class Wanted(NamedTuple):
@@ -309,7 +312,7 @@ class Brake:
         group = write.pod, write.key.kind
         if write.verb == "create":  # a copy that was deleted to create it again
             self._deleted[group] = [each for each in self._deleted.get(group, []) if each.key != write.key]
-        elif write.verb == "delete" and not self._opted_out(observed, write):
+        elif write.verb == "delete" and not self._opted_out(observed, write) and not _is_recreated(observed, write):
             self._deleted.setdefault(group, []).append(write)
             managed = sum(1 for each in observed.history.now(write.key.kind) if is_managed(each.object, JOB))
             number = len(self._deleted[group])
@@ -321,6 +324,12 @@ class Brake:
         key = Key("Namespace", "", write.key.namespace)
         states = possible(observed.history, key, window_start(observed, write), write.revision)
         return not all(is_open(each) for each in states)
+
+
+def _is_recreated(observed: Observed, write: Write) -> bool:
+    """Whether a copy can only change by a deletion: a run deletes several of these before it creates them."""
+    window = Window(observed.history, write.key, window_start(observed, write), write.revision)
+    return any(_needs_recreation(write.before or {}, content, write.key.kind) for content in window.contents())
 
 
 def _is_lifted(observed: Observed, pod: str) -> bool:
@@ -362,7 +371,7 @@ def _may_be_mistaken(observed: Observed, key: Key, start: float, revision: int) 
 
 def _revision_at(history: History, seconds: float) -> int:
     """Return a revision that is not earlier than a time."""
-    revisions = [each.revision for each in history.changes("Pod") if each.seconds <= seconds + 2]
+    revisions = [each.revision for each in history.changes("Pod") if each.seconds <= seconds + LATE_SECONDS]
     return max(revisions, default=0)
 
 
@@ -405,9 +414,19 @@ def _excused_until(observed: Observed) -> dict[str, float]:
     found: dict[str, float] = {}
     for fault in observed.journal.faults:
         if fault.kind.startswith(REFUSALS):
-            namespace = fault.detail if fault.kind == QUOTA else ""
-            found[namespace] = max(found.get(namespace, 0.0), fault.ended or observed.until + 1)
+            for namespace in _refused(fault):
+                found[namespace] = max(found.get(namespace, 0.0), fault.ended or math.inf)
     return found
+
+
+def _refused(fault: Fault) -> list[str]:
+    """Return the namespaces in which a fault lets the API server refuse copies; "" is everywhere."""
+    if fault.kind.startswith("credentials-") and JOB not in fault.detail:
+        return []  # of another job
+    if fault.kind == QUOTA:
+        return [fault.detail]
+    names, _, is_for = fault.detail.removeprefix("in ").rpartition(" for ")
+    return names.split(", ") if fault.kind.startswith("admission-") and is_for else [""]
 
 
 def _is_equal(history: History, place: Key, wanted: list[Wanted]) -> bool:

@@ -82,8 +82,10 @@ def _of_status(write: Write) -> str:
         return f"{write.account} writes no status of a {write.key.kind}"
     if write.before is None or write.after is None:
         return ""
-    fields = ("spec", "data")
-    if any(write.before.get(field) != write.after.get(field) for field in fields):
+    before, after = write.before["metadata"], write.after["metadata"]
+    kept = ("labels", "annotations", "finalizers", "ownerReferences")
+    changed = any(before.get(name) != after.get(name) for name in kept)
+    if changed or any(write.before.get(field) != write.after.get(field) for field in ("spec", "data")):
         return "more than the status changed"
     return ""
 

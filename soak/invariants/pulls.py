@@ -286,7 +286,8 @@ def healthy(names: Callable[[], list[str]]) -> Callable[[Observed], Iterator[str
         for name in names():
             ready = _ready(found.get(name, {}))
             # docs/mirror-audit.md: `cache-corrupt` for 24 hours after a blob was changed
-            corrupt = bool(observed.journal.faults_between(0, observed.until, "tenant-mirror-blob"))
+            blobs = observed.journal.faults_between(0, observed.until, "tenant-mirror-blob")
+            corrupt = any(each.detail.endswith(f" {name}") for each in blobs)
             if ready.get("reason") not in ("Healthy", "NeverUsed", *(["CacheCorrupt"] if corrupt else [])):
                 yield f"RegistryMirror {name} is not healthy at the end: {ready.get('reason')}: {ready.get('message')}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from soak.journal import Fault
 from soak.observed import Invariant, Observed, Run
 
 BEFORE_SECONDS = 30.0  # a pod that was created later can still suffer from a fault: a cache, a queue, a backoff
@@ -19,7 +20,8 @@ _SERVER = ("api-", "etcd-", "network-")
 _KILLED = ("kill-", "node-evict", "kubelet-", "containerd-", "overlap-", "credentials-account", "suspend-", "upgrade")
 EXPLAINED: dict[int | None, tuple[str, ...]] = {
     1: (*_SERVER, "credentials-account", "admission-", "controller-", "tenant-"),
-    2: ("credentials-", "admission-", "tenant-"),
+    # An API server that starts refuses all but administrators until it has read roles and bindings.
+    2: ("credentials-", "admission-", "tenant-", "api-restart", "api-kill"),
     BRAKE: ("tenant-",),
     SIGTERM: ("kill-run", "node-evict", "kubelet-", "containerd-"),
     SIGKILL: ("kill-", "node-evict", "kubelet-", "containerd-"),
@@ -68,9 +70,13 @@ def _explains(observed: Observed, run: Run) -> bool:
         return True  # an invariant of copies looks for the reason
     kinds = EXPLAINED.get(run.exit_code, ())
     faults = observed.journal.faults_between(run.created - BEFORE_SECONDS, run.ended + AFTER_SECONDS)
-    return any(each.kind.startswith(kinds) and _is_about(each.kind, run) for each in faults)
+    return any(each.kind.startswith(kinds) and _is_about(each, run) for each in faults)
 
 
-def _is_about(kind: str, run: Run) -> bool:
-    jobs = next((jobs for prefix, jobs in OF_JOBS.items() if kind.startswith(prefix)), None)
+def _is_about(fault: Fault, run: Run) -> bool:
+    if fault.kind.startswith("kill-"):
+        return fault.detail == run.pod
+    if fault.kind == "credentials-account":
+        return run.job.startswith(fault.detail)  # sync-copies-verify has that of sync-copies
+    jobs = next((jobs for prefix, jobs in OF_JOBS.items() if fault.kind.startswith(prefix)), None)
     return jobs is None or run.job in jobs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import http.client
 import itertools
@@ -23,10 +24,11 @@ from soak.invariants import pulls
 from soak.journal import Fault
 from soak.lab import Action, Lab
 from soak.observed import Invariant
+from soak.programs import pid_namespace
 from tests.apis import ApiError, Object
 from tests.mirrors import NAMESPACE, NODES, registry_mirror
 from tests.namespaces import CONTAINERD
-from tests.one_node import UPSTREAM
+from tests.one_node import UPSTREAM, Node
 from tests.upstream import Upstream, new_layer
 
 PODS = 4
@@ -182,7 +184,7 @@ class Mirrors:
         command = [*self._lab.node.enter, "bash", "-c", script]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode:
-            raise RuntimeError(f"{script}: {done.stderr}")
+            raise OSError(f"{script}: {done.stderr}")  # as while containerd restarts
         return done.stdout
 
     # the part
@@ -232,7 +234,7 @@ class Mirrors:
         self._over.set()
         for each in self._registries:
             for work in each.works.values():
-                with contextlib.suppress(*_ERRORS, TimeoutError):
+                with contextlib.suppress(*_ERRORS, concurrent.futures.TimeoutError):
                     work.result(timeout=5)
             with contextlib.suppress(*_ERRORS):
                 self._undo(each)
@@ -380,7 +382,7 @@ class Mirrors:
         registry, seconds = self._any(), self._random.uniform(5, 60)
 
         def work() -> None:
-            processes = _upstream_processes(registry.upstream.host)
+            processes = _upstream_processes(self._lab.node, registry.upstream.host)
             with self._fault("tenant-upstream-hangs", registry):
                 registry.is_up = False
                 try:
@@ -565,9 +567,14 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _upstream_processes(host: str) -> list[int]:
+def _upstream_processes(node: Node, host: str) -> list[int]:
     """Return the process of an upstream."""
-    return _processes(lambda folder: f"REGISTRY_HTTP_ADDR={host}\0" in (folder / "environ").read_text(errors="replace"))
+    namespace, address = pid_namespace(node), f"REGISTRY_HTTP_ADDR={host}\0"
+    return _processes(
+        lambda folder: (
+            (folder / "ns/pid").readlink() == namespace and address in (folder / "environ").read_text(errors="replace")
+        )
+    )
 
 
 def _processes(condition: Callable[[Path], bool]) -> list[int]:
