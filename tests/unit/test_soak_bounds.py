@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from soak.history import Key
-from soak.invariants.bounds import RETRIES, RUNNING, SAME_EVENTS, STATUS_BYTES, check
+from soak.invariants.bounds import EVENTS, RETRIES, RUNNING, SAME_EVENTS, STATUS_BYTES, check
 from tests.apis import Object
 from tests.soak_history import Story
 
@@ -36,10 +36,13 @@ def add_pods(story: Story, number: int) -> None:
         story.past.add(each, Key("Pod", "kube-chores", f"sync-copies-{each}"), {"metadata": {}})
 
 
-def add_events(story: Story, number: int, seconds: float = NOW, component: str = "kube-chores") -> None:
-    event = {"source": {"component": component}, "involvedObject": RULE, "reason": "Blocked", "message": "brake"}
-    for each in range(number):
-        story.past.add(seconds, Key("Event", "kube-chores", f"settings.{each}"), {"metadata": {}, **event})
+def add_events(
+    story: Story, number: int, seconds: float = NOW, component: str = "kube-chores", reason: str = "Blocked"
+) -> None:
+    event = {"source": {"component": component}, "involvedObject": RULE, "reason": reason, "message": "brake"}
+    for _ in range(number):
+        key = Key("Event", "kube-chores", f"settings.{story.past.revision}")
+        story.past.add(seconds, key, {"metadata": {}, **event})
 
 
 def rule(size: int) -> Object:
@@ -82,7 +85,18 @@ def test_the_same_event_again_and_again(story: Story) -> None:
     add_events(story, SAME_EVENTS + 1)
 
     (violation,) = story.violations([check])
-    assert violation == "CopyRator settings in kube-chores got the same Event Blocked more than 5 times"
+    assert violation == "CopyRator settings in kube-chores got the same Event Blocked more than 5 times in a row"
+
+
+def test_a_state_may_come_back(story: Story) -> None:
+    for _ in range(EVENTS // 2):
+        add_events(story, 1)
+        add_events(story, 1, reason="Ready")
+
+    assert story.violations([check]) == []
+
+    add_events(story, 1)
+    assert story.violations([check]) == [f"CopyRator settings in kube-chores got more than {EVENTS} Events in 600 s"]
 
 
 @pytest.mark.parametrize(("seconds", "component"), [(NOW - 700, "kube-chores"), (NOW, "kubelet")])

@@ -187,6 +187,23 @@ def test_the_brake_does_not_count_namespaces_that_opted_out(story: Story) -> Non
     assert found(story) == []
 
 
+def test_the_brake_does_not_count_copies_that_are_deleted_to_create_them_again(story: Story) -> None:
+    run = story.run(0)
+    keys = [
+        Key("ConfigMap", "team-1", "settings"),
+        *(Key("ConfigMap", f"team-{each}", "settings") for each in range(2, 15)),
+    ]
+    for key in keys:
+        story.past.add(-100, Key("Namespace", "", key.namespace), namespace(key.namespace))
+        story.past.add(-50, key, copied(namespace=key.namespace, immutable=True))
+    for key in keys:
+        story.write(run, 2, key, None)
+    for key in keys:
+        story.write(run, 3, key, copied(namespace=key.namespace))
+
+    assert found(story) == []
+
+
 def test_a_person_may_allow_more_deletions(story: Story) -> None:
     run = story.run(0)
     args = {"spec": {"containers": [{"args": ["sync-copies", "--max-deletes=11"]}]}}
@@ -228,10 +245,35 @@ def test_a_copy_is_repaired_within_two_runs(story: Story, actual: Object | None)
     assert violation.startswith("configmap/settings in team-1 is not as copyrator/settings in kube-chores requires it")
 
 
-def test_a_fault_that_refuses_writes_excuses_copies_until_two_runs_later(story: Story) -> None:
-    story.journal.faults.append(Fault("admission-policy", "", START - 50, START + 30))
+@pytest.mark.parametrize(
+    ("kind", "detail", "number"),
+    [
+        ("admission-policy", "in team-1, team-2 for 80 s", 0),
+        ("admission-policy", "in team-2, team-3 for 80 s", 1),
+        ("tenant-copies-quota", "team-1", 0),
+        ("tenant-copies-quota", "team-2", 1),
+        ("tenant-copies-claim", "source-2/settings", 0),
+        ("credentials-binding", "kube-chores-sync-copies-secrets", 0),
+        ("credentials-binding", "kube-chores-farm-pods", 1),
+        ("credentials-account", "fetch-rates", 1),
+        ("network-down", "", 1),
+    ],
+)
+def test_a_fault_that_refuses_writes_excuses_copies_until_two_runs_later(
+    story: Story, kind: str, detail: str, number: int
+) -> None:
+    story.journal.faults.append(Fault(kind, detail, START - 50, START + 30))
     story.run(0)
     story.run(60)
+
+    assert len(found(story)) == number
+
+
+def test_a_quota_that_is_still_full_excuses_copies(story: Story) -> None:
+    known = story.past.known_until() - START
+    story.journal.faults.append(Fault("tenant-copies-quota", "team-1", START - 50))
+    story.run(known + 2)  # runs are known earlier than changes
+    story.run(known + 4)
 
     assert found(story) == []
 

@@ -18,8 +18,8 @@ def story(tmp_path: Path) -> Story:
     return Story("fetch-rates", tmp_path)
 
 
-def fault(kind: str, began: float, ended: float) -> Fault:
-    return Fault(kind, "", START + began, START + ended)
+def fault(kind: str, began: float, ended: float, detail: str = "fetch-rates-100") -> Fault:
+    return Fault(kind, detail, START + began, START + ended)
 
 
 def test_a_successful_run_needs_no_explanation(story: Story) -> None:
@@ -35,6 +35,7 @@ def test_a_successful_run_needs_no_explanation(story: Story) -> None:
         (1, "api-kill"),
         (1, "tenant-provider-refused"),
         (2, "credentials-binding"),
+        (2, "api-kill"),  # a server that starts does not know any roles
         (4, "tenant-provider-refused"),
         (128, "containerd-kill"),
         (137, "kill-run-now"),
@@ -72,6 +73,24 @@ def test_another_fault_does_not_explain_it(
     story.journal.faults.append(fault(kind, began, ended))
 
     assert len(story.violations([explained])) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "detail", "number"),
+    [
+        (137, "kill-run-now", "fetch-rates-100", 0),
+        (137, "kill-run-now", "fetch-rates-40", 1),
+        (2, "credentials-account", "fetch-rates", 0),
+        (2, "credentials-account", "farm-pods", 1),
+    ],
+)
+def test_a_fault_of_one_pod_or_job_explains_only_its_runs(
+    story: Story, code: int, kind: str, detail: str, number: int
+) -> None:
+    story.run(100, code)
+    story.journal.faults.append(fault(kind, 95, 110, detail))
+
+    assert len(story.violations([explained])) == number
 
 
 def test_a_fault_that_lasts_explains_a_failed_run(story: Story) -> None:
