@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from soak.history import Key
-from soak.invariants.bounds import EVENTS, RETRIES, RUNNING, SAME_EVENTS, STATUS_BYTES, check
+from soak.invariants.bounds import EVENTS, RETRIES, ROLLED, RUNNING, SAME_EVENTS, STATUS_BYTES, check
 from tests.apis import Object
 from tests.soak_history import Story
 
@@ -86,6 +86,12 @@ def test_the_same_event_again_and_again(story: Story) -> None:
 
     (violation,) = story.violations([check])
     assert violation == "CopyRator settings in kube-chores got the same Event Blocked more than 5 times in a row"
+
+
+def test_each_roll_has_an_event(story: Story) -> None:
+    add_events(story, SAME_EVENTS + 1, reason=ROLLED)
+
+    assert story.violations([check]) == []
 
 
 def test_a_state_may_come_back(story: Story) -> None:

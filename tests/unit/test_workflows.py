@@ -30,7 +30,9 @@ def test_there_are_workflows() -> None:
 def test_each_command_is_a_make_target(workflow: Any) -> None:
     commands = [step["run"] for step in steps(workflow) if "run" in step]
 
-    called = [re.fullmatch(r'(?:sudo env "PATH=\$PATH" )?make ([a-z-]+)(?: [A-Z]+=\d+)*', command) for command in commands]
+    called = [
+        re.fullmatch(r'(?:sudo env "PATH=\$PATH" )?make ([a-z-]+)(?: [A-Z]+=\d+)*', command) for command in commands
+    ]
 
     assert called
     assert [
