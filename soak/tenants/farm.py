@@ -17,8 +17,8 @@ from tests.farm import farm_pod
 from tests.worlds import namespace_object
 
 NAMESPACES = ("farm-1", "farm-2")
-NAMES = ("web-0", "web-1", "job-7")
-MOST_PODS = 5
+NAMES = ("web-0", "web-1", "web-2", "job-7", "job-8", "cache")
+MOST_PODS = 10
 DELETED_SECONDS = 5.0
 IMAGE = "localhost/pause:1"
 _ERRORS = (ApiError, OSError, http.client.HTTPException)
@@ -35,7 +35,7 @@ EDITS: tuple[Object, ...] = (
 
 
 class Farm:
-    """Up to five pods in two namespaces, whose names are used again."""
+    """Up to ten pods in two namespaces, whose names are used again."""
 
     def __init__(self, lab: Lab, max_objects: int = 10_000) -> None:
         self._api, self._random = lab.api, lab.random("farm")
@@ -49,15 +49,15 @@ class Farm:
     def actions(self) -> Mapping[str, tuple[int, Action]]:
         """Return the actions by name, each with its weight."""
         return {
-            "create-pod": (8, self._create_pod),
-            "delete-pod": (5, self._delete_pod),
-            "recreate-pod": (5, self._recreate_pod),
-            "recreate-pod-orphan": (2, self._recreate_orphaning),
+            "create-pod": (12, self._create_pod),
+            "delete-pod": (3, self._delete_pod),
+            "recreate-pod": (4, self._recreate_pod),
+            "recreate-pod-orphan": (4, self._recreate_orphaning),
             "edit-farm-pod": (6, self._edit),
-            "delete-farm-pod": (4, self._delete),
+            "delete-farm-pod": (3, self._delete),
             "unmanaged-farm-pod": (2, self._create_unmanaged),
             "delete-unmanaged-farm-pods": (3, self._delete_unmanaged),
-            "farm-label": (3, self._label_namespace),
+            "farm-label": (1, self._label_namespace),
         }
 
     def invariants(self) -> Sequence[Invariant]:
