@@ -50,11 +50,11 @@ class Farm:
         """Return the actions by name, each with its weight."""
         return {
             "create-pod": (12, self._create_pod),
-            "delete-pod": (3, self._delete_pod),
+            "delete-pod": (2, self._delete_pod),
             "recreate-pod": (4, self._recreate_pod),
             "recreate-pod-orphan": (4, self._recreate_orphaning),
-            "edit-farm-pod": (6, self._edit),
-            "delete-farm-pod": (3, self._delete),
+            "edit-farm-pod": (8, self._edit),
+            "delete-farm-pod": (2, self._delete),
             "unmanaged-farm-pod": (2, self._create_unmanaged),
             "delete-unmanaged-farm-pods": (3, self._delete_unmanaged),
             "farm-label": (1, self._label_namespace),
