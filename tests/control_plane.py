@@ -121,8 +121,10 @@ def control_plane(
             @contextlib.contextmanager
             def without_api_server() -> Iterator[None]:
                 run.stop("kube-apiserver")
-                yield
-                run(programs() / "kube-apiserver", *_apiserver_flags(plane, etcd), *flags)
+                try:
+                    yield
+                finally:
+                    run(programs() / "kube-apiserver", *_apiserver_flags(plane, etcd), *flags)
                 run.wait(lambda: _status(plane, "/readyz") == 200, "/readyz is not 200", "kube-apiserver", FILL_SECONDS)
 
             yield replace(plane, etcd_url=f"http://127.0.0.1:{etcd}", without_api_server=without_api_server)
@@ -266,6 +268,7 @@ def _controller_manager_flags(folder: Path) -> list[str]:
         "--kube-api-qps=1000",
         "--kube-api-burst=1000",
         "--concurrent-namespace-syncs=50",
+        f"--flex-volume-plugin-dir={folder / 'volume-plugins'}",  # else it creates one in /usr/libexec
     ]
 
 
