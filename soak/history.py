@@ -52,7 +52,8 @@ class Version:
 
     `revision` is the resourceVersion of the change: the order of all changes of the cluster. `seconds` is the time when
     the change was observed, a little after it was made. `object` is None if the change deleted it; `last` is then the
-    object before.
+    object before. `earliest` is an earlier revision that the change can have: of a deletion that a list showed, while
+    the watch did not work.
     """
 
     key: Key
@@ -60,6 +61,11 @@ class Version:
     seconds: float
     object: Object | None
     last: Object | None = None
+    earliest: int = 0
+
+    def can_be_of(self, revision: int) -> bool:
+        """Whether the change can have been made up to a revision."""
+        return (self.earliest or self.revision) <= revision
 
 
 class _ExpiredError(OSError):
@@ -115,7 +121,7 @@ class History:
         """
         versions = self.versions(key)
         first = max(0, bisect.bisect_right([each.seconds for each in versions], start) - 1)
-        return [each for each in versions[first:] if each.revision <= revision]
+        return [each for each in versions[first:] if each.can_be_of(revision)]
 
     def keys(self, kind: str) -> list[Key]:
         """Return the keys of all objects of a kind that exist now or existed."""
@@ -186,7 +192,8 @@ class History:
         with self._lock:
             for key, versions in self._versions[kind].items():
                 if key not in seen and (last := versions[-1].object) is not None:
-                    versions.append(Version(key, int(revision), time.time(), None, last))
+                    earliest = versions[-1].revision + 1
+                    versions.append(Version(key, int(revision), time.time(), None, last, earliest))
                     self._changes[kind].append(versions[-1])
         return revision
 
