@@ -77,7 +77,7 @@ def main(
     Exit codes:
       0  no invariant was violated
       1  an invariant was violated; with --bug, the soak ends then
-      2  the soak could not run
+      2  the soak could not run, or the cluster did not work again after a fault
     """
     if reason := missing():
         raise click.UsageError(reason)
@@ -88,7 +88,11 @@ def main(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     click.echo(f"soak: seed {chosen}, files in {folder.relative_to(ROOT)}")
-    report = _run(choices, folder)
+    try:
+        report = _run(choices, folder)
+    except RuntimeError as error:
+        click.echo(f"soak: the cluster does not work: {error}", err=True)
+        sys.exit(2)
     sys.exit(1 if report.violations else 0)
 
 

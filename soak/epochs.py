@@ -26,6 +26,7 @@ FAULT_SECONDS = (5.0, 20.0)
 RESOLVE_SECONDS = 75.0  # each job runs at least once, so that its reports are known
 PEACE_SECONDS = 600.0  # until all faults ended, and again until each job ran twice
 RUNS = 2
+FRESH_CLUSTERS = 3  # until one starts, on a loaded machine
 _ERRORS = (ApiError, OSError, http.client.HTTPException, subprocess.SubprocessError, AssertionError)
 
 
@@ -156,8 +157,16 @@ class Soak:
         self.checker.violated("the state is that of a fresh cluster", self._differences())
 
     def _differences(self) -> list[str]:
-        with tempfile.TemporaryDirectory(prefix="kube-chores-fresh-") as folder:
-            try:
-                return differences(self.lab.api, self.lab.manifests, Path(folder))
-            except (RuntimeError, *_ERRORS) as error:
-                return [f"a fresh cluster does not work: {error}"]
+        """Compare the state with that of a fresh cluster.
+
+        Raises:
+            RuntimeError: no fresh cluster worked.
+        """
+        failures = []
+        for _ in range(FRESH_CLUSTERS):
+            with tempfile.TemporaryDirectory(prefix="kube-chores-fresh-") as folder:
+                try:
+                    return differences(self.lab.api, self.lab.manifests, Path(folder))
+                except (RuntimeError, *_ERRORS) as error:
+                    failures.append(str(error))
+        raise RuntimeError("no fresh cluster works:\n" + "\n".join(failures))

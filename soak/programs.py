@@ -18,7 +18,7 @@ from tests.one_node import Node, containerd_answers
 from tests.processes import Processes
 
 END_SECONDS = 40.0
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 STABLE_SECONDS = 2.0
 _PROC = Path("/proc")
 NAMES = (
