@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import itertools
 import signal
@@ -86,7 +87,8 @@ class Faults:
     # programs
 
     def _restart(self, kind: str, program: str, how: signal.Signals = signal.SIGTERM) -> None:
-        seconds = self._random.choice((0.0, 1.0, 5.0, 15.0))
+        # After 0 seconds, most connections only wait: kube-apiserver listens before it serves requests.
+        seconds = self._random.choice((1.0, 0.0, 5.0, 15.0))
         with self._lab.journal.fault(kind, f"for {seconds:g} s"):
             self._programs.restart(program, how, seconds)
 
@@ -96,11 +98,21 @@ class Faults:
             self._programs.pause(program, seconds)
 
     def _compact(self) -> None:
-        """Let etcd forget all revisions before the present one: it ends watches and lists that are behind."""
+        """Let etcd forget all revisions before the present one, and tell kube-apiserver, as another one would.
+
+        Since 1.34 it serves the pages of a list from snapshots in its cache, until it reads this key: every 15 seconds.
+        https://github.com/kubernetes/kubernetes/blob/v1.36.3/staging/src/k8s.io/apiserver/pkg/storage/etcd3/compact.go
+        """
         with self._lab.journal.fault("etcd-compact"):
-            header = inside.request(self._lab.node, "POST", f"{ETCD}/kv/range", {"key": "AA=="})["header"]
-            body = {"revision": header["revision"], "physical": True}
+            newer = self._put_compact_revision("1")  # than each list so far
+            self._put_compact_revision(newer)
+            body = {"revision": newer, "physical": True}
             inside.request(self._lab.node, "POST", f"{ETCD}/kv/compaction", body)
+
+    def _put_compact_revision(self, revision: str) -> str:
+        """Return the revision of this write."""
+        body = {"key": _coded("compact_rev_key"), "value": _coded(revision)}
+        return str(inside.request(self._lab.node, "POST", f"{ETCD}/kv/put", body)["header"]["revision"])
 
     # network
 
@@ -162,11 +174,12 @@ class Faults:
             time.sleep(2)
 
     def _running(self) -> Object | None:
-        """Wait for the pod of a run, and then some moments."""
-        query = f"fieldSelector={_RUNNING}&labelSelector={_JOB_LABEL}"
+        """Wait for the pod of a run that is not terminating, and then some moments."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods?fieldSelector={_RUNNING}&labelSelector={_JOB_LABEL}"
         deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline:
-            if pods := self._lab.api.call("GET", f"/api/v1/namespaces/{NAMESPACE}/pods?{query}")["items"]:
+            listed = self._lab.api.call("GET", path)["items"]
+            if pods := [each for each in listed if "deletionTimestamp" not in each["metadata"]]:
                 time.sleep(self._random.choice((0.0, 0.1, 0.3, 0.6, 1.0, 2.0)))
                 return dict(self._random.choice(pods))
             time.sleep(0.1)
@@ -285,6 +298,10 @@ class Faults:
     def _set_image(self, image: str) -> None:
         names = " ".join(f"cronjob/{name}" for name in SCHEDULES)
         self._lab.kubectl(f"set image {names} chores={image} -n {NAMESPACE}")
+
+
+def _coded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 def _object(version: str, kind: str, name: str, namespace: str = "") -> Object:

@@ -98,7 +98,7 @@ class Jobs:
 
     def running(self, name: str) -> Object:
         """Wait until the one pod of a Job runs, and return it."""
-        wait_for(lambda: [pod["status"]["phase"] for pod in self.pods(name)] == ["Running"], f"the pod of {name}", 30)
+        wait_for(lambda: [pod["status"]["phase"] for pod in self.pods(name)] == ["Running"], f"the pod of {name}", 60)
         return self.pods(name)[0]
 
     def exit_codes(self, name: str) -> list[int | None]:
