@@ -18,11 +18,13 @@ from soak.invariants.reads import (
     annotations_of,
     changed_at,
     each_write,
+    is_known,
     is_managed,
     is_terminating,
     labels_of,
     latest,
     possible,
+    runs_since,
     shown,
     window_start,
 )
@@ -297,15 +299,17 @@ class Brake:
     """Count the deletions of each run, and check that a run that was stopped by the brake had a reason."""
 
     _deleted: dict[tuple[str, str], list[Write]] = field(default_factory=dict)
-    _last: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _stopped: list[Run] = field(default_factory=list)  # of which not all is known yet that they can have read
 
     def __call__(self, observed: Observed) -> Iterator[str]:
         """Yield a sentence for each run that deleted too much, or that did not for no reason."""
         for write in observed.writes:
             if write.account == JOB and write.key.kind in COPIED:
                 yield from self._count(observed, write)
-        for run in observed.runs:
-            if run.job.startswith(JOB) and run.exit_code == 4 and not _has_reason(observed, run):
+        stopped = [*self._stopped, *(run for run in observed.runs if run.job.startswith(JOB) and run.exit_code == 4)]
+        self._stopped = [run for run in stopped if not is_known(observed, run)]
+        for run in stopped:
+            if is_known(observed, run) and not _has_reason(observed, run):
                 yield f"{run.pod} ended with 4, and there was neither a mistaken rule nor {BRAKE + 1} copies to delete"
 
     def _count(self, observed: Observed, write: Write) -> Iterator[str]:
@@ -401,8 +405,7 @@ def _is_of_another(copy: Object, wanted: list[Wanted]) -> bool:
 
 def _complete_runs(observed: Observed, since: float) -> int:
     """Return the number of runs after a time that did all but what a brake blocked."""
-    runs = (each for each in reversed(observed.ended_runs) if each.job == JOB and each.began > since)
-    return sum(1 for each in runs if each.exit_code in (0, 4))
+    return len(runs_since(observed, JOB, since, (0, 4)))
 
 
 def _what(actual: Object | None) -> str:

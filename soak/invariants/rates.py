@@ -18,8 +18,8 @@ from soak.invariants.reads import (
     is_terminating,
     latest,
     possible,
+    runs_since,
     shown,
-    successful_runs,
     window_start,
 )
 from soak.observed import Invariant, Observed, Write
@@ -366,7 +366,7 @@ class Current:
     def _is_late(self, observed: Observed, since: float) -> bool:
         if observed.settled:
             return True
-        runs = successful_runs(observed, JOB, since)
+        runs = runs_since(observed, JOB, since)
         if len(runs) < RUNS:
             return False
         troubles = observed.journal.faults_between(runs[-1].created, runs[0].ended)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import calendar
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from soak.history import History, Key, Object
 from soak.observed import Invariant, Observed, Run, Write
@@ -12,6 +12,7 @@ from soak.observed import Invariant, Observed, Run, Write
 MARGIN_SECONDS = 15.0  # a list from a cache of the API server can be this old
 LONGEST_RUN_SECONDS = 1800.0  # the largest activeDeadlineSeconds of our CronJobs, that of sync-copies-verify
 RUNS = 2  # complete runs after which an object is in its desired state
+RESOLUTION_SECONDS = 1.0  # of the times of a pod
 
 
 def seconds(stamp: str) -> float:
@@ -48,15 +49,20 @@ def changed_at(history: History, key: Key) -> float:
     return versions[-1].seconds if versions else 0.0
 
 
-def successful_runs(observed: Observed, job: str, since: float) -> list[Run]:
-    """Return the runs of a job with exit code 0 that began after a time."""
-    runs = reversed(observed.ended_runs)
-    return [each for each in runs if each.job == job and each.exit_code == 0 and each.began > since]
+def is_known(observed: Observed, run: Run) -> bool:
+    """Whether all that a run can have read and written is in the history: the watch of pods can be ahead of others."""
+    return run.ended + RESOLUTION_SECONDS <= observed.until
+
+
+def runs_since(observed: Observed, job: str, since: float, exit_codes: Collection[int] = (0,)) -> list[Run]:
+    """Return the runs of a job that began after a time, ended with one of these codes, and are known; latest first."""
+    runs = (each for each in reversed(observed.ended_runs) if each.job == job and each.began > since)
+    return [each for each in runs if each.exit_code in exit_codes and is_known(observed, each)]
 
 
 def has_settled(observed: Observed, job: str, since: float) -> bool:
     """Whether the job must have brought an object into its desired state that last changed at `since`."""
-    return observed.settled or len(successful_runs(observed, job, since)) >= RUNS
+    return observed.settled or len(runs_since(observed, job, since)) >= RUNS
 
 
 def each_write(

@@ -1,5 +1,6 @@
 """The invariants of copies, with constructed histories."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -270,12 +271,29 @@ def test_a_fault_that_refuses_writes_excuses_copies_until_two_runs_later(
 
 
 def test_a_quota_that_is_still_full_excuses_copies(story: Story) -> None:
-    known = story.past.known_until() - START
     story.journal.faults.append(Fault("tenant-copies-quota", "team-1", START - 50))
-    story.run(known + 2)  # runs are known earlier than changes
-    story.run(known + 4)
+    story.run(0)
+    story.run(60)
 
     assert found(story) == []
+
+
+def test_runs_count_when_all_watches_know_what_they_wrote(story: Story) -> None:
+    story.run(0)
+    story.run(60)
+    check, observed = copies.repaired, story.observed()
+
+    assert list(check(replace(observed, until=START + 65))) == []
+    assert len(list(check(replace(observed, until=START + 66)))) == 1
+
+
+def test_the_reason_of_a_run_with_4_is_searched_when_all_watches_know_it(story: Story) -> None:
+    run, check, observed = story.run(0, 4), copies.Brake(), story.observed()
+
+    assert list(check(replace(observed, until=START + 5))) == []
+    (violation,) = check(replace(observed, runs=(), until=START + 6))
+    assert violation.startswith(f"{run.pod} ended with 4")
+    assert list(check(replace(observed, runs=()))) == []
 
 
 def test_an_object_of_a_tenant_in_the_way_excuses_the_copy(story: Story) -> None:

@@ -1,6 +1,7 @@
 """The invariants of FarmPods, with constructed histories."""
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from soak.history import Key, Object
 from soak.invariants.farm import FarmPods, farm_pod_key, invariants
 from soak.observed import Run
 from tests.farm import FARMED, farm_pod, owner, pod
-from tests.soak_history import Story
+from tests.soak_history import START, Story
 
 SPACE = Key("Namespace", "", "farm-1")
 WEB = Key("Pod", "farm-1", "web")
@@ -139,6 +140,15 @@ def test_a_pod_without_a_farm_pod(story: Story) -> None:
     story.run(60)
     (one,) = found(story)
     assert "pod/web in farm-1 is unchanged, and it has no FarmPod" in one
+
+
+def test_runs_whose_writes_may_not_be_known_yet_do_not_count(story: Story) -> None:
+    for began in (0, 60):
+        story.run(began)
+    checks = [each.check for each in invariants()]
+    known, unknown = (replace(story.observed(), until=START + seconds) for seconds in (66, 65))
+    assert [one for check in checks for one in check(unknown)] == []
+    assert len([one for check in checks for one in check(known)]) == 1
 
 
 def test_a_farm_pod_that_is_not_repaired(story: Story) -> None:
