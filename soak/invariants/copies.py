@@ -289,9 +289,8 @@ def _rule_is_mistaken(observed: Observed, write: Write, window: Window) -> Itera
 def _needs_recreation(copy: Object, content: Object, kind: str) -> bool:
     if kind == "ResourceQuota":
         return bool(copy["spec"].get("scopes") != content["spec"].get("scopes"))
-    return bool(copy.get("immutable")) or any(
-        copy.get(name) != content.get(name) for name in ("type", "roleRef") if name in FIELDS[kind]
-    )
+    fixed = FIELDS[kind] if copy.get("immutable") else ("type", "roleRef")
+    return any(copy.get(name) != content.get(name) for name in fixed if name in FIELDS[kind])
 
 
 @dataclass

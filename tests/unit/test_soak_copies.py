@@ -152,6 +152,17 @@ def test_an_immutable_copy_is_deleted_to_create_it_again(story: Story) -> None:
     assert found(story, settled=True) == []
 
 
+def test_an_immutable_copy_that_is_equal_is_not_created_again(story: Story) -> None:
+    story.past.add(-60, SOURCE, source(immutable=True))
+    add_copy(story, copied(immutable=True))
+    run = story.run(0)
+    story.write(run, 2, COPY, None)
+    story.write(run, 3, COPY, copied(immutable=True))
+
+    (violation,) = found(story)
+    assert "required a copy of configmap/settings in source-1 there during the whole run" in violation
+
+
 def test_no_copy_is_deleted_while_a_source_namespace_is_missing(story: Story) -> None:
     add_copy(story)
     story.past.add(-40, SOURCE, None)
