@@ -242,6 +242,9 @@ def written(observed: Observed, write: Write) -> Iterator[str]:
         yield f"{about}: no rule required it at any time of the run"
     elif content not in allowed:
         yield f"{about}: its content is not that of its source at any time of the run, but {_summary(content, allowed)}"
+    claiming = sorted({shown(each.source) for each in window.always()})
+    if len(claiming) > 1:
+        yield f"{about}: {' and '.join(claiming)} claimed it during the whole run"
     if write.before and _compared(write.before, write.key.kind) == _compared(write.after, write.key.kind):
         yield f"{about}: it changed nothing"
 
@@ -382,16 +385,14 @@ def repaired(observed: Observed) -> Iterator[str]:
     """Yield a sentence for each copy that is not as required although two runs could repair it."""
     if observed.settled:
         return
-    excused = _excused_until(observed)
     for place, wanted in desired(observed.history).items():
-        until = max(excused.get("", 0.0), excused.get(place.namespace, 0.0))
         if len({each.source for each in wanted}) > 1 or _is_equal(observed.history, place, wanted):
             continue
         actual = latest(observed.history, place)
         if actual is not None and (not is_managed(actual, JOB) or _is_of_another(actual, wanted)):
             continue
         keys = [place, Key("Namespace", "", place.namespace), *(key for each in wanted for key in each[:2])]
-        since = max(until, *(changed_at(observed.history, key) for key in keys))
+        since = max(_excused_until(observed, place), *(changed_at(observed.history, key) for key in keys))
         if _complete_runs(observed, since) >= RUNS:
             yield f"{shown(place)} is not as {shown(wanted[0].rule)} requires it, {_what(actual)}"
 
@@ -411,24 +412,21 @@ def _what(actual: Object | None) -> str:
     return "but missing" if actual is None else "but has other content"
 
 
-def _excused_until(observed: Observed) -> dict[str, float]:
-    """Return the end of the last fault that lets the API server refuse copies, by namespace; "" is everywhere."""
-    found: dict[str, float] = {}
-    for fault in observed.journal.faults:
-        if fault.kind.startswith(REFUSALS):
-            for namespace in _refused(fault):
-                found[namespace] = max(found.get(namespace, 0.0), fault.ended or math.inf)
-    return found
+def _excused_until(observed: Observed, place: Key) -> float:
+    """Return the end of the last fault that lets the API server refuse a copy, or that claims its name."""
+    faults = (each for each in observed.journal.faults if each.kind.startswith(REFUSALS) and _refuses(each, place))
+    return max((each.ended or math.inf for each in faults), default=0.0)
 
 
-def _refused(fault: Fault) -> list[str]:
-    """Return the namespaces in which a fault lets the API server refuse copies; "" is everywhere."""
-    if fault.kind.startswith("credentials-") and JOB not in fault.detail:
-        return []  # of another job
+def _refuses(fault: Fault, place: Key) -> bool:
+    if fault.kind.startswith("credentials-"):
+        return JOB in fault.detail  # else of another job
     if fault.kind == QUOTA:
-        return [fault.detail]
+        return fault.detail == place.namespace
+    if fault.kind == CLAIM:
+        return fault.detail.rpartition("/")[2] == place.name
     names, _, is_for = fault.detail.removeprefix("in ").rpartition(" for ")
-    return names.split(", ") if fault.kind.startswith("admission-") and is_for else [""]
+    return not is_for or place.namespace in names.split(", ")
 
 
 def _is_equal(history: History, place: Key, wanted: list[Wanted]) -> bool:

@@ -125,6 +125,31 @@ def test_a_write_that_changes_nothing_is_reported(story: Story) -> None:
     assert "it changed nothing" in violation
 
 
+def claim(story: Story, seconds: float) -> None:
+    """Let another source claim the name from a time on."""
+    story.past.add(-90, RULE, rule(namespaces=["source-1", "source-2"]))
+    claiming = source(data={"claimed": "true"})
+    claiming["metadata"]["namespace"] = "source-2"
+    story.past.add(seconds, SOURCE._replace(namespace="source-2"), claiming)
+
+
+def test_no_copy_is_written_that_two_sources_claim(story: Story) -> None:
+    claim(story, -80)
+    story.write(story.run(0), 2, COPY, copied())
+
+    (violation,) = found(story)
+    assert (
+        "configmap/settings in source-1 and configmap/settings in source-2 claimed it during the whole run" in violation
+    )
+
+
+def test_a_claim_during_the_run_may_be_unknown(story: Story) -> None:
+    claim(story, 1)
+    story.write(story.run(0), 2, COPY, copied())
+
+    assert found(story) == []
+
+
 # deletions
 
 
@@ -265,6 +290,7 @@ def test_a_copy_is_repaired_within_two_runs(story: Story, actual: Object | None)
         ("tenant-copies-quota", "team-1", 0),
         ("tenant-copies-quota", "team-2", 1),
         ("tenant-copies-claim", "source-2/settings", 0),
+        ("tenant-copies-claim", "source-2/other", 1),
         ("credentials-binding", "kube-chores-sync-copies-secrets", 0),
         ("credentials-binding", "kube-chores-farm-pods", 1),
         ("credentials-account", "fetch-rates", 1),
