@@ -1,5 +1,6 @@
 """Compare the state of a soak's cluster with that of a fresh cluster with the same input.
 
+Copies have the same content and the same stamp. Their fingerprints differ, since their key is the UID of the source.
 The fresh cluster has no node, so mirrors are not compared, nor rates, whose providers it cannot reach: the invariants
 of pulls and of rates check them after everything settled. A baseline of roll-workloads depends on the UIDs of Secrets.
 So it is compared which workloads have one.
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from soak.history import Key, Object
-from soak.invariants.copies import FIELDS, content_of
+from soak.invariants.copies import FIELDS, content_of, stamp_of
 from soak.invariants.ours import BASELINE, WORKLOADS
 from soak.invariants.reads import annotations_of, is_managed, is_terminating, shown
 from tests.apis import Api, ApiError, real_api
@@ -58,7 +59,7 @@ def differences(api: Api, manifests: Sequence[Path], folder: Path) -> list[str]:
         problems = list(_copy_inputs(api, fresh))
         for _ in range(RUNS):
             problems += [problem for job in JOBS if (problem := run(fresh, job))]
-        return [*problems, *_compare(_results(api), _results(fresh))]
+        return [*problems, *compare(api, fresh)]
 
 
 # inputs
@@ -135,13 +136,18 @@ def run(fresh: Api, job: str) -> str:
     return f"{job} in a fresh cluster ends with {done.returncode}: {done.stderr[-500:]}" if done.returncode else ""
 
 
+def compare(api: Api, fresh: Api) -> list[str]:
+    """Return a sentence for each difference between what the jobs wrote in two clusters."""
+    return list(_differing(_results(api), _results(fresh)))
+
+
 def _results(api: Api) -> dict[Key, Object]:
     found: dict[Key, Object] = {}
     for version, kind in (*INPUTS, FARM_POD):
         for each in api.items(version, kind):
             key = Key(kind, each["metadata"]["namespace"], each["metadata"]["name"])
             if kind in FIELDS and is_managed(each, "sync-copies"):
-                found[key] = content_of(each, kind)
+                found[key] = {**content_of(each, kind), **stamp_of(each)}
             elif kind in WORKLOADS and BASELINE in annotations_of(each):
                 found[key] = {}
             elif kind == "FarmPod" and is_managed(each, "farm-pods"):
@@ -150,7 +156,7 @@ def _results(api: Api) -> dict[Key, Object]:
     return found
 
 
-def _compare(soaked: dict[Key, Object], fresh: dict[Key, Object]) -> Iterator[str]:
+def _differing(soaked: dict[Key, Object], fresh: dict[Key, Object]) -> Iterator[str]:
     for key in sorted({*soaked, *fresh}):
         if key not in fresh and key.kind not in WORKLOADS:  # a baseline stays if a workload opts out
             yield f"{shown(key)} would not exist in a fresh cluster"

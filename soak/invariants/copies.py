@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 import itertools
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -48,7 +50,20 @@ FIELDS = {
     "ServiceAccount": ("imagePullSecrets", "automountServiceAccountToken"),
 }
 STAMPED_SOURCE = "kubechores.dev/source"
+FINGERPRINT = "kubechores.dev/fingerprint"
+HMAC_SHA256 = re.compile("[0-9a-f]{64}$")  # docs/drift.md
+# docs/architecture.md, "Labels and annotations": the stamp of a copy, without the fingerprint.
+STAMP = (
+    "app.kubernetes.io/managed-by",
+    "kubechores.dev/job",
+    "kubechores.dev/rule-namespace",
+    "kubechores.dev/rule-hash",
+    STAMPED_RULE,
+    STAMPED_SOURCE,
+    "kubechores.dev/orphans",
+)
 RUNS = 2
+NO_REVISION = 1 << 63  # later than all
 QUOTA = "tenant-copies-quota"
 CLAIM = "tenant-copies-claim"  # of a name by two sources: neither is copied
 REFUSALS = ("admission-", "credentials-", QUOTA, CLAIM)
@@ -170,6 +185,20 @@ def desired(history: History) -> dict[Key, list[Wanted]]:
     return found
 
 
+def stamp_of(copy: Object | None) -> dict[str, str]:
+    """Return the labels and annotations by which a copy is managed, without the fingerprint, which depends on a uid."""
+    found = {**labels_of(copy), **annotations_of(copy)}
+    return {key: found[key] for key in STAMP if key in found}
+
+
+def required_stamp(history: History, wanted: Wanted) -> dict[str, str]:
+    """Return the stamp of a copy, without the fingerprint."""
+    rule, source = (f"{each.namespace}/{each.name}" for each in (wanted.rule, wanted.source))
+    orphans = (latest(history, wanted.rule) or {"spec": {}})["spec"].get("orphans", "Delete")
+    rule_hash = hashlib.sha256(rule.encode()).hexdigest()[:16]
+    return dict(zip(STAMP, ("kube-chores", JOB, wanted.rule.namespace, rule_hash, rule, source, orphans), strict=True))
+
+
 # what was possible in a run
 
 
@@ -226,7 +255,7 @@ def invariants() -> list[Invariant]:
         each_write("a copy is not deleted that a rule requires", JOB, COPIED, deleted),
         Invariant("the brake limits the deletions of a run", Brake()),
         Invariant("each copy is repaired within two runs", repaired),
-        Invariant("copies are exactly those that rules require", settled),
+        Invariant("copies are exactly those that rules require", Settled()),
     ]
 
 
@@ -389,18 +418,36 @@ def repaired(observed: Observed) -> Iterator[str]:
         if len({each.source for each in wanted}) > 1 or _is_equal(observed.history, place, wanted):
             continue
         actual = latest(observed.history, place)
-        if actual is not None and (not is_managed(actual, JOB) or _is_of_another(actual, wanted)):
+        if actual is not None and not is_managed(actual, JOB):
             continue
         keys = [place, Key("Namespace", "", place.namespace), *(key for each in wanted for key in each[:2])]
+        keys += _stamped(actual, place.kind)
         since = max(_excused_until(observed, place), *(changed_at(observed.history, key) for key in keys))
-        if _complete_runs(observed, since) >= RUNS:
+        if _complete_runs(observed, since) >= RUNS and not _may_stay(observed, place, wanted, since):
             yield f"{shown(place)} is not as {shown(wanted[0].rule)} requires it, {_what(actual)}"
 
 
-def _is_of_another(copy: Object, wanted: list[Wanted]) -> bool:
-    """Whether it is a copy of another source: it stays while something of that one is in doubt."""
-    source = wanted[0].source
-    return annotations_of(copy).get(STAMPED_SOURCE) != f"{source.namespace}/{source.name}"
+def _stamped(copy: Object | None, kind: str) -> tuple[Key, Key]:
+    """Return the rule and the source that a copy is stamped with."""
+    annotations = annotations_of(copy)
+    rule, source = (annotations.get(name, "").partition("/")[::2] for name in (STAMPED_RULE, STAMPED_SOURCE))
+    return Key(RULE, *rule), Key(kind, *source)
+
+
+def _may_stay(observed: Observed, place: Key, wanted: list[Wanted], since: float) -> bool:
+    """Whether a copy of another source may stay one, as docs/sync-copies.md describes it under "Decisions".
+
+    A rule may have selected that source since then, and claims the place or refuses the source; or the rule that the
+    copy is stamped with may be mistaken.
+    """
+    rule_key, source_key = _stamped(latest(observed.history, place), place.kind)
+    if not source_key.name or source_key == wanted[0].source:
+        return False
+    for _, rules, key, sources in Window(observed.history, place, since - MARGIN_SECONDS, NO_REVISION).pairs():
+        states = itertools.product(rules, sources) if key == source_key else ()
+        if any(rule and source and selects(rule, source) for rule, source in states):
+            return True
+    return _may_be_mistaken(observed, rule_key, since, NO_REVISION)
 
 
 def _complete_runs(observed: Observed, since: float) -> int:
@@ -434,22 +481,48 @@ def _is_equal(history: History, place: Key, wanted: list[Wanted]) -> bool:
     return is_managed(actual, JOB) and content_of(actual or {}, place.kind) == wanted[0].content
 
 
-def settled(observed: Observed) -> Iterator[str]:
-    """Yield a sentence for each difference from what rules require, after everything settled."""
-    if not observed.settled:
-        return
-    required = desired(observed.history)
-    for place, wanted in required.items():
-        if len({each.source for each in wanted}) > 1:
-            yield f"{len(wanted)} sources claim {shown(place)}: the tenants of the soak did not resolve this"
-        elif not _is_equal(observed.history, place, wanted):
-            actual = latest(observed.history, place)
-            yield f"{shown(place)} is not as {shown(wanted[0].rule)} requires it, {_what(actual)}"
-    for kind in COPIED:
-        for version in observed.history.now(kind):
-            if is_managed(version.object, JOB) and version.key not in required:
-                yield f"{shown(version.key)} is a copy that no rule requires"
-    yield from _not_ready(observed.history, {each.rule for wanted in required.values() for each in wanted})
+@dataclass
+class Settled:
+    """Check that copies are exactly those that rules require, with their stamps, after everything settled."""
+
+    _fingerprints: dict[str, tuple[str, str]] = field(default_factory=dict)  # the source's UID and the content of each
+
+    def __call__(self, observed: Observed) -> Iterator[str]:
+        """Yield a sentence for each difference from what rules require."""
+        if not observed.settled:
+            return
+        required = desired(observed.history)
+        for place, wanted in required.items():
+            if len({each.source for each in wanted}) > 1:
+                yield f"{len(wanted)} sources claim {shown(place)}: the tenants of the soak did not resolve this"
+            elif not _is_equal(observed.history, place, wanted):
+                actual = latest(observed.history, place)
+                yield f"{shown(place)} is not as {shown(wanted[0].rule)} requires it, {_what(actual)}"
+        yield from self._stamps(observed.history, required)
+        for kind in COPIED:
+            for version in observed.history.now(kind):
+                if is_managed(version.object, JOB) and version.key not in required:
+                    yield f"{shown(version.key)} is a copy that no rule requires"
+        yield from _not_ready(observed.history, {each.rule for wanted in required.values() for each in wanted})
+
+    def _stamps(self, history: History, required: dict[Key, list[Wanted]]) -> Iterator[str]:
+        fingerprints: dict[tuple[str, str], str] = {}  # each content of each source has one
+        for place, wanted in required.items():
+            first = min(wanted, key=lambda each: each.rule)  # the stamp names the first rule by name
+            if len({each.source for each in wanted}) > 1 or not _is_equal(history, place, wanted):
+                continue
+            copy, expected = latest(history, place), required_stamp(history, first)
+            if wrong := sorted(key for key in STAMP if stamp_of(copy).get(key) != expected[key]):
+                yield f"{shown(place)} has another {' and '.join(wrong)} than {shown(first.rule)} requires"
+            uid = str(((latest(history, first.source) or {}).get("metadata") or {}).get("uid"))
+            of = uid, json.dumps(first.content, sort_keys=True)
+            found = annotations_of(copy).get(FINGERPRINT, "")
+            if not HMAC_SHA256.search(found):
+                yield f"{shown(place)} has {FINGERPRINT} {found!r}, which is not an HMAC"
+            elif self._fingerprints.setdefault(found, of) != of:
+                yield f"{shown(place)} has the {FINGERPRINT} of another content or an earlier source"
+            elif fingerprints.setdefault(of, found) != found:
+                yield f"{shown(place)} has another {FINGERPRINT} than an equal copy of {shown(first.source)}"
 
 
 def _not_ready(history: History, rules: Iterable[Key]) -> Iterator[str]:

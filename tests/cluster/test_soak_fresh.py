@@ -35,6 +35,7 @@ def test_each_difference_from_a_fresh_cluster_is_reported(tmp_path: Path) -> Non
         assert differences(api, manifests, _new(tmp_path / "same")) == []
 
         api.patch(at("team-1", sources[0]), {"data": {"a": "2"}})
+        api.patch(at("team-1", sources[1]), {"metadata": {"annotations": {"kubechores.dev/source": "elsewhere/other"}}})
         api.delete(at("team-2", sources[1]))
         (farm_pod,) = api.items("kubechores.dev/v1", "FarmPod", farm)
         api.delete(farm_pod)
@@ -44,6 +45,7 @@ def test_each_difference_from_a_fresh_cluster_is_reported(tmp_path: Path) -> Non
             "configmap/settings in team-1 is not as in a fresh cluster: data",
             "configmap/other in team-2 would not exist in a fresh cluster",
             f"farmpod/farm-web in {farm} is missing, and exists in a fresh cluster",
+            "secret/login in team-1 is not as in a fresh cluster: kubechores.dev/source",
             "secret/login in team-2 is missing, and exists in a fresh cluster",
         ]
 

@@ -18,7 +18,19 @@ SOURCE = Key("ConfigMap", "source-1", "settings")
 TEAM, SOURCES = Key("Namespace", "", "team-1"), Key("Namespace", "", "source-1")
 COPY = Key("ConfigMap", "team-1", "settings")
 SHARED = {"share": "yes"}
-STAMPS = {"app.kubernetes.io/managed-by": "kube-chores", "kubechores.dev/job": "sync-copies"}
+STAMPS = {
+    "app.kubernetes.io/managed-by": "kube-chores",
+    "kubechores.dev/job": "sync-copies",
+    "kubechores.dev/rule-namespace": "kube-chores",
+    "kubechores.dev/rule-hash": "9444e05167cfc327",
+}
+ANNOTATIONS = {
+    "kubechores.dev/rule": "kube-chores/settings",
+    "kubechores.dev/source": "source-1/settings",
+    "kubechores.dev/orphans": "Delete",
+    "kubechores.dev/fingerprint": f"v1:{'a' * 64}",
+}
+ELSEWHERE = {"kubechores.dev/source": "elsewhere/other"}
 
 
 def rule(generation: int = 1, **spec: Any) -> Object:
@@ -34,8 +46,9 @@ def source(**fields: Any) -> Object:
 
 
 def copied(name: str = "settings", namespace: str = "team-1", **fields: Any) -> Object:
-    annotations = {"kubechores.dev/rule": "kube-chores/settings", "kubechores.dev/source": "source-1/settings"}
-    metadata = {"name": name, "namespace": namespace, "labels": STAMPS, "annotations": annotations}
+    annotations = {**ANNOTATIONS, **fields.pop("annotations", {})}
+    labels = {**STAMPS, **fields.pop("labels", {})}
+    metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
     return {"metadata": metadata, "data": {"a": "1"}, **fields}
 
 
@@ -282,6 +295,36 @@ def test_a_copy_is_repaired_within_two_runs(story: Story, actual: Object | None)
     assert violation.startswith("configmap/settings in team-1 is not as copyrator/settings in kube-chores requires it")
 
 
+def test_a_copy_whose_stamp_was_edited_is_repaired(story: Story) -> None:
+    add_copy(story, copied(data={"a": "edited"}, annotations=ELSEWHERE))
+    story.run(0)
+    story.run(60)
+
+    assert len(found(story)) == 1
+
+
+def test_a_copy_of_another_source_stays_while_its_rule_may_be_mistaken(story: Story) -> None:
+    add_copy(story, copied(data={"a": "edited"}, annotations=ELSEWHERE))
+    story.past.add(-60, RULE, rule(namespaces=["source-1", "sorce-2"]))
+    story.run(0)
+    story.run(60)
+
+    assert found(story) == []
+
+
+def test_a_copy_of_another_source_stays_while_a_rule_selects_that_one(story: Story) -> None:
+    story.past.add(-90, Key("Namespace", "", "source-2"), namespace("source-2"))
+    story.past.add(-90, RULE, rule(namespaces=["source-1", "source-2"]))
+    other = source()
+    other["metadata"] |= {"name": "other", "namespace": "source-2"}
+    story.past.add(-80, Key("ConfigMap", "source-2", "other"), other)
+    add_copy(story, copied(data={"a": "edited"}, annotations={"kubechores.dev/source": "source-2/other"}))
+    story.run(0)
+    story.run(60)
+
+    assert not any(each.startswith("configmap/settings in team-1") for each in found(story))
+
+
 @pytest.mark.parametrize(
     ("kind", "detail", "number"),
     [
@@ -346,6 +389,45 @@ def test_all_copies_are_required_when_everything_settled(story: Story) -> None:
     story.past.add(-40, Key("ConfigMap", "team-1", "old"), copied("old"))
 
     assert found(story, settled=True) == ["configmap/old in team-1 is a copy that no rule requires"]
+
+
+@pytest.mark.parametrize(
+    ("stamp", "expected"),
+    [
+        ({"annotations": ELSEWHERE}, "another kubechores.dev/source"),
+        ({"annotations": {"kubechores.dev/rule": "kube-chores/other"}}, "another kubechores.dev/rule than"),
+        ({"annotations": {"kubechores.dev/orphans": "Retain"}}, "another kubechores.dev/orphans"),
+        ({"annotations": {"kubechores.dev/fingerprint": "0"}}, "kubechores.dev/fingerprint '0', which is not an HMAC"),
+        ({"labels": {"kubechores.dev/rule-hash": "0"}}, "another kubechores.dev/rule-hash"),
+    ],
+)
+def test_copies_have_their_stamps_when_everything_settled(story: Story, stamp: Object, expected: str) -> None:
+    add_copy(story, copied(**stamp))
+
+    (violation,) = found(story, settled=True)
+    assert expected in violation
+
+
+def test_equal_copies_of_a_source_have_the_same_fingerprint(story: Story) -> None:
+    add_copy(story)
+    story.past.add(-100, Key("Namespace", "", "team-2"), namespace("team-2"))
+    other = {"kubechores.dev/fingerprint": f"v1:{'b' * 64}"}
+    story.past.add(-50, COPY._replace(namespace="team-2"), copied(namespace="team-2", annotations=other))
+
+    (violation,) = found(story, settled=True)
+    assert "than an equal copy of configmap/settings in source-1" in violation
+
+
+def test_a_source_that_was_recreated_has_another_fingerprint(story: Story) -> None:
+    add_copy(story)
+    check = copies.Settled()
+    assert list(check(story.observed(settled=True))) == []
+
+    recreated = source()
+    recreated["metadata"]["uid"] = "another"
+    story.past.add(-30, SOURCE, recreated)
+    (violation,) = check(story.observed(settled=True))
+    assert violation.endswith("the kubechores.dev/fingerprint of another content or an earlier source")
 
 
 def test_rules_are_ready_when_everything_settled(story: Story) -> None:
