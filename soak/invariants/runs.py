@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from soak.journal import Fault
 from soak.observed import Invariant, Observed, Run
 
+NAMESPACE = "kube-chores"
 BEFORE_SECONDS = 30.0  # a pod that was created later can still suffer from a fault: a cache, a queue, a backoff
 AFTER_SECONDS = 5.0  # a time of a pod has a resolution of a second
 LATE_SECONDS = 30.0  # the kubelet's report of an end, and the time that a container has to end
@@ -76,6 +77,8 @@ def _explains(observed: Observed, run: Run) -> bool:
 def _is_about(fault: Fault, run: Run) -> bool:
     if fault.kind.startswith("kill-"):
         return fault.detail == run.pod
+    if fault.kind == "node-evict":
+        return fault.detail == f"{NAMESPACE}/{run.pod}"
     if fault.kind == "credentials-account":
         return run.job.startswith(fault.detail)  # sync-copies-verify has that of sync-copies
     jobs = next((jobs for prefix, jobs in OF_JOBS.items() if fault.kind.startswith(prefix)), None)

@@ -39,7 +39,7 @@ def test_a_successful_run_needs_no_explanation(story: Story) -> None:
         (4, "tenant-provider-refused"),
         (128, "containerd-kill"),
         (137, "kill-run-now"),
-        (143, "node-evict"),
+        (143, "kill-run"),
         (None, "overlap-job"),
     ],
 )
@@ -80,12 +80,16 @@ def test_another_fault_does_not_explain_it(
     [
         (137, "kill-run-now", "fetch-rates-100", 0),
         (137, "kill-run-now", "fetch-rates-40", 1),
+        (143, "node-evict", "kube-chores/fetch-rates-100", 0),
+        (None, "node-evict", "kube-chores/fetch-rates-100", 0),
+        (143, "node-evict", "kube-chores/fetch-rates-40", 1),
+        (None, "node-evict", "shop-1/fetch-rates-100", 1),
         (2, "credentials-account", "fetch-rates", 0),
         (2, "credentials-account", "farm-pods", 1),
     ],
 )
 def test_a_fault_of_one_pod_or_job_explains_only_its_runs(
-    story: Story, code: int, kind: str, detail: str, number: int
+    story: Story, code: int | None, kind: str, detail: str, number: int
 ) -> None:
     story.run(100, code)
     story.journal.faults.append(fault(kind, 95, 110, detail))
