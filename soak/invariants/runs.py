@@ -11,6 +11,7 @@ NAMESPACE = "kube-chores"
 BEFORE_SECONDS = 30.0  # a pod that was created later can still suffer from a fault: a cache, a queue, a backoff
 AFTER_SECONDS = 5.0  # a time of a pod has a resolution of a second
 LATE_SECONDS = 30.0  # the kubelet's report of an end, and the time that a container has to end
+KILLED_SECONDS = 5.0  # a container that its deadline ends with SIGTERM ends earlier than this, one with SIGKILL later
 TRACEBACK = "Traceback (most recent call last)"
 SIGKILL, SIGTERM = 137, 143
 BRAKE = 4
@@ -48,11 +49,13 @@ def invariants() -> list[Invariant]:
 def within_deadline(observed: Observed) -> Iterator[str]:
     """Yield a sentence for each run that ended after the deadline of its Job, or because of it."""
     for run in observed.runs:
-        seconds = run.ended - run.job_created
-        if run.deadline and seconds > run.deadline + LATE_SECONDS:
+        seconds, lasted = run.ended - run.job_created, run.ended - run.began
+        # A retry may have begun shortly before; a pod that was deleted may never have begun.
+        has_run = run.exit_code is not None and lasted > run.deadline / 2
+        if run.deadline and seconds > run.deadline + (KILLED_SECONDS if has_run else LATE_SECONDS):
             yield f"{run.pod} ended {seconds:g} s after its Job began; the deadline is {run.deadline:g} s"
-        elif run.deadline and run.exit_code == SIGTERM and run.ended - run.began > run.deadline / 2:
-            yield f"{run.pod} ran for {run.ended - run.began:g} s until it was ended"
+        elif run.deadline and run.exit_code == SIGTERM and has_run:
+            yield f"{run.pod} ran for {lasted:g} s until it was ended"
 
 
 def explained(observed: Observed) -> Iterator[str]:

@@ -142,6 +142,22 @@ def test_a_run_that_its_deadline_ended_is_reported(story: Story) -> None:
     assert "until it was ended" in violation
 
 
+@pytest.mark.parametrize(("code", "seconds", "number"), [(137, 250, 1), (0, 247, 1), (1, 244, 0), (None, 250, 0)])
+def test_a_run_that_lasted_longer_than_its_deadline_is_reported_whatever_its_exit_code(
+    story: Story, code: int | None, seconds: float, number: int
+) -> None:
+    story.run(100, code, seconds=seconds)
+
+    assert len(story.violations([within_deadline])) == number
+
+
+def test_a_retry_that_began_shortly_before_the_deadline_is_not_reported(story: Story) -> None:
+    story.runs.append(replace(story.run(330, 137, seconds=20), job_created=START + 100))
+    del story.runs[0]
+
+    assert story.violations([within_deadline]) == []
+
+
 # the runs themselves
 
 
