@@ -24,7 +24,10 @@ class Violation:
 
 @dataclass
 class Report:
-    """The figures of a soak; `minutes` is its time so far. `bug` is the deliberate bug of its image, if any."""
+    """The figures of a soak; `minutes` is its time so far. `bug` is the deliberate bug of its image, if any.
+
+    `without_log` are the runs, by job, in whose output no check could search for tracebacks and values of Secrets.
+    """
 
     seed: int
     bug: str | None
@@ -32,6 +35,7 @@ class Report:
     minutes: float = 0.0
     epochs: int = 0
     runs: Counter[str] = field(default_factory=Counter)
+    without_log: Counter[str] = field(default_factory=Counter)
     writes: Counter[str] = field(default_factory=Counter)
     violations: list[Violation] = field(default_factory=list)
 
@@ -53,6 +57,7 @@ class Report:
             self.writes[f"{write.account} {write.verb} {kind}"] += 1
         for run in runs:
             self.runs[f"{run.job} {'deleted' if run.exit_code is None else run.exit_code}"] += 1
+            self.without_log[run.job] += not run.log
         self.minutes = round((time.time() - self.began) / 60, 1)
 
     def write(self, file: Path, journal: Journal) -> None:
@@ -70,6 +75,7 @@ class Report:
         lines = [
             f"soak: seed {self.seed}, {self.minutes:g} minutes, {_several(self.epochs, 'epoch')}",
             f"  {_several(self.runs.total(), 'run')}, of which {failed} did not end with 0",
+            f"  {_several(self.without_log.total(), 'run')} without a log: it was empty, or could not be read",
             f"  {_several(self.writes.total(), 'write')} by the jobs",
             f"  {_several(journal.actions.total(), 'action')} by tenants, and {journal.failed_actions.total()} refused",
             f"  {_several(tenants.total(), 'fault')} by tenants, providers and registries",
