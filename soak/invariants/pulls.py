@@ -21,6 +21,10 @@ DAMAGES = ("tenant-mirror-blob", "tenant-mirror-hosts-broken")
 MIRROR_FAULT = "tenant-mirror-"
 # The node itself is in trouble: it cannot pull, or nobody can observe it.
 NODE_FAULTS = ("containerd", "kubelet", "api-", "etcd-", "node-")
+# containerd pulls without the API server. But a registry that starts meanwhile is not known to be ready, nor are its
+# endpoints to kube-proxy; and a server that starts keeps a small machine busy.
+SERVER_FAULTS = ("api-", "etcd-")
+TIMEOUTS = ("timeout", "timed out", "deadline exceeded")
 # The next repair after an upgrade or a rollback restarts the registries: without a fallback, pulls fail meanwhile.
 UPGRADE, ROLLOUT_SECONDS = "upgrade", 150.0
 BASE_SECONDS = 60.0
@@ -68,11 +72,18 @@ class Pulls:
         self._pulls: dict[Key, _Pull] = {}
         self._counts: dict[Key, int] = {}
         self._seen: dict[Key, int] = {}
+        self._undecided: list[tuple[_Pull, float, str]] = []  # failures whose causes may not be known yet
 
     def __call__(self, observed: Observed) -> Iterator[str]:
         """Yield the pulls that failed or last too long."""
         self._read_pods(observed)
-        yield from self._failed(observed)
+        self._read_events(observed)
+        undecided, self._undecided = self._undecided, []
+        for failure in undecided:
+            if failure[1] + 1 > observed.until:  # a timestamp has a resolution of a second
+                self._undecided.append(failure)
+            else:
+                yield from self._failure(observed, *failure)
         for pull in list(self._pulls.values()):
             yield from self._late(observed, pull)
 
@@ -100,17 +111,17 @@ class Pulls:
         if not pull.ended and (_has_run(pod) or pod["metadata"].get("deletionTimestamp")):
             pull.ended = version.seconds
 
-    def _failed(self, observed: Observed) -> Iterator[str]:
+    def _read_events(self, observed: Observed) -> None:
         for key in observed.history.keys("Event"):
             if key.namespace != self._namespace:
                 continue
             versions = observed.history.versions(key)
             for version in versions[self._seen.get(key, 0) :]:
                 if version.object and _is_failed_pull(version.object):
-                    yield from self._failure(observed, version, version.object)
+                    self._read_failure(version, version.object)
             self._seen[key] = len(versions)
 
-    def _failure(self, observed: Observed, version: Version, event: Object) -> Iterator[str]:
+    def _read_failure(self, version: Version, event: Object) -> None:
         count = event.get("count") or 1
         if count <= self._counts.get(version.key, 0):
             return
@@ -120,10 +131,32 @@ class Pulls:
             return
         at = seconds_of(event.get("lastTimestamp") or event["metadata"]["creationTimestamp"])
         pull.failures.append((at, event["message"]))
-        if not self._excuses(observed, pull, at - ATTEMPT_SECONDS, at + 1):
-            yield f"pod {pull.name}: at {_clock(at)}, without a reason outside of mirrors: {event['message']}"
+        self._undecided.append((pull, at, event["message"]))
+
+    def _failure(self, observed: Observed, pull: _Pull, at: float, message: str) -> Iterator[str]:
+        """Yield why a pull must not have failed, when all is known that happened before."""
+        excuses = self._excuses(observed, pull, at - ATTEMPT_SECONDS, at + 1)
+        if not any(self._can_fail(observed, pull, each, at, message) for each in excuses):
+            yield f"pod {pull.name}: at {_clock(at)}, without a reason outside of mirrors: {message}"
         elif self._needs_no_upstream(observed, pull, at):
-            yield f"pod {pull.name}: at {_clock(at)}, although the mirror had the image and worked: {event['message']}"
+            yield f"pod {pull.name}: at {_clock(at)}, although the mirror had the image and worked: {message}"
+
+    def _can_fail(self, observed: Observed, pull: _Pull, excuse: Fault, at: float, message: str) -> bool:
+        """Whether an excuse explains a failed attempt: that of the API server only if something else was in trouble."""
+        if not excuse.kind.startswith(SERVER_FAULTS) or any(each in message for each in TIMEOUTS):
+            return True
+        start = min(excuse.began, at - ATTEMPT_SECONDS) - ROLLOUT_SECONDS
+        return not self._was_ready(observed, pull, start) or any(
+            each.kind == UPGRADE
+            or (_is_of_node(each) and not each.kind.startswith(SERVER_FAULTS))
+            or (each.kind.startswith(MIRROR_FAULT) and each.detail.partition(" ")[0] == pull.host)
+            for each in observed.journal.faults_between(start, at + 1)
+        )
+
+    def _was_ready(self, observed: Observed, pull: _Pull, start: float) -> bool:
+        """Whether the mirror's pod was ready all the time."""
+        versions = observed.history.during(self._pods[pull.host], start, _NO_REVISION) if self._pods else []
+        return bool(versions) and all(each.object and _is_ready(each.object) for each in versions)
 
     def _needs_no_upstream(self, observed: Observed, pull: _Pull, at: float) -> bool:
         """Whether the mirror had the image and worked during a failed attempt: the upstream may then be down."""
@@ -133,8 +166,7 @@ class Pulls:
         faults = observed.journal.faults_between(start, at + 1)
         if any(_is_of_node(each) or each.kind.startswith((MIRROR_FAULT, UPSTREAM_FAULTS[1])) for each in faults):
             return False
-        versions = observed.history.during(self._pods[pull.host], start, _NO_REVISION) if self._pods else []
-        return bool(versions) and all(each.object and _is_ready(each.object) for each in versions)
+        return self._was_ready(observed, pull, start)
 
     def _excuses(self, observed: Observed, pull: _Pull, start: float, end: float) -> list[Fault]:
         """Return the faults from start to end during which pulls may fail."""

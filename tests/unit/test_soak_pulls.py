@@ -48,13 +48,13 @@ class Past:
         }
         self.add("Pod", name, seconds, document)
 
-    def failure(self, seconds: float, count: int = 1, name: str = "app") -> None:
+    def failure(self, seconds: float, count: int = 1, name: str = "app", message: str = FAILED) -> None:
         """Add the Event of an attempt that failed."""
         document = {
             "metadata": {"creationTimestamp": stamp(0)},
             "involvedObject": {"name": name},
             "reason": "Failed",
-            "message": FAILED,
+            "message": message,
             "count": count,
             "lastTimestamp": stamp(seconds),
         }
@@ -198,6 +198,50 @@ def test_a_node_in_trouble_is_a_reason(past: Past, journal: Journal, kind: str) 
     past.failure(10)
     past.pod(140, runs=True)
     assert violations(past, journal, 150) == []
+
+
+def test_containerd_pulls_without_the_api_server(past: Past, journal: Journal) -> None:
+    fault(journal, "api-kill", 5, 20, host="")
+    past.mirror(-500, ready=True)
+    past.pod(0)
+    past.failure(10)
+    check = Pulls({HOST: "None"}, {HOST: MIRROR})
+    assert list(check(observed(past, journal, 10))) == []  # other watches may know less than that of Events
+    (found,) = check(observed(past, journal, 20))
+    assert "without a reason outside of mirrors" in found
+
+
+@pytest.mark.parametrize(
+    ("kind", "began", "ended"),
+    [("tenant-mirror-pod", -30, -20), ("node-evict", -70, -68), ("kubelet-restart", -70, -60), ("upgrade", -400, -100)],
+)
+def test_trouble_of_the_mirror_lasts_longer_without_the_api_server(
+    past: Past, journal: Journal, kind: str, began: float, ended: float
+) -> None:
+    fault(journal, kind, began, ended)
+    fault(journal, "api-kill", -10, 20, host="")
+    past.mirror(-500, ready=True)
+    past.pod(0)
+    past.failure(10)
+    assert list(Pulls({HOST: "Upstream"}, {HOST: MIRROR})(observed(past, journal, 20))) == []
+
+
+def test_a_registry_that_is_not_ready_is_a_reason_without_the_api_server(past: Past, journal: Journal) -> None:
+    fault(journal, "etcd-pause", 5, 20, host="")
+    past.mirror(-500, ready=True)
+    past.mirror(-50, ready=False)
+    past.mirror(-5, ready=True)
+    past.pod(0)
+    past.failure(10)
+    assert list(Pulls({HOST: "None"}, {HOST: MIRROR})(observed(past, journal, 20))) == []
+
+
+def test_a_busy_machine_is_a_reason_while_the_api_server_starts(past: Past, journal: Journal) -> None:
+    fault(journal, "api-kill", 5, 20, host="")
+    past.mirror(-500, ready=True)
+    past.pod(0)
+    past.failure(10, message="Failed to pull image: net/http: TLS handshake timeout")
+    assert list(Pulls({HOST: "None"}, {HOST: MIRROR})(observed(past, journal, 20))) == []
 
 
 def test_a_pod_that_was_deleted_need_not_run(past: Past, journal: Journal) -> None:
