@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,19 @@ def test_an_error_of_the_api_server_itself_makes_the_mirror_unreadable(
     ran = world[0].run(*FLAGS)
 
     assert (ran.exit_code, [each["code"] for each in ran.results]) == (1, ["unreadable"])
+
+
+def test_a_repair_probes_no_mirror_that_lost_its_pod_meanwhile(
+    sandbox: Sandbox, world: tuple[World, Mirrors, Mirror], registries: Registries
+) -> None:
+    as_endpoint(registries, *world[1:], document(json.dumps(cache_state()).encode()))
+    _, mirrors, mirror = world
+    mirrors.edit(mirror.service.document(), {"metadata": {"labels": {"app.kubernetes.io/name": "other"}}})
+    stop = partial(mirrors.slice, mirror, ready=False)
+    sandbox.inject(Fault("PATCH", "*/services/*", kind="call-before", call=stop))
+
+    ran = World(sandbox, "mirror-audit", {"CHORES_REPAIR": "1"}).run(*FLAGS)
+
+    assert ran.summary["serverside-applied"] == 1
+    probes = [each.path for each in world[0].requests() if each.path.endswith("/proxy/v2/")]
+    assert len(probes) == 1, "of the first step: in the second one, no pod can respond"

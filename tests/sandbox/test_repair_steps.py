@@ -15,7 +15,7 @@ from kubesandbox import Fault, Sandbox
 from tests.apis import Api, sandbox_api, wait_for
 from tests.fault_world import World
 from tests.manifests import ROOT
-from tests.mirrors import NAMESPACE, Mirrors, registry_mirror
+from tests.mirrors import NAMESPACE, Mirrors, credentials, registry_mirror
 from tests.registries import serve
 
 REPAIR = [sys.executable, "-m", "jobs", "mirror-audit", "--repair", "-o", "json"]
@@ -130,3 +130,20 @@ def test_a_mirror_is_probed_at_each_observation(sandbox: Sandbox, api: Api, tmp_
         host = f"{mirror.name}.{NAMESPACE}.svc"
         paths = [path for name, path in registries.requests if name.startswith(host)]
         assert paths == ["/v2/", "/v2/"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_each_step_reads_the_same_objects_in_the_same_order(sandbox: Sandbox, api: Api) -> None:
+    mirrors = Mirrors(api)
+    mirrors.node()
+    for number in range(6):
+        host = f"registry-{number}.example.com"
+        api.create(credentials(f"login-{number}", host))
+        api.create(registry_mirror(f"m{number}", host, credentialsSecret=f"login-{number}"))
+    world = World(sandbox, "mirror-audit", {"CHORES_REPAIR": "1"})
+
+    assert world.run().exit_code == 0
+
+    names = [each.path.rpartition("/")[2] for each in world.requests() if "/secrets/" in each.path]
+    assert len(names) > 6
+    assert names == [f"login-{number}" for number in range(6)] * (len(names) // 6)

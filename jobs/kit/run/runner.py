@@ -137,7 +137,7 @@ class _Run(Generic[Settings, Observed]):
         self.now = datetime.now(timezone.utc)
         self.writes = options.dry_run is DryRun.NONE
         self.attempts = _ATTEMPTS
-        self.needed: set[Need] = set()  # by plans of this run
+        self.needed: set[Need] = set()  # objects, by plans of this run
         self.wait_seconds = job.steps.wait_seconds if job.steps else 0.0
         self.wait_end = 0.0
         self.has_waited = False
@@ -179,11 +179,11 @@ class _Run(Generic[Settings, Observed]):
     def observe(self) -> None:
         """Read the cluster, and plan; the deletion brake is applied.
 
-        A later step reads what plans of earlier steps needed before it plans: it probably needs the same.
+        A later step reads the objects that plans of earlier steps needed before it plans: it probably needs the same.
         """
         self.statuses.observed_again()
         observed = self.job.observe(self.cluster, self.settings)
-        observed = self._read_documents(observed, self.needed) if self.needed else observed
+        observed = self._read_documents(observed, sorted(self.needed)) if self.needed else observed
         plan, self.observed = self._plan_until_complete(observed)
         limits = self.job.limits
         self.plan = block_deletes(plan, limits.max_deletes) if limits.brake else plan
@@ -320,7 +320,7 @@ class _Run(Generic[Settings, Observed]):
         plan = self.job.plan(observed, self.settings, self.now)
         while plan.needs or not self.pages.are_slow(plan.fetches):
             if self.job.steps:
-                self.needed.update(plan.needs)
+                self._remember_objects(plan.needs)
             observed = self._read_documents(observed, plan.needs)
             if plan.fetches:
                 observed = observed.with_documents({}, self.pages.fetch(plan.fetches))
@@ -330,6 +330,14 @@ class _Run(Generic[Settings, Observed]):
         pending = plan.pending
         final = [each for each in plan.findings if not each.subjects or not pending.issuperset(each.subjects)]
         return replace(plan, findings=final), observed
+
+    def _remember_objects(self, needs: Collection[Need]) -> None:
+        """Remember the objects that a later step reads before it plans.
+
+        Not answers of Services: a Service may have lost its pods since, and the transport retries such a request for
+        long. A plan needs the answer again if the Service still has pods.
+        """
+        self.needed.update(each for each in needs if self.job.resources[each.key.kind].is_object)
 
     def _read_documents(self, observed: Observed, needs: Collection[Need]) -> Observed:
         """Read the needed objects in batches: `with_documents` reduces each batch before the next one is in memory."""
