@@ -16,6 +16,7 @@ from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.api.messages import Answer, Request
 from jobs.kit.api.transport import Transport
 from jobs.kit.values.errors import ConfigurationError, UnreachableError
+from kubesandbox import Sandbox
 from tests.wire import Recorder, Sent, recorder, socks_proxy
 
 GET = Request("GET", "/version")
@@ -386,3 +387,17 @@ def test_a_token_file_is_read_again_and_overrides_the_token(
 
     tokens = [each.values("authorization") for each in server.requests]
     assert tokens == [["Bearer fixed"], ["Bearer first"], ["Bearer second"]]
+
+
+# compression
+
+
+@pytest.mark.parametrize(("disabled", "encodings"), [(True, {""}), (False, {"", "gzip"})])
+def test_lists_are_not_compressed_with_disable_compression(
+    sandbox: Sandbox, tmp_path: Path, disabled: bool, encodings: set[str]
+) -> None:
+    cluster = {"server": sandbox.url, "disable-compression": disabled}
+    path = kubeconfig(tmp_path, cluster, {"token": sandbox.admin_token})
+
+    assert run(path, "-n", "kube-chores").exit_code == 0
+    assert {each.accept_encoding for each in sandbox.requests} == encodings

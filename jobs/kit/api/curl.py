@@ -70,7 +70,7 @@ class Transfers:
         handle.setopt(pycurl.TIMEOUT_MS, int(self._seconds * 1000))
         handle.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
         handle.setopt(pycurl.PIPEWAIT, 1)
-        if request.compressed:
+        if request.compressed and self._endpoint.compression:
             handle.setopt(pycurl.ACCEPT_ENCODING, "gzip")
         _set_server(handle, self._endpoint, request.path)
         _set_authorities(handle, self._endpoint)

@@ -33,7 +33,7 @@ class Endpoint:
     """An API server and how to connect to it.
 
     `authorization` returns the value of the header, `certificate` the client certificate; both are called for each
-    request.
+    request. `compression`: whether the server may compress answers.
     """
 
     server: str
@@ -46,6 +46,7 @@ class Endpoint:
     proxy: str | None = None
     no_proxy: str | None = None
     impersonation: Sequence[str] = ()  # lines of headers
+    compression: bool = True
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ def find_endpoint(chosen: Chosen, acting: Impersonation, environ: Mapping[str, s
         proxy=proxy,
         no_proxy=no_proxy,
         impersonation=impersonation,
+        compression=not chosen.cluster.disable_compression,
     )
 
 
