@@ -96,7 +96,8 @@ class FaultWorld:
     only checks. `codes_after_401` are the exit codes of a run that was not authorized once, which no retry helps. A job
     that `reads_again` reads everything after each step: such reads are disturbed once. With `independent_writes` each
     object is written whatever becomes of the others. `disturbs` are the resources whose requests are disturbed, if
-    another world of the job has the others; None: all.
+    another world of the job has the others; None: all. `read_singly` are the resources whose objects a run reads one by
+    one if a list of whole objects fails.
     """
 
     name: str
@@ -111,6 +112,7 @@ class FaultWorld:
     reads_again: bool = False
     independent_writes: bool = True
     disturbs: frozenset[str] | None = None
+    read_singly: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return self.name

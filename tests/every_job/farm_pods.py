@@ -70,6 +70,7 @@ FAULTS = [
         untouched=_untouched,
         summary={"created": 3, "configured": 3, "unchanged": 1, "conflict": 1},
         sent=kinds(list="namespaces pods farmpods", get="pods farmpods", create="farmpods", update="farmpods"),
+        read_singly=frozenset({"pods"}),
     )
 ]
 

@@ -114,6 +114,7 @@ FAULTS = [
             create="events",
             patch=_WORKLOADS,
         ),
+        read_singly=frozenset({"deployments"}),
     ),
     FaultWorld(
         name=f"{JOB}-first",

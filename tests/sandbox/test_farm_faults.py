@@ -1,6 +1,7 @@
 """farm-pods while pods are replaced during its runs, and with a pod that cannot be decoded."""
 
 import json
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from kubesandbox import Fault
 from tests.apis import Api, sandbox_api
 from tests.farm import farmed, listed, owner, pod
 from tests.fault_world import Built
+from tests.sandbox.conftest import Limit
 
 NOWHERE = json.dumps({
     "apiVersion": "meta.k8s.io/v1",
@@ -56,3 +58,20 @@ def test_a_pod_without_its_namespace_only_matters_to_the_namespace_of_its_list(b
         unreadable = [each["object"] for each in done.report["results"] if each["code"] == "unreadable"]
         assert unreadable == [{"kind": "Pod", "name": "web"}]
         assert [len(listed(api, namespace)) for namespace in namespaces] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("built", ["farm-pods"], indirect=True)
+@pytest.mark.parametrize("status", [403, 500])
+def test_pods_of_a_list_in_full_that_fails_are_read_one_by_one(built: Built, status: int, limit: Limit) -> None:
+    limit(retry_seconds=0)
+    lists = [each for each in built.trace if each.path.endswith("/pods") and "limit" in each.query]
+    metadata = Counter(each.path for each in lists if "as=PartialObjectMetadataList" in each.accept)
+    assert 0 < metadata.total() < len(lists)
+    with built.serve() as world:
+        for path, pages in metadata.items():
+            world.sandbox.inject(Fault("GET", path, status=status, skip=pages, times=None))
+
+        done = world.run()
+
+        assert (done.exit_code, done.summary) == (0, built.world.summary)
+        assert built.world.state(world) == built.end

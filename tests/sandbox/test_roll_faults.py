@@ -11,6 +11,9 @@ from tests.sandbox.conftest import Limit
 from tests.workloads import settle
 from tests.worlds import configmap
 
+DEPLOYMENTS = "/apis/apps/v1/namespaces/shop/deployments"
+DAEMON_SET = "/apis/apps/v1/namespaces/shop/daemonsets/rolled"
+DEPLOYMENT = f"{DEPLOYMENTS}/rolled"
 pytestmark = pytest.mark.parametrize("built", ["roll-workloads"], indirect=True)
 
 
@@ -44,6 +47,27 @@ def test_a_list_that_cannot_be_read_does_not_stop_others(world: World) -> None:
 
 
 @pytest.mark.parametrize("status", [403, 500])
+def test_workloads_of_a_list_in_full_that_fails_are_read_one_by_one(
+    built: Built, world: World, status: int, limit: Limit
+) -> None:
+    limit(retry_seconds=0)
+    world.sandbox.inject(Fault("GET", DEPLOYMENTS, status=status, times=None))
+    ran = world.run()
+
+    assert (ran.exit_code, ran.summary) == (0, built.world.summary)
+    assert built.world.state(world) == built.end
+
+
+def test_workloads_are_not_read_one_by_one_if_the_server_does_not_answer(world: World, limit: Limit) -> None:
+    limit(retry_seconds=0)
+    world.sandbox.inject(Fault("GET", DEPLOYMENTS, kind="reset-before", times=None))
+    ran = world.run()
+
+    assert (ran.exit_code, ran.summary) == (1, {"restarted": 2, "unreadable": 3})
+    assert [each.path for each in world.requests() if each.path.startswith(f"{DEPLOYMENTS}/")] == []
+
+
+@pytest.mark.parametrize("status", [403, 500])
 def test_an_object_that_cannot_be_read_is_not_missing(world: World, status: int, limit: Limit) -> None:
     limit(retry_seconds=0)
     world.sandbox.inject(Fault("GET", "/api/v1/namespaces/shop/secrets/login", status=status, times=None))
@@ -59,10 +83,6 @@ def test_a_refused_roll_has_no_event(world: World) -> None:
     assert (ran.exit_code, ran.summary) == (1, {"failed": 4, "deferred": 1})
     events = [each["reason"] for each in world.stored("events").values()]
     assert events == ["RollDeferred"]
-
-
-DAEMON_SET = "/apis/apps/v1/namespaces/shop/daemonsets/rolled"
-DEPLOYMENT = "/apis/apps/v1/namespaces/shop/deployments/rolled"
 
 
 def test_after_a_refused_roll_the_next_one_proceeds(world: World) -> None:

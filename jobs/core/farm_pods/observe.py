@@ -96,7 +96,13 @@ def _pods(cluster: Cluster, namespaces: Sequence[str], farm_pods: FarmPods, sett
         read = _pods_by_namespace(cluster, namespaces, PodMetadata, compared_with)
     metadata = {name: _valid(found) for name, found in read.items() if not isinstance(found, ApiError)}
     in_full = to_read_in_full(metadata, farm_pods, settings.max_objects)
-    return {**read, **_pods_by_namespace(cluster, in_full, PodObject, compared_with)}
+    more = _pods_by_namespace(cluster, in_full, PodObject, compared_with)
+    return {**read, **{name: found for name, found in more.items() if not _is_replaced(found)}}
+
+
+def _is_replaced(found: list[Compared | InvalidObject] | ApiError) -> bool:
+    """Return whether to read pods one by one because their list in full failed; their metadata are complete."""
+    return isinstance(found, ApiError) and found.is_of_one_request
 
 
 def _all_pods(cluster: Cluster, namespaces: Sequence[str], farm_pods: FarmPods, expected: int) -> Read | None:

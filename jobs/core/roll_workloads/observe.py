@@ -170,7 +170,8 @@ def _list_in_full(
 ) -> Mapping[ObjectKey, Workload | ApiError]:
     """Return the workloads of namespaces where many opted in; a run reads the others one by one.
 
-    `numbers` are those of all workloads. The workloads of a list that fails get its error.
+    `numbers` are those of all workloads. If a list fails, its workloads are read one by one too; they get its error
+    only if these reads would probably fail as well, after many retries.
     """
     by_place: dict[_Place, set[ObjectKey]] = {}
     for key in opted_in:
@@ -184,7 +185,7 @@ def _list_in_full(
     found: dict[ObjectKey, Workload | ApiError] = {}
     for keys, objects in cluster.lists(requested):
         if isinstance(objects, ApiError):
-            found |= dict.fromkeys(keys, objects)
+            found |= {} if objects.is_of_one_request else dict.fromkeys(keys, objects)
             continue
         for each in objects:
             if each and each.key in keys:

@@ -111,6 +111,11 @@ class ApiError(ChoresError):
         return self.status == 401 or (self.status == 403 and bool(_AUTHORIZER.search(self.message)))
 
     @property
+    def is_of_one_request(self) -> bool:
+        """Whether the API server answered and accepted the credentials, so that other requests may succeed."""
+        return self.status not in (0, 401)
+
+    @property
     def is_policy(self) -> bool:
         """Whether an admission policy or webhook denied the write; its own text in the message has the reason."""
         refused = self.status in (400, 403, 422)
