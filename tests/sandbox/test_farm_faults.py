@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kubesandbox import Fault
+from kubesandbox import Fault, Sandbox
 from tests.apis import Api, sandbox_api
 from tests.farm import farmed, listed, owner, pod
-from tests.fault_world import Built
+from tests.fault_world import Built, World
 from tests.sandbox.conftest import Limit
 
 NOWHERE = json.dumps({
@@ -58,6 +58,23 @@ def test_a_pod_without_its_namespace_only_matters_to_the_namespace_of_its_list(b
         unreadable = [each["object"] for each in done.report["results"] if each["code"] == "unreadable"]
         assert unreadable == [{"kind": "Pod", "name": "web"}]
         assert [len(listed(api, namespace)) for namespace in namespaces] == [0, 1, 1]
+
+
+def test_a_pod_that_is_deleted_before_it_has_a_farm_pod_is_skipped(sandbox: Sandbox, tmp_path: Path) -> None:
+    api, world = sandbox_api(sandbox, tmp_path), World(sandbox, "farm-pods")
+    shop = farmed(api, "shop")
+    api.create(pod(shop, "kept"))
+    assert world.run().summary == {"created": 1}
+    api.create(pod(shop, "web"))
+    path = f"/api/v1/namespaces/{shop}/pods/web"
+    sandbox.inject(Fault("GET", path, kind="call-before", call=lambda: api.delete(pod(shop, "web"))))
+
+    done = world.run("-v")
+
+    assert (done.exit_code, done.summary) == (0, {"skipped": 1, "unchanged": 1})
+    (found,) = [each for each in done.results if each["code"] == "skipped"]
+    assert (found["object"]["name"], found["severity"]) == ("farm-web", "info")
+    assert found["reason"] == "its pod was deleted or is terminating"
 
 
 @pytest.mark.parametrize("built", ["farm-pods"], indirect=True)

@@ -45,9 +45,10 @@ def _evaluate_with_pod(
     if isinstance(pod, ApiError):
         return unreadable(place, pod, f"cannot be read: {pod.message}")
     if pod is None or pod.terminating:
-        return Finding(
-            "retained", Severity.INFO, place, "its pod was deleted or is terminating; the FarmPod is deleted with it"
-        )
+        reason = "its pod was deleted or is terminating"
+        if actual is None:  # the pod ended between the list and this read
+            return Finding("skipped", Severity.INFO, place, reason)
+        return Finding("retained", Severity.INFO, place, f"{reason}; the FarmPod is deleted with it")
     if actual is None or not actual.document:
         return _missing(pod)
     differing = actual.differences(pod)
