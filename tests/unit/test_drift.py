@@ -92,6 +92,17 @@ def test_an_owned_field_that_is_no_longer_desired_is_drift() -> None:
     assert found(desired, actual, {**ours, "manager": "somebody"}) == []
 
 
+@pytest.mark.parametrize(
+    "key", ["[" * 100_000, '{"a":' * 100_000, '[["name","a"]]', '["ab"]', '{"name":["a"]}', "{}", "1", "x"]
+)
+def test_an_invalid_key_of_managed_fields_is_not_a_field(key: str) -> None:
+    fields: dict[str, Any] = {"f:spec": {"f:containers": {f"k:{key}": {"f:tty": {}}}}}
+    ours = owned("kube-chores", **fields)
+    containers = {"containers": [{"name": "a"}]}
+
+    assert found(containers, containers, ours) == []
+
+
 def test_a_user_in_a_url_is_not_printed() -> None:
     ((_, actual, _, _),) = found({"url": "https://a"}, {"url": "https://robot:of-the-tests@a"})
 

@@ -152,11 +152,13 @@ def _is_field(element: str) -> bool:
 
 @lru_cache(maxsize=64)  # resources of all mirrors have the same few
 def _item_fields(element: str) -> Object:
-    """Return the fields by which "k:{...}" selects an item of a list, none if it is not valid."""
+    """Return the fields by which "k:{...}" selects an item of a list, none if it is not valid; values are scalars."""
     try:
-        return dict(json.loads(element[2:]))
-    except (TypeError, ValueError):
+        found = json.loads(element[2:])
+    except (ValueError, RecursionError):
         return {}
+    is_valid = isinstance(found, dict) and not any(isinstance(each, (dict, list)) for each in found.values())
+    return found if is_valid else {}
 
 
 def _value_at(value: Any, element: str) -> Any:
