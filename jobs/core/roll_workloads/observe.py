@@ -19,7 +19,7 @@ from jobs.core.roll_workloads.opt_in import (
     opt_in_of,
     reduced,
 )
-from jobs.core.roll_workloads.workloads import KINDS, Document, Workload, listed
+from jobs.core.roll_workloads.workloads import KINDS, Document, Workload, workload_of_list
 from jobs.kit.api.cluster import Cluster, List, complete
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import read_failure, unreadable
@@ -178,7 +178,7 @@ def _list_in_full(
         by_place.setdefault((key.kind, key.namespace), set()).add(key)
     kinds = {each.kind: each for each in KINDS}
     requested = (
-        List(kinds[kind], Document, partial(listed, kind, keys), namespace, tag=keys, large=True)
+        List(kinds[kind], Document, partial(workload_of_list, kind, keys), namespace, tag=keys, large=True)
         for (kind, namespace), keys in by_place.items()
         if len(keys) > 1 and len(keys) * _OBJECTS_PER_READ >= numbers[kind, namespace]
     )

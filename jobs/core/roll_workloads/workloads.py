@@ -132,8 +132,8 @@ def workload(key: ObjectKey, body: bytes) -> Workload:
     return _reduced(key, decode(body, Document))
 
 
-def listed(kind: str, keys: Container[ObjectKey], document: Document) -> Workload | None:
-    """Return a reduced workload of a list, or None if it is not a one of the `keys`.
+def workload_of_list(kind: str, keys: Container[ObjectKey], document: Document) -> Workload | None:
+    """Return a reduced workload of a list, or None if it is not one of the `keys`.
 
     Raises:
         InvalidObjectError: see `workload`.
