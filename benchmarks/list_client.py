@@ -170,7 +170,6 @@ def main(kubeconfig: str, name: str, times: str, path: str, selector: str) -> No
         reader.read(path, selector)
     found = {"seconds": time.monotonic() - began, "cpu": _cpu() - cpu, "requests": reader.requests}
     found |= {"received": reader.received, "objects": reader.objects}
-    found["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     sys.stdout.write(json.dumps(found) + "\n")
 
 

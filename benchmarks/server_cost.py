@@ -22,6 +22,7 @@ from benchmarks.cluster import BenchCluster, bench_cluster
 from benchmarks.compare import BARE, World, rotated
 from benchmarks.list_client import TODAY, WAYS
 from benchmarks.measured import run_process, server_cpu
+from benchmarks.tables import spread
 from benchmarks.worlds import sync_copies
 from tests.manifests import ROOT, everything
 
@@ -114,8 +115,7 @@ def lists_in(cluster: BenchCluster, way: str, idle: Figures) -> Figures:
         report: Figures = json.loads(client.stdout.readline())
         used = used_since(before, report["seconds"], idle, LISTS_IN_A_ROW)
         report["etcd reads"] = etcd_reads(cluster) - reads
-    peak = report.pop("peak_mib")
-    return {**used, "peak_mib": peak, **{name: value / LISTS_IN_A_ROW for name, value in report.items()}}
+    return {**used, **{name: value / LISTS_IN_A_ROW for name, value in report.items()}}
 
 
 def etcd_reads(cluster: BenchCluster) -> int:
@@ -147,7 +147,7 @@ def rows_of_runs(runs: Sequence[dict[str, Any]]) -> list[str]:
         share = median(total) * runs_per_hour(job) / 3600
         cells = [
             f"{job}, {own[0]['size']:,} {own[0]['unit']}",
-            *(spread([each[name] * 1000 for each in own], 0) for name in PROGRAMS),
+            *(spread([max(0.0, each[name] * 1000) for each in own], 0) for name in PROGRAMS),
             f"{share:.2%}",
             spread(ratios, 2),
         ]
@@ -158,8 +158,8 @@ def rows_of_runs(runs: Sequence[dict[str, Any]]) -> list[str]:
 def rows_of_lists(lists: Sequence[dict[str, Any]]) -> list[str]:
     """Return a row for each way to list: ratios to today's way on the same server."""
     found = [
-        "| Kubernetes | way | kube-apiserver CPU | client CPU | time | client MiB | MB | requests | read from etcd |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| Kubernetes | way | kube-apiserver CPU | client CPU | time | MB | requests | read from etcd |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for server, way in dict.fromkeys((each["server"], each["way"]) for each in lists):
         own, today = (
@@ -169,22 +169,15 @@ def rows_of_lists(lists: Sequence[dict[str, Any]]) -> list[str]:
             server,
             way,
             *(
-                spread([one[name] / other[name] for one, other in zip(own, today, strict=True)], 2)
+                spread([max(0.0, one[name] / other[name]) for one, other in zip(own, today, strict=True)], 2)
                 for name in ("kube-apiserver", "cpu", "seconds")
             ),
-            f"{max(each['peak_mib'] for each in own):.0f}",
             f"{own[0]['received'] / 1e6:.2f}",
             f"{own[0]['requests']:.0f}",
             f"{median(each['etcd reads'] for each in own):.0f}",
         ]
         found.append(f"| {' | '.join(cells)} |")
     return found
-
-
-def spread(values: Sequence[float], digits: int) -> str:
-    """Return median and range."""
-    low, mid, high = (f"{value:.{digits}f}" for value in (min(values), median(values), max(values)))
-    return mid if low == high else f"{mid} ({low}-{high})"
 
 
 def runs_per_hour(job: str) -> int:
