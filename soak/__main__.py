@@ -91,7 +91,7 @@ def main(
     try:
         report = _run(choices, folder)
     except RuntimeError as error:
-        click.echo(f"soak: the cluster does not work: {error}", err=True)
+        click.echo(f"soak: {error}", err=True)  # a cluster, an image or a program
         sys.exit(2)
     sys.exit(1 if report.violations else 0)
 
