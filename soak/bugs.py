@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
+from tests.bugs import apply_patch
 from tests.control_plane import ROOT
 
 FOLDER = ROOT / "soak" / "patches"
@@ -28,8 +28,5 @@ def jobs_with(name: str, folder: Path) -> Path:
         RuntimeError: the patch does not fit the present code.
     """
     shutil.copytree(ROOT / "jobs", folder / "jobs", ignore=shutil.ignore_patterns("__pycache__"))
-    command = ["patch", "--strip=1", "--forward", "--fuzz=0", f"--input={FOLDER / name}.patch"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"bug {name}: {done.stdout}{done.stderr}")
+    apply_patch(FOLDER / f"{name}.patch", folder)
     return folder / "jobs"

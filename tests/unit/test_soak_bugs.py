@@ -37,5 +37,5 @@ def test_a_patch_that_does_not_fit_is_an_error(tmp_path: Path, monkeypatch: pyte
     )
     monkeypatch.setattr(bugs, "FOLDER", tmp_path)
 
-    with pytest.raises(RuntimeError, match="bug old"):
+    with pytest.raises(RuntimeError, match=r"old\.patch does not apply"):
         bugs.jobs_with("old", tmp_path / "tree")
