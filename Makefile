@@ -103,8 +103,8 @@ benchmark: $(VENV)/installed control-plane ## measure docs/performance.md again:
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[benchmark]'
 	@$(BIN)/python -m benchmarks
 
-lint: $(VENV)/installed ## run ruff (rules and format) and codespell (spelling)
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/codespell
+lint: $(VENV)/installed ## run ruff (rules and format), codespell (spelling) and import-linter (layers)
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/codespell && $(BIN)/lint-imports --no-cache --no-logo
 
 lint-manifests: ## review the manifests with kubernetes-validate and kube-score, which it installs into .tools (needs Go)
 	@tools/manifests/lint
