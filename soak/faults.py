@@ -212,7 +212,7 @@ class Faults:
                 self._lab.api.delete(account)
                 time.sleep(self._random.uniform(0, 5))
             finally:
-                until_done(lambda: self._lab.api.put(_anew(account)))
+                until_done(lambda: self._lab.api.put(_without_identity(account)))
             time.sleep(12)  # the API server caches the result of a token for 10 seconds
 
     def _remove_binding(self) -> None:
@@ -225,7 +225,7 @@ class Faults:
                 self._lab.api.delete(binding)
                 time.sleep(self._random.uniform(10, 45))
             finally:
-                until_done(lambda: self._lab.api.put(_anew(binding)))
+                until_done(lambda: self._lab.api.put(_without_identity(binding)))
                 time.sleep(2)
 
     # admission
@@ -308,7 +308,7 @@ def _object(version: str, kind: str, name: str, namespace: str = "") -> Object:
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}}
 
 
-def _anew(obj: Object) -> Object:
+def _without_identity(obj: Object) -> Object:
     """Return an object as it was applied: a server sets the other metadata."""
     kept = ("name", "namespace", "labels", "annotations")
     metadata = {key: value for key, value in obj["metadata"].items() if key in kept}

@@ -70,7 +70,7 @@ def _copy_inputs(api: Api, fresh: Api) -> Iterator[str]:
     for each in api.items("v1", "Namespace"):
         if not each["metadata"]["name"].startswith(SYSTEM) and not is_terminating(each):
             names.append(each["metadata"]["name"])
-            _create(fresh, _anew(each))
+            _create(fresh, _without_identity(each))
     for version, kind in INPUTS:
         for each in api.items(version, kind):
             if each["metadata"]["namespace"] in names and _is_input(each):
@@ -89,9 +89,9 @@ def _is_input(obj: Object) -> bool:
 
 def _put(fresh: Api, obj: Object) -> Iterator[str]:
     try:
-        _create(fresh, _anew(obj))
+        _create(fresh, _without_identity(obj))
         if obj["kind"] == "Pod" and obj["status"].get("phase") in ("Succeeded", "Failed"):
-            fresh.patch_status(_anew(obj), {"phase": obj["status"]["phase"]})
+            fresh.patch_status(_without_identity(obj), {"phase": obj["status"]["phase"]})
     except (ApiError, AssertionError) as error:
         yield f"{obj['kind']} {obj['metadata']['name']} cannot be created in the fresh cluster: {error}"
 
@@ -105,7 +105,7 @@ def _create(fresh: Api, obj: Object) -> None:
         fresh.put(obj)  # a controller created it meanwhile, as the default ServiceAccount
 
 
-def _anew(obj: Object) -> Object:
+def _without_identity(obj: Object) -> Object:
     """Return an object as a user would apply it."""
     metadata = {key: value for key, value in obj["metadata"].items() if key in _KEPT}
     annotations = metadata.get("annotations") or {}
