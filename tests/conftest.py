@@ -1,5 +1,6 @@
 """Fixtures, and two checks of every test: nothing shows a Secret value, and CI skips no cluster test."""
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ import click.testing
 import hypothesis
 import pytest
 
-from tests import canary, cgroups
+from tests import canary, cgroups, sweeps
 from tests.apis import Api, Object, real_api, sandbox_api
 from tests.browser import chromium
 from tests.control_plane import ControlPlane, control_plane, deprecated_requests, minor_of, missing, version
@@ -151,6 +152,19 @@ def _outputs_are_observed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(click.testing.CliRunner, "invoke", observed_invoke)
     monkeypatch.setattr(pytest.CaptureFixture, "readouterr", observed_readouterr)
+
+
+def pytest_configure() -> None:
+    """Choose what the long sweeps try, before tests are imported and before workers start."""
+    sweeps.choose_seed()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how to repeat what the long sweeps tried, if some ran."""
+    if any(
+        "tests/sandbox/" in getattr(each, "nodeid", "") for each in itertools.chain(*terminalreporter.stats.values())
+    ):
+        terminalreporter.write_line(sweeps.described())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,4 +1,7 @@
-"""Each job in each of its worlds, with a kill, a fault, a delay or a second run at each of its requests."""
+"""Each job in each of its worlds, with a kill, a fault, a delay or a second run at each of its requests.
+
+`make test` tries a fifth of the requests, and CI all of them: tests/sweeps.py.
+"""
 
 import json
 import threading
@@ -15,6 +18,7 @@ from kubesandbox import Fault, Request
 from tests.every_job import fault_worlds
 from tests.fault_world import Built, Key, State, World, differing, resource_of
 from tests.sandbox.conftest import Limit
+from tests.sweeps import sampled
 
 WORLDS = fault_worlds()
 every_world = pytest.mark.parametrize("built", WORLDS, indirect=True, scope="module")
@@ -93,9 +97,10 @@ def kill(when: str, cluster: World, number: int) -> list[object]:
 def test_the_next_run_completes_the_writes_of_a_killed_run(
     built: Built, capsys: pytest.CaptureFixture[str], when: str
 ) -> None:
-    wrong = sweep(built, built.writes(), partial(kill, when))
+    numbers = sampled(built.writes())
+    wrong = sweep(built, numbers, partial(kill, when))
 
-    report(capsys, f"{len(built.writes())} runs of {built.world} killed {when} a write")
+    report(capsys, f"{len(numbers)} runs of {built.world} killed {when} a write")
     assert wrong == {}
 
 
@@ -106,7 +111,7 @@ def test_the_next_run_completes_the_writes_of_a_run_killed_with_many_requests_in
 ) -> None:
     monkeypatch.setattr(transport, "IN_FLIGHT", MANY)
 
-    assert sweep(built, built.writes()[::2], partial(kill, when)) == {}
+    assert sweep(built, sampled(built.writes()[::2]), partial(kill, when)) == {}
 
 
 @every_world
@@ -114,7 +119,7 @@ def test_the_next_run_completes_the_writes_of_a_run_killed_with_many_requests_in
 def test_a_run_or_the_next_recovers_from_a_fault_at_any_request(
     built: Built, capsys: pytest.CaptureFixture[str], fault: str
 ) -> None:
-    numbers = [n for n in built.to_disturb() if fault != "410 in a list" or "continue" in built.trace[n].query]
+    numbers = sampled([n for n in built.to_disturb() if fault != "410 in a list" or "continue" in built.trace[n].query])
     expected = built.world.codes_after_401 if fault == "401" else {built.world.exit_code}
     codes: Counter[int] = Counter()
 
@@ -138,7 +143,7 @@ def test_a_run_or_the_next_recovers_from_a_fault_at_any_request(
 def test_a_run_or_the_next_recovers_from_a_write_that_is_handled_after_its_timeout(
     built: Built, limit: Limit, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    numbers = built.writes()
+    numbers = sampled(built.writes())
     codes: Counter[int] = Counter()
 
     def disturb(cluster: World, number: int) -> list[object]:
@@ -169,7 +174,7 @@ def test_overlapping_runs_have_the_same_result_as_one_run(built: Built) -> None:
         ran = cluster.run()
         return [] if ran.exit_code == built.world.exit_code else [ran]
 
-    assert sweep(built, built.to_disturb(), disturb) == {}
+    assert sweep(built, sampled(built.to_disturb()), disturb) == {}
 
 
 @worlds_of_independent_writes
@@ -179,7 +184,7 @@ def test_a_write_that_always_fails_stops_no_other_and_is_reported_once(built: Bu
     wrong: dict[str, object] = {}
 
     writes = sorted({(each.method, each.path) for each in built.trace if writes_state(built, each)})
-    for method, path in writes:
+    for method, path in sampled(writes):
         with built.serve() as cluster:
             untouched = built.world.untouched(cluster)
             cluster.sandbox.inject(Fault(method, path, times=None, **LASTING[fault]))
@@ -243,7 +248,7 @@ def test_a_list_that_fails_half_way_never_leads_to_a_deletion(built: Built, limi
     wrong: dict[str, object] = {}
     lists = [number for number in built.to_disturb() if "limit" in built.trace[number].query]
 
-    for number in lists:
+    for number in sampled(lists):
         path = built.trace[number].path
         earlier = [(each.method, each.path) for each in built.trace[:number]].count(("GET", path))
         code = built.world.exit_code if is_replaced(built, built.trace[number]) else 1
@@ -271,9 +276,10 @@ def test_an_answer_of_another_server_is_an_error_and_the_next_run_recovers(
         found: list[object] = [f"{key} was deleted" for key in deleted if not is_deleted(built, key)]
         return found if code in (built.world.exit_code, 1, 2) else [*found, f"exit {code}"]
 
-    wrong = sweep(built, built.to_disturb(), disturb)
+    numbers = sampled(built.to_disturb())
+    wrong = sweep(built, numbers, disturb)
 
-    report(capsys, f"{len(built.to_disturb())} runs of {built.world} with another answer: exit codes {dict(codes)}")
+    report(capsys, f"{len(numbers)} runs of {built.world} with another answer: exit codes {dict(codes)}")
     assert wrong == {}
 
 
@@ -297,12 +303,13 @@ def test_a_list_of_another_server_deletes_nothing(built: Built) -> None:
     wrong: dict[str, object] = {}
     lists = {each.path: each for each in built.trace if built.is_disturbed(each) and "limit" in each.query}
 
-    for path, listed in lists.items():
+    answers = [(each, *answer) for each in lists.values() for answer in [*FOREIGN, *_almost_right(built, each)]]
+
+    for listed, status, body in sampled(answers):
         codes = {1, 2, built.world.exit_code} if is_replaced(built, listed) else {1, 2}
-        for status, body in [*FOREIGN, *_almost_right(built, listed)]:
-            fault = Fault("GET", path, kind="answer", status=status, body=body, times=None)
-            if found := wrong_with(built, fault, codes):
-                wrong[f"{path} {body!r}"] = found
+        fault = Fault("GET", listed.path, kind="answer", status=status, body=body, times=None)
+        if found := wrong_with(built, fault, codes):
+            wrong[f"{listed.path} {body!r}"] = found
 
     assert wrong == {}
     assert lists

@@ -1,15 +1,14 @@
 """One hostile object among good ones: it stops no job, and a job that cannot use it names it.
 
-`FUZZ_EXAMPLES=2000 pytest tests/sandbox/test_fuzz.py` tries more than the suite does.
+`make test` tries a fifth of the examples, and CI all of them: tests/sweeps.py.
 """
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import HealthCheck, Phase, event, given
 from hypothesis import strategies as st
 
 from jobs.kit.values.model import ExitCode
@@ -30,15 +29,13 @@ from tests.hostile import (
     worst,
 )
 from tests.processes import run_in_512_mib
+from tests.sweeps import examples
 
 # Without worlds whose requests are in two sweeps: the hostile objects of all kinds are tried in the other world.
 WORLDS = [
     name for name, world in fault_worlds().items() if world.job in SLOTS and (name in SLOTS or not world.disturbs)
 ]
-PROFILE = settings(
-    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "100")),
-    derandomize=True,
-    deadline=None,
+PROFILE = examples(
     phases=[Phase.explicit, Phase.generate],  # an example has one hostile object, and shrinking it takes minutes
     suppress_health_check=list(HealthCheck),
 )

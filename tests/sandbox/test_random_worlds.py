@@ -1,7 +1,6 @@
 """Random clusters: a second run writes nothing, unmanaged objects stay, and the order of reads does not matter."""
 
 import base64
-import os
 import random
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import HealthCheck, Phase, event, given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -34,6 +33,7 @@ from tests.every_job.sync_copies import JOB, STAMP, is_copy
 from tests.fault_world import Key, Object, World, served
 from tests.more_kinds import MORE_KINDS, VIEW
 from tests.rights import RBAC, account
+from tests.sweeps import examples
 from tests.worlds import configmap, encoded, rule, secret
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -59,10 +59,7 @@ SELECTIONS: Sequence[Object] = (
     {"include": ["*"], "rename": {"a": "c"}},
 )
 BY_PLURAL = {each.plural: each for each in RESOURCES}
-PROFILE = settings(
-    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "100")),
-    derandomize=True,
-    deadline=None,
+PROFILE = examples(
     phases=[Phase.explicit, Phase.generate],  # a failing world is small, and shrinking it takes minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
