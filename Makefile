@@ -43,6 +43,9 @@ demo: $(VENV)/installed ## run the jobs on the embedded cluster; KEEP=1 keeps it
 test: $(VENV)/installed ## run the tests that need no other programs
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not cluster and not node and not monitoring and not browser"
 
+soak-check: $(VENV)/installed ## run the tests of the soak's invariants, with constructed histories
+	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal soak/tests
+
 bugs: $(VENV)/installed ## try the deliberate bugs of tests/bugs: each must make its test fail; BUGS="NAME ..." tries some
 	@$(BIN)/python -m tests.bugs --workers $(WORKERS) $(BUGS)
 
@@ -144,4 +147,4 @@ site-serve: $(VENV)/installed-site ## serve that site on http://127.0.0.1:8000, 
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test bugs check test-version control-plane test-cluster test-versions node-tools test-node soak-tools soak monitoring-tools test-monitoring browser-tools test-browser screenshots cluster-up cluster-down lint types benchmark image base-digest chart release lock docs site site-serve clean
+.PHONY: help venv demo test soak-check bugs check test-version control-plane test-cluster test-versions node-tools test-node soak-tools soak monitoring-tools test-monitoring browser-tools test-browser screenshots cluster-up cluster-down lint types benchmark image base-digest chart release lock docs site site-serve clean

@@ -7,9 +7,9 @@ import pytest
 
 from soak.history import Key
 from soak.invariants.secrets import Values
+from soak.tests.story import Story
 from tests.apis import Object
 from tests.canary import canary
-from tests.soak_history import Story
 from tests.worlds import encoded
 
 

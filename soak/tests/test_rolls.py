@@ -11,8 +11,8 @@ from soak.history import Key, Object
 from soak.invariants.rolls import BASELINE, OPT_IN, ROLL_ID, Fingerprints, Rolled, Rolls, Settings, invariants
 from soak.invariants.uses import uses
 from soak.observed import Run
+from soak.tests.story import Story
 from tests.canary import canary
-from tests.soak_history import Story
 from tests.workloads import workload
 from tests.worlds import configmap, encoded, secret
 

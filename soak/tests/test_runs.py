@@ -10,7 +10,7 @@ from soak.history import Key
 from soak.invariants.runs import explained, within_deadline
 from soak.journal import Fault
 from soak.runs import ATTEMPTS, Runs
-from tests.soak_history import START, Story
+from soak.tests.story import START, Story
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 
 from soak.history import Key
 from soak.invariants.bounds import EVENTS, RETRIES, ROLLED, RUNNING, SAME_EVENTS, STATUS_BYTES, check
+from soak.tests.story import Story
 from tests.apis import Object
-from tests.soak_history import Story
 
 KEPT = 3 + 1
 MOST_JOBS = KEPT + 2 * RUNNING

@@ -7,7 +7,7 @@ from pathlib import Path
 from soak.history import Key
 from soak.journal import Journal
 from soak.report import Report
-from tests.soak_history import Story
+from soak.tests.story import Story
 
 
 def test_the_report_has_figures_and_violations(tmp_path: Path) -> None:

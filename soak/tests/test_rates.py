@@ -1,6 +1,7 @@
 """The invariants of rates, with constructed histories, and the rate server."""
 
 import http.client
+import random
 import subprocess
 import sys
 import time
@@ -16,10 +17,11 @@ from soak.history import Key, Object
 from soak.invariants.rates import Document, Figures, Provided, Rates, Spec, invariants, may_replace
 from soak.observed import Run
 from soak.rate_server import PORTS, Folder, Served
+from soak.tests.story import START, Story
+from tests.apis import GIVE_UP_SECONDS
 from tests.control_plane import ROOT
 from tests.processes import dying_with_parent
 from tests.rates import PATHS, ecb
-from tests.soak_history import START, Story
 from tests.worlds import configmap, exchange_rate
 
 SPACE = "rates-1"
@@ -313,8 +315,14 @@ def test_writes_of_another_object_are_refused(story: Story, providers: Providers
 # the server
 
 
-def get(provider: str) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", PORTS[provider], timeout=10)
+@pytest.fixture
+def address() -> str:
+    """An address on loopback of this test alone: the ports of the providers are fixed."""
+    return f"127.{random.randint(1, 254)}.{random.randint(0, 254)}.{random.randint(1, 254)}"
+
+
+def get(address: str, provider: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(address, PORTS[provider], timeout=10)
     try:
         connection.request("GET", PATHS[provider])
         answer = connection.getresponse()
@@ -323,30 +331,31 @@ def get(provider: str) -> tuple[int, bytes]:
         connection.close()
 
 
-def test_the_rate_server(tmp_path: Path) -> None:
+def test_the_rate_server(tmp_path: Path, address: str) -> None:
     folder = Folder(tmp_path)
     folder.add("first", ecb())
     folder.write({"ecb": ("document", "first"), "frankfurter": ("refused", ""), "open-er-api": ("status-404", "")})
-    command = [*dying_with_parent(), sys.executable, "-m", "soak.rate_server", str(tmp_path), "127.0.0.1"]
+    command = [*dying_with_parent(), sys.executable, "-m", "soak.rate_server", str(tmp_path), address]
     with subprocess.Popen(command, cwd=ROOT) as process:
         try:
-            assert eventually("ecb") == (200, ecb())
-            assert get("open-er-api")[0] == 404
+            assert eventually(address, "ecb") == (200, ecb())
+            assert eventually(address, "open-er-api")[0] == 404
             with pytest.raises(OSError):
-                get("frankfurter")
+                get(address, "frankfurter")
             folder.write({"ecb": ("truncated", "first")})
             with pytest.raises(http.client.IncompleteRead):
-                get("ecb")
+                get(address, "ecb")
         finally:
             process.kill()
     assert [each[1:] for each in folder.served()] == [("ecb", "first")]
 
 
-def eventually(provider: str) -> tuple[int, bytes]:
-    deadline = time.monotonic() + 10
+def eventually(address: str, provider: str) -> tuple[int, bytes]:
+    """Send a request until a provider listens: each has a thread, and they start one after another."""
+    deadline = time.monotonic() + GIVE_UP_SECONDS
     while True:
         try:
-            return get(provider)
+            return get(address, provider)
         except OSError:
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -10,8 +10,8 @@ from soak.history import Key
 from soak.invariants import copies
 from soak.journal import Fault
 from soak.observed import Run
+from soak.tests.story import START, Story
 from tests.apis import Object
-from tests.soak_history import START, Story
 
 RULE = Key("CopyRator", "kube-chores", "settings")
 SOURCE = Key("ConfigMap", "source-1", "settings")

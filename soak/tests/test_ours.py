@@ -6,8 +6,8 @@ import pytest
 
 from soak.history import Key
 from soak.invariants.ours import check
+from soak.tests.story import Story
 from tests.apis import Object
-from tests.soak_history import Story
 
 COPY = Key("ConfigMap", "team-1", "settings")
 OURS = {"app.kubernetes.io/managed-by": "kube-chores", "kubechores.dev/job": "sync-copies"}

@@ -10,8 +10,8 @@ import pytest
 from soak.history import Key, Object
 from soak.invariants.farm import FarmPods, farm_pod_key, invariants
 from soak.observed import Run
+from soak.tests.story import START, Story
 from tests.farm import FARMED, farm_pod, owner, pod
-from tests.soak_history import START, Story
 
 SPACE = Key("Namespace", "", "farm-1")
 WEB = Key("Pod", "farm-1", "web")

@@ -8,8 +8,8 @@ import pytest
 
 from soak.audit import Audit
 from soak.history import Key, Version
+from soak.tests.story import START, Past
 from tests.apis import Object
-from tests.soak_history import START, Past
 
 COPY = Key("ConfigMap", "team-1", "settings")
 ACCOUNT = "system:serviceaccount:kube-chores:sync-copies"
