@@ -216,7 +216,7 @@ def test_a_list_that_waits_for_a_retry_at_the_stop_is_not_left_out(
         teams.inject(Fault("GET", "/api/v1/namespaces/team-1/*", **fault))
 
     with pytest.raises(StoppedError):
-        lists(cluster, "team-1")
+        lists(cluster, "team-0", "team-1")
 
 
 class Counting(Transport):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from jobs.core.roll_workloads.baseline import BASELINE, ROLL_ID, BaselinePatch
 from jobs.kit.api.cluster import Write
@@ -66,6 +67,7 @@ def test_an_orphan_that_changed_meanwhile_is_left_to_the_next_run() -> None:
 
     assert (result.outcome, result.exit_code) == (Outcome.SKIPPED, ExitCode.DONE)
     assert result.message == "changed meanwhile: the next run reads it again"
+    assert [body["preconditions"] for _, _, body, _ in server.writes] == [{"uid": "uid", "resourceVersion": "7"}]
 
 
 def test_few_objects_are_missing_at_a_time_while_many_are_replaced() -> None:
@@ -90,6 +92,23 @@ def test_the_dry_run_before_a_replacement_uses_the_same_name_in_every_run() -> N
     assert [(body["metadata"]["name"], dry_run) for _, _, body, dry_run in refused.writes] == [
         ("kube-chores-trial", True)
     ]
+
+
+def test_a_deleted_object_is_created_again_also_while_a_webhook_fails_in_its_namespace() -> None:
+    def respond(action: Action, _path: str) -> tuple[int, bytes] | None:
+        is_trial = server.writes[-1][3]
+        down = refusal(500, 'Internal error occurred: failed calling webhook "w": refused')
+        return down if action is Action.CREATE and not is_trial else None
+
+    server = Server(respond)
+    first = finding(Action.RECREATE)
+    second = structs.replace(first, object=first.object._replace(name="other"))
+
+    results = server.apply_findings(first, second)
+
+    assert [(each.outcome, each.cause) for each in results] == 2 * [(Outcome.FAILED, "webhook-failed")]
+    sent = [action for action, _, _, is_trial in server.writes if not is_trial]
+    assert sent == [Action.DELETE, Action.DELETE, Action.CREATE, Action.CREATE]
 
 
 @pytest.mark.parametrize("action", [Action.CREATE, Action.REPLACE, Action.RECREATE])

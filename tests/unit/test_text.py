@@ -14,6 +14,7 @@ from tests.hostile_text import HOSTILE, left_in
     ("text", "shown"),
     [
         ("a\nb\tc\r", r"a\nb\tc\r"),
+        ("\x1b[31m", r"\x1b[31m"),
         ("\x00\x1b[31m\x7f\x85\x9b", r"\x00\x1b[31m\x7f\x85\x9b"),
         ("\u061c\u200b\u200e\u202e\u2066", r"\u061c\u200b\u200e\u202e\u2066"),
         ("\u2028\u2029\ufeff\u3164\u2800", r"\u2028\u2029\ufeff\u3164\u2800"),
