@@ -104,3 +104,10 @@ def test_a_copy_has_the_keys_that_the_type_of_its_secret_requires(kind: str, key
         return
     with pytest.raises(ValueError, match=f"^a Secret of type {kind} requires key {missing} in copies$"):
         select(chosen, KINDS["secret"], content)
+
+
+def test_a_key_that_the_type_of_a_secret_requires_cannot_be_renamed() -> None:
+    content = Content("kubernetes.io/tls", {"tls.crt": canary(), "tls.key": canary()})
+
+    with pytest.raises(ValueError, match=r"requires key tls\.key in copies"):
+        select(KeySelection(rename=(("tls.key", "key.pem"),)), KINDS["secret"], content)

@@ -19,9 +19,11 @@ from jobs.kit.data.contents import Content, field_set
 from jobs.kit.data.objects import Header, Ownership, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError, InvalidObjectError
-from jobs.kit.values.model import Action, DryRun, ExitCode, Finding, Need, ObjectKey, Plan, RunOptions, Severity
+from jobs.kit.values.model import Action, Change, DryRun, ExitCode, Finding, Need, ObjectKey, Plan, RunOptions, Severity
 from jobs.kit.values.reads import Head, InvalidObject, ReadResult
 from jobs.kit.values.stamps import MANAGER
+from jobs.kit.values.text import HIDDEN
+from tests.canary import canary
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SETTINGS = Settings("kube-chores")
@@ -210,6 +212,28 @@ def test_only_a_run_that_read_every_rule_reports_orphans() -> None:
     assert only(planned(incomplete)).code == "unreadable"
     assert planned(world, replace(SETTINGS, rule_name="another")).findings == ()
     assert planned(world, replace(SETTINGS, rules=world.rules)).findings == ()
+
+
+def test_an_orphan_whose_stamp_has_no_policy_is_retained() -> None:
+    """A release without spec.orphans created it, or a tenant removed the annotation."""
+    orphan = copy("team", source(), rule("deleted"))
+    annotations = {key: value for key, value in orphan.header.annotations.items() if key != stamps.ORPHANS}
+    without = structs.replace(orphan, header=structs.replace(orphan.header, annotations=annotations))
+
+    assert only(planned(observed([], [], [orphan], "team"))).code == "orphan"
+    retained = only(planned(observed([], [], [without], "team")))
+    assert (retained.code, retained.fix) == ("retained", None)
+
+
+def test_a_diff_of_a_secret_hides_changed_annotations() -> None:
+    """An annotation may repeat the data."""
+    by = Rule(head("rule"), Spec("secret", SELECTOR, ("home",), metadata=CopyMetadata(annotations={"note": canary()})))
+    there = structs.replace(copy("team", source(), by), content=CONTENT)
+    world = replace(observed([by], [source()], [], "team"), copies={"secret": {"settings": {"team": there}}})
+
+    found = only(planned(world, replace(SETTINGS, run=RunOptions(diff=True))))
+
+    assert found.changes == (Change("annotation note", None, HIDDEN),)
 
 
 def test_a_copy_of_a_source_that_cannot_be_decoded_stays() -> None:
