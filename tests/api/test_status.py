@@ -221,6 +221,7 @@ def test_jobs_are_evaluated_with_the_options_of_their_cronjobs(api: Api, sync: R
         api.delete({**source, "metadata": {**source["metadata"], "name": f"c-{number}"}})
     braked = document(api)["problems"]
     settings = {"CHORES": "", "MAX_DELETES": "11", "NO_OPTION": "\n", "MAX_OBJECTS": "not a number"}
+    api.create(configmap(NAMESPACE, "kube-chores-settings", labels={}, data={"MAX_DELETES": "1"}))
     api.create(configmap(NAMESPACE, "sync-copies-settings", labels={}, data=settings))
 
     lifted = document(api)["problems"]

@@ -1,10 +1,12 @@
 """Rates compared to the last digit with values computed by hand, and documents read without loss of digits."""
 
+from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
 import pytest
 
+from jobs.core.fetch_rates.choice import date_failure
 from jobs.core.fetch_rates.figures import BadRateError, Figures, MissingError, Table, change, figures, same
 from jobs.core.fetch_rates.providers import table
 from tests.rates import DOCUMENTS, ago, ecb, frankfurter, open_er_api, today
@@ -131,3 +133,10 @@ def test_figures_with_an_invalid_field_are_not_complete() -> None:
     assert complete.are_complete()
     for field, value in [("rate", ""), ("rate", "x"), ("rate", "0"), ("rate", "NaN"), ("date", ""), ("source", "")]:
         assert not Figures(**{**complete.data(), field: value}).are_complete()
+
+
+@pytest.mark.parametrize(("age", "is_valid"), [(-1, False), (0, True), (6, True), (7, False)])
+def test_a_table_is_valid_on_its_day_and_for_six_days(age: int, is_valid: bool) -> None:
+    today = date.fromisoformat(DAY) + timedelta(age)
+
+    assert (date_failure(Table("ecb", DAY, {}), today) is None) == is_valid

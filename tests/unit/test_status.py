@@ -380,6 +380,13 @@ def test_the_state_of_a_cronjob(fields: dict[str, Any], state: str, code: list[s
     assert [each[2] for each in problems(observed)] == code
 
 
+@pytest.mark.parametrize("argument", ["--dry-run=server", "--check"])
+def test_a_cronjob_that_writes_nothing_is_not_the_job(argument: str) -> None:
+    dry = cronjob("sync-copies", ago(seconds=30), args=("sync-copies", argument))
+
+    assert job(with_jobs(cronjobs=[dry]))["state"] == "not-installed"
+
+
 def test_custom_resources_whose_job_is_suspended_or_missing_are_a_problem() -> None:
     rate = custom("ExchangeRate", "usd", "team", {}, ("True", "Current", ""), rate="1", date="2026-03-03")
     rule = custom("CopyratorRule", "ca", "kube-chores", {}, ("True", "Synced", ""))
