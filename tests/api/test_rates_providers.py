@@ -62,7 +62,7 @@ def test_the_next_provider_takes_over_or_the_last_valid_rate_stays(
     new = api.create(exchange_rate(shop, "new"))
     rates.serve("frankfurter", frankfurter(rates={**RATES, "USD": "1.15"}))
     rates.serve("ecb", answer or b"")
-    url = () if answer else ("--ecb-url", "http://127.0.0.1:1/ecb.xml")
+    url = () if answer else ("--ecb-url", "http://user:of-the-tests@127.0.0.1:1/ecb.xml?key=of-the-tests")
     rates.requests.clear()
 
     ran = fetch(*url)
@@ -73,6 +73,7 @@ def test_the_next_provider_takes_over_or_the_last_valid_rate_stays(
     assert data(api, new) == figures("1.15", "0.8695652174", "frankfurter")
     assert condition(api, new)["status"] == "True"
     assert message.partition(" ")[2] in ran.stdout
+    assert "of-the-tests" not in ran.stdout + ran.stderr, "credentials of a URL"
     assert data(api, rate) == before
     ready = condition(api, rate)
     assert (ready["status"], ready["reason"]) == ("False", "Unavailable")

@@ -107,9 +107,7 @@ def test_the_same_rates_of_different_providers_give_the_same_figures() -> None:
     assert {(each.rate, each.inverse, each.date) for each in found} == {("0.7655975395", "1.306169297", str(today()))}
 
 
-@pytest.mark.parametrize(
-    "rate", ["0", "-1", "NaN", "sNaN", "Infinity", "-Infinity", "1e400", "1e-400", "1." + "1" * 34]
-)
+@pytest.mark.parametrize("rate", ["0", "-1", "NaN", "sNaN", "Infinity", "-Infinity", "1e16", "1e-16", "1." + "1" * 34])
 def test_a_number_that_cannot_be_a_rate_is_refused(rate: str) -> None:
     given = Table("ecb", DAY, {"USD": Decimal(rate)})
 
