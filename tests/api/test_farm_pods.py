@@ -116,20 +116,6 @@ def test_manual_changes_are_repaired_and_additions_of_others_stay(api: Api, farm
     assert farm().summary == {"unchanged": 2}
 
 
-def test_a_farm_pod_is_deleted_with_its_pod_without_the_job(api: Api, farm: Run) -> None:
-    shop = farmed(api)
-    for name in ("web-0", "web-1"):
-        api.create(pod(shop, name))
-    farm()
-    api.mark()
-
-    api.delete(pod(shop, "web-0"))
-
-    wait_until_collected(api, farm_pod(shop, "web-0"))
-    assert list(listed(api, shop)) == ["farm-web-1"]
-    assert api.requests() == []
-
-
 def test_a_farm_pod_that_remains_after_its_pod_gets_the_next_pod_as_owner(api: Api, farm: Run) -> None:
     shop, first = farmed_pod(api, farm)
     created = listed(api, shop)["farm-web"]

@@ -272,6 +272,7 @@ def test_the_last_rate_of_another_currency_is_not_used(
     assert (data(api, moved), data(api, stays)) == (right, right)
     assert condition(api, moved)["message"].startswith("there is no rate yet: ecb request failed")
     assert condition(api, stays)["message"].startswith("the ConfigMap is left untouched: ecb request failed")
+    assert [row[1:] for row in columns(api, shop)] == [["JPY", "EUR", "None", "None", "Unavailable"]] * 2
 
 
 def test_a_missing_owner_and_a_missing_label_are_repaired(api: Api, fetch: Run) -> None:

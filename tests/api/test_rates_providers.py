@@ -6,7 +6,7 @@ import pytest
 
 from jobs.kit import web
 from tests.api.conftest import Ran, Run
-from tests.api.test_fetch_rates import columns, condition, configmap_of, data, fetched, fetched_yesterday, figures
+from tests.api.test_fetch_rates import condition, configmap_of, data, fetched, fetched_yesterday, figures
 from tests.apis import Api
 from tests.rates import (
     RATES,
@@ -17,7 +17,6 @@ from tests.rates import (
     document,
     ecb,
     frankfurter,
-    open_er_api,
     silence,
     status,
     today,
@@ -206,32 +205,6 @@ def test_a_correction_that_the_other_provider_contradicts_is_reported(api: Api, 
     reason = f"ecb has 1.5932 of {today()}, frankfurter has 1.14 of {today()}: 1.1380 of {today()} from ecb is kept"
     assert differences(fetch()) == [reason]
     assert condition(api, usd)["message"] == reason
-
-
-def test_a_named_provider_does_not_affect_other_exchange_rates(api: Api, fetch: Run, rates: RatesServer) -> None:
-    shop = api.namespace("shop")
-    named = api.create(exchange_rate(shop, "named", provider="open-er-api"))
-    usual = api.create(exchange_rate(shop, "usual"))
-    rates.serve("open-er-api", open_er_api(rates={"USD": "1.139"}))
-
-    assert fetch().summary == {"created": 2}
-    assert [(data(api, each) or {})["source"] for each in (named, usual)] == ["open-er-api", "ecb"]
-    assert (data(api, named) or {})["rate"] == "1.139"
-    assert sorted(rates.fetched()) == ["ecb", "open-er-api"]
-
-
-def test_the_rate_of_another_currency_is_neither_printed_nor_written(api: Api, fetch: Run, rates: RatesServer) -> None:
-    shop = api.namespace("shop")
-    rate = api.create(exchange_rate(shop))
-    fetch()
-    before = data(api, rate)
-    api.patch(rate, {"spec": {"currency": "JPY"}})
-    rates.fail(404)
-
-    assert fetch().exit_code == 1
-
-    assert data(api, rate) == before, "pods keep the rate that they have"
-    assert columns(api, shop) == [["usd", "JPY", "EUR", "None", "None", "Unavailable"]]
 
 
 def test_a_last_rate_with_a_future_date_is_ignored(api: Api, fetch: Run, rates: RatesServer) -> None:

@@ -234,14 +234,6 @@ def test_a_baseline_of_a_release_without_sub_paths_rolls_nothing(api: Api, roll:
     assert roll().summary == {"unchanged": 1}
 
 
-def test_a_roll_is_deferred_if_the_key_of_a_mounted_file_is_removed(api: Api, roll: Run) -> None:
-    """A kubelet mounts an empty directory in its place."""
-    _, source, made = web_with_baseline(api, roll, pod=BY_SUB_PATH)
-    api.patch(source, {"data": {"a": None}})
-
-    assert deferred(api, roll, made) == "new pods would not start: configmap/settings has no key a; add it"
-
-
 def test_binary_data_rolls_and_other_fields_do_not(api: Api, roll: Run) -> None:
     _, source, _ = web_with_baseline(api, roll)
 
@@ -454,17 +446,18 @@ def test_a_pod_that_may_be_of_the_newest_template_is_not_named(api: Api, roll: R
     assert "kubectl delete" not in deferred(api, roll, made, "--settle", "3600")
 
 
-@pytest.mark.parametrize("missing", ["object", "key"])
+@pytest.mark.parametrize("missing", ["object", "key", "file"])
 def test_a_roll_is_deferred_if_new_pods_would_not_start(api: Api, roll: Run, missing: str) -> None:
-    variable = {"name": "A", "valueFrom": {"configMapKeyRef": KEY}}
-    space, source, made = web_with_baseline(api, roll, pod={**FROM_A_VOLUME, "container": {"env": [variable]}})
+    """A kubelet mounts an empty directory in place of a missing file."""
+    pod = BY_SUB_PATH if missing == "file" else {**FROM_A_VOLUME, **variable(configMapKeyRef=KEY)}
+    space, source, made = web_with_baseline(api, roll, pod=pod)
     if missing == "object":
         api.delete(source)
     else:
         api.patch(source, {"data": {"a": None}})
 
-    why = {"object": "configmap/settings does not exist; create it", "key": "configmap/settings has no key a; add it"}
-    assert deferred(api, roll, made) == f"new pods would not start: {why[missing]}"
+    why = "does not exist; create it" if missing == "object" else "has no key a; add it"
+    assert deferred(api, roll, made) == f"new pods would not start: configmap/settings {why}"
 
     if missing == "object":
         api.create(configmap(space))
