@@ -212,9 +212,18 @@ def test_a_run_that_cannot_start_fails_at_once_but_an_unscheduled_one_after_a_mi
     assert words in " ".join(shown(observed).split())
 
 
-@pytest.mark.parametrize(("log", "words"), [("", "no message"), ("row 1\nrow 2\n3\n4\n5\n", "5")])
-def test_the_reason_of_a_killed_container_is_shown_with_and_without_a_log(log: str, words: str) -> None:
-    ended = {"exitCode": 137, "reason": "OOMKilled", "message": log}
+@pytest.mark.parametrize(
+    ("code", "reason", "log", "shown", "words"),
+    [
+        (137, "OOMKilled", "", "exit code 137, OOMKilled", "no message"),
+        (137, "OOMKilled", "row 1\nrow 2\n3\n4\n5\n", "exit code 137, OOMKilled", "5"),
+        (1, "Error", "why", "exit code 1", "why"),  # this reason has no more than the code
+    ],
+)
+def test_the_reason_of_a_killed_container_is_shown_with_and_without_a_log(
+    code: int, reason: str, log: str, shown: str, words: str
+) -> None:
+    ended = {"exitCode": code, "reason": reason, "message": log}
     status = {"phase": "Failed", "containerStatuses": [{"name": "chores", "state": {"terminated": ended}}]}
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "sync-copies-1", "uid": "u"}
     metadata = {"name": "p", "namespace": "kube-chores", "ownerReferences": [owner]}
@@ -222,9 +231,9 @@ def test_the_reason_of_a_killed_container_is_shown_with_and_without_a_log(log: s
 
     found = the_problem(synced(FAILED, last=ago(minutes=2), success=ago(minutes=9), pods=(job_pod(read),)))
 
-    assert found["reason"].startswith("the last run failed (exit code 137, OOMKilled): ")
+    assert found["reason"].startswith(f"the last run failed ({shown}): ")
     assert found["reason"].endswith(words)
-    assert found["todo"].startswith("raise the memory limit")
+    assert found["todo"].startswith("raise the memory limit") == (reason == "OOMKilled")
 
 
 def test_a_brake_is_shown_also_if_a_later_run_failed_for_another_reason() -> None:
@@ -390,7 +399,8 @@ def test_mirrors_need_one_of_the_jobs_that_audit_them() -> None:
     none = with_jobs(cronjobs=[audit, cronjob("mirror-repair", suspended=True)], mirrors=[mirror])
 
     assert problems(both) == []
-    assert problems(none) == [("warning", "mirror-audit", "job-suspended")]
+    for each in (none, with_jobs(cronjobs=[audit], mirrors=[mirror])):
+        assert problems(each) == [("warning", "mirror-audit", "job-suspended")]
 
 
 def test_what_a_brake_blocks_is_one_problem() -> None:
@@ -452,6 +462,7 @@ def test_a_missing_right_of_the_user_is_a_note_and_the_status_stands_in() -> Non
 
     assert problems(observed) == []
     (shown,) = document(observed, NOW)["rules"]
+    assert shown["namespaces"] == {}, "the namespace of the rule has no copy"
     assert (shown["copies"], shown["desiredCopies"]) == (6, 7)
     assert job(observed)["notes"] == [
         "not evaluated: copyratorrule/logins in namespace kube-chores: you cannot list secrets; "
