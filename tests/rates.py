@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import socket
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
@@ -171,35 +169,6 @@ def silence(handler: Handler) -> None:
     """Accept the request and never respond; the client closes the connection."""
     handler.connection.recv(1)
     handler.close_connection = True
-
-
-def drip(body: bytes, pause: threading.Event) -> Answer:
-    """Return a response that sends a byte every 50 ms, so that no read of the socket times out."""
-
-    def answer(handler: Handler) -> None:
-        handler.send_response(200)
-        handler.send_header("Content-Length", str(len(body)))
-        handler.end_headers()
-        for number in range(len(body)):
-            handler.wfile.write(body[number : number + 1])
-            if pause.wait(0.05):
-                return
-
-    return answer
-
-
-def truncated(body: bytes) -> Answer:
-    """Return a response that ends after half of its Content-Length."""
-
-    def answer(handler: Handler) -> None:
-        handler.send_response(200)
-        handler.send_header("Content-Length", str(len(body)))
-        handler.end_headers()
-        handler.wfile.write(body[: len(body) // 2])
-        handler.close_connection = True
-        handler.connection.shutdown(socket.SHUT_WR)
-
-    return answer
 
 
 def flood(megabytes: int) -> Answer:

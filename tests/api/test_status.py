@@ -183,10 +183,12 @@ def test_the_installation_is_found(api: Api, installed: Path) -> None:
     for each in api.items("batch/v1", "CronJob", "another"):
         api.delete(each)
     only = json.loads(CliRunner().invoke(chores, ["status", "-o", "json"], env=default).stdout)
+    given = json.loads(CliRunner().invoke(chores, ["status", "-o", "json", "-n", "default"], env=default).stdout)
 
     assert json.loads(first.stdout)["namespace"] == NAMESPACE
     assert [each["state"] for each in json.loads(second.stdout)["jobs"]] == ["never", *["not-installed"] * 4]
     assert "namespace other is shown: no other has CronJobs of kube-chores" in " ".join(only["notes"])
+    assert (given["namespace"], "it is in other" in given["unknown"]) == ("default", True)
     assert third.exit_code == 2
     assert "kube-chores is installed in namespaces another, other; choose one with -n" in third.stderr
 
@@ -221,6 +223,7 @@ def test_jobs_are_evaluated_with_the_options_of_their_cronjobs(api: Api, sync: R
         api.delete({**source, "metadata": {**source["metadata"], "name": f"c-{number}"}})
     braked = document(api)["problems"]
     settings = {"CHORES": "", "MAX_DELETES": "11", "NO_OPTION": "\n", "MAX_OBJECTS": "not a number"}
+    api.create(configmap(NAMESPACE, "kube-chores-settings", labels={}, data={"MAX_DELETES": "1"}))
     api.create(configmap(NAMESPACE, "sync-copies-settings", labels={}, data=settings))
 
     lifted = document(api)["problems"]

@@ -137,6 +137,12 @@ def test_a_run_continues_without_the_right_to_find_mistakes(
     assert [each["reason"].partition(": ")[2] for each in ran.results if each["code"] == "skipped"] == [message]
 
 
+def test_a_run_with_credentials_that_are_not_valid_ends(world: World) -> None:
+    world.sandbox.inject(Fault("GET", "/api/v1/namespaces", status=403, times=None))
+
+    assert (world.run("-n", "shop").exit_code, world.writes()) == (1, [])
+
+
 @pytest.mark.parametrize("plural", ["cronjobs", "jobs"])
 def test_jobs_that_cannot_be_listed_are_listed_by_the_next_run(world: World, plural: str, limit: Limit) -> None:
     limit(retry_seconds=0)

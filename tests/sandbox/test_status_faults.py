@@ -8,6 +8,7 @@ from jobs.__main__ import chores
 from kubesandbox import Fault, Sandbox
 from tests.apis import Api, sandbox_api
 from tests.every_job import status as scenarios
+from tests.sandbox.conftest import Limit
 from tests.worlds import configmap, exchange_rate, namespace_object, rule, secret
 
 # The clock of this machine serves as well; the list of one namespace too; roll-workloads needs no right to list Jobs.
@@ -28,7 +29,7 @@ def build(sandbox: Sandbox, folder: Path) -> Api:
     return api
 
 
-def test_a_request_that_is_refused_becomes_a_note(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_a_request_that_is_refused_becomes_a_note(sandbox: Sandbox, tmp_path: Path, limit: Limit) -> None:
     api = build(sandbox, tmp_path)
 
     def status() -> tuple[int, str]:
@@ -52,3 +53,6 @@ def test_a_request_that_is_refused_becomes_a_note(sandbox: Sandbox, tmp_path: Pa
 
     assert unnoticed == []
     assert len(paths) > 15
+    limit(retry_seconds=0)
+    sandbox.inject(Fault("GET", "/apis/batch/v1/cronjobs", status=500, times=None))
+    assert status()[0] == 1, "an installation that cannot be read is not one without CronJobs"

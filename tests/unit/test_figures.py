@@ -1,13 +1,17 @@
-"""Rates compared to the last digit with values computed by hand, and documents read without loss of digits."""
+"""Rates to the last digit of values computed by hand, documents without loss of digits, and the choice of a rate."""
 
+from collections.abc import Mapping
+from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
 import pytest
 
+from jobs.core.fetch_rates.choice import Choice, Jump, NoFigures, ProviderFailure, ProviderNeed, choose, date_failure
+from jobs.core.fetch_rates.exchange_rates import ProviderName, Spec
 from jobs.core.fetch_rates.figures import BadRateError, Figures, MissingError, Table, change, figures, same
-from jobs.core.fetch_rates.providers import table
-from tests.rates import DOCUMENTS, ago, ecb, frankfurter, open_er_api, today
+from jobs.core.fetch_rates.providers import BadDocumentError, table
+from tests.rates import DOCUMENTS, RATES, ago, ecb, frankfurter, open_er_api, today
 
 DAY = "2026-11-20"
 PER_EURO = {
@@ -103,9 +107,7 @@ def test_the_same_rates_of_different_providers_give_the_same_figures() -> None:
     assert {(each.rate, each.inverse, each.date) for each in found} == {("0.7655975395", "1.306169297", str(today()))}
 
 
-@pytest.mark.parametrize(
-    "rate", ["0", "-1", "NaN", "sNaN", "Infinity", "-Infinity", "1e400", "1e-400", "1." + "1" * 34]
-)
+@pytest.mark.parametrize("rate", ["0", "-1", "NaN", "sNaN", "Infinity", "-Infinity", "1e16", "1e-16", "1." + "1" * 34])
 def test_a_number_that_cannot_be_a_rate_is_refused(rate: str) -> None:
     given = Table("ecb", DAY, {"USD": Decimal(rate)})
 
@@ -131,3 +133,188 @@ def test_figures_with_an_invalid_field_are_not_complete() -> None:
     assert complete.are_complete()
     for field, value in [("rate", ""), ("rate", "x"), ("rate", "0"), ("rate", "NaN"), ("date", ""), ("source", "")]:
         assert not Figures(**{**complete.data(), field: value}).are_complete()
+
+
+@pytest.mark.parametrize(("age", "is_valid"), [(-1, False), (0, True), (6, True), (7, False)])
+def test_a_table_is_valid_on_its_day_and_for_six_days(age: int, is_valid: bool) -> None:
+    today = date.fromisoformat(DAY) + timedelta(age)
+
+    assert (date_failure(Table("ecb", DAY, {}), today) is None) == is_valid
+
+
+BOMB = b"""<?xml version="1.0"?>
+<!DOCTYPE bomb [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">]>
+<Envelope><Cube><Cube time="2026-01-01"><Cube currency="USD" rate="&c;"/></Cube></Cube></Envelope>"""
+HTML = b"<!doctype html><html><body><p>We will be back soon.<br></body></html>"
+_UPDATE = b'last_update_unix": '
+NO_DATE, TWICE = "returned no valid date", "returned a document with a duplicate name"
+INVALID: dict[str, dict[str, tuple[bytes, str]]] = {
+    "ecb": {
+        "HTML": (HTML, "returned a document that is not XML"),
+        "nothing": (b"", "returned a document that is not XML"),
+        "cut off": (ecb()[:-30], "returned a document that is not XML"),
+        "XML of something else": (b"<feed><entry/></feed>", "returned rates of 0 days instead of one"),
+        "entities": (BOMB, "returned XML with a DTD or entities, which is not allowed"),
+        "twice": (
+            ecb().replace(b"<Cube currency='USD'", b"<Cube currency='USD' rate='1'/><Cube currency='USD'"),
+            TWICE,
+        ),
+        "no date": (ecb().replace(str(today()).encode(), b"yesterday"), NO_DATE),
+    },
+    "frankfurter": {
+        "another base": (frankfurter(base="USD"), "returned rates with a base other than 1 EUR"),
+        "another amount": (frankfurter(amount="10"), "returned rates with a base other than 1 EUR"),
+        "not an object": (b"[1, 2]", "returned JSON that is not an object"),
+        "nested": (b"[" * 100_000, "returned a document that is not JSON"),
+        "HTML": (HTML, "returned a document that is not JSON"),
+        "no such day": (b'{"amount":1,"base":"EUR","date":"2026-02-30","rates":{}}', NO_DATE),
+        "no day": (b'{"amount":1,"base":"EUR","rates":{"USD":1.1}}', NO_DATE),
+        "no rates": (frankfurter().replace(b"rates", b"quotes"), "returned no rates"),
+        "twice": (frankfurter().replace(b'"JPY"', b'"USD"'), TWICE),
+    },
+    "open-er-api": {
+        "another base": (open_er_api(base="USD"), "returned rates with a base other than EUR"),
+        "not a success": (
+            b'{"result":"error","error-type":"quota"}',
+            "returned a result other than success",
+        ),
+        "no day": (open_er_api().replace(b"time_last_update_unix", b"x"), NO_DATE),
+        "an endless day": (open_er_api().replace(_UPDATE, _UPDATE + b'1e999999999, "x": '), NO_DATE),
+        "not a number": (open_er_api().replace(_UPDATE, _UPDATE + b'NaN, "x": '), NO_DATE),
+    },
+}
+
+
+@pytest.mark.parametrize(("provider", "case"), [(provider, case) for provider, of in INVALID.items() for case in of])
+def test_an_invalid_document_is_refused(provider: str, case: str) -> None:
+    document, message = INVALID[provider][case]
+
+    with pytest.raises(BadDocumentError) as refused:
+        table(provider, document)
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        *(ecb(rates={**RATES, "USD": rate}) for rate in ("0", "-1.1", "NaN", "Infinity", "1e400", "n/a", "")),
+        *(frankfurter(rates={"USD": rate}) for rate in ('"1.1"', "NaN", "1e400", "-Infinity")),
+    ],
+)
+def test_an_invalid_rate_of_a_document_is_refused(document: bytes) -> None:
+    with pytest.raises(BadRateError, match="has an invalid USD rate"):
+        figures(table("ecb" if document.startswith(b"<") else "frankfurter", document), "EUR", "USD")
+
+
+YESTERDAY = "2026-11-19"
+
+
+def published(**rates: str) -> dict[str, Table | ProviderFailure]:
+    """Return tables by provider (er: open-er-api) with this rate of USD: today's, or another day's after an @."""
+    found: dict[str, Table | ProviderFailure] = {}
+    for name, text in rates.items():
+        provider = "open-er-api" if name == "er" else name
+        rate, _, day = text.partition("@")
+        if rate == "failed":
+            found[provider] = ProviderFailure(rate)
+        else:
+            found[provider] = Table(provider, day or DAY, {} if rate == "none" else {"USD": Decimal(rate)})
+    return found
+
+
+def last(rate: str, day: str, source: str = "ecb") -> Figures:
+    return Figures(rate, "1", "EUR", "USD", day, source)
+
+
+OLD, NEW = last("1.1380", YESTERDAY), last("1.1380", DAY)
+OF_OTHER = last("1.1380", DAY, "frankfurter")
+# spec.provider, the last figures, what the providers have; then the rate, its source, and rates that contradict it
+CHOICES: dict[str, tuple[ProviderName | None, Figures, dict[str, str], tuple[str, ...]]] = {
+    "the same rate of another day": (None, OLD, {"ecb": "1.1380"}, ("1.1380", "ecb")),
+    "a correction of the same day": (None, NEW, {"ecb": "1.1381"}, ("1.1381", "ecb")),
+    "an older rate": (None, NEW, {"ecb": f"1.1111@{YESTERDAY}"}, ("1.1380", "ecb")),
+    "a change of exactly the limit": (None, last("1.0", YESTERDAY), {"ecb": "1.2"}, ("1.2", "ecb")),
+    "a jump of all providers": (None, OLD, {"ecb": "1.5932", "frankfurter": "1.6000"}, ("1.5932", "ecb")),
+    "a jump that another provider confirms": (
+        "open-er-api",
+        OLD,
+        {"er": "1.5932", "ecb": "1.6"},
+        ("1.5932", "open-er-api"),
+    ),
+    "a jump that one confirms and one contradicts": (
+        "open-er-api",
+        OLD,
+        {"er": "1.5932", "ecb": "1.14", "frankfurter": "1.6000"},
+        ("1.5932", "open-er-api", "1.5932", "1.14"),
+    ),
+    "a jump of the first only": (
+        None,
+        OLD,
+        {"ecb": "1.5932", "frankfurter": "1.14"},
+        ("1.14", "frankfurter", "1.5932", "1.14"),
+    ),
+    "a correction that another confirms": (None, NEW, {"ecb": "1.5932", "frankfurter": "1.5932"}, ("1.5932", "ecb")),
+    "a correction that another contradicts": (
+        None,
+        NEW,
+        {"ecb": "1.5932", "frankfurter": "1.14"},
+        ("1.1380", "ecb", "1.5932", "1.14"),
+    ),
+    "a provider that is named later": ("open-er-api", NEW, {"er": f"1.139@{YESTERDAY}"}, ("1.139", "open-er-api")),
+    "the same rate of one that is named later": (
+        "open-er-api",
+        NEW,
+        {"er": f"1.1380@{YESTERDAY}"},
+        ("1.1380", "open-er-api"),
+    ),
+    "the second provider on the same day": (None, NEW, {"ecb": "failed", "frankfurter": "1.14"}, ("1.1380", "ecb")),
+    "a first provider that recovered": (None, OF_OTHER, {"ecb": "1.1380"}, ("1.1380", "frankfurter")),
+}
+
+
+@pytest.mark.parametrize("case", CHOICES)
+def test_the_first_valid_rate_is_chosen_unless_it_jumps_alone(case: str) -> None:
+    provider, before, rates, expected = CHOICES[case]
+
+    found = choose(Spec("USD", provider=provider), before, published(**rates), 20)
+
+    assert isinstance(found, Choice)
+    differing = [each.rate for each in found.differing]
+    assert (found.figures.rate, found.figures.source, *differing) == expected
+
+
+@pytest.mark.parametrize(
+    ("rates", "percent", "words"),
+    [
+        (
+            {"ecb": "1.36561", "frankfurter": "failed"},
+            21,
+            "20.1 % from 1.1380 of 2026-11-19; the limit is 20 %, and no",
+        ),
+        ({"ecb": "0.6828", "frankfurter": "none"}, 40, "no other provider confirms the new rate"),
+        ({"ecb": "1.5932", "frankfurter": "1.61"}, 40, f"the new rate (frankfurter has 1.61 of {DAY})"),
+        ({"ecb": "1.5932", "frankfurter": f"1.14@{YESTERDAY}"}, 40, f"(frankfurter has 1.14 of {YESTERDAY})"),
+    ],
+)
+def test_a_jump_that_nobody_confirms_is_not_chosen(rates: Mapping[str, str], percent: int, words: str) -> None:
+    found = choose(Spec("USD"), OLD, published(**rates), 20)
+
+    assert isinstance(found, Jump)
+    assert (found.percent, words in found.reason) == (percent, True), found.reason
+
+
+def test_a_correction_that_jumps_and_that_another_provider_does_not_confirm_is_not_chosen() -> None:
+    assert isinstance(choose(Spec("USD"), NEW, published(ecb="1.5932", frankfurter="1.40"), 20), Jump)
+
+
+def test_the_reason_of_a_currency_that_the_first_provider_lacks_does_not_depend_on_the_second() -> None:
+    lacking = [choose(Spec("USD"), None, published(ecb="none", frankfurter=other), 20) for other in ("failed", "none")]
+
+    assert [isinstance(each, NoFigures) and each.first_reason for each in lacking] == ["ecb has no USD"] * 2
+    assert [isinstance(each, NoFigures) and each.permanent for each in lacking] == [False, True]
+
+
+def test_a_provider_is_read_only_if_it_is_needed() -> None:
+    assert choose(Spec("USD"), OLD, {}, 20) == ProviderNeed("ecb")
+    assert choose(Spec("USD"), OLD, published(ecb="1.5932"), 20) == ProviderNeed("frankfurter")
+    assert choose(Spec("USD", provider="open-er-api"), OLD, published(er="1.5932"), 20) == ProviderNeed("ecb")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from jobs.core.status.installed import CronJob, JobPod, PodObject, RunJob, job_p
 from jobs.core.status.page import page
 from jobs.core.status.problems import Evaluated, todo
 from jobs.core.status.text import text
-from jobs.kit.values.model import Brake, ExitCode, ObjectKey, Plan, Severity, Summary
+from jobs.kit.values.model import Brake, ExitCode, Finding, ObjectKey, Plan, Severity, Summary
 from tests.hostile_text import HOSTILE, left_in
 from tests.installations import (
     NOW,
@@ -46,6 +47,21 @@ def job(observed: Observed, name: str = "sync-copies") -> dict[str, Any]:
 
 def problems(observed: Observed) -> list[tuple[str, str, str]]:
     return [(each["severity"], each["job"], each["code"]) for each in document(observed, NOW)["problems"]]
+
+
+def synced(*jobs: RunJob, last: str = ago(seconds=30), success: str | None = None, **fields: Any) -> Observed:
+    """Return an installation with the CronJob sync-copies, the times of its last run and success, and its Jobs."""
+    return with_jobs(*jobs, cronjobs=[cronjob("sync-copies", last, success)], **fields)
+
+
+def evaluated(*found: Finding, **fields: Any) -> Observed:
+    """Return an installation in which sync-copies has these findings."""
+    return synced(evaluated={"sync-copies": Evaluated(found)}, **fields)
+
+
+def the_problem(observed: Observed) -> dict[str, Any]:
+    (found,) = document(observed, NOW)["problems"]
+    return dict(found)
 
 
 def test_the_example_document_is_what_the_code_makes() -> None:
@@ -111,10 +127,8 @@ def test_without_cronjobs_the_status_is_unknown(observed: Observed, words: str) 
     "fields", [{"is_partial": True}, {"evaluated": {"sync-copies": Evaluated(note="no rights")}}], ids=["read", "job"]
 )
 def test_what_could_not_be_read_may_be_wrong(fields: dict[str, Any]) -> None:
-    cronjobs = [cronjob("sync-copies", ago(seconds=30))]
-
-    assert "nothing is wrong in what could be read" in shown(with_jobs(cronjobs=cronjobs, **fields))
-    assert "nothing is wrong\n" in shown(with_jobs(cronjobs=cronjobs)) + "\n"
+    assert "nothing is wrong in what could be read" in shown(synced(**fields))
+    assert "nothing is wrong\n" in shown(synced()) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -131,9 +145,9 @@ def test_three_failed_runs_are_critical_with_their_message_and_what_to_do(exit_c
     jobs = [run("sync-copies", n, ago(minutes=n, seconds=30), ago(minutes=n), "failed") for n in (1, 2, 3)]
     jobs += [run("sync-copies", 9, ago(minutes=9), ago(minutes=8))]
     pods = tuple(pod(f"sync-copies-{n}", exit_code, f"the cause of {n}\n") for n in (1, 2, 3))
-    observed = with_jobs(*jobs, cronjobs=[cronjob("sync-copies", ago(seconds=30), ago(minutes=8))], pods=pods)
+    observed = synced(*jobs, success=ago(minutes=8), pods=pods)
 
-    (found,) = document(observed, NOW)["problems"]
+    found = the_problem(observed)
 
     assert (found["severity"], found["code"]) == ("critical", "job-failing")
     assert found["reason"] == f"the last 3 runs failed (exit code {exit_code}): the cause of 1"
@@ -142,94 +156,100 @@ def test_three_failed_runs_are_critical_with_their_message_and_what_to_do(exit_c
     assert job(observed)["state"] == "failing"
 
 
+FAILED = run("sync-copies", 1, ago(minutes=1, seconds=30), ago(minutes=1), "failed")
+BEFORE = run("sync-copies", 2, ago(minutes=2, seconds=30), ago(minutes=2))
+
+
 @pytest.mark.parametrize(
-    ("waiting", "event", "age", "state"),
+    ("other", "exit_code", "found", "state"),
     [
-        ("ErrImagePull: not found", "", 2, "failing"),
-        ("CreateContainerConfigError: no key", "", 2, "failing"),
-        ("", "exceeded quota: pods", 2, "failing"),
-        ("Unschedulable: 0/3 nodes are available", "", 50, "running"),
-        ("Unschedulable: 0/3 nodes are available", "", 70, "failing"),
-        ("", "", 70, "running"),
+        ([BEFORE], 1, ["warning"], "failing"),
+        ([BEFORE], 2, ["critical"], "failing"),
+        ([], 1, ["critical"], "failing"),
+        ([run("sync-copies", 3, ago(seconds=30), ago(seconds=20))], 1, [], "ok"),
+    ],
+    ids=["a success before it", "a person must act", "the first run", "a success after it"],
+)
+def test_a_failed_run_is_not_critical_next_to_a_success(
+    other: list[RunJob], exit_code: int, found: list[str], state: str
+) -> None:
+    success = max((each.end for each in other), default="")
+    observed = synced(FAILED, *other, success=success, pods=(pod("sync-copies-1", exit_code, "a write failed"),))
+
+    assert problems(observed) == [(severity, "sync-copies", "job-failing") for severity in found]
+    assert job(observed)["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("waiting", "event", "age", "words", "todo"),
+    [
+        ("ErrImagePull: not found", "", 2, "ErrImagePull: not found", "kubectl describe pod"),
+        ("CreateContainerConfigError: no key", "", 2, "CreateContainerConfigError", "kubectl describe pod"),
+        ("", 'pods "x" is forbidden: exceeded quota: pods', 2, "exceeded quota", "kubectl describe quota"),
+        ("Unschedulable: 0/3 nodes are available", "", 50, "", ""),
+        ("Unschedulable: 0/3 nodes are available", "", 70, "0/3 nodes", "kubectl describe pod"),
+        ("", "", 70, "", ""),
     ],
 )
 def test_a_run_that_cannot_start_fails_at_once_but_an_unscheduled_one_after_a_minute(
-    waiting: str, event: str, age: int, state: str
+    waiting: str, event: str, age: int, words: str, todo: str
 ) -> None:
     made = msgspec.structs.replace(
         pod("sync-copies-1", waiting=waiting), is_unscheduled="Unsched" in waiting, created=ago(seconds=age)
     )
-    cronjobs = [cronjob("sync-copies", ago(seconds=age), ago(seconds=age + 60))]
     fields = {"warnings": {"sync-copies-1": event}} if event else {}
+    start, success = ago(seconds=age), ago(seconds=age + 60)
+    before = run("sync-copies", 0, ago(minutes=9), ago(minutes=8), "failed")
 
-    observed = with_jobs(
-        run("sync-copies", 1, ago(seconds=age)), cronjobs=cronjobs, pods=(made,) if waiting else (), **fields
+    observed = synced(
+        run("sync-copies", 1, start), before, last=start, success=success, pods=(made,) if waiting else (), **fields
     )
 
-    assert job(observed)["state"] == state
-    assert [code for _, _, code in problems(observed)] == (["job-stuck"] if state == "failing" else [])
+    assert job(observed)["state"] == ("failing" if words else "running")
+    found = document(observed, NOW)["problems"]
+    stuck = [(each["severity"], each["code"], words in each["reason"], todo in each["todo"]) for each in found]
+    assert stuck == ([("critical", "job-stuck", True, True)] if words else [])
+    assert words in " ".join(shown(observed).split())
 
 
-def test_a_run_that_cannot_start_is_shown_although_the_run_before_failed() -> None:
-    jobs = [run("sync-copies", 1, ago(seconds=2)), run("sync-copies", 0, ago(minutes=2), ago(minutes=1), "failed")]
-    pods = (pod("sync-copies-0", 1, "a write failed"), pod("sync-copies-1", waiting="ErrImagePull: not found"))
-
-    observed = with_jobs(*jobs, cronjobs=[cronjob("sync-copies", ago(seconds=2), ago(minutes=9))], pods=pods)
-
-    assert "pod sync-copies-1-x7k2p does not start: ErrImagePull: not found" in " ".join(shown(observed).split())
-
-
-@pytest.mark.parametrize(("log", "words"), [("", "no message"), ("row 1\nrow 2\n3\n4\n5\n", "5")])
-def test_the_reason_of_a_killed_container_is_shown_with_and_without_a_log(log: str, words: str) -> None:
-    ended = {"exitCode": 137, "reason": "OOMKilled", "message": log}
+@pytest.mark.parametrize(
+    ("code", "reason", "log", "shown", "words"),
+    [
+        (137, "OOMKilled", "", "exit code 137, OOMKilled", "no message"),
+        (137, "OOMKilled", "row 1\nrow 2\n3\n4\n5\n", "exit code 137, OOMKilled", "5"),
+        (1, "Error", "why", "exit code 1", "why"),  # this reason has no more than the code
+    ],
+)
+def test_the_reason_of_a_killed_container_is_shown_with_and_without_a_log(
+    code: int, reason: str, log: str, shown: str, words: str
+) -> None:
+    ended = {"exitCode": code, "reason": reason, "message": log}
     status = {"phase": "Failed", "containerStatuses": [{"name": "chores", "state": {"terminated": ended}}]}
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "sync-copies-1", "uid": "u"}
     metadata = {"name": "p", "namespace": "kube-chores", "ownerReferences": [owner]}
     read = msgspec.json.decode(json.dumps({"metadata": metadata, "status": status}), type=PodObject)
-    jobs = [run("sync-copies", 1, ago(minutes=2), ago(minutes=1), "failed")]
 
-    observed = with_jobs(
-        *jobs, cronjobs=[cronjob("sync-copies", ago(minutes=2), ago(minutes=9))], pods=(job_pod(read),)
-    )
-    (found,) = document(observed, NOW)["problems"]
+    found = the_problem(synced(FAILED, last=ago(minutes=2), success=ago(minutes=9), pods=(job_pod(read),)))
 
-    assert found["reason"].startswith("the last run failed (exit code 137, OOMKilled): ")
+    assert found["reason"].startswith(f"the last run failed ({shown}): ")
     assert found["reason"].endswith(words)
-    assert found["todo"].startswith("raise the memory limit")
+    assert found["todo"].startswith("raise the memory limit") == (reason == "OOMKilled")
 
 
 def test_a_brake_is_shown_also_if_a_later_run_failed_for_another_reason() -> None:
     brake = Brake("the deletion brake blocks the deletion of 30 ConfigMaps", "--max-deletes", "30")
     jobs = [run("sync-copies", n, ago(minutes=n, seconds=9), ago(minutes=n), "failed") for n in (1, 2)]
     pods = (pod("sync-copies-1", 1, "a write failed"), pod("sync-copies-2", 4, "a brake"))
-    cronjobs = [cronjob("sync-copies", ago(minutes=1), ago(minutes=9))]
+    braked = {"sync-copies": Evaluated((), brakes=[brake])}
 
-    observed = with_jobs(*jobs, cronjobs=cronjobs, pods=pods, evaluated={"sync-copies": Evaluated((), brakes=[brake])})
+    observed = synced(*jobs, last=ago(minutes=1), success=ago(minutes=9), pods=pods, evaluated=braked)
 
     assert [code for _, _, code in problems(observed)] == ["job-failing", "brake"]
     lines = " ".join(shown(observed).split())
     assert "the deletion brake blocks" in lines and "a write failed" in lines
-
-
-def test_one_failed_run_is_a_warning_since_the_next_one_tries_again() -> None:
-    jobs = [
-        run("sync-copies", 1, ago(minutes=1, seconds=30), ago(minutes=1), "failed"),
-        run("sync-copies", 2, ago(minutes=2, seconds=30), ago(minutes=2)),
-    ]
-    pods = (pod("sync-copies-1", 1, "a write failed"),)
-
-    observed = with_jobs(*jobs, cronjobs=[cronjob("sync-copies", ago(seconds=30), ago(minutes=2))], pods=pods)
-
-    assert problems(observed) == [("warning", "sync-copies", "job-failing")]
-
-
-def test_a_first_run_that_failed_is_critical() -> None:
-    jobs = [run("sync-copies", 1, ago(minutes=1, seconds=30), ago(minutes=1), "failed")]
-    pods = (pod("sync-copies-1", 1, "a write failed"),)
-
-    observed = with_jobs(*jobs, cronjobs=[cronjob("sync-copies", ago(seconds=30), "")], pods=pods)
-
-    assert problems(observed) == [("critical", "sync-copies", "job-failing")]
+    earlier = run("sync-copies", 2, ago(minutes=8), ago(minutes=6), "failed")
+    waits = stuck(earlier, pods=(pending(), pod("sync-copies-2", 4, "a brake")))
+    assert [code for _, _, code in problems(replace(waits, evaluated=braked))] == ["job-stuck", "brake"]
 
 
 NOT_SENT = "metrics are not pushed to http://gateway:9091: no answer"
@@ -237,56 +257,20 @@ NOT_SENT = "metrics are not pushed to http://gateway:9091: no answer"
 
 def test_a_success_without_its_metrics_is_a_warning_until_a_run_sends_them() -> None:
     jobs = [run("sync-copies", n, ago(minutes=n, seconds=30), ago(minutes=n, seconds=20)) for n in (1, 2)]
-    cronjobs = [cronjob("sync-copies", ago(minutes=1), ago(minutes=1))]
-    not_sent = pod("sync-copies-1", 0, f"{NOT_SENT}\n")
-    earlier = pod("sync-copies-2", 0, f"{NOT_SENT}\n")
+    not_sent, earlier = (pod(f"sync-copies-{n}", 0, f"{NOT_SENT}\n") for n in (1, 2))
 
-    observed = with_jobs(*jobs, cronjobs=cronjobs, pods=(not_sent, earlier))
-    (found,) = document(observed, NOW)["problems"]
+    observed = synced(*jobs, last=ago(minutes=1), pods=(not_sent, earlier))
+    found = the_problem(observed)
 
     assert (found["severity"], found["code"], job(observed)["state"]) == ("warning", "metrics-not-sent", "ok")
     assert found["reason"] == f"run sync-copies-1 succeeded, but no alert can see it: {NOT_SENT}"
     assert "PUSH_GATEWAY" in found["todo"]
-    assert problems(with_jobs(*jobs, cronjobs=cronjobs, pods=(pod("sync-copies-1", 0), earlier))) == []
-
-
-def test_a_success_after_a_failure_is_ok() -> None:
-    jobs = [
-        run("sync-copies", 1, ago(minutes=2), ago(minutes=1), "failed"),
-        run("sync-copies", 2, ago(seconds=30), ago(seconds=20)),
-    ]
-
-    observed = with_jobs(*jobs, cronjobs=[cronjob("sync-copies", ago(seconds=30), ago(seconds=20))])
-
-    assert (job(observed)["state"], problems(observed)) == ("ok", [])
-
-
-@pytest.mark.parametrize(
-    ("waiting", "event", "words", "todo"),
-    [
-        ("ImagePullBackOff: Back-off pulling image", "", "ImagePullBackOff", "kubectl describe pod"),
-        ("Unschedulable: 0/3 nodes are available", "", "0/3 nodes", "kubectl describe pod"),
-        ("", 'pods "x" is forbidden: exceeded quota: pods', "exceeded quota", "kubectl describe quota"),
-    ],
-)
-def test_a_run_whose_pod_does_not_start_is_critical(waiting: str, event: str, words: str, todo: str) -> None:
-    pods = (pod("sync-copies-1", waiting=waiting),) if waiting else ()
-    events = {"sync-copies-1": event} if event else {}
-    cronjobs = [cronjob("sync-copies", ago(minutes=4), ago(minutes=5))]
-
-    observed = with_jobs(run("sync-copies", 1, ago(minutes=4)), cronjobs=cronjobs, pods=pods, warnings=events)
-    (found,) = document(observed, NOW)["problems"]
-
-    assert (found["severity"], found["code"], job(observed)["state"]) == ("critical", "job-stuck", "failing")
-    assert words in found["reason"]
-    assert todo in found["todo"]
+    assert problems(synced(*jobs, last=ago(minutes=1), pods=(pod("sync-copies-1", 0), earlier))) == []
 
 
 def stuck(*jobs: RunJob, pods: tuple[JobPod, ...], warnings: dict[str, str] | None = None) -> Observed:
-    cronjobs = [cronjob("sync-copies", ago(minutes=4), ago(minutes=9))]
-    return with_jobs(
-        run("sync-copies", 1, ago(minutes=4)), *jobs, cronjobs=cronjobs, pods=pods, warnings=warnings or {}
-    )
+    active = run("sync-copies", 1, ago(minutes=4))
+    return synced(active, *jobs, last=ago(minutes=4), success=ago(minutes=9), pods=pods, warnings=warnings or {})
 
 
 def pending(**fields: Any) -> JobPod:
@@ -301,7 +285,7 @@ def pending(**fields: Any) -> JobPod:
     ],
 )
 def test_a_pod_that_is_pending_for_minutes_is_critical(warnings: dict[str, str], words: str) -> None:
-    (found,) = document(stuck(pods=(pending(),), warnings=warnings), NOW)["problems"]
+    found = the_problem(stuck(pods=(pending(),), warnings=warnings))
 
     assert (found["code"], words in found["reason"]) == ("job-stuck", True)
     assert problems(stuck(pods=(pending(created=ago(minutes=1)),))) == []
@@ -309,9 +293,8 @@ def test_a_pod_that_is_pending_for_minutes_is_critical(warnings: dict[str, str],
 
 def test_a_second_pod_that_waits_is_not_blamed_on_the_log_of_the_first() -> None:
     first = msgspec.structs.replace(pod("sync-copies-1", 1, "connection refused"), name="first", created=ago(minutes=4))
-    waits = stuck(pods=(first, msgspec.structs.replace(pending(), waiting="ImagePullBackOff")))
 
-    (found,) = document(waits, NOW)["problems"]
+    found = the_problem(stuck(pods=(first, pending(waiting="ImagePullBackOff"))))
 
     assert found["reason"].splitlines() == [
         "run sync-copies-1 does not start: pod sync-copies-1-x7k2p does not start: ImagePullBackOff",
@@ -323,9 +306,8 @@ def test_a_second_pod_that_waits_is_not_blamed_on_the_log_of_the_first() -> None
 def test_a_run_that_is_stuck_comes_before_those_that_failed_without_a_pod() -> None:
     deadline = run("sync-copies", 2, ago(minutes=8), ago(minutes=6), "failed", "DeadlineExceeded: too long")
 
-    (active,) = document(stuck(deadline, pods=(pending(),)), NOW)["problems"]
-    only = with_jobs(deadline, cronjobs=[cronjob("sync-copies", ago(minutes=8), ago(minutes=9))])
-    (ended,) = document(only, NOW)["problems"]
+    active = the_problem(stuck(deadline, pods=(pending(),)))
+    ended = the_problem(synced(deadline, last=ago(minutes=8), success=ago(minutes=9)))
 
     assert (active["code"], "the last run failed" in active["reason"]) == ("job-stuck", True)
     assert ended["todo"] == "kubectl describe job sync-copies-2 -n kube-chores"
@@ -347,12 +329,9 @@ def test_a_pod_is_pending_until_its_container_starts(state: dict[str, Any], expe
 
 
 def test_a_first_run_that_is_active_never_succeeded() -> None:
-    observed = with_jobs(
-        run("sync-copies", 1, ago(seconds=9)),
-        cronjobs=[cronjob("sync-copies", ago(seconds=9), "", created=ago(minutes=1))],
-    )
+    own = cronjob("sync-copies", ago(seconds=9), "", created=ago(minutes=1))
 
-    assert job(observed)["state"] == "never"
+    assert job(with_jobs(run("sync-copies", 1, ago(seconds=9)), cronjobs=[own]))["state"] == "never"
 
 
 @pytest.mark.parametrize(
@@ -380,6 +359,13 @@ def test_the_state_of_a_cronjob(fields: dict[str, Any], state: str, code: list[s
     assert [each[2] for each in problems(observed)] == code
 
 
+@pytest.mark.parametrize("argument", ["--dry-run=server", "--check"])
+def test_a_cronjob_that_writes_nothing_is_not_the_job(argument: str) -> None:
+    dry = cronjob("sync-copies", ago(seconds=30), args=("sync-copies", argument))
+
+    assert job(with_jobs(cronjobs=[dry]))["state"] == "not-installed"
+
+
 def test_custom_resources_whose_job_is_suspended_or_missing_are_a_problem() -> None:
     rate = custom("ExchangeRate", "usd", "team", {}, ("True", "Current", ""), rate="1", date="2026-03-03")
     rule = custom("CopyratorRule", "ca", "kube-chores", {}, ("True", "Synced", ""))
@@ -390,6 +376,8 @@ def test_custom_resources_whose_job_is_suspended_or_missing_are_a_problem() -> N
         ("warning", "fetch-rates", "job-not-installed"),
         ("warning", "sync-copies", "job-suspended"),
     ]
+    todo = document(observed, NOW)["problems"][1]["todo"]
+    assert todo.startswith("kubectl patch cronjob sync-copies -n kube-chores -p ")
 
 
 def test_a_suspended_sync_copies_of_another_namespace_reads_no_rules() -> None:
@@ -403,22 +391,6 @@ def test_a_suspended_sync_copies_of_another_namespace_reads_no_rules() -> None:
     assert problems(suspended) == [("warning", "sync-copies", "not-read")]
 
 
-def test_the_todo_of_a_suspended_job_names_its_namespace() -> None:
-    rule = custom("CopyratorRule", "ca", "kube-chores", {}, ("True", "Synced", ""))
-
-    (found,) = document(with_jobs(cronjobs=[cronjob("sync-copies", suspended=True)], rules=[rule]), NOW)["problems"]
-
-    assert found["todo"].startswith("kubectl patch cronjob sync-copies -n kube-chores -p ")
-
-
-def test_one_object_is_singular() -> None:
-    cronjobs = [cronjob("roll-workloads", ago(minutes=1))]
-
-    found = shown(with_jobs(cronjobs=cronjobs, evaluated={"roll-workloads": Evaluated(facts={"workloads": 1})}))
-
-    assert re.search(r"1 workload$", found, re.M)
-
-
 def test_mirrors_need_one_of_the_jobs_that_audit_them() -> None:
     mirror = custom("RegistryMirror", "quay", "", {}, ("True", "Healthy", ""))
     audit, repair = cronjob("mirror-audit", suspended=True), cronjob("mirror-repair", ago(minutes=8))
@@ -427,18 +399,15 @@ def test_mirrors_need_one_of_the_jobs_that_audit_them() -> None:
     none = with_jobs(cronjobs=[audit, cronjob("mirror-repair", suspended=True)], mirrors=[mirror])
 
     assert problems(both) == []
-    assert problems(none) == [("warning", "mirror-audit", "job-suspended")]
+    for each in (none, with_jobs(cronjobs=[audit], mirrors=[mirror])):
+        assert problems(each) == [("warning", "mirror-audit", "job-suspended")]
 
 
 def test_what_a_brake_blocks_is_one_problem() -> None:
     blocked = [finding("orphan", configmap(f"team-{n}"), exit_code=ExitCode.BRAKE) for n in range(30)]
     brake = Brake("the deletion brake blocks the deletion of 30 ConfigMaps", "--max-deletes", "30")
-    observed = with_jobs(
-        cronjobs=[cronjob("sync-copies", ago(seconds=30))],
-        evaluated={"sync-copies": Evaluated(blocked, brakes=[brake])},
-    )
 
-    (found,) = document(observed, NOW)["problems"]
+    found = the_problem(synced(evaluated={"sync-copies": Evaluated(blocked, brakes=[brake])}))
 
     assert (found["severity"], found["code"]) == ("critical", "brake")
     assert found["todo"].endswith(": chores sync-copies -n kube-chores --max-deletes 30")
@@ -449,15 +418,10 @@ def test_a_mistaken_rule_is_one_problem_that_names_the_correction_first() -> Non
     missing = finding("source-namespace-missing", rule_key, "source namespace typo does not exist")
     blocked = finding("orphan", configmap("team-shop"), exit_code=ExitCode.BRAKE)
     brake = Brake("rules that may be mistaken block the deletion of 1 copy: ca (typo)", "--max-deletes", "1")
-    failed = run("sync-copies", 1, ago(minutes=2), ago(minutes=1), "failed")
-    observed = with_jobs(
-        failed,
-        cronjobs=[cronjob("sync-copies", ago(minutes=2), ago(minutes=9))],
-        pods=(pod("sync-copies-1", 4, "blocked"),),
-        evaluated={"sync-copies": Evaluated([missing, blocked], brakes=[brake])},
-    )
+    braked = {"sync-copies": Evaluated([missing, blocked], brakes=[brake])}
+    observed = synced(FAILED, success=ago(minutes=9), pods=(pod("sync-copies-1", 4, "blocked"),), evaluated=braked)
 
-    (found,) = document(observed, NOW)["problems"]
+    found = the_problem(observed)
 
     assert (found["code"], found["subjects"], job(observed)["state"]) == ("brake", ["ca"], "failing")
     assert found["todo"] == (
@@ -468,11 +432,8 @@ def test_a_mistaken_rule_is_one_problem_that_names_the_correction_first() -> Non
 
 def test_of_a_long_log_the_text_has_the_last_lines() -> None:
     log = "".join(f"row {n} \x1b[2J\n" for n in range(90)) + "\nthe cause\n"
-    jobs = [run("sync-copies", 1, ago(minutes=2), ago(minutes=1), "failed")]
-    pods = (pod("sync-copies-1", 2, log),)
-    observed = with_jobs(*jobs, cronjobs=[cronjob("sync-copies", ago(minutes=2), ago(minutes=9))], pods=pods)
 
-    lines = shown(observed).splitlines()
+    lines = shown(synced(FAILED, success=ago(minutes=9), pods=(pod("sync-copies-1", 2, log),))).splitlines()
 
     assert "    row 89 \\x1b[2J" in lines
     assert "    the cause" in lines
@@ -480,53 +441,33 @@ def test_of_a_long_log_the_text_has_the_last_lines() -> None:
 
 
 def test_a_condition_that_the_evaluation_does_not_confirm_is_not_a_problem() -> None:
-    cronjobs = [cronjob("sync-copies", ago(seconds=30))]
-    rule = custom("CopyratorRule", "ca", "kube-chores", {}, ("False", "Conflict", "1 of 3 copies"))
+    failed = [{"namespace": "team-shop", "reason": "Conflict"}]
+    ready = ("False", "Conflict", "1 of 3 copies")
+    rule = custom("CopyratorRule", "ca", "kube-chores", {}, ready, failedNamespaces=failed)
 
-    resolved = with_jobs(cronjobs=cronjobs, rules=[rule], evaluated={"sync-copies": Evaluated()})
-    not_evaluated = with_jobs(cronjobs=cronjobs, rules=[rule], evaluated={"sync-copies": Evaluated(note="no rights")})
+    not_evaluated = synced(rules=[rule], evaluated={"sync-copies": Evaluated(note="no rights")})
 
-    assert problems(resolved) == []
+    assert problems(evaluated(rules=[rule])) == []
     assert [code for _, _, code in problems(not_evaluated)] == ["conflict"]
+    assert document(not_evaluated, NOW)["rules"][0]["namespaces"] == {"team-shop": "conflict"}
 
 
 def test_a_missing_right_of_the_user_is_a_note_and_the_status_stands_in() -> None:
     denied = 'its copies cannot be read: secrets is forbidden: User "a" cannot list resource "secrets" in API group ""'
     key = ObjectKey("CopyratorRule", "logins", "kube-chores")
-    evaluated = Evaluated([finding("unreadable", key, denied, "logins")])
-    rule = custom(
-        "CopyratorRule",
-        "logins",
-        "kube-chores",
-        {"ruleType": "secret"},
-        ("True", "Synced", ""),
-        desiredCopies=7,
-        copies=7,
-    )
+    ready = ("True", "Synced", "")
+    rule = custom("CopyratorRule", "logins", "kube-chores", {"ruleType": "secret"}, ready, desiredCopies=7, copies=6)
 
-    observed = with_jobs(
-        cronjobs=[cronjob("sync-copies", ago(seconds=30))], rules=[rule], evaluated={"sync-copies": evaluated}
-    )
+    observed = evaluated(finding("unreadable", key, denied, "logins"), rules=[rule])
 
     assert problems(observed) == []
-    assert (document(observed, NOW)["rules"][0]["copies"], document(observed, NOW)["rules"][0]["desiredCopies"]) == (
-        7,
-        7,
-    )
+    (shown,) = document(observed, NOW)["rules"]
+    assert shown["namespaces"] == {}, "the namespace of the rule has no copy"
+    assert (shown["copies"], shown["desiredCopies"]) == (6, 7)
     assert job(observed)["notes"] == [
         "not evaluated: copyratorrule/logins in namespace kube-chores: you cannot list secrets; "
         "bind the ClusterRole kube-chores-view-secrets"
     ]
-
-
-def test_without_an_evaluation_the_namespaces_of_a_rule_are_those_of_its_status() -> None:
-    failed = [{"namespace": "team-shop", "reason": "QuotaExceeded"}]
-    rule = custom("CopyratorRule", "ca", "kube-chores", {}, ("True", "Synced", ""), failedNamespaces=failed)
-    cronjobs = [cronjob("sync-copies", ago(seconds=30))]
-
-    observed = with_jobs(cronjobs=cronjobs, rules=[rule], evaluated={"sync-copies": Evaluated(note="no rights")})
-
-    assert document(observed, NOW)["rules"][0]["namespaces"] == {"team-shop": "quota-exceeded"}
 
 
 @pytest.mark.parametrize("is_evaluated", [True, False], ids=["evaluated", "no-rights"])
@@ -536,11 +477,9 @@ def test_each_reason_of_failed_writes_is_a_problem_with_its_number_of_namespaces
     ready = ("False", "Denied", "a policy refused it")
     rule = custom("CopyratorRule", "ca", "kube-chores", {}, ready, failedNamespaces=failed, failedNamespaceCount=700)
     planned = [finding("missing", configmap(name), fix=write()) for name in reasons]
-    evaluated = Evaluated(planned) if is_evaluated else Evaluated(note="no rights")
+    own = Evaluated(planned) if is_evaluated else Evaluated(note="no rights")
 
-    observed = with_jobs(
-        cronjobs=[cronjob("sync-copies", ago(seconds=30))], rules=[rule], evaluated={"sync-copies": evaluated}
-    )
+    observed = synced(rules=[rule], evaluated={"sync-copies": own})
 
     assert [(each["code"], each["reason"]) for each in document(observed, NOW)["problems"]] == [
         ("denied", "copies are not as desired in at least 1 of 700 namespaces: team-000; a policy refused it"),
@@ -556,11 +495,7 @@ def test_a_conflict_that_the_evaluation_lists_is_not_a_second_problem() -> None:
     rule = custom("CopyratorRule", "ca", "kube-chores", {}, ("False", "Conflict", "x"), failedNamespaces=failed)
     found = [finding("conflict", configmap("team-a")), finding("missing", configmap("team-c"), fix=write())]
 
-    observed = with_jobs(
-        cronjobs=[cronjob("sync-copies", ago(seconds=30))], rules=[rule], evaluated={"sync-copies": Evaluated(found)}
-    )
-
-    assert [each["object"]["kind"] for each in document(observed, NOW)["problems"]] == ["ConfigMap"]
+    assert the_problem(evaluated(*found, rules=[rule]))["object"]["kind"] == "ConfigMap"
 
 
 def test_of_deferred_rolls_only_a_missing_source_is_a_problem() -> None:
@@ -612,23 +547,19 @@ def test_the_last_audit_is_not_repeated(ready: tuple[str, str, str], code: list[
     assert [each for _, _, each in problems(observed)] == [*code, "no-endpoints"]
 
 
-def test_what_to_do_about_a_conflict_and_a_deferred_roll_has_the_command_that_explains_it() -> None:
+def test_what_to_do_about_a_finding_is_a_command_or_what_resolves_it() -> None:
     deferred = finding("deferred", deployment("api"), "would not start", deferral="missing-source")
-    evaluated = {
-        "sync-copies": Evaluated([finding("conflict", configmap("team-b"), "exists")]),
-        "roll-workloads": Evaluated([deferred]),
-    }
+    own = Evaluated([finding("conflict", configmap("team-b"), "exists")])
     cronjobs = [cronjob("sync-copies", ago(seconds=30)), cronjob("roll-workloads", ago(minutes=1))]
+    of_jobs = {"sync-copies": own, "roll-workloads": Evaluated([deferred])}
 
-    lines = shown(with_jobs(cronjobs=cronjobs, evaluated=evaluated)).splitlines()
+    lines = shown(with_jobs(cronjobs=cronjobs, evaluated=of_jobs)).splitlines()
 
     assert "    chores sync-copies -n kube-chores --explain team-b/ca-bundle" in lines
     assert "    chores roll-workloads --key-secret kube-chores/roll-workloads-key --explain team-shop/api" in lines
-
-
-def test_what_to_do_about_a_missing_resource_of_a_mirror_is_what_creates_it() -> None:
+    assert todo("mirror-audit", "conflict", None) == CODES["conflict"].remedy
+    assert "Adopt" in todo("sync-copies", "conflict", None)
     found = todo("mirror-audit", "missing", ObjectKey("Service", "s", "mirrors"))
-
     assert "mirror-repair" in found and "describe" not in found
 
 
@@ -653,18 +584,12 @@ def test_what_to_do_is_known_for_each_code_that_needs_a_person(name: str) -> Non
     assert unknown == []
 
 
-def test_what_to_do_about_mirrors_is_that_of_the_audit() -> None:
-    assert todo("mirror-audit", "conflict", None) == CODES["conflict"].remedy
-    assert "Adopt" in todo("sync-copies", "conflict", None)
-
-
 def test_many_problems_of_one_tenant_hide_no_other_problem() -> None:
     flood = [finding("conflict", configmap("tenant", f"c-{n}"), "exists") for n in range(3000)]
     other = finding("collision", configmap("other"), "two sources")
     same = finding("conflict", configmap("zebra"), "exists")
-    cronjobs = [cronjob("sync-copies", ago(seconds=30))]
 
-    observed = with_jobs(cronjobs=cronjobs, evaluated={"sync-copies": Evaluated([*flood, other, same])})
+    observed = evaluated(*flood, other, same)
     found = document(observed, NOW)
 
     assert len(found["problems"]) == 102
@@ -677,9 +602,8 @@ def test_many_problems_of_one_tenant_hide_no_other_problem() -> None:
 
 def test_hostile_text_is_escaped() -> None:
     hostile = finding("conflict", configmap(HOSTILE, HOSTILE), HOSTILE, f"{HOSTILE}y")
-    failed = run("sync-copies", 1, ago(minutes=2), ago(minutes=1), "failed")
     observed = with_jobs(
-        failed,
+        FAILED,
         cronjobs=[cronjob("sync-copies", ago(minutes=2), "", schedule=HOSTILE)],
         pods=(pod("sync-copies-1", 1, HOSTILE),),
         evaluated={"sync-copies": Evaluated([hostile])},
@@ -692,9 +616,11 @@ def test_hostile_text_is_escaped() -> None:
 
 def test_the_document_is_bounded() -> None:
     rates = [custom("ExchangeRate", f"r-{n}", "tenant", {}, None) for n in range(6000)]
+    long = finding("conflict", configmap("tenant"), "x" * 10_000)
 
-    found = document(with_jobs(cronjobs=[], rates=rates), NOW)
+    found = document(evaluated(long, rates=rates), NOW)
 
+    assert [len(each["reason"]) for each in found["problems"] if each["code"] == "conflict"] == [2000]
     assert len(found["rates"]) == 5000
     assert found["limits"]["rates"] == "6000 rates, the first 5000 are listed"
 

@@ -67,6 +67,35 @@ def test_progress_is_as_kubectl_reports_it(kind: str, spec: Object, status: Obje
     assert read(kind, status, **spec).progress == progress
 
 
+ON_DELETE = {"updateStrategy": {"type": "OnDelete"}}
+NOT_OBSERVED = "has not observed the latest change yet; see kubectl rollout status deployment/web -n shop"
+REMOVE = "the update strategy is OnDelete; delete the pods of the workload, then run kubectl annotate"
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "code", "reason"),
+    [
+        ("Deployment", {"paused": True}, "paused", "is paused; run kubectl rollout resume deployment/web -n shop"),
+        ("StatefulSet", ON_DELETE, "on-delete", f"{REMOVE} statefulset/web -n shop {baseline.BASELINE}-"),
+        ("DaemonSet", ON_DELETE, "on-delete", f"{REMOVE} daemonset/web -n shop {baseline.BASELINE}-"),
+        (
+            "StatefulSet",
+            {"replicas": 2, **PARTITION},
+            "partition",
+            "partition 2 of the update strategy excludes all pods from updates; run kubectl patch statefulset/web "
+            """-n shop -p '{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}'""",
+        ),
+        ("Deployment", {"generation": 3}, "rollout-in-progress", NOT_OBSERVED),
+    ],
+)
+def test_a_workload_that_cannot_be_rolled_is_deferred(kind: str, spec: Object, code: str, reason: str) -> None:
+    found = read(kind, CURRENT, **spec).deferral
+
+    assert found
+    assert (found.code.value, found.reason.endswith(reason)) == (code, True)
+    assert read(kind, CURRENT).deferral is None
+
+
 ONE: Object = {"replicas": 1}
 OF_THREE = {**CURRENT, "replicas": 3, **REVISIONS}
 ROLLING: Object = {"desiredNumberScheduled": 3, "updatedNumberScheduled": 1}
@@ -144,6 +173,22 @@ def test_a_slow_rollout_completes_although_its_config_changes_each_minute() -> N
     assert minutes == [5, 10, 20, 40, 80, 160, 320, 640]
 
 
+def test_the_time_of_a_roll_is_in_whole_seconds() -> None:
+    made = baseline.create("uid", {}, "", datetime(2026, 1, 1, microsecond=5, tzinfo=timezone.utc))
+
+    assert '"rolledAt":"2026-01-01T00:00:00Z"' in made.encode()
+
+
+def test_long_annotations_of_tenants_are_not_kept() -> None:
+    made = manifest("shop")
+    made["metadata"]["annotations"][baseline.BASELINE] = "x" * (64 << 10) + "x"
+    made["spec"]["template"]["metadata"]["annotations"] = {baseline.ROLL_ID: "x" * 1000}
+
+    found = workload(ObjectKey("Deployment", "web", "shop"), json.dumps(made).encode())
+
+    assert (found.baseline, len(found.roll_id)) == ("", 64)
+
+
 def test_a_volume_that_no_container_mounts_is_not_used() -> None:
     pod = {"volumes": [{"name": "v", "configMap": {"name": "settings"}}], "container": {"volumeMounts": []}}
     assert read("Deployment", CURRENT, pod=pod).references == ()
@@ -161,6 +206,7 @@ BINARY = {"time": "2026-03-01T00:00:00Z", "fieldsV1": {"f:binaryData": {}}}
         ([BINARY, DATA], "2026-03-01"),
         ([LABELS], "2025-01-01"),
         ([{"fieldsV1": None}, {}], "2025-01-01"),
+        ([{"time": "2026-04-01T00:00:00Z", "fieldsV1": 3}], "2026-04-01"),
         (None, "2025-01-01"),
     ],
 )
