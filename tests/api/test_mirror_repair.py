@@ -839,6 +839,9 @@ def test_the_brake_blocks_the_removal_of_too_many_mirrors(
     # The brake does not block a removal in progress: otherwise the user must allow each step.
     mirrors.settle(mirror)
     assert repair("--max-deletes", "0").summary == {"deleted": 4, "orphan": 1}
+    # It counts the retained cache.
+    assert repair("--max-deletes", "0", "--allow-cache-loss").exit_code == 4
+    assert api.get(mirror.claim.document())
 
 
 def test_a_dry_run_writes_nothing_and_prints_the_first_steps(api: Api, repair: Run, mirrors: Mirrors) -> None:

@@ -55,31 +55,26 @@ def _resources(world: World) -> State:
 
 @contextmanager
 def _to_repair(api: Api) -> Iterator[Mapping[str, str]]:
-    """Mirrors: drifted, incomplete, new, too large, deleted, and one with a name conflict."""
+    """Mirrors: drifted and incomplete, too large, deleted, and without a repair: a duplicate, and a name conflict."""
     mirrors = Mirrors(api)
     mirrors.node()
-    api.create(credentials("login", "quay.io"))
-    specs = {
-        "hub": ("docker.io", {}),
-        "quay": ("quay.io", {"credentialsSecret": "login"}),
-        "large": ("example.com", {}),
-        "removed": ("gcr.io", {}),
-    }
-    deployed = {
-        name: mirrors.deploy(api.create(registry_mirror(name, upstream, **spec)))
-        for name, (upstream, spec) in specs.items()
-    }
-    api.delete(registry_mirror("removed"))
-    runs(JOB, api.kubeconfig, REPAIR)()
-    mirrors.settle(deployed["removed"])
-    mirrors.edit(deployed["hub"].stateful_set.document(), {"spec": {"replicas": 0}})
-    mirrors.edit(deployed["hub"].daemon_set.document(), {"metadata": {"labels": {"app.kubernetes.io/name": None}}})
-    api.delete(deployed["quay"].headless_service.document())
-    mirrors.edit(registry_mirror("large"), {"spec": {"storage": {"size": "10Gi"}}})
-    api.create(registry_mirror("new", "ghcr.io"))
+    api.create(credentials("login"))
+    login = {"credentialsSecret": "login", "allowUnauthenticatedReaders": True}
+    hub, _, removed = (
+        mirrors.deploy(api.create(registry_mirror(name, upstream, **spec)))
+        for name, upstream, spec in (("hub", "docker.io", login), ("large", "quay.io", {}), ("removed", "gcr.io", {}))
+    )
+    api.create(registry_mirror("hub-again"))
     other = {"name": TAKEN[2], "namespace": TAKEN[1]}
     api.create({"apiVersion": "v1", "kind": "Service", "metadata": other, "spec": {"ports": [{"port": 80}]}})
     api.create(registry_mirror("taken", "registry.example.com"))
+    api.delete(registry_mirror("removed"))
+    runs(JOB, api.kubeconfig, REPAIR)()
+    mirrors.settle(removed)
+    mirrors.edit(hub.stateful_set.document(), {"spec": {"replicas": 0}})
+    mirrors.edit(hub.daemon_set.document(), {"metadata": {"labels": {"app.kubernetes.io/name": None}}})
+    api.delete(hub.headless_service.document())
+    mirrors.edit(registry_mirror("large"), {"spec": {"storage": {"size": "10Gi"}}})
     yield REPAIR
 
 
@@ -139,16 +134,15 @@ FAULTS = [
         state=_repaired,
         untouched=_taken,
         summary={
-            "created": 8,
+            "created": 3,
             "serverside-applied": 2,
             "deleted": 7,
-            "unchanged": 14,
+            "unchanged": 8,
             "conflict": 1,
-            "credentials-exposed": 1,
-            "missing": 4,
-            "no-endpoints": 1,
-            "not-rolled-out": 3,
-            "volume-pending": 2,
+            "duplicate-upstream": 1,
+            "missing": 3,
+            "not-rolled-out": 2,
+            "volume-pending": 1,
         },
         codes_after_401=frozenset({0, 2}),  # a later step may succeed
         reads_again=True,

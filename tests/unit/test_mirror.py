@@ -318,3 +318,18 @@ def test_a_mirror_is_absent_only_if_every_kind_was_read_and_no_object_has_its_na
         return list(plan(observed, settings, datetime.now(timezone.utc)).summary.absent)
 
     assert [absent(each) for each in (nothing, existing, undecoded, unread)] == [["new"], [], [], []]
+
+
+@pytest.mark.parametrize("unread", ["StatefulSet", "DaemonSet"])
+def test_an_orphan_is_deleted_only_if_the_kinds_that_may_use_it_are_readable(unread: str) -> None:
+    claim = mirror().claim
+    identity = {"uid": "1", "resourceVersion": "1"}
+    resources = {claim.key: {**claim.body(), "metadata": {**claim.body()["metadata"], **identity}}}
+    settings = Settings("mirrors", "kube-chores:1", repair=True, allow_cache_loss=True)
+
+    def writes(**errors: ApiError) -> list[object]:
+        found = plan(Observed((), resources=resources, list_errors=errors), settings, datetime.now(timezone.utc))
+        return [each.fix for each in found.findings if each.fix]
+
+    assert len(writes()) == 1
+    assert writes(**{unread: ApiError(500, "failed")}) == []

@@ -22,7 +22,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.__main__ import chores
-from jobs.core.mirror_cache.blobs import blobs, matches
+from jobs.core.mirror_cache.blobs import blobs, matches, named_blobs
 from jobs.core.mirror_cache.gate import MIB, Room
 from jobs.core.mirror_cache.uploads import Uploads
 from tests.apis import wait_for
@@ -630,11 +630,22 @@ def test_blobs_that_the_registry_has_no_record_of_are_removed_after_the_ttl(volu
     assert (young.exists(), named.exists()) == (True, True)
 
 
-def test_old_blobs_are_kept_without_a_ttl(volume: Path, cached: Cached) -> None:
+@pytest.mark.parametrize("ttl", ["0s", "168h"])
+def test_old_blobs_are_kept_without_a_ttl_or_if_the_records_cannot_be_read(
+    volume: Path, cached: Cached, ttl: str
+) -> None:
     old = cached.blob(b"old", age=900 * DAY)
-    with running(volume, "--ttl=0s") as process:
+    if ttl != "0s":
+        cached.state.mkdir()
+    with running(volume, f"--ttl={ttl}") as process:
         process.checks_again(cached)
     assert old.exists()
+
+
+def test_a_record_that_is_in_two_parts_of_a_large_state_is_found(cached: Cached) -> None:
+    digest = 64 * "a"
+    cached.state.write_bytes(bytes(MIB - 40) + f"library/app@sha256:{digest}".encode())
+    assert named_blobs(cached.root) == {bytes.fromhex(digest)}
 
 
 # HTTP and the command

@@ -1,4 +1,4 @@
-"""mirror-node, which the DaemonSets of mirrors run: each test has a process and a folder of its own."""
+"""mirror-node, which the DaemonSets of mirrors run."""
 
 import contextlib
 import os
@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from click.testing import CliRunner, Result
@@ -94,10 +95,10 @@ def running(
 
 
 def reconciled(certs: Path, arguments: Sequence[str] = ARGUMENTS) -> list[str]:
-    """Run the command until a check is complete. Return the lines of its log."""
-    with running(certs, arguments) as process:
-        process.checks_again()
-        return process.end()
+    """Run the command until its first check is complete. Return the lines of its log."""
+    with mock.patch.object(mirror_node, "serve", reconcile):
+        done = CliRunner().invoke(chores, ["mirror-node", *arguments, f"--certs-dir={certs}"])
+    return done.output.splitlines()
 
 
 def check(certs: Path, *arguments: str) -> Result:
@@ -147,26 +148,25 @@ def test_a_changed_deleted_or_moved_file_is_written_again(certs: Path, path: Pat
 
 def test_a_reader_never_reads_half_a_file(certs: Path, path: Path) -> None:
     other = hosts_toml("other", MIRROR, UPSTREAM)
-    contents = set()
+    contents: set[str] = set()
+
+    def has_read_both() -> bool:
+        contents.add(path.read_text())
+        return {DESIRED, other} <= contents
+
     with (
         running(certs, interval=0.001) as one,
         running(certs, ("--name=other", *ARGUMENTS[1:]), interval=0.001) as another,
     ):
         wait_for(path.exists, "the file")
-        until = time.monotonic() + 1
+        wait_for(has_read_both, "the files of both mirrors: each takes over that of the other")
+        until = time.monotonic() + 0.3
         while time.monotonic() < until:
-            contents.add(path.read_text())
+            has_read_both()
         one.end()
         another.end()
 
     assert contents == {DESIRED, other}
-
-
-def test_a_file_of_another_mirror_is_taken_over(certs: Path, path: Path) -> None:
-    put(path, hosts_toml("other", MIRROR, UPSTREAM))
-    assert "was written for registrymirror other" in check(certs).output
-    assert reconciled(certs) == [f"{path} was written for registrymirror other: written"]
-    assert path.read_text() == DESIRED
 
 
 def test_a_file_that_kube_chores_did_not_write_is_never_changed(certs: Path, path: Path) -> None:
@@ -219,15 +219,13 @@ def test_a_file_for_an_earlier_host_is_removed(certs: Path, path: Path) -> None:
 
     refused = check(certs)
     assert (refused.exit_code, refused.output) == (1, f"error: {before} still exists\n")
-    with running(certs) as process:
-        wait_for(lambda: not before.parent.exists(), "the deletion of the file and its folder", detail=process.lines)
-
+    assert reconciled(certs) == [f"{before} still exists: removed"]
     assert check(certs).exit_code == 0
     assert [each.exists() for each in (path, before.parent, theirs, others)] == [True, False, True, True]
     put(before, hosts_toml("hub", MIRROR))
     assert check(certs, *REMOVE).exit_code == 1
-    with running(certs, REMOVE) as process:
-        wait_for(lambda: check(certs, *REMOVE).exit_code == 0, "the deletion of the files", detail=process.lines)
+    reconciled(certs, REMOVE)
+    assert check(certs, *REMOVE).exit_code == 0
     assert [each.exists() for each in (path, before.parent, theirs, others)] == [False, False, True, True]
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from jobs.core.mirror_node.containerd import Reading, read
+from jobs.core.mirror_node.hosts import UNUSED
 from tests.unit.test_mirror_node import ARGUMENTS, REMOVE, certs, path, put, running
 from tests.unit.test_mirror_node import check as check_files
 
 pytest.importorskip("tomllib", reason="Python reads TOML since 3.11")
 __all__ = ["certs", "path"]  # fixtures
 
-UNUSED = "pulls do not use the mirror"
 CRI, IMAGES = 'plugins."io.containerd.grpc.v1.cri"', 'plugins."io.containerd.cri.v1.images"'
 READS = 'config_path = "/etc/containerd/certs.d"'
 A, B = 'config_path = "/a"', 'config_path = "/b"'
@@ -77,7 +78,7 @@ NOT_READ = {
 
 
 @pytest.fixture
-def containerd(tmp_path: Path, path: Path) -> Path:
+def containerd(tmp_path: Path) -> Path:
     """The folder where the node's /etc/containerd is mounted."""
     folder = tmp_path / "containerd"
     folder.mkdir()
@@ -88,14 +89,6 @@ def check(certs: Path, containerd: Path, *arguments: str) -> Result:
     return check_files(certs, *(arguments or ARGUMENTS), f"--containerd-dir={containerd}")
 
 
-def written(certs: Path, containerd: Path) -> list[str]:
-    """Have the command write the file. Return the lines of its log."""
-    with running(certs, [*ARGUMENTS, f"--containerd-dir={containerd}"]) as process:
-        process.checks_again()
-        process.checks_again()
-        return process.end()
-
-
 def configured(folder: Path, files: Mapping[str, str | bytes]) -> None:
     for name, text in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
@@ -103,40 +96,40 @@ def configured(folder: Path, files: Mapping[str, str | bytes]) -> None:
 
 
 @pytest.mark.parametrize("what", READ)
-def test_a_configuration_that_reads_the_folder_is_right(certs: Path, containerd: Path, what: str) -> None:
+def test_a_configuration_that_reads_the_folder_is_right(containerd: Path, what: str) -> None:
     configured(containerd, {"config.toml": READ[what]})
 
-    assert len(written(certs, containerd)) == 1
-    assert (check(certs, containerd).exit_code, check(certs, containerd).output) == (0, "")
+    assert read(containerd) == Reading()
 
 
 @pytest.mark.parametrize("what", UNKNOWN)
-def test_what_only_containerd_knows_is_not_a_problem_and_is_logged_once(
-    certs: Path, containerd: Path, what: str
-) -> None:
+def test_what_only_containerd_knows_is_not_a_problem(containerd: Path, what: str) -> None:
     content = UNKNOWN[what]
     configured(containerd, {"config.toml": content} if content is not None else {})
 
-    unknown, wrote = written(certs, containerd)
-    assert unknown.startswith("not known whether pulls use the mirror: ")
+    found = read(containerd)
+    assert found.unknown and not found.problem
+
+
+def test_what_is_not_known_is_logged_once(certs: Path, containerd: Path) -> None:
+    configured(containerd, {"config.toml": of(3)})
+    with running(certs, [*ARGUMENTS, f"--containerd-dir={containerd}"]) as process:
+        process.checks_again()
+        unknown, wrote = process.end()
+
+    assert unknown.startswith("not known whether pulls use the mirror: config_path is not set")
     assert wrote.endswith("does not exist: written")
-    assert (check(certs, containerd).exit_code, check(certs, containerd).output) == (0, "")
+    checked = check(certs, containerd)
+    assert (checked.exit_code, checked.output) == (0, "")
 
 
 @pytest.mark.parametrize("what", NOT_READ)
-def test_a_configuration_that_does_not_read_the_folder_is_a_problem_and_the_file_is_written(
-    certs: Path, containerd: Path, path: Path, what: str
-) -> None:
+def test_a_configuration_that_does_not_read_the_folder_is_a_problem(containerd: Path, what: str) -> None:
     content, why = NOT_READ[what]
     configured(containerd, {"config.toml": content})
 
-    wrote, warning = written(certs, containerd)
-    assert wrote.endswith("does not exist: written")
-    assert UNUSED in warning and why in warning
-    assert path.exists()
-    checked = check(certs, containerd)
-    assert checked.exit_code == 1
-    assert UNUSED in checked.output and why in checked.output
+    found = read(containerd)
+    assert UNUSED in found.problem and why in found.problem
 
 
 def test_the_file_is_removed_although_containerd_does_not_read_it(certs: Path, containerd: Path) -> None:
@@ -144,25 +137,33 @@ def test_the_file_is_removed_although_containerd_does_not_read_it(certs: Path, c
     assert check(certs, containerd, *REMOVE).exit_code == 0
 
 
-def test_a_corrected_configuration_needs_no_restart_of_the_pod(certs: Path, containerd: Path) -> None:
+def test_the_file_is_written_although_containerd_does_not_read_it_and_a_correction_needs_no_restart(
+    certs: Path, containerd: Path, path: Path
+) -> None:
     configured(containerd, {"config.toml": of(2)})
     with running(certs, [*ARGUMENTS, f"--containerd-dir={containerd}"]) as process:
         process.checks_again()
-        assert check(certs, containerd).exit_code == 1
+        assert path.exists()
+        checked = check(certs, containerd)
+        assert (checked.exit_code, UNUSED in checked.output) == (1, True)
         put(containerd / "config.toml", of(2, READS))
         process.checks_again()
         assert check(certs, containerd).exit_code == 0
+        wrote, warning = process.end()
+
+    assert wrote.endswith("does not exist: written")
+    assert UNUSED in warning and "config_path is not set" in warning
 
 
 IMPORTS = 'imports = ["/etc/containerd/conf.d/*.toml", "more.toml"]\n'
-# Files by name, and the exit code of the command; a later file overrides an earlier one.
-IMPORTED: dict[str, tuple[dict[str, str], int]] = {
-    "sets it": ({"config.toml": IMPORTS + of(2), "conf.d/a.toml": of(2, READS), "more.toml": ""}, 0),
-    "sets it last": ({"config.toml": IMPORTS + of(2), "conf.d/a.toml": of(2, A), "more.toml": of(2, READS)}, 0),
-    "sets another": ({"config.toml": IMPORTS + of(2, READS), "conf.d/b.toml": of(2, B), "more.toml": ""}, 1),
+# Files by name, and whether there is a problem; a later file overrides an earlier one.
+IMPORTED: dict[str, tuple[dict[str, str], bool]] = {
+    "sets it": ({"config.toml": IMPORTS + of(2), "conf.d/a.toml": of(2, READS), "more.toml": ""}, False),
+    "sets it last": ({"config.toml": IMPORTS + of(2), "conf.d/a.toml": of(2, A), "more.toml": of(2, READS)}, False),
+    "sets another": ({"config.toml": IMPORTS + of(2, READS), "conf.d/b.toml": of(2, B), "more.toml": ""}, True),
     "sets another, with two slashes in front": (
         {"config.toml": 'imports = ["//etc/containerd/b.toml"]\n' + of(2, READS), "b.toml": of(2, B)},
-        1,
+        True,
     ),
     # containerd 1 loses config_path by this, containerd 2 does not.
     "sets something else of the table": (
@@ -171,33 +172,32 @@ IMPORTED: dict[str, tuple[dict[str, str], int]] = {
             "conf.d/nvidia.toml": of(2, "", "sandbox_image = 'a'"),
             "more.toml": "",
         },
-        0,
+        False,
     ),
     "sets something else of version 3": (
         {"config.toml": IMPORTS + of(3, A), "conf.d/a.toml": of(3, "", "a = 1"), "more.toml": ""},
-        1,
+        True,
     ),
-    "is of another version": ({"config.toml": IMPORTS + of(2), "conf.d/a.toml": of(3), "more.toml": ""}, 0),
-    "imports the first": ({"config.toml": IMPORTS + of(2), "more.toml": 'imports = ["config.toml"]'}, 1),
-    "is in a folder that does not exist": ({"config.toml": IMPORTS + of(2), "more.toml": ""}, 1),
+    "is of another version": ({"config.toml": IMPORTS + of(2), "conf.d/a.toml": of(3), "more.toml": ""}, False),
+    "imports the first": ({"config.toml": IMPORTS + of(2), "more.toml": 'imports = ["config.toml"]'}, True),
+    "is in a folder that does not exist": ({"config.toml": IMPORTS + of(2), "more.toml": ""}, True),
     "is one of too many": (
         {"config.toml": IMPORTS + of(2), "more.toml": "", **{f"conf.d/{number}.toml": "" for number in range(40)}},
-        0,
+        False,
     ),
 }
 
 
 @pytest.mark.parametrize("what", IMPORTED)
-def test_an_imported_file(certs: Path, containerd: Path, what: str) -> None:
-    files, expected = IMPORTED[what]
+def test_an_imported_file(containerd: Path, what: str) -> None:
+    files, is_problem = IMPORTED[what]
     configured(containerd, files)
-    written(certs, containerd)
 
-    assert check(certs, containerd).exit_code == expected
+    assert bool(read(containerd).problem) == is_problem
 
 
 @pytest.mark.parametrize("what", ["link", "link to elsewhere", "folder", "fifo", "linked folder"])
-def test_only_a_plain_file_of_the_folder_is_read(certs: Path, containerd: Path, tmp_path: Path, what: str) -> None:
+def test_only_a_plain_file_of_the_folder_is_read(containerd: Path, tmp_path: Path, what: str) -> None:
     elsewhere = tmp_path / "elsewhere" / "config.toml"
     put(elsewhere, of(2))
     configured(containerd, {"other.toml": of(2), "config.toml": 'imports = ["x/config.toml"]\n' + of(2)})
@@ -214,6 +214,5 @@ def test_only_a_plain_file_of_the_folder_is_read(certs: Path, containerd: Path, 
         }
         make[what]()
 
-    unknown, _ = written(certs, containerd)
-    assert unknown.startswith("not known whether pulls use the mirror: ")
-    assert check(certs, containerd).exit_code == 0
+    found = read(containerd)
+    assert found.unknown and not found.problem
