@@ -86,7 +86,7 @@ def _problem(bug: Bug, copy: Path) -> str:
         return str(error)
     done = _pytest(copy, "--exitfirst", bug.test)
     apply_patch(bug.path, copy, "--reverse")
-    if done.returncode == TEST_FAILED and re.search(rf"^FAILED {re.escape(bug.test)}\b", done.stdout, re.M):
+    if done.returncode == TEST_FAILED and re.search(rf"^FAILED {re.escape(bug.test)}(?!\w)", done.stdout, re.M):
         return ""
     return f"{bug.name} is not caught by {bug.test} (pytest ended with {done.returncode}):\n{done.stdout[-2000:]}"
 
