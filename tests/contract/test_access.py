@@ -112,15 +112,17 @@ def test_rights_in_a_namespace_and_on_named_objects(account: Account) -> None:
     place.secret("one", stringData={"a": "canary-1"})
     place.secret("two", stringData={"a": "canary-2"})
     account.grant(
-        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["one"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["one"], "verbs": ["get", "list"]},
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "create"]},
     )
+    namesake = rights.create_account(place.api, place.api.namespace("other"), "robot")
 
     assert until(lambda: account.send("GET", place.path("configmaps")).status == 200)
     assert account.send("GET", place.path("secrets", "one")).status == 200
     assert account.send("GET", place.path("secrets", "two")).status == 403
     assert account.send("GET", place.path("secrets")).status == 403
     assert account.send("GET", "/api/v1/configmaps").status == 403
+    assert place.send("GET", place.path("configmaps"), token=namesake).status == 403
     assert account.send("POST", place.path("configmaps"), {"metadata": {"name": "a"}}).status == 201
     assert account.send("DELETE", place.path("configmaps", "a")).status == 403
 

@@ -222,8 +222,9 @@ def test_orphaned_dependents_stay_without_their_owner_reference(place: Place) ->
     place.send("DELETE", place.path("configmaps", "owner"), {"propagationPolicy": "Orphan"})
 
     assert until(lambda: place.send("GET", place.path("configmaps", "owner")).status == 404)
-    child = place.send("GET", place.path("configmaps", "child")).body
-    assert "ownerReferences" not in child["metadata"]
+    child = place.send("GET", place.path("configmaps", "child"))
+    assert child.status == 200
+    assert "ownerReferences" not in child.body["metadata"]
 
 
 @pytest.mark.parametrize(
