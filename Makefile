@@ -40,8 +40,14 @@ venv: $(VENV)/installed ## create the virtual environment with the project and i
 demo: $(VENV)/installed ## run the jobs on the embedded cluster; KEEP=1 keeps it running
 	@$(BIN)/chores demo $(if $(KEEP),--keep)
 
-test: $(VENV)/installed ## run the tests that need no other programs
-	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not cluster and not node and not monitoring and not browser"
+test: $(VENV)/installed ## run the tests of the jobs that need no other programs; SWEEPS=all tries faults at all requests
+	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not cluster" tests/unit tests/sandbox tests/api tests/test_every_job.py
+
+repository-check: $(VENV)/installed ## run the tests of docs, kustomizations, the chart, workflows and words
+	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests/repository
+
+sandbox-check: $(VENV)/installed ## run the tests of the embedded server: it answers as kube-apiserver does
+	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not cluster" tests/contract
 
 soak-check: $(VENV)/installed ## run the tests of the soak's invariants, with constructed histories
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal soak/tests
@@ -135,8 +141,8 @@ lock: ## write requirements.lock again, on the oldest supported Python, which ne
 		--output-file requirements.lock setup.cfg
 
 docs: $(VENV)/installed ## write what is generated: cli.md, outputs.md, tables of drift.md, mirror-audit.md and the chart, manifests.yaml
-	@UPDATE_DOCS=1 $(BIN)/pytest -q tests/unit/test_docs.py tests/unit/test_chart.py tests/sandbox/test_outputs.py \
-		tests/sandbox/test_manifests_command.py::test_the_shipped_manifests_are_what_kubectl_builds
+	@UPDATE_DOCS=1 $(BIN)/pytest -q tests/repository/test_docs.py tests/repository/test_chart.py tests/repository/test_outputs.py \
+		tests/repository/test_manifests_command.py::test_the_shipped_manifests_are_what_kubectl_builds
 
 site: $(VENV)/installed-site ## build the docs as a static site in build/site; broken links are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -147,4 +153,4 @@ site-serve: $(VENV)/installed-site ## serve that site on http://127.0.0.1:8000, 
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test soak-check bugs check test-version control-plane test-cluster test-versions node-tools test-node soak-tools soak monitoring-tools test-monitoring browser-tools test-browser screenshots cluster-up cluster-down lint types benchmark image base-digest chart release lock docs site site-serve clean
+.PHONY: help venv demo test repository-check sandbox-check soak-check bugs check test-version control-plane test-cluster test-versions node-tools test-node soak-tools soak monitoring-tools test-monitoring browser-tools test-browser screenshots cluster-up cluster-down lint types benchmark image base-digest chart release lock docs site site-serve clean

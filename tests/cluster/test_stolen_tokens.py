@@ -23,7 +23,7 @@ from tests.cluster.test_policies import (
 from tests.control_plane import ControlPlane
 from tests.manifests import ROOT, everything
 from tests.more_kinds import MORE_KINDS, of_kind
-from tests.unit.test_docs import check
+from tests.repository.test_docs import check
 from tests.worlds import configmap, secret
 
 pytestmark = pytest.mark.cluster

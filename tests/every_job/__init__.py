@@ -3,7 +3,7 @@
 A module has three constants:
 - `FAULTS`, worlds in which tests/sandbox/test_every_fault.py disturbs a run at each of its requests;
 - `RIGHTS`, worlds in which tests/api/test_rights.py has a run use each right of a ServiceAccount;
-- `SCENARIOS`, runs whose output tests/sandbox/test_outputs.py compares with docs/outputs.md.
+- `SCENARIOS`, runs whose output tests/repository/test_outputs.py compares with docs/outputs.md.
 
 tests/test_every_job.py names what a job lacks.
 """

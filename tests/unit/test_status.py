@@ -32,7 +32,7 @@ from tests.installations import (
     write,
 )
 from tests.manifests import ROOT
-from tests.unit.test_docs import check
+from tests.repository.test_docs import check
 
 COLORS = re.compile(r"\x1b\[[0-9;]*m")
 

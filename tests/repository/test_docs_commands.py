@@ -148,7 +148,7 @@ def test_commands_of_make_and_chores_exist(command: str) -> None:
 
 
 PAGE = "{mark}\n```sh\nkubectl apply -k cronjobs   # all of it\nkubectl patch x \\\n  -p '{{}}'\n```\n"
-RUN = "<!-- run by tests/sandbox/test_docs_commands.py::{} -->"
+RUN = "<!-- run by tests/repository/test_docs_commands.py::{} -->"
 
 
 def left_with(mark: str) -> list[str]:

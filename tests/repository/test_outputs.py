@@ -1,15 +1,17 @@
 """docs/outputs.md: `make docs` writes it from real runs of each job's scenarios, and it is checked here."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kubesandbox import Sandbox
+from tests import embedded
 from tests.apis import Api, sandbox_api
 from tests.every_job import scenarios
 from tests.manifests import ROOT
-from tests.unit.test_docs import check
+from tests.repository.test_docs import check
 from tests.worlds import configmap, namespace_object, rule, secret
 
 HEAD = """# Example outputs
@@ -20,16 +22,17 @@ PAGE = ROOT / "docs" / "outputs.md"
 
 
 @pytest.fixture
-def world(sandbox: Sandbox, tmp_path: Path) -> tuple[Sandbox, Api]:
+def world(tmp_path: Path) -> Iterator[tuple[Sandbox, Api]]:
     """An embedded cluster with the manifests, a platform namespace and two teams, a source and a rule of each type."""
-    api = sandbox_api(sandbox, tmp_path)
-    for name in ("platform", "team-billing", "team-shop"):
-        api.create(namespace_object(name))
-    api.create(configmap("platform", "ca-bundle", data={"ca.crt": "the bundle of 2026"}))
-    api.create(secret("platform", "login"))
-    api.create(rule("ca", "platform", "team-*"))
-    api.create(rule("logins", "platform", "team-*", ruleType="secret"))
-    return sandbox, api
+    with Sandbox(of=embedded.installed()) as sandbox:
+        api = sandbox_api(sandbox, tmp_path)
+        for name in ("platform", "team-billing", "team-shop"):
+            api.create(namespace_object(name))
+        api.create(configmap("platform", "ca-bundle", data={"ca.crt": "the bundle of 2026"}))
+        api.create(secret("platform", "login"))
+        api.create(rule("ca", "platform", "team-*"))
+        api.create(rule("logins", "platform", "team-*", ruleType="secret"))
+        yield sandbox, api
 
 
 @pytest.mark.parametrize("title", scenarios())

@@ -10,7 +10,7 @@ import yaml
 from jobs import __version__
 from jobs.__main__ import JOBS, chores
 from tests.manifests import ROOT, Object
-from tests.unit.test_docs import check, check_table
+from tests.repository.test_docs import check, check_table
 
 CHART = ROOT / "charts" / "kube-chores"
 VALUES = (CHART / "values.yaml").read_text()
