@@ -5,11 +5,11 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jobs.kit.values.model import ExitCode
@@ -35,20 +35,27 @@ from tests.processes import run_in_512_mib
 WORLDS = [
     name for name, world in fault_worlds().items() if world.job in SLOTS and (name in SLOTS or not world.disturbs)
 ]
-PROFILE = settings(
-    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "100")),
-    derandomize=True,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],  # an example has one hostile object, and shrinking it takes minutes
-    suppress_health_check=list(HealthCheck),
-)
-
-
 DOCUMENTED = {each.value for each in ExitCode if each is not ExitCode.STOPPED}
 
 
-def slots(built: Built) -> st.SearchStrategy[Slot]:
-    return st.sampled_from(SLOTS[built.world.job]())
+def tried(built: Built, check: Callable[[World, Slot, st.DataObject], None]) -> None:
+    """Check hostile objects in a world, each in a fresh copy of it: three for each slot, at least 40."""
+    slots = SLOTS[built.world.job]()
+
+    @settings(
+        max_examples=int(os.environ.get("FUZZ_EXAMPLES", max(40, 3 * len(slots)))),
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.explicit, Phase.generate],  # an example has one hostile object, and shrinking it takes minutes
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(slot=st.sampled_from(slots), data=st.data())
+    def example(slot: Slot, data: st.DataObject) -> None:
+        with built.serve() as world:
+            check(world, slot, data)
+
+    example()
 
 
 @pytest.fixture(autouse=True)
@@ -74,31 +81,27 @@ def check_run(built: Built, world: World, slot: Slot, drawn: Drawn, untouched: S
 
 
 @pytest.mark.parametrize("built", WORLDS, indirect=True)
-@PROFILE
-@given(data=st.data())
-def test_an_object_that_the_api_server_accepts_stops_no_job(built: Built, data: st.DataObject) -> None:
-    slot = data.draw(slots(built))
-    event(slot.name)
-    with built.serve() as world:
+def test_an_object_that_the_api_server_accepts_stops_no_job(built: Built) -> None:
+    def check(world: World, slot: Slot, data: st.DataObject) -> None:
         untouched = built.world.untouched(world)
         drawn = data.draw(hostile(slot.obj))
         place(world, slot, drawn.obj)
         check_run(built, world, slot, drawn, untouched, fixed_fields(world, slot))
 
+    tried(built, check)
+
 
 @pytest.mark.parametrize("built", WORLDS, indirect=True)
-@PROFILE
-@given(data=st.data())
-def test_an_object_that_no_api_server_serves_stops_no_job(built: Built, data: st.DataObject) -> None:
-    slot = data.draw(slots(built))
-    event(slot.name)
-    with built.serve() as world:
+def test_an_object_that_no_api_server_serves_stops_no_job(built: Built) -> None:
+    def check(world: World, slot: Slot, data: st.DataObject) -> None:
         untouched = built.world.untouched(world)
         place(world, slot, slot.obj)
         before = fixed_fields(world, slot)
         drawn = data.draw(malformed(stored_in(world, slot).obj))
         serve_instead(world, slot, drawn.obj)
         check_run(built, world, slot, drawn, untouched, before)
+
+    tried(built, check)
 
 
 @pytest.mark.parametrize("built", WORLDS, indirect=True)
