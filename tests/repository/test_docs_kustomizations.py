@@ -32,7 +32,7 @@ def build(tmp_path: Path, request: pytest.FixtureRequest) -> list[Object]:
     command = [any_kubectl(), "kustomize", str(tmp_path / chosen)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    objects = [each for each in yaml.safe_load_all(done.stdout) if each]
+    objects = [each for each in yaml.load_all(done.stdout, yaml.CSafeLoader) if each]
     assert dangling(objects) == []
     return objects
 
@@ -49,11 +49,6 @@ def container(cron_job: Object) -> Object:
     (only,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     found: Object = only
     return found
-
-
-def accounts(objects: list[Object]) -> dict[str, str]:
-    """Return the namespaces of the ServiceAccounts."""
-    return {name: each["metadata"]["namespace"] for name, each in named(objects, "ServiceAccount").items()}
 
 
 def test_the_docs_have_kustomizations() -> None:
@@ -122,7 +117,12 @@ def test_an_overlay_has_each_setting(build: list[Object]) -> None:
 def test_all_jobs_move_to_another_namespace_with_two_files(build: list[Object]) -> None:
     moved = ["farm-pods", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads", "sync-copies"]
 
-    assert accounts(build) == dict.fromkeys(moved, "chores")
+    assert {name: each["metadata"]["namespace"] for name, each in named(build, "ServiceAccount").items()} == (
+        dict.fromkeys(moved, "chores")
+    )
+    assert {each["metadata"]["namespace"] for each in named(build, "CronJob").values()} == {"chores"}
+    places = {each["metadata"]["namespace"] for each in build if each["kind"] in ("Role", "RoleBinding")}
+    assert places == {"chores", "kube-chores-mirrors", "kube-chores-nodes", "default"}
     assert set(named(build, "Namespace")) == {"chores", "kube-chores-mirrors", "kube-chores-nodes"}
     assert kinds(build)["CustomResourceDefinition"] == 5
     of_jobs = {f"kube-chores-{account}" for account in moved}

@@ -43,36 +43,17 @@ def folders(prefix: str, names: list[str]) -> list[str]:
 
 def built(done: subprocess.CompletedProcess[str]) -> list[Object]:
     assert done.returncode == 0, done.stderr
-    return [each for each in yaml.safe_load_all(done.stdout) if each]
+    return [each for each in yaml.load_all(done.stdout, yaml.CSafeLoader) if each]
 
 
-def test_jobs_without_mirrors_can_be_installed_in_another_namespace(build: Build) -> None:
+def test_jobs_without_mirrors_can_be_installed_in_another_namespace_with_all_copies(build: Build) -> None:
     resources = folders("cronjobs", ["namespace", *JOBS, "components/network-policies/jobs"])
-    objects = built(
-        build(top={"namespace": "x", "resources": resources, "components": folders("cronjobs/components", SECRETS)})
-    )
+    components = folders("cronjobs/components", [*SECRETS, *OF_COPIES])
+    objects = built(build(top={"namespace": "x", "resources": resources, "components": components}))
 
     assert {obj["metadata"].get("namespace", "x") for obj in objects} == {"x"}
+    assert {each["namespace"] for obj in objects for each in obj.get("subjects", ()) if "namespace" in each} == {"x"}
     assert [obj["metadata"]["name"] for obj in objects if obj["kind"] == "Namespace"] == ["x"]
-    assert dangling(objects) == []
-
-
-def test_all_jobs_can_be_installed_in_another_namespace_and_mirrors_keep_theirs(build: Build) -> None:
-    inner = {
-        "namespace": "x",
-        "resources": folders("../cronjobs", ["namespace", *IN_ONE_NAMESPACE]),
-        "components": folders("../cronjobs/components", SECRETS),
-    }
-    outer = {
-        "resources": ["inner", "cronjobs/mirror-namespaces"],
-        "components": folders("cronjobs/components", OF_MIRRORS),
-    }
-    objects = built(build(inner=inner, top=outer))
-
-    assert {obj["metadata"].get("namespace") for obj in objects if obj["kind"] == "ServiceAccount"} == {"x"}
-    assert {obj["metadata"].get("namespace") for obj in objects if obj["kind"] == "CronJob"} == {"x"}
-    places = {obj["metadata"]["namespace"] for obj in objects if obj["kind"] in ("Role", "RoleBinding")}
-    assert places == {"x", "kube-chores-mirrors", "kube-chores-nodes", "default"}
     assert dangling(objects) == []
 
 
@@ -124,14 +105,6 @@ def test_the_components_of_copies_add_their_objects_and_change_no_other(build: B
 
     assert [obj for obj in objects if obj in without] == without
     assert sorted((obj for obj in objects if obj not in without), key=key) == sorted(rights_on_copies(), key=key)
-
-
-def test_the_components_of_copies_follow_the_job_to_another_namespace(build: Build) -> None:
-    components = folders("cronjobs/components", OF_COPIES)
-    objects = built(build(top={"namespace": "x", "resources": ["cronjobs/sync-copies"], "components": components}))
-
-    assert {each["namespace"] for obj in objects for each in obj.get("subjects", ())} == {"x"}
-    assert dangling(objects) == []
 
 
 def leaves(value: Any, *path: str) -> set[tuple[str, ...]]:
