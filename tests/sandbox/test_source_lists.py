@@ -38,7 +38,7 @@ def cluster(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clust
     """A cluster with a source in all namespaces but the last, and an object with its labels in another one."""
     monkeypatch.setattr("jobs.kit.api.transport.LONGEST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(source_lists, "_FEWEST_NAMESPACES", 2)
-    transport = Transport(Endpoint(sandbox.url, lambda: f"Bearer {sandbox.admin_token}"), "tests", retry_seconds=1)
+    transport = Transport(Endpoint(sandbox.url, lambda: f"Bearer {sandbox.admin_token}"), "tests", retry_seconds=0.1)
     cluster = Cluster(transport, "tests")
     for team in [*TEAMS, "other"]:
         create(cluster, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})

@@ -106,8 +106,23 @@ def test_a_copy_has_the_keys_that_the_type_of_its_secret_requires(kind: str, key
         select(chosen, KINDS["secret"], content)
 
 
-def test_a_key_that_the_type_of_a_secret_requires_cannot_be_renamed() -> None:
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        (
+            KeySelection(rename=(("tls.key", "key.pem"),)),
+            "a Secret of type kubernetes.io/tls requires key tls.key in copies",
+        ),
+        (KeySelection(rename=(("a", "b"), ("c", "d"))), "it has no key a, c"),
+        (KeySelection(include=("ca*",)), "none of its keys matches ca*"),
+        (
+            KeySelection(rename=(("tls.crt", "tls.key"),)),
+            "its keys tls.crt and tls.key would both be tls.key in copies",
+        ),
+    ],
+)
+def test_keys_that_a_source_cannot_be_copied_with_have_the_reason(keys: KeySelection, why: str) -> None:
     content = Content("kubernetes.io/tls", {"tls.crt": canary(), "tls.key": canary()})
 
-    with pytest.raises(ValueError, match=r"requires key tls\.key in copies"):
-        select(KeySelection(rename=(("tls.key", "key.pem"),)), KINDS["secret"], content)
+    with pytest.raises(ValueError, match=f"^{re.escape(why)}$"):
+        select(keys, KINDS["secret"], content)
