@@ -14,7 +14,6 @@ from tests.worlds import (
     cluster_role_ref,
     content,
     limit_range,
-    namespace_object,
     network_policy,
     resource_quota,
     role_binding,
@@ -101,25 +100,6 @@ def test_a_copy_follows_its_source_is_repaired_and_is_deleted_with_it(
 
     api.delete(source)
     assert (sync().summary, api.get(copy)) == ({"deleted": 1}, None)
-
-
-def test_copies_are_deleted_with_the_rule_its_target_and_an_opt_out_unless_they_are_retained(
-    api: Api, sync: Run, kind: Copied, source: Object, home: str, team: str
-) -> None:
-    leaver, kept = api.namespace("leaver"), api.namespace("kept")
-    rule_of(api, kind, home)
-    assert sync().summary == {"created": 3}
-
-    api.patch(namespace_object(leaver), {"metadata": {"annotations": {"kubechores.dev/copies": "false"}}})
-    api.patch(rule("things", "", ""), {"spec": {"targets": {"exclude": ["team-*"]}}})
-    assert sync().summary == {"deleted": 2, "unchanged": 1}
-    assert [bool(api.get(at(name, source))) for name in (team, leaver, kept)] == [False, False, True]
-
-    api.patch(rule("things", "", ""), {"spec": {"orphans": "Retain"}})
-    sync()
-    api.delete(rule("things", "", ""))
-    assert sync("-v").summary == {"retained": 1}
-    assert api.get(at(kept, source))
 
 
 def test_an_object_of_others_stays_untouched_unless_the_rule_adopts_it(

@@ -185,19 +185,6 @@ def test_a_withdrawn_copy_that_a_finalizer_keeps_is_reported_after_its_rule_was_
     assert (ran.exit_code, only(ran)) == (0, ("orphan", "warning", "reported"))
 
 
-def test_a_copy_in_a_terminating_namespace_is_not_reported(
-    api: Api, sync: Run, home: str, team: str, tenant: Tenant
-) -> None:
-    source = copied(api, sync, secret(home))
-    tenant.keep(at(team, source))
-    api.delete(namespace_object(team))
-    wait_for(lambda: "deletionTimestamp" in api.read(at(team, source))["metadata"], "the copy to be deleted")
-
-    ran = sync()
-
-    assert (ran.exit_code, ran.results) == (0, [])
-
-
 # copies that cannot be written
 
 

@@ -121,18 +121,6 @@ def test_a_name_explains_why_a_rule_does_not_select_that_object(
     }
 
 
-def test_a_namespace_is_explained_without_reading_the_copies_of_others(
-    api: Api, explain: Run, home: str, team: str
-) -> None:
-    api.create(configmap(home))
-    api.create(rule("settings", home, [team, *(api.namespace(f"other-{number}") for number in range(3))]))
-
-    explain(f"{team}/settings")
-
-    read = [each.path for each in api.requests() if "/configmaps/" in each.path]
-    assert read == [f"/api/v1/namespaces/{name}/configmaps/settings" for name in (team, home)]
-
-
 def test_namespaces_that_are_not_targets_and_copies_that_no_rule_requires(
     api: Api, sync: Run, explain: Run, home: str, team: str
 ) -> None:
