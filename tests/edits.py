@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.apis import Api, ApiError, Object, wait_for
+from tests.worlds import content
 
 Edit = Callable[[Api, Object], None]
 FieldPath = tuple[str, ...]
@@ -99,3 +100,65 @@ def removing(path: FieldPath, other: Any) -> Mapping[str, Edit]:
         "replace": put(lambda now: set_in(now, path, None)),
         "server-side apply": in_turn(apply(force=True, **nested(path, other)), apply()),
     }
+
+
+def nothing(api: Api, copy: Object) -> None:
+    """Do not change the copy."""
+
+
+def annotated(key: str, value: str | None) -> Edit:
+    return patch({"metadata": {"annotations": {f"kubechores.dev/{key}": value}}})
+
+
+def same_values(send: Callable[[Object], Edit]) -> Edit:
+    """Return an edit that sends the present content of the copy."""
+    return lambda api, copy: send(content(api.read(copy)) or {})(api, copy)
+
+
+def client_side_apply(fields: Object) -> Edit:
+    """Return a patch as a client-side apply sends it: with the applied configuration in an annotation."""
+    applied = {"kubectl.kubernetes.io/last-applied-configuration": "{}"}
+    return patch({"metadata": {"annotations": applied}, **fields}, STRATEGIC, "kubectl-client-side-apply")
+
+
+def changed_and_changed_back(path: FieldPath, other: Any) -> Edit:
+    def edit(api: Api, copy: Object) -> None:
+        now = api.read(copy)
+        patch(nested(path, other))(api, copy)
+        put(lambda changed: changed.update(content(now) or {}))(api, copy)
+
+    return edit
+
+
+def created_by_hand(**fields: Any) -> Edit:
+    """Return an edit that deletes the copy, and creates it again without labels, with these fields."""
+
+    def edit(api: Api, copy: Object) -> None:
+        before = api.read(copy)
+        api.delete(copy)
+        api.create({**copy, **(content(before) or {}), **fields})
+
+    return edit
+
+
+def restored(path: FieldPath, other: Any) -> Edit:
+    """Return an edit that creates the copy again with its labels and annotations, but with another value."""
+
+    def edit(api: Api, copy: Object) -> None:
+        now = set_in(api.read(copy), path, other)
+        api.delete(copy)
+        metadata = {key: now["metadata"][key] for key in ("name", "namespace", "labels", "annotations")}
+        api.create({**now, "metadata": metadata})
+
+    return edit
+
+
+def forged_by(change: Edit) -> Edit:
+    """Return an edit that also writes managedFields which name kube-chores as the manager."""
+
+    def edit(api: Api, copy: Object) -> None:
+        entries = api.read(copy)["metadata"]["managedFields"]
+        change(api, copy)
+        patch({"metadata": {"managedFields": entries}}, manager="forger")(api, copy)
+
+    return edit

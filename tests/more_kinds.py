@@ -1,33 +1,24 @@
-"""Small objects of the kinds that sync-copies copies only with a component."""
+"""The kinds that sync-copies copies only with a component, by name: the objects are those of tests/worlds.py."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.rights import RBAC
+from tests.worlds import cluster_role_ref, limit_range, network_policy, resource_quota, role_binding, service_account
 
 Object = dict[str, Any]
 NOBODY = {"apiGroup": RBAC, "kind": "Group", "name": "nobody"}  # a group with users would change the rights of jobs
-VIEW = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "view"}
-# By kind: the API version, the content, and a change of it, as a merge patch.
-MORE_KINDS: Mapping[str, tuple[str, Object, Object]] = {
-    "NetworkPolicy": (
-        "networking.k8s.io/v1",
-        {"spec": {"podSelector": {}, "policyTypes": ["Ingress"]}},
-        {"spec": {"policyTypes": ["Egress"]}},
-    ),
-    "LimitRange": (
-        "v1",
-        {"spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}}]}},
-        {"spec": {"limits": [{"type": "Container", "default": {"cpu": "2"}}]}},
-    ),
-    "ResourceQuota": ("v1", {"spec": {"hard": {"pods": "10"}}}, {"spec": {"hard": {"pods": "20"}}}),
-    "RoleBinding": (f"{RBAC}/v1", {"roleRef": VIEW, "subjects": [NOBODY]}, {"subjects": None}),
-    "ServiceAccount": ("v1", {"automountServiceAccountToken": False}, {"automountServiceAccountToken": True}),
+VIEW = cluster_role_ref("view")
+# By kind: how to build an object, and a change of it, as a merge patch.
+MORE_KINDS: Mapping[str, tuple[Callable[..., Object], Object]] = {
+    "NetworkPolicy": (network_policy, {"spec": {"policyTypes": ["Egress"]}}),
+    "LimitRange": (limit_range, {"spec": {"limits": [{"type": "Container", "default": {"cpu": "2"}}]}}),
+    "ResourceQuota": (resource_quota, {"spec": {"hard": {"pods": "20"}}}),
+    "RoleBinding": (role_binding, {"subjects": None}),
+    "ServiceAccount": (service_account, {"automountServiceAccountToken": True}),
 }
 
 
 def of_kind(kind: str, namespace: str, labels: Object | None = None, /, name: str = "x", **fields: Any) -> Object:
-    """Return an object of MORE_KINDS."""
-    version, content, _ = MORE_KINDS[kind]
-    metadata = {"name": name, "namespace": namespace, "labels": labels or {}}
-    return {"apiVersion": version, "kind": kind, "metadata": metadata, **content, **fields}
+    """Return an object of MORE_KINDS, which rules select only with these labels."""
+    return MORE_KINDS[kind][0](namespace, name, labels=labels or {}, **fields)

@@ -1,23 +1,19 @@
 """The kinds that sync-copies copies only with a component: what users do with each, on both API servers."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 
 from tests.api.conftest import Run
 from tests.api.test_safety import ready
 from tests.apis import Api, Object, wait_for
-from tests.pushgateway import series
 from tests.rights import account, bind_adopt, can_i, grant
 from tests.worlds import (
     at,
     cluster_role_ref,
     content,
     limit_range,
-    namespace_object,
     network_policy,
     resource_quota,
     role_binding,
@@ -106,25 +102,6 @@ def test_a_copy_follows_its_source_is_repaired_and_is_deleted_with_it(
     assert (sync().summary, api.get(copy)) == ({"deleted": 1}, None)
 
 
-def test_copies_are_deleted_with_the_rule_its_target_and_an_opt_out_unless_they_are_retained(
-    api: Api, sync: Run, kind: Copied, source: Object, home: str, team: str
-) -> None:
-    leaver, kept = api.namespace("leaver"), api.namespace("kept")
-    rule_of(api, kind, home)
-    assert sync().summary == {"created": 3}
-
-    api.patch(namespace_object(leaver), {"metadata": {"annotations": {"kubechores.dev/copies": "false"}}})
-    api.patch(rule("things", "", ""), {"spec": {"targets": {"exclude": ["team-*"]}}})
-    assert sync().summary == {"deleted": 2, "unchanged": 1}
-    assert [bool(api.get(at(name, source))) for name in (team, leaver, kept)] == [False, False, True]
-
-    api.patch(rule("things", "", ""), {"spec": {"orphans": "Retain"}})
-    sync()
-    api.delete(rule("things", "", ""))
-    assert sync("-v").summary == {"retained": 1}
-    assert api.get(at(kept, source))
-
-
 def test_an_object_of_others_stays_untouched_unless_the_rule_adopts_it(
     api: Api, sync: Run, kind: Copied, source: Object, home: str, team: str
 ) -> None:
@@ -143,63 +120,11 @@ def test_an_object_of_others_stays_untouched_unless_the_rule_adopts_it(
     assert sync().summary == {"unchanged": 1}
 
 
-def test_a_system_namespace_gets_copies_only_if_it_opts_in(api: Api, sync: Run, kind: Copied, home: str) -> None:
-    system = api.namespace("kube-x")
-    source = api.create(kind.make(home))
-    rule_of(api, kind, home, targets={"include": [system]})
-
-    ran = sync()
-    assert (ran.exit_code, ran.summary) == (2, {"nothing-selected": 1, "not-opted-in": 1})
-
-    api.patch(namespace_object(system), {"metadata": {"annotations": {"kubechores.dev/copies": "true"}}})
-    assert (sync().summary, bool(api.get(at(system, source)))) == ({"created": 1}, True)
-
-
-def test_a_dry_run_a_check_and_a_rule_in_a_file_write_nothing(
-    api: Api, sync: Run, kind: Copied, source: Object, home: str, team: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "rule.yaml"
-    file.write_text(yaml.safe_dump(rule("things", home, team, ruleType=kind.type)))
-    api.mark()
-
-    from_file = sync("-f", str(file), "--diff", output="yaml")
-
-    (result,) = yaml.safe_load(from_file.stdout)["results"]
-    assert (from_file.exit_code, result["code"], result["action"]) == (0, "missing", "created")
-    assert {each["field"].split(".")[0] for each in result["changes"]} == (content(source) or {}).keys()
-    rule_of(api, kind, home)
-    assert sync("--check").exit_code == 3
-    assert api.writes() == []
-    assert api.get(at(team, source)) is None
-
-
-def test_a_diff_fits_80_columns(api: Api, sync: Run, kind: Copied, home: str, team: str) -> None:
-    peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": f"ingress-{n}"}}} for n in range(3)]
-    long = {"network_policy": {"spec": {"podSelector": {}, "ingress": [{"from": peers, "ports": [{"port": 80}]}]}}}
-    source = api.create(kind.make(home, **long.get(kind.make.__name__, {})))
-    rule_of(api, kind, home)
-    sync()
-    api.patch(at(team, source), kind.edited)
-    if kind.make is network_policy:
-        api.patch(at(team, source), {"spec": {"ingress": [{"from": peers[:2], "ports": [{"port": 80}]}]}})
-
-    shown = sync("--dry-run", "--diff", output="text").stdout.splitlines()
-
-    changes = [line for line in shown if line.startswith("    ")]
-    assert [line for line in changes if len(line) > 80] == []
-    assert any(kind.field in line for line in changes)
-    if kind.make is network_policy:
-        (line,) = (line for line in changes if "ingress-2" in line)
-        assert line.strip().startswith("+")
-        assert not any("ingress-0" in line for line in changes), "an equal part of a list is not shown"
-
-
-def test_the_brake_counts_the_deletions_of_each_kind(
-    api: Api, sync: Run, kind: Copied, source: Object, home: str
-) -> None:
+def test_the_brake_counts_the_deletions_of_each_kind(api: Api, sync: Run, home: str) -> None:
     for number in range(11):
         api.namespace(f"team-{number}")
-    other = KINDS[0] if kind is not KINDS[0] else KINDS[1]
+    kind, other = KINDS[:2]
+    source = api.create(kind.make(home))
     api.create(other.make(home, "other"))
     rule_of(api, kind, home)
     api.create(rule("others", home, f"team-0-{api.token}", ruleType=other.type))
@@ -212,37 +137,6 @@ def test_the_brake_counts_the_deletions_of_each_kind(
     assert (ran.exit_code, ran.summary) == (4, {"deleted": 1, "orphan": 11})
     assert ready(api, "things")["reason"] == "DeletionsBlocked"
     assert sync("--max-deletes", "11").summary == {"deleted": 11}
-
-
-def test_rules_with_equal_sources_and_several_kinds_in_one_run(api: Api, sync: Run, home: str, team: str) -> None:
-    for each in KINDS:
-        api.create(each.make(home, "things"))
-        for name in ("first", "second"):
-            api.create(rule(f"{name}-{each.type}", home, team, ruleType=each.type))
-
-    assert sync().summary == {"created": len(KINDS)}
-    assert sync().summary == {"unchanged": len(KINDS)}
-    for each in KINDS:
-        assert content(api.read(each.make(team, "things"))) == content(api.read(each.make(home, "things")))
-        assert ready(api, f"second-{each.type}")["message"] == "1 copy"
-
-
-def test_metrics_have_the_copies_of_each_kind_and_refused_sources(
-    api: Api, sync: Run, home: str, team: str, tmp_path: Path
-) -> None:
-    for each in KINDS:
-        api.create(each.make(home, "things"))
-        api.create(rule(each.type, home, team, ruleType=each.type))
-    api.create(role_binding(home, "refused", roleRef=cluster_role_ref("cluster-admin")))
-    file = tmp_path / "job.prom"
-
-    sync("--metrics-file", str(file))
-
-    text = file.read_text()
-    assert series(text, "kube_chores_rule_copies") == {(each.type,): 1 for each in KINDS}
-    assert series(text, "kube_chores_rule_desired_copies") == {(each.type,): 1 for each in KINDS}
-    assert series(text, "kube_chores_rule_ready")["rolebinding",] == 0
-    assert series(text, "kube_chores_findings")["refused", "warning"] == 1
 
 
 # objects that are never copied, each with the reason
@@ -381,36 +275,6 @@ def test_a_role_binding_to_a_cluster_role_that_the_job_has_no_right_to_bind_is_r
     assert ready(api, "things") == {"status": "True", "reason": "Synced", "message": "2 copies"}
 
 
-def test_a_source_with_a_new_role_that_is_refused_leaves_its_copy(api: Api, sync: Run, home: str, team: str) -> None:
-    source = api.create(role_binding(home, roleRef=cluster_role_ref("view")))
-    api.create(rule("things", home, team, ruleType="rolebinding"))
-    sync()
-    before = api.read(at(team, source))
-    api.delete(source)
-    api.create(role_binding(home, roleRef=cluster_role_ref(bindable(api, "nodes"))))
-
-    assert sync().summary == {"refused": 1}
-    assert api.read(before) == before
-
-    api.delete(source)
-    assert sync().summary == {"deleted": 1}
-
-
-def test_an_object_to_adopt_with_another_role_stays(api: Api, sync: Run, home: str, team: str) -> None:
-    bind_adopt(api)
-    api.create(role_binding(home))
-    theirs = api.create(role_binding(team, labels={}, roleRef=cluster_role_ref("edit")))
-    api.create(rule("things", home, team, ruleType="rolebinding", conflict="Adopt"))
-
-    (found,) = sync().results
-
-    assert found["reason"] == (
-        "exists and cannot be adopted: its roleRef is ClusterRole edit, the roleRef of the source is ClusterRole view; "
-        "left untouched"
-    )
-    assert api.read(theirs) == theirs
-
-
 # subjects
 
 
@@ -451,7 +315,7 @@ def test_the_token_and_the_secrets_of_a_service_account_stay_its_own(api: Api, s
     sync()
     copy = api.read(at(team, source))
     assert "secrets" not in copy
-    api.patch(copy, {"secrets": [{"name": "of-the-copy"}]})
+    api.patch(copy, {"secrets": [{"name": "of-the-copy"}], "metadata": {"labels": {"team": "blue"}}})
     assert sync().summary == {"unchanged": 1}
 
     api.patch(source, {"imagePullSecrets": [{"name": "other"}]})
@@ -459,6 +323,7 @@ def test_the_token_and_the_secrets_of_a_service_account_stay_its_own(api: Api, s
 
     after = api.read(copy)
     assert (after["secrets"], after["imagePullSecrets"]) == ([{"name": "of-the-copy"}], [{"name": "other"}])
+    assert after["metadata"]["labels"]["team"] == "blue"
     assert after["metadata"]["uid"] == copy["metadata"]["uid"], "pods would lose their tokens"
 
 

@@ -134,30 +134,26 @@ def test_a_withdrawn_copy_that_a_finalizer_keeps_is_in_the_status_of_a_rule_that
     assert api.get(at(team, other))
 
 
-def opt_out(api: Api, team: str, _source: Object, _logins: Object) -> None:
+def opt_out(api: Api, team: str, _source: Object) -> None:
     annotation = {"kubechores.dev/copies": "false"}
     api.patch(namespace_object(team), {"metadata": {"annotations": annotation}})
 
 
-def exclude(api: Api, team: str, _source: Object, logins: Object) -> None:
-    api.patch(logins, {"spec": {"targets": {"exclude": [team]}}})
-
-
-def unlabel(api: Api, _team: str, source: Object, _logins: Object) -> None:
+def unlabel(api: Api, _team: str, source: Object) -> None:
     api.patch(source, {"metadata": {"labels": {"copyrator": None}}})
 
 
-@pytest.mark.parametrize("withdraw", [opt_out, exclude, unlabel])
+@pytest.mark.parametrize("withdraw", [opt_out, unlabel])
 def test_the_run_that_deletes_a_copy_already_reports_that_a_finalizer_keeps_it(
-    api: Api, sync: Run, home: str, team: str, tenant: Tenant, withdraw: Callable[[Api, str, Object, Object], None]
+    api: Api, sync: Run, home: str, team: str, tenant: Tenant, withdraw: Callable[[Api, str, Object], None]
 ) -> None:
     source = api.create(secret(home))
     api.create(secret(home, "other"))
     api.namespace("search")
-    logins = api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
+    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
     sync()
     tenant.keep(at(team, source))
-    withdraw(api, team, source, logins)
+    withdraw(api, team, source)
 
     ran = sync()
 
@@ -187,19 +183,6 @@ def test_a_withdrawn_copy_that_a_finalizer_keeps_is_reported_after_its_rule_was_
     ran = sync()
 
     assert (ran.exit_code, only(ran)) == (0, ("orphan", "warning", "reported"))
-
-
-def test_a_copy_in_a_terminating_namespace_is_not_reported(
-    api: Api, sync: Run, home: str, team: str, tenant: Tenant
-) -> None:
-    source = copied(api, sync, secret(home))
-    tenant.keep(at(team, source))
-    api.delete(namespace_object(team))
-    wait_for(lambda: "deletionTimestamp" in api.read(at(team, source))["metadata"], "the copy to be deleted")
-
-    ran = sync()
-
-    assert (ran.exit_code, ran.results) == (0, [])
 
 
 # copies that cannot be written

@@ -6,85 +6,46 @@ so it is reported and not changed. NOT_DETECTED: metadata does not show the chan
 (docs/drift.md).
 """
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.api.conftest import Run
-from tests.apis import Api, Object
+from tests.apis import Api, ApiError, Object
 from tests.canary import canary
-from tests.edits import JSON_PATCH, STRATEGIC, Edit, apply, in_turn, patch, put
+from tests.edits import (
+    JSON_PATCH,
+    STRATEGIC,
+    Edit,
+    annotated,
+    apply,
+    changed_and_changed_back,
+    client_side_apply,
+    created_by_hand,
+    forged_by,
+    in_turn,
+    nothing,
+    patch,
+    put,
+    restored,
+    same_values,
+)
 from tests.worlds import at, configmap, content, encoded, rule, secret
 
-REPAIRED, UNCHANGED, CONFLICT, NOT_DETECTED = "repaired", "unchanged", "conflict", "not detected"
-
-
-def nothing(api: Api, copy: Object) -> None:
-    """Do not change the copy."""
-
-
-def same_value(api: Api, copy: Object) -> None:
-    patch({"data": api.read(copy)["data"]})(api, copy)
-
-
-def apply_same_values(api: Api, copy: Object) -> None:
-    apply(data=api.read(copy)["data"])(api, copy)
-
-
-def kubectl_apply_same_values(api: Api, copy: Object) -> None:
-    """Patch as a client-side apply does: with the applied configuration in an annotation."""
-    now = api.read(copy)
-    applied = {"kubectl.kubernetes.io/last-applied-configuration": "{}"}
-    patch({"metadata": {"annotations": applied}, "data": now["data"]}, STRATEGIC, "kubectl-client-side-apply")(
-        api, copy
-    )
-
-
-def changed_and_changed_back(api: Api, copy: Object) -> None:
-    now = api.read(copy)
-    patch({"data": {"a": OTHER}})(api, copy)
-    patch({"data": {"a": now["data"]["a"]}})(api, copy)
-
-
-def recreated_by_hand(api: Api, copy: Object) -> None:
-    api.delete(copy)
-    metadata = {"name": copy["metadata"]["name"], "namespace": copy["metadata"]["namespace"]}
-    api.create({"apiVersion": "v1", "kind": copy["kind"], "metadata": metadata, "data": {"a": OTHER}})
-
-
-def restored_by_hand(api: Api, copy: Object) -> None:
-    """Create the copy again with its labels and annotations, but with another value and another field manager."""
-    now = api.read(copy)
-    api.delete(copy)
-    metadata = {key: now["metadata"][key] for key in ("name", "namespace", "labels", "annotations")}
-    api.create({**now, "metadata": metadata, "data": {**now["data"], "a": OTHER}})
-
-
-def forged_by(change: Edit) -> Edit:
-    """Return an edit that also writes managedFields which name kube-chores as the manager."""
-
-    def edit(api: Api, copy: Object) -> None:
-        entries = api.read(copy)["metadata"]["managedFields"]
-        change(api, copy)
-        patch({"metadata": {"managedFields": entries}}, manager="forger")(api, copy)
-
-    return edit
-
-
+REPAIRED, UNCHANGED, CONFLICT, NOT_DETECTED, REJECTED = "repaired", "unchanged", "conflict", "not detected", "rejected"
+KEY = ("data", "a")
 OTHER = encoded(canary())
 CLEARED: Object = {"metadata": {"managedFields": [{}]}}
 CHANGE_A = patch({"data": {"a": OTHER}})
 OF_HELM = patch({"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}})
-
-
-def annotated(key: str, value: str | None) -> Edit:
-    return patch({"metadata": {"annotations": {f"kubechores.dev/{key}": value}}})
-
+CHANGED_AND_CHANGED_BACK = changed_and_changed_back(KEY, OTHER)
 
 EDITS: dict[str, tuple[Edit, str]] = {
     "no change": (nothing, UNCHANGED),
-    "same value by merge patch": (same_value, UNCHANGED),
+    "same value by merge patch": (same_values(patch), UNCHANGED),
     "same object by replace": (put(lambda now: None), UNCHANGED),
-    "same values by client-side apply": (kubectl_apply_same_values, UNCHANGED),
-    "same values by server-side apply": (apply_same_values, UNCHANGED),
+    "same values by client-side apply": (same_values(client_side_apply), UNCHANGED),
+    "same values by server-side apply": (same_values(lambda fields: apply(**fields)), UNCHANGED),
     "key a changed by merge patch": (CHANGE_A, REPAIRED),
     "key a changed by strategic merge patch": (patch({"data": {"a": OTHER}}, STRATEGIC), REPAIRED),
     "key a changed by JSON patch": (
@@ -92,7 +53,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
         REPAIRED,
     ),
     "key a changed by replace": (put(lambda now: now["data"].update(a=OTHER)), REPAIRED),
-    "key a changed and changed back": (changed_and_changed_back, UNCHANGED),
+    "key a changed and changed back": (CHANGED_AND_CHANGED_BACK, UNCHANGED),
     "key c added": (patch({"data": {"c": OTHER}}), REPAIRED),
     "key c added by server-side apply": (apply(data={"c": OTHER}), REPAIRED),
     "key a removed": (patch({"data": {"a": None}}), REPAIRED),
@@ -117,14 +78,9 @@ EDITS: dict[str, tuple[Edit, str]] = {
     ),
     "label added": (patch({"metadata": {"labels": {"team": "blue"}}}), UNCHANGED),
     "annotation added": (patch({"metadata": {"annotations": {"note": "hello"}}}), UNCHANGED),
-    "label managed-by changed, and key a": (
-        in_turn(
-            patch({"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}}), patch({"data": {"a": OTHER}})
-        ),
-        CONFLICT,
-    ),
-    "copy deleted, and created by hand without labels": (recreated_by_hand, CONFLICT),
-    "copy deleted, and restored from a backup with another value": (restored_by_hand, REPAIRED),
+    "label managed-by changed, and key a": (in_turn(OF_HELM, CHANGE_A), CONFLICT),
+    "copy deleted, and created by hand without labels": (created_by_hand(data={"a": OTHER}), CONFLICT),
+    "copy deleted, and restored from a backup with another value": (restored(KEY, OTHER), REPAIRED),
     "key a changed by a client with the field manager kube-chores": (
         patch({"data": {"a": OTHER}}, manager="kube-chores"),
         NOT_DETECTED,
@@ -146,47 +102,81 @@ SECRET_EDITS: dict[str, tuple[Edit, str]] = {
     ),
 }
 
-CASES = [
-    *(
-        pytest.param(kind, edit, end, id=f"{kind}: {name}")
-        for name, (edit, end) in EDITS.items()
-        for kind in ("configmap", "secret")
-    ),
-    pytest.param("configmap", patch({"binaryData": {"bin": "AAEC"}}), REPAIRED, id="configmap: binaryData added"),
-    *(pytest.param("secret", edit, end, id=f"secret: {name}") for name, (edit, end) in SECRET_EDITS.items()),
-]
+BINARY_DATA_ADDED = patch({"binaryData": {"bin": "AAEC"}}), REPAIRED
+CASES = {"configmap": {**EDITS, "binaryData added": BINARY_DATA_ADDED}, "secret": {**EDITS, **SECRET_EDITS}}
 
 
-@pytest.mark.parametrize(("kind", "edit", "end"), CASES)
-def test_an_edit_of_a_copy(api: Api, sync: Run, kind: str, edit: Edit, end: str, home: str, team: str) -> None:
-    data = {"a": encoded(canary()), "b": encoded(canary())}
-    source = api.create((secret if kind == "secret" else configmap)(home, "x", data=data))
-    api.create(rule("rule", home, f"*-{api.token}", ruleType=kind))
-    assert sync().summary == {"created": 1}
-    copy = at(team, source)
-    edit(api, copy)
-    edited = api.get(copy)
+def ends_of(
+    api: Api, sync: Run, edits: Sequence[Edit], copies: Sequence[Object], contents: Sequence[Object | None]
+) -> list[str]:
+    """Edit each copy; return what the next run does about each. Later runs must find nothing but the conflicts.
+
+    `contents` are the desired contents of the copies.
+    """
+    statuses = [_status_of(api, edit, copy) for edit, copy in zip(edits, copies, strict=True)]
+    edited = [api.get(copy) for copy in copies]
     api.mark()
 
-    ran = sync()
+    ran = sync("-v")
 
     assert ran.exit_code == 0
-    if end == REPAIRED:
-        assert ran.summary == {"configured": 1}
-        assert content(api.get(copy)) == content(source)
-    else:
-        assert ran.summary == ({"conflict": 1} if end == CONFLICT else {"unchanged": 1})
-        assert api.get(copy) == edited
-        # The list by label has no such object, so the run tries to create it once: 409 Conflict.
-        assert [write.status for write in api.copy_writes()] == [409] * (end == CONFLICT)
-    if end == NOT_DETECTED:
-        assert content(edited) != content(source)
-        assert sync("--verify=content").summary == {"configured": 1}
-        assert content(api.get(copy)) == content(source)
-    if end != CONFLICT:
-        api.mark()
-        assert sync().summary == sync("--verify=content").summary == {"unchanged": 1}
-        assert api.writes() == []
+    # The list by label has no object of a conflict, so the run tries to create it once.
+    written = {each.path for each in api.copy_writes() if each.method != "POST" or each.status != 409}
+    codes = {each["object"]["name"]: each["code"] for each in ran.results}
+
+    def end(number: int) -> str:
+        copy, before = copies[number], edited[number]
+        now, code = api.get(copy), codes[copy["metadata"]["name"]]
+        is_written = api.path(copy) in written or not before
+        match code, is_written, content(now) == contents[number]:
+            case "conflict", False, _:
+                return CONFLICT if _seen(now) == _seen(before) else "changed"
+            case "unchanged", False, True:
+                return {200: UNCHANGED, 422: REJECTED}[statuses[number]] if _seen(now) == _seen(before) else "changed"
+            case "unchanged", False, False:
+                return NOT_DETECTED if _seen(now) == _seen(before) else "changed"
+            case _, True, True:
+                return REPAIRED
+        return f"{code}: {content(now)}"
+
+    found = [end(number) for number in range(len(copies))]
+    assert sync("--verify=content").summary.get("configured", 0) == found.count(NOT_DETECTED)
+    api.mark()
+    conflicts = found.count(CONFLICT)
+    for summary in (sync().summary, sync("--verify=content").summary):
+        assert summary == {"unchanged": len(copies) - conflicts, "conflict": conflicts}
+    assert api.writes() == []
+    return found
+
+
+def _seen(obj: Object | None) -> tuple[Object | None, ...]:
+    """Return what a run may write; a controller writes the status of a quota meanwhile."""
+    metadata = obj["metadata"] if obj else {}
+    return content(obj), metadata.get("labels"), metadata.get("annotations"), metadata.get("uid")
+
+
+def _status_of(api: Api, edit: Edit, copy: Object) -> int:
+    """Edit a copy; return the status of the response."""
+    try:
+        edit(api, copy)
+    except ApiError as error:
+        return error.status
+    return 200
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_an_edit_of_a_copy(api: Api, sync: Run, kind: str, home: str, team: str) -> None:
+    data = {"a": encoded(canary()), "b": encoded(canary())}
+    make, edits = (secret if kind == "secret" else configmap), CASES[kind]
+    sources = [api.create(make(home, f"edit-{number}", data=data)) for number in range(len(edits))]
+    api.create(rule("rule", home, team, ruleType=kind))
+    assert sync().summary == {"created": len(edits)}
+
+    found = ends_of(
+        api, sync, [edit for edit, _ in edits.values()], [at(team, each) for each in sources], [*map(content, sources)]
+    )
+
+    assert dict(zip(edits, found, strict=True)) == {name: end for name, (_, end) in edits.items()}
 
 
 def test_only_a_suspect_is_read_in_full(api: Api, sync: Run, home: str) -> None:
@@ -194,7 +184,7 @@ def test_only_a_suspect_is_read_in_full(api: Api, sync: Run, home: str) -> None:
     teams = [api.namespace(f"team-{number}") for number in range(3)]
     api.create(rule("rule", home, f"team-*-{api.token}", ruleType="secret"))
     sync()
-    changed_and_changed_back(api, at(teams[1], source))
+    CHANGED_AND_CHANGED_BACK(api, at(teams[1], source))
     api.mark()
 
     assert sync().summary == {"unchanged": 3}

@@ -12,22 +12,29 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.api.conftest import Ran, Run
+from tests.api.conftest import Run
 from tests.api.test_copies_of_tenants import quota
-from tests.api.test_drift import CONFLICT, NOT_DETECTED, REPAIRED, UNCHANGED, annotated, forged_by, nothing
+from tests.api.test_drift import CONFLICT, NOT_DETECTED, OF_HELM, REJECTED, REPAIRED, UNCHANGED, ends_of
 from tests.api.test_rights import Right, allowed
-from tests.apis import Api, ApiError, Object, wait_for
+from tests.apis import Api, Object, wait_for
 from tests.edits import (
     JSON_PATCH,
-    STRATEGIC,
     Edit,
     FieldPath,
+    annotated,
     apply,
+    changed_and_changed_back,
+    client_side_apply,
+    created_by_hand,
+    forged_by,
     in_turn,
     nested,
+    nothing,
     patch,
     put,
     removing,
+    restored,
+    same_values,
     set_in,
     setting,
 )
@@ -45,7 +52,6 @@ from tests.worlds import (
     service_account,
 )
 
-REJECTED = "rejected"
 Ends = dict[str, tuple[Edit, str]]
 
 
@@ -124,11 +130,11 @@ BINDING_EDITS: Ends = {
         REJECTED,
     ),
     "copy deleted, and created by hand without labels, with another `roleRef`": (
-        lambda api, copy: created_by_hand(api, copy, roleRef=cluster_role_ref("edit")),
+        created_by_hand(roleRef=cluster_role_ref("edit")),
         CONFLICT,
     ),
     "copy deleted, and restored from a backup with another `roleRef`": (
-        lambda api, copy: restored(("roleRef",), cluster_role_ref("edit"))(api, copy),
+        restored(("roleRef",), cluster_role_ref("edit")),
         REPAIRED,
     ),
 }
@@ -192,7 +198,7 @@ SAMPLES: dict[str, Sample] = {
             "`status` changed": (patch({"status": {"hard": {"pods": "3"}}}, subresource="/status"), UNCHANGED),
             "`spec.scopes` changed": (patch({"spec": {"scopes": ["Terminating"]}}), REJECTED),
             "copy deleted, and restored from a backup with other `spec.scopes`": (
-                lambda api, copy: restored(("spec", "scopes"), ["Terminating"])(api, copy),
+                restored(("spec", "scopes"), ["Terminating"]),
                 REPAIRED,
             ),
         },
@@ -233,7 +239,6 @@ def edits_of_any_field(sample: Sample) -> Ends:
     """Return the edits that all kinds have."""
     change = patch(nested(sample.path, sample.other))
     cleared = patch({"metadata": {"managedFields": [{}]}})
-    of_helm = patch({"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}})
     return {
         "no change": (nothing, UNCHANGED),
         "same values by merge patch": (same_values(patch), UNCHANGED),
@@ -249,9 +254,9 @@ def edits_of_any_field(sample: Sample) -> Ends:
         "annotation with the fingerprint removed": (annotated("fingerprint", None), REPAIRED),
         "label added": (patch({"metadata": {"labels": {"team": "blue"}}}), UNCHANGED),
         "annotation added": (patch({"metadata": {"annotations": {"note": "hello"}}}), UNCHANGED),
-        "label managed-by changed, then field changed": (in_turn(of_helm, change), CONFLICT),
+        "label managed-by changed, then field changed": (in_turn(OF_HELM, change), CONFLICT),
         "copy deleted": (lambda api, copy: api.delete(copy), REPAIRED),
-        "copy deleted, and created by hand without labels": (created_by_hand, CONFLICT),
+        "copy deleted, and created by hand without labels": (created_by_hand(), CONFLICT),
         "copy deleted, and restored from a backup with another value": (restored(sample.path, sample.other), REPAIRED),
         "field changed by a client with the field manager kube-chores": (
             patch(nested(sample.path, sample.other), manager="kube-chores"),
@@ -259,42 +264,6 @@ def edits_of_any_field(sample: Sample) -> Ends:
         ),
         "field changed, and managedFields forged": (forged_by(change), NOT_DETECTED),
     }
-
-
-def same_values(send: Callable[[Object], Edit]) -> Edit:
-    return lambda api, copy: send(content(api.read(copy)) or {})(api, copy)
-
-
-def client_side_apply(fields: Object) -> Edit:
-    applied = {"kubectl.kubernetes.io/last-applied-configuration": "{}"}
-    return patch({"metadata": {"annotations": applied}, **fields}, STRATEGIC, "kubectl-client-side-apply")
-
-
-def changed_and_changed_back(path: FieldPath, other: Any) -> Edit:
-    def edit(api: Api, copy: Object) -> None:
-        now = api.read(copy)
-        patch(nested(path, other))(api, copy)
-        put(lambda changed: changed.update(content(now) or {}))(api, copy)
-
-    return edit
-
-
-def created_by_hand(api: Api, copy: Object, **fields: Any) -> None:
-    before = api.read(copy)
-    api.delete(copy)
-    api.create({**copy, **(content(before) or {}), **fields})
-
-
-def restored(path: FieldPath, other: Any) -> Edit:
-    """Return an edit that creates the copy again with its labels and annotations, but with another value."""
-
-    def edit(api: Api, copy: Object) -> None:
-        now = set_in(api.read(copy), path, other)
-        api.delete(copy)
-        metadata = {key: now["metadata"][key] for key in ("name", "namespace", "labels", "annotations")}
-        api.create({**now, "metadata": metadata})
-
-    return edit
 
 
 def documented() -> Iterator[tuple[str, str, str]]:
@@ -345,59 +314,15 @@ def copies_of(api: Api, sync: Run, sample: Sample, home: str, team: str, sources
     return created
 
 
-def status_of(api: Api, edit: Edit, copy: Object) -> int:
-    """Edit a copy; return the status of the response."""
-    try:
-        edit(api, copy)
-    except ApiError as error:
-        return error.status
-    return 200
-
-
-def by_name(ran: Ran) -> Mapping[str, Object]:
-    return {each["object"]["name"]: each for each in ran.results}
-
-
 @pytest.mark.parametrize("kind", SAMPLES)
 def test_an_edit_of_a_copy(api: Api, sync: Run, kind: str, home: str, team: str) -> None:
     sample, cases = SAMPLES[kind], list(cases_of(kind))
     sources = copies_of(api, sync, sample, home, team, [source for _, source, _, _ in cases])
-    copies = [at(team, each) for each in sources]
-    statuses = [status_of(api, edit, copy) for (_, _, edit, _), copy in zip(cases, copies, strict=True)]
-    edited = [api.get(copy) for copy in copies]
-    api.mark()
+    contents = [desired(each, sample, team) for each in sources]
 
-    ran = sync("-v")
+    found = ends_of(api, sync, [edit for _, _, edit, _ in cases], [at(team, each) for each in sources], contents)
 
-    assert ran.exit_code == 0
-    written = {each.path for each in api.copy_writes() if each.method != "POST" or each.status != 409}
-    results = by_name(ran)
-
-    def end(number: int) -> str:
-        copy, code = copies[number], results[copies[number]["metadata"]["name"]]["code"]
-        now, correct = api.get(copy), desired(sources[number], sample, team)
-        is_written = api.path(copy) in written or not edited[number]
-        match code, is_written, content(now) == correct:
-            case "conflict", False, _:
-                return CONFLICT if content(now) == content(edited[number]) else "changed"
-            case "unchanged", False, True:
-                return {200: UNCHANGED, 422: REJECTED}[statuses[number]]
-            case "unchanged", False, False:
-                return NOT_DETECTED
-            case _, True, True:
-                return REPAIRED
-        return f"{code}: {content(now)}"
-
-    found = {name: end(number) for number, (name, _, _, _) in enumerate(cases)}
-    assert found == {name: each for name, _, _, each in cases}
-
-    not_detected = [each for each in found.values() if each == NOT_DETECTED]
-    assert sync("--verify=content").summary["configured"] == len(not_detected)
-    api.mark()
-    for summary in (sync().summary, sync("--verify=content").summary):
-        conflicts = [each for each in found.values() if each == CONFLICT]
-        assert summary == {"unchanged": len(cases) - len(conflicts), "conflict": len(conflicts)}
-    assert api.writes() == []
+    assert {name: end for (name, *_), end in zip(cases, found, strict=True)} == {name: end for name, *_, end in cases}
 
 
 # Sources with all fields of a kind, with few, and with empty ones.
@@ -450,13 +375,20 @@ def test_a_converged_sweep_writes_nothing_and_reads_no_single_object(
     sample = SAMPLES[kind]
     sources = copies_of(api, sync, sample, home, team, SHAPES[kind])
     assert [content(api.get(at(team, each))) for each in sources] == [content(each) for each in sources]
-    api.mark()
 
-    assert sync().summary == {"unchanged": len(sources)}
+    def assert_converged() -> None:
+        api.mark()
+        assert sync().summary == {"unchanged": len(sources)}
+        assert api.writes() == []
+        assert [each.path for each in api.requests() if each.method == "GET" and "limit" not in each.query] == []
+        assert sync("--verify=content").summary == {"unchanged": len(sources)}
 
-    assert api.writes() == []
-    assert [each.path for each in api.requests() if each.method == "GET" and "limit" not in each.query] == []
-    assert sync("--verify=content").summary == {"unchanged": len(sources)}
+    assert_converged()
+    if kind != "ResourceQuota":  # whose scopes no update can change
+        for number, fields in enumerate([*SHAPES[kind][1:], SHAPES[kind][0]]):
+            api.replace(sample.build(home, f"edit-{number}", **fields))
+        assert sync().summary.keys() <= {"configured", "unchanged"}
+        assert_converged()
 
 
 # By kind: two contents of a source; no update can change one to the other.
@@ -526,38 +458,6 @@ def test_a_copy_stays_if_the_server_does_not_accept_its_successor(
     assert (copy["metadata"]["uid"], content(copy)) == (first["metadata"]["uid"], content(first))
     api.delete(full)
     wait_for(lambda: sync().summary == {"replaced": 1}, "the quota to be forgotten")
-
-
-def test_a_repaired_service_account_keeps_its_secrets(api: Api, sync: Run, home: str, team: str) -> None:
-    [source] = copies_of(api, sync, SAMPLES["ServiceAccount"], home, team, [{"secrets": [{"name": "of-the-source"}]}])
-    copy = at(team, source)
-    assert "secrets" not in api.read(copy)
-    in_turn(
-        secrets_set,
-        patch({"metadata": {"labels": {"team": "blue"}}}),
-        patch({"imagePullSecrets": [{"name": "other"}]}),
-    )(api, copy)
-
-    assert sync().summary == {"configured": 1}
-
-    repaired = api.read(copy)
-    assert repaired["secrets"] == [{"name": "token"}]
-    assert (repaired["metadata"]["labels"]["team"], content(repaired)) == ("blue", content(source))
-
-
-@pytest.mark.parametrize("kind", SAMPLES)
-def test_only_a_suspect_copy_is_read_in_full(api: Api, sync: Run, kind: str, home: str, team: str) -> None:
-    sample = SAMPLES[kind]
-    sources = copies_of(api, sync, sample, home, team, [sample.source] * 3)
-    suspect = at(team, sources[1])
-    changed_and_changed_back(sample.path, sample.other)(api, suspect)
-    api.mark()
-
-    assert sync().summary == {"unchanged": 3}
-
-    assert [each.path for each in api.requests() if each.method == "GET" and "limit" not in each.query] == [
-        api.path(suspect)
-    ]
 
 
 def test_the_scopes_of_a_quota_in_another_order_are_updated_in_place(api: Api, sync: Run, home: str, team: str) -> None:

@@ -62,16 +62,6 @@ def test_rules_with_one_selector_are_two_lists(api: Api, sync: Run, team: str, n
     assert len(reads(api, SECRETS)) == (2 if number >= FEWEST else 0)
 
 
-def test_one_rule_with_many_namespaces_is_two_lists(api: Api, sync: Run, team: str) -> None:
-    namespaces = homes(api, FEWEST)
-    for number, namespace in enumerate(namespaces):
-        api.create(secret(namespace, f"login-{number}"))
-    api.create(rule("rule", "", team, ruleType="secret", namespaces=namespaces))
-
-    assert sync().summary == {"created": FEWEST}
-    assert requests_of(sync, unchanged=FEWEST) == {"GET": LISTS + 2, **REVIEWS}
-
-
 def test_each_selector_and_each_kind_has_its_own_lists(api: Api, sync: Run, team: str) -> None:
     namespaces = homes(api, FEWEST)
     a_rule_for_each(api, namespaces, team)
@@ -115,27 +105,6 @@ def test_no_content_of_a_namespace_that_no_rule_names_is_read(api: Api, sync: Ru
     assert second.query["fieldSelector"] == f"metadata.namespace!={other}"
     # Only its metadata are in an answer.
     assert ran.report["traffic"]["bytesReceived"] - before < large // 10
-
-
-def test_with_too_many_other_namespaces_each_namespace_is_listed(
-    api: Api, sync: Run, team: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(source_lists, "_MOST_EXCLUDED", 1)
-    namespaces = homes(api, FEWEST + 1)
-    a_rule_for_each(api, namespaces[:-1], team)
-    api.create(rule("empty", namespaces[-1], team, ruleType="secret"))
-    for number in range(2):
-        api.create(secret(api.namespace(f"other-{number}"), "foreign"))
-    sync()
-    api.mark()
-
-    ran = sync()
-
-    assert ran.summary == {"unchanged": FEWEST, "nothing-selected": 1}
-    assert len(reads(api, SECRETS)) == 1
-    # The metadata have no match in the last one.
-    listed = [each for each in namespaces if reads(api, f"/api/v1/namespaces/{each}/secrets")]
-    assert listed == namespaces[:-1]
 
 
 def test_with_too_many_objects_each_namespace_is_listed(

@@ -368,7 +368,7 @@ def test_a_rule_of_each_kind_is_one_list_of_copies_and_one_of_sources(
     first = sync()
     settled(api, kind)
     converged = sync()
-    api.patch(of_kind(kind, home), MORE_KINDS[kind][2])
+    api.patch(of_kind(kind, home), MORE_KINDS[kind][1])
     changed = sync()
 
     assert requests_of(first) == {**reads, "POST": reads["POST"] + 6 + event, **status}

@@ -4,10 +4,8 @@ import json
 import re
 from fnmatch import fnmatch
 
-import pytest
-
 from jobs.kit.values import stamps
-from tests.api.conftest import Run, copied, with_rule
+from tests.api.conftest import Run, with_rule
 from tests.apis import Api, Object
 from tests.canary import canary
 from tests.manifests import ROOT
@@ -38,38 +36,48 @@ def of_type(namespace: str, name: str, kind: str, *keys: str) -> Object:
     return {**created, "metadata": {**created["metadata"], "annotations": annotations}}
 
 
-@pytest.mark.parametrize("kind", [*CORE, "example.com/own"])
-def test_a_secret_is_copied_with_its_type(api: Api, sync: Run, kind: str, home: str, team: str) -> None:
-    source = api.create(of_type(home, "login", kind, *CORE.get(kind, ())))
-    api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
+def test_a_secret_is_copied_with_its_type(api: Api, sync: Run, home: str, team: str) -> None:
+    kinds = [*CORE, "example.com/own"]
+    sources = [
+        api.create(of_type(home, f"login-{number}", kind, *CORE.get(kind, ()))) for number, kind in enumerate(kinds)
+    ]
+    api.create(rule("logins", home, team, ruleType="secret"))
 
-    assert sync().summary == {"created": 1}
-    assert content(api.get(at(team, source))) == content(source)
+    assert sync().summary == {"created": len(kinds)}
+    assert [content(api.get(at(team, each))) for each in sources] == [content(each) for each in sources]
+    assert sync("--verify", "content").summary == {"unchanged": len(kinds)}
 
 
-@pytest.mark.parametrize("kind", NEVER_COPIED)
-def test_a_secret_on_which_the_cluster_or_helm_acts_is_never_copied(api: Api, sync: Run, kind: str) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
+def test_a_secret_on_which_the_cluster_or_helm_acts_is_never_copied(api: Api, sync: Run, home: str, team: str) -> None:
     api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader", "namespace": home}})
-    source = api.create(of_type(home, "login", kind))
+    sources = {f"login-{number}": kind for number, kind in enumerate(NEVER_COPIED)}
+    for name, kind in sources.items():
+        api.create(of_type(home, name, kind))
     copied = with_rule(api, secret(home, "other"))
 
     ran = sync("-v")
 
-    assert (ran.exit_code, ran.summary) == (0, {"created": 1, "skipped": 1})
-    assert [each["reason"] for each in ran.results if each["code"] == "skipped"] == [NEVER_COPIED[kind]]
-    assert (api.get(at(team, source)), bool(api.get(at(team, copied)))) == (None, True)
+    assert (ran.exit_code, ran.summary) == (0, {"created": 1, "skipped": len(sources)})
+    reasons = {each["object"]["name"]: each["reason"] for each in ran.results if each["code"] == "skipped"}
+    assert reasons == {name: NEVER_COPIED[kind] for name, kind in sources.items()}
+    assert [name for name in sources if api.get(secret(team, name))] == []
+    assert api.get(at(team, copied))
 
 
-@pytest.mark.parametrize("kind", ["bootstrap.kubernetes.io/token", "helm.sh/release.v2"])
-def test_a_source_that_is_recreated_with_such_a_type_loses_its_copies(api: Api, sync: Run, kind: str) -> None:
-    home, team = api.namespace("home"), api.namespace("team")
-    source = copied(api, sync, secret(home))
-    api.delete(source)
-    api.create(of_type(home, "login", kind))
+def test_a_source_that_is_recreated_with_such_a_type_loses_its_copies(
+    api: Api, sync: Run, home: str, team: str
+) -> None:
+    kinds = {"token": "bootstrap.kubernetes.io/token", "release": "helm.sh/release.v2"}
+    for name in kinds:
+        api.create(secret(home, name))
+    api.create(rule("logins", home, team, ruleType="secret"))
+    assert sync().summary == {"created": len(kinds)}
+    for name, kind in kinds.items():
+        api.delete(secret(home, name))
+        api.create(of_type(home, name, kind))
 
-    assert sync().summary == {"deleted": 1}
-    assert api.get(at(team, source)) is None
+    assert sync().summary == {"deleted": len(kinds)}
+    assert [name for name in kinds if api.get(secret(team, name))] == []
 
 
 def test_a_copy_of_a_bootstrap_token_that_an_older_version_made_is_deleted(api: Api, sync: Run) -> None:

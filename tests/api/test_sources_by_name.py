@@ -7,7 +7,6 @@ import pytest
 from tests.api.conftest import Run
 from tests.api.test_safety import ready
 from tests.apis import Api, Object, wait_for
-from tests.rights import bind_adopt
 from tests.worlds import at, by_name, configmap, content, network_policy, rule, secret, service_account
 
 
@@ -155,22 +154,6 @@ def test_a_new_source_under_the_same_target_name_replaces_the_copy(api: Api, syn
     assert api.read(configmap(team))["data"] == {"year": "2026"}
 
 
-def test_a_target_name_that_another_source_has_collides(api: Api, sync: Run, home: str, team: str) -> None:
-    api.create(configmap(home, "a"))
-    api.create(configmap(home, "b"))
-    api.create(rule("all", home, team))
-    sync()
-    api.create(named(home, team, "a", targetName="b"))
-
-    ran = sync()
-
-    assert (ran.exit_code, ran.summary) == (2, {"collision": 1, "unchanged": 1})
-    assert [each["reason"] for each in ran.results] == [
-        f"sources {home}/a and {home}/b have the same target, so none of them is copied; "
-        "narrow the targets of one rule, or set its targetName"
-    ]
-
-
 def test_a_target_name_with_a_selector_that_selects_two_sources_collides(
     api: Api, sync: Run, home: str, team: str
 ) -> None:
@@ -191,8 +174,6 @@ def test_a_target_name_with_a_selector_that_selects_two_sources_collides(
     ("make", "kind", "target", "why"),
     [
         (configmap, "configmap", "sync-copies-settings", "jobs read their settings from a ConfigMap of this name"),
-        (configmap, "configmap", "kube-root-ca.crt", "every namespace has its own kube-root-ca.crt"),
-        (secret, "secret", "roll-workloads-key", "roll-workloads reads its key from a Secret of this name"),
         (service_account, "serviceaccount", "default", "every namespace has its own ServiceAccount default"),
     ],
 )
@@ -224,20 +205,6 @@ def test_there_is_no_copy_in_the_namespace_of_the_source_also_under_another_name
     assert sync().summary == {"nothing-selected": 1}
     assert api.get(configmap(home, "other")) is None
     assert rows(sync("--explain", home)) == [("own-namespace", f"{home} is the namespace of the source")]
-
-
-def test_a_source_of_another_rule_is_not_adopted_under_a_target_name(api: Api, sync: Run, home: str, team: str) -> None:
-    bind_adopt(api)
-    api.create(configmap(home, "a"))
-    theirs = api.create(configmap(team, "b", labels={}))
-    api.create(named(team, home, "b", name="back"))
-    api.create(named(home, team, "a", targetName="b", conflict="Adopt"))
-
-    ran = sync()
-
-    assert ran.summary == {"conflict": 1, "created": 1}
-    assert "a rule selects it as a source" in ran.stdout
-    assert api.read(theirs) == theirs
 
 
 def test_copies_of_another_name_are_there_before_the_old_ones_are_deleted(api: Api, sync: Run, home: str) -> None:

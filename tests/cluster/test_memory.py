@@ -160,7 +160,7 @@ def test_many_copies_of_each_kind_fit_into_the_memory_of_a_run(api: Api, limited
 
     made, again = limited("sync-copies"), limited("sync-copies")
     for each in sources:
-        api.patch(each, MORE_KINDS[each["kind"]][2])
+        api.patch(each, MORE_KINDS[each["kind"]][1])
     changed = limited("sync-copies")
 
     copies = len(sources) * len(teams)

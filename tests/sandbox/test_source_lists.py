@@ -38,7 +38,7 @@ def cluster(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clust
     """A cluster with a source in all namespaces but the last, and an object with its labels in another one."""
     monkeypatch.setattr("jobs.kit.api.transport.LONGEST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(source_lists, "_FEWEST_NAMESPACES", 2)
-    transport = Transport(Endpoint(sandbox.url, lambda: f"Bearer {sandbox.admin_token}"), "tests", retry_seconds=1)
+    transport = Transport(Endpoint(sandbox.url, lambda: f"Bearer {sandbox.admin_token}"), "tests", retry_seconds=0.1)
     cluster = Cluster(transport, "tests")
     for team in [*TEAMS, "other"]:
         create(cluster, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
@@ -175,17 +175,18 @@ def test_which_role_bindings_are_too_large_does_not_depend_on_the_order_of_answe
             {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": f"{team}-{each}"} for each in range(50)
         ]
         create(cluster, ROLE_BINDINGS, of_kind("RoleBinding", team, LABELS, name="x", subjects=subjects))
-    queries = [SourceQuery("rolebinding", team, "made=yes") for team in TEAMS]
-
-    def kinds() -> list[str]:
-        found = read_sources(cluster, queries, frozenset(), ObjectReducer(frozenset())).found
-        return [type(each).__name__ for _, sources in sorted(found.items()) for each in sources]
-
-    expected = kinds()
+    expected = types(cluster, "rolebinding", ObjectReducer(frozenset()))
     sandbox.inject(Fault("GET", ROLE_BINDINGS.path(TEAMS[0]), kind="delay", seconds=0.3, times=None))
 
     assert set(expected) == {"ReducedObject", "RefusedSource"}
-    assert kinds() == expected == sorted(expected)
+    assert types(cluster, "rolebinding", ObjectReducer(frozenset())) == expected == sorted(expected)
+
+
+def types(cluster: Cluster, rule_type: str, reducer: ObjectReducer, *used: str) -> list[str]:
+    """Read the sources of all teams; return what each of them is."""
+    queries = [SourceQuery(rule_type, team, "made=yes") for team in TEAMS]
+    found = read_sources(cluster, queries, frozenset(used), reducer).found
+    return [type(each).__name__ for _, sources in sorted(found.items()) for each in sources]
 
 
 @pytest.mark.parametrize(("rule_type", "encodings"), [("secret", ["", ""]), ("configmap", ["", "gzip"])])
@@ -271,9 +272,7 @@ def test_which_long_annotations_are_too_large_does_not_depend_on_the_order_of_an
         create(cluster, CONFIGMAPS, with_notes(configmap(team, "x", labels=LABELS)))
 
     def kinds() -> list[str]:
-        queries = [SourceQuery("configmap", team, "made=yes") for team in TEAMS]
-        found = read_sources(cluster, queries, frozenset({"notes"}), ObjectReducer({"notes"}, 12_000)).found
-        return [type(each).__name__ for _, sources in sorted(found.items()) for each in sources]
+        return types(cluster, "configmap", ObjectReducer({"notes"}, 12_000), "notes")
 
     expected = kinds()
     sandbox.inject(Fault("GET", CONFIGMAPS.path(TEAMS[0]), kind="delay", seconds=0.3, times=None))

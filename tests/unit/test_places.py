@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -54,15 +52,6 @@ def table() -> Iterator[Row]:
         requires, finds, code, does = (cell.strip() for cell in line.strip("|").split("|"))
         for each in finds.split(" or "):
             yield Row(requires, each, code.strip("`"), does.split()[0])
-
-
-def cases() -> Iterator[tuple[str, ...]]:
-    """The two sides of each case of the match statement."""
-    (match,) = (each for each in ast.walk(ast.parse(inspect.getsource(evaluate))) if isinstance(each, ast.Match))
-    for case in match.cases:
-        assert isinstance(case.pattern, ast.MatchSequence)
-        requires, finds = (ast.unparse(side).replace("'", "").replace("_", ANYTHING) for side in case.pattern.patterns)
-        yield from ((requires, each) for each in finds.split(" | "))
 
 
 def decided(world: Observed) -> Row:
@@ -132,10 +121,6 @@ def worlds() -> Iterator[Observed]:
     yield observed([rule("a"), rule("b", "other")], [its_source, source("other")], [], "team")
     yield observed([rule(targets=Targets(include=("kube-team",)))], [its_source], [], "kube-team")
     yield replace(one(equal), single_reads={PLACE: ApiError(500, "cannot be decoded")})
-
-
-def test_the_match_statement_has_the_rows_of_the_table_in_their_order() -> None:
-    assert [(row.required, row.found) for row in table()] == list(cases())
 
 
 def test_a_run_does_at_each_place_what_is_in_the_table() -> None:

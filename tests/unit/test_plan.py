@@ -13,7 +13,7 @@ from jobs.core.sync_copies.desired import Place
 from jobs.core.sync_copies.evaluate import evaluate
 from jobs.core.sync_copies.observed import Namespace, Observed, Settings
 from jobs.core.sync_copies.plan import plan
-from jobs.core.sync_copies.rules import CopyMetadata, Rule, SourceQuery, Spec, Targets
+from jobs.core.sync_copies.rules import CopyMetadata, Rule, Spec, Targets
 from jobs.core.sync_copies.selectors import LabelSelector
 from jobs.kit.data.contents import Content, field_set
 from jobs.kit.data.objects import Header, Ownership, ReducedObject
@@ -79,25 +79,10 @@ def only(result: Plan) -> Finding:
     return result.findings[0]
 
 
-def test_a_missing_copy_is_created() -> None:
-    finding = only(planned(observed([rule()], [source()], [], "team")))
-
-    assert (finding.code, finding.object) == ("missing", ObjectKey("ConfigMap", "settings", "team"))
-    assert finding.fix
-    assert finding.fix.action is Action.CREATE
-
-
 def test_a_copy_as_desired_is_unchanged_without_a_read() -> None:
     result = planned(observed([rule()], [source()], [copy("team", source(), rule())], "team"))
 
     assert (result.findings, result.needs, result.unchanged) == ((), (), 1)
-
-
-def test_a_copy_with_a_field_of_another_manager_is_read_first() -> None:
-    suspect = copy("team", source(), rule(), "kubectl")
-    world = observed([rule()], [source()], [suspect], "team")
-
-    assert planned(world).needs == (Need(ObjectKey("ConfigMap", "settings", "team")),)
 
 
 def test_a_copy_with_a_removed_or_added_field_is_read_first() -> None:
@@ -187,18 +172,6 @@ def test_a_copy_is_never_a_source() -> None:
 
     assert only(skipped).severity is Severity.INFO
     assert "never a source" in only(skipped).reason
-
-
-@pytest.mark.parametrize(
-    "kind", ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1"]
-)
-def test_secrets_of_one_namespace_or_tool_are_never_sources(kind: str) -> None:
-    spec = Spec("secret", SELECTOR, ("home",))
-    query = SourceQuery("secret", "home", SELECTOR.query())
-    namespaces = tuple(Namespace(name, {}, True, False) for name in ("home", "team"))
-    world = Observed((Rule(head("r"), spec),), namespaces, {query: (source(content=Content(kind)),)}, {"secret": {}})
-
-    assert only(planned(world)).severity is Severity.INFO
 
 
 def test_only_a_run_that_read_every_rule_reports_orphans() -> None:

@@ -18,7 +18,6 @@ from tests.manifests import ROOT, load
 
 PAGE = (ROOT / "docs" / "sync-copies.md").read_text()
 FOLDER = ROOT / "jobs" / "core" / "sync_copies"
-OTHERS = [path for path in [*FOLDER.glob("*.py"), ROOT / "jobs" / "sync_copies.py"] if path.stem != "kinds"]
 WITH_COMPONENT = [kind for kind in KINDS.values() if kind.component]
 
 
@@ -29,18 +28,17 @@ def constants(path: Path) -> Iterator[str]:
             yield from (str(each.value) for each in ast.walk(statement) if isinstance(each, ast.Constant))
 
 
-@pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.stem)
-def test_no_other_module_compares_with_a_kind_or_a_rule_type(path: Path) -> None:
-    of_kinds = {name for name, each in vars(resources).items() if getattr(each, "kind", None) in BY_NAME}
-    imported = {
-        alias.name
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names)
 
-    assert {*constants(path)} & {*KINDS, *BY_NAME} == set()
-    assert imported & of_kinds == set()
+
+def test_no_other_module_compares_with_a_kind_or_a_rule_type() -> None:
+    of_kinds = {name for name, each in vars(resources).items() if getattr(each, "kind", None) in BY_NAME}
+    for path in {*FOLDER.glob("*.py"), ROOT / "jobs" / "sync_copies.py"} - {FOLDER / "kinds.py"}:
+        assert {*constants(path)} & {*KINDS, *BY_NAME} == set(), path
+        assert {*imports(path)} & of_kinds == set(), path
 
 
 def test_the_rule_types_are_those_of_the_table() -> None:
@@ -106,8 +104,23 @@ def test_a_copy_has_the_keys_that_the_type_of_its_secret_requires(kind: str, key
         select(chosen, KINDS["secret"], content)
 
 
-def test_a_key_that_the_type_of_a_secret_requires_cannot_be_renamed() -> None:
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        (
+            KeySelection(rename=(("tls.key", "key.pem"),)),
+            "a Secret of type kubernetes.io/tls requires key tls.key in copies",
+        ),
+        (KeySelection(rename=(("a", "b"), ("c", "d"))), "it has no key a, c"),
+        (KeySelection(include=("ca*",)), "none of its keys matches ca*"),
+        (
+            KeySelection(rename=(("tls.crt", "tls.key"),)),
+            "its keys tls.crt and tls.key would both be tls.key in copies",
+        ),
+    ],
+)
+def test_keys_that_a_source_cannot_be_copied_with_have_the_reason(keys: KeySelection, why: str) -> None:
     content = Content("kubernetes.io/tls", {"tls.crt": canary(), "tls.key": canary()})
 
-    with pytest.raises(ValueError, match=r"requires key tls\.key in copies"):
-        select(KeySelection(rename=(("tls.key", "key.pem"),)), KINDS["secret"], content)
+    with pytest.raises(ValueError, match=f"^{re.escape(why)}$"):
+        select(keys, KINDS["secret"], content)
