@@ -137,10 +137,11 @@ def test_a_manual_change_is_repaired(api: Api, fetch: Run) -> None:
     assert fetch().summary == {"unchanged": 1}
 
 
+# Arguments of figures(), which are of the day of the test.
 FORGED = {
-    "a jump of today": figures("99", "0.0101010101"),
-    "a rate that no provider has yet": figures("1.2", "0.8333333333"),
-    "another provider's": figures("1.2", "0.8333333333", "frankfurter"),
+    "a jump of today": ("99", "0.0101010101"),
+    "a rate that no provider has yet": ("1.2", "0.8333333333"),
+    "another provider's": ("1.2", "0.8333333333", "frankfurter"),
 }
 
 
@@ -150,13 +151,11 @@ def forge(api: Api, rate: Object, forged: dict[str, str], name: str = "usd") -> 
     api.patch(configmap_of(rate), {"data": forged, "metadata": {"annotations": {stamps.FINGERPRINT: mark}}})
 
 
-@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED.keys())
-def test_forged_figures_are_repaired_from_the_provider(
-    api: Api, fetch: Run, rates: RatesServer, forged: dict[str, str]
-) -> None:
+@pytest.mark.parametrize("forged", FORGED)
+def test_forged_figures_are_repaired_from_the_provider(api: Api, fetch: Run, rates: RatesServer, forged: str) -> None:
     rate = fetched_yesterday(api, fetch, rates)
     right = data(api, rate)
-    forge(api, rate, forged)
+    forge(api, rate, figures(*FORGED[forged]))
 
     ran = fetch()
 
@@ -164,13 +163,13 @@ def test_forged_figures_are_repaired_from_the_provider(
     assert data(api, rate) == right
 
 
-@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED.keys())
+@pytest.mark.parametrize("forged", FORGED)
 def test_forged_figures_are_repaired_from_the_status_while_no_provider_answers(
-    api: Api, fetch: Run, rates: RatesServer, no_pauses: None, forged: dict[str, str]
+    api: Api, fetch: Run, rates: RatesServer, no_pauses: None, forged: str
 ) -> None:
     rate = fetched(api, fetch)
     right = data(api, rate)
-    forge(api, rate, forged)
+    forge(api, rate, figures(*FORGED[forged]))
     rates.fail(500)
 
     assert fetch().exit_code == 1
@@ -222,7 +221,7 @@ def test_a_configmap_forged_before_the_first_run_is_repaired(api: Api, fetch: Ru
     labels = stamps.stamp("fetch-rates", rate["metadata"]["namespace"], "usd", "ecb", "").labels
     made = configmap_of(rate)
     api.create({**made, "metadata": {**made["metadata"], "labels": labels}})
-    forge(api, rate, FORGED["a jump of today"])
+    forge(api, rate, figures(*FORGED["a jump of today"]))
     api.create(rate)
     rates.serve("frankfurter", status(500))
 
@@ -237,7 +236,7 @@ def test_users_who_edit_exchange_rates_cannot_set_the_status(api: Api, fetch: Ru
     edits = {"apiGroups": ["kubechores.dev"], "resources": ["exchangerates"], "verbs": ["*"]}
     token = create_account(api, shop, "tenant")
     grant(api, account(shop, "tenant"), edits, namespace=shop)
-    forged = FORGED["a jump of today"]
+    forged = figures(*FORGED["a jump of today"])
     body = {**exchange_rate(shop), "status": forged}
     merge = {"Content-Type": "application/merge-patch+json"}
 
@@ -516,16 +515,16 @@ def test_forged_figures_of_one_configmap_block_a_jump_and_are_never_kept(
     fetch(*arguments)
     right = data(api, rate)
 
-    forge(api, rate, FORGED["a rate that no provider has yet"], "(command line)")
+    forge(api, rate, figures(*FORGED["a rate that no provider has yet"]), "(command line)")
     assert (fetch(*arguments).summary, data(api, rate)) == ({"configured": 1}, right)
 
-    forge(api, rate, FORGED["a jump of today"], "(command line)")
+    forge(api, rate, figures(*FORGED["a jump of today"]), "(command line)")
     rates.serve("frankfurter", status(500))
     assert fetch(*arguments).exit_code == 4
     assert fetch(*arguments, "--max-change", "100").summary == {"configured": 1}
     assert data(api, rate) == right
 
-    forge(api, rate, FORGED["another provider's"], "(command line)")
+    forge(api, rate, figures(*FORGED["another provider's"]), "(command line)")
     rates.serve("ecb", status(500))
     ran = fetch(*arguments)
     assert (ran.exit_code, ran.summary) == (1, {"unavailable": 1, "provider-failed": 2})

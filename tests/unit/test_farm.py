@@ -329,6 +329,14 @@ def test_an_object_that_cannot_be_read_is_reported_and_not_written(need: Need, s
     assert found.findings[0].exit_code is not ExitCode.DONE
 
 
+def test_a_farm_pod_that_is_too_large_to_keep_is_not_written() -> None:
+    large = document(WEB, annotations={"theirs": "x" * (64 << 10)}, ownerReferences=[])
+
+    (found,) = planned(with_documents(observed(WEB, web=STALE), (Need(WEB.place), large))).findings
+
+    assert (found.code, found.fix, "the limit is 64 KiB" in found.reason) == ("unreadable", None, True)
+
+
 def test_a_pod_that_is_deleted_during_a_run_is_only_an_info() -> None:
     (found,) = planned(with_documents(outdated(), (Need(WEB.key), 404))).findings
     assert (found.code, found.severity, found.fix) == ("retained", Severity.INFO, None)
