@@ -122,27 +122,30 @@ def test_a_new_rate_updates_configmap_and_status_without_an_event(api: Api, fetc
     assert [each["reason"] for each in mine] == ["Current"]
 
 
-def test_a_manual_change_is_repaired(api: Api, fetch: Run) -> None:
-    rate = fetched(api, fetch)
-    right = data(api, rate)
-    api.patch(configmap_of(rate), {"data": {"rate": "99", "extra": "x", "base": None}})
-    api.patch(configmap_of(rate), {"metadata": {"labels": {"mine": "yes"}}})
-
-    ran = fetch()
-
-    assert ran.summary == {"configured": 1}, "a changed rate is not compared with the new one"
-    assert data(api, rate) == right
-    found = api.read(configmap_of(rate))
-    assert found["metadata"]["labels"]["mine"] == "yes"
-    assert fetch().summary == {"unchanged": 1}
-
-
 # Arguments of figures(), which are of the day of the test.
 FORGED = {
     "a jump of today": ("99", "0.0101010101"),
     "a rate that no provider has yet": ("1.2", "0.8333333333"),
     "another provider's": ("1.2", "0.8333333333", "frankfurter"),
 }
+
+
+def test_manual_changes_are_repaired(api: Api, fetch: Run) -> None:
+    rate = fetched(api, fetch)
+    right, space = data(api, rate), rate["metadata"]["namespace"]
+    metadata = {"labels": {"mine": "yes"}, "ownerReferences": None, "annotations": {"kubechores.dev/rule": "x"}}
+    for change in ({"data": {"rate": "99", "extra": "x", "base": None}}, {"metadata": metadata}):
+        api.patch(configmap_of(rate), change)
+
+        ran = fetch()
+
+        assert ran.summary == {"configured": 1}, "a changed rate is not compared with the new one"
+        assert data(api, rate) == right
+    found = api.read(configmap_of(rate))["metadata"]
+    assert found["labels"]["mine"] == "yes"
+    assert [owner["uid"] for owner in found["ownerReferences"]] == [rate["metadata"]["uid"]]
+    assert found["annotations"]["kubechores.dev/rule"] == f"{space}/usd"
+    assert fetch().summary == {"unchanged": 1}
 
 
 def forge(api: Api, rate: Object, forged: dict[str, str], name: str = "usd") -> None:
@@ -272,18 +275,6 @@ def test_the_last_rate_of_another_currency_is_not_used(
     assert condition(api, moved)["message"].startswith("there is no rate yet: ecb request failed")
     assert condition(api, stays)["message"].startswith("the ConfigMap is left untouched: ecb request failed")
     assert [row[1:] for row in columns(api, shop)] == [["JPY", "EUR", "None", "None", "Unavailable"]] * 2
-
-
-def test_a_missing_owner_and_a_missing_label_are_repaired(api: Api, fetch: Run) -> None:
-    shop = api.namespace("shop")
-    rate = api.create(exchange_rate(shop))
-    fetch()
-    api.patch(configmap_of(rate), {"metadata": {"ownerReferences": None, "annotations": {"kubechores.dev/rule": "x"}}})
-
-    assert fetch().summary == {"configured": 1}
-    found = api.read(configmap_of(rate))
-    assert [owner["uid"] for owner in found["metadata"]["ownerReferences"]] == [rate["metadata"]["uid"]]
-    assert found["metadata"]["annotations"]["kubechores.dev/rule"] == f"{shop}/usd"
 
 
 def test_owner_references_of_other_kinds_stay(api: Api, fetch: Run) -> None:

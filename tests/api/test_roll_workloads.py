@@ -114,27 +114,6 @@ def test_workloads_of_the_same_name_have_separate_events(api: Api, roll: Run) ->
     assert sorted(kinds) == sorted(KINDS)
 
 
-def test_several_changes_cause_one_rollout(api: Api, roll: Run) -> None:
-    space = api.namespace("shop")
-    names = [f"settings-{number}" for number in range(4)]
-    sources = [*(api.create(configmap(space, name)) for name in names), api.create(secret(space))]
-    volumes = [{"name": name, "configMap": {"name": name}} for name in names]
-    volumes.append({"name": "login", "secret": {"secretName": "login"}})
-    before = with_baseline(api, roll, api.create(workload(space, pod={"volumes": volumes})))
-    for source in sources:
-        changed(api, source, user=canary())
-    api.mark()
-
-    ran = roll()
-
-    assert ran.summary == {"restarted": 1}
-    assert [each.method for each in api.writes() if each.path.endswith("/web")] == ["PATCH"]
-    assert reason(ran, "changed") == (
-        "configmap/settings-0, configmap/settings-1, configmap/settings-2, configmap/settings-3, secret/login changed"
-    )
-    check_rolled_once(api, before)
-
-
 KEY = {"name": "settings", "key": "a"}
 ALL, OF_THE_SECRET = {"a", "b", "c"}, {"user", "c"}
 ALL_KEYS: Object = {"configMap": {"name": "settings"}}
@@ -472,27 +451,6 @@ def test_a_baseline_is_not_recorded_if_new_pods_would_not_start(api: Api, roll: 
 
     api.create(configmap(space))
     assert roll().summary == {"annotated": 1}
-
-
-def test_a_roll_waits_for_more_changes(api: Api, roll: Run) -> None:
-    _, source, made = web_with_baseline(api, roll)
-    changed(api, source)
-
-    until = "a run rolls the workload 60 min after the last change (--settle)"
-    assert deferred(api, roll, made, "--settle", "3600").endswith(f"and more may follow: {until}")
-    assert roll("--settle", "0").summary == {"restarted": 1}
-
-
-def test_a_roll_waits_after_the_last_roll(api: Api, roll: Run) -> None:
-    _, source, made = web_with_baseline(api, roll)
-    changed(api, source)
-    assert roll("--cool-down", "3600").summary == {"restarted": 1}, "recording a baseline does not count as a roll"
-    settle(api, made)
-    changed(api, source, a="again")
-
-    until = "a run rolls it again 60 min after that roll (--cool-down)"
-    assert deferred(api, roll, made, "--cool-down", "3600").endswith(f" s ago: {until}")
-    assert roll().summary == {"restarted": 1}
 
 
 ANNOTATIONS_BYTES = 256 << 10  # what the API server allows
