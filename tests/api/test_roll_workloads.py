@@ -134,7 +134,7 @@ def mounting(volume: Object, *mounts: Object, init: Sequence[Object] = ()) -> Ob
 
 ENVIRONMENT_OF_INIT = {"name": "init", "image": "example.com/app:1", "envFrom": [{"secretRef": {"name": "login"}}]}
 LOGIN = {"secret": {"name": "login"}}
-# Pods, and the keys of ConfigMap settings (a, b) and of Secret login (user) that they use, with a new one of each (c, d).
+# Pods, and the keys that they use: of ConfigMap settings (a, b, and new c) and of Secret login (user, and new d).
 USES: dict[str, tuple[Object, set[str]]] = {
     "a volume": (FROM_A_VOLUME, ALL),
     "some keys of a volume": (volume(configMap={"name": "settings", "items": [{"key": "a", "path": "a"}]}), {"a"}),
