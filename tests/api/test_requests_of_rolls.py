@@ -77,21 +77,6 @@ def test_a_converged_run_reads_each_source_once(api: Api, roll: Run) -> None:
     assert ran.report["traffic"]["requests"] == {"GET": LISTS + len([*listed, *workloads, *sources, key])}
 
 
-@pytest.mark.parametrize("workloads", [2, 12])
-def test_the_requests_of_a_namespace_that_opted_in_do_not_grow_with_its_workloads(
-    api: Api, roll: Run, workloads: int
-) -> None:
-    _, made = place(api, "shop", Deployment=workloads)
-    settled(api, made)
-    assert roll().summary == {"annotated": workloads}
-    settled(api, made)
-
-    ran = roll()
-
-    # The list in full, the ConfigMap, the Secret, and the key.
-    assert (ran.summary, ran.report["traffic"]["requests"]) == ({"unchanged": workloads}, {"GET": LISTS + 4})
-
-
 def test_an_invalid_workload_of_a_list_affects_only_itself(api: Api, roll: Run) -> None:
     names = [f"{'x' * 240}-{number:03}" for number in range(90)]
     volumes = [{"name": f"v-{number}", "configMap": {"name": name}} for number, name in enumerate(names)]

@@ -74,69 +74,34 @@ def reason(ran: Ran, code: str = "deferred") -> str:
     return str(found["reason"])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_first_run_rolls_nothing_and_a_change_rolls_once(api: Api, roll: Run, kind: str) -> None:
-    _, source, made = new_web(api, kind=kind)
-    before = settle(api, made)
-
-    assert roll().summary == {"annotated": 1}
-    after = settle(api, made)
-    assert after["spec"] == before["spec"]
-    api.mark()
-    assert (roll().summary, api.writes()) == ({"unchanged": 1}, [])
-
-    changed(api, source)
-    ran = roll()
-
-    assert (ran.exit_code, ran.summary, reason(ran, "changed")) == (0, {"restarted": 1}, "configmap/settings changed")
-    check_rolled_once(api, after)
-    (event,) = [each for each in api.events() if each["involvedObject"]["name"] == "web"][-1:]
-    assert event["reason"] in ("ConfigChanged", "ScalingReplicaSet")
-    (rolled,) = [each for each in api.events() if each["reason"] == "ConfigChanged"]
-    assert rolled["message"].startswith("configmap/settings changed")
-    api.mark()
-    assert (roll().summary, api.writes()) == ({"unchanged": 1}, [])
-
-
-def test_workloads_of_the_same_name_have_separate_events(api: Api, roll: Run) -> None:
+def test_the_first_run_rolls_nothing_and_a_change_rolls_once(api: Api, roll: Run) -> None:
+    """Workloads of one name and of each kind."""
     space = api.namespace("shop")
     source = api.create(configmap(space))
-    for made in [api.create(workload(space, kind=kind)) for kind in KINDS]:
-        settle(api, made)
+    before = [settle(api, api.create(workload(space, kind=kind))) for kind in KINDS]
+
     assert roll().summary == {"annotated": 3}
-    for kind in KINDS:
-        settle(api, workload(space, kind=kind))
-    changed(api, source)
-
-    assert roll().summary == {"restarted": 3}
-
-    kinds = [each["involvedObject"]["kind"] for each in api.events() if each["reason"] == "ConfigChanged"]
-    assert sorted(kinds) == sorted(KINDS)
-
-
-def test_several_changes_cause_one_rollout(api: Api, roll: Run) -> None:
-    space = api.namespace("shop")
-    names = [f"settings-{number}" for number in range(4)]
-    sources = [*(api.create(configmap(space, name)) for name in names), api.create(secret(space))]
-    volumes = [{"name": name, "configMap": {"name": name}} for name in names]
-    volumes.append({"name": "login", "secret": {"secretName": "login"}})
-    before = with_baseline(api, roll, api.create(workload(space, pod={"volumes": volumes})))
-    for source in sources:
-        changed(api, source, user=canary())
+    after = [settle(api, each) for each in before]
+    assert [each["spec"] for each in after] == [each["spec"] for each in before]
     api.mark()
+    assert (roll().summary, api.writes()) == ({"unchanged": 3}, [])
 
+    changed(api, source)
     ran = roll()
 
-    assert ran.summary == {"restarted": 1}
-    assert [each.method for each in api.writes() if each.path.endswith("/web")] == ["PATCH"]
-    assert reason(ran, "changed") == (
-        "configmap/settings-0, configmap/settings-1, configmap/settings-2, configmap/settings-3, secret/login changed"
-    )
-    check_rolled_once(api, before)
+    assert (ran.exit_code, ran.summary) == (0, {"restarted": 3})
+    assert {each["reason"] for each in ran.results} == {"configmap/settings changed"}
+    for each in after:
+        check_rolled_once(api, each)
+    events = [each for each in api.events() if each["reason"] == "ConfigChanged"]
+    assert sorted(each["involvedObject"]["kind"] for each in events) == sorted(KINDS)
+    assert {each["message"].partition(":")[0] for each in events} == {"configmap/settings changed"}
+    api.mark()
+    assert (roll().summary, api.writes()) == ({"unchanged": 3}, [])
 
 
 KEY = {"name": "settings", "key": "a"}
-ALL, OF_THE_SECRET = {"a", "b", "c"}, {"user", "c"}
+ALL, OF_THE_SECRET = {"a", "b", "c"}, {"user", "d"}
 ALL_KEYS: Object = {"configMap": {"name": "settings"}}
 IN_FOLDERS = {"name": "settings", "items": [{"key": key, "path": f"{key}/x/{key}.conf"} for key in "ab"]}
 
@@ -169,14 +134,14 @@ def mounting(volume: Object, *mounts: Object, init: Sequence[Object] = ()) -> Ob
 
 ENVIRONMENT_OF_INIT = {"name": "init", "image": "example.com/app:1", "envFrom": [{"secretRef": {"name": "login"}}]}
 LOGIN = {"secret": {"name": "login"}}
-# Uses of ConfigMap settings, with keys a and b, or Secret login, with user and password: pod, used keys.
+# Pods, and the keys that they use: of ConfigMap settings (a, b, and new c) and of Secret login (user, and new d).
 USES: dict[str, tuple[Object, set[str]]] = {
     "a volume": (FROM_A_VOLUME, ALL),
     "some keys of a volume": (volume(configMap={"name": "settings", "items": [{"key": "a", "path": "a"}]}), {"a"}),
     "a volume of a Secret": (volume(secret={"secretName": "login"}), OF_THE_SECRET),
     "a projected volume": (
         volume(**projected({"configMap": {"name": "settings", "items": [{"key": "b", "path": "b"}]}}, LOGIN)),
-        {"b"},
+        {"b", *OF_THE_SECRET},
     ),
     "a Secret of a projected volume": (volume(**projected(LOGIN)), OF_THE_SECRET),
     "the environment": ({"container": {"envFrom": [{"configMapRef": {"name": "settings"}}]}}, ALL),
@@ -198,21 +163,21 @@ USES: dict[str, tuple[Object, set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("use", USES)
-def test_only_changes_of_used_keys_roll(api: Api, roll: Run, use: str) -> None:
-    pod, used = USES[use]
-    kind = "Secret" if "user" in used else "ConfigMap"
+def test_only_changes_of_used_keys_roll(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
-    sources = {"ConfigMap": api.create(configmap(space)), "Secret": api.create(secret(space))}
-    made = api.create(workload(space, pod=pod))
-    with_baseline(api, roll, made)
+    settings, login = api.create(configmap(space)), api.create(secret(space))
+    names = {use: f"web-{number}" for number, use in enumerate(USES)}
+    made = [settle(api, api.create(workload(space, names[use], pod=pod))) for use, (pod, _) in USES.items()]
+    assert roll().summary == {"annotated": len(made)}
 
-    for key in ("a", "b", "c", "user"):
-        if (key == "user") != (kind == "Secret") and key != "c":
-            continue
-        changed(api, sources[kind], **{key: canary() if kind == "Secret" else "changed"})
-        assert roll().summary == ({"restarted": 1} if key in used else {"unchanged": 1}), key
-        settle(api, made)
+    for key in ("a", "b", "c", "user", "d"):
+        for each in made:
+            settle(api, each)
+        source, value = (login, canary()) if key in OF_THE_SECRET else (settings, "changed")
+        changed(api, source, **{key: value})
+        ran = roll("--max-rolls", str(len(made)))
+        rolled = {each["object"]["name"] for each in ran.results if each.get("action") == "restarted"}
+        assert [use for use in USES if (names[use] in rolled) != (key in USES[use][1])] == [], key
 
 
 BY_SUB_PATH = mounting(ALL_KEYS, {"subPath": "a"})
@@ -474,27 +439,6 @@ def test_a_baseline_is_not_recorded_if_new_pods_would_not_start(api: Api, roll: 
     assert roll().summary == {"annotated": 1}
 
 
-def test_a_roll_waits_for_more_changes(api: Api, roll: Run) -> None:
-    _, source, made = web_with_baseline(api, roll)
-    changed(api, source)
-
-    until = "a run rolls the workload 60 min after the last change (--settle)"
-    assert deferred(api, roll, made, "--settle", "3600").endswith(f"and more may follow: {until}")
-    assert roll("--settle", "0").summary == {"restarted": 1}
-
-
-def test_a_roll_waits_after_the_last_roll(api: Api, roll: Run) -> None:
-    _, source, made = web_with_baseline(api, roll)
-    changed(api, source)
-    assert roll("--cool-down", "3600").summary == {"restarted": 1}, "recording a baseline does not count as a roll"
-    settle(api, made)
-    changed(api, source, a="again")
-
-    until = "a run rolls it again 60 min after that roll (--cool-down)"
-    assert deferred(api, roll, made, "--cool-down", "3600").endswith(f" s ago: {until}")
-    assert roll().summary == {"restarted": 1}
-
-
 ANNOTATIONS_BYTES = 256 << 10  # what the API server allows
 
 
@@ -728,18 +672,21 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("which", OTHERS)
-def test_a_baseline_that_cannot_be_compared_rolls_nothing(api: Api, roll: Run, which: str) -> None:
+def test_a_baseline_that_cannot_be_compared_rolls_nothing(api: Api, roll: Run) -> None:
     """It is of another version of the job, or was copied or restored with the workload."""
-    _, _, made = new_web(api)
-    text = OTHERS[which].replace("UID", made["metadata"]["uid"])
-    api.patch(made, {"metadata": {"annotations": {BASELINE: text}}})
-    before = settle(api, made)
+    space = api.namespace("shop")
+    api.create(configmap(space))
+    before = []
+    for number, text in enumerate(OTHERS.values()):
+        made = api.create(workload(space, f"web-{number}"))
+        annotation = text.replace("UID", made["metadata"]["uid"])
+        api.patch(made, {"metadata": {"annotations": {BASELINE: annotation}}})
+        before.append(settle(api, made))
 
-    assert roll().summary == {"annotated": 1}
+    assert roll().summary == {"annotated": len(OTHERS)}
 
-    assert settle(api, made)["spec"] == before["spec"]
-    assert roll().summary == {"unchanged": 1}
+    assert [settle(api, each)["spec"] for each in before] == [each["spec"] for each in before]
+    assert roll().summary == {"unchanged": len(OTHERS)}
 
 
 def test_a_template_that_was_rolled_back_changes_with_the_next_config(api: Api, roll: Run) -> None:
@@ -845,23 +792,21 @@ def test_an_invalid_annotation_of_a_namespace_is_reported(api: Api, roll: Run, v
         assert ran.results[0]["object"] == {"kind": "Namespace", "name": space}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_annotation_of_a_pod_template_alone_is_reported(api: Api, roll: Run, kind: str) -> None:
+def test_an_annotation_of_a_pod_template_alone_is_reported(api: Api, roll: Run) -> None:
     space = api.namespace("shop")
     api.create(configmap(space))
-    made = workload(space, kind=kind, opted_in=None)
-    made["spec"]["template"]["metadata"]["annotations"] = {OPT_IN: "true"}
-    api.create(made)
+    for kind in KINDS:
+        made = workload(space, kind=kind, opted_in=None)
+        made["spec"]["template"]["metadata"]["annotations"] = {OPT_IN: "true"}
+        api.create(made)
 
     ran = roll()
 
-    annotate = f"kubectl annotate {kind.lower()}/web -n {space} {OPT_IN}=true"
-    assert (ran.exit_code, ran.summary) == (0, {"no-effect": 1})
-    assert reason(ran, "no-effect").endswith(f"set it on the workload: run {annotate}")
+    assert (ran.exit_code, ran.summary) == (0, {"no-effect": 3})
+    for kind, found in zip(sorted(KINDS), ran.results, strict=True):
+        annotate = f"kubectl annotate {kind.lower()}/web -n {space} {OPT_IN}=true"
+        assert found["reason"].endswith(f"set it on the workload: run {annotate}")
     assert roll("--check").exit_code == 3
-    api.patch(made, {"metadata": {"annotations": {OPT_IN: "true"}}})
-    settle(api, made)
-    assert roll().summary == {"annotated": 1}
 
 
 def job(space: str, name: str = "job", **metadata: Any) -> Object:

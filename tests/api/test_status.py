@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from jobs.__main__ import chores
 from jobs.core.status import observe
 from tests.api.conftest import Run, with_rule
 from tests.api.test_view import reads, user
-from tests.apis import Api, Object, wait_for
+from tests.apis import Api, wait_for
 from tests.worlds import (
     cluster_role_ref,
     configmap,
@@ -93,34 +92,34 @@ def test_the_role_kube_chores_view_is_enough_for_all_but_secrets(api: Api, sync:
     assert denied <= {"secrets", "roll-workloads-key"}
 
 
-@pytest.mark.parametrize("make", [network_policy, limit_range, resource_quota, role_binding, service_account])
-def test_the_matrix_and_the_problems_have_copies_of_each_kind(
-    api: Api, sync: Run, make: Callable[..., Object], home: str, team: str
-) -> None:
+MAKERS = (network_policy, limit_range, resource_quota, role_binding, service_account)
+
+
+def test_the_matrix_and_the_problems_have_copies_of_each_kind(api: Api, sync: Run, home: str, team: str) -> None:
     other = api.namespace("other")
-    source = api.create(make(home))
-    api.create(make(team, labels={}))
-    api.create(rule("things", home, [team, other], ruleType=source["kind"].lower()))
+    sources = [api.create(make(home)) for make in MAKERS]
+    for make, source in zip(MAKERS, sources, strict=True):
+        api.create(make(team, labels={}))
+        api.create(rule(f"{source['kind'].lower()}s", home, [team, other], ruleType=source["kind"].lower()))
     sync()
-    plural = api.path(source, named=False).rpartition("/")[2]
-
-    found = document(api, "-v")
-
-    (own,) = [each for each in found["rules"] if each["name"] == "things"]
-    assert (own["type"], own["copies"], own["conflicts"]) == (source["kind"].lower(), 1, 1)
-    assert own["namespaces"] == {team: "conflict", other: "unchanged"}
-    (conflict,) = [each for each in found["problems"] if each["subjects"] == ["things"]]
-    assert conflict["object"]["kind"] == source["kind"]
-    page = status(api, "-o", "html").stdout
-    assert f"{source['kind'].lower()}/{source['metadata']['name']}" in page
-
     reader = user(api, "kube-chores-view", "kube-chores-farm-view")
     wait_for(lambda: reads(api, reader, "/apis/batch/v1/cronjobs"), "the rights of the user")
-    limited = document(api, "--as", reader)
-    remedy = f"you cannot list {plural}; bind the ClusterRole kube-chores-view-{plural}"
-    assert [note for note in job(limited)["notes"] if remedy in note] == job(limited)["notes"]
-    (own,) = [each for each in limited["rules"] if each["name"] == "things"]
-    assert own["namespaces"] == {team: "conflict"}, "what the last run reported"
+
+    found, page, limited = document(api, "-v"), status(api, "-o", "html").stdout, document(api, "--as", reader)
+
+    assert len(job(limited)["notes"]) == len(MAKERS)
+    for source in sources:
+        kind, plural = source["kind"].lower(), api.path(source, named=False).rpartition("/")[2]
+        (own,) = [each for each in found["rules"] if each["name"] == f"{kind}s"]
+        assert (own["type"], own["copies"], own["conflicts"]) == (kind, 1, 1)
+        assert own["namespaces"] == {team: "conflict", other: "unchanged"}
+        (conflict,) = [each for each in found["problems"] if each["subjects"] == [f"{kind}s"]]
+        assert conflict["object"]["kind"] == source["kind"]
+        assert f"{kind}/{source['metadata']['name']}" in page
+        remedy = f"you cannot list {plural}; bind the ClusterRole kube-chores-view-{plural}"
+        assert len([note for note in job(limited)["notes"] if remedy in note]) == 1
+        (own,) = [each for each in limited["rules"] if each["name"] == f"{kind}s"]
+        assert own["namespaces"] == {team: "conflict"}, "what the last run reported"
 
 
 def test_a_refused_source_is_a_problem_with_what_to_do(api: Api, sync: Run, home: str, team: str) -> None:

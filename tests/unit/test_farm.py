@@ -167,11 +167,14 @@ def test_a_farm_pod_that_this_job_wrote_is_reduced_as_any_other(name: str, metad
     assert structs.replace(found, as_written=False) == msgspec.json.decode(body, type=FarmPodObject).reduced
 
 
-def test_the_number_of_containers_is_not_known_without_a_valid_owner() -> None:
-    other = {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "uid-web", "controller": True}
-    body = document(WEB, managedFields=[owned()], ownerReferences=[other])
+CONTROLLER = {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "uid-web", "controller": True}
 
-    assert not reduce_farm_pod(body).as_written
+
+@pytest.mark.parametrize(
+    ("metadata", "is_known"), [({}, True), ({"generation": 2}, False), ({"ownerReferences": [CONTROLLER]}, False)]
+)
+def test_the_number_of_containers_is_not_known_after_a_change_of_spec_or_owner(metadata: Any, is_known: bool) -> None:
+    assert reduce_farm_pod(document(WEB, managedFields=[owned()], **metadata)).as_written is is_known
 
 
 def test_a_pod_without_a_farm_pod_is_read_before_the_write() -> None:
@@ -184,11 +187,6 @@ def test_a_pod_without_a_farm_pod_is_read_before_the_write() -> None:
     assert found.findings[0].fix == Fix(Action.CREATE, FarmPodManifest(WEB))
     blocked = planned(of_metadata, max_objects=0)
     assert (codes(blocked), blocked.needs) == ([("shop", "over-limit")], ())
-
-
-def test_the_number_of_containers_is_not_known_after_any_change_of_the_spec() -> None:
-    assert reduce_farm_pod(document(WEB, managedFields=[owned()], generation=1)).as_written
-    assert not reduce_farm_pod(document(WEB, managedFields=[owned()], generation=2)).as_written
 
 
 def test_a_pod_that_a_server_lists_twice_is_one_pod() -> None:
@@ -329,6 +327,14 @@ def test_an_object_that_cannot_be_read_is_reported_and_not_written(need: Need, s
     assert found.findings[0].exit_code is not ExitCode.DONE
 
 
+def test_a_farm_pod_that_is_too_large_to_keep_is_not_written() -> None:
+    large = document(WEB, annotations={"theirs": "x" * (64 << 10)}, ownerReferences=[])
+
+    (found,) = planned(with_documents(observed(WEB, web=STALE), (Need(WEB.place), large))).findings
+
+    assert (found.code, found.fix, "the limit is 64 KiB" in found.reason) == ("unreadable", None, True)
+
+
 def test_a_pod_that_is_deleted_during_a_run_is_only_an_info() -> None:
     (found,) = planned(with_documents(outdated(), (Need(WEB.key), 404))).findings
     assert (found.code, found.severity, found.fix) == ("retained", Severity.INFO, None)
@@ -343,12 +349,7 @@ def test_farm_pods_of_a_namespace_whose_pods_cannot_be_read_are_not_reported() -
 
     assert codes(planned(Observed(["shop"], (), read.farm_pods, (failure,)), verbose=True)) == [("shop", "unreadable")]
     assert codes(planned(read)) == [("farm-web", "orphan")]
-
-
-def test_an_unowned_farm_pod_in_a_namespace_that_is_not_read_is_not_an_orphan() -> None:
-    unowned = observed(web=document(WEB, ownerReferences=[]))
-
-    assert codes(planned(Observed([], (), unowned.farm_pods), verbose=True)) == [("farm-web", "retained")]
+    assert codes(planned(Observed([], (), read.farm_pods), verbose=True)) == [("farm-web", "retained")]
 
 
 def test_the_plan_does_not_depend_on_the_order_of_what_was_read() -> None:

@@ -35,17 +35,12 @@ BY_HAND = [
     ("EUR", "USD", "1.1380", "0.8787346221"),  # 1/1.138 = 0.87873462214...
     ("USD", "EUR", "0.8787346221", "1.1380"),
     ("EUR", "JPY", "163.20", "0.006127450980"),  # 1/163.2 = 0.00612745098039...
-    ("EUR", "TWO", "2", "0.5"),
-    ("EUR", "THREE", "3", "0.3333333333"),
     ("THREE", "EUR", "0.3333333333", "3"),
     ("EUR", "IDR", "18950.55", "0.00005276891700"),  # 1/18950.55 = 0.0000527689169971...
-    ("EUR", "BTC", "0.00001", "100000"),
     ("EUR", "LONG", "1.234567890123456789012345678901234", "0.8100000073"),  # 0.81000000729...
     # crosses: one division each way, never the inverse of a rounded one
     ("USD", "GBP", "0.7655975395", "1.306169297"),  # 0.87125/1.138 = 0.76559753954..., 1.138/0.87125 = 1.3061692969...
     ("USD", "JPY", "143.4094903", "0.006973039216"),  # 143.40949033..., 0.00697303921568...
-    ("GBP", "CHF", "1.074318508", "0.9308226496"),  # 1.07431850789..., 0.93082264957...
-    ("TWO", "THREE", "1.5", "0.6666666667"),
     ("THREE", "TWO", "0.6666666667", "1.5"),
     # a half goes to the even digit: 2.000000001/2 = 1.0000000005, 2.000000003/2 = 1.0000000015
     ("TWO", "EVEN", "1.000000000", "0.9999999995"),
@@ -96,15 +91,6 @@ def test_the_document_of_each_provider_is_read(provider: str) -> None:
     assert (read.provider, read.date) == (provider, str(ago(3)))
     others = {code: rate for code, rate in read.rates.items() if code != "EUR"}
     assert others == {"USD": Decimal("1.138"), "JPY": Decimal("163.2")}
-
-
-def test_the_same_rates_of_different_providers_give_the_same_figures() -> None:
-    found = [
-        figures(table(name, document), "USD", "GBP")
-        for name, document in (("ecb", ecb()), ("frankfurter", frankfurter()), ("open-er-api", open_er_api()))
-    ]
-
-    assert {(each.rate, each.inverse, each.date) for each in found} == {("0.7655975395", "1.306169297", str(today()))}
 
 
 @pytest.mark.parametrize("rate", ["0", "-1", "NaN", "sNaN", "Infinity", "-Infinity", "1e16", "1e-16", "1." + "1" * 34])

@@ -47,16 +47,6 @@ def name_of(update: StatusUpdate) -> str:
     return str(update.event["metadata"]["name"])
 
 
-def test_the_event_of_a_deferred_roll() -> None:
-    (update,) = updates(("shop", "web", PAUSED), reason="settings changed, but the workload is paused")
-
-    assert update.status is None
-    assert update.event
-    shown = {name: update.event[name] for name in ("type", "reason", "message")}
-    message = "settings changed, but the workload is paused"
-    assert shown == {"type": "Normal", "reason": "RollDeferred", "message": message}
-
-
 @pytest.mark.parametrize("code", ["settling", "cooling-down"])
 def test_a_roll_that_follows_within_minutes_has_no_event(code: str) -> None:
     (only,) = updates(("shop", "web", DeferralCode(code).value), ("shop", "other", PAUSED))
