@@ -281,10 +281,33 @@ BREAKS: dict[str, tuple[Callable[[Mirrors, Mirror], Any], list[str]]] = {
 }
 
 
+# A repair corrects them, in one run and whatever the state of pods.
+REPAIRED = (
+    "the Service was deleted",
+    "the headless Service was deleted",
+    "the StatefulSet was deleted, and its pod stays",
+    "the DaemonSet was deleted",
+    "the Service has another selector",
+    "two replicas",
+    "another image",
+    "a label of kube-chores was removed",
+    "a field that kube-chores no longer sets",
+    "the Service has no address",
+)
+REPAIRED_IN_STEPS = ("the mirror was deleted", "the volume of the claim was deleted")  # tests of their own
+
+
+def changes(api: Api) -> list[str]:
+    """Return the writes since the mark, except statuses and Events."""
+    writes = [(each.method, each.path) for each in api.writes()]
+    return [f"{method} {path}" for method, path in writes if path.rpartition("/")[2] not in ("status", "events")]
+
+
 @pytest.mark.parametrize("broken", BREAKS)
-def test_a_broken_mirror_has_exactly_the_expected_findings(api: Api, audit: Run, mirrors: Mirrors, broken: str) -> None:
+def test_a_broken_mirror_has_exactly_the_expected_findings_and_each_is_repaired_or_has_a_remedy(
+    api: Api, audit: Run, repair: Run, mirrors: Mirrors, broken: str
+) -> None:
     mirror = mirrors.healthy()
-    assert codes(audit()) == []
     breaking, expected = BREAKS[broken]
     breaking(mirrors, mirror)
     api.mark()
@@ -292,8 +315,22 @@ def test_a_broken_mirror_has_exactly_the_expected_findings(api: Api, audit: Run,
     ran = audit()
 
     assert (ran.exit_code, sorted(codes(ran))) == (0, expected), ran.results
-    assert {each.path.rpartition("/")[2] for each in api.writes()} <= {"status", "events"}
     assert audit("--check").exit_code == (3 if expected else 0)
+    assert changes(api) == []
+
+    ran = repair()
+
+    assert ran.exit_code == 0
+    if broken in REPAIRED:
+        assert ran.summary.keys() & {"created", "serverside-applied"}, ran.results
+        mirrors.settle(mirrors.of(api.read(registry_mirror(mirror.registry_mirror.name))))
+        assert codes(audit()) == []
+        repair()
+        api.mark()
+        assert (repair().exit_code, api.writes()) == (0, [])
+    elif broken not in REPAIRED_IN_STEPS:
+        assert (sorted(codes(ran)), changes(api)) == (expected, [])
+        assert [each for each in ran.results if not each.get("remedy")] == []
 
 
 def test_drift_names_field_and_manager_and_only_with_diff_values(audit: Run, mirrors: Mirrors, mirror: Mirror) -> None:
