@@ -281,10 +281,33 @@ BREAKS: dict[str, tuple[Callable[[Mirrors, Mirror], Any], list[str]]] = {
 }
 
 
+# A repair corrects them, in one run and whatever the state of pods.
+REPAIRED = (
+    "the Service was deleted",
+    "the headless Service was deleted",
+    "the StatefulSet was deleted, and its pod stays",
+    "the DaemonSet was deleted",
+    "the Service has another selector",
+    "two replicas",
+    "another image",
+    "a label of kube-chores was removed",
+    "a field that kube-chores no longer sets",
+    "the Service has no address",
+)
+REPAIRED_IN_STEPS = ("the mirror was deleted", "the volume of the claim was deleted")  # tests of their own
+
+
+def changes(api: Api) -> list[str]:
+    """Return the writes since the mark, except statuses and Events."""
+    writes = [(each.method, each.path) for each in api.writes()]
+    return [f"{method} {path}" for method, path in writes if path.rpartition("/")[2] not in ("status", "events")]
+
+
 @pytest.mark.parametrize("broken", BREAKS)
-def test_a_broken_mirror_has_exactly_the_expected_findings(api: Api, audit: Run, mirrors: Mirrors, broken: str) -> None:
+def test_a_broken_mirror_has_exactly_the_expected_findings_and_each_is_repaired_or_has_a_remedy(
+    api: Api, audit: Run, repair: Run, mirrors: Mirrors, broken: str
+) -> None:
     mirror = mirrors.healthy()
-    assert codes(audit()) == []
     breaking, expected = BREAKS[broken]
     breaking(mirrors, mirror)
     api.mark()
@@ -292,8 +315,22 @@ def test_a_broken_mirror_has_exactly_the_expected_findings(api: Api, audit: Run,
     ran = audit()
 
     assert (ran.exit_code, sorted(codes(ran))) == (0, expected), ran.results
-    assert {each.path.rpartition("/")[2] for each in api.writes()} <= {"status", "events"}
     assert audit("--check").exit_code == (3 if expected else 0)
+    assert changes(api) == []
+
+    ran = repair()
+
+    assert ran.exit_code == 0
+    if broken in REPAIRED:
+        assert ran.summary.keys() & {"created", "serverside-applied"}, ran.results
+        mirrors.settle(mirrors.of(api.read(registry_mirror(mirror.registry_mirror.name))))
+        assert codes(audit()) == []
+        repair()
+        api.mark()
+        assert (repair().exit_code, api.writes()) == (0, [])
+    elif broken not in REPAIRED_IN_STEPS:
+        assert (sorted(codes(ran)), changes(api)) == (expected, [])
+        assert [each for each in ran.results if not each.get("remedy")] == []
 
 
 def test_drift_names_field_and_manager_and_only_with_diff_values(audit: Run, mirrors: Mirrors, mirror: Mirror) -> None:
@@ -356,120 +393,82 @@ def test_nodes_without_the_daemon_set_are_counted(api: Api, audit: Run, mirrors:
     assert found["reason"] == "runs on 2 of 3 Linux nodes; the others do not use the mirror"
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("a" * 37, "its name has 37 characters; at most 36 fit in the names of its pods"),
-        ("docker.io", "its name contains dots, which are not valid in the name of a Service"),
-        ("hub-headless", "its name ends in -headless, like the name of the second Service of another mirror"),
-    ],
-)
-def test_a_name_without_valid_resource_names_is_found(
-    api: Api, audit: Run, mirrors: Mirrors, name: str, why: str
-) -> None:
-    api.create(registry_mirror(name))
+def test_a_name_without_valid_resource_names_is_found(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    longest = f"{'a' * 29}-{api.token}"
+    mirrors.deploy(api.create(registry_mirror(longest, "quay.io")))
+    expected = {
+        f"b{longest}": "its name has 37 characters; at most 36 fit in the names of its pods",
+        f"docker.{api.token}": "its name contains dots, which are not valid in the name of a Service",
+        f"hub-{api.token}-headless": (
+            "its name ends in -headless, like the name of the second Service of another mirror"
+        ),
+    }
+    for name in expected:
+        api.create(registry_mirror(name))
 
-    (found,) = audit().results
+    found = audit().results
 
-    assert (found["code"], found["reason"], found["severity"]) == ("invalid-name", why, "critical")
-
-
-def test_the_longest_name_leaves_room_for_all_resources(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    document = api.create(registry_mirror(f"{'a' * 29}-{api.token}"))
-    mirrors.deploy(document)
-
-    assert codes(audit()) == []
+    assert {(each["code"], each["severity"]) for each in found} == {("invalid-name", "critical")}
+    assert {each["object"]["name"]: each["reason"] for each in found} == expected
 
 
 # Credentials
-
-
-def test_valid_credentials_have_no_finding(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    api.create(credentials(mirrors.name("login")))
-    mirrors.healthy(credentialsSecret=mirrors.name("login"), allowUnauthenticatedReaders=True)
-
-    assert codes(audit()) == []
-
-
-CREDENTIALS: dict[str, tuple[Object | None, list[str], str]] = {
-    "no Secret": (None, ["credentials-missing"], "does not exist"),
-    "no password": ({"data": {"username": encoded(canary())}}, ["credentials-missing"], "has no value for password"),
-    "nothing": ({"data": {}}, ["credentials-missing"], "has no value for username and password"),
-    "no annotation": (
-        {"metadata": {"annotations": None}},
-        ["credentials-upstream-not-allowed"],
-        "its annotation kubechores.dev/upstream is not registry-1.docker.io, so the mirror does not use the Secret",
-    ),
-    "somebody else's password": (
-        {"metadata": {"annotations": {"kubechores.dev/upstream": "quay.io"}}},
-        ["credentials-upstream-not-allowed"],
-        "its annotation kubechores.dev/upstream is not registry-1.docker.io, so the mirror does not use the Secret",
-    ),
-}
-
 
 IMAGES = "kubechores.dev/images"
 MINE = "registry.example.com/mine:3"
 
 
 @pytest.mark.parametrize(
-    ("images", "image", "expected"),
+    ("upstream", "images", "code", "reason"),
     [
-        (None, "", []),
-        (None, MINE, ["credentials-image-not-allowed"]),
-        ("", MINE, ["credentials-image-not-allowed"]),
-        (MINE, MINE, []),
-        (f"registry.example.com/other:3, {MINE}", MINE, []),
-        (f"registry.example.com/other:3\n{MINE}\n", MINE, []),
-        (f"{MINE}1", MINE, ["credentials-image-not-allowed"]),
-        (f"{MINE}@sha256:{64 * 'a'}", MINE, ["credentials-image-not-allowed"]),
-        (MINE, f"{MINE}@sha256:{64 * 'a'}", ["credentials-image-not-allowed"]),
-        (MINE, "registry:3", ["credentials-image-not-allowed"]),
-        (f"{MINE},registry:3", "registry:3", []),
-        ("*", MINE, ["credentials-image-not-allowed"]),
+        ("docker.io", MINE, "", ""),
+        ("docker.io", "", "credentials-image-not-allowed", f"does not list {MINE} in its annotation {IMAGES}"),
+        (
+            "quay.io",
+            MINE,
+            "credentials-upstream-not-allowed",
+            "its annotation kubechores.dev/upstream is not registry-1.docker.io",
+        ),
     ],
 )
-def test_only_an_image_that_the_secret_names_gets_the_credentials(
-    api: Api, audit: Run, repair: Run, mirrors: Mirrors, images: str | None, image: str, expected: list[str]
+def test_a_login_is_used_only_if_its_secret_allows_upstream_and_image(
+    api: Api, audit: Run, repair: Run, mirrors: Mirrors, upstream: str, images: str, code: str, reason: str
 ) -> None:
     name = mirrors.name("login")
-    login = credentials(name)
-    if images is not None:
-        login["metadata"]["annotations"][IMAGES] = images
+    login = credentials(name, upstream)
+    login["metadata"]["annotations"][IMAGES] = images
     api.create(login)
-    spec = {"image": image} if image else {}
-    mirror = mirrors.of(mirrors.create(credentialsSecret=name, allowUnauthenticatedReaders=True, **spec))
+    mirror = mirrors.of(mirrors.create(credentialsSecret=name, allowUnauthenticatedReaders=True, image=MINE))
 
-    found = [each for each in audit().results if each["code"].startswith("credentials")]
+    found = {each["code"]: each["reason"] for each in audit("--diff").results if each["code"] != "missing"}
     ran = repair()
 
-    assert [each["code"] for each in found] == expected
-    assert (api.get(mirror.stateful_set.document()) is None) == bool(expected)
-    if expected:
-        assert (
-            found[0]["reason"]
-            == f"does not list {image} in its annotation {IMAGES}, so the mirror does not use the Secret"
-        )
+    assert found == ({code: f"{reason}, so the mirror does not use the Secret"} if code else {})
+    assert (api.get(mirror.stateful_set.document()) is None) == bool(code)
+    if code:
         (missing,) = [each for each in ran.results if each["object"]["kind"] == "StatefulSet"]
         assert missing["remedy"] == f"a repair continues when secret/{name} in namespace {NAMESPACE} is usable"
 
 
-@pytest.mark.parametrize("case", CREDENTIALS)
-def test_invalid_credentials_are_found(api: Api, audit: Run, mirrors: Mirrors, case: str) -> None:
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (None, "does not exist"),
+        ({"username": encoded(canary())}, "has no value for password"),
+        ({}, "has no value for username and password"),
+    ],
+)
+def test_a_missing_login_is_found(
+    api: Api, audit: Run, mirrors: Mirrors, data: dict[str, str] | None, reason: str
+) -> None:
     name = mirrors.name("login")
-    patch, expected, reason = CREDENTIALS[case]
-    login = credentials(name)
-    if patch and "data" in patch:
-        login["data"] = patch["data"]
-    elif patch:
-        login["metadata"]["annotations"] = patch["metadata"]["annotations"]
-    if patch is not None:
-        api.create(login)
+    if data is not None:
+        api.create({**credentials(name), "data": data})
     mirrors.healthy(credentialsSecret=name, allowUnauthenticatedReaders=True)
 
-    ran = audit("--diff")
+    (found,) = audit().results
 
-    assert (codes(ran), ran.results[0]["reason"]) == (expected, reason)
+    assert (found["code"], found["reason"]) == ("credentials-missing", reason)
 
 
 def test_exposed_credentials_are_found_unless_the_spec_allows_it(api: Api, audit: Run, mirrors: Mirrors) -> None:
@@ -812,14 +811,8 @@ def test_all_problems_of_mirrors_in_files_are_reported_at_once(api: Api, audit: 
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
-        ({"upstreamUrl": "registry.example.com/path"}, "spec.upstreamUrl"),
-        ({"upstreamUrl": "http://registry.example.com"}, "spec.upstreamUrl"),
         ({"upstreamUrl": "https://robot:secret@registry.example.com"}, "spec.upstreamUrl"),
-        ({"upstreamUrl": "../etc"}, "spec.upstreamUrl"),
-        ({"upstreamUrl": "_default"}, "spec.upstreamUrl"),
-        ({"upstreamUrl": "quay.io", "registryHost": ".."}, "spec.registryHost"),
         ({"upstreamUrl": "quay.io", "ttl": "forever"}, "spec.ttl"),
-        ({"upstreamUrl": "quay.io", "storage": {"size": "-1Gi"}}, "spec.storage.size"),
         ({"upstreamUrl": "quay.io", "fallback": "Other"}, "spec.fallback"),
         ({"upstreamUrl": "quay.io", "allowUnauthenticatedReaders": True}, "spec.allowUnauthenticatedReaders"),
         ({"upstreamUrl": "quay.io", "tolerations": [{"effect": "NoSchedule"}]}, "spec.tolerations[0]"),
@@ -925,8 +918,8 @@ def test_the_report_for_ci_systems_has_a_test_suite_for_each_mirror(api: Api, au
 # Number of requests
 
 
-@pytest.mark.parametrize("number", [1, 10, 50])
-def test_requests_do_not_grow_with_mirrors(api: Api, audit: Run, mirrors: Mirrors, number: int) -> None:
+def test_requests_do_not_grow_with_mirrors(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    number = 8
     for each in range(number):
         document = mirrors.create(f"m{each}", f"registry-{each}.example.com")
         for resource in mirrors.of(document).resources:

@@ -5,8 +5,6 @@ import re
 from datetime import datetime, timedelta
 from typing import Any
 
-import pytest
-
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from tests.api.conftest import Run
 from tests.api.test_mirror_audit import codes, condition, deleted, node_pod_not_ready, pending, workload
@@ -108,19 +106,6 @@ def test_a_mirror_that_a_node_does_not_use_is_not_healthy(api: Api, audit: Run, 
     assert "config_path is not set" in ready["message"]
 
 
-def test_a_bypass_is_found_next_to_a_longer_text_while_events_report_it(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.healthy()
-    node_pod_not_ready(mirrors, mirror)
-    (pod,) = node_pods(mirror, "x7k2p")
-    long = f"Readiness probe errored: rpc error: code = Unavailable desc = connection error: {'a' * 200}"
-    create_event(api, "Pod", pod, "Unhealthy", BYPASSED, NODES)
-    create_event(api, "Pod", pod, "Unhealthy", long, NODES)
-    assert codes(audit()) == ["mirror-bypassed"]
-
-    create_event(api, "Pod", pod, "Unhealthy", long, NODES, lastTimestamp=after(days=1))
-    assert codes(audit()) == ["not-rolled-out"]
-
-
 def test_an_event_of_a_claim_without_a_volume_is_quoted(api: Api, audit: Run, mirrors: Mirrors, mirror: Mirror) -> None:
     pending(mirrors, mirror)
     create_event(api, "PersistentVolumeClaim", mirror.name, "ProvisioningFailed", 'storageclass "fast" not found')
@@ -157,115 +142,20 @@ def test_parts_that_change_between_attempts_write_no_status(api: Api, audit: Run
     assert api.writes() == []
 
 
-CHANGING = {
-    "the uid of a pod": "in pod p_ns({uid})",
-    "the end of a pod's name": "in pod {pod}",
-    "the port of a node": "read tcp 10.0.0.1:{port}->10.0.0.2:443: reset",
-}
-
-
-@pytest.mark.parametrize("what", CHANGING)
-def test_a_quote_omits_the_parts_that_change(api: Api, audit: Run, mirrors: Mirrors, what: str, mirror: Mirror) -> None:
-    node_pod_not_ready(mirrors, mirror)
-
-    for hours, suffix, port in ((0, "x7k2p", 40001), (1, "b2b2b", 5002)):
-        (pod,) = node_pods(mirror, suffix)
-        text = CHANGING[what].format(uid=f"6cd5a1ee-6d4f-4b6c-a2f9-{port:012x}", pod=pod, port=port)
-        create_event(api, "Pod", pod, "Failed", f"failed {text}", NODES, lastTimestamp=after(hours=hours))
-        audit()
-        assert "Failed: failed " in condition(api, mirror)["message"]
-        writes = api.writes()
-        api.mark()
-
-    assert writes == []
-
-
-def test_two_alternating_texts_write_one_status(api: Api, audit: Run, mirrors: Mirrors, mirror: Mirror) -> None:
-    workload(mirrors, mirror, ready=False)
-    pod = f"{mirror.name}-0"
-    create_event(api, "Pod", pod, "FailedMount", "MountVolume.SetUp failed: exit status 32", lastTimestamp=after())
-    api.mark()
-
-    for run, reason in enumerate(["BackOff", "FailedMount"] * 2, 1):
-        text = "short" if reason == "BackOff" else "MountVolume.SetUp failed: exit status 32"
-        create_event(api, "Pod", pod, reason, text, lastTimestamp=after(minutes=5 * run))
-        audit()
-
-    assert [each.path.rpartition("/")[2] for each in api.writes() if each.path.endswith("/status")] == ["status"]
-    assert condition(api, mirror)["message"].endswith("; FailedMount: MountVolume.SetUp failed: exit status 32")
-
-
-def test_of_the_texts_of_the_last_minutes_the_longest_is_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.healthy()
-    workload(mirrors, mirror, ready=False)
-    pod = f"{mirror.name}-0"
-    long = "0/3 nodes are available: a very long text that is over"
-    create_event(api, "Pod", pod, "FailedScheduling", long, lastTimestamp=after())
-    create_event(api, "Pod", pod, "Failed", "Failed to pull image: not found", lastTimestamp=after(minutes=10))
-    create_event(api, "Pod", pod, "BackOff", "Back-off", lastTimestamp=after(minutes=15, seconds=1))
-
-    found = next(each for each in audit().results if each["code"] == "not-rolled-out")
-
-    assert found["reason"] == "0 of 1 pods are ready; Failed: Failed to pull image: not found"
-
-
-def test_of_failed_probes_the_newest_is_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.healthy()
-    workload(mirrors, mirror, ready=False)
-    pod = f"{mirror.name}-0"
-    refused = (
-        'Startup probe failed: Get "http://10.0.0.1:5000/v2/": dial tcp 10.0.0.1:5000: connect: connection refused'
-    )
-    full = "Readiness probe failed: HTTP probe failed with statuscode: 503"
-    create_event(api, "Pod", pod, "Unhealthy", full, lastTimestamp=after(minutes=5))
-    create_event(api, "Pod", pod, "Unhealthy", refused, lastTimestamp=after())
-
-    found = next(each for each in audit().results if each["code"] == "not-rolled-out")
-
-    assert found["reason"] == f"0 of 1 pods are ready; Unhealthy: {full}"
-
-
-@pytest.mark.parametrize("kind", ["PersistentVolumeClaim", "StatefulSet", "DaemonSet"])
-def test_an_event_of_an_earlier_object_of_the_same_name_is_not_quoted(
-    api: Api, audit: Run, mirrors: Mirrors, kind: str, mirror: Mirror
+def test_only_warnings_about_exactly_this_object_are_quoted(
+    api: Api, audit: Run, mirrors: Mirrors, mirror: Mirror
 ) -> None:
-    name, namespace = mirror.name, NAMESPACE
-    if kind == "PersistentVolumeClaim":
-        pending(mirrors, mirror)
-    elif kind == "StatefulSet":
-        workload(mirrors, mirror, ready=False)
-    else:
-        node_pod_not_ready(mirrors, mirror)
-        name, namespace = mirror.daemon_set.metadata.name, NODES
-    involved = {"kind": kind, "namespace": namespace, "name": name, "uid": "6cd5a1ee-6d4f-4b6c-a2f9-000000000000"}
-    create_event(api, kind, name, "ClaimLost", "of the one before", namespace, involvedObject=involved)
-
-    ran = audit()
-
-    assert {"volume-pending", "not-rolled-out"} & {*codes(ran)}
-    assert "of the one before" not in str(ran.results)
-
-
-def test_an_event_from_before_the_workload_was_created_is_not_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.healthy()
     workload(mirrors, mirror, ready=False)
-    created = api.read(mirror.stateful_set.document())["metadata"]["creationTimestamp"]
+    pod, created = f"{mirror.name}-0", api.read(mirror.stateful_set.document())["metadata"]["creationTimestamp"]
     before = f"{datetime.fromisoformat(created.removesuffix('Z')) - timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}"
-    create_event(api, "Pod", f"{mirror.name}-0", "Unhealthy", "of the one before, and longer", lastTimestamp=before)
-    create_event(api, "Pod", f"{mirror.name}-0", "Unhealthy", "of its own", lastTimestamp=created)
-
-    found = next(each for each in audit().results if each["code"] == "not-rolled-out")
-
-    assert found["reason"] == "0 of 1 pods are ready; Unhealthy: of its own"
-
-
-def test_events_of_other_objects_and_normal_events_are_not_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirror = mirrors.healthy()
-    workload(mirrors, mirror, ready=False)
-    create_event(api, "Pod", f"{mirror.name}-0", "Pulled", "all is well", type="Normal")
+    involved = {"kind": "StatefulSet", "namespace": NAMESPACE, "name": mirror.name}
+    earlier = {**involved, "uid": "6cd5a1ee-6d4f-4b6c-a2f9-000000000000"}
+    create_event(api, "Pod", pod, "Pulled", "all is well", type="Normal")
     create_event(api, "Pod", f"{mirror.name}-other-0", "Failed", "of another")
     create_event(api, "Service", mirror.name, "Failed", "of the Service")
     create_event(api, "Pod", mirror.name, "Failed", "of a pod by hand")
+    create_event(api, "Pod", pod, "Unhealthy", "of a pod of the one before", lastTimestamp=before)
+    create_event(api, "StatefulSet", mirror.name, "FailedCreate", "of the one before", involvedObject=earlier)
 
     assert [each["reason"] for each in audit().results if each["code"] == "not-rolled-out"] == ["0 of 1 pods are ready"]
 
@@ -291,23 +181,3 @@ def test_without_permission_to_list_events_no_mirror_is_unknown(api: Api, audit:
     assert (ran.exit_code, sorted(codes(ran))) == (2, ["unreadable", "volume-pending"])
     assert condition(api, broken)["reason"] == "VolumePending"
     assert condition(api, well)["reason"] == "NotProbed"
-
-
-def test_events_are_not_read_while_all_resources_work(api: Api, audit: Run, mirrors: Mirrors) -> None:
-    mirrors.healthy()
-    api.mark()
-
-    audit()
-
-    assert [each.path for each in api.requests() if each.path.endswith("/events") and each.method == "GET"] == []
-
-
-@pytest.mark.parametrize("api", ["sandbox"], indirect=True)
-def test_many_events_are_read_in_pages_and_few_are_kept(api: Api, audit: Run, mirrors: Mirrors, mirror: Mirror) -> None:
-    workload(mirrors, mirror, ready=False)
-    for number in range(1200):
-        create_event(api, "Pod", f"{mirror.name}-0", f"Reason{number}", "a" * 1000)
-
-    found = next(each for each in audit().results if each["code"] == "not-rolled-out")
-
-    assert found["reason"].startswith("0 of 1 pods are ready; Reason")

@@ -12,7 +12,7 @@ from jobs.core.mirror_audit.desired.names import NODE_IMAGE, REGISTRY_IMAGE
 from jobs.core.mirror_node.hosts import CERTS
 from jobs.kit.api.cluster import Cluster
 from tests.api.conftest import OWN_IMAGE, Ran, Run, connect_with
-from tests.api.test_mirror_audit import BREAKS, codes, condition, deleted
+from tests.api.test_mirror_audit import BREAKS, changes, codes, condition, deleted
 from tests.apis import Api, Object, wait_for
 from tests.conftest import Chores
 from tests.mirrors import KINDS, NAMESPACE, NODES, Mirrors, before_the_move, credentials, places, registry_mirror
@@ -21,44 +21,8 @@ from tests.registries import Registries
 from tests.rights import RBAC, can_i
 from tests.worlds import configmap
 
-# Repaired by one run, whatever the state of pods.
-REPAIRED = (
-    "the Service was deleted",
-    "the headless Service was deleted",
-    "the StatefulSet was deleted, and its pod stays",
-    "the DaemonSet was deleted",
-    "the Service has another selector",
-    "two replicas",
-    "another image",
-    "a label of kube-chores was removed",
-    "a field that kube-chores no longer sets",
-    "the Service has no address",
-)
-# Only a person or time can resolve these.
-NOT_REPAIRED = (
-    "an object that is not managed",
-    "the pod is not ready",
-    "a node's pod is not ready",
-    "no endpoint",
-    "a larger volume is requested",
-    "a smaller volume is requested",
-    "an image without a tag",
-    "images that nodes pull only through the mirror",
-    "the claim is new and has no volume yet",
-    "a resource is being deleted",
-    "another mirror has the same upstream",
-    "another mirror is for the same host",
-)
-TESTED_BELOW = ("the mirror was deleted", "the volume of the claim was deleted")  # have tests of their own
-HEALTHY = ("an annotation of others", "a field that others set", "quantities written in another way")
-
-
 WITH_FINALIZER = {"finalizers": ["example.com/keep"]}
 EXPOSED = "a repair continues when spec.allowUnauthenticatedReaders is true: every client then pulls private images"
-
-
-def test_every_broken_mirror_is_in_a_test_of_repairs() -> None:
-    assert {*REPAIRED, *NOT_REPAIRED, *HEALTHY, *TESTED_BELOW} == BREAKS.keys()
 
 
 def created(api: Api, mirror: Mirror) -> list[Object]:
@@ -74,12 +38,6 @@ def created(api: Api, mirror: Mirror) -> list[Object]:
 def current(mirrors: Mirrors, mirror: Mirror) -> Mirror:
     """Return the mirror that the RegistryMirror defines now."""
     return mirrors.of(mirrors.api.read(registry_mirror(mirror.registry_mirror.name)))
-
-
-def changes(api: Api) -> list[str]:
-    """Return the writes since the mark, except statuses and Events."""
-    writes = [(each.method, each.path) for each in api.writes()]
-    return [f"{method} {path}" for method, path in writes if path.rpartition("/")[2] not in ("status", "events")]
 
 
 def test_three_fields_create_a_mirror_and_later_runs_write_nothing(api: Api, repair: Run, mirrors: Mirrors) -> None:
@@ -147,45 +105,6 @@ def test_the_cleanup_of_nodes_is_reported(api: Api, repair: Run, mirrors: Mirror
     assert reasons(repair()) == {
         ("configured", f"nodes remove the files of registrymirror/{removed.registry_mirror.name}, which does not exist")
     }
-
-
-@pytest.mark.parametrize("broken", REPAIRED)
-def test_repairable_findings_are_repaired_in_one_run(
-    api: Api, repair: Run, audit: Run, mirrors: Mirrors, broken: str, mirror: Mirror
-) -> None:
-    BREAKS[broken][0](mirrors, mirror)
-
-    ran = repair()
-
-    assert ran.exit_code == 0
-    assert ran.summary.keys() & {"created", "serverside-applied"}, ran.results
-    mirrors.settle(current(mirrors, mirror))
-    assert codes(audit()) == []
-    repair()
-    api.mark()
-    assert (repair().exit_code, api.writes()) == (0, [])
-
-
-@pytest.mark.parametrize("broken", NOT_REPAIRED)
-def test_other_findings_are_reported_with_a_remedy(api: Api, repair: Run, mirrors: Mirrors, broken: str) -> None:
-    mirror = mirrors.healthy()
-    BREAKS[broken][0](mirrors, mirror)
-    api.mark()
-
-    ran = repair()
-
-    assert (ran.exit_code, sorted(codes(ran))) == (0, BREAKS[broken][1])
-    assert [each for each in ran.results if not each.get("remedy")] == []
-    assert changes(api) == []
-
-
-@pytest.mark.parametrize("right", HEALTHY)
-def test_a_repair_changes_no_healthy_resource(api: Api, repair: Run, mirrors: Mirrors, right: str) -> None:
-    mirror = mirrors.healthy()
-    BREAKS[right][0](mirrors, mirror)
-    api.mark()
-
-    assert (repair().exit_code, changes(api)) == (0, [])
 
 
 def test_nodes_get_a_new_address_in_the_same_run(api: Api, repair: Run, mirrors: Mirrors, mirror: Mirror) -> None:

@@ -56,13 +56,13 @@ VALUES: dict[str, tuple[list[object], list[object]]] = {
 }
 
 
-def with_value(field: str, value: object) -> Object:
+def with_value(field: str, value: object, name: str) -> Object:
     """Return a RegistryMirror with a value in a field of its spec."""
-    document = registry_mirror("odd")
+    document = registry_mirror(name)
     *outer, last = field.split(".")
     inside = document["spec"]
-    for name in outer:
-        inside = inside.setdefault(name, {})
+    for each in outer:
+        inside = inside.setdefault(each, {})
     inside[last] = value
     return document
 
@@ -72,18 +72,18 @@ def test_the_server_accepts_exactly_the_specs_that_the_job_accepts(
     api: Api, audit: Run, installed: Path, tmp_path: Path, field: str
 ) -> None:
     good, bad = VALUES[field]
-    accepted, parsed_by_job, in_files = [], [], []
-    for value in [*good, *bad]:
-        document = with_value(field, value)
+    documents = {f"m{number}": with_value(field, value, f"m{number}") for number, value in enumerate([*good, *bad])}
+    expected = list(documents)[: len(good)]
+    accepted, parsed_by_job = [], []
+    for name, document in documents.items():
         code, _, body = api.request("POST", "/apis/kubechores.dev/v1/registrymirrors?dryRun=All", document)
         assert code in (201, 422), body
-        accepted += [value] if code == 201 else []
-        parsed = parse_registry_mirror(Head(ObjectKey("RegistryMirror", "odd")), json.dumps(document["spec"]).encode())
-        parsed_by_job += [value] if isinstance(parsed, RegistryMirror) else []
-        file = tmp_path / "mirror.json"
-        file.write_text(json.dumps(document))
-        in_files += [value] if audit("-f", str(file)).exit_code == 0 else []
+        accepted += [name] if code == 201 else []
+        parsed = parse_registry_mirror(Head(ObjectKey("RegistryMirror", name)), json.dumps(document["spec"]).encode())
+        parsed_by_job += [name] if isinstance(parsed, RegistryMirror) else []
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    ran = audit("-f", str(tmp_path))
+    in_files = [name for name in documents if f"{name}: spec.{field}: " not in ran.stderr]
 
-    assert accepted == good
-    assert parsed_by_job == good
-    assert in_files == good
+    assert ran.exit_code == 2
+    assert (accepted, parsed_by_job, in_files) == (expected, expected, expected)

@@ -32,11 +32,8 @@ def read(text: str) -> Any:
     return tomllib.loads(text)
 
 
-def test_containerd_pulls_from_the_mirror_first_and_then_from_the_upstream() -> None:
+def test_containerd_pulls_from_the_mirror_first_and_then_from_the_upstream_if_there_is_one() -> None:
     assert read(hosts_toml("hub", MIRROR, UPSTREAM)) == {"server": UPSTREAM, "host": {MIRROR: PULLS}}
-
-
-def test_without_an_upstream_containerd_pulls_from_the_mirror_only() -> None:
     assert read(hosts_toml("hub", MIRROR)) == {"server": MIRROR, "host": {MIRROR: PULLS}}
 
 

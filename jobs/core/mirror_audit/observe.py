@@ -61,7 +61,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
                 retry_if_expired(partial(_events, cluster, namespace, resources, quotes))
             except ApiError as error:
                 lists.errors[EVENTS.kind] = error
-    endpoints = by_service(found[ENDPOINT_SLICES.kind], partial(_is_own, resources, here))
+    endpoints = by_service(found[ENDPOINT_SLICES.kind], partial(is_own, resources, here))
     mirrors, invalid_mirrors = _mirrors(cluster, settings)
     return Observed(
         mirrors,
@@ -115,7 +115,7 @@ def _events(cluster: Cluster, namespace: str, resources: Mapping[ObjectKey, Obje
             keep(quotes, each.quote, each.time)
 
 
-def _is_own(resources: Mapping[ObjectKey, Object], namespace: str, service: str, pod: str) -> bool:
+def is_own(resources: Mapping[ObjectKey, Object], namespace: str, service: str, pod: str) -> bool:
     """Return whether the StatefulSet of a Service has a pod of this name."""
     name = service.removesuffix(HEADLESS)
     prefix, _, number = pod.rpartition("-")
