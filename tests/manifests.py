@@ -64,6 +64,11 @@ def rights_on_copies() -> list[Object]:
     return built[len(job) :]
 
 
+def with_component(component: str) -> list[Object]:
+    """The default installation with a component of `cronjobs/components`."""
+    return _build(ROOT / "cronjobs" / "components" / component, load(ROOT / "cronjobs"))
+
+
 def rights_on_secrets() -> list[Object]:
     """The objects of the default installation that an installation without Secrets does not have."""
     without = load(ROOT / "cronjobs" / "without-secrets")

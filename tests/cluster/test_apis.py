@@ -101,7 +101,7 @@ def test_an_event_that_shows_a_canary_is_found(api: Api) -> None:
         "involvedObject": {"kind": "ConfigMap", "namespace": namespace, "name": "colours"},
         "message": (shown := canary()),
     }
-    made = api.create(event)
+    made = api.call("POST", f"/api/v1/namespaces/{namespace}/events", event, headers=UA)
     assert shown in api.public()["an Event"]
     api.delete(made)
 

@@ -192,18 +192,18 @@ BAD_SPECS: list[tuple[Any, set[tuple[str, str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "causes"), BAD_SPECS, ids=[str(spec)[:50] for spec, _ in BAD_SPECS])
-def test_a_rule_that_is_refused(rules: Place, spec: Any, causes: set[tuple[str, str, str]]) -> None:
-    answer = create(rules, spec)
+def test_rules_that_are_refused(rules: Place) -> None:
+    for spec, causes in BAD_SPECS:
+        answer = create(rules, spec)
 
-    assert (answer.status, answer.body["reason"]) == (422, "Invalid")
-    assert answer.causes == causes
-    details = answer.body["details"]
-    assert (details["name"], details["group"], details["kind"]) == ("a", "kubechores.dev", "CopyratorRule")
-    assert answer.message.startswith('CopyratorRule.kubechores.dev "a" is invalid: ')
-    if len(causes) == 1:
-        (field, _, message) = next(iter(causes))
-        assert answer.message.endswith(f"is invalid: {field}: {message}")
+        assert (answer.status, answer.body.get("reason")) == (422, "Invalid"), spec
+        assert answer.causes == causes, spec
+        details = answer.body["details"]
+        assert (details["name"], details["group"], details["kind"]) == ("a", "kubechores.dev", "CopyratorRule")
+        assert answer.message.startswith('CopyratorRule.kubechores.dev "a" is invalid: ')
+        if len(causes) == 1:
+            (field, _, message) = next(iter(causes))
+            assert answer.message.endswith(f"is invalid: {field}: {message}")
 
 
 GOOD_SPECS: list[dict[str, Any]] = [
@@ -221,11 +221,12 @@ GOOD_SPECS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("spec", GOOD_SPECS, ids=[str(spec)[:50] for spec in GOOD_SPECS])
-def test_a_rule_that_is_accepted(rules: Place, spec: dict[str, Any]) -> None:
-    answer = create(rules, spec)
+def test_rules_that_are_accepted(rules: Place) -> None:
+    for spec in GOOD_SPECS:
+        answer = create(rules, spec)
 
-    assert (answer.status, answer.body["spec"]) == (201, spec)
+        assert (answer.status, answer.body.get("spec")) == (201, spec)
+        assert rules.send("DELETE", path(rules, "a")).status == 200
 
 
 def test_a_new_rule(rules: Place) -> None:

@@ -14,7 +14,16 @@ from jobs.core.mirror_audit.desired.names import NODE_IMAGE
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head
-from tests.manifests import COPIES, ROOT, Object, everything, load, rights_on_copies, without_more_copies
+from tests.manifests import (
+    COPIES,
+    ROOT,
+    Object,
+    everything,
+    load,
+    rights_on_copies,
+    with_component,
+    without_more_copies,
+)
 
 CRONJOBS = ROOT / "cronjobs"
 REPAIR = CRONJOBS / "mirror-repair"  # optional: not part of the default installation
@@ -186,6 +195,14 @@ def test_the_policies_limit_each_resource_that_sync_copies_and_fetch_rates_creat
 
     assert all(rule["operations"] == ["CREATE", "UPDATE", "DELETE"] for rule in limited)
     assert {each for rule in limited for each in product(rule["apiGroups"], rule["resources"])} == created
+
+
+def test_the_component_without_policies_omits_only_the_policies() -> None:
+    whole = load(CRONJOBS)
+    policies = [obj for obj in whole if obj["kind"].startswith("ValidatingAdmissionPolicy")]
+
+    assert with_component("without-policies") == [obj for obj in whole if obj not in policies]
+    assert len(policies) == 12
 
 
 def test_farm_pods_has_no_right_to_delete_and_only_reads_pods() -> None:
