@@ -291,6 +291,7 @@ def test_statuses_are_written_before_a_repair_waits_and_when_a_mirror_is_ready(
     assert f"mirror-audit: registrymirror/{good}: Healthy: " in log
     assert "mirror-audit: some steps are not possible yet: the run reads again for up to 60 seconds\n" in log
     assert all(f"registrymirror/{name}" in stdout for name in others)
+    assert "  created  daemonset/" in stdout, "the run reports its writes"
 
 
 def event_reasons(api: Api, name: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from functools import partial
@@ -54,17 +53,6 @@ def test_a_run_that_waits_creates_all_resources_of_a_mirror(api: Api) -> None:
     assert process.returncode == 0
     assert json.loads(stdout)["summary"] == {"created": 5, "not-rolled-out": 1, "unchanged": 4}
     assert api.get(mirror.daemon_set.document())
-
-
-def test_a_waiting_run_ends_on_a_signal_and_reports_its_writes(api: Api) -> None:
-    _, mirror = created(api)
-    process = begun(api, mirror)
-
-    process.send_signal(signal.SIGTERM)
-    stdout, _ = process.communicate(timeout=5)
-
-    assert process.returncode == 143
-    assert json.loads(stdout)["summary"]["created"] == 4
 
 
 def test_a_resource_that_another_client_creates_meanwhile_is_not_taken_over(sandbox: Sandbox, api: Api) -> None:
