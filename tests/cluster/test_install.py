@@ -54,7 +54,7 @@ def test_the_fixture_reads_what_kustomize_builds(api: Api) -> None:
     def key(obj: Object) -> tuple[str, str, str]:
         return obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
-    for folder in (CRONJOBS, CRONJOBS / "mirror-repair"):
+    for folder in (CRONJOBS, CRONJOBS / "mirror-repair", CRONJOBS / "without-secrets"):
         built = [each for each in yaml.safe_load_all(kubectl(api, "kustomize", str(folder))) if each]
         assert sorted(built, key=key) == sorted(load(folder), key=key)
 
@@ -91,42 +91,34 @@ def test_kubectl_apply_creates_the_objects_of_the_fixture(api: Api) -> None:
     assert [without_server_fields(api.get(obj) or {}) for obj in objects] == applied
 
 
-@pytest.mark.parametrize("how", [(), ("--server-side", "--force-conflicts")])
-def test_an_install_that_is_applied_again_keeps_the_key(api: Api, installed: Path, how: tuple[str, ...]) -> None:
-    roll = runs("roll-workloads", api.service_account_kubeconfig("kube-chores", "roll-workloads"))
-    set_key(api, None)
-    kubectl(api, "apply", *how, "-k", str(CRONJOBS))
-    space = api.namespace("shop")
-    api.create(secret(space))
-    api.create(workload(space, pod={"volumes": [{"name": "login", "secret": {"secretName": "login"}}]}))
-    assert roll(*KEY_FLAG).summary == {"annotated": 1, "configured": 1}
-    before = api.get(KEY)
-    assert before and before["data"]["key"]
-
-    kubectl(api, "apply", *how, "-k", str(CRONJOBS))
-
-    assert api.read(KEY)["data"] == before["data"]
-    assert roll(*KEY_FLAG).summary == {"unchanged": 1}
-
-
 def suspended(api: Api, name: str) -> bool:
     found = api.call("GET", f"/apis/batch/v1/namespaces/kube-chores/cronjobs/{name}")
     return bool(found["spec"].get("suspend"))
 
 
 @pytest.mark.parametrize("how", [(), ("--server-side", "--force-conflicts")], ids=["client", "server"])
-def test_cron_jobs_that_the_docs_suspend_stay_suspended_when_an_install_is_applied_again(
-    api: Api, how: tuple[str, ...]
+def test_an_install_that_is_applied_again_keeps_the_key_and_cron_jobs_that_the_docs_suspend(
+    api: Api, installed: Path, how: tuple[str, ...]
 ) -> None:
+    roll = runs("roll-workloads", api.service_account_kubeconfig("kube-chores", "roll-workloads"))
+    set_key(api, None)
     folders = (str(CRONJOBS), str(CRONJOBS / "mirror-repair"))
     for folder in folders:
         kubectl(api, "apply", *how, "-k", folder)
+    space = api.namespace("shop")
+    api.create(secret(space))
+    api.create(workload(space, pod={"volumes": [{"name": "login", "secret": {"secretName": "login"}}]}))
+    assert roll(*KEY_FLAG).summary == {"annotated": 1, "configured": 1}
+    before = api.get(KEY)
+    assert before and before["data"]["key"]
     for name in ("mirror-audit", "farm-pods"):
         kubectl(api, *shlex.split(command(f"kubectl patch cronjob {name}"), comments=True)[1:])
 
     for folder in folders:
         kubectl(api, "apply", *how, "-k", folder)
 
+    assert api.read(KEY)["data"] == before["data"]
+    assert roll(*KEY_FLAG).summary == {"unchanged": 1}
     assert {name: suspended(api, name) for name in ("mirror-audit", "farm-pods", "mirror-repair", "sync-copies")} == {
         "mirror-audit": True,
         "farm-pods": True,
@@ -135,13 +127,6 @@ def test_cron_jobs_that_the_docs_suspend_stay_suspended_when_an_install_is_appli
     }
     for name in ("mirror-audit", "farm-pods"):
         kubectl(api, "patch", "cronjob", name, "-n", "kube-chores", "-p", '{"spec": {"suspend": false}}')
-
-
-def test_without_secrets_omits_only_the_rights_on_secrets(api: Api) -> None:
-    built = list(yaml.safe_load_all(kubectl(api, "kustomize", str(CRONJOBS / "without-secrets"))))
-    roles = [obj for obj in built if obj["kind"] in ("Role", "ClusterRole")]
-    assert [role for role in roles for each in role["rules"] if "secrets" in each["resources"]] == []
-    assert len([obj for obj in built if obj["kind"] == "CronJob"]) == 6
 
 
 def test_the_network_policies_can_be_added_and_applied_again(api: Api, tmp_path: Path, installed: Path) -> None:
