@@ -109,19 +109,6 @@ def test_a_role_binding_that_its_namespace_refuses_to_recreate_stays(api: Api, s
 
 
 @each_refusal
-def test_a_run_fails_if_all_its_writes_are_refused(api: Api, sync: Run, refusal: str) -> None:
-    refuse, code, reason, exit_code = REFUSALS[refusal]
-    _, team, other = with_two_targets(api)
-
-    with refuse(api, team, other):
-        ran = sync()
-
-    assert (ran.exit_code, ran.summary) == (exit_code, {"failed": 2})
-    assert {found for _, found, _ in failed(ran)} == {code}
-    assert ready(api, "settings")["reason"] == reason
-
-
-@each_refusal
 def test_a_policy_that_refuses_writes_in_the_whole_cluster_fails_a_run_without_other_changes(
     api: Api, sync: Run, refusal: str
 ) -> None:
@@ -139,54 +126,6 @@ def test_a_policy_that_refuses_writes_in_the_whole_cluster_fails_a_run_without_o
 
     assert (ran.exit_code, ran.summary) == (exit_code, {"failed": 6, "unchanged": 6})
     assert [(namespace, found) for namespace, found, _ in failed(ran)] == [(team, code) for team in teams]
-
-
-@each_refusal
-def test_rolls_that_are_refused_in_the_whole_cluster_fail_the_run(api: Api, roll: Run, refusal: str) -> None:
-    refuse, code, _, exit_code = REFUSALS[refusal]
-    team, other, third = (api.namespace(name) for name in ("team", "other", "third"))
-    for namespace in (team, other, third):
-        api.create(configmap(namespace))
-        settle(api, api.create(workload(namespace)))
-    roll()
-    for namespace in (team, other):
-        api.patch(configmap(namespace), {"data": {"a": "changed"}})
-
-    with refuse(api):
-        ran = roll()
-
-    assert (ran.exit_code, ran.summary) == (exit_code, {"failed": 2, "unchanged": 1})
-    assert {found for _, found, _ in failed(ran)} == {code}
-
-
-@each_refusal
-def test_a_run_that_wrote_elsewhere_does_not_fail_if_two_namespaces_refuse_writes(
-    api: Api, sync: Run, refusal: str
-) -> None:
-    refuse, code, _, _ = REFUSALS[refusal]
-    home, team, other, third = (api.namespace(name) for name in ("home", "team", "other", "third"))
-    api.create(configmap(home))
-    api.create(rule("settings", home, [team, other, third]))
-
-    with refuse(api, team, other):
-        ran = sync()
-
-    assert (ran.exit_code, ran.summary) == (0, {"created": 1, "failed": 2})
-    assert {found for _, found, _ in failed(ran)} == {code}
-
-
-@needs_policies
-def test_refusals_by_two_of_two_namespaces_fail_no_run(api: Api, sync: Run) -> None:
-    home, team, other, third = (api.namespace(name) for name in ("home", "team", "other", "third"))
-    api.create(configmap(home))
-    api.create(rule("settings", home, [team, other, third]))
-
-    with refusing(api, team), webhook(api, denied, other):
-        sync()
-        ran = sync()
-
-    assert (ran.exit_code, ran.summary) == (0, {"failed": 2, "unchanged": 1})
-    assert {found for _, found, _ in failed(ran)} == {"denied"}
 
 
 @each_refusal
