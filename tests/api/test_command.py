@@ -123,14 +123,6 @@ def test_a_diff_shows_values_of_configmaps_and_none_of_secrets(api: Api, sync: R
     assert "+ data.user: ***" in text
 
 
-def test_json_and_yaml_reports_have_the_same_content(sync: Run, team: str) -> None:
-    as_json, as_yaml = sync("--dry-run"), sync("--dry-run", output="yaml")
-
-    document = yaml.safe_load(as_yaml.stdout)
-    assert document["results"] == as_json.results
-    assert as_json.report["facts"]["rules"] == 2
-
-
 def test_messages_go_to_stderr_as_json_lines_with_log_format_json(sync: Run, team: str) -> None:
     ran = sync("--log-format", "json")
 
@@ -177,22 +169,6 @@ def test_two_sources_of_one_name_are_reported_and_neither_is_copied(api: Api, sy
     assert api.get(at(team, configmap(""))) is None
 
 
-def test_two_rules_for_the_same_source_create_one_copy(api: Api, sync: Run, team: str) -> None:
-    api.create(rule("a-second", f"home-{api.token}", team))
-
-    assert sync().summary == {"created": 2}
-    assert sync().summary == {"unchanged": 2}
-
-
-def test_a_conflicting_object_stays_and_is_reported(api: Api, sync: Run, team: str) -> None:
-    unmanaged = api.create(configmap(team, labels={}, data={"mine": "x"}))
-
-    ran = sync()
-
-    assert (ran.exit_code, ran.summary) == (0, {"created": 1, "conflict": 1})
-    assert api.get(unmanaged) == unmanaged
-
-
 def test_the_program_runs_as_a_process_of_its_own(api: Api, installed: Path, team: str, chores: Chores) -> None:
     done = chores("sync-copies", "--dry-run", kubeconfig=installed)
 
@@ -208,15 +184,13 @@ def test_install_crds_applies_them_once_and_repairs_them(api: Api, chores: Chore
     there = api.get(crd) is not None
 
     first = chores("install-crds", kubeconfig=api.kubeconfig)
-    second = chores("install-crds", kubeconfig=api.kubeconfig)
     api.patch(crd, {"spec": {"names": {"shortNames": ["other"]}}})
     planned = chores("install-crds", "--check", kubeconfig=api.kubeconfig)
-    third = chores("install-crds", kubeconfig=api.kubeconfig)
+    last = chores("install-crds", kubeconfig=api.kubeconfig)
 
-    assert [done.returncode for done in (first, second, planned, third)] == [0, 0, 3, 0]
+    assert [done.returncode for done in (first, planned, last)] == [0, 3, 0]
     assert there or first.stdout.endswith("install-crds: 5 serverside-applied (5 definitions)\n")
-    assert second.stdout == "install-crds: 5 unchanged (5 definitions)\n"
-    assert "serverside-applied (dry run)" in planned.stdout
+    assert "install-crds (dry run): 4 unchanged, 1 serverside-applied (5 definitions)\n" in planned.stdout
     repaired = api.read(crd)
     assert repaired["spec"]["names"]["shortNames"] == ["copyr", "copyratorrule", "copyratorrules"]
 

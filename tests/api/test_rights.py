@@ -18,7 +18,7 @@ from tests.manifests import everything, rights_on_secrets
 from tests.more_kinds import of_kind
 from tests.rates import RatesServer
 from tests.rights import RBAC
-from tests.worlds import SELECTED, at, configmap, rule, secret
+from tests.worlds import SELECTED, configmap, rule
 
 pytestmark = pytest.mark.usefixtures("installed")
 Object = dict[str, Any]
@@ -231,13 +231,3 @@ def test_without_the_right_to_bind_its_cluster_role_a_role_binding_is_refused(
     assert (ran.exit_code, [each["code"] for each in ran.results]) == (0, ["refused"])
     assert "no right to bind ClusterRole view" in output_of(ran)
     assert api.get({**source, "metadata": {"name": "x", "namespace": team}}) is None
-
-
-def test_copies_of_the_last_deleted_rule_are_found(api: Api, sync: Run, home: str, team: str) -> None:
-    source = api.create(secret(home))
-    last = api.create(rule("logins", home, f"*-{api.token}", ruleType="secret"))
-    sync()
-    api.delete(last)
-
-    assert sync().summary == {"deleted": 1}
-    assert api.get(at(team, source)) is None

@@ -226,14 +226,6 @@ def test_a_token_cannot_add_a_header(tmp_path: Path, server: Recorder, credentia
     assert "contains a control character, such as a newline; remove it" in result.stderr
 
 
-def test_the_newline_at_the_end_of_a_token_file_is_not_part_of_the_token(tmp_path: Path, server: Recorder) -> None:
-    (tmp_path / "token").write_text(f"{SECRET}\n")
-    path = kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, {"tokenFile": "token"})
-
-    assert sent(connect(str(path), environ={}).endpoint).status == 200
-    assert [each.values("authorization") for each in server.requests] == [[f"Bearer {SECRET}"]]
-
-
 def impersonated(request: Sent) -> dict[str, list[str]]:
     """The impersonation headers of a request."""
     return {name: request.values(name) for name, _ in request.headers if name.startswith("impersonate-")}

@@ -221,7 +221,6 @@ def test_an_answer_without_an_end_is_not_read(sync: Run, gateway: Gateway) -> No
     [
         ("http://127.0.0.1:{port}", "connection refused"),
         ("https://{gateway}", "the TLS connection failed; check that the server serves HTTPS, and the value of "),
-        ("http://[::1", "the value is not an http or https URL."),
         ("http://x" + 300 * "x", "the request failed; check the URL"),
     ],
 )
@@ -230,10 +229,8 @@ def test_a_gateway_that_cannot_be_reached_is_a_warning(sync: Run, gateway: Gatew
 
     ran = sync("-n", "kube-chores", "--push-gateway", at)
 
-    assert reason in ran.stderr
-    if "not an http" not in reason:
-        assert ran.exit_code == 0
-        assert f"metrics are not pushed to {at}: " in ran.stderr
+    assert ran.exit_code == 0
+    assert f"metrics are not pushed to {at}: {reason}" in ran.stderr
 
 
 def test_proxies_come_from_the_environment(sync: Run, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:

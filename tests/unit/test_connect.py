@@ -137,14 +137,3 @@ def test_a_run_in_a_pod_imports_no_library_that_it_does_not_need(service_account
 def test_without_a_cluster_the_error_is_one_sentence(tmp_path: Path, environ: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         connect(environ=environ, service_account=tmp_path)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "a: [", "clusters: 7", "current-context: missing\ncontexts: []\nclusters: []\nusers: []"]
-)
-def test_an_invalid_kubeconfig_is_an_error_in_one_sentence(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "broken"
-    path.write_text(text)
-
-    with pytest.raises(ConfigurationError, match=r"kubeconfig .* cannot be used"):
-        connect(str(path), environ={})

@@ -3,9 +3,12 @@
 from datetime import datetime, timezone
 
 import pytest
+from msgspec import Struct, structs
 
-from jobs.kit.values.conditions import LONGEST_MESSAGE, event, new_condition
+from jobs.kit.values.conditions import LONGEST_MESSAGE, Condition, event, new_condition, status_update
 from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.reads import Head
+from jobs.kit.values.resources import RULES
 from jobs.kit.values.text import brief, visible
 from tests.hostile_text import HOSTILE, left_in
 
@@ -57,3 +60,21 @@ def test_messages_are_cut_to_what_is_allowed() -> None:
 
     assert len(condition.message) == LONGEST_MESSAGE
     assert len(event(WEB, "apps/v1", "uid", condition, NOW)["message"]) == 1024
+
+
+class Status(Struct, frozen=True):
+    observed_generation: int = 1
+    conditions: tuple[Condition, ...] = ()
+
+
+def test_a_status_is_written_only_if_it_changed_and_keeps_the_time_of_its_last_transition() -> None:
+    head, earlier = Head(ObjectKey("CopyratorRule", "a", "b"), "uid", 1), "2020-01-01T00:00:00Z"
+    condition = new_condition("Ready", "True", "Synced", "1 copy")
+    before = Status(1, (structs.replace(condition, observed_generation=1, last_transition_time=earlier),))
+
+    assert status_update(head, RULES, before, condition, NOW) is None
+    for status, time in (("True", earlier), ("False", "2026-01-20T00:00:00Z")):
+        update = status_update(head, RULES, before, new_condition("Ready", status, "Other", "2 copies"), NOW)
+        assert update
+        assert update.event
+        assert [each["lastTransitionTime"] for each in (update.status or {})["conditions"]] == [time]
