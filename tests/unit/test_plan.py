@@ -1,7 +1,6 @@
 """sync-copies' plan: a pure function of the observation."""
 
-import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
@@ -123,19 +122,8 @@ def test_two_rules_that_select_the_same_source_create_one_copy() -> None:
     assert b'"kubechores.dev/rule":"kube-chores/a"' in ((finding.fix and finding.fix.body.encode()) or b"")
 
 
-def test_two_sources_for_one_place_are_reported_and_neither_is_written() -> None:
-    rules = [rule("a", "home"), rule("b", "other")]
-    existing = copy("team", source("home"), rules[0])
-    world = observed(rules, [source("home"), source("other")], [existing], "team")
-
-    result = planned(world)
-
-    collisions = [finding for finding in result.findings if finding.object.namespace == "team"]
-    assert [(f.code, f.fix, f.exit_code) for f in collisions] == [("collision", None, ExitCode.REFUSED)]
-    assert collisions[0].subjects == ("a", "b")
-
-
 def test_a_source_is_never_adopted_even_when_the_list_of_sources_failed() -> None:
+    """Otherwise two sources could adopt each other: both would become copies without a source, and be deleted."""
     both = structs.replace(rule(), spec=Spec("configmap", SELECTOR, ("home", "other"), conflict="Adopt"))
     world = observed([both], [source()], [], "other")
     read_queries = {query: found for query, found in world.sources.items() if query.namespace == "home"}
@@ -259,57 +247,11 @@ def test_metadata_of_the_rule_is_set_and_removed_and_that_of_others_stays() -> N
     assert b'"team":"blue"' in body
 
 
-def test_the_plan_does_not_depend_on_the_order_of_what_was_read() -> None:
-    namespaces = [f"team-{number}" for number in range(20)]
-    rules = [rule("c"), rule("a"), rule("b", "other")]
-    world = observed(
-        rules, [source("home"), source("other")], [copy(n, source(), rule()) for n in namespaces[::3]], *namespaces
-    )
-    shuffle = random.Random(7)
-
-    def shuffled() -> Observed:
-        def mixed(items: Iterable[Any]) -> list[Any]:
-            known = list(items)
-            return shuffle.sample(known, len(known))
-
-        copies = dict(mixed(world.copies["configmap"]["settings"].items()))
-        rules, namespaces = tuple(mixed(world.rules)), tuple(mixed(world.namespaces))
-        return replace(world, rules=rules, namespaces=namespaces, copies={"configmap": {"settings": copies}})
-
-    def text(result: Plan) -> str:
-        return "\n".join(f"{f.object} {f.code} {f.reason} {f.fix and f.fix.body.encode()!r}" for f in result.findings)
-
-    assert len({text(planned(shuffled())) for _ in range(10)}) == 1
-
-
 def test_a_skipped_source_is_reported_for_all_rules_that_select_it() -> None:
     managed = source(labels={stamps.MANAGED_BY: MANAGER, stamps.JOB: "sync-copies"})
 
     for rules in ([rule("a"), rule("b")], [rule("b"), rule("a")]):
         assert only(planned(observed(rules, [managed], [], "team"))).subjects == ("a", "b")
-
-
-def test_a_source_is_never_adopted() -> None:
-    """Otherwise two sources could adopt each other: both would become copies without a source, and be deleted."""
-    rules = [rule(name, namespace, conflict="Adopt") for name, namespace in (("a", "home"), ("b", "team"))]
-    theirs = ReadResult(b'{"metadata": {"name": "settings", "namespace": "home", "labels": {"copyrator": "true"}}}')
-    world = observed(rules, [source("home"), source("team")], [], "team")
-    needs = [Need(ObjectKey("ConfigMap", "settings", namespace)) for namespace in ("home", "team")]
-
-    result = planned(world.with_documents(dict.fromkeys(needs, theirs), {}))
-
-    assert [(finding.code, finding.fix) for finding in result.findings] == [("conflict", None)] * 2
-    assert "a rule selects it as a source" in result.findings[0].reason
-
-
-def test_a_copy_does_not_change_its_source_while_something_cannot_be_read() -> None:
-    rules = [rule("a", "home", targets=Targets(include=("team",))), rule("b", "other")]
-    existing = copy("team", source("other"), rules[1])
-    unread = Finding("unreadable", Severity.CRITICAL, ObjectKey("CopyratorRule", "b"), "", subjects=("b",))
-    whole = observed(rules, [source("home")], [existing], "team")
-
-    assert only(planned(whole)).fix
-    assert [finding.fix for finding in planned(replace(whole, failures=(unread,))).findings] == [None, None]
 
 
 @pytest.mark.parametrize("is_namespace", [True, False], ids=["namespace", "source"])
