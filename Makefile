@@ -77,7 +77,7 @@ node-tools: ## install the programs of a node: Debian packages (apt-get, as root
 	@tools/node/images >/dev/null
 
 test-node: $(VENV)/installed node-tools ## run the tests on a real node, with the image in pods (needs root, cgroups, namespaces)
-	@$(BIN)/pytest -q -m node
+	@$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m node tests/node
 
 soak-tools: node-tools ## build toxiproxy, the proxy between pods and the API server in a soak (needs Go)
 	@tools/toxiproxy/build >/dev/null

@@ -1,6 +1,7 @@
 """What a cluster can leave behind on a machine, to compare before and after."""
 
 import os
+import secrets
 import subprocess
 import tempfile
 from pathlib import Path
@@ -10,6 +11,9 @@ from tests import cgroups
 from tests.cluster_process import PLAYGROUND, PREFIX, cgroup_of
 from tests.control_plane import ROOT
 from tests.namespaces import CGROUPS
+
+# In the environment of this process and of all that it starts, so that their clusters are known as its own.
+MARK = "KUBE_CHORES_TEST_RUN"
 
 # Where the programs of a node store files by default.
 _FOLDERS = (
@@ -34,11 +38,12 @@ class _Process(NamedTuple):
 def machine() -> set[str]:
     """Return processes, mounts, cgroups, interfaces, packet rules and files, one line each, as `KIND: DETAILS`.
 
-    A namespace exists as long as one of its processes or mounts. The clusters of other checkouts are left out: they
-    can start and end at any time.
+    A namespace exists as long as one of its processes or mounts. Only the clusters of a process that called `mark` are
+    its own. Others, as those of another worker, of a soak or of another checkout, can start and end at any time: they
+    are left out.
     """
     processes = _processes()
-    others = {pid: folder for pid, folder in _clusters(processes).items() if not _is_of_this_checkout(pid)}
+    others = {pid: folder for pid, folder in _clusters(processes).items() if not _is_own(pid)}
     found = {
         "process": _of_clusters(processes, set(others)),
         "mount": [line for line in Path("/proc/self/mounts").read_text().splitlines() if not _is_elsewhere(line)],
@@ -48,6 +53,11 @@ def machine() -> set[str]:
         "file": [str(path) for path in _files() if path not in others.values()],
     }
     return {f"{what}: {line}" for what, lines in found.items() for line in lines}
+
+
+def mark() -> None:
+    """Let all clusters that this process starts from now on be its own."""
+    os.environ[MARK] = secrets.token_hex(8)
 
 
 def _processes() -> dict[str, _Process]:
@@ -63,11 +73,12 @@ def _clusters(processes: dict[str, _Process]) -> dict[str, Path]:
     return {pid: Path(folder[0]) for pid, folder in words.items() if folder}
 
 
-def _is_of_this_checkout(pid: str) -> bool:
+def _is_own(pid: str) -> bool:
     try:
-        return Path(f"/proc/{pid}/cwd").resolve(strict=True) == ROOT.resolve()
+        environ = Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
     except OSError:  # the process has just ended
         return False
+    return MARK in os.environ and f"{MARK}={os.environ[MARK]}" in environ
 
 
 def _is_elsewhere(mount: str) -> bool:
@@ -77,13 +88,21 @@ def _is_elsewhere(mount: str) -> bool:
 
 
 def _of_clusters(processes: dict[str, _Process], others: set[str]) -> list[str]:
-    """Return cluster processes, and processes in another process namespace than this one."""
+    """Return cluster processes, and processes in another process namespace than this one.
+
+    A fault of a soak starts a program of its cluster again: then it is a child of the soak, but still in a namespace
+    that a child of the cluster process has created.
+    """
     own = Path("/proc/self/ns/pid").readlink().name.strip("pid:[]")
+    here = (own, "-")
     clusters = _clusters(processes)
+    theirs = {pid for pid in processes if not others.isdisjoint(_ancestry(pid, processes))}
+    namespaces = {processes[pid].namespace for pid in theirs}.difference(here)
     return [
         f"{pid} {process.command}"
         for pid, process in processes.items()
-        if (process.namespace not in (own, "-") or pid in clusters) and others.isdisjoint(_ancestry(pid, processes))
+        if (process.namespace not in here or pid in clusters)
+        and not any(each in theirs or processes[each].namespace in namespaces for each in _ancestry(pid, processes))
     ]
 
 

@@ -1,4 +1,7 @@
-"""A cluster with a node for the whole session, with the shipped manifests, and kubectl for its administrator."""
+"""A cluster with a node for the whole session, with the shipped manifests, and kubectl for its administrator.
+
+Tests mostly wait, so `make test-node` has two workers. Each has its own session and its own cluster.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,32 +15,36 @@ from tests.node.kubectl import Jobs, Kubectl, install, kustomization_with_copies
 from tests.node.mirrored import Mirrored
 from tests.node.publisher import Publisher, publish
 from tests.one_node import Node, missing
-from tests.orphans import machine
+from tests.orphans import machine, mark
 from tests.upstream import Upstream
 from tests.upstream import upstream as running
 
 Figure = Callable[[str], None]
 Start = Callable[..., Mirrored]
-_figures: list[str] = []
+FIGURE = "figure of the node"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if _figures:
+    """Print the figures of all tests, also of those that other workers ran."""
+    reports = [report for each in terminalreporter.stats.values() for report in each]
+    found = [pair for report in reports for pair in getattr(report, "user_properties", ())]
+    if figures := dict.fromkeys(text for name, text in found if name == FIGURE):
         terminalreporter.section("figures of the node")
-        for figure in _figures:
-            terminalreporter.write_line(figure)
+        for figure in figures:
+            terminalreporter.write_line(str(figure))
 
 
 @pytest.fixture
-def figure() -> Figure:
+def figure(record_property: Callable[[str, object], None]) -> Figure:
     """Add a line to the summary of the test run."""
-    return _figures.append
+    return lambda text: record_property(FIGURE, text)
 
 
 @pytest.fixture(scope="session")
 def _tools() -> None:
     if reason := missing():
         pytest.skip(reason)
+    mark()
 
 
 @pytest.fixture
@@ -53,7 +60,6 @@ def node(_tools: None) -> Iterator[Node]:
     """The cluster of the session, which leaves nothing behind."""
     before = machine()
     with cluster() as started:
-        _figures.append(f"a cluster with a ready node: {started.seconds:.1f} s")
         yield started
     wait_for(lambda: machine() <= before, "nothing to be left", seconds=10, detail=lambda: machine() - before)
 

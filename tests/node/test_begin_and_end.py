@@ -15,6 +15,7 @@ from tests.cluster_process import PLAYGROUND, PREFIX, cluster, down
 from tests.manifests import ROOT
 from tests.node.kubectl import Kubectl
 from tests.orphans import machine
+from tests.processes import START_SECONDS
 
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("nothing_left")]
 POD = "run sleeper --image=localhost/pause:1 --restart=Never"
@@ -33,7 +34,15 @@ def test_a_failed_start_shows_the_reason_and_leaves_nothing(monkeypatch: pytest.
         pass
 
 
-def test_an_interrupted_start_leaves_nothing(folder: Path) -> None:
+@pytest.fixture
+def only_pause() -> str:
+    """Python code that lets clusters have only the image of the pod that these tests start: an import takes seconds."""
+    pause = [archive for archive in one_node.images() if Path(archive).name == "pause.tar"]
+    assert len(pause) == 1
+    return f"from tests import one_node; one_node.images = lambda: {pause!r}\n"
+
+
+def test_an_interrupted_start_leaves_nothing(folder: Path, only_pause: str) -> None:
     run = """
         import signal
         from tests.cluster_process import cluster
@@ -41,15 +50,15 @@ def test_an_interrupted_start_leaves_nothing(folder: Path) -> None:
         with cluster():
             pass
     """
-    code = textwrap.dedent(run)
+    code = only_pause + textwrap.dedent(run)
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE) as process:
-        wait_for(lambda: list(folder.glob(f"{PREFIX}*/kubelet.log")), "the kubelet", 60)
+        wait_for(lambda: list(folder.glob(f"{PREFIX}*/kubelet.log")), "the kubelet", START_SECONDS)
         process.send_signal(signal.SIGINT)
         assert b"KeyboardInterrupt" in process.communicate(timeout=30)[1]
     assert not list(folder.glob(f"{PREFIX}*"))
 
 
-def test_a_killed_test_run_leaves_nothing(folder: Path) -> None:
+def test_a_killed_test_run_leaves_nothing(folder: Path, only_pause: str) -> None:
     run = """
         import time
         from tests.cluster_process import cluster
@@ -57,7 +66,7 @@ def test_a_killed_test_run_leaves_nothing(folder: Path) -> None:
             print(node.plane.kubeconfig, flush=True)
             time.sleep(600)
     """
-    code = textwrap.dedent(run)
+    code = only_pause + textwrap.dedent(run)
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         kubectl = Kubectl(Path(process.stdout.readline().strip()))

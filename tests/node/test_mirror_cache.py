@@ -112,13 +112,8 @@ def test_nodes_do_not_use_a_mirror_whose_cache_container_does_not_respond_until_
     assert restarts() == {"registry": 0, "cache": 1}
 
 
-@pytest.mark.parametrize(
-    "damage",
-    ["truncate -s 1000 {blob}", "printf X | dd of={blob} bs=1 seek=5000 conv=notrunc"],
-    ids=["truncated", "one byte changed"],
-)
 def test_a_blob_that_is_corrupt_is_removed_and_fetched_again(
-    mirrored: Start, upstream: Upstream, kubectl: Kubectl, figure: Figure, damage: str
+    mirrored: Start, upstream: Upstream, kubectl: Kubectl, figure: Figure
 ) -> None:
     image = upstream.push("app")
     lab = mirrored(fallback="None")
@@ -128,7 +123,7 @@ def test_a_blob_that_is_corrupt_is_removed_and_fetched_again(
 
     lab.forget("first", image)
     blob = blobs(lab)[0]
-    lab.on_node(damage.format(blob=blob))
+    lab.on_node(f"printf X | dd of={blob} bs=1 seek=5000 conv=notrunc")
     began = time.monotonic()
     wait_for(lambda: "does not match its digest" in cache_log(lab, kubectl), "the blob to be found", 90)
     figure(f"a corrupt blob: removed after {time.monotonic() - began:.0f} s")

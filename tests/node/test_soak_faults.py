@@ -56,12 +56,19 @@ DELETE_JOBS = "delete jobs --all -n kube-chores --cascade=foreground"  # and wai
 FIRST_SECONDS = 180.0  # controllers may wait for up to 30 seconds after a restart of the API server
 EXPIRES_SECONDS = 60.0
 NAMESPACE = "team-1"
+# What a request results in during a fault.
+ERRORS = {
+    "api-kill": "ConnectionRefusedError",
+    "network-down": "TimeoutError",
+    "network-reset": "ConnectionResetError",
+    "credentials-binding": "403",
+}
 SLEEP = ["python3", "-c", "import time; time.sleep(100)", "chores"]
 
 
 @pytest.fixture(scope="module")
 def here(_tools: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Faults]]:
-    """Yield a cluster in which no CronJob runs, and its faults. It leaves nothing behind."""
+    """Yield a cluster in which no CronJob runs, and its faults. Afterwards, a run succeeds, and nothing is left."""
     before = machine()
     with lab(1, tmp_path_factory.mktemp("soak") / "journal", [*SCHEDULES]) as (made, programs):
         made.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
@@ -71,6 +78,9 @@ def here(_tools: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
         faults = Faults(made, programs)
         try:
             yield made, faults
+            made.kubectl(DELETE_JOBS)
+            first.create("after")
+            assert first.end("after") == "Complete", "the cluster works after all faults"
         finally:
             faults.end()
     wait_for(lambda: machine() <= before, "nothing to be left", seconds=10, detail=lambda: machine() - before)
@@ -91,14 +101,10 @@ def kinds(here: tuple[Lab, Faults]) -> dict[str, Action]:
 
 @pytest.fixture
 def jobs(here: tuple[Lab, Faults]) -> Iterator[Jobs]:
-    """Yield Jobs of a test. Afterwards, a run succeeds and nothing of a fault is left."""
+    """Yield Jobs of a test. Afterwards, all faults ended."""
     made = here[0]
     made.kubectl(DELETE_JOBS)
     yield Jobs(made.api, made.kubectl)
-    made.kubectl(DELETE_JOBS)
-    after = Jobs(made.api, made.kubectl)
-    after.create("after")
-    assert after.end("after") == "Complete"
     assert not [each for each in made.journal.faults if not each.ended]
 
 
@@ -116,6 +122,21 @@ class Client:
         status, _, log = self._jobs.api.request("GET", self._log)
         return log.decode().split() if status == 200 else []
 
+    def succeed(self) -> int:
+        """Wait until the last result is 200. Return the number of results so far."""
+        results: list[str] = []
+
+        def succeeds() -> bool:
+            results[:] = self.results()
+            return results[-1:] == ["200"]
+
+        self.wait(succeeds)
+        return len(results)
+
+    def fail_with(self, error: str, since: int) -> None:
+        """Wait until a request failed with this error, not before the result number `since`."""
+        self.wait(lambda: error in self.results()[since:])
+
     def statuses(self) -> list[str]:
         """Return the statuses that differ from the one before: on a loaded machine, a response can come too late."""
         return [status for status, _ in groupby(filter(str.isdecimal, self.results()))]
@@ -125,22 +146,13 @@ class Client:
         wait_for(what, "results", seconds, detail=self.results)
 
 
-@pytest.mark.parametrize(
-    ("kind", "error"),
-    [
-        ("api-kill", "ConnectionRefusedError"),
-        ("network-down", "TimeoutError"),
-        ("network-reset", "ConnectionResetError"),
-        ("credentials-binding", "403"),
-    ],
-)
-def test_requests_fail_during_the_fault(kinds: dict[str, Action], jobs: Jobs, kind: str, error: str) -> None:
+def test_requests_fail_during_each_fault_and_succeed_afterwards(kinds: dict[str, Action], jobs: Jobs) -> None:
     client = Client(jobs, PODS, of="farm-pods")  # its binding is the first one
-    client.wait(lambda: client.results()[-1:] == ["200"])
-    before = len(client.results())
-    kinds[kind]()
-
-    client.wait(lambda: error in client.results()[before:] and client.results()[-1] == "200")
+    for kind, error in ERRORS.items():
+        since = client.succeed()
+        kinds[kind]()
+        client.fail_with(error, since)
+    client.succeed()
 
 
 def test_writes_of_jobs_are_refused_during_a_policy(kinds: dict[str, Action], jobs: Jobs) -> None:
