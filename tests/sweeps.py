@@ -17,7 +17,6 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 VARIABLE = "SWEEPS"
 SHARE = 5
-EXAMPLES = 100  # of a test with random objects or clusters
 
 
 def choose_seed() -> None:
@@ -42,9 +41,9 @@ def sampled(items: Sequence[T]) -> list[T]:
     return [items[each] for each in sorted(numbers.sample(range(len(items)), math.ceil(len(items) / SHARE)))]
 
 
-def examples(**options: Any) -> Callable[[F], F]:
-    """Return a decorator for a test with examples of Hypothesis: as many as this run does, by its seed."""
+def examples(most: int = 100, **options: Any) -> Callable[[F], F]:
+    """Return a decorator for a test with `most` examples of Hypothesis, or a fifth of them, by the seed of this run."""
     chosen = os.environ[VARIABLE]
-    most = EXAMPLES if chosen == "all" else EXAMPLES // SHARE
-    settings = hypothesis.settings(max_examples=most, deadline=None, **options)
+    number = most if chosen == "all" else most // SHARE
+    settings = hypothesis.settings(max_examples=number, deadline=None, **options)
     return lambda test: hypothesis.seed(chosen)(settings(test))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from kubesandbox import Sandbox
@@ -16,6 +16,7 @@ from tests.canary import canary, leaks
 from tests.fault_world import World
 from tests.processes import run_in_512_mib
 from tests.rates import PATHS
+from tests.sweeps import examples
 from tests.worlds import rule
 
 JOBS = {"sync-copies": "CopyratorRule", "fetch-rates": "ExchangeRate", "mirror-audit": "RegistryMirror"}
@@ -280,7 +281,7 @@ PARTS = (
 )
 
 
-@settings(max_examples=200, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(200, suppress_health_check=list(HealthCheck))
 @given(parts=st.lists(st.sampled_from(PARTS), max_size=25))
 def test_any_text_is_read_or_refused(sandbox: Sandbox, parts: list[str]) -> None:
     ran = World(sandbox, "sync-copies").run("-f", "-", input="".join(["kind: CopyratorRule\n", *parts]).encode())

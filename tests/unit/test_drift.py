@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from jobs.core.mirror_audit.checks.drift import drift
 from jobs.core.mirror_audit.desired.quantities import quantity
+from tests.sweeps import examples
 
 
 def owned(manager: str, operation: str = "Apply", **fields: Any) -> dict[str, Any]:
@@ -109,6 +110,7 @@ def test_a_user_in_a_url_is_not_printed() -> None:
     assert actual == "https://***@a"
 
 
+@examples()
 @given(
     st.recursive(st.integers() | st.text() | st.booleans(), lambda inner: st.dictionaries(st.text(min_size=1), inner))
 )

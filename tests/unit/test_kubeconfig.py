@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import fields
@@ -19,6 +19,7 @@ from jobs.kit.api.connect import connect
 from jobs.kit.api.kubeconfig.structs import Cluster, Context, Exec, Kubeconfig, User
 from jobs.kit.values.errors import ConfigurationError
 from tests.manifests import ROOT
+from tests.sweeps import examples
 
 # https://github.com/kubernetes/client-go/blob/v0.36.3/tools/clientcmd/api/v1/types.go
 FIELDS: dict[type[Struct], str] = {
@@ -280,7 +281,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(top=st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4), cluster=VALUES, user=VALUES, context=VALUES)
 def test_any_document_is_read_or_a_configuration_error(
     tmp_path: Path, top: Any, cluster: Any, user: Any, context: Any
