@@ -32,8 +32,8 @@ def test_names_select_sources_without_labels(api: Api, sync: Run, home: str, tea
     assert (ran.exit_code, ran.summary) == (0, {"created": 2, "source-missing": 1})
     condition = ready(api, "named")
     assert (condition["status"], condition["reason"]) == ("False", "SourceMissing")
-    missing = f"spec.names: there is no configmap absent in namespace {home}; correct spec.names, or create it"
-    assert condition["message"] == missing
+    missing = f"spec.names: there is no configmap absent in namespace {home}"
+    assert condition["message"] == f"{missing} (copies do not count); correct spec.names, or create it"
     assert [bool(api.get(configmap(team, name))) for name in ("a", "b", "c")] == [True, False, True]
     fields = [each.query.get("fieldSelector") for each in api.requests() if each.path.endswith(f"/{home}/configmaps")]
     assert sorted(filter(None, fields)) == ["metadata.name=a", "metadata.name=absent", "metadata.name=c"]
@@ -45,6 +45,25 @@ def test_names_select_sources_without_labels(api: Api, sync: Run, home: str, tea
     assert sync().summary == {"deleted": 1, "unchanged": 1}
     api.delete(configmap(home, "c"))
     assert sync().summary == {"deleted": 1, "source-missing": 1}
+
+
+def test_a_copy_with_the_name_of_a_source_is_a_missing_source_before_and_after_it_is_deleted(
+    api: Api, sync: Run, home: str, team: str
+) -> None:
+    api.create(configmap(home, "a"))
+    api.create(named(home, team, "a", name="first"))
+    sync()
+    api.patch(rule("first", "", ""), {"spec": {"names": ["b"]}})
+    api.create(configmap(home, "b"))
+    api.create(configmap(team, "c"))
+    api.create(named(team, home, "a", "c", name="second"))
+
+    assert sync().summary["deleted"] == 1
+    before = api.get(rule("second", "", ""))
+    assert before is not None
+    assert ready(api, "second")["reason"] == "SourceMissing"
+    sync()
+    assert api.get(rule("second", "", "")) == before
 
 
 def test_with_a_selector_a_source_must_match_both(api: Api, sync: Run, home: str, team: str) -> None:

@@ -12,7 +12,7 @@ from jobs.core.sync_copies.evaluate import evaluate, unchanged
 from jobs.core.sync_copies.mistakes import Mistake, brake, mistakes
 from jobs.core.sync_copies.observed import OPT_IN, Namespace, Observed, Settings
 from jobs.core.sync_copies.rules import Rule
-from jobs.core.sync_copies.sources import Selected, candidates, name_of, sources_of
+from jobs.core.sync_copies.sources import Selected, candidates, is_copy, name_of, sources_of
 from jobs.core.sync_copies.targets import targets_of_rules
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values.model import Brake, DesiredCounts, ExitCode, Finding, Need, ObjectKey, Plan, Severity, Summary
@@ -95,12 +95,13 @@ def _missing_names(rule: Rule, observed: Observed) -> Iterator[Finding]:
     """Yield the finding of names in spec.names that no source has; a rule without any source has one of its own."""
     if any(query not in observed.sources for query in rule.queries()):
         return
-    if missing := sorted({*rule.spec.names} - {name_of(each) for each in sources_of(rule, observed)}):
+    names = {name_of(each) for each in sources_of(rule, observed) if not is_copy(rule, each)}
+    if missing := sorted({*rule.spec.names} - names):
         where = listed(rule.source_namespaces, _MOST_NAMED)
         reason = (
             f"spec.names: there is no {rule.spec.rule_type} {listed(missing, _MOST_NAMED)} in namespace {where}"
             + " with the labels of spec.selector" * bool(rule.spec.selector)
-            + "; correct spec.names, or create it"
+            + " (copies do not count); correct spec.names, or create it"
         )
         yield Finding("source-missing", Severity.WARNING, rule.head.key, reason, subjects=(rule.name,))
 

@@ -66,6 +66,12 @@ def sources_of(rule: Rule, observed: Observed) -> Iterator[Source]:
         yield from (each for each in observed.sources.get(query, ()) if not names or name_of(each) in names)
 
 
+def is_copy(rule: Rule, source: Source) -> bool:
+    """Whether an object that a rule selects is a copy, which is never a source. A run may create or delete it."""
+    found = finding(rule.spec.rule_type, source)
+    return found is not None and found.reason == WHY_NO_COPY
+
+
 def name_of(source: Source) -> str:
     """Return the name of a source."""
     return source.name if isinstance(source, ReducedObject) else source.key.name
