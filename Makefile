@@ -47,7 +47,7 @@ repository-check: $(VENV)/installed ## run the tests of docs, kustomizations, th
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests/repository
 
 sandbox-check: $(VENV)/installed ## run the tests of the embedded server: it answers as kube-apiserver does
-	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not cluster" tests/contract
+	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not cluster" tests/contract tests/cluster
 
 soak-check: $(VENV)/installed ## run the tests of the soak's invariants, with constructed histories
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal soak/tests

@@ -324,7 +324,11 @@ class Api:
         status, _, body = self.request("DELETE", path)
         if b'"finalizers":["example.com/' in body:
             merge = {"Content-Type": "application/merge-patch+json"}
-            return self.request("PATCH", path, {"metadata": {"finalizers": None}}, headers=merge)[0] == 200
+            found = json.loads(body)
+            names = [urllib.parse.quote(each["metadata"]["name"]) for each in found.get("items", ())]
+            paths = [f"{path}/{name}" for name in names] if "items" in found else [path]
+            released = {"metadata": {"finalizers": None}}
+            return {self.request("PATCH", each, released, headers=merge)[0] for each in paths} <= {200, 404}
         return status in (200, 404) and b'"finalizers":[' not in body
 
     def _delete_namespace(self, path: str, written: Mapping[str, set[str]], deleted: set[str]) -> None:

@@ -459,17 +459,21 @@ def test_a_login_is_used_only_if_its_secret_allows_upstream_and_image(
         ({}, "has no value for username and password"),
     ],
 )
-def test_a_missing_login_is_found(
-    api: Api, audit: Run, mirrors: Mirrors, data: dict[str, str] | None, reason: str
+def test_a_missing_login_is_found_and_no_registry_starts_without_it(
+    api: Api, audit: Run, repair: Run, mirrors: Mirrors, data: dict[str, str] | None, reason: str
 ) -> None:
     name = mirrors.name("login")
     if data is not None:
         api.create({**credentials(name), "data": data})
-    mirrors.healthy(credentialsSecret=name, allowUnauthenticatedReaders=True)
+    mirror = mirrors.of(mirrors.create(credentialsSecret=name, allowUnauthenticatedReaders=True))
 
-    (found,) = audit().results
+    found = {each["code"]: each["reason"] for each in audit().results if each["code"] != "missing"}
+    ran = repair()
 
-    assert (found["code"], found["reason"]) == ("credentials-missing", reason)
+    assert found == {"credentials-missing": reason}
+    assert api.get(mirror.stateful_set.document()) is None
+    (missing,) = [each for each in ran.results if each["object"]["kind"] == "StatefulSet"]
+    assert missing["remedy"] == f"a repair continues when secret/{name} in namespace {NAMESPACE} is usable"
 
 
 def test_new_credentials_are_drift_until_pods_use_them(api: Api, audit: Run, mirrors: Mirrors) -> None:

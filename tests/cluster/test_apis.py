@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.apis import Api, Object, wait_for
+from tests.apis import MANY, Api, Object, wait_for
 from tests.canary import canary
 from tests.control_plane import missing, programs
 from tests.rights import create_account
@@ -106,6 +106,8 @@ def test_an_event_that_shows_a_canary_is_found(api: Api) -> None:
     api.delete(made)
 
 
+@pytest.mark.cluster
+@pytest.mark.parametrize("api", ["real"], indirect=True)  # an embedded server ends with its test
 def test_objects_of_a_test_are_deleted_after_it(api: Api) -> None:
     obj = config_map("default", f"left-{api.token}")
     api.create(obj)
@@ -115,6 +117,17 @@ def test_objects_of_a_test_are_deleted_after_it(api: Api) -> None:
     api.clean()
     assert api.get(obj) is None
     assert api.get(copy) is None
+
+
+@pytest.mark.parametrize("number", [1, MANY + 1])
+def test_a_finalizer_of_a_test_keeps_no_object(api: Api, number: int) -> None:
+    namespace = api.namespace("team-a")
+    kept = config_map(namespace, "kept")
+    kept["metadata"]["finalizers"] = ["example.com/kept"]
+    for each in (kept, *(config_map(namespace, f"c{other}") for other in range(number))):
+        api.create(each)
+    api.clean()
+    assert api.get(kept) is None
 
 
 @pytest.mark.cluster

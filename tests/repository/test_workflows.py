@@ -10,7 +10,8 @@ import yaml
 from tests.manifests import ROOT
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.M))
 
 
 @pytest.fixture(params=WORKFLOWS, ids=lambda path: path.name)
@@ -53,3 +54,12 @@ def test_actions_are_pinned_by_commit(workflow: Any) -> None:
 
     assert actions
     assert [action for action in actions if not re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", action)] == []
+
+
+def test_each_folder_of_tests_is_in_a_target() -> None:
+    """`make test-cluster` runs only tests with the mark cluster, wherever they are."""
+    commands = re.findall(r"/pytest (.*)", MAKEFILE)
+    named = {word for command in commands for word in command.split() if word.startswith("tests/")}
+    folders = {str(path.parent.relative_to(ROOT)) for path in (ROOT / "tests").glob("*/test_*.py")}
+
+    assert folders - named == set()

@@ -13,6 +13,7 @@ from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.observe import is_own
 from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.core.mirror_audit.plan import plan
+from jobs.core.mirror_audit.repair.steps import Context
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Need
 from jobs.kit.values.reads import ReadResult
@@ -76,6 +77,20 @@ def test_a_login_is_valid_for_its_upstream_with_and_without_port_443(
 ) -> None:
     of = mirror(upstream, credentialsSecret="login", allowUnauthenticatedReaders=True)
     assert codes(of, secret=secret) == expected
+
+
+@pytest.mark.parametrize(
+    ("secret", "is_blocked"),
+    [(login(), False), *((ReadResult(error=ApiError(status, "failed")), True) for status in (403, 404, 500))],
+)
+def test_no_registry_starts_before_its_login_was_read(secret: ReadResult, is_blocked: bool) -> None:
+    of = mirror(credentialsSecret="login", allowUnauthenticatedReaders=True)
+    settings = Settings(HERE, "kube-chores:1", repair=True)
+    observed = Observed((of.registry_mirror,)).with_documents({Need(of.secret): secret}, {})
+
+    blocker = Context(of, list(plan(observed, settings, NOW).findings), observed, settings).credentials_blocker()
+
+    assert blocker == (f"a repair continues when {of.secret} is usable" if is_blocked else "")
 
 
 MINE = "registry.example.com/mine:3"
