@@ -39,6 +39,19 @@ def test_after_a_create_with_a_server_error_the_object_is_read_before_a_retry(wo
     assert failed < read < about.index(("POST", path, 201))
 
 
+def test_sources_of_one_namespace_that_cannot_be_listed_stop_no_other_rule_and_all_deletions(world: World) -> None:
+    message = 'configmaps is forbidden: User "x" cannot list resource "configmaps"'
+    world.sandbox.inject(Fault("GET", "/api/v1/namespaces/annex/configmaps", status=403, message=message, times=None))
+    ran = world.run()
+
+    unread = {each["object"]["name"] for each in ran.results if each["code"] == "unreadable"}
+    assert (ran.exit_code, "adopted" in unread) == (2, True)
+    assert ran.summary["created"] > 0
+    assert "deleted" not in ran.summary
+    world.sandbox.clear_faults()
+    assert world.run().summary["deleted"] > 0
+
+
 OF_A_POLICY = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not here"
 REFUSALS = {
     "policy": (403, OF_A_POLICY, "denied"),
