@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jobs.kit.api.cluster import Cluster
-from jobs.kit.api.transport import IN_FLIGHT
+from jobs.kit.api.transport import IN_FLIGHT, Transport
 from tests.api.conftest import Ran, Run
 from tests.api.test_rights import Right, drop
 from tests.apis import METADATA_ONLY, Api, wait_for
@@ -40,6 +40,21 @@ def farmed_pod(api: Api, farm: Run) -> tuple[str, Object]:
 
 def disown(api: Api, obj: Object) -> None:
     api.patch(obj, {"metadata": {"ownerReferences": None}})
+
+
+def test_writes_have_the_rate_of_the_option(api: Api, farm: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.create(pod(farmed(api), "web"))
+    rates: list[float | None] = []
+    stream = Transport.stream
+
+    def noted(self: Transport, requests: Any, per_second: float | None = None) -> Any:
+        rates.append(per_second)
+        return stream(self, requests, per_second)
+
+    monkeypatch.setattr(Transport, "stream", noted)
+
+    assert farm("--writes-per-second", "7").summary == {"created": 1}
+    assert {*rates} - {None} == {7}
 
 
 def test_each_pod_of_a_namespace_that_opted_in_gets_a_farm_pod(api: Api, farm: Run) -> None:

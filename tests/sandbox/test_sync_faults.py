@@ -10,7 +10,7 @@ from kubesandbox import Fault
 from tests.apis import Api, sandbox_api
 from tests.every_job.sync_copies import rules
 from tests.fault_world import Built, World
-from tests.worlds import at, configmap, rule
+from tests.worlds import at, configmap, namespace_object, rule
 
 pytestmark = pytest.mark.parametrize("built", ["sync-copies"], indirect=True)
 
@@ -37,6 +37,19 @@ def test_after_a_create_with_a_server_error_the_object_is_read_before_a_retry(wo
     read = about.index(("GET", f"{path}/fresh", 404))
     assert ran.exit_code == 0
     assert failed < read < about.index(("POST", path, 201))
+
+
+def test_sources_of_one_namespace_that_cannot_be_listed_stop_no_other_rule_and_all_deletions(world: World) -> None:
+    message = 'configmaps is forbidden: User "x" cannot list resource "configmaps"'
+    world.sandbox.inject(Fault("GET", "/api/v1/namespaces/annex/configmaps", status=403, message=message, times=None))
+    ran = world.run()
+
+    unread = {each["object"]["name"] for each in ran.results if each["code"] == "unreadable"}
+    assert (ran.exit_code, "adopted" in unread) == (2, True)
+    assert ran.summary["created"] > 0
+    assert "deleted" not in ran.summary
+    world.sandbox.clear_faults()
+    assert world.run().summary["deleted"] > 0
 
 
 OF_A_POLICY = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not here"
@@ -67,6 +80,28 @@ def test_a_write_that_one_namespace_refuses_fails_no_run(world: World, refusal: 
     assert ran.exit_code == (0 if code else 1)
     assert {(each["object"]["namespace"], each["message"]) for each in failed} == {("team-a", message)}
     assert {each["code"] for each in failed} & dict(REASONS).keys() == ({code} if code else set())
+
+
+def test_one_policy_fails_a_run_only_if_it_refuses_in_several_namespaces_and_nothing_else_is_written(
+    world: World, tmp_path: Path
+) -> None:
+    api = sandbox_api(world.sandbox, tmp_path)
+    world.run()
+    for name in ("team-c", "team-d", "team-e"):
+        api.create(namespace_object(name))
+
+    def codes(*refused: str) -> list[int]:
+        """Return the exit codes of two runs, in which copies are refused in these namespaces."""
+        world.sandbox.clear_faults()
+        for name in refused:
+            path = f"/api/v1/namespaces/{name}/configmaps"
+            world.sandbox.inject(Fault("POST", path, status=403, message=OF_A_POLICY, times=None))
+        ran = [world.run(), world.run()]
+        assert all(each.summary["failed"] and each.summary["unchanged"] for each in ran)
+        return [each.exit_code for each in ran]
+
+    assert codes("team-c", "team-d") == [0, 2], "the first one wrote in team-e"
+    assert codes("team-c") == [0, 0]
 
 
 def test_a_copy_that_changes_before_it_is_deleted_stays_until_the_next_run(world: World, tmp_path: Path) -> None:

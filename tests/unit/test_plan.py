@@ -10,7 +10,7 @@ from msgspec import structs
 
 from jobs.core.sync_copies.desired import Place
 from jobs.core.sync_copies.evaluate import evaluate
-from jobs.core.sync_copies.observed import Namespace, Observed, Settings
+from jobs.core.sync_copies.observed import Namespace, Observed, RefusedSource, Settings
 from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.rules import CopyMetadata, Rule, Spec, Targets
 from jobs.core.sync_copies.selectors import LabelSelector
@@ -135,6 +135,28 @@ def test_a_source_is_never_adopted_even_when_the_list_of_sources_failed() -> Non
 
     assert (finding.code, finding.object, finding.fix) == ("conflict", place, None)
     assert "a rule selects it as a source" in finding.reason
+
+
+def test_a_source_of_another_rule_is_not_adopted_under_a_target_name() -> None:
+    rules = [rule("a", conflict="Adopt", target_name="theirs"), rule("b", "team", targets=Targets(exclude=("*",)))]
+    world, place = observed(rules, [source()], []), ObjectKey("ConfigMap", "theirs", "team")
+    metadata = b'{"name": "theirs", "namespace": "team", "labels": {"copyrator": "true"}}'
+    document = ReadResult(b'{"metadata": %s, "data": {"c": "3"}}' % metadata)
+
+    result = planned(world.with_documents({Need(place): document}, {}))
+
+    (found,) = (each for each in result.findings if each.object == place)
+    assert (found.code, found.fix) == ("conflict", None)
+    assert "a rule selects it as a source" in found.reason
+
+
+def test_a_copy_of_a_refused_source_stays_although_its_rule_has_another_name_and_target_for_it() -> None:
+    changed = rule(targets=Targets(exclude=("team",)), target_name="other")
+    world = observed([changed], [], [copy("team", source(), rule())], "team")
+    refused = RefusedSource(ObjectKey("ConfigMap", "settings", "home"), "it has no key a")
+    whole = replace(world, sources=dict.fromkeys(changed.queries(), (refused,)))
+
+    assert [each.code for each in planned(whole).findings] == ["refused"]
 
 
 def test_a_copy_changes_its_source_only_in_a_run_that_could_read_everything() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from jobs.kit.run.refusals import with_causes
-from jobs.kit.values.errors import DENIED, QUOTA_EXCEEDED, WEBHOOK_FAILED
+from jobs.kit.values.errors import DENIED, QUOTA_EXCEEDED, WEBHOOK_FAILED, ApiError
 from jobs.kit.values.model import ExitCode, Finding, ObjectKey, Outcome, Result, Severity
 
 OWN = "kube-chores"
@@ -38,3 +38,20 @@ def test_refusals_fail_a_run_in_its_own_namespace_or_if_they_are_of_the_whole_cl
     assert [each.finding.object.namespace for each in found if each.exit_code is ExitCode.FAILED] == fail
     assert [each.finding.code for each in found] == [each.cause or "missing" for each in results]
     assert {each.finding.severity for each in found if not each.exit_code} <= {Severity.WARNING}
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "name"),
+    [
+        (403, "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not here", "p"),
+        (422, "ValidatingAdmissionPolicy 'q' denied request: no such key", "q"),
+        (400, 'admission webhook "v" denied the request: not here', "v"),
+        (500, 'Internal error occurred: failed calling webhook "w": refused', "w"),
+        (500, 'admission webhook "v" denied the request: not here', ""),
+        (403, 'secrets "fresh" is forbidden: exceeded quota: q, requested: count/secrets=1', ""),
+    ],
+)
+def test_refusals_of_two_tenants_are_told_apart_by_the_name_of_the_policy_or_webhook(
+    status: int, message: str, name: str
+) -> None:
+    assert ApiError(status, message).refused_by == name

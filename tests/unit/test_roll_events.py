@@ -48,10 +48,13 @@ def name_of(update: StatusUpdate) -> str:
 
 
 @pytest.mark.parametrize("code", ["settling", "cooling-down"])
-def test_a_roll_that_follows_within_minutes_has_no_event(code: str) -> None:
+def test_a_deferred_roll_has_an_event_unless_it_follows_within_minutes(code: str) -> None:
     (only,) = updates(("shop", "web", DeferralCode(code).value), ("shop", "other", PAUSED))
 
     assert only.key.name == "other"
+    assert only.event
+    assert [only.event[each] for each in ("type", "reason", "message")] == ["Normal", "RollDeferred", "why"]
+    assert only.status is None
 
 
 def test_an_event_has_another_name_only_if_its_reason_or_its_config_changes() -> None:
