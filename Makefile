@@ -52,7 +52,7 @@ sandbox-check: $(VENV)/installed ## run the tests of the embedded server: it ans
 soak-check: $(VENV)/installed ## run the tests of the soak's invariants, with constructed histories
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal soak/tests
 
-bugs: $(VENV)/installed ## try the deliberate bugs of tests/bugs: each must make its test fail; BUGS="NAME ..." tries some
+bugs: $(VENV)/installed control-plane ## try the deliberate bugs of tests/bugs: each makes its test fail; BUGS="NAME ..." tries some
 	@$(BIN)/python -m tests.bugs --workers $(WORKERS) $(BUGS)
 
 check: lint types test ## run lint, types and test: do this before each commit

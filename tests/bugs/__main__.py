@@ -35,7 +35,9 @@ def main(names: tuple[str, ...], workers: int) -> None:
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(workers):
             copies.put(_copy(Path(folder) / str(number)))
-        problems = _failing_without(chosen, copies) or _not_caught(chosen, copies, workers)
+        if failing := _failing_without(chosen, copies):
+            raise click.ClickException(failing)
+        problems = _not_caught(chosen, copies, workers)
     for problem in problems:
         click.echo(problem, err=True)
     click.echo(f"{len(chosen) - len(problems)} of {len(chosen)} bugs caught in {time.monotonic() - began:.0f} s")
@@ -54,13 +56,13 @@ def _copy(folder: Path) -> Path:
     return folder
 
 
-def _failing_without(chosen: list[Bug], copies: SimpleQueue[Path]) -> list[str]:
-    """Return why the tests prove nothing: they must pass without a bug."""
+def _failing_without(chosen: list[Bug], copies: SimpleQueue[Path]) -> str:
+    """Return why the tests prove nothing, or an empty string: they must pass without a bug."""
     copy = copies.get()
     done = _pytest(copy, *sorted({each.test for each in chosen}))
     copies.put(copy)
     passed = done.returncode == 0 and " skipped" not in done.stdout.splitlines()[-1]
-    return [] if passed else [f"{done.stdout}\nwithout a bug, all these tests must pass"]
+    return "" if passed else f"without a bug, all these tests must pass, and none is skipped:\n{done.stdout}"
 
 
 def _not_caught(chosen: list[Bug], copies: SimpleQueue[Path], workers: int) -> list[str]:
@@ -92,9 +94,12 @@ def _problem(bug: Bug, copy: Path) -> str:
 
 
 def _pytest(copy: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    """Run tests of a copy. Their programs import the copy too; a limit, since a bug can make a run endless."""
-    command = [sys.executable, "-B", "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider", *args]
-    env = {**os.environ, "PYTHONPATH": str(copy)}
+    """Run tests of a copy, whose programs import the copy too, with all of their sweeps.
+
+    There is a time limit, since a bug can make a run endless.
+    """
+    command = [sys.executable, "-B", "-m", "pytest", "-q", "-rfs", "-p", "no:cacheprovider", *args]
+    env = {**os.environ, "PYTHONPATH": str(copy), "SWEEPS": "all"}
     try:
         return subprocess.run(
             command, cwd=copy, env=env, capture_output=True, text=True, timeout=SECONDS * len(args), check=False
