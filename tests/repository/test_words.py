@@ -14,7 +14,7 @@ IDIOMS = {
     r"th(at|is|e) very\b": "exactly that",
     r"(?<!there )\b(is|are|was|were) no (xml|json|yaml|list|label|copy|source|rule)\b": "is not a",
     r"\bbe had\b": "request failed; not available",
-    r"\bwho (may|cannot) not\b": "users without permission to",
+    r"\bwho may not\b": "users without permission to",
     r"\bwhat (differs|is so|was told)\b": "the difference; the actual state; the reported finding",
     r"\b(go|goes|gone) on with": "resume",
     r"\ba quarter of one\b": "every 15 minutes",

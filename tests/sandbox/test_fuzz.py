@@ -36,7 +36,6 @@ WORLDS = [
     name for name, world in fault_worlds().items() if world.job in SLOTS and (name in SLOTS or not world.disturbs)
 ]
 PROFILE = examples(
-    60,
     phases=[Phase.explicit, Phase.generate],  # an example has one hostile object, and shrinking it takes minutes
     suppress_health_check=list(HealthCheck),
 )
