@@ -65,7 +65,7 @@ control-plane: ## build etcd, kube-apiserver, kube-controller-manager, kubectl a
 	@tools/helm/build
 
 test-cluster: $(VENV)/installed control-plane ## run the tests on a real Kubernetes control plane
-	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m cluster
+	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m cluster tests/cluster tests/api tests/contract
 
 test-versions: $(VENV)/installed control-plane ## run the tests of API servers on each supported Kubernetes, before a release; VERSIONS=...
 	@$(BIN)/python -m tests.versions $(VERSIONS)
@@ -77,7 +77,7 @@ node-tools: ## install the programs of a node: Debian packages (apt-get, as root
 	@tools/node/images >/dev/null
 
 test-node: $(VENV)/installed node-tools ## run the tests on a real node, with the image in pods (needs root, cgroups, namespaces)
-	@$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m node tests/node
+	@$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m node tests/node
 
 soak-tools: node-tools ## build toxiproxy, the proxy between pods and the API server in a soak (needs Go)
 	@tools/toxiproxy/build >/dev/null

@@ -129,17 +129,16 @@ class Api:
         except BaseException:
             connection.close()
             raise
-        finally:
-            if self.kind == "sandbox":
-                connection.close()
 
     def _connection(self) -> http.client.HTTPConnection:
-        """A new one to the embedded server; to the real one each thread keeps its own: a handshake takes long."""
-        scheme, _, host = self.url.partition("://")
-        if scheme == "http":
-            return http.client.HTTPConnection(host, timeout=120)
+        """That of this thread, which it keeps: a new one takes longer than most requests."""
         if not hasattr(self._of_thread, "connection"):
-            self._of_thread.connection = http.client.HTTPSConnection(host, timeout=120, context=self._tls)
+            scheme, _, host = self.url.partition("://")
+            self._of_thread.connection = (
+                http.client.HTTPSConnection(host, timeout=120, context=self._tls)
+                if scheme == "https"
+                else http.client.HTTPConnection(host, timeout=120)
+            )
         kept: http.client.HTTPConnection = self._of_thread.connection
         if kept.sock and select.select([kept.sock], [], [], 0)[0]:
             kept.close()  # the server did, and the next request connects again

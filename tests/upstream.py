@@ -140,6 +140,12 @@ class Upstream:
         found = [each for log in self._logs for each in accesses(log.read_text())]
         return [each for each in found if each.agent != "tests"]
 
+    def senders(self, image: str = "") -> set[str]:
+        """Return the addresses of the clients that fetched blobs, of this image or of any."""
+        name = image.removeprefix(f"{self.host}/").partition(":")[0]
+        blobs = f"/v2/{name}/blobs/" if image else "/blobs/"
+        return {each.sender for each in self.accesses() if blobs in each.path and each.method == "GET"}
+
     # images
 
     def push(self, name: str, tag: str = "1", more: int = 32, layer: bytes = b"") -> str:

@@ -5,6 +5,7 @@ Rules: https://kubernetes.io/docs/reference/using-api/cel/ and KEP-2876.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ class Rule:
     message_program: Any
     reason: str
     field_path: str
+    reads_old: bool
     transition: bool
 
 
@@ -42,7 +44,8 @@ def _compiled(raw: Obj) -> list[Rule]:
     rules = []
     for rule in raw.get("x-kubernetes-validations") or []:
         text = rule["rule"]
-        expression = rule.get("messageExpression")
+        expression = rule.get("messageExpression") or ""
+        reads_old = bool(re.search(r"\boldSelf\b", text + expression))
         rules.append(
             Rule(
                 text,
@@ -51,6 +54,7 @@ def _compiled(raw: Obj) -> list[Rule]:
                 _program(expression) if expression else None,
                 rule.get("reason") or "FieldValueInvalid",
                 rule.get("fieldPath") or "",
+                reads_old,
                 bool(re.search(r"\boldSelf\b", text)) and not rule.get("optionalOldSelf"),
             )
         )
@@ -92,9 +96,19 @@ class RuleSet:
 def _check(rule: Rule, value: Any, old: Any, path: str) -> Iterator[Cause]:
     if rule.transition and old is None:
         return
+    message = _broken(rule, json.dumps(value), json.dumps(old) if rule.reads_old else "null")
+    if message is None:
+        return
+    field = path + rule.field_path if path else rule.field_path.lstrip(".")
+    yield _cause(rule, field, message, value)
+
+
+@lru_cache(maxsize=256)  # each write of a status checks the same spec again
+def _broken(rule: Rule, value: str, old: str) -> str | None:
+    """The message of a rule that the JSON value breaks; None if it is valid."""
     from celpy.adapter import json_to_cel
 
-    variables = {"self": json_to_cel(value), "oldSelf": json_to_cel(old)}
+    variables = {"self": json_to_cel(json.loads(value)), "oldSelf": json_to_cel(json.loads(old))}
     try:
         is_valid = bool(rule.program.evaluate(variables))
     except Exception as error:  # whatever the rule does wrong is a field error, as in the server
@@ -102,11 +116,8 @@ def _check(rule: Rule, value: Any, old: Any, path: str) -> Iterator[Cause]:
     else:
         message = rule.message
     if is_valid:
-        return
-    if rule.message_program:
-        message = str(rule.message_program.evaluate(variables))
-    field = path + rule.field_path if path else rule.field_path.lstrip(".")
-    yield _cause(rule, field, message, value)
+        return None
+    return str(rule.message_program.evaluate(variables)) if rule.message_program else message
 
 
 def _cause(rule: Rule, field: str, message: str, value: Any) -> Cause:

@@ -52,11 +52,6 @@ def without_config_path(node: Node) -> Iterator[None]:
         restart(node, before)
 
 
-def senders(upstream: Upstream) -> set[str]:
-    """Return the addresses of the clients that fetched blobs from the upstream."""
-    return {each.sender for each in upstream.accesses() if "/blobs/" in each.path}
-
-
 def test_a_mirror_that_containerd_does_not_read_is_bypassed_until_it_is_corrected(
     node: Node, api: Api, jobs: Jobs, upstream: Upstream, figure: Figure
 ) -> None:
@@ -64,7 +59,7 @@ def test_a_mirror_that_containerd_does_not_read_is_bypassed_until_it_is_correcte
     with without_config_path(node):
         lab.pod("bypassing", upstream.push("one"))
         figure(f"a mirror that containerd does not read: pulled from the upstream in {lab.runs('bypassing')}")
-        assert senders(upstream) == {ADDRESS}
+        assert upstream.senders() == {ADDRESS}
         began = time.monotonic()
         wait_for(lambda: lab.nodes_ready() == 0, "the node's pod to be not ready", 150)
         figure(f"from containerd's change until the node's pod is not ready: {time.monotonic() - began:.0f} s")
@@ -77,4 +72,4 @@ def test_a_mirror_that_containerd_does_not_read_is_bypassed_until_it_is_correcte
     wait_for(lambda: lab.nodes_ready() == 1, "the node's pod to be ready", 150)
     assert lab.audit()["reason"] != "MirrorBypassed"
     lab.run("mirrored", upstream.push("two"))
-    assert senders(upstream) > {ADDRESS}
+    assert upstream.senders() > {ADDRESS}
