@@ -25,6 +25,7 @@ from tests.worlds import SELECTED, at, configmap, content, exchange_rate, rule
 
 pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("api", ["real"], indirect=True)]
 HOSTILE = 16
+WORKLOADS = 6  # each uses all large ConfigMaps; more take the server minutes
 MANY = 40
 MIB = 1 << 20
 Limited = Callable[..., Ran]
@@ -196,7 +197,7 @@ def test_large_workloads_and_their_config_do_not_end_roll_workloads(api: Api, li
     in_parallel(api.create, [configmap(space, f"keys-{n}", data=keys) for n in range(HOSTILE)])
     api.create(configmap(good))
     made = settle(api, api.create(workload(good)))
-    in_parallel(api.create, [_hostile_workload(space, n) for n in range(HOSTILE)])
+    in_parallel(api.create, [_hostile_workload(space, n) for n in range(WORKLOADS)])
 
     ran = limited("roll-workloads", "--settle", "0", "--cool-down", "0")
 
