@@ -352,7 +352,10 @@ class Api:
             self.request("PUT", f"{path}/finalize", body)
 
     def lost(self) -> list[str]:
-        """The objects in namespaces that do not exist. Neither a controller nor a user would find them."""
+        """The objects in namespaces that do not exist. Neither a controller nor a user would find them.
+
+        What a controller creates in each namespace may come late, after the namespace was deleted.
+        """
         names = {each["metadata"]["name"] for each in self.items("v1", "Namespace")}
         groups = self.call("GET", "/apis")["groups"]
         found = []
@@ -360,7 +363,9 @@ class Api:
             for each in self.call("GET", base)["resources"]:
                 if each["namespaced"] and "list" in each["verbs"]:
                     objects = self.call("GET", f"{base}/{each['name']}", headers=METADATA_ONLY)["items"] or []
-                    found += [one["metadata"] | {"plural": each["name"]} for one in objects]
+                    late = _IN_EACH.get(f"{base} {each['name']}", ())
+                    metadata = (one["metadata"] for one in objects if one["metadata"]["name"] not in late)
+                    found += [one | {"plural": each["name"]} for one in metadata]
         return [f"{one['plural']} {one['namespace']}/{one['name']}" for one in found if one["namespace"] not in names]
 
     # identities
