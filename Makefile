@@ -65,7 +65,8 @@ control-plane: ## build etcd, kube-apiserver, kube-controller-manager, kubectl a
 	@tools/helm/build
 
 test-cluster: $(VENV)/installed control-plane ## run the tests on a real Kubernetes control plane
-	@$(BIN)/pytest -q -n $(WORKERS) --dist load --maxschedchunk 1 -m cluster tests/cluster tests/api tests/contract
+	@$(BIN)/pytest -q -n $(WORKERS) --dist load --maxschedchunk 1 -m cluster \
+		tests/cluster $(filter-out tests/cluster/,$(wildcard tests/*/ tests/test_*.py))
 
 test-versions: $(VENV)/installed control-plane ## run the tests of API servers on each supported Kubernetes, before a release; VERSIONS=...
 	@$(BIN)/python -m tests.versions $(VERSIONS)

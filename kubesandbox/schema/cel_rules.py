@@ -28,7 +28,6 @@ class Rule:
     message_program: Any
     reason: str
     field_path: str
-    reads_old: bool
     transition: bool
 
 
@@ -44,8 +43,7 @@ def _compiled(raw: Obj) -> list[Rule]:
     rules = []
     for rule in raw.get("x-kubernetes-validations") or []:
         text = rule["rule"]
-        expression = rule.get("messageExpression") or ""
-        reads_old = bool(re.search(r"\boldSelf\b", text + expression))
+        expression = rule.get("messageExpression")
         rules.append(
             Rule(
                 text,
@@ -54,7 +52,6 @@ def _compiled(raw: Obj) -> list[Rule]:
                 _program(expression) if expression else None,
                 rule.get("reason") or "FieldValueInvalid",
                 rule.get("fieldPath") or "",
-                reads_old,
                 bool(re.search(r"\boldSelf\b", text)) and not rule.get("optionalOldSelf"),
             )
         )
@@ -96,7 +93,7 @@ class RuleSet:
 def _check(rule: Rule, value: Any, old: Any, path: str) -> Iterator[Cause]:
     if rule.transition and old is None:
         return
-    message = _broken(rule, json.dumps(value), json.dumps(old) if rule.reads_old else "null")
+    message = _broken(rule, json.dumps(value), json.dumps(old))
     if message is None:
         return
     field = path + rule.field_path if path else rule.field_path.lstrip(".")

@@ -175,6 +175,19 @@ def test_a_copy_changes_its_source_only_in_a_run_that_could_read_everything() ->
     assert changed.reason == "source changed from home/settings to other/settings"
 
 
+def test_objects_that_are_never_copied_are_named_in_one_order() -> None:
+    bootstrap = source(content=Content("bootstrap.kubernetes.io/token", {"a": "1"}))
+    tokens = [structs.replace(bootstrap, name=name) for name in ("a", "b")]
+    of_secrets = structs.replace(rule(), spec=structs.replace(rule().spec, rule_type="secret"))
+    mistaken = structs.replace(of_secrets, head=structs.replace(of_secrets.head, generation=2))
+
+    plans = [planned(observed([mistaken], order, [], "team")) for order in (tokens, tokens[::-1])]
+
+    (first, second) = ([each.reason for each in found.findings if each.code == "nothing-selected"] for found in plans)
+    assert first == second
+    assert "secret/a in namespace home" in first[0]
+
+
 def test_a_copy_is_never_a_source() -> None:
     managed = source(labels={stamps.MANAGED_BY: MANAGER, stamps.JOB: "sync-copies"})
 

@@ -55,7 +55,7 @@ def with_reasons(left: Sequence[Finding]) -> str:
 
     A run creates copies after it read the sources. If a status named them, the next run would change it.
     """
-    named = [each for each in left if each.reason != WHY_NO_COPY]
+    named = sorted((each for each in left if each.reason != WHY_NO_COPY), key=lambda each: each.object)
     return listed(named, _MOST_NAMED, lambda each: f"{each.object} ({each.reason})")
 
 
