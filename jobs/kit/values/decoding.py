@@ -13,8 +13,9 @@ from jobs.kit.values.errors import InvalidObjectError
 
 MAX_LEVELS = 100  # fieldsV1 of a pod template has about 20; kube-apiserver allows 10,000
 _LONGEST_REASON = 200
-# A string is one token, so that brackets in it do not count.
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
+# A string is one token, so that brackets in it do not count. One that never ends is a token too: each character is then
+# read once, whatever the text.
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
 
 Kind = TypeVar("Kind")
 
@@ -77,7 +78,10 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def shallow(text: bytes) -> bytes:
-    """Return the JSON text with null in place of each list and object that is nested more than MAX_LEVELS deep."""
+    """Return the JSON text with null in place of each list and object that is nested more than MAX_LEVELS deep.
+
+    A text that ends within such a list or object is cut where that begins, and so it is not JSON either.
+    """
     kept: list[bytes] = []
     level = begin = 0
     for token in _TOKEN.finditer(text):
@@ -91,4 +95,4 @@ def shallow(text: bytes) -> bytes:
                 kept.append(b"null")
                 begin = token.end()
             level -= 1
-    return b"".join([*kept, text[begin:]])
+    return b"".join(kept if level > MAX_LEVELS else [*kept, text[begin:]])
