@@ -1,5 +1,6 @@
 """Rates to the last digit of values computed by hand, documents without loss of digits, and the choice of a rate."""
 
+import tracemalloc
 from collections.abc import Mapping
 from datetime import date, timedelta
 from decimal import Decimal
@@ -11,6 +12,7 @@ from jobs.core.fetch_rates.choice import Choice, Jump, NoFigures, ProviderFailur
 from jobs.core.fetch_rates.exchange_rates import ProviderName, Spec
 from jobs.core.fetch_rates.figures import BadRateError, Figures, MissingError, Table, change, figures, same
 from jobs.core.fetch_rates.providers import BadDocumentError, table
+from jobs.kit.web import MAX_BODY_BYTES
 from tests.rates import DOCUMENTS, RATES, ago, ecb, frankfurter, open_er_api, today
 
 DAY = "2026-11-20"
@@ -178,6 +180,30 @@ def test_an_invalid_document_is_refused(provider: str, case: str) -> None:
     with pytest.raises(BadDocumentError) as refused:
         table(provider, document)
     assert str(refused.value) == message
+
+
+LARGEST = {
+    "elements that are never closed": ("ecb", b"<a>" * (MAX_BODY_BYTES // 3)),
+    "empty elements": ("ecb", b"<a>" + b"<b/>" * (MAX_BODY_BYTES // 4) + b"</a>"),
+    "attributes": ("ecb", b"<a " + b" ".join(b"a%d=''" % n for n in range(MAX_BODY_BYTES // 9)) + b"/>"),
+    "numbers": ("frankfurter", b'{"a":[' + b"1," * (MAX_BODY_BYTES // 2) + b"1]}"),
+    "objects": ("frankfurter", b'{"a":[' + b"{}," * (MAX_BODY_BYTES // 3) + b"{}]}"),
+    "lists that are never closed": ("open-er-api", b"[" * MAX_BODY_BYTES),
+}
+
+
+@pytest.mark.parametrize("case", LARGEST)
+def test_the_largest_document_takes_a_tenth_of_the_memory_of_a_pod(case: str) -> None:
+    provider, document = LARGEST[case]
+    table("ecb", ecb())  # imports the parser
+
+    tracemalloc.start()
+    with pytest.raises(BadDocumentError):
+        table(provider, document)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert peak < 12.8 * (1 << 20)
 
 
 @pytest.mark.parametrize(
