@@ -418,6 +418,7 @@ def test_a_copy_is_recreated_if_no_update_can_change_it(api: Api, sync: Run, kin
     sample, (before, after) = SAMPLES[kind], RECREATED[kind]
     [source] = copies_of(api, sync, sample, home, team, [before])
     first = api.read(at(team, source))
+    api.create(sample.build(team, "kube-chores-trial", **before))  # a tenant's: it cannot have the trial's name
     api.delete(source)
     changed = api.create(sample.build(home, "edit-0", **after))
     api.mark()

@@ -1,6 +1,7 @@
 """Apply findings against a fake server, and check requests and results."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -83,15 +84,20 @@ def test_few_objects_are_missing_at_a_time_while_many_are_replaced() -> None:
     assert (missing, most) == (0, 16)
 
 
-def test_the_dry_run_before_a_replacement_uses_the_same_name_in_every_run() -> None:
-    refused = Server(lambda action, _path: refusal(403, "exceeded quota") if action is Action.CREATE else None)
+def test_the_dry_run_before_a_replacement_has_a_name_that_nobody_can_take_and_no_message_has_it() -> None:
+    def respond(action: Action, _path: str) -> tuple[int, bytes] | None:
+        name = refused.writes[-1][2]["metadata"]["name"]
+        return refusal(403, f'configmaps "{name}" is forbidden: exceeded quota') if action is Action.CREATE else None
 
-    (result,) = refused.apply_findings(finding(Action.RECREATE))
+    refused = Server(respond)
 
-    assert (result.outcome, result.message) == (Outcome.FAILED, "exceeded quota")
-    assert [(body["metadata"]["name"], dry_run) for _, _, body, dry_run in refused.writes] == [
-        ("kube-chores-trial", True)
-    ]
+    results = [result for _ in range(2) for result in refused.apply_findings(finding(Action.RECREATE))]
+
+    message = f'configmaps "{results[0].finding.object.name}" is forbidden: exceeded quota'
+    assert [(each.outcome, each.message) for each in results] == [(Outcome.FAILED, message)] * 2
+    names = {body["metadata"]["name"] for _, _, body, dry_run in refused.writes if dry_run}
+    assert len(names) == 2
+    assert all(re.fullmatch("kube-chores-trial-[0-9a-f]{16}", name) for name in names)
 
 
 def test_a_deleted_object_is_created_again_also_while_a_webhook_fails_in_its_namespace() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
@@ -20,8 +21,6 @@ from jobs.kit.values.metadata import PartialObject
 from jobs.kit.values.model import Action, Body, DryRun, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
 from jobs.kit.values.resources import Resource
 
-# The name of a dry-run create; no such object is stored. A constant: refusals quote it, and statuses quote refusals.
-_TRIAL_NAME = "kube-chores-trial"
 _IMMUTABLE = ("field is immutable", "cannot change roleRef")  # parts of messages of the API server
 _HAS_FINALIZER = "a finalizer keeps it; see its metadata.finalizers"
 
@@ -92,6 +91,8 @@ class _Writer:
         self.sources: dict[ObjectKey, bytes] = {}
         self.read_before: dict[ObjectKey, Answer] = {}  # objects that are written next
         self.failed_webhooks: dict[str, str] = {}  # the answer of the API server by namespace
+        # The name of dry-run creates. Nobody can guess it: an object of that name would refuse each of them.
+        self.trial_name = f"kube-chores-trial-{os.urandom(8).hex()}"
 
     def write(self, findings: Sequence[Finding]) -> Iterator[Result]:
         """Yield the result of each: creates and updates, then deletes, then those that are a delete and a create.
@@ -102,9 +103,7 @@ class _Writer:
         yield from self._send([f for f in findings if f.action not in several])
         yield from self._send([f for f in findings if f.action is Action.DELETE])
         recreated = [f for f in findings if f.action is Action.RECREATE]
-        refused = [
-            r for r in self._send(recreated, self._to_dry_run_create, dry_run=True) if r.outcome is not Outcome.DONE
-        ]
+        refused = [self._with_own_name(r) for r in self._tried(recreated) if r.outcome is not Outcome.DONE]
         yield from refused
         accepted = _exclude(recreated, refused)
         if self.dry_run:
@@ -116,6 +115,13 @@ class _Writer:
             remaining = [r for r in self._send(batch, self._to_delete) if r.outcome is not Outcome.DONE]
             yield from remaining
             yield from self._send(_exclude(batch, remaining), self._to_create)
+
+    def _tried(self, findings: Sequence[Finding]) -> Iterator[Result]:
+        return self._send(findings, self._to_dry_run_create, dry_run=True)
+
+    def _with_own_name(self, result: Result) -> Result:
+        """Return the result of a dry-run create with the object's name in the message, as in every other run."""
+        return structs.replace(result, message=result.message.replace(self.trial_name, result.finding.object.name))
 
     def _send(
         self,
@@ -167,7 +173,7 @@ class _Writer:
 
     def _to_dry_run_create(self, finding: Finding) -> Write:
         """Return the create under another name, to check that the server accepts it while the old object exists."""
-        trial = _recreation_of(finding).manifest.renamed(_TRIAL_NAME)
+        trial = _recreation_of(finding).manifest.renamed(self.trial_name)
         return self._write(finding, Action.CREATE, self._complete(finding, trial).encode())
 
     def _to_delete(self, finding: Finding) -> Write:
