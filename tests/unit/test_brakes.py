@@ -17,9 +17,24 @@ def test_the_limit_is_max_deletes_or_10_or_a_tenth_of_the_desired_objects(
     assert allowed(desired, max_deletes) == most
 
 
-def orphans(kind: str, number: int, code: str = "orphan", action: Action = Action.DELETE) -> list[Finding]:
-    keys = [ObjectKey(kind, f"{code}-{each}", "team") for each in range(number)]
-    return [Finding(code, Severity.WARNING, key, "", Fix(action, Deletion("uid", "7"))) for key in keys]
+def orphans(
+    kind: str,
+    number: int,
+    code: str = "orphan",
+    action: Action = Action.DELETE,
+    *,
+    rule: str = "r",
+    source: str = "home",
+    namespace: str = "team",
+) -> list[Finding]:
+    """Return findings that delete objects; with a `*`, each of them has another rule, source or namespace."""
+
+    def made(each: int) -> Finding:
+        fix = Fix(action, Deletion("uid", "7"), origin=source.replace("*", str(each)))
+        key = ObjectKey(kind, f"{code}-{each}", namespace.replace("*", str(each)))
+        return Finding(code, Severity.WARNING, key, "", fix, subjects=(rule.replace("*", str(each)),))
+
+    return [made(each) for each in range(number)]
 
 
 def test_each_kind_and_code_has_a_limit_of_its_own_for_deletions_only() -> None:
@@ -39,3 +54,29 @@ def test_each_kind_and_code_has_a_limit_of_its_own_for_deletions_only() -> None:
     (brake,) = braked.brakes
     assert "11 RoleBindings (code orphan, limit 10); none of them is deleted" in brake.message
     assert (brake.option, brake.value) == ("--max-deletes", "11")
+
+
+OTHERS = {"rule": "o-*", "source": "o-*", "namespace": "o-*"}
+
+
+@pytest.mark.parametrize(
+    ("many", "others", "still_blocked"),
+    [
+        ({"rule": "*", "namespace": "*"}, 10, 345),  # of one source namespace
+        ({"source": "*", "namespace": "*"}, 10, 345),  # of one rule
+        ({"rule": "*", "source": "*"}, 10, 345),  # in one namespace
+        ({"rule": "*", "namespace": "*"}, 11, 356),  # the others are too many as well
+        (OTHERS, 10, 355),  # nobody alone has too many
+    ],
+)
+def test_too_many_deletions_block_none_of_others_unless_those_are_too_many_as_well(
+    many: dict[str, str], others: int, still_blocked: int
+) -> None:
+    findings = orphans("RoleBinding", 345, **many) + orphans("RoleBinding", others, **OTHERS)  # type: ignore[arg-type]
+
+    braked = block_deletes(Plan(findings), None)
+
+    assert sum(not each.fix for each in braked.findings) == still_blocked
+    (brake,) = braked.brakes
+    assert f"{still_blocked} RoleBindings (code orphan, limit 10)" in brake.message
+    assert block_deletes(Plan(findings), int(brake.value)).brakes == ()

@@ -14,7 +14,9 @@ from jobs.kit.values.decoding import MAX_LEVELS, decode, decode_any, decode_plai
 from jobs.kit.values.errors import InvalidObjectError
 
 # Parts of JSON, each repeated: balanced, never closed, closed too often, or a string that never ends.
-PARTS = st.sampled_from(["{", "}", "[", "]", '{"a":', '"a"', '"', '\\"', "\\", ",", "1", "null", "[1,", "\x00", "\u20ac"])
+PARTS = st.sampled_from(
+    ["{", "}", "[", "]", '{"a":', '"a"', '"', '\\"', "\\", ",", "1", "null", "[1,", "\x00", "\u20ac"]
+)
 REPEATED = st.builds(lambda part, times: part * times, PARTS, st.sampled_from([1, 1, 2, 99, 101, 1_500, 5_000]))
 TEXTS = st.lists(REPEATED, max_size=6).map("".join)
 

@@ -146,7 +146,8 @@ def _orphan(code: str, place: Place, context: Context) -> Finding:
 
     The brake counts by code. With a separate code, opt-outs of many tenants do not block other deletions.
     """
-    fix = Fix(Action.DELETE, Deletion(place.actual.uid, place.actual.resource_version))
+    deletion = Deletion(place.actual.uid, place.actual.resource_version)
+    fix = Fix(Action.DELETE, deletion, origin=place.stamped_source.namespace)
     rule, why = _origin(place, context)
     return Finding(code, Severity.WARNING, place.key, why, fix, subjects=(rule,))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from msgspec import structs
@@ -14,29 +14,52 @@ from jobs.kit.values.text import plural
 MIN_DELETES = 10
 SHARE_OF_DESIRED = 0.1
 
+_Group = tuple[str, str]  # a kind and a code
+
 
 def block_deletes(plan: Plan, max_deletes: int | None) -> Plan:
     """Return the plan without its deletions of one kind and code if there are more of them than `allowed()`.
+
+    If one rule, one source namespace or one namespace alone has more, only its deletions are blocked, as long as all
+    others together are within the limit: nobody can block the deletions of others.
 
     The limit is a share of the desired objects: only users with access to custom resources can change their number.
     The number of existing objects does not count: other users could create some with the labels of kube-chores. The
     brake blocks no create and no replace, nor a replacement that deletes and creates the same object.
     """
-    deletes = Counter(_group(finding) for finding in plan.findings if finding.action is Action.DELETE)
+    groups: dict[_Group, list[Finding]] = {}
+    for finding in plan.findings:
+        if finding.action is Action.DELETE:
+            groups.setdefault((finding.object.kind, finding.code), []).append(finding)
     too_many = {
-        (kind, code): number
-        for (kind, code), number in sorted(deletes.items())
-        if number > _allowed_of(kind, plan, max_deletes)
+        group: _too_many(found, limit)
+        for group, found in sorted(groups.items())
+        if len(found) > (limit := _allowed_of(group, plan, max_deletes))
     }
     if not too_many:
         return plan
+    stopped = {id(each) for found in too_many.values() for each in found}
     findings = tuple(
-        blocked(finding, "blocked by the deletion brake")
-        if finding.action is Action.DELETE and _group(finding) in too_many
-        else finding
-        for finding in plan.findings
+        blocked(each, "blocked by the deletion brake") if id(each) in stopped else each for each in plan.findings
     )
-    return replace(plan, findings=findings, brakes=(*plan.brakes, _brake(plan, too_many, max_deletes)))
+    # With this limit, no group has too many.
+    enough = max(len(groups[group]) for group in too_many)
+    return replace(plan, findings=findings, brakes=(*plan.brakes, _brake(plan, too_many, max_deletes, enough)))
+
+
+def _too_many(deletions: list[Finding], limit: int) -> list[Finding]:
+    """Return those to block of more deletions than the limit: those of who has too many, or all of them."""
+    numbers = Counter(part for each in deletions for part in _parts(each))
+    found = [each for each in deletions if any(numbers[part] > limit for part in _parts(each))]
+    return found if len(deletions) - len(found) <= limit else deletions
+
+
+def _parts(deletion: Finding) -> Iterator[tuple[str, str]]:
+    """Yield what may be the cause of a deletion: a rule, the namespace of a source, the namespace of the object."""
+    yield from (("rule", each) for each in deletion.subjects)
+    yield "in", deletion.object.namespace
+    if deletion.fix and deletion.fix.origin:
+        yield "from", deletion.fix.origin
 
 
 def blocked(finding: Finding, why: str) -> Finding:
@@ -44,21 +67,17 @@ def blocked(finding: Finding, why: str) -> Finding:
     return structs.replace(finding, fix=None, reason=f"{finding.reason}; {why}", exit_code=ExitCode.BRAKE)
 
 
-def _allowed_of(kind: str, plan: Plan, max_deletes: int | None) -> int:
-    return allowed(plan.desired.by_kind.get(kind, 0), max_deletes)
+def _allowed_of(group: _Group, plan: Plan, max_deletes: int | None) -> int:
+    return allowed(plan.desired.by_kind.get(group[0], 0), max_deletes)
 
 
-def _group(finding: Finding) -> tuple[str, str]:
-    return finding.object.kind, finding.code
-
-
-def _brake(plan: Plan, too_many: Mapping[tuple[str, str], int], max_deletes: int | None) -> Brake:
+def _brake(plan: Plan, too_many: Mapping[_Group, list[Finding]], max_deletes: int | None, enough: int) -> Brake:
     what = " and ".join(
-        f"{number} {plural(kind)} (code {code}, limit {_allowed_of(kind, plan, max_deletes)})"
-        for (kind, code), number in too_many.items()
+        f"{len(found)} {plural(group[0])} (code {group[1]}, limit {_allowed_of(group, plan, max_deletes)})"
+        for group, found in too_many.items()
     )
     message = f"the deletion brake blocks the deletion of {what}; none of them is deleted"
-    return Brake(message, "--max-deletes", str(max(too_many.values())))
+    return Brake(message, "--max-deletes", str(enough))
 
 
 def allowed(desired: int, max_deletes: int | None) -> int:
